@@ -1,0 +1,62 @@
+"""Every error a user can meet, in one tree.
+
+::
+
+    ShoalError                 one sentence, the values, the fix
+    ├── ConfigError            a setting that cannot be: unknown, of the wrong kind, or at odds with another
+    ├── DataError              a data file that is missing, damaged or not what it says
+    ├── CheckpointError        a checkpoint that is missing, damaged or of another model
+    ├── DivergedError          the loss stopped being a number
+    └── AutogradError          a computation our own engine cannot record or differentiate
+
+All of them are things the user can mend, so the command line prints the sentence without a traceback and exits with 2.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class ShoalError(Exception):
+    """An error of ours. `hint` is the fix, printed on a line of its own."""
+
+    exit_code = 2
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  {self.hint}" if self.hint else self.message
+
+
+class ConfigError(ShoalError):
+    """A setting that cannot be: unknown, of the wrong kind, or at odds with another."""
+
+
+class DataError(ShoalError):
+    """A data file that is missing, damaged or not what it says."""
+
+
+class CheckpointError(ShoalError):
+    """A checkpoint that is missing, damaged or of another model."""
+
+
+class DivergedError(ShoalError):
+    """The loss stopped being a number."""
+
+
+class AutogradError(ShoalError):
+    """A computation our own engine cannot record or differentiate."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    """The sentence for a name nobody knows: the nearest guess, then all that exist.
+
+    >>> unknown("model", "lenett", ["mlp", "lenet"])
+    "unknown model 'lenett': did you mean 'lenet'? (known: lenet, mlp)"
+    """
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    guess = f": did you mean '{close[0]}'?" if close else ""
+    return f"unknown {kind} '{name}'{guess} (known: {', '.join(names)})"
