@@ -63,7 +63,7 @@ def interleave(
 ) -> dict[str, list[float]]:
     """Seconds of each round of each case.
 
-    Every case runs `warm_up` times unmeasured; then, in each of `rounds` rounds, all cases run once in a random
+    Every case runs `warm_up` times unmeasured; then, in each of `rounds` rounds, all cases run once in random
     order. The garbage collector is off while the clock runs, and restored after.
     """
     shuffler = random.Random(seed)
