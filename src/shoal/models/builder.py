@@ -1,0 +1,71 @@
+"""From a configuration to a model with its first weights."""
+
+import dataclasses
+import threading
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from shoal.config.schema import Custom, ModelConfig
+from shoal.errors import ConfigError
+from shoal.models.custom import check_options, current_directory_importable, load
+from shoal.models.initialise import initialise
+from shoal.models.lenet import lenet
+from shoal.models.linear import linear
+from shoal.models.mlp import mlp
+from shoal.models.resnet18 import resnet18
+from shoal.models.transformer import transformer
+
+MODELS: dict[str, Callable[..., nn.Module]] = {
+    "linear": linear,
+    "mlp": mlp,
+    "lenet": lenet,
+    "resnet18": resnet18,
+    "transformer": transformer,
+}
+"""Each takes (input_shape, outputs) and, by keyword, the options of its configuration."""
+
+# Torch's random state belongs to the process. Two threads that seed it at once would disturb each other.
+_GLOBAL_RANDOM_STATE = threading.Lock()
+
+
+def build(config: ModelConfig, input_shape: tuple[int, ...], outputs: int, seed: int) -> nn.Module:
+    """The model on the CPU in float32; its weights are a function of the configuration and the seed.
+
+    A model of ours is built without memory, then filled parameter by parameter (see `initialise`): torch's
+    global random state is neither read nor moved. A user's own model draws from that state by nature. It is
+    seeded with `seed` for the call and put back afterwards, so the weights do repeat; but they depend on the
+    order of construction, and a part of such a model cannot be initialised alone.
+
+    >>> from shoal.config.schema import LenetConfig
+    >>> net = build(LenetConfig(), (1, 28, 28), outputs=10, seed=0)
+    >>> sum(param.numel() for param in net.parameters())
+    51902
+    """
+    if isinstance(config, Custom):
+        return _build_custom(config, seed)
+    options = {
+        field.name: getattr(config, field.name)
+        for field in dataclasses.fields(config)
+        if field.name != "name"
+    }
+    with torch.device("meta"):
+        model = MODELS[config.name](input_shape, outputs, **options)
+    model.to_empty(device="cpu")
+    initialise(model, seed)
+    return model
+
+
+def _build_custom(config: Custom, seed: int) -> nn.Module:
+    with current_directory_importable(), _GLOBAL_RANDOM_STATE, torch.random.fork_rng(devices=[]):
+        function = load("model", config)
+        check_options("model", config, function)
+        torch.default_generator.manual_seed(seed)
+        model = function(**dict(config.options))
+    if not isinstance(model, nn.Module):
+        raise ConfigError(
+            f"model {config.name} returned a {type(model).__name__}, and not a torch.nn.Module",
+            "Return the network itself; shoal builds the optimizer and the loop around it.",
+        )
+    return model

@@ -1,0 +1,93 @@
+"""What a user's `package.module:function` stands for."""
+
+import contextlib
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Generator
+from typing import Any
+
+from shoal.config.schema import Custom
+from shoal.errors import ConfigError, unknown
+
+
+@contextlib.contextmanager
+def current_directory_importable() -> Generator[None]:
+    """The current directory first on the import path, as under `python -m`, and gone again afterwards."""
+    here = os.getcwd()
+    sys.path.insert(0, here)
+    importlib.invalidate_caches()  # the file may be younger than the import system's last look
+    try:
+        yield
+    finally:
+        sys.path.remove(here)
+
+
+def load(kind: str, config: Custom) -> Callable[..., Any]:
+    """The function (or class) a path names; a ConfigError says which part of the path leads nowhere.
+
+    >>> load("loss", Custom(name="math:hypot"))
+    <built-in function hypot>
+    >>> load("loss", Custom(name="math:hypott"))
+    Traceback (most recent call last):
+        ...
+    shoal.errors.ConfigError: loss math:hypott: unknown name in module math 'hypott': did you mean 'hypot'...
+    """
+    module_name, _, function_path = config.name.partition(":")
+    found = _import(kind, config.name, module_name)
+    for name in function_path.split("."):
+        if not hasattr(found, name):
+            known = (
+                [known for known in vars(found) if not known.startswith("_")]
+                if hasattr(found, "__dict__")
+                else []
+            )
+            raise ConfigError(
+                f"{kind} {config.name}: {unknown(f'name in module {module_name}', name, known)}"
+            )
+        found = getattr(found, name)
+    if not callable(found):
+        raise ConfigError(
+            f"{kind} {config.name} is a {type(found).__name__}, and not something that can be called",
+            f"Name a function that returns the {kind}.",
+        )
+    return found
+
+
+def check_options(kind: str, config: Custom, function: Callable[..., Any], given: int = 0) -> None:
+    """Refuse options the function does not take; `given` arguments are passed by position before them."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # some functions written in C do not tell theirs
+        return
+    options = dict(config.options)
+    try:
+        signature.bind(*[None] * given, **options)
+    except TypeError as error:
+        shown = ", ".join(f"{name}={value!r}" for name, value in options.items()) or "no options"
+        raise ConfigError(
+            f"{kind} {config.name} cannot be called with {shown}: {error}",
+            f"It is declared as {config.name.rpartition(':')[2]}{signature}; use --{kind}.KEY VALUE.",
+        ) from error
+
+
+def _import(kind: str, path: str, module_name: str) -> Any:
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if module_name == missing or module_name.startswith(f"{missing}."):
+            raise ConfigError(
+                f"{kind} {path}: there is no module '{missing}' here or among the installed packages",
+                f"Modules are looked for in the current directory first: {os.getcwd()}",
+            ) from error
+        raise ConfigError(
+            f"{kind} {path}: module '{module_name}' imports '{missing}', which is not installed",
+            f"Install it, or leave the import out of {module_name}.",
+        ) from error
+    except Exception as error:  # any exception at all: it is the user's code that runs here
+        raise ConfigError(
+            f"{kind} {path}: importing '{module_name}' failed with {type(error).__name__}: {error}",
+            f"`python -c 'import {module_name}'` shows where.",
+        ) from error

@@ -1,0 +1,153 @@
+"""Whether a model, a loss and a set of labels go together: asked once, before the first step."""
+
+import contextlib
+from collections.abc import Callable, Generator
+
+import torch
+from torch import Tensor, nn
+
+from shoal.config.schema import Custom, LossConfig
+from shoal.errors import ConfigError
+from shoal.models.losses import build_loss
+
+
+@torch.no_grad()
+def check_fit(model: nn.Module, loss: LossConfig, inputs: Tensor, labels: Tensor) -> None:
+    """Raise a ConfigError that names the shapes if the model's output does not fit the labels.
+
+    `inputs` are a few samples as the model will get them; `labels` begin with theirs and may go on with all
+    the others of the data set, so that the largest label is seen. Costs one forward pass, in evaluation mode:
+    batch statistics stay as they are, and every module's mode is put back.
+
+    >>> from shoal.config.schema import CrossEntropyConfig
+    >>> check_fit(nn.Linear(4, 5), CrossEntropyConfig(), torch.zeros(2, 4), torch.tensor([0, 9]))
+    Traceback (most recent call last):
+        ...
+    shoal.errors.ConfigError: the model's output is [2, 5], room for labels 0 to 4, but they go from 0 to 9
+      Give the model 10 outputs.
+    """
+    with _evaluation_mode(model):
+        outputs = _outputs(model, inputs)
+    fits = FITS.get(loss.name, _custom_fits)
+    fits(loss, outputs, labels)
+
+
+@contextlib.contextmanager
+def _evaluation_mode(model: nn.Module) -> Generator[None]:
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def _outputs(model: nn.Module, inputs: Tensor) -> Tensor:
+    try:
+        outputs = model(inputs)
+    except (RuntimeError, IndexError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"the model cannot take a batch of {_described(inputs)}: {_first_line(error)}",
+            "Choose a model for inputs of this shape, or other data.",
+        ) from error
+    if not isinstance(outputs, Tensor):
+        raise ConfigError(f"the model returned a {type(outputs).__name__}, and not one tensor")
+    if outputs.ndim == 0 or len(outputs) != len(inputs):
+        raise ConfigError(
+            f"the model's output is {list(outputs.shape)} for a batch of {len(inputs)} samples",
+            f"It should be [{len(inputs)}, outputs], or [{len(inputs)}, length, outputs] for text.",
+        )
+    return outputs
+
+
+def _cross_entropy_fits(loss: LossConfig, outputs: Tensor, labels: Tensor) -> None:
+    if labels.is_floating_point():
+        raise ConfigError(
+            f"{loss.name} chooses among labels 0, 1, 2, …, and these are numbers ({labels.dtype})",
+            "Use --loss mse.",
+        )
+    _labels_fit(loss, outputs, labels)
+
+
+def _distance_fits(loss: LossConfig, outputs: Tensor, labels: Tensor) -> None:
+    if not labels.is_floating_point():
+        _labels_fit(loss, outputs, labels)
+        return
+    target_shape = list(labels[: len(outputs)].shape)
+    if list(outputs.shape) not in (target_shape, [*target_shape, 1]):
+        raise ConfigError(
+            f"the model's output is {list(outputs.shape)} and the labels are {target_shape}: "
+            f"{loss.name} compares them number by number",
+            "Give the model as many outputs as a label has numbers.",
+        )
+
+
+def _labels_fit(loss: LossConfig, outputs: Tensor, labels: Tensor) -> None:
+    """Whole-number labels: one per sample or position, each with an output of its own."""
+    label_shape = list(labels[: len(outputs)].shape)
+    if list(outputs.shape[:-1]) != label_shape:
+        raise ConfigError(
+            f"the model's output is {list(outputs.shape)} and the labels are {label_shape}: "
+            f"{loss.name} needs a row of scores for every label",
+            f"The output should be {[*label_shape, int(labels.max()) + 1]}.",
+        )
+    smallest, largest = (int(label) for label in labels.aminmax())
+    if smallest < 0 or largest >= outputs.shape[-1]:
+        raise ConfigError(
+            f"the model's output is {list(outputs.shape)}, room for labels 0 to {outputs.shape[-1] - 1}, "
+            f"but they go from {smallest} to {largest}",
+            f"Give the model {largest + 1} outputs."
+            if smallest >= 0
+            else "Labels count from 0: mend the data.",
+        )
+
+
+def _custom_fits(loss: LossConfig, outputs: Tensor, labels: Tensor) -> None:
+    """Try the user's loss, and see whether it is the sum over samples that training relies on."""
+    assert isinstance(loss, Custom)
+    function = build_loss(loss)
+    labels = labels[: len(outputs)].to(outputs.device)
+    values = [_value(loss, function, outputs, labels)]
+    values += [_value(loss, function, outputs[i : i + 1], labels[i : i + 1]) for i in range(len(outputs))]
+    together, total = values[0], sum(values[1:])
+    if abs(together - total) > 1e-3 * max(abs(together), abs(total)):
+        raise ConfigError(
+            f"loss {loss.name} of {len(outputs)} samples is {together:.6g}, but one by one they add up "
+            f"to {total:.6g}",
+            "Return the sum over the samples, not their mean: the division by the batch comes later.",
+        )
+
+
+def _value(
+    loss: Custom, function: Callable[[Tensor, Tensor], object], outputs: Tensor, labels: Tensor
+) -> float:
+    try:
+        value = function(outputs, labels)
+    except (RuntimeError, IndexError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"loss {loss.name} cannot take outputs {_described(outputs)} and labels {_described(labels)}: "
+            f"{_first_line(error)}"
+        ) from error
+    if not isinstance(value, Tensor) or value.ndim != 0:
+        found = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise ConfigError(
+            f"loss {loss.name} returned {found}, and not one number in a tensor",
+            "Return the sum over the samples.",
+        )
+    return float(value)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or repr(error)).splitlines()[0]
+
+
+def _described(tensor: Tensor) -> str:
+    return f"{list(tensor.shape)} ({str(tensor.dtype).removeprefix('torch.')})"
+
+
+FITS: dict[str, Callable[[LossConfig, Tensor, Tensor], None]] = {
+    "cross_entropy": _cross_entropy_fits,
+    "mse": _distance_fits,
+    "mae": _distance_fits,
+}

@@ -1,0 +1,96 @@
+"""Losses: the sum over samples, so that a batch may be cut anywhere and the parts simply added.
+
+Outputs are [N, width], or [N, positions…, width] for text; a sample's loss is the mean over its positions. An
+empty batch has loss zero, and a gradient of zeros.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from shoal.config.schema import Custom, LossConfig
+from shoal.models.custom import check_options, current_directory_importable, load
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def cross_entropy(outputs: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+    """−Σ log softmax(output)[label]; with smoothing s the target is (1 − s)·label + s·(evenly all).
+
+    >>> cross_entropy(torch.zeros(3, 2), torch.tensor([0, 1, 1]))  # three times log 2
+    tensor(2.0794)
+    """
+    total = F.cross_entropy(
+        outputs.flatten(0, -2), labels.flatten().long(), reduction="sum", label_smoothing=smoothing
+    )
+    return _mean_over_positions(total, outputs)
+
+
+def mse(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Σ ‖output − target‖²: summed over the components too, where torch's own mean would divide by them.
+
+    >>> mse(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.0, 0.0]]))
+    tensor(5.)
+    """
+    total = F.mse_loss(outputs, targets(outputs, labels), reduction="sum")
+    return _mean_over_positions(total, outputs)
+
+
+def mae(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Σ |output − target|₁: summed over the components too.
+
+    >>> mae(torch.tensor([[1.0, 2.0]]), torch.tensor([1]))  # against the one-hot target (0, 1)
+    tensor(2.)
+    """
+    total = F.l1_loss(outputs, targets(outputs, labels), reduction="sum")
+    return _mean_over_positions(total, outputs)
+
+
+LOSSES: dict[str, Callable[..., Tensor]] = {"cross_entropy": cross_entropy, "mse": mse, "mae": mae}
+"""Each takes (outputs, labels) and, by keyword, the options of its configuration."""
+
+
+def build_loss(config: LossConfig) -> Loss:
+    """The loss as a function (outputs, labels) → sum over samples, a tensor without dimensions.
+
+    A user's own is called as `function(outputs, labels, **options)` and must give the sum as well;
+    `check_fit` tries it.
+
+    >>> from shoal.config.schema import MseConfig
+    >>> build_loss(MseConfig())(torch.ones(4, 1), torch.zeros(4))
+    tensor(4.)
+    """
+    if isinstance(config, Custom):
+        with current_directory_importable():
+            function = load("loss", config)
+        check_options("loss", config, function, given=2)
+        return partial(function, **dict(config.options))
+    options = {
+        field.name: getattr(config, field.name)
+        for field in dataclasses.fields(config)
+        if field.name != "name"
+    }
+    return partial(LOSSES[config.name], **options)
+
+
+def targets(outputs: Tensor, labels: Tensor) -> Tensor:
+    """What the outputs should have been: numbers as they are, whole-number labels as one-hot rows.
+
+    >>> targets(torch.zeros(2, 3), torch.tensor([2, 0]))
+    tensor([[0., 0., 1.],
+            [1., 0., 0.]])
+    """
+    if labels.is_floating_point():
+        return labels.view_as(outputs)
+    # By comparison and not by torch's one_hot, which reads the largest label back and so makes a GPU wait.
+    classes = torch.arange(outputs.shape[-1], device=outputs.device)
+    return (labels.unsqueeze(-1) == classes).to(outputs.dtype)
+
+
+def _mean_over_positions(total: Tensor, outputs: Tensor) -> Tensor:
+    positions = outputs.shape[1:-1].numel()
+    return total if positions == 1 else total / positions

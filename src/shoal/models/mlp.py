@@ -1,0 +1,24 @@
+"""Fully connected layers with ReLU between."""
+
+import itertools
+import math
+from collections import OrderedDict
+
+from torch import nn
+
+
+def mlp(
+    input_shape: tuple[int, ...] = (1, 28, 28), outputs: int = 10, hidden: tuple[int, ...] = (128, 64)
+) -> nn.Sequential:
+    """fc1, ReLU, fc2, ReLU, …, the last layer without ReLU; 784-128-64-10 if nothing else is said.
+
+    >>> print([name for name, _ in mlp().named_children()])
+    ['flatten', 'fc1', 'relu1', 'fc2', 'relu2', 'fc3']
+    """
+    widths = [math.prod(input_shape), *hidden, outputs]
+    layers: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten())
+    for number, (width_in, width_out) in enumerate(itertools.pairwise(widths), start=1):
+        layers[f"fc{number}"] = nn.Linear(width_in, width_out)
+        if number <= len(hidden):
+            layers[f"relu{number}"] = nn.ReLU()
+    return nn.Sequential(layers)

@@ -1,0 +1,109 @@
+"""ResNet-18 with the stem for small pictures: one 3×3 convolution, no pooling before the stages."""
+
+from collections.abc import Callable
+from typing import Literal, final
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from shoal.models.shapes import picture_shape
+
+Norm = Literal["batch", "group"]
+
+
+def group_norm(channels: int) -> nn.GroupNorm:
+    """Group normalisation with as many groups as leave two channels in each, at most the customary 32.
+
+    A group of one channel would be constant, and so vanish, once a stage has shrunk the picture to one pixel.
+
+    >>> group_norm(64).num_groups, group_norm(8).num_groups, group_norm(3).num_groups
+    (32, 4, 1)
+    """
+    groups = next((groups for groups in (32, 16, 8, 4, 2) if channels % (2 * groups) == 0), 1)
+    return nn.GroupNorm(groups, channels)
+
+
+NORMS: dict[Norm, Callable[[int], nn.Module]] = {"batch": nn.BatchNorm2d, "group": group_norm}
+
+
+def _convolution(channels_in: int, channels_out: int, size: int, stride: int) -> nn.Conv2d:
+    # No bias: the normalisation that follows has one, and would take this one off again.
+    return nn.Conv2d(channels_in, channels_out, size, stride=stride, padding=size // 2, bias=False)
+
+
+@final
+class Shortcut(nn.Module):
+    """The way past a block that changes the shape: a 1×1 convolution and its normalisation."""
+
+    def __init__(self, channels_in: int, channels_out: int, stride: int, norm: Norm) -> None:
+        super().__init__()
+        self.conv = _convolution(channels_in, channels_out, 1, stride)
+        self.norm = NORMS[norm](channels_out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The input in the block's output shape."""
+        return self.norm(self.conv(x))
+
+
+@final
+class Block(nn.Module):
+    """y = relu(f(x) + x), where f is two 3×3 convolutions: a block learns what to add to its input."""
+
+    def __init__(self, channels_in: int, channels_out: int, stride: int, norm: Norm) -> None:
+        super().__init__()
+        self.conv1 = _convolution(channels_in, channels_out, 3, stride)
+        self.norm1 = NORMS[norm](channels_out)
+        self.conv2 = _convolution(channels_out, channels_out, 3, 1)
+        self.norm2 = NORMS[norm](channels_out)
+        same_shape = stride == 1 and channels_in == channels_out
+        self.shortcut = nn.Identity() if same_shape else Shortcut(channels_in, channels_out, stride, norm)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The block's output; channels and stride as built."""
+        y = F.relu(self.norm1(self.conv1(x)))
+        y = self.norm2(self.conv2(y))
+        return F.relu(y + self.shortcut(x))
+
+
+@final
+class Resnet18(nn.Module):
+    """Stem, four stages of two blocks, mean over the pixels, one linear layer: 18 layers with weights."""
+
+    def __init__(self, channels: int, outputs: int, width: int, norm: Norm) -> None:
+        super().__init__()
+        self.conv1 = _convolution(channels, width, 3, 1)
+        self.norm1 = NORMS[norm](width)
+        self.stage1 = _stage(width, width, 1, norm)
+        self.stage2 = _stage(width, 2 * width, 2, norm)
+        self.stage3 = _stage(2 * width, 4 * width, 2, norm)
+        self.stage4 = _stage(4 * width, 8 * width, 2, norm)
+        self.fc = nn.Linear(8 * width, outputs)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        """[N, channels, height, width] → [N, outputs]."""
+        x = F.relu(self.norm1(self.conv1(pictures)))
+        x = self.stage4(self.stage3(self.stage2(self.stage1(x))))
+        return self.fc(x.mean(dim=(2, 3)))
+
+
+def _stage(channels_in: int, channels_out: int, stride: int, norm: Norm) -> nn.Sequential:
+    return nn.Sequential(
+        Block(channels_in, channels_out, stride, norm), Block(channels_out, channels_out, 1, norm)
+    )
+
+
+def resnet18(
+    input_shape: tuple[int, ...] = (3, 32, 32), outputs: int = 10, width: int = 64, norm: Norm = "batch"
+) -> Resnet18:
+    """ResNet-18 for pictures of any size; `width` scales every stage, 64 is the published network.
+
+    11,173,962 parameters in 62 tensors at width 64 and ten outputs. With `norm="batch"` a worker normalises
+    by the statistics of its own share, so several workers do not compute what one machine would;
+    `norm="group"` has no such dependence on the batch.
+
+    >>> import torch
+    >>> resnet18(width=4)(torch.zeros(2, 3, 32, 32)).shape
+    torch.Size([2, 10])
+    """
+    channels, _, _ = picture_shape("resnet18", input_shape)
+    return Resnet18(channels, outputs, width, norm)

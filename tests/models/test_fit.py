@@ -1,0 +1,120 @@
+import pytest
+import torch
+from torch import nn
+
+from shoal.config.schema import CrossEntropyConfig, Custom, MaeConfig, MseConfig
+from shoal.errors import ConfigError
+from shoal.models import check_fit
+from shoal.models.resnet18 import resnet18
+from shoal.models.transformer import transformer
+
+TWO = torch.zeros(2, 4)
+
+
+def refusal(model, loss, inputs, labels):
+    with pytest.raises(ConfigError) as caught:
+        check_fit(model, loss, inputs, labels)
+    assert "\n" not in caught.value.message
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("loss", [CrossEntropyConfig(), MseConfig(), MaeConfig()])
+def test_labels_with_an_output_each_fit(loss):
+    check_fit(nn.Linear(4, 10), loss, TWO, torch.arange(10))
+
+
+@pytest.mark.parametrize("labels", [torch.zeros(9), torch.zeros(9, 1)])
+def test_numbers_fit_one_output(labels):
+    check_fit(nn.Linear(4, 1), MseConfig(), TWO, labels)
+
+
+def test_text_fits():
+    check_fit(
+        transformer((6,), layers=1, width=8, heads=2),
+        CrossEntropyConfig(),
+        torch.zeros(2, 6, dtype=torch.uint8),
+        torch.zeros(9, 6, dtype=torch.int64),
+    )
+
+
+@pytest.mark.parametrize("loss", [CrossEntropyConfig(), MseConfig()])
+def test_a_label_beyond_the_outputs_anywhere_in_the_data(loss):
+    words = refusal(nn.Linear(4, 5), loss, TWO, torch.tensor([0, 1, 2, 9, 4]))
+    assert "[2, 5]" in words
+    assert "0 to 4" in words
+    assert "0 to 9" in words
+    assert "10 outputs" in words
+
+
+def test_a_negative_label():
+    assert "-1 to 3" in refusal(nn.Linear(4, 5), CrossEntropyConfig(), TWO, torch.tensor([3, -1]))
+
+
+def test_cross_entropy_of_numbers_points_to_mse():
+    words = refusal(nn.Linear(4, 1), CrossEntropyConfig(), TWO, torch.zeros(2))
+    assert "float32" in words
+    assert "--loss mse" in words
+
+
+def test_mse_of_the_wrong_width():
+    words = refusal(nn.Linear(4, 10), MseConfig(), TWO, torch.zeros(2, 1))
+    assert "[2, 10]" in words
+    assert "[2, 1]" in words
+
+
+def test_a_label_per_position_needs_scores_per_position():
+    words = refusal(nn.Linear(4, 10), CrossEntropyConfig(), TWO, torch.zeros(2, 4, dtype=torch.int64))
+    assert "[2, 10]" in words
+    assert "[2, 4]" in words
+
+
+def test_inputs_the_model_cannot_take():
+    words = refusal(nn.Linear(5, 10), CrossEntropyConfig(), TWO, torch.tensor([0, 1]))
+    assert "[2, 4] (float32)" in words
+    assert "int64" in refusal(nn.Linear(4, 10), CrossEntropyConfig(), TWO.long(), torch.tensor([0, 1]))
+
+
+class Pair(nn.Module):
+    def forward(self, x):
+        return x, x
+
+
+class Mean(nn.Module):
+    def forward(self, x):
+        return x.mean(dim=0)
+
+
+def test_outputs_that_are_no_batch():
+    labels = torch.tensor([0, 1])
+    assert "tuple" in refusal(Pair(), CrossEntropyConfig(), TWO, labels)
+    assert "output is [4] for a batch of 2" in refusal(Mean(), CrossEntropyConfig(), TWO, labels)
+
+
+def test_the_model_is_left_as_it_was():
+    net = resnet18(width=4)
+    net.norm1.eval()
+    before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    modes = [module.training for module in net.modules()]
+    check_fit(net, CrossEntropyConfig(), torch.ones(2, 3, 32, 32), torch.tensor([0, 1]))
+    refusal(net, CrossEntropyConfig(), torch.ones(2, 3, 32, 32), torch.tensor([0, 10]))
+    refusal(net, CrossEntropyConfig(), torch.ones(2, 5, 32, 32), torch.tensor([0, 1]))
+    assert [module.training for module in net.modules()] == modes
+    assert all(torch.equal(before[name], tensor) for name, tensor in net.state_dict().items())
+    assert all(param.grad is None for param in net.parameters())
+
+
+def huber(reduction):
+    return Custom(name="torch.nn.functional:huber_loss", options=(("reduction", reduction),))
+
+
+def test_a_loss_of_ones_own_must_be_the_sum():
+    inputs, labels = torch.ones(3, 4), torch.tensor([[1.0], [2.0], [4.0]])
+    check_fit(nn.Linear(4, 1), huber("sum"), inputs, labels)
+    assert "the sum over the samples" in refusal(nn.Linear(4, 1), huber("mean"), inputs, labels)
+    assert "[3, 1]" in refusal(nn.Linear(4, 1), huber("none"), inputs, labels)
+
+
+def test_a_loss_of_ones_own_that_cannot_take_the_labels():
+    config = Custom(name="torch.nn.functional:nll_loss", options=(("reduction", "sum"),))
+    words = refusal(nn.Linear(4, 3), config, TWO, torch.zeros(2, 3))
+    assert "nll_loss cannot take outputs [2, 3] (float32)" in words
