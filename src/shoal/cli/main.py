@@ -1,0 +1,65 @@
+"""`shoal COMMAND …`: finds the command, runs it, and turns errors into one sentence and an exit code."""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NamedTuple
+
+from shoal import __version__
+from shoal.cli import text
+from shoal.errors import ConfigError, ShoalError, unknown
+
+
+class Command(NamedTuple):
+    """A command: the module that runs it, and the line that `shoal --help` shows."""
+
+    module: str
+    summary: str
+
+
+COMMANDS: dict[str, Command] = {
+    "train": Command("shoal.cli.train", "Train a model, from a recipe and flags; resume a run that was stopped."),
+    "evaluate": Command("shoal.cli.evaluate", "Loss and accuracy of a run, or of a weights file, on any data set."),
+    "lab": Command("shoal.cli.lab", "The labs: run one and get its report, or start your own solution."),
+    "data": Command("shoal.cli.data", "Data sets: list, fetch, verify."),
+    "doctor": Command("shoal.cli.doctor", "What this machine has, what it lacks, and the command that repairs it."),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The entry point of the command `shoal`."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _dispatch(words)
+    except ShoalError as error:
+        text.error(error)
+        return error.exit_code
+    except KeyboardInterrupt:
+        text.warn("interrupted")
+        return 130
+    except BrokenPipeError:  # the reader of our output has gone, as `head` does
+        sys.stderr.close()
+        return 141
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        text.show(_help())
+        return 0
+    if words[0] in ("-V", "--version"):
+        text.show(f"shoal {__version__}")
+        return 0
+    name, *rest = words
+    if name not in COMMANDS:
+        raise ConfigError(unknown("command", name, COMMANDS), "`shoal --help` says what each does.")
+    return import_module(COMMANDS[name].module).run(rest)
+
+
+def _help() -> str:
+    width = max(map(len, COMMANDS))
+    commands = "\n".join(f"  {text.bold(f'{name:{width}}')}  {command.summary}" for name, command in COMMANDS.items())
+    return (
+        f"{text.bold('shoal')} {__version__}: distributed deep learning that is complete, readable, true and fast\n\n"
+        f"Usage: shoal COMMAND …        shoal COMMAND --help says more\n\n{commands}\n\n"
+        f"Begin with:  shoal train quickstart"
+    )

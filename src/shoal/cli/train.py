@@ -1,0 +1,72 @@
+"""`shoal train`: a recipe and flags become a run."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from shoal.cli import text
+from shoal.cli.options import Options, split_options
+from shoal.errors import ConfigError
+
+MAY_CHANGE = {"train.epochs", "train.steps", "device", "threads", "output.trace", "checkpoint.every", "checkpoint.keep"}
+"""What --resume lets a user change: how long and where, never what is computed."""
+
+
+def run(argv: Sequence[str]) -> int:
+    """Parse, train, report; 130 (or 143) after a stop that can be resumed."""
+    options, words = split_options(argv, switches=("--json", "--quiet", "--help", "-h"), values=("--resume",))
+    if options.has("--help", "-h"):
+        from shoal.cli.train_help import train_help
+
+        text.show(train_help())
+        return 0
+    recipe = words.pop(0) if words and not words[0].startswith("-") else None
+    result = _train(options, recipe, words)
+    if options.has("--json"):
+        text.show(result.to_json())
+    if result.status == "interrupted":
+        text.warn(f"stopped after step {result.steps}; resume with: shoal train --resume {result.run}")
+        return 128 + result.stopped_by
+    return 0
+
+
+def _train(options: Options, recipe: str | None, flags: list[str]):
+    from shoal.config.read import read
+
+    folder = options.value("--resume")
+    if folder is None:
+        config = read(recipe, flags)
+    elif recipe is not None:
+        raise ConfigError(f"--resume goes on with the run in {folder}; it takes no recipe ('{recipe}')")
+    else:
+        config = _resumed_config(Path(folder), flags)
+
+    from shoal.cli.display import display_for
+    from shoal.events.folder import RunFolder
+    from shoal.train import worker
+
+    with display_for(to_stderr=options.has("--json"), quiet=options.has("--quiet")) as display:
+        if folder is None:
+            result = worker.run(config, display)
+        else:
+            result = worker.resume(RunFolder(Path(folder)), config, display)
+        display.finished(result)
+    return result
+
+
+def _resumed_config(folder: Path, flags: list[str]):
+    """The settings of the stopped run, with those changes that do not change what is computed."""
+    from shoal.config.read import from_tree, merge, read_flags, read_recipe
+    from shoal.events.folder import RunFolder
+
+    changes = read_flags(flags)
+    for section, value in changes.items():
+        for path in [f"{section}.{key}" for key in value] if isinstance(value, dict) else [section]:
+            if path not in MAY_CHANGE:
+                raise ConfigError(
+                    f"--resume goes on with the run's own settings, and {path} is one of them",
+                    f"What may change: {', '.join(sorted(MAY_CHANGE))}.",
+                )
+    config = RunFolder(folder).config
+    if not config.exists():
+        raise ConfigError(f"{folder} is not a run folder: it has no {config.name}")
+    return from_tree(merge(read_recipe(str(config)), changes))

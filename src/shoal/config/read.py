@@ -1,0 +1,194 @@
+"""Recipes and flags become a RunConfig: TOML below, flags on top, one grammar for both.
+
+    shoal train quickstart --optimizer sgd --optimizer.momentum 0.9 --epochs 2
+
+A recipe is a TOML file whose tables are the sections of the schema. A flag is `--section.key value`, or one of the
+short names in `schema.SHORT_FLAGS`. A flag that names another choice than the recipe (`--optimizer sgd` over a recipe
+for adam) replaces that whole section: a learning rate tuned for one optimizer is no default for another.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import MISSING, fields
+from importlib import resources
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from shoal.config.kinds import ImportPath, check, choices, kinds_of, literals, parse
+from shoal.config.schema import SHORT_FLAGS, Custom, RunConfig
+from shoal.errors import ConfigError, unknown
+
+Tree = dict[str, Any]
+Schema = TypeVar("Schema")
+
+
+class FlagText(str):
+    """A value that came from the command line: text, until the kind of its field is known."""
+
+
+def read(recipe: str | None, flags: Sequence[str]) -> RunConfig:
+    """The run that a recipe (a path, or the name of a shipped one) and flags describe.
+
+    >>> read(None, ["--model", "mlp", "--epochs=2"]).train.epochs
+    2
+    """
+    tree = read_recipe(recipe) if recipe else {}
+    return from_tree(merge(tree, read_flags(flags)))
+
+
+def read_recipe(recipe: str) -> Tree:
+    """The tree of a TOML file: a path, or the bare name of a recipe shipped with shoal."""
+    path = Path(recipe)
+    if path.suffix != ".toml" and not path.exists():
+        shipped = shipped_recipes()
+        if recipe not in shipped:
+            raise ConfigError(unknown("recipe", recipe, shipped), "Give the path of a .toml file, or one of these names.")
+        path = shipped[recipe]
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read the recipe {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+
+
+def shipped_recipes() -> dict[str, Path]:
+    """The recipes inside the package, by name."""
+    folder = Path(str(resources.files("shoal") / "recipes"))
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
+def read_flags(flags: Sequence[str]) -> Tree:
+    """The tree that flags describe; every value still a FlagText.
+
+    >>> read_flags(["--lr", "0.1", "--model.hidden=32,16"])
+    {'optimizer': {'lr': '0.1'}, 'model': {'hidden': '32,16'}}
+    """
+    tree: Tree = {}
+    waiting = list(flags)
+    while waiting:
+        flag = waiting.pop(0)
+        if not flag.startswith("--"):
+            raise ConfigError(f"'{flag}' stands where a flag should: settings are written --section.key value")
+        name, equals, value = flag[2:].partition("=")
+        path = _path_of(name)
+        if not equals:
+            if waiting and not waiting[0].startswith("--"):
+                value = waiting.pop(0)
+            elif _is_switch(path):
+                value = "true"
+            else:
+                raise ConfigError(f"--{name} needs a value")
+        section, _, key = path.rpartition(".")
+        branch = tree.setdefault(section, {}) if section else tree
+        branch[key] = FlagText(value)
+    return tree
+
+
+def _path_of(name: str) -> str:
+    """The path that a flag sets: `epochs` → `train.epochs`."""
+    if name in SHORT_FLAGS:
+        return SHORT_FLAGS[name]
+    path = name.replace("-", "_")
+    top = kinds_of(RunConfig)
+    section, dot, _ = path.partition(".")
+    plain = {field.replace("_", "-") for field, kind in top.items() if not choices(kind)}
+    if dot and section in top and choices(top[section]):
+        return path
+    if not dot and path in top and not choices(top[path]):
+        return path
+    known = [*SHORT_FLAGS, *plain, *_dotted_flags()]
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    guess = f": did you mean '--{close[0]}'?" if close else ""
+    raise ConfigError(f"unknown flag '--{name}'{guess}", "`shoal train --help` lists every setting.")
+
+
+def _dotted_flags() -> Iterator[str]:
+    for section, kind in kinds_of(RunConfig).items():
+        for choice in choices(kind):
+            for key in kinds_of(choice):
+                yield f"{section}.{key}"
+
+
+def _is_switch(path: str) -> bool:
+    section, _, key = path.rpartition(".")
+    return any(kinds_of(choice).get(key) is bool for choice in choices(kinds_of(RunConfig).get(section)))
+
+
+def merge(recipe: Tree, flags: Tree) -> Tree:
+    """Flags over a recipe: a section whose choice changes is replaced, any other is amended."""
+    merged = dict(recipe)
+    for key, value in flags.items():
+        old = merged.get(key)
+        if isinstance(value, dict) and isinstance(old, str):
+            old = {"name": old}  # a recipe may write model = "lenet"
+        if isinstance(value, dict) and isinstance(old, dict) and value.get("name", old.get("name")) == old.get("name"):
+            merged[key] = {**old, **value}
+        else:
+            merged[key] = value
+    return merged
+
+
+def from_tree(tree: Tree) -> RunConfig:
+    """The RunConfig of a tree of plain values, every key and value checked under its full path."""
+    return _section(RunConfig, tree, "")
+
+
+def _section(schema: type[Schema], tree: Tree, path: str) -> Schema:
+    kinds = kinds_of(schema)
+    values: Tree = {}
+    for key, value in tree.items():
+        where = f"{path}.{key}" if path else key
+        if key not in kinds:
+            raise ConfigError(unknown("setting", where, [f"{path}.{known}" if path else known for known in kinds]))
+        values[key] = _value(schema, key, value, where)
+    return schema(**values)
+
+
+def _value(schema: type, key: str, value: Any, where: str) -> Any:
+    kind = kinds_of(schema)[key]
+    options = choices(kind)
+    if not options:
+        return check(kind, parse(kind, value) if isinstance(value, FlagText) else value, where)
+    if isinstance(value, str):
+        value = {"name": value}
+    if not isinstance(value, dict):
+        raise ConfigError(f"{where} is a section, not the value {value!r}", f"Write [{where}] and its settings below.")
+    return _chosen(options, cast(Tree, value), where, _default_choice(schema, key))
+
+
+def _default_choice(schema: type, key: str) -> type:
+    factory = next(field.default_factory for field in fields(schema) if field.name == key)
+    assert factory is not MISSING, f"{schema.__name__}.{key} has no default"
+    return cast(type, factory)
+
+
+def _chosen(options: tuple[type, ...], tree: Tree, where: str, default: type) -> Any:
+    named = {literals(kinds_of(option)["name"])[0]: option for option in options if option is not Custom and _has_name(option)}
+    if not named:
+        return _section(default, tree, where)
+    name = tree.get("name", next(word for word, option in named.items() if option is default))
+    if Custom in options and isinstance(name, str) and ":" in name:
+        extra = {key: _plain(value) for key, value in tree.items() if key != "name"}
+        return Custom(name=check(ImportPath, str(name), where), options=tuple(sorted(extra.items())))
+    if not isinstance(name, str) or name not in named:
+        hint = "A name of your own is written package.module:function." if Custom in options else ""
+        raise ConfigError(unknown(where, str(name), named), hint)
+    for key in tree.keys() - kinds_of(named[name]).keys():
+        owners = [word for word, option in named.items() if key in kinds_of(option)]
+        if owners:
+            raise ConfigError(
+                f"{where} '{name}' has no setting '{key}': it belongs to {', '.join(owners)}",
+                f"{where} '{name}' takes: {', '.join(kinds_of(named[name]))}.",
+            )
+    return _section(named[name], {**tree, "name": name}, where)
+
+
+def _has_name(option: type) -> bool:
+    return "name" in kinds_of(option) and bool(literals(kinds_of(option)["name"]))
+
+
+def _plain(value: Any) -> bool | int | float | str:
+    """An option of the user's own function has no schema: the flag's text says what it is."""
+    return parse(bool | int | float | str, value) if isinstance(value, FlagText) else value

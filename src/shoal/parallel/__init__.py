@@ -1,0 +1,1 @@
+"""Strategies: how a batch becomes an update. `single` is the reference that every other one must equal."""

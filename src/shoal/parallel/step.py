@@ -1,0 +1,70 @@
+"""What every strategy does the same way: gradients of a share, clipping, evaluation of a batch; written once."""
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor, nn
+
+from shoal.data.dataset import Batch
+from shoal.events.spans import SpanRecorder
+from shoal.parallel.strategy import Gradients, Share, Sums
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""`loss(outputs, labels)`: the sum over the samples."""
+
+
+def autograd_gradients(model: nn.Module, loss: Loss, span: SpanRecorder) -> Gradients:
+    """Gradients by torch's autograd."""
+
+    def gradients(batch: Batch, scale: float) -> Tensor:
+        with span("forward", "compute"):
+            loss_sum = loss(model(batch.inputs), batch.labels)
+        with span("backward", "compute"):
+            # The scale enters as the seed of backward: the same as scaling the loss, without two more operations.
+            loss_sum.backward(torch.full_like(loss_sum, scale, requires_grad=False))
+        return loss_sum.detach()
+
+    return gradients
+
+
+def accumulate(gradients: Gradients, share: Share) -> Tensor:
+    """Add up the gradients of all parts of a share; the loss, divided by the global number of samples.
+
+    Sums of sums are sums: parts of any size, also none, give the gradient of the whole.
+    """
+    scale = 1.0 / share.num_samples_global
+    total: Tensor | None = None
+    for part in share.parts:
+        loss_sum = gradients(part, scale)
+        total = loss_sum if total is None else total + loss_sum
+    return torch.zeros(()) if total is None else total * scale
+
+
+def clip_by_norm(gradients: Iterable[Tensor], largest: float) -> Tensor:
+    """Scale gradients down, in place, so that their common norm is at most `largest`; the norm before.
+
+        g ← g · min(1, largest / ‖g‖₂)
+    """
+    grads = list(gradients)
+    if not grads:
+        return torch.zeros(())
+    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
+    # Multiplied on the device even when the factor is 1: asking whether it is would wait for the device.
+    torch._foreach_mul_(grads, torch.clamp(largest / norm, max=1.0))
+    return norm
+
+
+@torch.no_grad()
+def evaluate_batch(model: nn.Module, loss: Loss, batch: Batch) -> Sums:
+    """Loss and hits of a whole model on a batch, in evaluation mode. Numbers to be predicted have no hits."""
+    was_training = model.training
+    model.eval()
+    try:
+        outputs = model(batch.inputs)
+    finally:
+        model.train(was_training)
+    loss_sum = loss(outputs, batch.labels)
+    if batch.labels.is_floating_point():
+        return Sums(loss_sum, torch.zeros_like(loss_sum), 0, batch.num_samples)
+    hits = (outputs.argmax(-1) == batch.labels).sum()
+    return Sums(loss_sum, hits, batch.labels.numel(), batch.num_samples)

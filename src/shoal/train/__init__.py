@@ -1,0 +1,1 @@
+"""Training: the loop, the worker that builds everything for it, evaluation, checkpoints, schedules."""

@@ -1,0 +1,45 @@
+"""How far a run has come: the few numbers that, with the config and the weights, decide everything that follows."""
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where training stands. `consumed` counts samples of the current epoch, so any number of workers can go on."""
+
+    step: int = 0
+    epoch: int = 0
+    consumed: int = 0
+    epoch_loss_sum: float = 0.0
+    """Sum of the losses of the samples consumed in this epoch."""
+    last_epoch_loss: float | None = None
+    """Mean training loss over the last whole epoch."""
+    seconds: float = 0.0
+    """Time spent in training steps, over all attempts."""
+
+    def after_step(self, num_samples: int) -> "Progress":
+        """One step further; its loss and its time follow by `settled`, on a GPU some steps later."""
+        return replace(self, step=self.step + 1, consumed=self.consumed + num_samples)
+
+    def settled(self, loss_sum: float, seconds: float) -> "Progress":
+        """With the losses and the time of steps that have become known."""
+        return replace(self, epoch_loss_sum=self.epoch_loss_sum + loss_sum, seconds=self.seconds + seconds)
+
+    def after_epoch(self) -> "Progress":
+        """The epoch is over: the next one starts at its first sample."""
+        mean = self.epoch_loss_sum / self.consumed
+        return replace(self, epoch=self.epoch + 1, consumed=0, epoch_loss_sum=0.0, last_epoch_loss=mean)
+
+    def final_loss(self) -> float | None:
+        """Mean training loss over the epoch in progress, or over the last one where none is."""
+        return self.epoch_loss_sum / self.consumed if self.consumed else self.last_epoch_loss
+
+
+def total_steps(num_samples: int, batch_size: int, epochs: int, limit: int | None) -> int:
+    """Steps of a whole run; the last batch of an epoch may be short.
+
+    >>> total_steps(num_samples=100, batch_size=64, epochs=3, limit=None), total_steps(100, 64, 3, limit=5)
+    (6, 5)
+    """
+    steps = epochs * -(-num_samples // batch_size)
+    return steps if limit is None else min(steps, limit)

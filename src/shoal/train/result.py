@@ -1,0 +1,38 @@
+"""How a run ended: the closing record, as `--json` prints it and `result.json` keeps it."""
+
+import json
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True)
+class Result:
+    """Numbers of one run; what was not measured is none."""
+
+    status: str
+    """completed or interrupted."""
+    strategy: str
+    workers: int
+    epochs: int
+    """Whole epochs done."""
+    steps: int
+    final_loss: float | None
+    """Mean training loss over the last epoch."""
+    test_loss: float | None
+    test_accuracy: float | None
+    validation_loss: float | None
+    validation_accuracy: float | None
+    seconds: float
+    """Time in training steps, over all attempts: evaluation and checkpoints are not in it."""
+    samples_per_s: float
+    bytes_sent: int
+    wait_s: float
+    weights_sha256: str
+    run: str
+    """The run folder."""
+    device: str
+    stopped_by: int | None
+    """The signal that stopped the run, if one did."""
+
+    def to_json(self) -> str:
+        """One line."""
+        return json.dumps(asdict(self))

@@ -1,0 +1,95 @@
+"""Between the loop and the event file: losses are read when they are ready, checked, and written down.
+
+On the CPU a loss is a number at once. On a GPU reading it would make the host wait for the device in every step, so
+there losses are read together, every KEPT_EVERY steps; a loss that is not finite is then still traced to its own step.
+"""
+
+import math
+import time
+from typing import Any, NamedTuple
+
+import torch
+
+from shoal.errors import DivergedError
+from shoal.events.file import EventFile
+from shoal.events.spans import KEPT_EVERY, Span, SpanRecorder, totals_ns
+from shoal.parallel.strategy import StepResult
+from shoal.train.observer import Observer
+from shoal.train.progress import Progress
+
+
+class _Pending(NamedTuple):
+    step: int
+    epoch: int
+    num_samples: int
+    lr: float
+    loss: torch.Tensor
+    marks: list[tuple[str, Any, Any, Any]]
+
+
+class StepLog:
+    """Takes every step of the loop. `progress` gets its losses and seconds from here, for they are known only here."""
+
+    def __init__(
+        self, events: EventFile, span: SpanRecorder, observer: Observer, device: torch.device, keep_all_spans: bool
+    ) -> None:
+        self._events = events
+        self._span = span
+        self._observer = observer
+        self._lag = KEPT_EVERY if device.type == "cuda" else 1
+        self._keep_all = keep_all_spans
+        self._pending: list[_Pending] = []
+        self._since = time.perf_counter()
+
+    def begin(self, step: int) -> None:
+        """Before a step: decide whether its spans are measured."""
+        self._span.active = self._lag == 1 or self._keeps_spans(step)
+
+    def step(self, progress: Progress, result: StepResult, num_samples: int, lr: float) -> Progress:
+        """After a step; `progress` already counts it."""
+        marks = self._span.take()
+        self._pending.append(_Pending(progress.step - 1, progress.epoch, num_samples, lr, result.loss, marks))
+        return self.settle(progress) if len(self._pending) >= self._lag else progress
+
+    def settle(self, progress: Progress) -> Progress:
+        """Wait for the losses of all steps so far, check them and write them down."""
+        if not self._pending:
+            return progress
+        pending, self._pending = self._pending, []
+        losses = [pending[0].loss.item()] if len(pending) == 1 else torch.stack([p.loss for p in pending]).tolist()
+        now = time.perf_counter()
+        per_step = (now - self._since) / len(pending)
+        self._since = now
+        for entry, loss in zip(pending, losses, strict=True):
+            progress = progress.settled(loss * entry.num_samples, per_step)
+            self._write(entry, loss, progress.seconds)
+        self._observer.stepped(progress, losses[-1])
+        return progress
+
+    def restart_clock(self) -> None:
+        """After evaluation or a checkpoint, whose time is not training time."""
+        self._since = time.perf_counter()
+
+    def _keeps_spans(self, step: int) -> bool:
+        return self._keep_all or step % KEPT_EVERY == 0
+
+    def _write(self, entry: _Pending, loss: float, seconds: float) -> None:
+        if not math.isfinite(loss):
+            raise DivergedError(
+                f"the loss of step {entry.step} (epoch {entry.epoch}) is {loss}: training has diverged",
+                f"The learning rate was {entry.lr:g}: try a tenth of it, or --clip-norm 1.",
+            )
+        spans: list[Span] = self._span.read(entry.marks, entry.step)
+        record: dict[str, Any] = {
+            "event": "step",
+            "step": entry.step,
+            "epoch": entry.epoch,
+            "samples": entry.num_samples,
+            "loss": loss,
+            "lr": entry.lr,
+            "seconds": round(seconds, 6),
+            "totals_ns": totals_ns(spans),
+        }
+        if self._keeps_spans(entry.step):
+            record["spans"] = [span[1:] for span in spans]
+        self._events.append(record)

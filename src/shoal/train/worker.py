@@ -1,0 +1,171 @@
+"""A worker: trains what a config describes and leaves a run folder behind. The same for every launcher."""
+
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from shoal import __version__
+from shoal.config.read import from_tree, read_recipe
+from shoal.config.schema import RunConfig
+from shoal.config.write import to_toml
+from shoal.errors import ConfigError, ShoalError
+from shoal.events.file import EventFile
+from shoal.events.folder import RunFolder, create, write_whole
+from shoal.parallel.state import weights_sha256
+from shoal.train import checkpoint
+from shoal.train.build import Built, build, torch_settings
+from shoal.train.evaluate import Metrics, evaluate
+from shoal.train.loop import Job, train
+from shoal.train.observer import Observer, Silent
+from shoal.train.progress import Progress
+from shoal.train.result import Result
+from shoal.train.steplog import StepLog
+from shoal.train.stop import StopRequest
+from shoal.train.weights import save_model
+
+
+def run(config: RunConfig, observer: Observer | None = None) -> Result:
+    """Train from the beginning, in a new run folder."""
+    with torch_settings(config) as device:
+        built = build(config, device)
+        folder = create(Path(config.output.dir), config.output.name, _automatic_name(config))
+        return _work(built, folder, Progress(), observer or Silent())
+
+
+def resume(folder: RunFolder, config: RunConfig, observer: Observer | None = None) -> Result:
+    """Go on from the newest whole checkpoint of a run: the result is the one it would have had without the stop."""
+    with torch_settings(config) as device:
+        built = build(config, device)
+        saved = checkpoint.latest(folder.checkpoints)
+        pieces = saved.pieces()
+        built.strategy.load(pieces)
+        _set_random_state(pieces)
+        return _work(built, folder, saved.progress, observer or Silent())
+
+
+def config_of(folder: RunFolder) -> RunConfig:
+    """The settings a run was started with."""
+    if not folder.config.exists():
+        raise ConfigError(f"{folder.path} is not a run folder: it has no {folder.config.name}")
+    return from_tree(read_recipe(str(folder.config)))
+
+
+def _work(built: Built, folder: RunFolder, progress: Progress, observer: Observer) -> Result:
+    """Train, evaluate, write down."""
+    write_whole(folder.config, to_toml(built.config))
+    with EventFile(folder.events()) as events, StopRequest() as stop:
+        notes = _Notes(built, folder, events, observer)
+        job = _job(built, notes, stop, StepLog(events, built.span, observer, built.device, built.config.output.trace))
+        notes.started(progress)
+        try:
+            progress = train(job, progress)
+        except ShoalError as error:
+            events.append({"event": "failed", "error": error.message})
+            raise
+        done = progress.step >= built.total_steps
+        test = evaluate(built.strategy, built.data, built.data.test) if done else None  # the one time it is read
+        if done:
+            save_model(folder.model, built)
+        result = _result(built, folder, progress, test, notes.validation, None if done else stop.signal)
+        events.append({"event": "end", "status": result.status, "step": progress.step, "time_ns": time.time_ns()})
+    write_whole(folder.result, result.to_json() + "\n")
+    return result
+
+
+@dataclass
+class _Notes:
+    """What the loop has written down on its way: checkpoints, validations, events."""
+
+    built: Built
+    folder: RunFolder
+    events: EventFile
+    observer: Observer
+    validation: Metrics | None = None
+
+    def started(self, progress: Progress) -> None:
+        built = self.built
+        record = {"event": "start", "step": progress.step, "time_ns": time.time_ns(), "total_steps": built.total_steps}
+        self.events.append(record | {"version": __version__, "torch": torch.__version__, "device": str(built.device)})
+        self.observer.started(built.config, self.folder, progress, built.total_steps, str(built.device))
+
+    def save(self, progress: Progress) -> None:
+        pieces = self.built.strategy.pieces() | _random_state()
+        checkpoint.save(self.folder.checkpoints, pieces, progress, self.built.config.checkpoint.keep)
+        self.events.append({"event": "checkpoint", "step": progress.step, "time_ns": time.time_ns()})
+
+    def validated(self, progress: Progress, metrics: Metrics | None) -> None:
+        if metrics:
+            self.validation = metrics
+            self.events.append({"event": "validation", "step": progress.step, "epoch": progress.epoch, **metrics._asdict()})
+        self.observer.validated(progress, metrics)
+
+
+def _job(built: Built, notes: _Notes, stop: StopRequest, log: StepLog) -> Job:
+    return Job(
+        data=built.data,
+        strategy=built.strategy,
+        lr=built.lr,
+        seed=built.config.seed,
+        batch_size=built.batch_size,
+        micro_batch=built.config.train.micro_batch,
+        total_steps=built.total_steps,
+        save_every=built.config.checkpoint.every,
+        save=notes.save,
+        should_stop=lambda: stop.signal is not None,
+        validated=notes.validated,
+        log=log,
+        span=built.span,
+    )
+
+
+def _result(
+    built: Built,
+    folder: RunFolder,
+    progress: Progress,
+    test: Metrics | None,
+    validation: Metrics | None,
+    stopped_by: int | None,
+) -> Result:
+    samples = progress.epoch * len(built.data.train) + progress.consumed
+    return Result(
+        status="completed" if stopped_by is None else "interrupted",
+        strategy=built.config.strategy.name,
+        workers=built.strategy.data_size,
+        epochs=progress.epoch,
+        steps=progress.step,
+        final_loss=progress.final_loss(),
+        test_loss=test.loss if test else None,
+        test_accuracy=test.accuracy if test else None,
+        validation_loss=validation.loss if validation else None,
+        validation_accuracy=validation.accuracy if validation else None,
+        seconds=round(progress.seconds, 6),
+        samples_per_s=round(samples / progress.seconds, 3) if progress.seconds else 0.0,
+        bytes_sent=0,
+        wait_s=0.0,
+        weights_sha256=weights_sha256(built.strategy.pieces()),
+        run=str(folder.path),
+        device=str(built.device),
+        stopped_by=stopped_by,
+    )
+
+
+def _automatic_name(config: RunConfig) -> str:
+    model = config.model.name.rpartition(":")[2]
+    optimizer = config.optimizer.name.rpartition(":")[2]
+    return f"{model}-{optimizer}-{config.data.name}-{datetime.now():%Y%m%d-%H%M%S}"
+
+
+def _random_state() -> dict[str, Tensor]:
+    """Torch's global generators: nothing of ours draws from them, but a user's dropout does."""
+    state = {"random.cpu": torch.get_rng_state()}
+    return state | ({"random.cuda": torch.cuda.get_rng_state()} if torch.cuda.is_available() else {})
+
+
+def _set_random_state(pieces: dict[str, Tensor]) -> None:
+    torch.set_rng_state(pieces["random.cpu"])
+    if torch.cuda.is_available() and "random.cuda" in pieces:
+        torch.cuda.set_rng_state(pieces["random.cuda"])
