@@ -1,0 +1,232 @@
+"""The chain rule, walked backwards over the tape.
+
+Phase 1, forwards: mark what depends on a wanted variable; everything else needs no gradient and is skipped.
+Phase 2, backwards: hand each marked operation the gradient of its output and add what it gives to its
+inputs' gradients.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shoal.autograd.ops import add
+from shoal.autograd.site import call_site, describe
+from shoal.autograd.tape import Tape, TapeEntry, current_tape
+from shoal.autograd.variable import Variable
+from shoal.errors import AutogradError
+
+Path = tuple[TapeEntry, list[int]]
+"""An operation that matters, and the positions of the inputs through which it does."""
+
+
+def grad(
+    loss: Variable | Sequence[Variable],
+    wanted: Sequence[Variable],
+    seeds: Tensor | Variable | Sequence[Tensor | Variable] | None = None,
+    *,
+    record: bool = False,
+) -> list[Variable]:
+    """∂loss/∂w for each wanted w.
+
+    `seeds` is the gradient that arrives at the loss: 1 for a scalar; a loss that is no scalar must be given
+    it. With `record` the gradients are recorded too, and can be differentiated again, to any order; without
+    it the tape does not grow. A wanted variable that the loss does not depend on gets zeros.
+
+    Cost: one visit to each entry up to the loss.
+
+    >>> a = Variable(torch.tensor(3.0))
+    >>> (slope,) = grad(a * a * a, [a], record=True)          # 3a²
+    >>> (bend,) = grad(slope, [a])                            # 6a
+    >>> slope.item(), bend.item()
+    (27.0, 18.0)
+    """
+    losses = [loss] if isinstance(loss, Variable) else list(loss)
+    given = (
+        [None] * len(losses)
+        if seeds is None
+        else [seeds]
+        if isinstance(seeds, Tensor | Variable)
+        else list(seeds)
+    )
+    tape = _tape_of(losses, wanted)
+    record = record or tape.always_records
+    lifted = record or tape.trace
+    length = len(tape.entries)
+    with tape:
+        gradients = _start(losses, given, lifted)
+        paths = _paths(tape, losses, wanted)
+        _walk(paths, gradients, set(wanted), lifted, None)
+    if lifted and not record:
+        del tape.entries[length:]  # a trace shows the operations of backward, and then forgets them
+    return [_finished(gradients.get(variable), variable, record) for variable in wanted]
+
+
+def backward(loss: Variable, parameters: Sequence[Variable], seed: Tensor | None = None) -> None:
+    """Add ∂loss/∂p to `p.value.grad` of each parameter: what every optimizer of torch reads.
+
+    A gradient is written as soon as it is complete, and the leaf's `on_final` hooks are called then, in the
+    middle of backward. A parameter that the loss does not depend on is left as it is.
+
+    >>> w = Variable(torch.tensor([1.0, 2.0]))
+    >>> backward((w * w).sum(), [w])
+    >>> w.value.grad
+    tensor([2., 4.])
+    """
+    tape = _tape_of([loss], parameters)
+    if tape.always_records:  # a graph being compiled: remember where its plan must write
+        tape.deliveries += zip(parameters, grad(loss, parameters, seed), strict=True)
+        return
+    gradients = _start([loss], [seed], lifted=False)
+    paths = _paths(tape, [loss], parameters)
+    wanted = set(parameters)
+    first_use: dict[int, list[Variable]] = {}
+    seen: set[Variable] = set()
+    for step, (entry, positions) in enumerate(paths):
+        for position in positions:
+            operand: Any = entry.inputs[position]
+            if operand in wanted and operand not in seen:
+                seen.add(operand)
+                first_use.setdefault(step, []).append(operand)
+
+    def after(step: int) -> None:
+        # Walking backwards, a leaf is complete once the operation that used it first has been passed.
+        for parameter in first_use.get(step, ()):
+            if parameter in gradients:
+                deliver(parameter, gradients.pop(parameter))
+
+    _walk(paths, gradients, wanted, False, after)
+
+
+def deliver(parameter: Variable, gradient: Tensor) -> None:
+    """Write or add a finished gradient to `parameter.value.grad` and tell who asked."""
+    value = parameter.value
+    if value.grad is None:
+        value.grad = gradient
+    else:
+        value.grad.add_(gradient)
+    if parameter.hooks:
+        for hook in tuple(parameter.hooks.values()):
+            hook(value)
+
+
+def _walk(
+    paths: list[Path],
+    gradients: dict[Variable, Any],
+    wanted: set[Variable],
+    lifted: bool,
+    after: Callable[[int], None] | None,
+) -> None:
+    """Phase 2. `gradients` starts with the seeds and ends with the gradients of what is wanted."""
+    summed: set[Variable] = set()
+    for step in range(len(paths) - 1, -1, -1):
+        entry, positions = paths[step]
+        output = entry.outputs[0]
+        gradient = gradients.get(output) if output in wanted else gradients.pop(output, None)
+        if gradient is not None:
+            entry.check_unchanged()
+            for position in positions:
+                operand: Any = entry.inputs[position]
+                part = entry.propagate(gradient, position, lifted)
+                if operand not in gradients:
+                    if not lifted and operand in wanted:
+                        part = _owned(part, gradient)
+                    gradients[operand] = part
+                elif operand in summed and not lifted:
+                    gradients[operand].add_(part)  # the sum is ours: no third party holds it
+                else:
+                    gradients[operand] = add(gradients[operand], part)
+                    summed.add(operand)
+                if lifted:
+                    _trace(operand, gradients[operand])
+        if after is not None:
+            after(step)
+
+
+def _trace(variable: Variable, gradient: Variable) -> None:
+    """In a trace, what the gradient of a variable is so far: `dL/da = v5`."""
+    tape = current_tape()
+    if tape.trace:
+        tape.write(f"dL/d{tape.name_of(variable)} = {tape.name_of(gradient)}")
+
+
+def _paths(tape: Tape, losses: Sequence[Variable], wanted: Sequence[Variable]) -> list[Path]:
+    """Phase 1: the operations up to the loss that depend on something wanted, in order."""
+    matters = set(wanted)
+    paths: list[Path] = []
+    for entry in tape.entries[: max(loss.index for loss in losses) + 1]:
+        operation = entry.primitive
+        positions = [
+            position
+            for position, operand in enumerate(entry.inputs)
+            if type(operand) is Variable and operand in matters and operation.rule(position) is not None
+        ]
+        if positions:
+            matters.add(entry.outputs[0])
+            paths.append((entry, positions))
+    return paths
+
+
+def _start(losses: Sequence[Variable], given: Sequence[Any], lifted: bool) -> dict[Variable, Any]:
+    """The seeds: what arrives at each loss."""
+    gradients: dict[Variable, Any] = {}
+    for loss, seed in zip(losses, given, strict=True):
+        shape = f"a loss of shape {tuple(loss.shape)}"
+        if seed is None:
+            if loss.value.numel() != 1:
+                raise AutogradError(
+                    f"{shape} is no scalar, so its gradient needs a seed, at {describe(call_site())}",
+                    "Reduce it first (loss.sum()), or pass seeds= of the loss's shape.",
+                )
+            seed = torch.ones_like(loss.value)
+        elif seed.shape != loss.shape:
+            raise AutogradError(
+                f"a seed of shape {tuple(seed.shape)} cannot arrive at {shape}, at {describe(call_site())}",
+                "A seed has one number for each element of the loss.",
+            )
+        if lifted:
+            seed = seed if isinstance(seed, Variable) else Variable(seed)
+        elif isinstance(seed, Variable):
+            seed = seed.value
+        gradients[loss] = add(gradients[loss], seed) if loss in gradients else seed
+        if lifted:
+            _trace(loss, gradients[loss])
+    return gradients
+
+
+def _owned(part: Tensor, gradient: Tensor) -> Tensor:
+    """A tensor that shares memory with no other gradient, so that its owner may change it in place."""
+    if part is gradient or part._is_view() or not part.is_contiguous():
+        return part.clone(memory_format=torch.contiguous_format)
+    return part
+
+
+def _finished(gradient: Any, variable: Variable, record: bool) -> Variable:
+    if gradient is None:
+        return Variable(torch.zeros_like(variable.value))
+    if isinstance(gradient, Tensor):
+        return Variable(gradient)
+    return gradient if record else Variable(gradient.value)
+
+
+def _tape_of(losses: Sequence[Variable], wanted: Sequence[Variable]) -> Tape:
+    """The one tape on which all of these were recorded."""
+    tape: Tape | None = None
+    for variable in (*losses, *wanted):
+        if variable.generation is None:
+            continue
+        home = variable.generation()
+        which = f"a variable of shape {tuple(variable.shape)}"
+        if home is None or home.generation is not variable.generation:
+            raise AutogradError(
+                f"{which} was recorded before its tape was reset, at {describe(call_site())}",
+                "Compute it again on the tape as it is now.",
+            )
+        if tape is not None and home is not tape:
+            raise AutogradError(
+                f"{which} belongs to another tape than the loss, at {describe(call_site())}",
+                "Compute both under one tape: with Tape() as tape: …",
+            )
+        tape = home
+    return tape or current_tape()

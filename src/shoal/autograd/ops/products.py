@@ -1,0 +1,102 @@
+"""Matrix product and convolution: operations linear in each of two inputs.
+
+Such an operation needs no rules beyond itself: the gradient of each input is again a product of the same
+family, which is why these can be differentiated to any order with what stands in this file.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from shoal.autograd.ops.shape import fit
+from shoal.autograd.tape import primitive
+
+
+@primitive("{} @ {}")
+def matmul(a: Tensor, b: Tensor, *, transpose_a: bool = False, transpose_b: bool = False) -> Tensor:
+    """C = A B, each side transposed first when asked (two dimensions or more; leading ones broadcast).
+
+    ∂A = ∂C Bᵀ,  ∂B = Aᵀ ∂C,  and of a transposed side the transpose: ∂(Bᵀ) = (Aᵀ ∂C)ᵀ = ∂Cᵀ A.
+
+    The transposes are options instead of operations so that the gradient of a weight stored as [out, in] is
+    computed as ∂Cᵀ A, contiguous as the weight is; an optimizer would pay for a transposed one at every
+    step.
+    """
+    return torch.matmul(a.mT if transpose_a else a, b.mT if transpose_b else b)
+
+
+def _matmul_backward_a(
+    g: Any, c: Any, a: Any, b: Any, transpose_a: bool = False, transpose_b: bool = False
+) -> Any:
+    if transpose_a:
+        return fit(matmul(b, g, transpose_a=transpose_b, transpose_b=True), a)
+    return fit(matmul(g, b, transpose_b=not transpose_b), a)
+
+
+def _matmul_backward_b(
+    g: Any, c: Any, a: Any, b: Any, transpose_a: bool = False, transpose_b: bool = False
+) -> Any:
+    if transpose_b:
+        return fit(matmul(g, a, transpose_a=True, transpose_b=transpose_a), b)
+    return fit(matmul(a, g, transpose_a=not transpose_a), b)
+
+
+matmul.backward = (_matmul_backward_a, _matmul_backward_b)
+
+Pair = tuple[int, int]
+
+
+@primitive()
+def conv2d(x: Tensor, w: Tensor, *, stride: Pair, padding: Pair) -> Tensor:
+    """y = x ⋆ w: x is [samples, in, height, width], w [out, in, height, width].
+
+    ∂x = `conv2d_input`(∂y, w),  ∂w = `conv2d_weight`(x, ∂y).
+    """
+    return F.conv2d(x, w, None, stride, padding)
+
+
+@primitive()
+def conv2d_input(g: Tensor, w: Tensor, *, size: Pair, stride: Pair, padding: Pair) -> Tensor:
+    """The x for which ⟨x ⋆ w, g⟩ grows fastest: every element of g laid back on what it was computed from.
+
+    Linear in both:  ∂g = ∂x ⋆ w,  ∂w = `conv2d_weight`(∂x, g). `size` is x's height and width, which stride
+    may hide.
+    """
+    rest = tuple(
+        size[i] - ((g.shape[2 + i] - 1) * stride[i] - 2 * padding[i] + w.shape[2 + i]) for i in range(2)
+    )
+    return F.conv_transpose2d(g, w, None, stride, padding, rest)
+
+
+@primitive()
+def conv2d_weight(x: Tensor, g: Tensor, *, size: Pair, stride: Pair, padding: Pair) -> Tensor:
+    """The w for which ⟨x ⋆ w, g⟩ grows fastest: x correlated with g, samples in the role of channels.
+
+    Linear in both:  ∂x = `conv2d_input`(g, ∂w),  ∂g = x ⋆ ∂w. `size` is w's height and width.
+    """
+    w = F.conv2d(x.transpose(0, 1), g.transpose(0, 1), None, 1, padding, stride)
+    return w[:, :, : size[0], : size[1]].transpose(0, 1).contiguous()
+
+
+def _size(image: Any) -> Pair:
+    return tuple(image.shape[2:])
+
+
+conv2d.backward = (
+    lambda g, y, x, w, stride, padding: conv2d_input(g, w, size=_size(x), stride=stride, padding=padding),
+    lambda g, y, x, w, stride, padding: conv2d_weight(x, g, size=_size(w), stride=stride, padding=padding),
+)
+conv2d_input.backward = (
+    lambda h, x, g, w, size, stride, padding: conv2d(h, w, stride=stride, padding=padding),
+    lambda h, x, g, w, size, stride, padding: conv2d_weight(
+        h, g, size=_size(w), stride=stride, padding=padding
+    ),
+)
+conv2d_weight.backward = (
+    lambda h, w, x, g, size, stride, padding: conv2d_input(
+        g, h, size=_size(x), stride=stride, padding=padding
+    ),
+    lambda h, w, x, g, size, stride, padding: conv2d(x, h, stride=stride, padding=padding),
+)

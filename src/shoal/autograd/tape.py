@@ -1,0 +1,305 @@
+"""The gradient tape: a list of what was computed, from which derivatives follow.
+
+Every operation that meets a :class:`Variable` computes its value at once and appends one
+:class:`TapeEntry`. The list is therefore already in an order in which every value stands after what it was
+made from, and the chain rule is one walk from its end to its beginning (``gradient.py``): no recursion, and
+a cost that grows with the number of entries alone.
+"""
+
+import sys
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from shoal.autograd.site import Site, call_site, describe
+from shoal.autograd.variable import Generation, Operand, Variable
+from shoal.errors import AutogradError
+
+Rule = Callable[..., Any]
+"""`rule(g, output, *inputs, **attributes)`: one input's gradient from the output's gradient `g`.
+
+It is written with the operations of this engine, which take tensors as well as variables: on tensors it
+simply computes (a first derivative), on variables it is itself recorded (so that it can be differentiated
+again)."""
+
+
+@final
+class Primitive:
+    """An operation that is differentiated by a rule of its own; everything else is composed of primitives.
+
+    `backward` holds a rule for each input, None where no gradient flows (indices, masks). With `variadic`
+    its only rule serves all inputs and is told which one as the keyword `position`.
+    """
+
+    def __init__(self, forward: Callable[..., Any], symbol: str | None, variadic: bool) -> None:
+        self.name = forward.__name__
+        self.forward = forward
+        self.symbol = symbol
+        self.variadic = variadic
+        self.backward: tuple[Rule | None, ...] = ()
+        self.__doc__ = forward.__doc__
+
+    def __call__(self, *inputs: Any, **attributes: Any) -> Any:
+        """Compute on tensors; compute and record when any input is a variable."""
+        for operand in inputs:
+            if type(operand) is Variable:
+                return record(self, inputs, attributes)
+        return self.forward(*inputs, **attributes)
+
+    def rule(self, position: int) -> Rule | None:
+        """The rule for the input at `position`."""
+        if self.variadic:
+            one_for_all = self.backward[0]
+            assert one_for_all is not None
+            return lambda *args, **attributes: one_for_all(*args, position=position, **attributes)
+        return self.backward[position] if position < len(self.backward) else None
+
+    def __repr__(self) -> str:
+        return f"<primitive {self.name}>"
+
+
+def primitive(
+    symbol: str | None = None, *, variadic: bool = False
+) -> Callable[[Callable[..., Any]], Primitive]:
+    """Make a function on tensors an operation of the tape; `symbol` is how a trace writes it (`{} + {}`)."""
+    return lambda forward: Primitive(forward, symbol, variadic)
+
+
+class TapeEntry(NamedTuple):
+    """One recorded operation. Its first output is the one that is differentiated; others are indices."""
+
+    primitive: Primitive
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Variable, ...]
+    attributes: dict[str, Any]
+    versions: tuple[int, ...]
+    """How often each tensor among inputs and outputs had been written when it was recorded."""
+    site: Site
+
+    def propagate(self, gradient: Any, position: int, lifted: bool) -> Any:
+        """The chain rule here: the gradient of the input at `position` from that of the output.
+
+        `lifted` says whether gradients are variables, whose operations are recorded, or bare tensors.
+        """
+        inputs: Any = self.inputs
+        outputs: Any = self.outputs
+        if not lifted:
+            inputs = [o.value if type(o) is Variable else o for o in inputs]
+            outputs = [o.value for o in outputs]
+        rule = self.primitive.rule(position)
+        assert rule is not None
+        output = outputs[0] if len(outputs) == 1 else outputs
+        return rule(gradient, output, *inputs, **self.attributes)
+
+    def check_unchanged(self) -> None:
+        """Refuse when a recorded value was since changed in place: its gradient would be silently wrong."""
+        for operand, version in zip((*self.inputs, *self.outputs), self.versions, strict=True):
+            value = operand.value if type(operand) is Variable else operand
+            if isinstance(value, Tensor) and value._version != version:
+                raise AutogradError(
+                    f"{self.primitive.name} recorded a value of shape {tuple(value.shape)} that was changed"
+                    f" in place ({value._version - version} times), at {describe(self.site)}",
+                    "Make a new tensor instead (x = x + y, not x += y), or take the gradient first.",
+                )
+
+    def written(self, name_of: Callable[[Operand], str]) -> str:
+        """`v2 = v0 * v1`: this operation as a line of a trace."""
+        operands = [name_of(operand) for operand in self.inputs]
+        if self.primitive.symbol:
+            right = self.primitive.symbol.format(*operands)
+        else:
+            options = [f"{key}={value}" for key, value in self.attributes.items()]
+            right = f"{self.primitive.name}({', '.join(operands + options)})"
+        return f"{', '.join(name_of(output) for output in self.outputs)} = {right}"
+
+
+def _write_line(line: str) -> None:
+    sys.stdout.write(line + "\n")
+
+
+class Tape:
+    """What has been computed since the last `reset`, in order. As a context it becomes the tape that records.
+
+    Every thread has a default tape. `trace=True` writes each operation and each gradient as it happens:
+
+    >>> with Tape(trace=True):
+    ...     a = Variable(torch.tensor(2.0), name="a")
+    ...     t = a * a + 1.0
+    v0 = a * a
+    v1 = v0 + 1.0
+
+    Memory: a tape keeps every value it has seen until it is reset or dropped.
+    """
+
+    def __init__(self, *, trace: bool = False, write: Callable[[str], None] = _write_line) -> None:
+        self.entries: list[TapeEntry] = []
+        self.trace = trace
+        self.write = write
+        self.generation = Generation(self)
+        # A compiler sets these: it records placeholders, and gradients always belong to its graph.
+        self.stand_in: Callable[[Operand], Any] | None = None
+        self.always_records = False
+        self.deliveries: list[tuple[Variable, Variable]] = []
+        self._names: dict[Variable, str] = {}
+        self._outer: list[tuple[Tape, bool]] = []
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __enter__(self) -> "Tape":
+        self._outer.append((_state.tape, _state.recording))
+        _state.tape, _state.recording = self, True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _state.tape, _state.recording = self._outer.pop()
+
+    def reset(self) -> None:
+        """Forget everything: variables recorded so far can no longer be differentiated or used."""
+        self.entries.clear()
+        self._names.clear()
+        self.generation = Generation(self)
+
+    def name_of(self, operand: Operand) -> str:
+        """How a trace calls this operand: its own name, the next `v0, v1, …`, or the constant itself."""
+        if type(operand) is Variable:
+            if operand.name:
+                return operand.name
+            return self._names.setdefault(operand, f"v{len(self._names)}")
+        return f"constant{tuple(operand.shape)}" if isinstance(operand, Tensor) else str(operand)
+
+
+@final
+class _State(threading.local):
+    """Which tape records, in this thread: workers may be threads, and each has its own computation."""
+
+    def __init__(self) -> None:
+        self.tape = Tape()
+        self.recording = True
+
+
+_state = _State()
+
+
+def current_tape() -> Tape:
+    """The tape that records now, in this thread."""
+    return _state.tape
+
+
+@contextmanager
+def no_record() -> Generator[None]:
+    """Compute without recording: what comes out are leaves, and no memory is kept.
+
+    >>> with Tape() as tape, no_record():
+    ...     _ = Variable(torch.ones(2)) * 3.0
+    >>> len(tape)
+    0
+    """
+    before = _state.recording
+    _state.recording = False
+    try:
+        yield
+    finally:
+        _state.recording = before
+
+
+def record(operation: Primitive, inputs: tuple[Operand, ...], attributes: dict[str, Any]) -> Any:
+    """Compute an operation on variables and append it to the tape. The one place where the tape grows."""
+    tape = _state.tape
+    generation = tape.generation
+    values: list[Any] = []
+    dtype: torch.dtype | None = None
+    device: torch.device | None = None
+    for operand in inputs:
+        value: Any = operand
+        if type(operand) is Variable:
+            if operand.generation is not None and operand.generation is not generation:
+                raise _foreign(operation, operand, tape)
+            value = operand.value
+        elif type(operand) is float:
+            values.append(operand)
+            continue
+        if tape.stand_in is not None:
+            value = tape.stand_in(operand)
+        values.append(value)
+        if isinstance(value, Tensor):
+            if value.dtype is not dtype and value.is_floating_point():
+                if dtype is not None:
+                    raise _mixed("dtypes", operation, values)
+                dtype = value.dtype
+            if value.device != device:
+                if device is not None:
+                    raise _mixed("devices", operation, values)
+                device = value.device
+    try:
+        result = operation.forward(*values, **attributes)
+    except (RuntimeError, IndexError, ValueError, TypeError) as reason:
+        raise _failed(operation, values, attributes, reason) from reason
+
+    results: tuple[Tensor, ...] = result if type(result) is tuple else (result,)
+    index = len(tape.entries)
+    recording = _state.recording or tape.always_records
+    outputs = tuple([_computed(value, generation if recording else None, index) for value in results])
+    if recording:
+        versions = tuple([v._version if isinstance(v, Tensor) else 0 for v in (*values, *results)])
+        entry = TapeEntry(operation, inputs, outputs, attributes, versions, call_site())
+        tape.entries.append(entry)
+        if tape.trace:
+            tape.write(entry.written(tape.name_of))
+    return outputs if type(result) is tuple else outputs[0]
+
+
+def _computed(value: Tensor, generation: Generation | None, index: int) -> Variable:
+    """A variable around a value of our own making, which needs none of the constructor's checks."""
+    variable = Variable.__new__(Variable)
+    variable.value = value
+    variable.name = None
+    variable.generation = generation
+    variable.index = index
+    variable.hooks = None
+    return variable
+
+
+def _shapes(values: list[Any]) -> str:
+    return " and ".join(str(tuple(v.shape)) if isinstance(v, Tensor) else repr(v) for v in values)
+
+
+def _mixed(what: str, operation: Primitive, values: list[Any]) -> AutogradError:
+    tensors = [value for value in values if isinstance(value, Tensor)]
+    kinds = [str(t.dtype).removeprefix("torch.") if what == "dtypes" else str(t.device) for t in tensors]
+    where = f"of shapes {_shapes(tensors)}, at {describe(call_site())}"
+    return AutogradError(
+        f"{operation.name} mixes {what}: {' and '.join(kinds)}, {where}",
+        f"Convert one side with .to({what[:-1]}) before it becomes a Variable.",
+    )
+
+
+def _failed(
+    operation: Primitive, values: list[Any], attributes: dict[str, Any], reason: Exception
+) -> AutogradError:
+    options = "".join(f", {key}={value}" for key, value in attributes.items())
+    return AutogradError(
+        f"{operation.name} cannot take shapes {_shapes(values)}{options}, at {describe(call_site())}",
+        str(reason).splitlines()[0],
+    )
+
+
+def _foreign(operation: Primitive, operand: Variable, tape: Tape) -> AutogradError:
+    assert operand.generation is not None
+    home = operand.generation()
+    if home is tape or home is None:
+        why, fix = (
+            "was recorded before its tape was reset",
+            "Compute it again, or keep what you need as a leaf: Variable(x.value).",
+        )
+    else:
+        why, fix = (
+            "belongs to another tape",
+            "Enter its tape (with tape: …), or take a copy: Variable(x.value).",
+        )
+    what = f"{operation.name} was given a variable of shape {tuple(operand.shape)}"
+    return AutogradError(f"{what} that {why}, at {describe(call_site())}", fix)
