@@ -1,0 +1,63 @@
+"""Random changes of a whole batch of pictures at once, decided for each sample by its index."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from shoal.data.seeds import seed_for
+
+# Odd constants of the 64-bit mixing function splitmix64 (Steele, Lea, Flood 2014), as signed numbers.
+_STEP = 0x9E3779B97F4A7C15 - (1 << 64)
+_MIX_1 = 0xBF58476D1CE4E5B9 - (1 << 64)
+_MIX_2 = 0x94D049BB133111EB - (1 << 64)
+
+
+@dataclass(frozen=True)
+class Augment:
+    """Shift a picture by up to `shift` pixels each way, what enters being black; mirror every other one.
+
+    The draws of a sample are a hash of (seed, epoch, the sample's index): a picture is changed in the same way
+    however a step is divided among workers and micro-batches, and resuming needs nothing remembered.
+
+    Costs one gather over the batch, on the device where the batch lies.
+    """
+
+    shift: int = 4
+    mirror: bool = True
+
+    def __call__(self, pictures: Tensor, indices: Tensor, seed: int, epoch: int) -> Tensor:
+        """The changed batch of [batch, channels, height, width]; `indices` says which samples they are."""
+        bits = hashed(indices, seed_for("augment", seed, epoch))
+        places = 2 * self.shift + 1
+        down = (bits & 0xFFFF) % places
+        right = (bits >> 16 & 0xFFFF) % places
+        mirrored = (bits >> 32 & 1).bool() & self.mirror
+
+        batch, channels, height, width = pictures.shape
+        rows = torch.arange(height, device=pictures.device) + down[:, None]
+        columns = torch.arange(width, device=pictures.device)
+        columns = torch.where(mirrored[:, None], columns.flip(0), columns) + right[:, None]
+        padded = F.pad(pictures, (self.shift,) * 4)
+        pixels = rows[:, :, None] * padded.shape[-1] + columns[:, None, :]
+        source = pixels.view(batch, 1, -1).expand(-1, channels, -1)
+        return padded.view(batch, channels, -1).gather(2, source).view(pictures.shape)
+
+
+def hashed(indices: Tensor, seed: int) -> Tensor:
+    """64 well-mixed bits for each index: splitmix64 of a counter that starts at the seed.
+
+    >>> a, b = hashed(torch.tensor([5, 6]), seed=1), hashed(torch.tensor([6]), seed=1)
+    >>> bool(a[1] == b[0])
+    True
+    """
+    bits = indices * _STEP + seed
+    bits = (bits ^ _shifted(bits, 30)) * _MIX_1
+    bits = (bits ^ _shifted(bits, 27)) * _MIX_2
+    return bits ^ _shifted(bits, 31)
+
+
+def _shifted(bits: Tensor, places: int) -> Tensor:
+    """Shift right and fill with zeros; torch fills with the sign."""
+    return bits >> places & ((1 << 64 - places) - 1)

@@ -1,0 +1,75 @@
+"""The bytes of a data file, plain or gzip'ed, and a sentence for each way it can be damaged."""
+
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from shoal.errors import DataError
+
+CHUNK_BYTES = 1 << 20
+GZIP_MAGIC = b"\x1f\x8b"
+HTML_STARTS = (b"<!doctype", b"<html", b"<head", b"<?xml")
+
+
+def read_content(path: Path, limit: int | None = None) -> bytearray:
+    """All bytes of a file, unpacked if it is gzip'ed; more than `limit` bytes are an error and never held."""
+    content = bytearray()
+    try:
+        with path.open("rb") as file:
+            for chunk in unpacked(chunks_of(file), str(path), limit):
+                content += chunk
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+    return content
+
+
+def chunks_of(file: BinaryIO) -> Iterator[bytes]:
+    """The file in pieces, to its end."""
+    while chunk := file.read(CHUNK_BYTES):
+        yield chunk
+
+
+def unpacked(chunks: Iterable[bytes], where: str, limit: int | None = None) -> Iterator[bytes]:
+    """The content of a stream that is plain or gzip'ed: its first bytes tell.
+
+    Refused with a sentence that names `where`: nothing at all, a web page (what many servers send in place
+    of an error), gzip that ends too early or does not unpack, and content of more than `limit` bytes.
+    """
+    stream = iter(chunks)
+    first = next(stream, b"")
+    if not first:
+        raise DataError(f"{where} is empty")
+    if first.lstrip()[:16].lower().startswith(HTML_STARTS):
+        raise DataError(
+            f"{where} is a web page, not data: a server's error page saved under the name of a data file"
+        )
+    whole = _rejoined(first, stream)
+    size = 0
+    for piece in _gunzipped(whole, where) if first.startswith(GZIP_MAGIC) else whole:
+        size += len(piece)
+        if limit is not None and size > limit:
+            raise DataError(f"{where} holds more than the {limit:,} bytes it should have")
+        yield piece
+
+
+def _rejoined(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+    yield first
+    yield from rest
+
+
+def _gunzipped(chunks: Iterable[bytes], where: str) -> Iterator[bytes]:
+    decoder = zlib.decompressobj(wbits=31)
+    for chunk in chunks:
+        packed = chunk
+        while packed and not decoder.eof:
+            try:
+                piece = decoder.decompress(
+                    packed, CHUNK_BYTES
+                )  # bounded, so that a few bytes cannot become gigabytes
+            except zlib.error as error:
+                raise DataError(f"{where} is damaged: its gzip data do not unpack ({error})") from error
+            packed = decoder.unconsumed_tail
+            yield piece
+    if not decoder.eof:
+        raise DataError(f"{where} is truncated: its gzip data end too early")

@@ -1,0 +1,60 @@
+"""Hold out a part of the training set: choices are made on it, and the test set is read once, at the end."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from shoal.data.dataset import DataSet
+from shoal.data.seeds import generator_for
+from shoal.errors import ConfigError
+
+
+def hold_out(data: DataSet, fraction: float, seed: int) -> DataSet:
+    """The data set with this part of its training samples as validation samples; 0 leaves it as it is.
+
+    Classification is stratified: each class gives the same part, up to rounding. Both parts keep the order
+    of the files.
+    """
+    if fraction == 0:
+        return data
+    num_samples = len(data.train)
+    held = round(fraction * num_samples)
+    if not 0 < held < num_samples:
+        raise ConfigError(
+            f"data.validation {fraction:g} of {num_samples:,} training samples leaves "
+            f"{held:,} for validation and {num_samples - held:,} for training",
+            "Choose a fraction that leaves samples on both sides.",
+        )
+    strata = (
+        data.train.labels if data.task == "classification" else torch.zeros(num_samples, dtype=torch.int64)
+    )
+    chosen = choose_stratified(strata, held, generator_for("validation", seed))
+    is_held = torch.zeros(num_samples, dtype=torch.bool)
+    is_held[chosen] = True
+    return replace(
+        data,
+        train=data.train.take((~is_held).nonzero().flatten()),
+        validation=data.train.take(is_held.nonzero().flatten()),
+    )
+
+
+def choose_stratified(strata: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """Indices of `count` samples, in which every stratum has its share to within one sample.
+
+    Phase 1: shuffle, so that chance decides within a stratum. Phase 2: give the i-th of n samples of a
+    stratum the place (i + ½) / n. Phase 3: take the `count` samples with the lowest places: up to any
+    place, each stratum has given the same part of itself.
+
+    >>> strata = torch.tensor([0] * 80 + [1] * 20)
+    >>> strata[choose_stratified(strata, 10, torch.Generator())].bincount()
+    tensor([8, 2])
+    """
+    shuffled = torch.randperm(len(strata), generator=generator)
+    by_stratum = shuffled[strata[shuffled].argsort(stable=True)]
+    sizes = strata.bincount()
+    starts = sizes.cumsum(0) - sizes
+    stratum = strata[by_stratum]
+    rank_within = torch.arange(len(strata)) - starts[stratum]
+    places = (rank_within + 0.5) / sizes[stratum]
+    return by_stratum[places.argsort(stable=True)[:count]]

@@ -1,0 +1,178 @@
+"""From a configuration to a data set: a table from name to loader."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shoal.config.schema import (
+    Cifar10Config,
+    DataConfig,
+    DigitsConfig,
+    FashionMnistConfig,
+    MnistConfig,
+    SyntheticConfig,
+)
+from shoal.data.augment import Augment
+from shoal.data.catalogue import CATALOGUE, Catalogue, DataFile, entry_of
+from shoal.data.cifar import decode_cifar
+from shoal.data.content import read_content
+from shoal.data.dataset import DataSet, Split
+from shoal.data.files import check_published, find
+from shoal.data.holdout import hold_out
+from shoal.data.idx import decode_idx
+from shoal.data.synthetic import synthetic
+from shoal.errors import ConfigError, DataError, unknown
+
+CLASSES = 10
+IDX_FILES = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
+# Mean and standard deviation of each channel of the published training sets, pixels running from 0 to 1.
+MNIST_STATISTICS = ((0.1307,), (0.3081,))
+FASHION_MNIST_STATISTICS = ((0.2860,), (0.3530,))
+CIFAR10_STATISTICS = ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
+
+Statistics = tuple[tuple[float, ...], tuple[float, ...]]
+
+
+def load(config: DataConfig, seed_of_validation: int = 0, catalogue: Catalogue = CATALOGUE) -> DataSet:
+    """The data set a configuration asks for, in memory, checked; its validation part held out if asked.
+
+    Every file must be what was published, to the bit: a DataError says what is wrong with it and what to do.
+
+    >>> from shoal.config.schema import DigitsConfig
+    >>> data = load(DigitsConfig(validation=0.1))
+    >>> data.train, data.validation
+    (Split(9,000 samples of shape (1, 28, 28) on cpu), Split(1,000 samples of shape (1, 28, 28) on cpu))
+    """
+    if config.name not in LOADERS:
+        raise ConfigError(unknown("data set", config.name, LOADERS))
+    return hold_out(LOADERS[config.name](config, catalogue), config.validation, seed_of_validation)
+
+
+def load_idx(folder: str, name: str = "own", classes: int = CLASSES) -> DataSet:
+    """Data of your own in MNIST's format: four files of MNIST's names in one folder, of any size and shape.
+
+    The form is checked and the labels, but no sum: only you know what the files should hold. Mean and
+    standard deviation are those of the training pictures.
+    """
+    paths: list[Path] = []
+    for file in IDX_FILES:
+        plain = Path(folder).expanduser() / file
+        path = plain if plain.is_file() else plain.with_name(f"{file}.gz")
+        if not path.is_file():
+            raise DataError(
+                f"{plain} is missing", f"Four files are needed, plain or .gz: {', '.join(IDX_FILES)}."
+            )
+        paths.append(path)
+    contents = [read_content(path) for path in paths]
+    train, test = _idx_splits(paths, contents, classes)
+    pixels = train.inputs.to(torch.float32) / 255
+    # A picture that never varies would divide by zero.
+    std, mean = torch.std_mean(pixels)
+    return DataSet(
+        name, "classification", train, None, test, classes, mean.view(1), std.clamp_min(1e-3).view(1)
+    )
+
+
+def _digits(config: DigitsConfig, catalogue: Catalogue) -> DataSet:
+    return _published_idx(config.name, "", MNIST_STATISTICS, catalogue)
+
+
+def _mnist(config: MnistConfig, catalogue: Catalogue) -> DataSet:
+    return _published_idx(config.name, config.dir, MNIST_STATISTICS, catalogue)
+
+
+def _fashion_mnist(config: FashionMnistConfig, catalogue: Catalogue) -> DataSet:
+    return _published_idx(config.name, config.dir, FASHION_MNIST_STATISTICS, catalogue)
+
+
+def _published_idx(name: str, directory: str, statistics: Statistics, catalogue: Catalogue) -> DataSet:
+    files, paths, contents = _read_all(name, directory, catalogue)
+    train, test = _idx_splits(paths, contents, CLASSES)
+    _check_all(files, paths, contents, catalogue)
+    mean, std = map(torch.tensor, statistics)
+    return DataSet(name, "classification", train, None, test, CLASSES, mean, std)
+
+
+def _cifar10(config: Cifar10Config, catalogue: Catalogue) -> DataSet:
+    files, paths, contents = _read_all(config.name, config.dir, catalogue)
+    parts = [decode_cifar(data, str(path)) for path, data in zip(paths, contents, strict=True)]
+    splits: list[Split] = []
+    for chosen in (parts[:-1], parts[-1:]):  # the last file is the test set
+        labels = torch.cat([labels for _, labels in chosen]).long()
+        splits.append(Split(torch.cat([pictures for pictures, _ in chosen]), labels))
+    for (_, labels), path in zip(parts, paths, strict=True):
+        _check_labels(labels, CLASSES, path)
+    _check_all(files, paths, contents, catalogue)
+    mean, std = map(torch.tensor, CIFAR10_STATISTICS)
+    augment = Augment() if config.augment else None
+    return DataSet(config.name, "classification", splits[0], None, splits[1], CLASSES, mean, std, augment)
+
+
+def _synthetic(config: SyntheticConfig, catalogue: Catalogue) -> DataSet:
+    del catalogue  # nothing is read
+    return synthetic(config)
+
+
+LOADERS: dict[str, Callable[[Any, Catalogue], DataSet]] = {
+    "digits": _digits,
+    "mnist": _mnist,
+    "fashion-mnist": _fashion_mnist,
+    "cifar10": _cifar10,
+    "synthetic": _synthetic,
+}
+
+
+def _read_all(
+    name: str, directory: str, catalogue: Catalogue
+) -> tuple[tuple[DataFile, ...], list[Path], list[bytearray]]:
+    """The files of a data set, in order: what they should be, where they are, what they hold."""
+    files = entry_of(name, catalogue).files
+    found = find(name, directory, catalogue)
+    paths = [found[file.name] for file in files]
+    contents = [read_content(path, limit=file.size) for file, path in zip(files, paths, strict=True)]
+    return files, paths, contents
+
+
+def _check_all(
+    files: tuple[DataFile, ...], paths: list[Path], contents: list[bytearray], catalogue: Catalogue
+) -> None:
+    """Compare with the published sums: last, because a sentence about the form says more than two sums."""
+    for file, path, data in zip(files, paths, contents, strict=True):
+        check_published(file, path, data, catalogue)
+
+
+def _idx_splits(paths: list[Path], contents: list[bytearray], classes: int) -> tuple[Split, Split]:
+    """Training and test split out of the four files in the order of IDX_FILES."""
+    splits: list[Split] = []
+    for images_at, labels_at in ((0, 1), (2, 3)):
+        pictures = decode_idx(contents[images_at], dims=3, where=str(paths[images_at]))
+        labels = decode_idx(contents[labels_at], dims=1, where=str(paths[labels_at]))
+        if len(pictures) != len(labels):
+            raise DataError(
+                f"{paths[images_at]} holds {len(pictures):,} pictures, "
+                f"and {paths[labels_at].name} {len(labels):,} labels"
+            )
+        _check_labels(labels, classes, paths[labels_at])
+        splits.append(Split(pictures.unsqueeze(1), labels.long()))
+    train, test = splits
+    if train.inputs.shape[1:] != test.inputs.shape[1:]:
+        sizes = [" × ".join(map(str, split.inputs.shape[2:])) for split in splits]
+        raise DataError(f"{paths[0]} holds pictures of {sizes[0]} pixels, {paths[2].name} of {sizes[1]}")
+    return train, test
+
+
+def _check_labels(labels: Tensor, classes: int, path: Path) -> None:
+    largest = int(labels.max())
+    if largest >= classes:
+        sample = int(labels.argmax())
+        raise DataError(
+            f"{path} gives sample {sample:,} the label {largest}, and labels run from 0 to {classes - 1}"
+        )

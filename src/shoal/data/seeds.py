@@ -1,0 +1,22 @@
+"""Random generators that depend on what they are for, and on nothing else."""
+
+import hashlib
+
+import torch
+
+
+def seed_for(*purpose: int | str) -> int:
+    """A 63-bit number that is a hash of its purpose, so that neighbouring seeds have nothing in common."""
+    digest = hashlib.sha256("/".join(map(repr, purpose)).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def generator_for(*purpose: int | str) -> torch.Generator:
+    """A generator seeded by its purpose alone.
+
+    >>> a = torch.randint(100, (3,), generator=generator_for("order", 7, 1))
+    >>> b = torch.randint(100, (3,), generator=generator_for("order", 7, 1))
+    >>> bool((a == b).all())
+    True
+    """
+    return torch.Generator().manual_seed(seed_for(*purpose))
