@@ -7,7 +7,11 @@
     ├── DataError              a data file that is missing, damaged or not what it says
     ├── CheckpointError        a checkpoint that is missing, damaged or of another model
     ├── DivergedError          the loss stopped being a number
-    └── AutogradError          a computation our own engine cannot record or differentiate
+    ├── AutogradError          a computation our own engine cannot record or differentiate
+    └── GroupError             a call that a group of workers cannot carry out
+        ├── MemberError        a member died, was stopped, failed, left, or makes no progress
+        ├── MismatchError      members called different things
+        └── JoinError          workers that could not come together
 
 All of them are things the user can mend, so the command line prints the sentence without a traceback and exits with 2.
 """
@@ -48,6 +52,27 @@ class DivergedError(ShoalError):
 
 class AutogradError(ShoalError):
     """A computation our own engine cannot record or differentiate."""
+
+
+class GroupError(ShoalError):
+    """A call that a group of workers cannot carry out."""
+
+
+class MemberError(GroupError):
+    """A member that is gone or stuck: `rank` names it, `reason` is died, stopped, stuck, failed or left."""
+
+    def __init__(self, message: str, hint: str = "", *, rank: int, reason: str) -> None:
+        super().__init__(message, hint)
+        self.rank = rank
+        self.reason = reason
+
+
+class MismatchError(GroupError):
+    """Members that called different things: the message shows every rank's call."""
+
+
+class JoinError(GroupError):
+    """Workers that could not come together: missing, strangers to each other, or at odds."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:

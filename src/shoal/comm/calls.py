@@ -1,0 +1,147 @@
+"""What a member publishes about each call, the checks one member can make alone, the table of a mismatch."""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from shoal.comm.reduction import Op, makes_sense
+from shoal.errors import GroupError, MismatchError
+
+DTYPES: tuple[torch.dtype, ...] = (
+    torch.float32,
+    torch.float64,
+    torch.bfloat16,
+    torch.float16,
+    torch.int32,
+    torch.int64,
+    torch.int16,
+    torch.int8,
+    torch.uint8,
+    torch.bool,
+    torch.complex64,
+    torch.complex128,
+)
+"""What can be moved. A position is the code in published headers: the order is part of the protocol."""
+
+OPERATIONS = (
+    "all_reduce",
+    "reduce_scatter",
+    "all_gather",
+    "broadcast",
+    "reduce",
+    "gather",
+    "scatter",
+    "barrier",
+    "split",
+    "empty",
+    "message",
+)
+"""Every operation a header can name, by position. A message is what `send` and `recv` exchange."""
+
+
+class Call(NamedTuple):
+    """One call, as far as all members must agree on it. `numel` counts the piece where there is a whole."""
+
+    operation: str
+    dtype: torch.dtype = torch.uint8
+    numel: int = 0
+    op: Op | None = None
+    root: int | None = None
+
+    def __str__(self) -> str:
+        details: list[str] = []
+        if self.operation not in ("barrier", "split"):
+            details += [f"{self.numel} × {str(self.dtype).removeprefix('torch.')}"]
+        details += [self.op.value] if self.op else []
+        details += [f"root {self.root}"] if self.root is not None else []
+        return f"{self.operation}({', '.join(details)})"
+
+
+@lru_cache(maxsize=8192)
+def checked_call(
+    operation: str, size: int, dtype: torch.dtype, numel: int, op: Op | None = None, root: int | None = None
+) -> Call:
+    """The call, once what one member can see alone is in order."""
+    if dtype not in DTYPES:
+        raise GroupError(f"{operation} cannot move {dtype}", "Convert the tensor first.")
+    if root is not None and not 0 <= root < size:
+        raise GroupError(f"{operation} has root {root}, but the ranks are 0 to {size - 1}")
+    if op is not None and not makes_sense(op, dtype):
+        fitting = ", ".join(each.value for each in Op if makes_sense(each, dtype))
+        raise GroupError(f"{operation} cannot take the {op.value} of {dtype}", f"Possible: {fitting}.")
+    return Call(operation, dtype, numel, op, root)
+
+
+def check_whole(operation: str, size: int, whole: Tensor, piece: Tensor) -> None:
+    """Refuse a whole that is not `size` pieces."""
+    if whole.numel() != size * piece.numel() or whole.dtype != piece.dtype:
+        raise GroupError(
+            f"{operation}: the whole has {whole.numel()} × {whole.dtype}, "
+            f"but {size} pieces of {piece.numel()} × {piece.dtype} make {size * piece.numel()}"
+        )
+
+
+def check_root_whole(
+    operation: str, rank: int, size: int, root: int, whole: Tensor | None, piece: Tensor
+) -> None:
+    """Refuse a root without its whole; what the others give is ignored."""
+    if rank == root:
+        if whole is None:
+            raise GroupError(f"{operation}: rank {rank} is the root and must give the whole, not None")
+        check_whole(operation, size, whole, piece)
+
+
+def check_peer(operation: str, rank: int, size: int, peer: int) -> None:
+    """Refuse a message to nobody or to oneself."""
+    if not 0 <= peer < size or peer == rank:
+        raise GroupError(
+            f"{operation}: rank {rank} cannot reach rank {peer}",
+            f"The others are 0 to {size - 1}, less {rank}.",
+        )
+
+
+def check_split(rank: int, size: int, ranks: Sequence[int]) -> tuple[int, ...]:
+    """The ranks of a smaller group: ascending, within the group, the caller among them."""
+    chosen = tuple(ranks)
+    if chosen != tuple(sorted(set(chosen))) or rank not in chosen or not 0 <= chosen[0] <= chosen[-1] < size:
+        raise GroupError(
+            f"rank {rank} cannot split off as {list(chosen)}",
+            f"Give ascending ranks from 0 to {size - 1}, {rank} among them.",
+        )
+    return chosen
+
+
+def check_agreement(rank: int, lists: Sequence[Sequence[int]]) -> None:
+    """Refuse a split whose members named different groups; `lists[i]` is what member i named."""
+    for other in lists[rank]:
+        if tuple(lists[other]) != tuple(lists[rank]):
+            table = "\n".join(f"    rank {member}: {list(ranks)}" for member, ranks in enumerate(lists))
+            raise MismatchError(f"split: ranks {rank} and {other} name different groups:\n{table}")
+
+
+def mismatch(sequence: int, calls: Mapping[int, Call | str]) -> MismatchError:
+    """The error for members that called different things as their `sequence`-th collective.
+
+    >>> print(mismatch(7, {0: Call("all_reduce", torch.float32, 10, Op.SUM), 1: Call("barrier")}))
+    members called different things as collective #7:
+        rank 0: all_reduce(10 × float32, sum)
+        rank 1: barrier()
+      Every member must make the same calls in the same order.
+    """
+    table = "\n".join(f"    rank {rank}: {call}" for rank, call in sorted(calls.items()))
+    return MismatchError(
+        f"members called different things as collective #{sequence}:\n{table}",
+        "Every member must make the same calls in the same order.",
+    )
+
+
+def message_mismatch(sender: int, receiver: int, sent: Call, expected: Call) -> MismatchError:
+    """The error for a message that is not what the receiver asked for."""
+    return MismatchError(
+        f"rank {sender} sent {sent.numel} × {sent.dtype} to rank {receiver}, "
+        f"which expects {expected.numel} × {expected.dtype}",
+        "The n-th send to a member meets the n-th recv from the sender.",
+    )

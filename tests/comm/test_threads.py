@@ -1,0 +1,123 @@
+"""Threads: a member that fails, leaves, hangs or is slow is named to those who wait for it."""
+
+import threading
+import time
+
+import pytest
+import torch
+
+from shoal.comm import meetings
+from shoal.comm.group import SlowMemberWarning
+from shoal.comm.threads import ThreadGroup, run_threads
+from shoal.errors import MemberError
+
+
+def test_the_first_failure_wins_and_ends_everyone():
+    seen = []
+
+    def work(group):
+        if group.rank == 1:
+            raise ValueError("no such file")
+        try:
+            group.all_reduce(torch.zeros(1)).wait()
+        except MemberError as error:
+            seen.append((error.rank, error.reason, "ValueError: no such file" in str(error)))
+            raise
+
+    with pytest.raises(ValueError, match="no such file"):
+        run_threads(3, work)
+    assert seen == [(1, "failed", True)] * 2
+
+
+def test_a_consequence_names_the_cause():
+    """Rank 2 waits for rank 1, which gave up because of rank 0: rank 2 is told of rank 0."""
+    seen = {}
+
+    def work(group):
+        if group.rank == 0:
+            raise ValueError("the cause")
+        try:
+            group.recv(torch.zeros(1), group.rank - 1).wait()
+        except MemberError as error:
+            seen[group.rank] = error.rank
+            raise
+
+    with pytest.raises(ValueError, match="the cause"):
+        run_threads(3, work)
+    assert seen == {1: 0, 2: 0}
+
+
+def test_a_member_that_leaves_is_named():
+    def work(group):
+        if group.rank == 0:
+            group.barrier().wait()
+
+    with pytest.raises(MemberError, match=r"rank 1 left the group before barrier #1"):
+        run_threads(2, work)
+
+
+def test_a_failure_reaches_every_group_of_the_thread():
+    def work(group):
+        pair = group.split([0, 1])
+        if group.rank == 1:
+            raise ValueError("in the outer group")
+        pair.barrier().wait()
+
+    with pytest.raises(ValueError, match="outer"):
+        run_threads(2, work)
+
+
+def test_no_progress_is_named_with_the_stack():
+    ended = threading.Event()
+
+    def work(group):
+        if group.rank == 1:
+            an_endless_loop(ended)
+        else:
+            try:
+                group.all_reduce(torch.zeros(3)).wait()
+            finally:
+                ended.set()
+
+    with pytest.raises(MemberError, match=r"rank 1 has not reached all_reduce #1: it is alive") as caught:
+        run_threads(2, work, limit_s=0.3)
+    assert caught.value.reason == "stuck"
+    assert "an_endless_loop" in caught.value.hint
+
+
+def an_endless_loop(ended):
+    while not ended.wait(0.01):
+        pass
+
+
+def test_slow_is_not_stuck(monkeypatch):
+    """A member that beats is waited for, longer than the limit, with one warning; so is who waits for it."""
+    monkeypatch.setattr(meetings, "SLOW_AFTER_S", 0.2)
+
+    def work(group):
+        if group.rank == 2:
+            for _ in range(12):
+                time.sleep(0.1)
+                group.beat()
+            group.send(torch.ones(1), 1).wait()
+        elif group.rank == 1:
+            group.recv(torch.zeros(1), 2).wait()
+        group.barrier().wait()
+
+    with pytest.warns(SlowMemberWarning, match="rank 2 is slow"):
+        run_threads(3, work, limit_s=0.5)
+
+
+def test_two_that_wait_for_each_other_are_found():
+    def work(group):
+        group.recv(torch.zeros(1), 1 - group.rank).wait()
+
+    with pytest.raises(MemberError, match="no progress"):
+        run_threads(2, work, limit_s=0.3)
+
+
+def test_a_world_of_one_needs_nobody():
+    (group,) = ThreadGroup.world(1)
+    buffer = torch.arange(3.0)
+    group.all_reduce(buffer).wait()
+    assert buffer.tolist() == [0, 1, 2]
