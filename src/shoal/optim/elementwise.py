@@ -1,0 +1,210 @@
+"""What all our optimizers share: state, grouping and the walk over the parameters. The rules are in their own files."""
+
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, cast
+
+import torch
+from torch import Tensor
+
+from shoal.config.kinds import check
+from shoal.errors import CheckpointError, ConfigError
+from shoal.optim.chunks import Row
+from shoal.optim.flat import alike, joined, zeros_beside
+
+Group = dict[str, Any]
+"""One of torch's `param_groups`: parameters and the options they are updated with."""
+
+
+class Elementwise(torch.optim.Optimizer, ABC):
+    """An optimizer whose new value of an element depends on that element's own parameter, gradient and state alone.
+
+    Such an optimizer may be cut at any element: slices of the flat parameters, updated by different workers, are the
+    whole parameters updated by one. A rule says two things about a row (param, grad, \\*state):
+
+    - `readable`: the definition, in operations whose bits do not depend on where the row was cut (float32 and float64);
+    - `fused`: the same by torch's fused kernels, several rows per call. Their bits may depend on the cut.
+
+    `step` does the rest. Phase 1, select: parameters with a gradient; a sparse one is refused before anything changes.
+    Phase 2, state: made where it is missing, steps counted. Phase 3, rows: dense, joined where they are neighbours in
+    memory, grouped by device, dtype and step. Phase 4, update.
+
+    State has torch's names, so `state_dict` and `load_state_dict` exchange with the optimizers of `torch.optim`. `fast`
+    is a choice of this process and not part of the state. Memory: the state, and for `readable` on a CPU a temporary or
+    two of `chunks.BYTES_PER_THREAD` per thread. Not safe: recording `step` into a CUDA graph, which would repeat one
+    count and one learning rate for ever.
+    """
+
+    elementwise: ClassVar[bool] = True
+    """Declares that parameters may be cut at any element."""
+    limits: ClassVar[Mapping[str, Any]] = {}
+    """The kind of value each option takes."""
+    refused: ClassVar[Mapping[str, Any]] = {"maximize": False}
+    """Options of torch's that we do not have and that change the result: the only value a loaded state may give."""
+    counts_steps: ClassVar[bool] = False
+    """Whether the rule depends on how often a parameter was updated."""
+
+    def __init__(self, params: Iterable[Any], options: Mapping[str, Any], fast: bool) -> None:
+        params = [params] if isinstance(params, Tensor) else list(params)
+        if not params:
+            raise ConfigError(f"{type(self).__name__} was given no parameters to update")
+        self.fast = fast
+        super().__init__(params, dict(options))
+
+    @abstractmethod
+    def state_names(self, group: Group) -> tuple[str, ...]:
+        """The state that a row holds after (param, grad), for these options."""
+
+    @abstractmethod
+    def readable(self, row: Row, group: Group, step: int) -> None:
+        """Update one row in place: the definition. `step` counts from 1, and is 0 for rules that do not count."""
+
+    @abstractmethod
+    def fused(self, rows: Sequence[Row], group: Group, step: int) -> None:
+        """Update rows of one device and dtype in place, in one call of torch's fused kernel."""
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Update every parameter that has a gradient; gives back the closure's loss, if there is one."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        selected = [(group, self._with_gradient(group)) for group in self.param_groups]
+        for group, params in selected:
+            states = self._states(params, self.state_names(group))
+            counts = _count(states) if self.counts_steps else [0] * len(params)
+            self._update(group, params, states, counts)
+        return loss
+
+    def add_param_group(self, param_group: Group) -> None:
+        """Add parameters with options of their own; wrong ones are refused in a sentence."""
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        self.check_options(group)
+        for param in group["params"]:
+            if not param.is_floating_point():
+                kind = str(param.dtype).removeprefix("torch.")
+                raise ConfigError(
+                    f"{type(self).__name__} updates real floating-point numbers; {_name(group, param)} is {kind}"
+                )
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over a state of ours or of torch's. The tensors are copied, so the source stays as it is."""
+        for group in state_dict["param_groups"]:
+            for name, only in self.refused.items():
+                if group.get(name, only) != only:
+                    raise CheckpointError(
+                        f"the optimizer's state has {name} = {group[name]}; {type(self).__name__} has only {only}"
+                    )
+            for name in self.limits:
+                if name not in group:
+                    raise CheckpointError(
+                        f"the optimizer's state has no {name}, which {type(self).__name__} needs: is it another's?"
+                    )
+            self.check_options(group)
+        try:
+            super().load_state_dict(state_dict)
+        except ValueError as error:
+            raise CheckpointError(f"the optimizer's state is of another model: {error}") from error
+        for group in self.param_groups:
+            self._own_state(group)
+
+    def check_options(self, group: Group) -> None:
+        """Refuse options that are out of range or at odds with each other."""
+        for name, kind in self.limits.items():
+            check(kind, group[name], f"{type(self).__name__}'s {name}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "fast": self.fast}
+
+    def _with_gradient(self, group: Group) -> list[Tensor]:
+        params = [param for param in group["params"] if param.grad is not None]
+        for param in params:
+            if param.grad.layout is not torch.strided:
+                raise ConfigError(
+                    f"{type(self).__name__} cannot use the sparse gradient of {_name(group, param)}",
+                    "Build the layer with sparse=False, or use torch.optim.SparseAdam for it.",
+                )
+        return params
+
+    def _states(self, params: Sequence[Tensor], names: Sequence[str]) -> list[dict[str, Tensor]]:
+        """The parameters' states, complete: what is missing begins at zero."""
+        if not names:
+            return [{}] * len(params)
+        states = [self.state[param] for param in params]
+        for name in names:
+            fresh = [index for index, state in enumerate(states) if state.get(name) is None]
+            for index, zeros in zip(fresh, zeros_beside([params[index] for index in fresh]), strict=True):
+                states[index][name] = zeros
+        if self.counts_steps:
+            for state in states:
+                if "step" not in state:
+                    state["step"] = torch.zeros((), dtype=torch.float32)
+                elif not state["step"].is_cpu:
+                    # torch's fused optimizers count on the device; on the host, reading the count never waits for it.
+                    state["step"] = state["step"].cpu()
+        return states
+
+    def _update(
+        self,
+        group: Group,
+        params: Sequence[Tensor],
+        states: Sequence[dict[str, Tensor]],
+        counts: Sequence[int],
+    ) -> None:
+        names = self.state_names(group)
+        batches: defaultdict[tuple[torch.device, torch.dtype, int], list[Row]] = defaultdict(list)
+        copies: list[tuple[Tensor, Tensor]] = []
+        for param, state, count in zip(params, states, counts, strict=True):
+            if param.numel() == 0:
+                continue
+            original = (param, cast(Tensor, param.grad), *(state[name] for name in names))
+            row = alike(original)
+            if row is not original:
+                state.update(zip(names, row[2:], strict=True))
+                if row[0] is not param:
+                    copies.append((param, row[0]))
+            batches[param.device, param.dtype, count].append(row)
+        for (_, _, count), batch in batches.items():
+            rows = joined(batch)
+            if self.fast:
+                self.fused(rows, group, count)
+            else:
+                for row in rows:
+                    self.readable(row, group, count)
+        for param, copy in copies:
+            param.copy_(copy)
+
+    def _own_state(self, group: Group) -> None:
+        """Copy loaded state into memory of our own, laid out beside the parameters again."""
+        for name in self.state_names(group):
+            loaded = [param for param in group["params"] if self.state.get(param, {}).get(name) is not None]
+            for param, own in zip(loaded, zeros_beside(loaded), strict=True):
+                state = self.state[param]
+                if state[name].shape != param.shape:
+                    raise CheckpointError(
+                        f"the optimizer's state is of another model: {name} of {_name(group, param)} has "
+                        f"shape {tuple(state[name].shape)}"
+                    )
+                state[name] = own.copy_(state[name])
+        if self.counts_steps:
+            for param in group["params"]:
+                if "step" in self.state.get(param, {}):
+                    step = self.state[param]["step"]
+                    self.state[param]["step"] = torch.tensor(float(step), dtype=torch.float32)
+
+
+def _count(states: Sequence[dict[str, Tensor]]) -> list[int]:
+    """Count this step for every parameter that takes part; the new counts."""
+    steps = [state["step"] for state in states]
+    if steps:
+        torch._foreach_add_(steps, 1.0)  # pyright: ignore[reportPrivateUsage]
+    return [int(step.item()) for step in steps]
+
+
+def _name(group: Group, param: Tensor) -> str:
+    index = next(index for index, other in enumerate(group["params"]) if other is param)
+    name = f"'{group['param_names'][index]}'" if "param_names" in group else f"number {index} of its group"
+    return f"parameter {name} (shape {tuple(param.shape)})"

@@ -1,0 +1,106 @@
+"""Tensors as stretches of memory: made dense and alike, and joined where they follow each other.
+
+Parameters, gradients and optimizer state often lie in flat buffers, one tensor after the other. An element-wise update
+does not care where one tensor ends, so such neighbours are updated as one.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from shoal.optim.chunks import Row
+
+
+def is_dense(tensor: Tensor) -> bool:
+    """Whether the elements fill one stretch of memory with neither gaps nor overlaps, in whatever order.
+
+    >>> matrix = torch.zeros(4, 6)
+    >>> is_dense(matrix.T), is_dense(matrix[:, :3]), is_dense(torch.zeros(1).expand(5))
+    (True, False, False)
+    """
+    if tensor.is_contiguous():
+        return True
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size == 1:
+            continue  # a single element never steps, so its stride says nothing
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def alike(row: Row) -> Row:
+    """The row with all tensors dense, of the first one's dtype and order in memory; a tensor that is not is copied.
+
+    Who updates the row in place must carry the copies back.
+    """
+    first = row[0]
+    if all(tensor.is_contiguous() and tensor.dtype == first.dtype for tensor in row):
+        return row
+    dense = first if is_dense(first) else first.contiguous()
+    return (dense, *(_laid_like(tensor, dense) for tensor in row[1:]))
+
+
+def joined(rows: Sequence[Row]) -> list[Row]:
+    """The same elements in fewer rows: those whose tensors all follow each other in memory become one flat row.
+
+    The rows are alike, of one dtype and on one device.
+
+    >>> buffers = torch.zeros(3, 10)                    # parameters, gradients and momenta, a flat buffer each
+    >>> rows = [tuple(buffer[:4] for buffer in buffers), tuple(buffer[4:] for buffer in buffers)]
+    >>> [row[0].numel() for row in joined(rows)]
+    [10]
+    """
+    return [
+        run[0] if len(run) == 1 else tuple(_span(column) for column in zip(*run, strict=True))
+        for run in _runs(rows)
+    ]
+
+
+def zeros_beside(params: Sequence[Tensor]) -> list[Tensor]:
+    """Zeros like each parameter; where parameters follow each other, their zeros do too, and can be joined."""
+    zeros: dict[int, Tensor] = {}
+    for run in _runs([(param,) for param in params if is_dense(param)]):
+        if len(run) == 1:
+            continue
+        buffer = torch.zeros_like(_span([param for (param,) in run]))
+        offset = 0
+        for (param,) in run:
+            zeros[id(param)] = buffer.as_strided(param.shape, param.stride(), offset)
+            offset += param.numel()
+    return [zeros[id(param)] if id(param) in zeros else torch.zeros_like(param) for param in params]
+
+
+def _runs(rows: Sequence[Row]) -> list[list[Row]]:
+    """The rows in the order of memory, cut where a tensor does not follow its predecessor."""
+    ordered = sorted(rows, key=lambda row: row[0].data_ptr())
+    runs = [[row] for row in ordered[:1]]
+    for before, after in pairwise(ordered):
+        if all(_follows(left, right) for left, right in zip(before, after, strict=True)):
+            runs[-1].append(after)
+        else:
+            runs.append([after])
+    return runs
+
+
+def _follows(left: Tensor, right: Tensor) -> bool:
+    return (
+        left.data_ptr() + left.nbytes == right.data_ptr()
+        # Separate allocations may be neighbours by chance; no view may reach from one into the other.
+        and left.untyped_storage().data_ptr() == right.untyped_storage().data_ptr()
+        and left.dtype == right.dtype
+    )
+
+
+def _span(column: Sequence[Tensor]) -> Tensor:
+    """One flat view from the first tensor's start to the last one's end."""
+    return column[0].detach().as_strided((sum(tensor.numel() for tensor in column),), (1,))
+
+
+def _laid_like(tensor: Tensor, model: Tensor) -> Tensor:
+    if tensor.dtype == model.dtype and tensor.stride() == model.stride():
+        return tensor
+    return torch.empty_like(model).copy_(tensor)
