@@ -46,8 +46,8 @@ class Work(Protocol):
         ...
 
 
-class Group(Protocol):
-    """The workers that talk to each other, as one of them sees it."""
+class Messenger(Protocol):
+    """The part of a group that algorithms need."""
 
     @property
     def rank(self) -> int:
@@ -58,6 +58,18 @@ class Group(Protocol):
     def size(self) -> int:
         """How many members there are."""
         ...
+
+    def send(self, tensor: Tensor, to: int) -> Work:
+        """Send to one member. `wait()` may return before the other has received."""
+        ...
+
+    def recv(self, tensor: Tensor, sender: int) -> Work:
+        """Receive from one member what it sent: as many elements, of the same dtype."""
+        ...
+
+
+class Group(Messenger, Protocol):
+    """The workers that talk to each other, as one of them sees it."""
 
     def all_reduce(self, buffer: Tensor, op: Op = Op.SUM) -> Work:
         """Make `buffer` the reduction of all members' buffers, on every member."""
@@ -85,14 +97,6 @@ class Group(Protocol):
 
     def scatter(self, piece: Tensor, whole: Tensor | None, root: int = 0) -> Work:
         """Give member i the i-th piece of the root's `whole`; the others give None."""
-        ...
-
-    def send(self, tensor: Tensor, to: int) -> Work:
-        """Send to one member. `wait()` may return before the other has received."""
-        ...
-
-    def recv(self, tensor: Tensor, sender: int) -> Work:
-        """Receive from one member what it sent: as many elements, of the same dtype."""
         ...
 
     def barrier(self) -> Work:

@@ -1,0 +1,92 @@
+"""What each worker sends in each algorithm: messages and elements, for any world size.
+
+A test runs every algorithm under `traced` and compares.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from shoal.comm.algorithms import chunk_bounds
+
+
+class Sent(NamedTuple):
+    """What one worker sends."""
+
+    messages: int
+    elements: int
+
+
+def _chunk(numel: int, size: int, index: int) -> int:
+    start, stop = chunk_bounds(numel, size, index % size)
+    return stop - start
+
+
+def _central(rank: int, size: int, numel: int) -> Sent:
+    messages = size - 1 if rank == 0 else 1
+    return Sent(messages, messages * numel)
+
+
+def _reduce_broadcast(rank: int, size: int, numel: int) -> Sent:
+    messages = 1 if rank in (0, size - 1) else 2
+    return Sent(messages, messages * numel)
+
+
+def _all_gather_sum(rank: int, size: int, numel: int) -> Sent:
+    del rank
+    return Sent(size - 1, (size - 1) * numel)
+
+
+def _reduce_scatter_all_gather(rank: int, size: int, numel: int) -> Sent:
+    mine = _chunk(numel, size, rank)
+    return Sent(2 * (size - 1), (numel - mine) + (size - 1) * mine)
+
+
+def _ring(rank: int, size: int, numel: int) -> Sent:
+    # Every chunk passes here once in each phase, except the one that ends here.
+    return Sent(2 * (size - 1), 2 * numel - _chunk(numel, size, rank + 1) - _chunk(numel, size, rank + 2))
+
+
+def _tree(rank: int, size: int, numel: int) -> Sent:
+    # To the parent once, and down to every child: the bits below the lowest set one that stay within the group.
+    lowest = rank & -rank if rank else 1 << (size - 1).bit_length()
+    children = sum(1 for level in range(lowest.bit_length() - 1) if rank + (1 << level) < size)
+    messages = children + (rank != 0)
+    return Sent(messages, messages * numel)
+
+
+def _halving_doubling(rank: int, size: int, numel: int) -> Sent:
+    power = 1 << size.bit_length() - 1
+    surplus = size - power
+    if rank < 2 * surplus and rank % 2 == 1:
+        return Sent(1, numel)
+    number = rank // 2 if rank < 2 * surplus else rank - surplus
+    messages, elements, start, stop = 0, 0, 0, numel
+    for level in range(power.bit_length() - 1):
+        middle = (start + stop) // 2
+        kept = (start, middle) if number >> level & 1 == 0 else (middle, stop)
+        # The half that is given away now, and the half that is kept, which goes out finished in the second phase.
+        elements += stop - start
+        messages += 2
+        start, stop = kept
+    return Sent(messages + 1, elements + numel) if rank < 2 * surplus else Sent(messages, elements)
+
+
+COSTS: dict[str, Callable[[int, int, int], Sent]] = {
+    "central": _central,
+    "reduce_broadcast": _reduce_broadcast,
+    "all_gather_sum": _all_gather_sum,
+    "reduce_scatter_all_gather": _reduce_scatter_all_gather,
+    "ring": _ring,
+    "tree": _tree,
+    "halving_doubling": _halving_doubling,
+}
+"""(rank, size, numel) → what that worker sends."""
+
+
+def sends(algorithm: str, rank: int, size: int, numel: int) -> Sent:
+    """What one worker sends in an all-reduce by the named algorithm.
+
+    >>> sends("ring", rank=0, size=4, numel=1000)
+    Sent(messages=6, elements=1500)
+    """
+    return COSTS[algorithm](rank, size, numel) if size > 1 else Sent(0, 0)

@@ -1,0 +1,244 @@
+"""How an algorithm works, round by round: found by running it on threads and watching its messages.
+
+Each worker's buffer starts as 2^rank, so the value of a message tells whose contributions it already
+holds. The round of a message is one more than the latest round its sender had heard from when it sent it.
+"""
+
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+from typing import final
+
+import torch
+from torch import Tensor
+
+from shoal.comm.algorithms import ALGORITHMS
+from shoal.comm.group import Messenger, Work
+from shoal.comm.threads import ThreadGroup, run_threads
+from shoal.errors import ConfigError, unknown
+
+MAX_WORKERS = 32
+
+
+@dataclass(frozen=True, order=True)
+class Message:
+    """In `round`, `sender` gives `receiver` elements `start` to `stop`, the sum over the ranks it `holds`."""
+
+    round: int
+    sender: int
+    receiver: int
+    start: int
+    stop: int
+    holds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """All messages of one all-reduce of `numel` elements."""
+
+    algorithm: str
+    summary: str
+    num_workers: int
+    numel: int
+    messages: tuple[Message, ...]
+
+    @property
+    def num_rounds(self) -> int:
+        """How many messages must wait for each other, at most."""
+        return max((message.round for message in self.messages), default=0)
+
+    def sent_by(self, rank: int) -> tuple[int, float]:
+        """How many messages one worker sends, and how many whole buffers they make."""
+        mine = [message for message in self.messages if message.sender == rank]
+        return len(mine), sum(message.stop - message.start for message in mine) / self.numel
+
+
+@dataclass
+class _Stamps:
+    """The rounds of messages on their way, by (sender, receiver), and the list of all that were sent."""
+
+    rounds: dict[tuple[int, int], deque[int]] = field(
+        default_factory=lambda: defaultdict[tuple[int, int], deque[int]](deque)
+    )
+    messages: list[Message] = field(default_factory=list[Message])
+
+
+@final
+class _Arrival:
+    """A receive that moves the receiver's round on when it is waited for."""
+
+    def __init__(self, watched: "_Watched", sender: int, work: Work) -> None:
+        self._watched, self._sender, self._work = watched, sender, work
+
+    def wait(self) -> None:
+        self._work.wait()
+        self._watched.heard(self._sender)
+
+    def done(self) -> bool:
+        return self._work.done()
+
+
+@final
+class _Watched:
+    """A group's send and recv, with every message written down."""
+
+    def __init__(self, group: ThreadGroup, buffer: Tensor, stamps: _Stamps) -> None:
+        self._group, self._buffer, self._stamps = group, buffer, stamps
+        self._round = 0
+
+    @property
+    def rank(self) -> int:
+        return self._group.rank
+
+    @property
+    def size(self) -> int:
+        return self._group.size
+
+    def send(self, tensor: Tensor, to: int) -> Work:
+        offset = (tensor.data_ptr() - self._buffer.data_ptr()) // tensor.element_size()
+        # A message that is no part of the buffer is a copy of all of it.
+        start = offset if 0 <= offset < self._buffer.numel() else 0
+        bits = int(tensor.view(-1)[0].item())
+        holds = tuple(rank for rank in range(self.size) if bits >> rank & 1)
+        self._stamps.messages.append(
+            Message(self._round + 1, self.rank, to, start, start + tensor.numel(), holds)
+        )
+        self._stamps.rounds[self.rank, to].append(self._round + 1)
+        return self._group.send(tensor, to)
+
+    def recv(self, tensor: Tensor, sender: int) -> Work:
+        return _Arrival(self, sender, self._group.recv(tensor, sender))
+
+    def heard(self, sender: int) -> None:
+        self._round = max(self._round, self._stamps.rounds[sender, self.rank].popleft())
+
+
+def explain(algorithm: str, num_workers: int) -> Explanation:
+    """Run the algorithm and give its messages.
+
+    >>> explain("ring", 4).num_rounds
+    6
+    """
+    if algorithm not in ALGORITHMS:
+        raise ConfigError(unknown("algorithm", algorithm, ALGORITHMS))
+    if not 1 <= num_workers <= MAX_WORKERS:
+        raise ConfigError(f"explain takes 1 to {MAX_WORKERS} workers, not {num_workers}")
+    # Divisible by the number of workers and by the power of two below it, so that all chunks are alike.
+    numel = num_workers * (1 << num_workers.bit_length() - 1)
+    stamps = _Stamps()
+    function = ALGORITHMS[algorithm]
+
+    def work(group: ThreadGroup) -> float:
+        buffer = torch.full((numel,), float(1 << group.rank), dtype=torch.float64)
+        messenger: Messenger = _Watched(group, buffer, stamps)
+        function(messenger, buffer)
+        return buffer.min().item()
+
+    run_threads(num_workers, work)
+    summary = (function.__doc__ or "").strip().splitlines()[0]
+    return Explanation(algorithm, summary, num_workers, numel, tuple(sorted(stamps.messages)))
+
+
+def _elements(explanation: Explanation, message: Message) -> str:
+    """Which part of the buffer, as a fraction of it."""
+    if message.stop - message.start == explanation.numel:
+        return "all"
+    part = message.stop - message.start
+    if part and explanation.numel % part == 0 and message.start % part == 0:
+        return f"{message.start // part + 1}/{explanation.numel // part}"
+    return f"{message.start}–{message.stop - 1}"
+
+
+def as_text(explanation: Explanation) -> str:
+    """The rounds as plain text: sender → receiver, which part of the buffer, the sum of whose contributions.
+
+    >>> print(as_text(explain("tree", 2)))
+    tree, 2 workers: 2 rounds
+    Sums climb a binomial tree to rank 0 and come down again: at most ⌈log₂ W⌉ messages of n elements.
+    <BLANKLINE>
+    round 1
+      1 → 0   part all   sum of 1
+    round 2
+      0 → 1   part all   sum of 0+1
+    <BLANKLINE>
+    sent by rank 0: 1 message, 1 buffer
+    sent by rank 1: 1 message, 1 buffer
+    """
+    lines = [
+        f"{explanation.algorithm}, {explanation.num_workers} workers: {explanation.num_rounds} rounds",
+        explanation.summary,
+        "",
+    ]
+    width = max((len(_elements(explanation, message)) for message in explanation.messages), default=0)
+    current = 0
+    for message in explanation.messages:
+        if message.round != current:
+            current = message.round
+            lines.append(f"round {current}")
+        part = _elements(explanation, message).ljust(width)
+        lines.append(f"  {message.sender} → {message.receiver}   part {part}   sum of {_holds(message)}")
+    lines.append("")
+    for rank in range(explanation.num_workers):
+        count, buffers = explanation.sent_by(rank)
+        lines.append(
+            f"sent by rank {rank}: {count} message{'s' * (count != 1)}, {buffers:g} buffer{'s' * (buffers != 1)}"
+        )
+    return "\n".join(lines)
+
+
+def _holds(message: Message) -> str:
+    return "+".join(map(str, message.holds))
+
+
+# The drawing: one vertical line per worker, one row per message, a band per round, a colour per part of the buffer.
+COLUMN, ROW, MARGIN, TOP = 150, 24, 70, 70
+COLOURS = ("#1b6ca8", "#c2571a", "#2e7d4f", "#8e3b8a", "#a8861b", "#4d5bc0", "#b03a4c", "#3c8c99")
+
+
+def as_svg(explanation: Explanation) -> str:
+    """The rounds as a drawing that stands alone."""
+    workers, messages = explanation.num_workers, explanation.messages
+    starts = sorted({message.start for message in messages})
+    width = 2 * MARGIN + COLUMN * max(1, workers - 1)
+    height = TOP + ROW * (len(messages) + explanation.num_rounds) + 30
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'font-family="system-ui, sans-serif" font-size="12">',
+        f'<rect width="{width}" height="{height}" fill="white"/>',
+        f'<text x="{MARGIN / 2}" y="24" font-size="16" font-weight="bold">{explanation.algorithm}: '
+        f"{workers} workers, {explanation.num_rounds} rounds</text>",
+    ]
+    y = TOP
+    for number in range(1, explanation.num_rounds + 1):
+        band = [message for message in messages if message.round == number]
+        fill = "#f3f5f8" if number % 2 else "#ffffff"
+        parts.append(f'<rect x="0" y="{y}" width="{width}" height="{ROW * (len(band) + 1)}" fill="{fill}"/>')
+        parts.append(f'<text x="6" y="{y + 14}" fill="#666">round {number}</text>')
+        y += ROW
+        for message in band:
+            parts.append(
+                _arrow(
+                    explanation, message, y + ROW // 2, COLOURS[starts.index(message.start) % len(COLOURS)]
+                )
+            )
+            y += ROW
+    lines = [
+        f'<line x1="{MARGIN + COLUMN * rank}" y1="{TOP - 8}" x2="{MARGIN + COLUMN * rank}" y2="{y + 8}" '
+        f'stroke="#9aa3ad"/><text x="{MARGIN + COLUMN * rank}" y="{TOP - 14}" text-anchor="middle" '
+        f'font-weight="bold">rank {rank}</text>'
+        for rank in range(workers)
+    ]
+    return "\n".join([*parts, *lines, "</svg>"]) + "\n"
+
+
+def _arrow(explanation: Explanation, message: Message, y: int, colour: str) -> str:
+    start, stop = MARGIN + COLUMN * message.sender, MARGIN + COLUMN * message.receiver
+    step = 1 if stop > start else -1
+    label = f"{_elements(explanation, message)} · {_holds(message)}"
+    # Beside the sender and above the line: arrows that span several columns would hide a label in the middle.
+    anchor, x = ("start", start + 8) if step > 0 else ("end", start - 8)
+    return (
+        f'<line x1="{start}" y1="{y}" x2="{stop - 7 * step}" y2="{y}" stroke="{colour}" stroke-width="1.6"/>'
+        f'<path d="M {stop} {y} l {-8 * step} -4 v 8 z" fill="{colour}"/>'
+        f'<circle cx="{start}" cy="{y}" r="2.5" fill="{colour}"/>'
+        f'<text x="{x}" y="{y - 4}" text-anchor="{anchor}" font-size="11" fill="{colour}">{label}</text>'
+    )
