@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TextIO
 
@@ -26,7 +26,9 @@ class Quiet:
         self._stream.write(line + "\n")
         self._stream.flush()
 
-    def started(self, config: RunConfig, folder: RunFolder, progress: Progress, total_steps: int, device: str) -> None:
+    def started(
+        self, config: RunConfig, folder: RunFolder, progress: Progress, total_steps: int, device: str
+    ) -> None:
         """Nothing."""
 
     def stepped(self, progress: Progress, loss: float) -> None:
@@ -39,12 +41,19 @@ class Quiet:
         """The summary, each number with its unit."""
         if result.status != "completed":
             return
-        accuracy = f"{100 * result.test_accuracy:.2f} %" if result.test_accuracy is not None else "none: numbers, not labels"
+        accuracy = (
+            f"{100 * result.test_accuracy:.2f} %"
+            if result.test_accuracy is not None
+            else "none: numbers, not labels"
+        )
         rows = [
             ("test accuracy", accuracy),
             ("test loss", f"{result.test_loss:.4f}"),
             ("training loss", f"{result.final_loss:.4f}  (mean of the last epoch)"),
-            ("training time", f"{result.seconds:.2f} s for {result.steps} steps, {result.samples_per_s:,.0f} samples/s"),
+            (
+                "training time",
+                f"{result.seconds:.2f} s for {result.steps} steps, {result.samples_per_s:,.0f} samples/s",
+            ),
             ("weights", f"sha256 {result.weights_sha256[:16]}…"),
             ("model", f"{result.run}/model.safetensors"),
         ]
@@ -55,7 +64,9 @@ class Quiet:
 class Plain(Quiet):
     """A line per epoch, and one every ten seconds while an epoch lasts longer than that."""
 
-    def started(self, config: RunConfig, folder: RunFolder, progress: Progress, total_steps: int, device: str) -> None:
+    def started(
+        self, config: RunConfig, folder: RunFolder, progress: Progress, total_steps: int, device: str
+    ) -> None:
         """What is trained on what, how and where."""
         self._epochs, self._total_steps = config.train.epochs, total_steps
         self._last_line = self._clock_start = time.monotonic()
@@ -88,7 +99,9 @@ class Live(Quiet):
         self._bar = Bar(
             TextColumn("  {task.fields[epoch]}"),
             BarColumn(bar_width=36),
-            TextColumn("step {task.completed:.0f}/{task.total:.0f}  loss {task.fields[loss]}  {task.fields[rate]}"),
+            TextColumn(
+                "step {task.completed:.0f}/{task.total:.0f}  loss {task.fields[loss]}  {task.fields[rate]}"
+            ),
             TimeRemainingColumn(),
             console=self._console,
             transient=True,
@@ -98,7 +111,9 @@ class Live(Quiet):
         """One line, above the bar."""
         self._console.print(line, markup=False, soft_wrap=True)
 
-    def started(self, config: RunConfig, folder: RunFolder, progress: Progress, total_steps: int, device: str) -> None:
+    def started(
+        self, config: RunConfig, folder: RunFolder, progress: Progress, total_steps: int, device: str
+    ) -> None:
         """The headline, and the bar."""
         self._epochs = config.train.epochs
         self._first = progress
@@ -140,7 +155,8 @@ class Live(Quiet):
 
 def headline(config: RunConfig, device: str) -> str:
     """What is trained on what, how and where, in one line."""
-    return f"{config.model.name} on {config.data.name} with {config.optimizer.name}, {config.strategy.name}, on {device}"
+    what = f"{config.model.name} on {config.data.name} with {config.optimizer.name}"
+    return f"{what}, {config.strategy.name}, on {device}"
 
 
 def epoch_line(progress: Progress, epochs: int, metrics: Metrics | None) -> str:
@@ -154,7 +170,7 @@ def epoch_line(progress: Progress, epochs: int, metrics: Metrics | None) -> str:
 
 
 @contextmanager
-def display_for(to_stderr: bool, quiet: bool) -> Iterator[Quiet]:
+def display_for(to_stderr: bool, quiet: bool) -> Generator[Quiet]:
     """The display that fits the stream; whatever happens, the terminal is left as it was."""
     stream = sys.stderr if to_stderr else sys.stdout
     if quiet:

@@ -18,11 +18,17 @@ class Command(NamedTuple):
 
 
 COMMANDS: dict[str, Command] = {
-    "train": Command("shoal.cli.train", "Train a model, from a recipe and flags; resume a run that was stopped."),
-    "evaluate": Command("shoal.cli.evaluate", "Loss and accuracy of a run, or of a weights file, on any data set."),
+    "train": Command(
+        "shoal.cli.train", "Train a model, from a recipe and flags; resume a run that was stopped."
+    ),
+    "evaluate": Command(
+        "shoal.cli.evaluate", "Loss and accuracy of a run, or of a weights file, on any data set."
+    ),
     "lab": Command("shoal.cli.lab", "The labs: run one and get its report, or start your own solution."),
     "data": Command("shoal.cli.data", "Data sets: list, fetch, verify."),
-    "doctor": Command("shoal.cli.doctor", "What this machine has, what it lacks, and the command that repairs it."),
+    "doctor": Command(
+        "shoal.cli.doctor", "What this machine has, what it lacks, and the command that repairs it."
+    ),
 }
 
 
@@ -57,7 +63,9 @@ def _dispatch(words: list[str]) -> int:
 
 def _help() -> str:
     width = max(map(len, COMMANDS))
-    commands = "\n".join(f"  {text.bold(f'{name:{width}}')}  {command.summary}" for name, command in COMMANDS.items())
+    commands = "\n".join(
+        f"  {text.bold(f'{name:{width}}')}  {command.summary}" for name, command in COMMANDS.items()
+    )
     return (
         f"{text.bold('shoal')} {__version__}: distributed deep learning that is complete, readable, true and fast\n\n"
         f"Usage: shoal COMMAND …        shoal COMMAND --help says more\n\n{commands}\n\n"

@@ -7,7 +7,15 @@ from shoal.cli import text
 from shoal.cli.options import Options, split_options
 from shoal.errors import ConfigError
 
-MAY_CHANGE = {"train.epochs", "train.steps", "device", "threads", "output.trace", "checkpoint.every", "checkpoint.keep"}
+MAY_CHANGE = {
+    "train.epochs",
+    "train.steps",
+    "device",
+    "threads",
+    "output.trace",
+    "checkpoint.every",
+    "checkpoint.keep",
+}
 """What --resume lets a user change: how long and where, never what is computed."""
 
 
@@ -25,7 +33,7 @@ def run(argv: Sequence[str]) -> int:
         text.show(result.to_json())
     if result.status == "interrupted":
         text.warn(f"stopped after step {result.steps}; resume with: shoal train --resume {result.run}")
-        return 128 + result.stopped_by
+        return 128 + (result.stopped_by or 0)
     return 0
 
 

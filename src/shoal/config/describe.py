@@ -35,15 +35,19 @@ def sections() -> list[Section]:
     """Every section and choice of the schema, the plain settings of a run first."""
     sentences = _sentences()
     short = {path: flag for flag, path in SHORT_FLAGS.items()}
-    plain = [setting for setting in _settings(RunConfig, "", sentences, short)]
+    plain = list(_settings(RunConfig, "", sentences, short))
     found = [Section("", "", True, "", plain)]
     for field in fields(RunConfig):
         for choice in choices(kinds_of(RunConfig)[field.name]):
             if choice is Custom:
                 continue
-            name = str(kinds_of(choice).get("name", ""))and _default(choice, "name")
+            name = str(kinds_of(choice).get("name", "")) and _default(choice, "name")
             settings = list(_settings(choice, f"{field.name}.", sentences, short))
-            found.append(Section(field.name, name, field.default_factory is choice, inspect.getdoc(choice) or "", settings))
+            found.append(
+                Section(
+                    field.name, name, field.default_factory is choice, inspect.getdoc(choice) or "", settings
+                )
+            )
     return found
 
 
@@ -52,7 +56,9 @@ def takes_custom(path: str) -> bool:
     return Custom in choices(kinds_of(RunConfig)[path])
 
 
-def _settings(owner: type, prefix: str, sentences: dict[tuple[str, str], str], short: dict[str, str]) -> Iterator[Setting]:
+def _settings(
+    owner: type, prefix: str, sentences: dict[tuple[str, str], str], short: dict[str, str]
+) -> Iterator[Setting]:
     for key, kind in kinds_of(owner).items():
         if key != "name" and not choices(kind) or (owner.__name__, key) == ("OutputConfig", "name"):
             path = f"{prefix}{key}"

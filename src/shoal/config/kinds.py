@@ -175,7 +175,13 @@ def describe(kind: Any) -> str:
         return " or ".join(repr(word) for word in get_args(kind))
     if origin is tuple:
         return f"a list, each {describe(get_args(kind)[0])}"
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", types.NoneType: "none"}
+    names = {
+        int: "a whole number",
+        float: "a number",
+        bool: "true or false",
+        str: "text",
+        types.NoneType: "none",
+    }
     return names.get(kind, str(kind))
 
 
@@ -204,5 +210,7 @@ class Checked:
     def __post_init__(self) -> None:
         for name, kind in kinds_of(type(self)).items():
             if not choices(kind):
-                checked = check(kind, getattr(self, name), f"{type(self).__name__.removesuffix('Config').lower()}.{name}")
+                checked = check(
+                    kind, getattr(self, name), f"{type(self).__name__.removesuffix('Config').lower()}.{name}"
+                )
                 object.__setattr__(self, name, checked)  # a list became a tuple, a whole number a float

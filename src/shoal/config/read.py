@@ -43,14 +43,24 @@ def read_recipe(recipe: str) -> Tree:
     if path.suffix != ".toml" and not path.exists():
         shipped = shipped_recipes()
         if recipe not in shipped:
-            raise ConfigError(unknown("recipe", recipe, shipped), "Give the path of a .toml file, or one of these names.")
+            raise ConfigError(
+                unknown("recipe", recipe, shipped), "Give the path of a .toml file, or one of these names."
+            )
         path = shipped[recipe]
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_toml(path.read_text(encoding="utf-8"), path)
     except OSError as error:
         raise ConfigError(f"cannot read the recipe {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not text: {error}") from None
+
+
+def parse_toml(text: str, source: Path) -> Tree:
+    """The tree of a TOML text; `source` is where it came from, for the error."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{source} is not valid TOML: {error}") from None
 
 
 def shipped_recipes() -> dict[str, Path]:
@@ -70,7 +80,9 @@ def read_flags(flags: Sequence[str]) -> Tree:
     while waiting:
         flag = waiting.pop(0)
         if not flag.startswith("--"):
-            raise ConfigError(f"'{flag}' stands where a flag should: settings are written --section.key value")
+            raise ConfigError(
+                f"'{flag}' stands where a flag should: settings are written --section.key value"
+            )
         name, equals, value = flag[2:].partition("=")
         path = _path_of(name)
         if not equals:
@@ -123,7 +135,11 @@ def merge(recipe: Tree, flags: Tree) -> Tree:
         old = merged.get(key)
         if isinstance(value, dict) and isinstance(old, str):
             old = {"name": old}  # a recipe may write model = "lenet"
-        if isinstance(value, dict) and isinstance(old, dict) and value.get("name", old.get("name")) == old.get("name"):
+        if (
+            isinstance(value, dict)
+            and isinstance(old, dict)
+            and value.get("name", old.get("name")) == old.get("name")
+        ):
             merged[key] = {**old, **value}
         else:
             merged[key] = value
@@ -141,7 +157,9 @@ def _section(schema: type[Schema], tree: Tree, path: str) -> Schema:
     for key, value in tree.items():
         where = f"{path}.{key}" if path else key
         if key not in kinds:
-            raise ConfigError(unknown("setting", where, [f"{path}.{known}" if path else known for known in kinds]))
+            raise ConfigError(
+                unknown("setting", where, [f"{path}.{known}" if path else known for known in kinds])
+            )
         values[key] = _value(schema, key, value, where)
     return schema(**values)
 
@@ -154,7 +172,9 @@ def _value(schema: type, key: str, value: Any, where: str) -> Any:
     if isinstance(value, str):
         value = {"name": value}
     if not isinstance(value, dict):
-        raise ConfigError(f"{where} is a section, not the value {value!r}", f"Write [{where}] and its settings below.")
+        raise ConfigError(
+            f"{where} is a section, not the value {value!r}", f"Write [{where}] and its settings below."
+        )
     return _chosen(options, cast(Tree, value), where, _default_choice(schema, key))
 
 
@@ -165,7 +185,11 @@ def _default_choice(schema: type, key: str) -> type:
 
 
 def _chosen(options: tuple[type, ...], tree: Tree, where: str, default: type) -> Any:
-    named = {literals(kinds_of(option)["name"])[0]: option for option in options if option is not Custom and _has_name(option)}
+    named = {
+        literals(kinds_of(option)["name"])[0]: option
+        for option in options
+        if option is not Custom and _has_name(option)
+    }
     if not named:
         return _section(default, tree, where)
     name = tree.get("name", next(word for word, option in named.items() if option is default))

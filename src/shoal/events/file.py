@@ -20,11 +20,15 @@ class EventFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._waiting: deque[Record] = deque()  # its append and popleft are atomic; a list swapped by two threads is not
+        self._waiting: deque[Record] = (
+            deque()
+        )  # its append and popleft are atomic; a list swapped by two threads is not
         self._closing = threading.Event()
         self._failure: OSError | None = None
         self._file = path.open("a", encoding="utf-8")
-        self._thread = threading.Thread(target=self._write_until_closed, name=f"events:{path.name}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._write_until_closed, name=f"events:{path.name}", daemon=True
+        )
         self._thread.start()
 
     def append(self, record: Record) -> None:

@@ -1,10 +1,10 @@
 """The run folder: one place that knows what lies where in it.
 
-    runs/<name>/config.toml            the resolved settings
-                events.rank0.jsonl     what happened, a line each
-                checkpoints/step-…/    states to resume from
-                model.safetensors      the trained weights, under the plain module's names
-                result.json            the closing record, as `--json` prints it
+runs/<name>/config.toml            the resolved settings
+            events.rank0.jsonl     what happened, a line each
+            checkpoints/step-…/    states to resume from
+            model.safetensors      the trained weights, under the plain module's names
+            result.json            the closing record, as `--json` prints it
 """
 
 import json
@@ -51,7 +51,9 @@ class RunFolder:
         try:
             return json.loads(self.result.read_text(encoding="utf-8"))
         except (OSError, json.JSONDecodeError):
-            raise ConfigError(f"{self.path} holds no closed run: {self.result.name} is missing or unreadable") from None
+            raise ConfigError(
+                f"{self.path} holds no closed run: {self.result.name} is missing or unreadable"
+            ) from None
 
 
 def create(parent: Path, name: str, automatic: str) -> RunFolder:

@@ -5,7 +5,6 @@ The hot path appends one tuple per span. Every step keeps its totals by kind; th
 """
 
 import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Protocol
@@ -15,7 +14,7 @@ KEPT_EVERY = 20
 
 
 class Span(NamedTuple):
-    """One stretch of time in one lane (a thread or a stream). `group` and `sequence` name the collective, if it is one."""
+    """One stretch of time in one lane: a thread or a stream. `group` and `sequence` name a collective."""
 
     step: int
     name: str
@@ -46,7 +45,9 @@ class HostClock:
     """The processor's own clock: a mark is already the time."""
 
     lane = "main"
-    mark: Callable[[], int] = staticmethod(time.perf_counter_ns)
+    def mark(self) -> int:
+        """Now."""
+        return time.perf_counter_ns()
 
     def nanoseconds(self, mark: int) -> int:
         """The mark itself."""
@@ -59,12 +60,16 @@ class _OpenSpan:
     __slots__ = ("_kind", "_name", "_recorder", "_start")
 
     def __init__(self, recorder: "SpanRecorder", name: str, kind: Kind) -> None:
-        self._recorder, self._name, self._kind = recorder, name, kind
+        self._recorder = recorder
+        self._name = name
+        self._kind: Kind = kind
 
     def __enter__(self) -> None:
         self._start = self._recorder.mark()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._recorder.marks.append((self._name, self._kind, self._start, self._recorder.mark()))
 
 
@@ -88,10 +93,11 @@ class SpanRecorder:
         self.clock = clock
         self.mark = clock.mark
         self.active = True
-        """Whether spans are measured at all: on a GPU only in the steps that keep them, for a mark is not free there."""
+        """Whether spans are measured: on a GPU only in the steps that keep them, for a mark is not free there."""
         self.marks: list[tuple[str, Kind, Any, Any]] = []
 
     def __call__(self, name: str, kind: Kind) -> _OpenSpan | AbstractContextManager[None]:
+        """Measure the body of a `with`."""
         return _OpenSpan(self, name, kind) if self.active else _NO_SPAN
 
     def take(self) -> list[tuple[str, Kind, Any, Any]]:
@@ -102,7 +108,10 @@ class SpanRecorder:
     def read(self, marks: list[tuple[str, Kind, Any, Any]], step: int) -> list[Span]:
         """Marks as spans, their times read from the clock."""
         when = self.clock.nanoseconds
-        return [Span(step, name, kind, self.clock.lane, when(start), when(end)) for name, kind, start, end in marks]
+        return [
+            Span(step, name, kind, self.clock.lane, when(start), when(end))
+            for name, kind, start, end in marks
+        ]
 
 
 def totals_ns(spans: list[Span]) -> dict[str, int]:

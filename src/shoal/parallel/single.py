@@ -47,7 +47,9 @@ class Single:
         loss = accumulate(self._gradients, share)
         if self._clip_norm is not None:
             with self._span("clip", "compute"):
-                clip_by_norm((param.grad for param in self._params if param.grad is not None), self._clip_norm)
+                clip_by_norm(
+                    (param.grad for param in self._params if param.grad is not None), self._clip_norm
+                )
         with self._span("update", "compute"):
             self._optimizer.step()
         return StepResult(loss)

@@ -23,7 +23,9 @@ def pieces_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> Pieces:
 
 def load_pieces(model: nn.Module, optimizer: torch.optim.Optimizer, pieces: Mapping[str, Tensor]) -> None:
     """Copy pieces into a model and its optimizer; a state of another model is refused before anything is changed."""
-    weights = {name.removeprefix("model."): piece for name, piece in pieces.items() if name.startswith("model.")}
+    weights = {
+        name.removeprefix("model."): piece for name, piece in pieces.items() if name.startswith("model.")
+    }
     load_weights(model, weights)
     for name, param in model.named_parameters():
         prefix = f"optim.{name}."
@@ -47,7 +49,9 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
     own = model.state_dict()
     for name in own:
         if name not in weights:
-            raise CheckpointError(f"the weights are of another model: they lack '{name}' {tuple(own[name].shape)}")
+            raise CheckpointError(
+                f"the weights are of another model: they lack '{name}' {tuple(own[name].shape)}"
+            )
         if weights[name].shape != own[name].shape:
             raise CheckpointError(
                 f"the weights are of another model: '{name}' is {tuple(weights[name].shape)} there and "

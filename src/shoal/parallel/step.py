@@ -43,14 +43,16 @@ def accumulate(gradients: Gradients, share: Share) -> Tensor:
 def clip_by_norm(gradients: Iterable[Tensor], largest: float) -> Tensor:
     """Scale gradients down, in place, so that their common norm is at most `largest`; the norm before.
 
-        g ← g · min(1, largest / ‖g‖₂)
+    g ← g · min(1, largest / ‖g‖₂)
     """
     grads = list(gradients)
     if not grads:
         return torch.zeros(())
-    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
+    norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(grad) for grad in grads]))
     # Multiplied on the device even when the factor is 1: asking whether it is would wait for the device.
-    torch._foreach_mul_(grads, torch.clamp(largest / norm, max=1.0))
+    factor = torch.clamp(largest / norm, max=1.0)
+    for grad in grads:
+        grad.mul_(factor)
     return norm
 
 

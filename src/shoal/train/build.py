@@ -1,15 +1,16 @@
 """From a config to everything a run is made of. All that can be wrong is found here, before anything is written."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
-from shoal import data, models, optim
+from shoal import models, optim
 from shoal.config.schema import RunConfig
 from shoal.data.dataset import DataSet
+from shoal.data.load import load
 from shoal.errors import ConfigError
 from shoal.events.spans import SpanRecorder
 from shoal.parallel.single import Single
@@ -40,19 +41,29 @@ class Built:
 
 def build(config: RunConfig, device: torch.device) -> Built:
     """Data, model, optimizer and strategy of a run, on its device."""
-    dataset = data.load(config.data).to(device)
+    dataset = load(config.data).to(device)
     loss = models.build_loss(config.loss)
     model = build_model(config, dataset).to(device)
     optimizer = optim.build(config.optimizer, model.parameters())
     span = SpanRecorder(clock_of(device))
-    strategy = Single(model, loss, autograd_gradients(model, loss, span), optimizer, config.train.clip_norm, span)
+    strategy = Single(
+        model, loss, autograd_gradients(model, loss, span), optimizer, config.train.clip_norm, span
+    )
     train, num_samples = config.train, len(dataset.train)
     batch_size = train.batch_size if isinstance(train.batch_size, int) else num_samples
     steps = total_steps(num_samples, batch_size, train.epochs, train.steps)
     base_lr: float = optimizer.param_groups[0]["lr"]
     multiplier = factor(config.schedule, steps)
     return Built(
-        config, device, dataset, model, strategy, span, batch_size, steps, lr=lambda step: base_lr * multiplier(step)
+        config,
+        device,
+        dataset,
+        model,
+        strategy,
+        span,
+        batch_size,
+        steps,
+        lr=lambda step: base_lr * multiplier(step),
     )
 
 
@@ -66,7 +77,7 @@ def build_model(config: RunConfig, dataset: DataSet) -> nn.Module:
 
 
 @contextmanager
-def torch_settings(config: RunConfig) -> Iterator[torch.device]:
+def torch_settings(config: RunConfig) -> Generator[torch.device]:
     """The device of the run; torch's process-wide settings as the run needs them, and as they were afterwards."""
     device = _device(config)
     threads = torch.get_num_threads()

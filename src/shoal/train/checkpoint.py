@@ -57,7 +57,7 @@ def save(folder: Path, pieces: Mapping[str, Tensor], progress: Progress, keep: i
         shutil.rmtree(beside, ignore_errors=True)
         needed = sum(piece.numel() * piece.element_size() for piece in pieces.values())
         raise CheckpointError(
-            f"cannot save the checkpoint {folder / name} ({needed / 2**20:.1f} MiB needed, {_free(folder)} free): {error}",
+            f"cannot save {folder / name} ({needed / 2**20:.1f} MiB needed, {_free(folder)} free): {error}",
             "The checkpoints before it are untouched.",
         ) from None
     for old in _by_age(folder)[keep:]:
@@ -83,11 +83,15 @@ def verify(path: Path) -> Checkpoint:
     try:
         manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
         if manifest["format"] != FORMAT:
-            raise CheckpointError(f"{path} has format {manifest['format']}; this version of shoal reads {FORMAT}")
+            raise CheckpointError(
+                f"{path} has format {manifest['format']}; this version of shoal reads {FORMAT}"
+            )
         for name, expected in manifest["files"].items():
             actual = _sha256(path / Path(name).name)
             if actual != expected["sha256"]:
-                raise CheckpointError(f"{path / name} is damaged: sha256 {actual}, and the manifest says {expected['sha256']}")
+                raise CheckpointError(
+                    f"{path / name} is damaged: sha256 {actual}, and the manifest says {expected['sha256']}"
+                )
         if TENSORS not in manifest["files"]:
             raise CheckpointError(f"{path / MANIFEST} does not list {TENSORS}")
         return Checkpoint(path, Progress(**manifest["progress"]))
@@ -119,7 +123,9 @@ def _write_manifest(folder: Path, progress: Progress) -> None:
     tensors = folder / TENSORS
     entry = {"sha256": _sha256(tensors), "bytes": tensors.stat().st_size, "rank": 0}
     path = folder / MANIFEST
-    path.write_text(json.dumps({"format": FORMAT, "progress": asdict(progress), "files": {TENSORS: entry}}, indent=1))
+    path.write_text(
+        json.dumps({"format": FORMAT, "progress": asdict(progress), "files": {TENSORS: entry}}, indent=1)
+    )
     _flush(path)
 
 

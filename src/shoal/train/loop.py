@@ -13,7 +13,7 @@ All that is needed to go on later is `Progress` and the strategy's pieces: nothi
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import torch
+from torch import Tensor
 
 from shoal.data.dataset import Batch, DataSet
 from shoal.data.order import epoch_order, even_shares, worker_indices
@@ -79,7 +79,7 @@ def train_epoch(job: Job, progress: Progress) -> Progress:
     return job.log.settle(progress)
 
 
-def parts_of(job: Job, order: torch.Tensor, progress: Progress, count: int) -> Iterator[Batch]:
+def parts_of(job: Job, order: Tensor, progress: Progress, count: int) -> Iterator[Batch]:
     """This worker's share of the next `count` samples, in parts small enough for one forward pass."""
     shares = even_shares(count, job.strategy.data_size)
     mine = worker_indices(order, progress.consumed, shares, job.strategy.data_rank)
@@ -93,7 +93,9 @@ def end_epoch(job: Job, progress: Progress) -> Progress:
     """Validate, if samples were held out for it, and save, unless the user chose the steps for that."""
     progress = progress.after_epoch()
     held_out = job.data.validation
-    job.validated(progress, evaluate(job.strategy, job.data, held_out) if held_out is not None else None)
+    job.validated(
+        progress, evaluate(job.strategy.evaluate, job.data, held_out) if held_out is not None else None
+    )
     if job.save_every is None:
         job.save(progress)
     job.log.restart_clock()

@@ -11,7 +11,9 @@ from shoal.train.progress import Progress
 class Observer(Protocol):
     """Is told what happens, in the worker's thread: keep it short."""
 
-    def started(self, config: RunConfig, folder: RunFolder, progress: Progress, total_steps: int, device: str) -> None:
+    def started(
+        self, config: RunConfig, folder: RunFolder, progress: Progress, total_steps: int, device: str
+    ) -> None:
         """Everything is built; the first step follows."""
         ...
 
@@ -27,7 +29,9 @@ class Observer(Protocol):
 class Silent:
     """Watches nothing."""
 
-    def started(self, config: RunConfig, folder: RunFolder, progress: Progress, total_steps: int, device: str) -> None:
+    def started(
+        self, config: RunConfig, folder: RunFolder, progress: Progress, total_steps: int, device: str
+    ) -> None:
         """Nothing."""
 
     def stepped(self, progress: Progress, loss: float) -> None:

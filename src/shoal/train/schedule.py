@@ -35,7 +35,9 @@ def _step_decay(config: StepDecayConfig, total_steps: int) -> Factor:
 
 def _cosine(config: CosineConfig, total_steps: int) -> Factor:
     last = max(total_steps - config.warmup - 1, 1)
-    return lambda step: config.floor + (1 - config.floor) * (1 + math.cos(math.pi * min(step / last, 1.0))) / 2
+    return lambda step: (
+        config.floor + (1 - config.floor) * (1 + math.cos(math.pi * min(step / last, 1.0))) / 2
+    )
 
 
 _AFTER_WARMUP: dict[type, Callable[..., Factor]] = {

@@ -31,7 +31,12 @@ class StepLog:
     """Takes every step of the loop. `progress` gets its losses and seconds from here, for they are known only here."""
 
     def __init__(
-        self, events: EventFile, span: SpanRecorder, observer: Observer, device: torch.device, keep_all_spans: bool
+        self,
+        events: EventFile,
+        span: SpanRecorder,
+        observer: Observer,
+        device: torch.device,
+        keep_all_spans: bool,
     ) -> None:
         self._events = events
         self._span = span
@@ -56,7 +61,9 @@ class StepLog:
         if not self._pending:
             return progress
         pending, self._pending = self._pending, []
-        losses = [pending[0].loss.item()] if len(pending) == 1 else torch.stack([p.loss for p in pending]).tolist()
+        losses = (
+            [pending[0].loss.item()] if len(pending) == 1 else torch.stack([p.loss for p in pending]).tolist()
+        )
         now = time.perf_counter()
         per_step = (now - self._since) / len(pending)
         self._since = now

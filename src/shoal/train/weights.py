@@ -14,7 +14,9 @@ from shoal.train.build import Built
 
 def save_model(path: Path, built: Built) -> None:
     """Weights and buffers under the plain module's names; the settings of the run travel as metadata."""
-    state = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in built.model.state_dict().items()}
+    state = {
+        name: tensor.detach().cpu().clone().contiguous() for name, tensor in built.model.state_dict().items()
+    }
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         save_file(state, beside, metadata={"shoal": to_toml(built.config)})

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from shoal import __version__
-from shoal.config.read import from_tree, read_recipe
 from shoal.config.schema import RunConfig
 from shoal.config.write import to_toml
-from shoal.errors import ConfigError, ShoalError
+from shoal.errors import ShoalError
 from shoal.events.file import EventFile
 from shoal.events.folder import RunFolder, create, write_whole
 from shoal.parallel.state import weights_sha256
@@ -47,19 +46,14 @@ def resume(folder: RunFolder, config: RunConfig, observer: Observer | None = Non
         return _work(built, folder, saved.progress, observer or Silent())
 
 
-def config_of(folder: RunFolder) -> RunConfig:
-    """The settings a run was started with."""
-    if not folder.config.exists():
-        raise ConfigError(f"{folder.path} is not a run folder: it has no {folder.config.name}")
-    return from_tree(read_recipe(str(folder.config)))
-
-
 def _work(built: Built, folder: RunFolder, progress: Progress, observer: Observer) -> Result:
     """Train, evaluate, write down."""
     write_whole(folder.config, to_toml(built.config))
     with EventFile(folder.events()) as events, StopRequest() as stop:
         notes = _Notes(built, folder, events, observer)
-        job = _job(built, notes, stop, StepLog(events, built.span, observer, built.device, built.config.output.trace))
+        job = _job(
+            built, notes, stop, StepLog(events, built.span, observer, built.device, built.config.output.trace)
+        )
         notes.started(progress)
         try:
             progress = train(job, progress)
@@ -67,11 +61,15 @@ def _work(built: Built, folder: RunFolder, progress: Progress, observer: Observe
             events.append({"event": "failed", "error": error.message})
             raise
         done = progress.step >= built.total_steps
-        test = evaluate(built.strategy, built.data, built.data.test) if done else None  # the one time it is read
+        test = (
+            evaluate(built.strategy.evaluate, built.data, built.data.test) if done else None
+        )  # the one time it is read
         if done:
             save_model(folder.model, built)
         result = _result(built, folder, progress, test, notes.validation, None if done else stop.signal)
-        events.append({"event": "end", "status": result.status, "step": progress.step, "time_ns": time.time_ns()})
+        events.append(
+            {"event": "end", "status": result.status, "step": progress.step, "time_ns": time.time_ns()}
+        )
     write_whole(folder.result, result.to_json() + "\n")
     return result
 
@@ -88,8 +86,15 @@ class _Notes:
 
     def started(self, progress: Progress) -> None:
         built = self.built
-        record = {"event": "start", "step": progress.step, "time_ns": time.time_ns(), "total_steps": built.total_steps}
-        self.events.append(record | {"version": __version__, "torch": torch.__version__, "device": str(built.device)})
+        record = {
+            "event": "start",
+            "step": progress.step,
+            "time_ns": time.time_ns(),
+            "total_steps": built.total_steps,
+        }
+        self.events.append(
+            record | {"version": __version__, "torch": torch.__version__, "device": str(built.device)}
+        )
         self.observer.started(built.config, self.folder, progress, built.total_steps, str(built.device))
 
     def save(self, progress: Progress) -> None:
@@ -100,7 +105,9 @@ class _Notes:
     def validated(self, progress: Progress, metrics: Metrics | None) -> None:
         if metrics:
             self.validation = metrics
-            self.events.append({"event": "validation", "step": progress.step, "epoch": progress.epoch, **metrics._asdict()})
+            self.events.append(
+                {"event": "validation", "step": progress.step, "epoch": progress.epoch, **metrics._asdict()}
+            )
         self.observer.validated(progress, metrics)
 
 

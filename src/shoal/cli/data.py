@@ -1,0 +1,103 @@
+"""`shoal data`: which data sets there are, where they lie, and whether they are what was published."""
+
+import json
+import sys
+from collections.abc import Sequence
+
+from shoal.cli import text
+from shoal.cli.options import Options, no_more, split_options
+from shoal.errors import ConfigError, DataError, unknown
+
+HELP = """Usage: shoal data list   [--data-dir DIR] [--json]      what there is, and where it lies
+       shoal data fetch  NAME [--from DIR] [--data-dir DIR]    get it: from a mirror, or from files you have
+       shoal data verify NAME [--data-dir DIR]                 compare every file with what was published
+
+Data sets are looked for in --data-dir, else in $SHOAL_DATA, else in the user's cache. `digits` comes with shoal, and
+`synthetic` is made from a seed; neither needs fetching."""
+
+
+def run(argv: Sequence[str]) -> int:
+    """Find the verb and do it."""
+    options, words = split_options(
+        argv, switches=("--help", "-h", "--json"), values=("--data-dir", "--from")
+    )
+    if options.has("--help", "-h") or not words:
+        text.show(HELP)
+        return 0
+    verb, *rest = words
+    if verb not in VERBS:
+        raise ConfigError(unknown("verb", verb, VERBS), "`shoal data --help` says what each does.")
+    return VERBS[verb](options, rest)
+
+
+def _list(options: Options, words: list[str]) -> int:
+    from shoal.data.files import inventory
+
+    no_more(words, "shoal data list [--data-dir DIR] [--json]")
+    holdings = inventory(options.value("--data-dir") or "")
+    if options.has("--json"):
+        rows = [
+            {"name": held.name, "bytes": held.size, "folder": str(held.folder) if held.folder else None}
+            for held in holdings
+        ]
+        text.show(json.dumps(rows))
+        return 0
+    for held in holdings:
+        where = f"in {held.folder}" if held.folder else f"not here: shoal data fetch {held.name}"
+        text.show(f"{text.bold(f'{held.name:14}')} {held.sentence} ({held.size / 1e6:.0f} MB)")
+        text.show(f"{'':14} {text.dim(where)}")
+    text.show(f"{text.bold('synthetic     ')} made from a seed: classification, regression, text; of any size")
+    return 0
+
+
+def _fetch(options: Options, words: list[str]) -> int:
+    from shoal.data.fetch import fetch
+
+    name = _name(words, "shoal data fetch NAME [--from DIR] [--data-dir DIR]")
+    progress = _Progress()
+    folder = fetch(
+        name, from_dir=options.value("--from"), to_dir=options.value("--data-dir") or "", progress=progress
+    )
+    progress.end()
+    text.show(f"{name} is in {folder}")
+    return 0
+
+
+def _verify(options: Options, words: list[str]) -> int:
+    from shoal.data.files import verify
+
+    name = _name(words, "shoal data verify NAME [--data-dir DIR]")
+    states = verify(name, options.value("--data-dir") or "")
+    for state in states:
+        text.show(f"{'FAIL' if state.problem else 'OK  '} {state.problem or state.path}")
+    if any(state.problem for state in states):
+        raise DataError(f"{name} is not what was published", f"Get it again: shoal data fetch {name}")
+    return 0
+
+
+VERBS = {"list": _list, "fetch": _fetch, "verify": _verify}
+
+
+def _name(words: list[str], usage: str) -> str:
+    if not words:
+        raise ConfigError("which data set?", f"Usage: {usage}")
+    no_more(words[1:], usage)
+    return words[0]
+
+
+class _Progress:
+    """How far a fetch has come, on one line of a terminal; nothing where nobody watches."""
+
+    def __init__(self) -> None:
+        self._shown = False
+
+    def __call__(self, name: str, done: int, total: int) -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r{name}  {done / 1e6:.1f} / {total / 1e6:.1f} MB\033[K")
+            sys.stderr.flush()
+            self._shown = True
+
+    def end(self) -> None:
+        """Leave the line."""
+        if self._shown:
+            sys.stderr.write("\r\033[K")

@@ -1,0 +1,79 @@
+"""The command itself: quick to answer, and every error one sentence with exit code 2."""
+
+import subprocess
+import sys
+
+import pytest
+
+from shoal.cli.main import COMMANDS, main
+
+
+def shoal(*words, cwd=None, timeout=60):
+    command = [sys.executable, "-m", "shoal", *words]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=timeout)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["data", "list"], ["--version"]])
+def test_asking_for_help_loads_nothing_heavy(words):
+    code = (
+        "import sys; from shoal.cli.main import main; "
+        f"code = main({words!r}); "
+        "heavy = {'torch', 'numpy', 'rich', 'matplotlib', 'pydantic'} & sys.modules.keys(); "
+        "sys.exit(f'loaded {heavy}' if heavy else code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_every_command_has_help(capsys):
+    for name in COMMANDS:
+        assert main([name, "--help"]) == 0
+        assert "shoal" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["trian"], "unknown command 'trian': did you mean 'train'?"),
+        (["train", "--model", "lenett"], "did you mean 'lenet'?"),
+        (["train", "--modle", "lenet"], "did you mean '--model'?"),
+        (["train", "nothing-here"], "unknown recipe 'nothing-here'"),
+        (["train", "--data", "mnist", "--data-dir", "nowhere"], "there is no folder nowhere"),
+        (["train", "--resume", "nowhere"], "nowhere is not a run folder"),
+        (["train", "quickstart", "--resume", "nowhere"], "it takes no recipe"),
+        (["train", "--runs-dir", "/proc/nothing", "--steps", "1"], "cannot write the run folder"),
+        (["train", "--model", "no.such.module:net"], "no.such.module"),
+        (["train", "--device", "cuda"], "torch sees no GPU"),
+        (["evaluate"], "nothing to evaluate"),
+        (["evaluate", "nowhere"], "nowhere does not exist"),
+        (["evaluate", "/etc/hostname"], "cannot read weights from /etc/hostname"),
+        (["evaluate", ".", "--split", "tset"], "did you mean 'test'?"),
+        (["data", "fecth"], "unknown verb 'fecth': did you mean 'fetch'?"),
+        (["data", "verify", "mnits"], "did you mean 'mnist'?"),
+        (["data", "fetch"], "which data set?"),
+        (["doctor", "--jsn"], "--jsn"),
+        (["lab", "17"], "17"),
+    ],
+)
+def test_what_the_user_can_mend_is_a_sentence_and_exit_code_2(words, sentence, capsys, tmp_path, monkeypatch):
+    if "cuda" in words:
+        import torch
+
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    captured = capsys.readouterr()
+    assert sentence in captured.err
+    assert "Traceback" not in captured.err
+    assert len(captured.err.splitlines()) <= 3
+    assert not captured.out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    done = subprocess.run(
+        f"{sys.executable} -m shoal train --help | head -1", shell=True, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.startswith("Usage")
+    assert "Traceback" not in done.stderr

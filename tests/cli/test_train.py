@@ -1,0 +1,127 @@
+"""`shoal train` and `shoal evaluate` as a user runs them, in processes of their own where a signal matters."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from shoal.cli.main import main
+
+TINY = "--data synthetic --data.samples 100 --data.shape 1,4,4 --data.classes 3 --model mlp --model.hidden 8 "
+TINY += "--batch-size 32 --epochs 3 --threads 1 --device cpu"
+KEYS = "status strategy workers epochs steps final_loss test_accuracy seconds samples_per_s bytes_sent wait_s"
+KEYS += " weights_sha256 run"
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def train_json(capsys, *words):
+    assert main(["train", "--json", *words]) == 0
+    *_, last = capsys.readouterr().out.splitlines()
+    return json.loads(last)
+
+
+def test_json_is_the_last_line_and_the_only_one_on_standard_output(here, capsys):
+    assert main(["train", *TINY.split(), "--json"]) == 0
+    captured = capsys.readouterr()
+    assert len(captured.out.splitlines()) == 1
+    assert set(KEYS.split()) <= json.loads(captured.out).keys()
+    assert "epoch 3/3" in captured.err
+
+
+def test_without_json_a_person_reads_where_the_model_is(here, capsys):
+    assert main(["train", *TINY.split(), "--name", "mine"]) == 0
+    out = capsys.readouterr().out
+    assert "epoch 1/3" in out
+    assert "test accuracy" in out
+    assert "runs/mine/model.safetensors" in out
+    assert main(["train", *TINY.split(), "--name", "quiet", "--quiet"]) == 0
+    assert "epoch 1/3" not in capsys.readouterr().out
+
+
+def test_a_taken_name_is_refused_and_the_run_untouched(here, capsys):
+    train_json(capsys, *TINY.split(), "--name", "mine")
+    before = (here / "runs/mine/result.json").read_text()
+    assert main(["train", *TINY.split(), "--name", "mine"]) == 2
+    assert "is taken" in capsys.readouterr().err
+    assert (here / "runs/mine/result.json").read_text() == before
+
+
+def test_resuming_a_finished_run_changes_nothing_and_more_epochs_go_on(here, capsys):
+    first = train_json(capsys, *TINY.split(), "--name", "mine")
+    again = train_json(capsys, "--resume", "runs/mine")
+    assert again["weights_sha256"] == first["weights_sha256"]
+    longer = train_json(capsys, "--resume", "runs/mine", "--epochs", "5")
+    straight = train_json(capsys, *TINY.split(), "--epochs", "5")
+    assert longer["weights_sha256"] == straight["weights_sha256"]
+    assert main(["train", "--resume", "runs/mine", "--lr", "0.1"]) == 2
+    assert "optimizer.lr is one of them" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_at_some_moment_and_resume(here, capsys, number):
+    flags = [*TINY.split(), "--epochs", "400", "--name", "cut"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "shoal", "train", *flags], cwd=here, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    events = here / "runs/cut/events.rank0.jsonl"
+    while not (events.exists() and events.stat().st_size > 2000):
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.01)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert "resume with: shoal train --resume runs/cut" in err
+    assert json.loads((here / "runs/cut/result.json").read_text())["status"] == "interrupted"
+    resumed = train_json(capsys, "--resume", "runs/cut")
+    whole = train_json(capsys, *TINY.split(), "--epochs", "400")
+    assert resumed["weights_sha256"] == whole["weights_sha256"]
+
+
+def test_a_module_of_the_users_own(here, capsys):
+    (here / "mine.py").write_text(
+        "from torch import nn\ndef net(width=4):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(16, width), nn.Dropout(0.5), nn.Linear(width, 3))\n"
+    )
+    flags = [*TINY.replace("--model mlp --model.hidden 8", "--model mine:net --model.width 6").split()]
+    first, second = train_json(capsys, *flags), train_json(capsys, *flags)
+    assert first["weights_sha256"] == second["weights_sha256"]
+    evaluated = evaluate_json(capsys, first["run"])
+    assert evaluated["accuracy"] == first["test_accuracy"]
+
+
+def evaluate_json(capsys, *words):
+    assert main(["evaluate", "--json", *words]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_evaluate_a_run_a_file_and_other_data(here, capsys):
+    result = train_json(capsys, *TINY.split(), "--name", "mine")
+    of_run = evaluate_json(capsys, "runs/mine")
+    of_file = evaluate_json(capsys, "runs/mine/model.safetensors")
+    assert of_run["accuracy"] == of_file["accuracy"] == result["test_accuracy"]
+    assert of_run["samples"] == 20
+    assert evaluate_json(capsys, "runs/mine", "--split", "train")["samples"] == 100
+    assert evaluate_json(capsys, "runs/mine", "--data.seed", "1")["loss"] != of_run["loss"]
+    assert main(["evaluate", "runs/mine", "--data", "digits"]) == 2
+    assert "does not fit" in capsys.readouterr().err or "cannot take" in capsys.readouterr().err
+
+
+def test_weights_without_a_name_tag_need_a_model(here, capsys):
+    from safetensors.torch import save_file
+
+    from shoal.models.lenet import lenet
+
+    save_file(lenet().state_dict(), here / "plain.safetensors")
+    assert main(["evaluate", "plain.safetensors"]) == 2
+    assert "does not say which model" in capsys.readouterr().err
+    assert evaluate_json(capsys, "plain.safetensors", "--model", "lenet")["samples"] == 2000
+    assert main(["evaluate", "plain.safetensors", "--model", "mlp"]) == 2
+    assert "of another model" in capsys.readouterr().err

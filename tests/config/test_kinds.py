@@ -1,0 +1,62 @@
+"""Kinds of values, checked and read the same way wherever they come from."""
+
+from typing import Annotated, Literal
+
+import pytest
+
+from shoal.config.kinds import AtLeast, Below, check, describe, parse
+from shoal.config.schema import MlpConfig, TrainConfig
+from shoal.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "accepted"),
+    [
+        (int, 3, 3),
+        (float, 3, 3.0),
+        (bool, True, True),
+        (tuple[int, ...], [1, 2], (1, 2)),
+        (int | None, None, None),
+        (Annotated[int, AtLeast(1)] | Literal["all"], "all", "all"),
+    ],
+)
+def test_values_of_the_kind_are_taken(kind, value, accepted):
+    taken = check(kind, value, "here")
+    assert taken == accepted
+    assert type(taken) is type(accepted)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (int, True),
+        (int, 3.0),
+        (float, "3"),
+        (float, float("nan")),
+        (bool, 1),
+        (tuple[int, ...], [1, "2"]),
+        (tuple[int, ...], 3),
+        (Annotated[float, AtLeast(0), Below(1)], 1.0),
+        (Literal["a", "b"], "c"),
+    ],
+)
+def test_other_values_are_refused(kind, value):
+    with pytest.raises(ConfigError, match="here"):
+        check(kind, value, "here")
+
+
+def test_python_values_are_checked_like_flags():
+    with pytest.raises(ConfigError, match=r"train\.epochs must be a whole number of at least 1, not 0"):
+        TrainConfig(epochs=0)
+    assert MlpConfig(hidden=[3, 4]).hidden == (3, 4)  # hashable, whatever the caller gave
+
+
+def test_text_that_means_nothing_is_left_to_the_check():
+    assert parse(int, "x") == "x"
+    assert parse(bool, "yes") == "yes"
+    assert parse(Annotated[int, AtLeast(1)] | None, "-3") == -3
+
+
+def test_kinds_have_words():
+    assert describe(tuple[int, ...]) == "a list, each a whole number"
+    assert describe(float | None) == "a number or none"

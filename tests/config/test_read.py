@@ -1,0 +1,109 @@
+"""Recipes and flags: what a user writes, and what a user is told."""
+
+import pytest
+
+from shoal.config.read import from_tree, merge, parse_toml, read, read_flags, read_recipe, shipped_recipes
+from shoal.config.schema import AdamConfig, Custom, GdConfig, MlpConfig, RunConfig, SgdConfig, TrainConfig
+from shoal.errors import ConfigError
+
+
+def test_no_recipe_and_no_flags_give_the_defaults():
+    assert read(None, []) == RunConfig()
+
+
+def test_short_and_dotted_flags_mean_the_same():
+    assert read(None, ["--lr", "0.5", "--epochs=2"]) == read(
+        None, ["--optimizer.lr=0.5", "--train.epochs", "2"]
+    )
+
+
+def test_a_flag_goes_over_the_recipe(tmp_path):
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text('seed = 3\n[optimizer]\nname = "sgd"\nlr = 0.25\nmomentum = 0.9\n')
+    config = read(str(recipe), ["--lr", "0.5"])
+    assert config.seed == 3
+    assert config.optimizer == SgdConfig(lr=0.5, momentum=0.9)
+
+
+def test_another_choice_replaces_the_section_of_the_recipe(tmp_path):
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text('[optimizer]\nname = "sgd"\nlr = 0.25\nmomentum = 0.9\n')
+    assert read(str(recipe), ["--optimizer", "adam"]).optimizer == AdamConfig()
+
+
+def test_a_recipe_may_name_a_choice_in_one_word():
+    assert from_tree({"model": "mlp"}).model == MlpConfig()
+    assert from_tree(merge({"model": "mlp"}, read_flags(["--model.hidden", "8"]))).model == MlpConfig(
+        hidden=(8,)
+    )
+
+
+def test_lists_switches_and_none():
+    config = read(None, ["--model", "mlp", "--model.hidden", "12,3", "--trace", "--steps", "none"])
+    assert config.model == MlpConfig(hidden=(12, 3))
+    assert config.output.trace is True
+    assert config.train.steps is None
+
+
+def test_a_function_of_ones_own_keeps_its_options():
+    config = read(None, ["--model", "nets.mine:tiny", "--model.width", "3", "--model.deep", "true"])
+    assert config.model == Custom("nets.mine:tiny", (("deep", True), ("width", 3)))
+
+
+def test_every_shipped_recipe_is_valid():
+    assert shipped_recipes()
+    for name in shipped_recipes():
+        read(name, [])
+
+
+def test_gd_takes_the_whole_training_set_and_nothing_else():
+    assert read(None, ["--optimizer", "gd"]).train.batch_size == "all"
+    assert read(None, []).train.batch_size == 64
+    with pytest.raises(ConfigError, match=r"gd with batch 64 is SGD.*\n.*--optimizer sgd"):
+        read(None, ["--optimizer", "gd", "--batch-size", "64"])
+    with pytest.raises(ConfigError, match="gd with batch 8 is SGD"):
+        RunConfig(optimizer=GdConfig(), train=TrainConfig(batch_size=8))
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--modle", "mlp"], r"unknown flag '--modle': did you mean '--model'\?"),
+        (["--model", "lenett"], r"unknown model 'lenett': did you mean 'lenet'\?"),
+        (["--data", "digitz"], r"unknown data 'digitz': did you mean 'digits'\?"),
+        (["--optimizer", "adm"], r"unknown optimizer 'adm': did you mean 'adam'\?"),
+        (["--optimizer.bta1", "0.5"], r"unknown setting 'optimizer.bta1': did you mean 'optimizer.beta1'\?"),
+        (
+            ["--optimizer", "sgd", "--optimizer.beta1", "0.5"],
+            "'sgd' has no setting 'beta1': it belongs to adam, adamw",
+        ),
+        (["--epochs", "-3"], "train.epochs must be a whole number of at least 1, not -3"),
+        (["--epochs", "many"], "train.epochs must be a whole number of at least 1, not 'many'"),
+        (["--epochs", "1.5"], "train.epochs must be a whole number"),
+        (["--batch-size", "0"], "train.batch_size must be .* not 0"),
+        (["--lr", "nan"], "optimizer.lr must be a number above 0"),
+        (["--lr", "inf"], "optimizer.lr must be a number above 0"),
+        (["--validation", "1"], "data.validation must be .* below 1"),
+        (["--device", "gpu"], r"unknown device 'gpu': did you mean 'cpu'\?"),
+        (["--model", "nets:"], "model must be text of the form package.module:function"),
+        (["--epochs"], "--epochs needs a value"),
+        (["extra"], "'extra' stands where a flag should"),
+        (["--optimizer", "sgd", "--optimizer.nesterov"], "nesterov looks ahead along the momentum"),
+    ],
+)
+def test_a_wrong_flag_gets_one_sentence(flags, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        read(None, flags)
+
+
+def test_a_wrong_recipe_gets_one_sentence(tmp_path):
+    with pytest.raises(ConfigError, match="unknown recipe 'quickstrat': did you mean 'quickstart'"):
+        read_recipe("quickstrat")
+    with pytest.raises(ConfigError, match="cannot read the recipe .*missing.toml: No such file"):
+        read_recipe(str(tmp_path / "missing.toml"))
+    with pytest.raises(ConfigError, match="not valid TOML"):
+        parse_toml("[model", tmp_path)
+    with pytest.raises(ConfigError, match="train is a section, not the value 3"):
+        from_tree({"train": 3})
+    with pytest.raises(ConfigError, match="unknown setting 'trian': did you mean 'train'"):
+        from_tree({"trian": {}})

@@ -1,0 +1,34 @@
+"""The run folder: a new one for every run, or a sentence."""
+
+import os
+
+import pytest
+
+from shoal.errors import ConfigError
+from shoal.events.folder import create, write_whole
+
+
+def test_automatic_names_never_collide(tmp_path):
+    assert [create(tmp_path, "", "run").path.name for _ in range(3)] == ["run", "run-2", "run-3"]
+
+
+def test_a_taken_name_is_refused_with_the_way_on(tmp_path):
+    folder = create(tmp_path, "mine", "unused")
+    folder.config.write_text("seed = 0\n")
+    with pytest.raises(ConfigError, match=r"taken\n.*--resume"):
+        create(tmp_path, "mine", "unused")
+
+
+def test_a_folder_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot write the run folder"):
+        create(tmp_path / "file", "", "run")
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "result.json"
+    write_whole(path, "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_whole(path, "\udcff")
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["result.json"]

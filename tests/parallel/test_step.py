@@ -1,0 +1,85 @@
+"""What every strategy shares: sums of parts are the whole, and clipping bounds the norm."""
+
+import pytest
+import torch
+from torch import nn
+
+from shoal.data.dataset import Batch
+from shoal.events.spans import HostClock, SpanRecorder
+from shoal.parallel.step import accumulate, autograd_gradients, clip_by_norm, evaluate_batch
+from shoal.parallel.strategy import Share
+
+
+def make(num_samples=12):
+    draw = torch.Generator().manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3)).double()
+    with torch.no_grad():
+        for param in model.parameters():
+            param.copy_(torch.randn(param.shape, generator=draw, dtype=torch.float64))
+    inputs = torch.randn(num_samples, 5, generator=draw, dtype=torch.float64)
+    labels = torch.randint(3, (num_samples,), generator=draw)
+    return model, inputs, labels
+
+
+def loss(outputs, labels):
+    return nn.functional.cross_entropy(outputs, labels, reduction="sum")
+
+
+def gradient_of(model, inputs, labels, cuts):
+    for param in model.parameters():
+        param.grad = None
+    bounds = [0, *cuts, len(inputs)]
+    parts = [
+        Batch(inputs[a:b], labels[a:b], b - a) for a, b in zip(bounds, bounds[1:], strict=False) if b > a
+    ]
+    value = accumulate(
+        autograd_gradients(model, loss, SpanRecorder(HostClock())), Share(parts, len(inputs))
+    )
+    return value, [param.grad.clone() for param in model.parameters()]
+
+
+@pytest.mark.parametrize("cuts", [[], [6], [1, 2, 3], [11], [0, 5, 5]])
+def test_parts_of_any_size_give_the_gradient_of_the_mean(cuts):
+    model, inputs, labels = make()
+    value, grads = gradient_of(model, inputs, labels, cuts)
+    expected = nn.functional.cross_entropy(model(inputs), labels)
+    wanted = torch.autograd.grad(expected, list(model.parameters()))
+    assert value.item() == pytest.approx(expected.item(), rel=1e-12)
+    for grad, want in zip(grads, wanted, strict=True):
+        assert (grad - want).abs().max() <= 1e-12 * want.abs().max()
+
+
+def test_a_worker_without_samples_adds_nothing():
+    model, *_ = make()
+    gradients = autograd_gradients(model, loss, SpanRecorder(HostClock()))
+    assert accumulate(gradients, Share([], 12)).item() == 0
+    assert all(param.grad is None for param in model.parameters())
+
+
+@pytest.mark.parametrize("largest", [0.5, 1e6])
+def test_clipping_keeps_direction_and_bounds_the_common_norm(largest):
+    grads = [torch.tensor([3.0, 0.0]), torch.tensor([[4.0]])]
+    before = [grad.clone() for grad in grads]
+    assert clip_by_norm(iter(grads), largest).item() == pytest.approx(5.0)
+    scale = min(1.0, largest / 5.0)
+    for grad, old in zip(grads, before, strict=True):
+        torch.testing.assert_close(grad, old * scale)
+
+
+def test_zero_gradients_are_not_clipped_into_nan():
+    grads = [torch.zeros(3)]
+    clip_by_norm(grads, 1.0)
+    assert torch.equal(grads[0], torch.zeros(3))
+    assert clip_by_norm([], 1.0).item() == 0
+
+
+def test_evaluation_leaves_the_model_as_it_was():
+    model = nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3))
+    model.train()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    batch = Batch(torch.randn(8, 5, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 3, 8)
+    sums = evaluate_batch(model, loss, batch)
+    assert sums.samples == sums.predictions == 8
+    assert 0 <= sums.correct.item() <= 8
+    assert model.training
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())

@@ -1,0 +1,99 @@
+"""Checkpoints: whole or not there, and never believed unseen."""
+
+import json
+import os
+
+import pytest
+import torch
+
+from shoal.errors import CheckpointError
+from shoal.train import checkpoint
+from shoal.train.progress import Progress
+
+PIECES = {"model.w": torch.arange(6.0).view(2, 3), "optim.w.step": torch.tensor(3.0)}
+
+
+def save(folder, step, keep=2, pieces=PIECES):
+    return checkpoint.save(folder, pieces, Progress(step=step, epoch=1, consumed=64, epoch_loss_sum=0.1), keep)
+
+
+def test_what_is_saved_is_what_is_loaded(tmp_path):
+    save(tmp_path, 5)
+    found = checkpoint.latest(tmp_path)
+    assert found.progress == Progress(step=5, epoch=1, consumed=64, epoch_loss_sum=0.1)
+    pieces = found.pieces()
+    assert pieces.keys() == PIECES.keys()
+    assert all(torch.equal(pieces[name], PIECES[name]) for name in PIECES)
+
+
+def test_tied_weights_and_slices_can_be_saved(tmp_path):
+    weight = torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
+    save(tmp_path, 1, pieces={"model.a": weight, "model.b": weight, "model.c": weight.t()[1:]})
+    pieces = checkpoint.latest(tmp_path).pieces()
+    assert torch.equal(pieces["model.a"], pieces["model.b"])
+    assert torch.equal(pieces["model.c"], weight.t()[1:])
+
+
+def test_older_ones_go_once_newer_ones_are_safe(tmp_path):
+    for step in (5, 10, 15, 1000000):
+        save(tmp_path, step)
+    assert sorted(os.listdir(tmp_path)) == ["step-000015", "step-1000000"]
+    assert checkpoint.latest(tmp_path).progress.step == 1000000
+
+
+def test_a_damaged_one_is_passed_over_for_the_one_before(tmp_path):
+    save(tmp_path, 5)
+    path = save(tmp_path, 10) / checkpoint.TENSORS
+    damaged = bytearray(path.read_bytes())
+    damaged[-1] ^= 1
+    path.write_bytes(damaged)
+    assert checkpoint.latest(tmp_path).progress.step == 5
+    with pytest.raises(CheckpointError, match="is damaged: sha256 [0-9a-f]{64}, and the manifest says [0-9a-f]{64}"):
+        checkpoint.verify(tmp_path / "step-000010")
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"format": 9}',
+        '{"format": 1, "progress": {"step": 1, "what": 2}, "files": {}}',
+        '{"format": 1, "progress": {}, "files": {"../../etc/passwd": {"sha256": "0"}}}',
+    ],
+)
+def test_a_manifest_that_is_none_is_refused(tmp_path, manifest):
+    (save(tmp_path, 5) / checkpoint.MANIFEST).write_text(manifest)
+    with pytest.raises(CheckpointError, match="no checkpoint in .* is whole"):
+        checkpoint.latest(tmp_path)
+
+
+@pytest.mark.parametrize("leftover", ["step-000009.tmp", "step-junk"])
+def test_a_save_that_was_cut_short_does_not_count(tmp_path, leftover):
+    save(tmp_path, 5)
+    (tmp_path / leftover).mkdir()
+    assert checkpoint.latest(tmp_path).progress.step == 5
+
+
+def test_no_checkpoint_at_all(tmp_path):
+    with pytest.raises(CheckpointError, match="holds no checkpoint"):
+        checkpoint.latest(tmp_path / "nowhere")
+
+
+def test_a_save_that_fails_keeps_what_was_there_and_leaves_nothing_beside_it(tmp_path):
+    save(tmp_path, 5)
+    meta = torch.empty(3, device="meta")
+    with pytest.raises((CheckpointError, NotImplementedError)):
+        save(tmp_path, 10, pieces={"model.w": meta})
+    (tmp_path / "blocked").write_text("")
+    with pytest.raises(CheckpointError, match="MiB needed, .* free"):
+        save(tmp_path / "blocked", 10)
+    assert checkpoint.latest(tmp_path).progress.step == 5
+
+
+def test_saving_the_same_step_again_changes_nothing(tmp_path):
+    path = save(tmp_path, 5)
+    before = json.loads((path / checkpoint.MANIFEST).read_text())
+    assert save(tmp_path, 5) == path
+    assert json.loads((path / checkpoint.MANIFEST).read_text()) == before
