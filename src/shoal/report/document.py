@@ -1,0 +1,125 @@
+"""A report as data: blocks in their order. `markdown` and `html` each render the same document.
+
+Text is plain; `code` between backticks and **strong** between double stars are the only marks. Everything else a
+renderer would take for markup is escaped there.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A title of a section; level 2 is the highest below the document's own."""
+
+    text: str
+    level: int = 2
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """Words."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Bullets:
+    """A list."""
+
+    items: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Formula:
+    """Equations in plain letters, a line each."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Code:
+    """Source, as it is."""
+
+    text: str
+    caption: str = ""
+    language: str = "python"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under a header with units. Columns in `right` hold numbers and stand to the right."""
+
+    caption: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    right: frozenset[int] = frozenset()
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.header):
+                raise ValueError(f"a row of {len(row)} cells in a table of {len(self.header)} columns: {row}")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture: its place beside the document, its bytes for documents of one file, and its words."""
+
+    path: PurePosixPath
+    png: bytes
+    caption: str
+    alt: str
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A finding in words: the claim, its verdict, the numbers, and the mechanism."""
+
+    verdict: str
+    """holds, fails or undecided: chooses the colour."""
+    verdict_words: str
+    claim: str
+    numbers: str
+    reason: str = ""
+
+
+Block = Heading | Paragraph | Bullets | Formula | Code | Table | Figure | Judgement
+
+
+@dataclass(frozen=True)
+class Document:
+    """A title and blocks."""
+
+    title: str
+    lang: str
+    blocks: Sequence[Block]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of text with one mark, or none."""
+
+    text: str
+    mark: str = ""
+    """Empty, code or strong."""
+
+
+_MARKS = re.compile(r"`([^`]+)`|\*\*(.+?)\*\*")
+
+
+def pieces(text: str) -> Iterator[Piece]:
+    """The marked and the plain stretches of a text.
+
+    >>> [(piece.text, piece.mark) for piece in pieces("run `a*b` **now**")]
+    [('run ', ''), ('a*b', 'code'), (' ', ''), ('now', 'strong')]
+    """
+    end = 0
+    for match in _MARKS.finditer(text):
+        if match.start() > end:
+            yield Piece(text[end : match.start()])
+        yield Piece(match[1], "code") if match[1] is not None else Piece(match[2], "strong")
+        end = match.end()
+    if end < len(text):
+        yield Piece(text[end:])

@@ -1,0 +1,95 @@
+"""What an analysis is made of: a claim, the numbers it rests on, and a verdict that the numbers alone decide.
+
+A claim that can only come out one way is not a finding. Where two numbers differ by less than they scatter, the verdict
+says so instead of picking a winner.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median, quantiles, stdev
+from typing import Literal
+
+Verdict = Literal["holds", "fails", "undecided"]
+"""The claim holds, does not hold, or is undecided because the difference is within the spread."""
+
+Basis = Literal["seeds", "steps", "grid", "none"]
+"""Where a spread comes from: repeated runs, steps inside one run, the distance of two candidates; or it has none."""
+
+SPREADS = 2.0
+"""A difference counts when it is larger than this many spreads."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A number, and how much it scatters. A format applies to both.
+
+    >>> f"{Measured(0.5, 0.01, 'seeds', 3):.2f}"
+    '0.50 ± 0.01'
+    """
+
+    value: float
+    spread: float
+    basis: Basis
+    count: int
+    """How many observations the two rest on."""
+
+    def __format__(self, spec: str) -> str:
+        if self.count < 2 and not self.spread:
+            return format(self.value, spec)
+        return f"{format(self.value, spec)} ± {format(self.spread, spec)}"
+
+    def scaled(self, factor: float) -> "Measured":
+        """The same number in another unit."""
+        return Measured(self.value * factor, self.spread * factor, self.basis, self.count)
+
+
+Number = Measured | float | int | str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One sentence of an analysis. The words of the claim stand in a file per language, under its name."""
+
+    claim: str
+    numbers: Mapping[str, Number]
+    verdict: Verdict
+
+
+def over_seeds(values: Sequence[float]) -> Measured:
+    """Mean and standard deviation over repeated runs. One run alone has no spread.
+
+    >>> over_seeds([1.0, 2.0, 3.0])
+    Measured(value=2.0, spread=1.0, basis='seeds', count=3)
+    """
+    if len(values) < 2:
+        return Measured(values[0], 0.0, "none", 1)
+    return Measured(fmean(values), stdev(values), "seeds", len(values))
+
+
+def inside_run(values: Sequence[float]) -> Measured:
+    """Median and half the distance between the quartiles: of one run's steps, whose outliers are the machine's."""
+    if len(values) < 2:
+        return Measured(values[0], 0.0, "none", 1)
+    lower, _, upper = quantiles(values, n=4, method="inclusive")
+    return Measured(median(values), (upper - lower) / 2, "steps", len(values))
+
+
+def lower(a: Measured, b: Measured) -> Verdict:
+    """Whether a < b; undecided while they differ by no more than twice the spread of their difference.
+
+        |a − b| ≤ 2 · √(spread_a² + spread_b²)   →   undecided
+
+    >>> lower(Measured(1, 0.1, "seeds", 3), Measured(2, 0.1, "seeds", 3))
+    'holds'
+    >>> lower(Measured(1, 0.4, "seeds", 3), Measured(2, 0.4, "seeds", 3))
+    'undecided'
+    """
+    if abs(a.value - b.value) <= SPREADS * math.hypot(a.spread, b.spread):
+        return "undecided"
+    return "holds" if a.value < b.value else "fails"
+
+
+def higher(a: Measured, b: Measured) -> Verdict:
+    """Whether a > b, by the same rule."""
+    return lower(b, a)

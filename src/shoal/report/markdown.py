@@ -1,0 +1,108 @@
+"""A document as Markdown: readable as it stands, and the same on any page that renders it."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from shoal.report.document import (
+    Block,
+    Bullets,
+    Code,
+    Document,
+    Figure,
+    Formula,
+    Heading,
+    Judgement,
+    Paragraph,
+    Table,
+    pieces,
+)
+
+
+def to_markdown(document: Document) -> str:
+    """The whole document, a blank line between blocks."""
+    parts = [f"# {inline(document.title)}", *map(_block, document.blocks)]
+    return "\n\n".join(parts) + "\n"
+
+
+def inline(text: str) -> str:
+    """Text with its marks kept and everything else that Markdown would read as markup escaped.
+
+    >>> inline("a_b * c < d, `x_y` and **so**")
+    'a\\\\_b \\\\* c &lt; d, `x_y` and **so**'
+    """
+    return "".join(_MARKED[piece.mark](piece.text) for piece in pieces(text))
+
+
+def escape(text: str) -> str:
+    """Plain text that stays plain. A number at the start of a line stays a number, too."""
+    text = text.replace("&", "&amp;").replace("<", "&lt;")
+    text = re.sub(r"([\\`*_\[\]|~])", r"\\\1", text)
+    return re.sub(
+        r"(?m)^(\s*)([#>+-]|\d+[.)])(?=\s)", lambda match: f"{match[1]}{_escaped_start(match[2])}", text
+    )
+
+
+def _escaped_start(mark: str) -> str:
+    return f"{mark[:-1]}\\{mark[-1]}"
+
+
+_MARKED: dict[str, Callable[[str], str]] = {
+    "": escape,
+    "code": lambda text: f"`{text}`",
+    "strong": lambda text: f"**{escape(text)}**",
+}
+
+
+def _fenced(text: str, language: str) -> str:
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
+
+
+def _code(block: Code) -> str:
+    caption = f"{inline(block.caption)}\n\n" if block.caption else ""
+    return caption + _fenced(block.text, block.language)
+
+
+def _cell(text: str) -> str:
+    # A bar inside code ends the cell all the same, so it is escaped there, too.
+    return "".join(
+        f"`{piece.text.replace('|', chr(92) + '|')}`"
+        if piece.mark == "code"
+        else inline_piece(piece.text, piece.mark)
+        for piece in pieces(" ".join(text.split()))
+    )
+
+
+def inline_piece(text: str, mark: str) -> str:
+    """One stretch of text with its mark."""
+    return _MARKED[mark](text)
+
+
+def _table(block: Table) -> str:
+    rule = ["---:" if column in block.right else "---" for column in range(len(block.header))]
+    rows = [[_cell(cell) for cell in row] for row in (block.header, *block.rows)]
+    lines = [rows[0], rule, *rows[1:]]
+    return f"**{inline(block.caption)}**\n\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _judgement(block: Judgement) -> str:
+    lines = [f"**{escape(block.verdict_words)}**: {inline(block.claim)}", f"  {inline(block.numbers)}"]
+    return "- " + "  \n".join(lines) + (f"  \n  {inline(block.reason)}" if block.reason else "")
+
+
+_RENDER: dict[type, Callable[[Any], str]] = {
+    Heading: lambda block: f"{'#' * block.level} {inline(block.text)}",
+    Paragraph: lambda block: inline(block.text.strip()),
+    Bullets: lambda block: "\n".join(f"- {inline(item)}" for item in block.items),
+    Formula: lambda block: _fenced(block.text, "text"),
+    Code: _code,
+    Table: _table,
+    Figure: lambda block: f"![{escape(block.alt)}]({block.path})\n\n*{escape(block.caption)}*",
+    Judgement: _judgement,
+}
+
+
+def _block(block: Block) -> str:
+    return _RENDER[type(block)](block)
