@@ -35,14 +35,14 @@ class Augment:
         right = (bits >> 16 & 0xFFFF) % places
         mirrored = (bits >> 32 & 1).bool() & self.mirror
 
-        batch, channels, height, width = pictures.shape
+        channels, height, width = pictures.shape[1:]
         rows = torch.arange(height, device=pictures.device) + down[:, None]
         columns = torch.arange(width, device=pictures.device)
         columns = torch.where(mirrored[:, None], columns.flip(0), columns) + right[:, None]
         padded = F.pad(pictures, (self.shift,) * 4)
         pixels = rows[:, :, None] * padded.shape[-1] + columns[:, None, :]
-        source = pixels.view(batch, 1, -1).expand(-1, channels, -1)
-        return padded.view(batch, channels, -1).gather(2, source).view(pictures.shape)
+        source = pixels.flatten(1).unsqueeze(1).expand(-1, channels, -1)
+        return padded.flatten(2).gather(2, source).view(pictures.shape)
 
 
 def hashed(indices: Tensor, seed: int) -> Tensor:

@@ -2,8 +2,9 @@
 
 import zlib
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 from shoal.errors import DataError
 
@@ -24,7 +25,7 @@ def read_content(path: Path, limit: int | None = None) -> bytearray:
     return content
 
 
-def chunks_of(file: BinaryIO) -> Iterator[bytes]:
+def chunks_of(file: IO[bytes]) -> Iterator[bytes]:
     """The file in pieces, to its end."""
     while chunk := file.read(CHUNK_BYTES):
         yield chunk
@@ -33,29 +34,35 @@ def chunks_of(file: BinaryIO) -> Iterator[bytes]:
 def unpacked(chunks: Iterable[bytes], where: str, limit: int | None = None) -> Iterator[bytes]:
     """The content of a stream that is plain or gzip'ed: its first bytes tell.
 
-    Refused with a sentence that names `where`: nothing at all, a web page (what many servers send in place
-    of an error), gzip that ends too early or does not unpack, and content of more than `limit` bytes.
+    Refused with a sentence that names `where`: nothing at all, a web page, gzip that ends too early or does not
+    unpack, and content of more than `limit` bytes.
     """
+    stream = plausible(chunks, where)
+    first = next(stream)
+    whole = chain([first], stream)
+    return at_most(limit, _gunzipped(whole, where) if first.startswith(GZIP_MAGIC) else whole, where)
+
+
+def plausible(chunks: Iterable[bytes], where: str) -> Iterator[bytes]:
+    """The same stream, unless it is empty or a web page: what many servers send in place of an error."""
     stream = iter(chunks)
     first = next(stream, b"")
     if not first:
         raise DataError(f"{where} is empty")
     if first.lstrip()[:16].lower().startswith(HTML_STARTS):
-        raise DataError(
-            f"{where} is a web page, not data: a server's error page saved under the name of a data file"
-        )
-    whole = _rejoined(first, stream)
+        raise DataError(f"{where} is a web page, not data: an error page under the name of a data file")
+    yield first
+    yield from stream
+
+
+def at_most(limit: int | None, chunks: Iterable[bytes], where: str) -> Iterator[bytes]:
+    """The same stream, up to `limit` bytes; more are an error."""
     size = 0
-    for piece in _gunzipped(whole, where) if first.startswith(GZIP_MAGIC) else whole:
-        size += len(piece)
+    for chunk in chunks:
+        size += len(chunk)
         if limit is not None and size > limit:
             raise DataError(f"{where} holds more than the {limit:,} bytes it should have")
-        yield piece
-
-
-def _rejoined(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    yield first
-    yield from rest
+        yield chunk
 
 
 def _gunzipped(chunks: Iterable[bytes], where: str) -> Iterator[bytes]:

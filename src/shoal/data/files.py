@@ -1,6 +1,6 @@
 """Where a data set's files lie on this machine, and whether they are what was published.
 
-Looked for in the folder that was asked for, else in `$SHOAL_DATA` and then in the user's cache; in each of
+Looked for in the folder that was asked for, then in `$SHOAL_DATA`, then in the user's cache; in each of
 them in a folder of the data set's name, in the folders other tools make, and in the folder itself; plain or
 with `.gz`.
 """
@@ -61,7 +61,7 @@ def find(name: str, directory: str = "", catalogue: Catalogue = CATALOGUE) -> di
     if paths:
         return paths
     for folder in folders(entry, directory):
-        present = _present(entry, folder)
+        present = present_in(folder, entry)
         if present:
             missing = ", ".join(file.name for file in entry.files if file.name not in present)
             raise DataError(f"{folder} holds only a part of {name}: it lacks {missing}", how_to_get(entry))
@@ -74,7 +74,7 @@ def verify(name: str, directory: str = "", catalogue: Catalogue = CATALOGUE) -> 
     entry = entry_of(name, catalogue)
     present = _complete(entry, directory)
     for folder in folders(entry, directory):
-        present = present or _present(entry, folder)
+        present = present or present_in(folder, entry)
     return [_state(file, present.get(file.name), catalogue) for file in entry.files]
 
 
@@ -97,24 +97,34 @@ def check_published(file: DataFile, path: Path, data: bytearray, catalogue: Cata
 
 
 def how_to_get(entry: Entry) -> str:
-    """What to do when a data set is not here, also without a network."""
+    """What to do when a data set is not here."""
+    return f"`shoal data fetch {entry.name}` gets it ({entry.size / 1e6:.0f} MB). {offline_way(entry)}"
+
+
+def offline_way(entry: Entry) -> str:
+    """What to do without a network: which files, which folder, which command."""
     if entry.archive:
-        files, ways = entry.archive.name, f"run `shoal data fetch {entry.name} --from FOLDER`"
+        files, way = entry.archive.name, f"run `shoal data fetch {entry.name} --from FOLDER`"
     else:
         files = ", ".join(file.name for file in entry.files) + " (plain or .gz)"
-        ways = f"give --data-dir FOLDER, or run `shoal data fetch {entry.name} --from FOLDER`"
-    return (
-        f"`shoal data fetch {entry.name}` gets it ({entry.size / 1e6:.0f} MB). "
-        f"Without a network: put {files} into a folder and {ways}."
-    )
+        way = f"give --data-dir FOLDER, or run `shoal data fetch {entry.name} --from FOLDER`"
+    return f"Without a network: put {files} into a folder and {way}."
 
 
 def roots(directory: str = "") -> list[Path]:
-    """The data folders to look in: the one asked for and no other, else $SHOAL_DATA and the user's cache."""
-    if directory:
-        return [Path(directory).expanduser()]
-    from_environment = os.environ.get("SHOAL_DATA", "")
-    return [*([Path(from_environment).expanduser()] if from_environment else []), cache_folder()]
+    """The data folders to look in: the one asked for, $SHOAL_DATA, the user's cache.
+
+    Going on to the next is harmless, because the files must be the same to the bit; a folder that does not exist is
+    a slip of the pen.
+    """
+    named = [Path(name).expanduser() for name in (directory, os.environ.get("SHOAL_DATA", "")) if name]
+    for folder in named:
+        if not folder.is_dir():
+            raise DataError(
+                f"there is no folder {folder} to look for data in",
+                "Check --data-dir (data.dir) and $SHOAL_DATA, or leave them out to use the user's cache.",
+            )
+    return [*named, cache_folder()]
 
 
 def cache_folder() -> Path:
@@ -129,21 +139,24 @@ def folders(entry: Entry, directory: str = "") -> list[Path]:
     """
     if entry.shipped:
         return [Path(__file__).parent / entry.name]
-    return [
-        root / subfolder for root in roots(directory) for subfolder in (entry.name, *entry.subfolders, ".")
-    ]
+    return [folder for root in roots(directory) for folder in folders_below(root, entry)]
+
+
+def folders_below(root: Path, entry: Entry) -> list[Path]:
+    """The folders of one data folder in which the files of a data set may lie."""
+    return [root / subfolder for subfolder in (entry.name, *entry.subfolders, ".")]
 
 
 def _complete(entry: Entry, directory: str) -> dict[str, Path]:
     """The files in the first folder that has all of them; empty if none has."""
     for folder in folders(entry, directory):
-        present = _present(entry, folder)
+        present = present_in(folder, entry)
         if len(present) == len(entry.files):
             return present
     return {}
 
 
-def _present(entry: Entry, folder: Path) -> dict[str, Path]:
+def present_in(folder: Path, entry: Entry) -> dict[str, Path]:
     """Those files of the data set that lie in this folder; of two, the plain one, which loads faster."""
     present: dict[str, Path] = {}
     for file in entry.files:

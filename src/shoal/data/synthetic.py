@@ -21,7 +21,7 @@ TEST_PART = 5
 
 PATTERN_LOW, PATTERN_HIGH = 64, 192
 NOISE = 64
-"""Classification: pixels lie within this of their class's pattern, nearer ones more often."""
+"""Classification: pixels lie less than this from their class's pattern, nearer ones more often."""
 
 TARGET_NOISE_STD = 0.1
 """Regression: what no model can predict, beside a signal of variance 1; its square is the least error."""
@@ -47,17 +47,19 @@ def _classification(config: SyntheticConfig) -> DataSet:
     """Each class has a pattern, drawn evenly for every pixel; a sample is its class's pattern and noise."""
     drawn = generator_for("synthetic patterns", config.seed)
     patterns = torch.randint(PATTERN_LOW, PATTERN_HIGH, (config.classes, *config.shape), generator=drawn)
+    patterns = patterns.to(torch.int16)
 
     def make(count: int, generator: torch.Generator) -> Split:
         labels = (torch.arange(count) % config.classes)[torch.randperm(count, generator=generator)]
         inputs = torch.empty((count, *config.shape), dtype=torch.uint8)
         for part, chosen in _portions(inputs, labels):
-            # The sum of two even draws: a triangle around 0.
-            noise = torch.randint(0, NOISE + 1, (2, *part.shape), generator=generator).sum(0) - NOISE
-            part.copy_((patterns[chosen] + noise).clamp_(0, 255))
+            # One draw gives two even ones; their difference is a triangle around 0.
+            bits = torch.randint(0, NOISE**2, part.shape, generator=generator, dtype=torch.int16)
+            noise = (bits % NOISE).sub_(bits.div_(NOISE, rounding_mode="floor"))
+            part.copy_(noise.add_(patterns[chosen]).clamp_(0, 255))
         return Split(inputs, labels)
 
-    variance = ((PATTERN_HIGH - PATTERN_LOW) ** 2 + 2 * (NOISE + 1) ** 2) / 12
+    variance = ((PATTERN_HIGH - PATTERN_LOW) ** 2 + 2 * NOISE**2) / 12
     return _data_set(config, make, config.classes, std=math.sqrt(variance) / 255)
 
 
@@ -65,14 +67,15 @@ def _regression(config: SyntheticConfig) -> DataSet:
     """The target is a fixed weighted sum of the input's bytes, scaled to variance 1, and a little noise."""
     width = math.prod(config.shape)
     drawn = generator_for("synthetic weights", config.seed)
-    weights = torch.randint(-127, 128, (width,), generator=drawn).to(torch.float64)
-    scale = 1 / (weights.norm() * math.sqrt((256**2 - 1) / 12)).clamp_min(1.0)
+    weights = torch.randint(-127, 128, (width,), generator=drawn)
+    scale = 1 / math.sqrt(max(1, int(weights.square().sum())) * (256**2 - 1) / 12)
+    weights = weights.to(torch.float64)
 
     def make(count: int, generator: torch.Generator) -> Split:
         inputs = torch.empty((count, *config.shape), dtype=torch.uint8)
         labels = torch.empty((count, 1), dtype=torch.float32)
         for part, targets in _portions(inputs, labels):
-            part.copy_(torch.randint(0, 256, part.shape, generator=generator))
+            part.random_(0, 256, generator=generator)
             # Exact in float64: whole numbers far below 2⁵³.
             signal = (2 * part.flatten(1).to(torch.float64) - 255) @ weights / 2 * scale
             noise = torch.randint(-1000, 1001, (len(part),), generator=generator) * (math.sqrt(3) / 1000)
