@@ -72,7 +72,7 @@ def matmul(a: Any, b: Any) -> Variable:
 
 def linear(x: Any, weight: Any, bias: Any = None) -> Variable:
     """X Wᵀ + b; leading axes of x are flattened to rows, so that W's gradient is one product."""
-    rows = x if x.ndim == 2 else ops.reshape(x, shape=(-1, x.shape[-1]))
+    rows = x if x.ndim == 2 else ops.reshape(x, shape=(math.prod(x.shape[:-1]), x.shape[-1]))
     y = ops.matmul(rows, weight, transpose_b=True)
     y = y if bias is None else ops.add(y, bias)
     return y if x.ndim == 2 else ops.reshape(y, shape=(*x.shape[:-1], weight.shape[0]))
@@ -89,10 +89,18 @@ def softmax(a: Any, dim: int = -1) -> Variable:
     return ops.exp(log_softmax(a, dim))
 
 
-def cross_entropy(logits: Any, labels: Variable | Tensor, reduction: str = "mean") -> Variable:
-    """−ln softmax(logits)[label]: the mean or the sum over samples. Labels are integers, one per row."""
-    picked = ops.take_along(log_softmax(logits), ops.reshape(labels, shape=(-1, 1)), dim=1)
-    return ops.mul(sum(picked), -1.0 if reduction == "sum" else -1 / logits.shape[0])
+def cross_entropy(
+    logits: Any, labels: Variable | Tensor, reduction: str = "mean", smoothing: float = 0.0
+) -> Variable:
+    """−ln softmax(logits)[label]: the mean or the sum over samples. Labels are integers, one per row.
+
+    With smoothing s the target is (1 − s) · label + s · (evenly all classes).
+    """
+    logs = log_softmax(logits)
+    total = sum(ops.take_along(logs, ops.reshape(labels, shape=(labels.shape[0], 1)), dim=1))
+    if smoothing:
+        total = ops.add(ops.mul(total, 1 - smoothing), ops.mul(sum(logs), smoothing / logits.shape[1]))
+    return ops.mul(total, -1.0 if reduction == "sum" else -1 / logits.shape[0])
 
 
 def mse(a: Any, target: Any, reduction: str = "mean") -> Variable:

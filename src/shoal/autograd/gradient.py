@@ -51,19 +51,21 @@ def grad(
         else list(seeds)
     )
     tape = _tape_of(losses, wanted)
-    record = record or tape.always_records
+    record = record or tape.tracing is not None
     lifted = record or tape.trace
     length = len(tape.entries)
     with tape:
-        gradients = _start(losses, given, lifted)
+        gradients = _start(tape, losses, given, lifted)
         paths = _paths(tape, losses, wanted)
         _walk(paths, gradients, set(wanted), lifted, None)
+    if tape.tracing is not None:
+        tape.tracing.backward.append((length, len(tape.entries)))
     if lifted and not record:
         del tape.entries[length:]  # a trace shows the operations of backward, and then forgets them
-    return [_finished(gradients.get(variable), variable, record) for variable in wanted]
+    return [_finished(tape, gradients.get(variable), variable, record) for variable in wanted]
 
 
-def backward(loss: Variable, parameters: Sequence[Variable], seed: Tensor | None = None) -> None:
+def backward(loss: Variable, parameters: Sequence[Variable], seed: Tensor | Variable | None = None) -> None:
     """Add ∂loss/∂p to `p.value.grad` of each parameter: what every optimizer of torch reads.
 
     A gradient is written as soon as it is complete, and the leaf's `on_final` hooks are called then, in the
@@ -75,10 +77,10 @@ def backward(loss: Variable, parameters: Sequence[Variable], seed: Tensor | None
     tensor([2., 4.])
     """
     tape = _tape_of([loss], parameters)
-    if tape.always_records:  # a graph being compiled: remember where its plan must write
-        tape.deliveries += zip(parameters, grad(loss, parameters, seed), strict=True)
+    if tape.tracing is not None:  # a graph being compiled: remember where its plan must write
+        tape.tracing.deliveries += zip(parameters, grad(loss, parameters, seed), strict=True)
         return
-    gradients = _start([loss], [seed], lifted=False)
+    gradients = _start(tape, [loss], [seed], lifted=False)
     paths = _paths(tape, [loss], parameters)
     wanted = set(parameters)
     first_use: dict[int, list[Variable]] = {}
@@ -168,7 +170,7 @@ def _paths(tape: Tape, losses: Sequence[Variable], wanted: Sequence[Variable]) -
     return paths
 
 
-def _start(losses: Sequence[Variable], given: Sequence[Any], lifted: bool) -> dict[Variable, Any]:
+def _start(tape: Tape, losses: Sequence[Variable], given: Sequence[Any], lifted: bool) -> dict[Variable, Any]:
     """The seeds: what arrives at each loss."""
     gradients: dict[Variable, Any] = {}
     for loss, seed in zip(losses, given, strict=True):
@@ -179,7 +181,7 @@ def _start(losses: Sequence[Variable], given: Sequence[Any], lifted: bool) -> di
                     f"{shape} is no scalar, so its gradient needs a seed, at {describe(call_site())}",
                     "Reduce it first (loss.sum()), or pass seeds= of the loss's shape.",
                 )
-            seed = torch.ones_like(loss.value)
+            seed = tape.tracing.constant(loss.value, 1.0) if tape.tracing else torch.ones_like(loss.value)
         elif seed.shape != loss.shape:
             raise AutogradError(
                 f"a seed of shape {tuple(seed.shape)} cannot arrive at {shape}, at {describe(call_site())}",
@@ -202,9 +204,13 @@ def _owned(part: Tensor, gradient: Tensor) -> Tensor:
     return part
 
 
-def _finished(gradient: Any, variable: Variable, record: bool) -> Variable:
+def _finished(tape: Tape, gradient: Any, variable: Variable, record: bool) -> Variable:
     if gradient is None:
-        return Variable(torch.zeros_like(variable.value))
+        return (
+            tape.tracing.constant(variable.value, 0.0)
+            if tape.tracing
+            else Variable(torch.zeros_like(variable.value))
+        )
     if isinstance(gradient, Tensor):
         return Variable(gradient)
     return gradient if record else Variable(gradient.value)

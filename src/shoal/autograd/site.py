@@ -24,6 +24,11 @@ def call_site() -> Site:
     return frame.f_code, frame.f_lasti
 
 
+def is_ours(filename: str) -> bool:
+    """Whether a file belongs to this engine."""
+    return filename.startswith(_HERE)
+
+
 def describe(site: Site) -> str:
     """`train.py:12: loss = a * b`."""
     code, offset = site

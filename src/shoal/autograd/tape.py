@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, final
 
 import torch
@@ -77,7 +78,7 @@ class TapeEntry(NamedTuple):
     outputs: tuple[Variable, ...]
     attributes: dict[str, Any]
     versions: tuple[int, ...]
-    """How often each tensor among inputs and outputs had been written when it was recorded."""
+    """How often each tensor among inputs and outputs had been written when recorded; empty for placeholders."""
     site: Site
 
     def propagate(self, gradient: Any, position: int, lifted: bool) -> Any:
@@ -97,7 +98,7 @@ class TapeEntry(NamedTuple):
 
     def check_unchanged(self) -> None:
         """Refuse when a recorded value was since changed in place: its gradient would be silently wrong."""
-        for operand, version in zip((*self.inputs, *self.outputs), self.versions, strict=True):
+        for operand, version in zip((*self.inputs, *self.outputs), self.versions, strict=False):
             value = operand.value if type(operand) is Variable else operand
             if isinstance(value, Tensor) and value._version != version:
                 raise AutogradError(
@@ -121,6 +122,28 @@ def _write_line(line: str) -> None:
     sys.stdout.write(line + "\n")
 
 
+@dataclass
+class Tracing:
+    """What a compiler asks of the tape: to record placeholders without values, gradients included."""
+
+    stand_in: Callable[[Any], Any]
+    """The placeholder for an operand that has a value."""
+    device: torch.device
+    """Where the graph will run."""
+    constants: set[Variable] = field(default_factory=set[Variable])
+    """Leaves that never change, made by the engine itself: seeds and zeros."""
+    deliveries: list[tuple[Variable, Variable]] = field(default_factory=list[tuple[Variable, Variable]])
+    """A parameter, and the gradient that is to be added to its `value.grad`."""
+    backward: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    """Stretches of the tape that were recorded by differentiating."""
+
+    def constant(self, like: Tensor, number: float) -> Variable:
+        """A leaf full of one number, with a real value."""
+        variable = Variable(torch.full(like.shape, number, dtype=like.dtype, device=self.device))
+        self.constants.add(variable)
+        return variable
+
+
 class Tape:
     """What has been computed since the last `reset`, in order. As a context it becomes the tape that records.
 
@@ -140,10 +163,7 @@ class Tape:
         self.trace = trace
         self.write = write
         self.generation = Generation(self)
-        # A compiler sets these: it records placeholders, and gradients always belong to its graph.
-        self.stand_in: Callable[[Operand], Any] | None = None
-        self.always_records = False
-        self.deliveries: list[tuple[Variable, Variable]] = []
+        self.tracing: Tracing | None = None
         self._names: dict[Variable, str] = {}
         self._outer: list[tuple[Tape, bool]] = []
 
@@ -223,8 +243,8 @@ def record(operation: Primitive, inputs: tuple[Operand, ...], attributes: dict[s
         elif type(operand) is float:
             values.append(operand)
             continue
-        if tape.stand_in is not None:
-            value = tape.stand_in(operand)
+        if tape.tracing is not None:
+            value = tape.tracing.stand_in(operand)
         values.append(value)
         if isinstance(value, Tensor):
             if value.dtype is not dtype and value.is_floating_point():
@@ -242,10 +262,12 @@ def record(operation: Primitive, inputs: tuple[Operand, ...], attributes: dict[s
 
     results: tuple[Tensor, ...] = result if type(result) is tuple else (result,)
     index = len(tape.entries)
-    recording = _state.recording or tape.always_records
+    recording = _state.recording or tape.tracing is not None
     outputs = tuple([_computed(value, generation if recording else None, index) for value in results])
     if recording:
-        versions = tuple([v._version if isinstance(v, Tensor) else 0 for v in (*values, *results)])
+        versions: tuple[int, ...] = ()
+        if tape.tracing is None:
+            versions = tuple([v._version if isinstance(v, Tensor) else 0 for v in (*values, *results)])
         entry = TapeEntry(operation, inputs, outputs, attributes, versions, call_site())
         tape.entries.append(entry)
         if tape.trace:

@@ -5,6 +5,7 @@ They take variables (and record), or tensors (and simply compute).
 
 from shoal.autograd.ops.elementwise import (
     add,
+    convert,
     detach,
     equal,
     erf,
@@ -31,6 +32,7 @@ from shoal.autograd.ops.shape import (
     index_scatter,
     index_select,
     narrow,
+    one_hot,
     permute,
     put_along,
     reshape,
@@ -45,6 +47,7 @@ __all__ = [
     "conv2d",
     "conv2d_input",
     "conv2d_weight",
+    "convert",
     "detach",
     "equal",
     "erf",
@@ -62,6 +65,7 @@ __all__ = [
     "mul",
     "narrow",
     "neg",
+    "one_hot",
     "permute",
     "pow",
     "put_along",

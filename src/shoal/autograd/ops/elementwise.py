@@ -17,7 +17,7 @@ from shoal.autograd.tape import primitive
 @primitive("{} + {}")
 def add(a: Tensor, b: Tensor) -> Tensor:
     """c = a + b:  ∂a = ∂c,  ∂b = ∂c."""
-    return torch.add(a, b)
+    return a + b
 
 
 add.backward = (
@@ -29,7 +29,7 @@ add.backward = (
 @primitive("{} * {}")
 def mul(a: Tensor, b: Tensor) -> Tensor:
     """c = a · b:  ∂a = ∂c · b,  ∂b = ∂c · a."""
-    return torch.mul(a, b)
+    return a * b
 
 
 mul.backward = (
@@ -134,10 +134,6 @@ def relu(a: Tensor) -> Tensor:
 @primitive()
 def masked(g: Tensor, c: Tensor) -> Tensor:
     """d = g where c > 0, else 0:  ∂g = ∂d where c > 0, else 0 (d is flat in c)."""
-    return torch.threshold(c, 0.0, 0.0).sign_().mul_(g) if g.is_meta else _masked(g, c)
-
-
-def _masked(g: Tensor, c: Tensor) -> Tensor:
     return torch.ops.aten.threshold_backward.default(g, c, 0.0)
 
 
@@ -147,11 +143,20 @@ masked.backward = (lambda g, d, h, c: masked(g, c), None)
 
 @primitive()
 def equal(a: Tensor, b: Tensor) -> Tensor:
-    """1 where a = b, else 0, in a's dtype; no gradient flows."""
-    return torch.eq(a, b).to(a.dtype)
+    """True where a = b; no gradient flows."""
+    return torch.eq(a, b)
 
 
 equal.backward = (None, None)
+
+
+@primitive()
+def convert(a: Tensor, *, dtype: torch.dtype) -> Tensor:
+    """A mask as numbers, 1 where true and 0 elsewhere; no gradient flows."""
+    return a.to(dtype)
+
+
+convert.backward = (None,)
 
 
 @primitive()

@@ -1,12 +1,13 @@
 """The largest of many: over whole axes, or in windows of an image."""
 
+import math
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from shoal.autograd.ops.elementwise import equal, mul, reciprocal
+from shoal.autograd.ops.elementwise import convert, equal, mul, reciprocal
 from shoal.autograd.ops.products import Pair
 from shoal.autograd.ops.shape import expand, put_along, reshape, sum  # noqa: A004
 from shoal.autograd.tape import primitive
@@ -19,7 +20,7 @@ def max(a: Tensor, *, dims: tuple[int, ...]) -> Tensor:  # noqa: A001 (the opera
 
 
 def _max_backward(g: Any, c: Any, a: Any, dims: tuple[int, ...]) -> Any:
-    winners = equal(a, c)
+    winners = convert(equal(a, c), dtype=a.dtype)
     share = mul(g, reciprocal(sum(winners, dims=dims, keep=True)))
     return mul(winners, expand(share, shape=tuple(a.shape)))
 
@@ -36,7 +37,7 @@ def max_pool2d(x: Tensor, *, kernel: Pair, stride: Pair, padding: Pair) -> tuple
 
 def _max_pool2d_backward(g: Any, outputs: Any, x: Any, kernel: Pair, stride: Pair, padding: Pair) -> Any:
     samples, channels, height, width = x.shape
-    flat = (samples, channels, -1)
+    flat = (samples, channels, math.prod(g.shape[2:]))
     image = put_along(reshape(g, shape=flat), reshape(outputs[1], shape=flat), dim=2, size=height * width)
     return reshape(image, shape=(samples, channels, height, width))
 

@@ -76,6 +76,8 @@ def conv2d_weight(x: Tensor, g: Tensor, *, size: Pair, stride: Pair, padding: Pa
 
     Linear in both:  ∂x = `conv2d_input`(g, ∂w),  ∂g = x ⋆ ∂w. `size` is w's height and width.
     """
+    if x.shape[0] == 0:  # no samples, no channels to sum over: torch's kernel would lose g's channels
+        return x.new_zeros(g.shape[1], x.shape[1], *size)
     w = F.conv2d(x.transpose(0, 1), g.transpose(0, 1), None, 1, padding, stride)
     return w[:, :, : size[0], : size[1]].transpose(0, 1).contiguous()
 

@@ -130,6 +130,15 @@ index_scatter.backward = (lambda g, c, a, index, dim, size: index_select(g, inde
 
 
 @primitive()
+def one_hot(index: Tensor, *, size: int, dtype: torch.dtype) -> Tensor:
+    """c[…, k] = 1 where k is the index, else 0; no gradient flows."""
+    return (index.unsqueeze(-1) == torch.arange(size, device=index.device)).to(dtype)
+
+
+one_hot.backward = (None,)
+
+
+@primitive()
 def take_along(a: Tensor, index: Tensor, *, dim: int) -> Tensor:
     """c[i] = a[i with the coordinate dim replaced by index[i]]:  ∂a = ∂c, added back where it came from."""
     return torch.gather(a, dim, index)

@@ -1,0 +1,233 @@
+"""A graph as one straight-line Python function that writes into planned memory.
+
+Everything that can be settled beforehand is: buffers, views of buffers, transposes of weights. What is left
+for each call is one line per kernel, with no allocation, no shape arithmetic and no Python object made on
+the way.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from shoal.autograd.gradient import deliver
+from shoal.autograd.graph import Graph, Operation, Value
+from shoal.autograd.memory import ALLOCATED, MemoryPlan
+from shoal.autograd.variable import Variable
+
+Template = Callable[[Operation, list[str], list[str]], str]
+"""(operation, names of inputs, names of outputs) → a line of Python that writes the outputs."""
+
+
+def _into(function: str) -> Template:
+    return lambda operation, inputs, outputs: f"{function}({', '.join(inputs)}, out={outputs[0]})"
+
+
+def _number_last(function: str) -> Template:
+    """For operations that commute: torch wants the tensor first."""
+
+    def line(operation: Operation, inputs: list[str], outputs: list[str]) -> str:
+        a, b = inputs if isinstance(operation.inputs[0], Value) else inputs[::-1]
+        return f"{function}({a}, {b}, out={outputs[0]})"
+
+    return line
+
+
+def _max_pool2d(operation: Operation, inputs: list[str], outputs: list[str]) -> str:
+    kernel, stride, padding = (operation.attributes[key] for key in ("kernel", "stride", "padding"))
+    options = f"{kernel}, {stride}, {padding}, (1, 1), False, out={outputs[0]}, indices={outputs[1]}"
+    return f"aten.max_pool2d_with_indices.out({inputs[0]}, {options})"
+
+
+def _product(operation: Operation, inputs: list[str], outputs: list[str]) -> str:
+    flat = all(isinstance(operand, Value) and len(operand.shape) == 2 for operand in operation.inputs)
+    return f"torch.{'mm' if flat else 'matmul'}({inputs[0]}, {inputs[1]}, out={outputs[0]})"
+
+
+TEMPLATES: dict[str, Template] = {
+    "add": _number_last("torch.add"),
+    "mul": _number_last("torch.mul"),
+    "subtract": _into("torch.sub"),
+    "neg": _into("torch.neg"),
+    "reciprocal": _into("torch.reciprocal"),
+    "exp": _into("torch.exp"),
+    "log": _into("torch.log"),
+    "sqrt": _into("torch.sqrt"),
+    "tanh": _into("torch.tanh"),
+    "sigmoid": _into("torch.sigmoid"),
+    "erf": _into("torch.erf"),
+    "relu": lambda o, i, out: f"torch.clamp_min({i[0]}, 0.0, out={out[0]})",
+    "masked": lambda o, i, out: (
+        f"aten.threshold_backward.grad_input({i[0]}, {i[1]}, 0.0, grad_input={out[0]})"
+    ),
+    "pow": lambda o, i, out: f"torch.pow({i[0]}, {o.attributes['exponent']!r}, out={out[0]})",
+    "equal": _into("torch.eq"),
+    "greater": _into("torch.gt"),
+    "convert": lambda o, i, out: f"{out[0]}.copy_({i[0]})",
+    "sum": lambda o, i, out: (
+        f"torch.sum({i[0]}, {o.attributes['dims']}, {o.attributes['keep']}, out={out[0]})"
+        if o.attributes["dims"]
+        else f"{out[0]}.copy_({i[0]})"
+    ),
+    "max": lambda o, i, out: f"torch.amax({i[0]}, {o.attributes['dims']}, True, out={out[0]})",
+    "matmul": _product,
+    "matmul_add": lambda o, i, out: f"torch.addmm({i[2]}, {i[0]}, {i[1]}, out={out[0]})",
+    "concatenate": lambda o, i, out: f"torch.cat(({', '.join(i)},), {o.attributes['dim']}, out={out[0]})",
+    "index_select": lambda o, i, out: (
+        f"torch.index_select({i[0]}, {o.attributes['dim']}, {i[1]}, out={out[0]})"
+    ),
+    "index_scatter": lambda o, i, out: f"{out[0]}.zero_().index_add_({o.attributes['dim']}, {i[1]}, {i[0]})",
+    "take_along": lambda o, i, out: f"torch.gather({i[0]}, {o.attributes['dim']}, {i[1]}, out={out[0]})",
+    "put_along": lambda o, i, out: f"{out[0]}.zero_().scatter_add_({o.attributes['dim']}, {i[1]}, {i[0]})",
+    "max_pool2d": _max_pool2d,
+    "reshape": lambda o, i, out: f"{out[0]}.copy_({i[0]}.reshape({list(o.outputs[0].shape)}))",
+}
+"""Kernels that write where they are told. Any other operation is computed and its result copied to its place."""
+
+
+@final
+class Writer:
+    """Writes the function line by line, and holds what its names stand for."""
+
+    def __init__(self, graph: Graph, memory: MemoryPlan, device: torch.device) -> None:
+        self.graph = graph
+        self.memory = memory
+        self.device = device
+        self.arena = torch.empty(memory.num_bytes, dtype=torch.uint8, device=device)
+        self.lines: list[str] = []
+        self.space: dict[str, Any] = {"torch": torch, "aten": torch.ops.aten, "deliver": deliver}
+        self.names: dict[Value, str] = {}
+        self.fixed: dict[str, Tensor] = {}
+        """Names of tensors that stay where they are from call to call, so that views of them can be made now."""
+        self.gradients: list[tuple[Variable, Tensor]] = []
+        self.source = ""
+
+    def function(self) -> Callable[..., tuple[Tensor, ...]]:
+        """Write, compile and give the function: inputs → outputs, gradients delivered on the way."""
+        parameters = [self._name(value) for value in self.graph.inputs]
+        pending = list(self.graph.deliveries)
+        pending = self._deliver_ready(pending, set())
+        made: set[Value] = set()
+        for index, operation in enumerate(self.graph.operations):
+            self._operation(operation)
+            made.update(operation.outputs)
+            self._forget_dead(operation, index)
+            pending = self._deliver_ready(pending, made)
+        results = ", ".join(f"{self._name(value)}.clone()" for value in self.graph.outputs)
+        body = "\n    ".join([*self.lines, f"return ({results},)" if results else "return ()"])
+        self.source = f"def plan({', '.join(parameters)}):\n    {body}\n"
+        exec(compile(self.source, "<plan>", "exec"), self.space)
+        return self.space["plan"]
+
+    def _operation(self, operation: Operation) -> None:
+        output = operation.outputs[0]
+        if self.memory.roots[output] is not output:
+            source = operation.inputs[0]
+            assert isinstance(source, Value)
+            self.names[output] = self._view(
+                self._name(source),
+                lambda x: operation.primitive.forward(x, **operation.attributes),
+                operation,
+            )
+            return
+        inputs = self._inputs(operation)
+        if operation.name in ALLOCATED:
+            self.names[output] = name = f"t{len(self.names)}"
+            self.lines.append(f"{name} = {self._call(operation, inputs)}")
+            return
+        outputs = [self._name(value) for value in operation.outputs]
+        template = TEMPLATES.get(operation.name)
+        line = (
+            template(operation, inputs, outputs)
+            if template is not None
+            else f"{outputs[0]}.copy_({self._call(operation, inputs)})"
+        )
+        self.lines.append(line)
+
+    def _inputs(self, operation: Operation) -> list[str]:
+        names = [self._name(o) if isinstance(o, Value) else repr(o) for o in operation.inputs]
+        if operation.name in ("matmul", "matmul_add"):
+            for position, key in enumerate(("transpose_a", "transpose_b")):
+                if operation.attributes.get(key):
+                    names[position] = self._transposed(names[position])
+        return names
+
+    def _call(self, operation: Operation, inputs: list[str]) -> str:
+        function = f"f_{operation.name}"
+        self.space[function] = operation.primitive.forward
+        options = [f"{key}={value!r}" for key, value in operation.attributes.items()]
+        return f"{function}({', '.join([*inputs, *options])})"
+
+    def _name(self, value: Value) -> str:
+        """The name of a value; its memory is made when it is first named."""
+        if value in self.names:
+            return self.names[value]
+        prefix = {"input": "x", "leaf": "p", "constant": "c"}.get(value.kind, "b")
+        name = self.names[value] = f"{prefix}{len(self.names)}"
+        if value.kind == "computed":
+            self._bind(name, self._buffer(value))
+        elif value.tensor is not None:
+            self._bind(name, value.tensor)
+        return name
+
+    def _buffer(self, value: Value) -> Tensor:
+        if value in self.memory.owned:
+            return torch.empty(value.shape, dtype=value.dtype, device=self.device)
+        offset = self.memory.offsets[value]
+        return self.arena[offset : offset + value.num_bytes].view(value.dtype).view(value.shape)
+
+    def _bind(self, name: str, tensor: Tensor) -> None:
+        self.space[name] = self.fixed[name] = tensor
+
+    def _view(self, source: str, look: Callable[[Tensor], Tensor], operation: Operation) -> str:
+        """A view of what stays in place is made now; of an input or an allocated result, in each call."""
+        name = f"w{len(self.space)}"
+        if source in self.fixed:
+            self._bind(name, look(self.fixed[source]))
+        else:
+            self.lines.append(f"{name} = {self._call(operation, [source])}")
+            self.space.setdefault(name, None)
+        return name
+
+    def _transposed(self, source: str) -> str:
+        if source not in self.fixed:
+            return f"{source}.mT"
+        name = f"{source}_t"
+        if name not in self.fixed:
+            self._bind(name, self.fixed[source].mT)
+        return name
+
+    def _forget_dead(self, operation: Operation, index: int) -> None:
+        """Give back what a kernel allocated, once it has been read for the last time."""
+        dead: list[str] = []
+        for value, root in self.memory.roots.items():
+            name = self.names.get(value, "")
+            if (
+                name
+                and name not in self.fixed
+                and self.memory.last_use.get(root) == index
+                and root.kind == "computed"
+            ):
+                dead.append(name)
+        if dead:
+            self.lines.append(f"del {', '.join(dead)}")
+
+    def _deliver_ready(
+        self, pending: Sequence[tuple[Variable, Value]], made: set[Value]
+    ) -> list[tuple[Variable, Value]]:
+        later: list[tuple[Variable, Value]] = []
+        for parameter, value in pending:
+            if value.kind == "computed" and value not in made:
+                later.append((parameter, value))
+                continue
+            number = len(self.gradients)
+            if value in self.memory.owned:
+                gradient = self.fixed[self._name(value)]
+            else:
+                gradient = torch.empty(value.shape, dtype=value.dtype, device=self.device)
+                self.lines.append(f"g{number}.copy_({self._name(value)})")
+            self.gradients.append((parameter, gradient))
+            self.space |= {f"g{number}": gradient, f"v{number}": parameter}
+            self.lines.append(f"deliver(v{number}, g{number})")
+        return later

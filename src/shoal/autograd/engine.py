@@ -1,0 +1,140 @@
+"""The seam to training: a callable that turns a batch into gradients, by the tape or by a static graph.
+
+Both mean what torch's `(loss_sum * scale).backward()` means: the loss is the sum over samples, and scale ·
+∂loss/∂p is set as, or added to, `p.value.grad`.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol, final
+
+import torch
+from torch import Tensor
+
+import shoal.autograd.derived as derived
+import shoal.autograd.ops as ops
+from shoal.autograd.gradient import backward
+from shoal.autograd.nn import Layer, parameters
+from shoal.autograd.static import compile as compile_graph
+from shoal.autograd.tape import Tape
+from shoal.autograd.variable import Hook, Variable
+from shoal.errors import AutogradError, unknown
+
+Loss = Callable[[Any, Any], Variable]
+"""`loss(outputs, labels)`: the sum over samples, made of operations of this engine."""
+
+
+class Gradients(Protocol):
+    """`gradients(inputs, labels, scale)`: adds scale · ∂loss/∂p to every parameter's gradient; gives the loss."""
+
+    def __call__(self, inputs: Tensor, labels: Tensor, scale: float = 1.0) -> Tensor:
+        """The sum of losses over the samples, a tensor without dimensions."""
+        ...
+
+    def on_final(self, tensor: Tensor, callback: Hook) -> Callable[[], None]:
+        """Call `callback(tensor)` when this parameter's gradient is complete; gives what removes it."""
+        ...
+
+
+def cross_entropy(smoothing: float = 0.0) -> Loss:
+    """−Σ ln softmax(output)[label]."""
+    return lambda outputs, labels: derived.cross_entropy(outputs, labels, "sum", smoothing)
+
+
+def mse() -> Loss:
+    """Σ ‖output − target‖², with integer labels as one-hot targets."""
+    return lambda outputs, labels: derived.mse(outputs, _targets(outputs, labels), "sum")
+
+
+LOSSES: dict[str, Callable[..., Loss]] = {"cross_entropy": cross_entropy, "mse": mse}
+"""Each takes the options of the loss by keyword."""
+
+
+def _targets(outputs: Any, labels: Any) -> Any:
+    if labels.dtype.is_floating_point:
+        return labels if labels.shape == outputs.shape else ops.reshape(labels, shape=tuple(outputs.shape))
+    return ops.one_hot(labels, size=outputs.shape[-1], dtype=outputs.dtype)
+
+
+def build_loss(name: str, **options: Any) -> Loss:
+    """The loss of that name."""
+    if name not in LOSSES:
+        raise AutogradError(
+            unknown("loss of this engine", name, LOSSES), "Train with another loss by torch's own engine."
+        )
+    return LOSSES[name](**options)
+
+
+def tape_gradients(layer: Layer, loss: Loss | str = "cross_entropy") -> Gradients:
+    """Gradients by the dynamic tape: recorded, walked and forgotten at every call.
+
+    >>> from shoal.autograd import nn
+    >>> layer = nn.from_torch(torch.nn.Linear(2, 3))
+    >>> gradients = tape_gradients(layer)
+    >>> loss = gradients(torch.ones(4, 2), torch.tensor([0, 1, 2, 0]), scale=0.25)
+    >>> [tuple(p.value.grad.shape) for p in nn.parameters(layer)]
+    [(3, 2), (3,)]
+    """
+    return _TapeGradients(layer, build_loss(loss) if isinstance(loss, str) else loss)
+
+
+def static_gradients(
+    layer: Layer, loss: Loss | str = "cross_entropy", say: Callable[[str], None] | None = None
+) -> "StaticGradients":
+    """Gradients by a graph that is compiled at the first batch, and again for each new shape, which `say` is told.
+
+    Not safe: a gradient's memory belongs to the plan (see `compile`): clone what must outlast the next call.
+    """
+    return StaticGradients(layer, build_loss(loss) if isinstance(loss, str) else loss, say)
+
+
+class _Hooks:
+    """Finds a parameter by its tensor."""
+
+    def __init__(self, layer: Layer) -> None:
+        self.parameters = parameters(layer)
+
+    def on_final(self, tensor: Tensor, callback: Hook) -> Callable[[], None]:
+        """Call `callback(tensor)` when this parameter's gradient is complete; gives what removes it."""
+        for parameter in self.parameters:
+            if parameter.value is tensor:
+                return parameter.on_final(callback)
+        raise AutogradError(
+            f"a tensor of shape {tuple(tensor.shape)} is no parameter of this layer",
+            "Pass parameter.value of one of nn.parameters(layer).",
+        )
+
+
+@final
+class _TapeGradients(_Hooks):
+    def __init__(self, layer: Layer, loss: Loss) -> None:
+        super().__init__(layer)
+        self._layer = layer
+        self._loss = loss
+
+    def __call__(self, inputs: Tensor, labels: Tensor, scale: float = 1.0) -> Tensor:
+        with Tape():
+            loss = self._loss(self._layer(inputs), labels)
+            backward(loss, self.parameters, torch.full_like(loss.value, scale))
+            return loss.value
+
+
+@final
+class StaticGradients(_Hooks):
+    """Gradients by a compiled graph; `compiled` shows the plan."""
+
+    def __init__(self, layer: Layer, loss: Loss, say: Callable[[str], None] | None) -> None:
+        super().__init__(layer)
+
+        def step(inputs: Variable, labels: Variable, scale: Variable) -> Variable:
+            total = loss(layer(inputs), labels)
+            backward(total, self.parameters, scale)
+            return total
+
+        self.compiled = compile_graph(step, say=say) if say else compile_graph(step)
+
+    def __call__(self, inputs: Tensor, labels: Tensor, scale: float = 1.0) -> Tensor:
+        """Run the plan for a batch of this shape."""
+        # The scale is an input of the graph: the last batch of an epoch may have another, and shares the
+        # plan.
+        dtype = self.parameters[0].dtype if self.parameters else torch.float32
+        return self.compiled(inputs, labels, torch.tensor(scale, dtype=dtype, device=inputs.device))

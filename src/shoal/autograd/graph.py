@@ -1,0 +1,210 @@
+"""A computation as data: what a function does, without the numbers it does it with."""
+
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from shoal.autograd.site import is_ours
+from shoal.autograd.tape import Primitive, Tape, Tracing
+from shoal.autograd.variable import Variable
+from shoal.errors import AutogradError
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A tensor to be: its shape and type, and where it comes from when no operation makes it."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    kind: str = "computed"
+    """`computed` by an operation, `input` of a call, `leaf` (memory read anew at each call) or `constant`."""
+    tensor: Tensor | None = None
+    """The memory of a leaf or a constant."""
+    name: str | None = None
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all elements."""
+        return prod(self.shape) * self.dtype.itemsize
+
+
+Operand = Value | float
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Operation:
+    """One primitive, applied."""
+
+    primitive: Primitive
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Value, ...]
+    attributes: dict[str, Any] = field(default_factory=dict[str, Any])
+    is_backward: bool = False
+
+    @property
+    def name(self) -> str:
+        """The primitive's name."""
+        return self.primitive.name
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Operations in an order in which each value is made before it is used."""
+
+    inputs: tuple[Value, ...]
+    operations: tuple[Operation, ...]
+    outputs: tuple[Value, ...]
+    deliveries: tuple[tuple[Variable, Value], ...] = ()
+    """A parameter, and the value that is to be added to its `value.grad`."""
+
+    def num_uses(self) -> dict[Value, int]:
+        """How often each value is read, by operations or from outside."""
+        uses: dict[Value, int] = {}
+        for operation in self.operations:
+            for operand in operation.inputs:
+                if isinstance(operand, Value):
+                    uses[operand] = uses.get(operand, 0) + 1
+        for value in (*self.outputs, *(value for _, value in self.deliveries)):
+            uses[value] = uses.get(value, 0) + 1
+        return uses
+
+    def rewritten(self, operations: Sequence[Operation], instead: dict[Value, Value]) -> "Graph":
+        """The same graph with other operations, and values exchanged wherever they are read."""
+
+        def now(operand: Any) -> Any:
+            while isinstance(operand, Value) and operand in instead:
+                operand = instead[operand]
+            return operand
+
+        return Graph(
+            self.inputs,
+            tuple([replace(o, inputs=tuple([now(operand) for operand in o.inputs])) for o in operations]),
+            tuple(now(value) for value in self.outputs),
+            tuple((parameter, now(value)) for parameter, value in self.deliveries),
+        )
+
+    def listing(self) -> str:
+        """One line for each operation: `v2[64, 128] = matmul(x, fc1.weight, transpose_b=True)`."""
+        names: dict[Value, str] = {}
+
+        def name(operand: Operand) -> str:
+            if not isinstance(operand, Value):
+                return f"{operand:g}"
+            return names.setdefault(operand, operand.name or f"v{len(names)}")
+
+        lines: list[str] = []
+        for operation in self.operations:
+            arguments = [name(operand) for operand in operation.inputs]
+            arguments += [f"{key}={value}" for key, value in operation.attributes.items()]
+            results = ", ".join(f"{name(value)}{list(value.shape)}" for value in operation.outputs)
+            lines.append(f"{results} = {operation.name}({', '.join(arguments)})")
+        return "\n".join(lines)
+
+
+def trace(function: Callable[..., Any], examples: Sequence[Tensor]) -> Graph:
+    """Run a function once on placeholders that have a shape and no numbers, and keep what it did.
+
+    Derivatives that the function takes are kept as well: forward and backward stand in one graph. A plain
+    tensor that the function uses is a constant. A leaf (a parameter) is read anew whenever the graph runs.
+
+    >>> x = torch.ones(3)
+    >>> print(trace(lambda x: (x * 2.0 + x).sum(), [x]).listing())
+    v1[3] = mul(input0, 2)
+    v2[3] = add(v1, input0)
+    v3[] = sum(v2, dims=(0,), keep=False)
+    """
+    stand_ins: dict[int, tuple[Any, Tensor]] = {}
+
+    def stand_in(operand: Any) -> Any:
+        value = operand.value if type(operand) is Variable else operand
+        if not isinstance(value, Tensor) or value.is_meta:
+            return value
+        if id(operand) not in stand_ins:  # the operand is kept too, so that its id stays its own
+            stand_ins[id(operand)] = (operand, torch.empty_like(value, device="meta"))
+        return stand_ins[id(operand)][1]
+
+    tape = Tape()
+    tape.tracing = tracing = Tracing(stand_in, examples[0].device if examples else torch.device("cpu"))
+    placeholders = [_placeholder(example, position) for position, example in enumerate(examples)]
+    with tape:
+        results = _run(function, placeholders)
+    return _from_tape(tape, tracing, placeholders, results)
+
+
+def _placeholder(example: Tensor, position: int) -> Variable:
+    """A leaf without numbers; also for integers, which a user's own variable may not hold."""
+    variable = Variable.__new__(Variable)
+    variable.value = torch.empty_like(example.detach(), device="meta")
+    variable.name = f"input{position}"
+    variable.generation = None
+    variable.index = -1
+    variable.hooks = None
+    return variable
+
+
+def _run(function: Callable[..., Any], placeholders: Sequence[Variable]) -> tuple[Variable, ...]:
+    try:
+        result = function(*placeholders)
+    except (RuntimeError, NotImplementedError) as error:
+        if "meta" not in str(error).lower():
+            raise
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if not is_ours(f.filename)]
+        users = [f for f in frames if "/torch/" not in f.filename]
+        where = (
+            f"{users[-1].filename.rpartition('/')[2]}:{users[-1].lineno}: {users[-1].line}" if users else ""
+        )
+        raise AutogradError(
+            f"a Python number depends on the data of a graph that is being compiled, at {where}",
+            "A compiled graph does the same whatever the data: use ops.where, or leave this function dynamic.",
+        ) from error
+    results: tuple[Any, ...] = tuple(result) if isinstance(result, tuple | list) else (result,)
+    for position, value in enumerate(results):
+        if type(value) is not Variable:
+            raise AutogradError(
+                f"a compiled function returns variables, but result {position} is a {type(value).__name__}",
+                "Return what the operations of shoal.autograd gave.",
+            )
+    return results
+
+
+def _from_tape(
+    tape: Tape, tracing: Tracing, placeholders: Sequence[Variable], results: Sequence[Variable]
+) -> Graph:
+    values: dict[int, Value] = {}
+
+    def value_of(operand: Any) -> Any:
+        if not isinstance(operand, Variable | Tensor):
+            return float(operand)
+        if id(operand) not in values:
+            tensor = operand.value if type(operand) is Variable else operand
+            constant = type(operand) is not Variable or operand in tracing.constants
+            name = operand.name if type(operand) is Variable else None
+            kind = "constant" if constant else "leaf"
+            values[id(operand)] = Value(tuple(tensor.shape), tensor.dtype, kind, tensor, name)
+        return values[id(operand)]
+
+    for placeholder in placeholders:
+        value = placeholder.value
+        values[id(placeholder)] = Value(tuple(value.shape), value.dtype, "input", None, placeholder.name)
+    operations: list[Operation] = []
+    for index, entry in enumerate(tape.entries):
+        inputs = tuple([value_of(operand) for operand in entry.inputs])
+        for output in entry.outputs:
+            values[id(output)] = Value(tuple(output.shape), output.dtype)
+        outputs = tuple([values[id(output)] for output in entry.outputs])
+        is_backward = any(start <= index < end for start, end in tracing.backward)
+        operations.append(Operation(entry.primitive, inputs, outputs, entry.attributes, is_backward))
+    return Graph(
+        tuple(values[id(placeholder)] for placeholder in placeholders),
+        tuple(operations),
+        tuple(value_of(result) for result in results),
+        tuple((parameter, value_of(gradient)) for parameter, gradient in tracing.deliveries),
+    )

@@ -1,0 +1,22 @@
+"""Optimisation passes: each takes a graph and gives one that computes the same with less.
+
+They run in the order of `PASSES`. What a pass promises about the last bit is said at its function.
+"""
+
+from collections.abc import Callable
+
+from shoal.autograd.graph import Graph
+from shoal.autograd.passes.chains import order_matmul_chains
+from shoal.autograd.passes.fold import fold_constants
+from shoal.autograd.passes.fuse import fuse
+from shoal.autograd.passes.share import drop_dead_code, share_common
+
+PASSES: dict[str, Callable[[Graph], Graph]] = {
+    "constant folding": fold_constants,
+    "common subexpressions": share_common,
+    "order of matmul chains": order_matmul_chains,
+    "dead code": drop_dead_code,
+    "fusion": fuse,
+}
+
+__all__ = ["PASSES", "drop_dead_code", "fold_constants", "fuse", "order_matmul_chains", "share_common"]

@@ -1,0 +1,128 @@
+"""A product of many matrices may be taken in any order, and the orders differ in cost by factors."""
+
+from typing import NamedTuple
+
+import shoal.autograd.ops as ops
+from shoal.autograd.graph import Graph, Operation, Value
+
+
+class Factor(NamedTuple):
+    """A matrix of a chain, transposed or not."""
+
+    value: Value
+    transposed: bool
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Rows and columns as the chain sees them."""
+        rows, columns = self.value.shape
+        return (columns, rows) if self.transposed else (rows, columns)
+
+
+def order_matmul_chains(graph: Graph) -> Graph:
+    """Take each chain of matrix products in the order with the fewest multiplications.
+
+    (A B) v costs n³ + n², A (B v) only 2 n². A chain is what hangs together by products that nothing else
+    reads. Where the order changes, so do the last bits: each entry by at most about n·ε·Σ|terms|, as for
+    any sum in another order.
+    """
+    uses = graph.num_uses()
+    makers = {operation.outputs[0]: operation for operation in graph.operations}
+    inner = {
+        operand
+        for operation in graph.operations
+        if _is_product(operation)
+        for operand in operation.inputs
+        if isinstance(operand, Value)
+        and uses[operand] == 1
+        and operand in makers
+        and _is_product(makers[operand])
+    }
+    kept: list[Operation] = []
+    for operation in graph.operations:
+        if not _is_product(operation) or operation.outputs[0] in inner:
+            kept.append(operation)
+            continue
+        factors = _factors(Factor(operation.outputs[0], False), makers, inner, is_root=True)
+        sizes = [factors[0].size[0], *(factor.size[1] for factor in factors)]
+        split, cost = _best(sizes)
+        if len(factors) > 2 and cost < _cost_as_written(operation, makers, inner):
+            products: list[Operation] = []
+            _build(factors, split, 0, len(factors) - 1, operation, products)
+            kept += products
+        else:
+            kept.append(operation)
+    # The products that were taken apart are read by nobody now, and go with the dead code.
+    return graph.rewritten(kept, {})
+
+
+def _is_product(operation: Operation) -> bool:
+    return operation.name == "matmul" and all(
+        isinstance(operand, Value) and len(operand.shape) == 2 for operand in operation.inputs
+    )
+
+
+def _factors(
+    factor: Factor, makers: dict[Value, Operation], inner: set[Value], is_root: bool = False
+) -> list[Factor]:
+    """The matrices whose product this is, from left to right; (A B)ᵀ is Bᵀ Aᵀ."""
+    if not is_root and factor.value not in inner:
+        return [factor]
+    operation = makers[factor.value]
+    a, b = operation.inputs
+    assert isinstance(a, Value)
+    assert isinstance(b, Value)
+    left = Factor(a, bool(operation.attributes.get("transpose_a")) != factor.transposed)
+    right = Factor(b, bool(operation.attributes.get("transpose_b")) != factor.transposed)
+    pair = (right, left) if factor.transposed else (left, right)
+    return [one for side in pair for one in _factors(side, makers, inner)]
+
+
+def _cost_as_written(operation: Operation, makers: dict[Value, Operation], inner: set[Value]) -> int:
+    a = operation.inputs[0]
+    assert isinstance(a, Value)
+    rows, columns = operation.outputs[0].shape
+    depth = a.shape[0] if operation.attributes.get("transpose_a") else a.shape[1]
+    below = [
+        _cost_as_written(makers[o], makers, inner)
+        for o in operation.inputs
+        if isinstance(o, Value) and o in inner
+    ]
+    return rows * columns * depth + sum(below)
+
+
+def _best(sizes: list[int]) -> tuple[dict[tuple[int, int], int], int]:
+    """Where to cut each stretch of the chain, and what the whole then costs: the classic table over stretches."""
+    count = len(sizes) - 1
+    cost = {(i, i): 0 for i in range(count)}
+    split: dict[tuple[int, int], int] = {}
+    for length in range(2, count + 1):
+        for start in range(count - length + 1):
+            end = start + length - 1
+            options = {
+                cut: cost[start, cut] + cost[cut + 1, end] + sizes[start] * sizes[cut + 1] * sizes[end + 1]
+                for cut in range(start, end)
+            }
+            split[start, end] = min(options, key=options.__getitem__)
+            cost[start, end] = options[split[start, end]]
+    return split, cost[0, count - 1]
+
+
+def _build(
+    factors: list[Factor],
+    split: dict[tuple[int, int], int],
+    start: int,
+    end: int,
+    root: Operation,
+    products: list[Operation],
+) -> Factor:
+    if start == end:
+        return factors[start]
+    cut = split[start, end]
+    left = _build(factors, split, start, cut, root, products)
+    right = _build(factors, split, cut + 1, end, root, products)
+    is_root = (start, end) == (0, len(factors) - 1)
+    output = root.outputs[0] if is_root else Value((left.size[0], right.size[1]), root.outputs[0].dtype)
+    attributes = {"transpose_a": left.transposed, "transpose_b": right.transposed}
+    products.append(Operation(ops.matmul, (left.value, right.value), (output,), attributes, root.is_backward))
+    return Factor(output, False)
