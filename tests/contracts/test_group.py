@@ -2,11 +2,14 @@
 
 import pytest
 from group_cases import CASES, MISTAKES, message_of_another_length, run_case
+from group_worlds import World
 
 from shoal.comm.threads import run_threads
 from shoal.errors import MismatchError
 
 SIZES = (1, 2, 3, 4, 8)
+KINDS = {"shm": True}
+"""The groups of real processes, and whether they sum in balanced-tree order beyond two members."""
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -26,3 +29,48 @@ def test_a_mismatch_between_threads_shows_every_rank(mistake):
 def test_a_message_between_threads_must_fit():
     with pytest.raises(MismatchError, match=r"rank 0 sent 8 .* rank 1, which expects 9"):
         run_threads(2, message_of_another_length)
+
+
+# Real processes: one world per kind and size, asked case after case.
+
+
+@pytest.fixture(scope="module")
+def worlds():
+    """Worlds of processes, started when first asked for."""
+    started = {}
+
+    def world(kind, size):
+        if (kind, size) not in started:
+            started[kind, size] = World(kind, size)
+        return started[kind, size]
+
+    yield world
+    for each in started.values():
+        each.close()
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_processes(worlds, kind, size, case):
+    outcomes = worlds(kind, size).run(run_case, case, KINDS[kind] or size <= 2)
+    assert [outcome for outcome in outcomes if outcome.gone or outcome.error] == []
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mismatch_between_processes_shows_every_rank(kind, mistake):
+    function, shown = MISTAKES[mistake]
+    with World(kind, 3) as world:
+        for outcome in world.run(function, timeout_s=30):
+            assert outcome.error == "MismatchError"
+            assert all(line in outcome.message for line in shown)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_message_between_processes_must_fit(kind):
+    with World(kind, 2) as world:
+        _, receiver = world.run(message_of_another_length, timeout_s=30)
+        assert receiver.error == "MismatchError"
+        assert "rank 0 sent 8" in receiver.message
+        assert "expects 9" in receiver.message

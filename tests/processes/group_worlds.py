@@ -16,7 +16,7 @@ import torch
 from torch.distributed import PrefixStore, TCPStore
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["torch", "torch.distributed", "shoal.comm.join"])
+CONTEXT.set_forkserver_preload(["torch", "torch.distributed", "shoal.comm.shared_memory"])
 
 
 @dataclass(frozen=True)

@@ -101,3 +101,10 @@ def tree_reduce(
 def num_scratch(size: int) -> int:
     """How many scratch tensors `tree_reduce` of `size` tensors can use."""
     return len({target for target, _, _ in tree_steps(size)})
+
+
+def reduce_block(op: Op, tensors: Sequence[Tensor], out: Tensor) -> None:
+    """`tree_reduce` of a block that fits the cache: intermediate values are written over each other."""
+    size = len(tensors)
+    scratch = [torch.empty_like(out) for _ in range(num_scratch(size))] if size > 2 else ()
+    tree_reduce(op, tensors, out, scratch)

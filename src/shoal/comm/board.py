@@ -1,0 +1,156 @@
+"""How a shared-memory group's arena is laid out: a board per member, slots for data, boxes for messages.
+
+One writer per word, each flag in cache lines of its own: Python has no atomic addition on shared memory,
+and two writers in one line would slow each other down.
+
+::
+
+    boards     per member: rounds posted | last progress | state, blame | headers, one per slot |
+    last words slots      per member: NUM_SLOTS × SLOT_BYTES, what it contributes to a round boxes
+    per pair (sender, receiver): chunks sent | chunks taken | headers | NUM_BOXES × BOX_BYTES
+"""
+
+import time
+from typing import final
+
+from shoal.comm.arena import PAGE, Arena, round_up
+from shoal.comm.calls import DTYPES, OPERATIONS, Call
+from shoal.comm.reduction import Op
+from shoal.errors import GroupError, MemberError, MismatchError
+
+NUM_SLOTS = 8
+SLOT_BYTES = 128 * 1024
+"""What one round of a collective carries per member: small enough for the caches of all."""
+
+NUM_BOXES = 4
+BOX_BYTES = 128 * 1024
+"""What one chunk of a message carries."""
+
+LINE = 16
+"""Words between flags: two cache lines, because processors fetch them in pairs."""
+
+BOARD_BYTES = PAGE
+CONTROL_BYTES = PAGE
+_POSTED, _ALIVE, _STATE, _HEADERS, _TEXT = 0, LINE, 2 * LINE, 3 * LINE, 3 * LINE + 4 * NUM_SLOTS
+_TEXT_BYTES = BOARD_BYTES - 8 * _TEXT
+
+RUNNING, FAILED, LEFT = 0, 1, 2
+REASONS = ("failed", "died", "stopped", "stuck", "left", "mismatch")
+OPS = (None, *Op)
+
+
+def encode(call: Call) -> int:
+    """The call but for its length, as one word that is never 0.
+
+    >>> import torch
+    >>> decode(encode(Call("reduce", torch.int8, 0, Op.MIN, 3)), 5)
+    Call(operation='reduce', dtype=torch.int8, numel=5, op=<Op.MIN: 'min'>, root=3)
+    """
+    root = 0 if call.root is None else call.root + 1
+    fields = OPERATIONS.index(call.operation) + 1 | DTYPES.index(call.dtype) << 8
+    return fields | OPS.index(call.op) << 16 | root << 24
+
+
+def decode(code: int, numel: int) -> Call:
+    """The call of a header."""
+    root = code >> 24
+    operation, dtype = OPERATIONS[(code & 255) - 1], DTYPES[code >> 8 & 255]
+    return Call(operation, dtype, numel, OPS[code >> 16 & 255], root - 1 if root else None)
+
+
+@final
+class Layout:
+    """Where things are in the arena of a group of `size`."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._slots = size * BOARD_BYTES
+        self._boxes = self._slots + size * NUM_SLOTS * SLOT_BYTES
+        self._box_stride = CONTROL_BYTES + NUM_BOXES * BOX_BYTES
+        self.num_bytes = round_up(self._boxes + size * size * self._box_stride, PAGE)
+
+    def slot(self, rank: int, index: int) -> int:
+        """The byte where a member's slot begins."""
+        return self._slots + (rank * NUM_SLOTS + index) * SLOT_BYTES
+
+    def box_control(self, sender: int, receiver: int) -> int:
+        """The word where the control words of a pair begin."""
+        return (self._boxes + (sender * self.size + receiver) * self._box_stride) // 8
+
+    def box(self, sender: int, receiver: int, index: int) -> int:
+        """The byte where a box of a pair begins."""
+        return 8 * self.box_control(sender, receiver) + CONTROL_BYTES + index * BOX_BYTES
+
+
+@final
+class Board:
+    """One member's words, as everyone reads them and that member alone writes them."""
+
+    def __init__(self, arena: Arena, rank: int) -> None:
+        self._words = arena.words
+        self._base = rank * BOARD_BYTES // 8
+        self._text = arena.memory[8 * (self._base + _TEXT) : 8 * (self._base + _TEXT) + _TEXT_BYTES].numpy()
+        self.posted = self._base + _POSTED
+        """The index of the word that counts the rounds this member has posted."""
+        self.alive = self._base + _ALIVE
+        """The index of the word that holds the time of its last progress."""
+
+    def header(self, slot: int) -> int:
+        """The index of the header of a slot: code, numel, place of the piece, place of the whole."""
+        return self._base + _HEADERS + 4 * slot
+
+    def begin(self, stack_descriptor: int) -> None:
+        """Say that we are there."""
+        words = self._words
+        words[self._base + _STATE + 1] = stack_descriptor
+        words[self.alive] = time.monotonic_ns()
+
+    @property
+    def state(self) -> int:
+        """Running, failed or left."""
+        return self._words[self._base + _STATE]
+
+    @property
+    def stack_descriptor(self) -> int:
+        """Where the member's stacks can be read."""
+        return self._words[self._base + _STATE + 1]
+
+    def last_progress_ns(self) -> int:
+        """When the member last made progress, on the machine's monotonic clock."""
+        return self._words[self.alive]
+
+    def keep_alive(self, time_ns: int) -> None:
+        """Move the time of our last progress forward, never back."""
+        if time_ns > self._words[self.alive]:
+            self._words[self.alive] = time_ns
+
+    def leave(self) -> None:
+        """Say that we go, in good order."""
+        if self.state == RUNNING:
+            self._words[self._base + _STATE] = LEFT
+
+    def fail(self, error: BaseException, world_rank: int) -> None:
+        """Say that we go because of an error; of several, the first is kept."""
+        if self.state != RUNNING:
+            return
+        words, at = self._words, self._base + _STATE
+        if isinstance(error, MemberError):
+            blamed, reason, message = error.rank, REASONS.index(error.reason), error.message
+        elif isinstance(error, MismatchError):
+            blamed, reason, message = world_rank, REASONS.index("mismatch"), error.message
+        else:
+            blamed, reason = world_rank, REASONS.index("failed")
+            message = f"rank {world_rank} failed: {type(error).__name__}: {error}"
+        text = message.encode()[:_TEXT_BYTES]
+        self._text[: len(text)] = memoryview(text)
+        words[at + 2], words[at + 3], words[at + 4] = blamed, reason, len(text)
+        words[at] = FAILED
+
+    def last_words(self) -> GroupError:
+        """The error that a member which failed left behind."""
+        words, at = self._words, self._base + _STATE
+        message = bytes(self._text[: words[at + 4]]).decode(errors="ignore")
+        reason = REASONS[words[at + 3]]
+        if reason == "mismatch":
+            return MismatchError(message)
+        return MemberError(message, rank=words[at + 2], reason=reason)

@@ -1,0 +1,53 @@
+"""One collective under way on one member: its call, its flat tensors, and how it goes."""
+
+from functools import lru_cache
+from typing import final
+
+from torch import Tensor
+
+from shoal.comm.board import SLOT_BYTES, encode
+from shoal.comm.calls import Call
+from shoal.comm.direct import Direct
+from shoal.comm.engine import Pending
+
+SMALL_BYTES = 32 * 1024
+"""Up to this many bytes in a slot a collective is one round."""
+
+_code_of = lru_cache(maxsize=8192)(encode)
+
+
+@final
+class Collective:
+    """One collective: `width` is how many bytes of a slot each element of the piece takes."""
+
+    __slots__ = (
+        "after",
+        "block",
+        "call",
+        "code",
+        "direct",
+        "num_rounds",
+        "pending",
+        "piece",
+        "sequence",
+        "small",
+        "whole",
+    )
+
+    def __init__(
+        self, call: Call, piece: Tensor, whole: Tensor | None, width: int, sequence: int, pending: Pending
+    ) -> None:
+        self.call = call
+        self.code = _code_of(call)
+        self.piece = piece
+        self.whole = whole
+        self.sequence = sequence
+        self.pending = pending
+        self.after: list[tuple[Tensor, Tensor]] = []
+        """What is copied back at the end: (strided original, flat copy)."""
+        self.direct: Direct | None = None
+        self.small = call.numel * width <= SMALL_BYTES
+        self.block = call.numel if self.small else max(1, SLOT_BYTES // width)
+        """Elements per round."""
+        self.num_rounds = 1
+        """Of a large collective this is known, and set, once all headers have been seen."""

@@ -1,0 +1,139 @@
+"""Collectives on each other's memory: when tensors come from `empty()`, nothing is copied in or out.
+
+Each function runs when every member has arrived, and does this member's share of the work; afterwards one
+more round tells everyone that all shares are done. Work goes in chunks that stay in the cache between
+reading and writing.
+"""
+
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+
+from shoal.comm.algorithms import chunk_bounds
+from shoal.comm.calls import Call
+from shoal.comm.reduction import COMBINE, Op, reduce_block
+from shoal.comm.regions import ELSEWHERE, Regions
+
+CHUNK_BYTES = 256 * 1024
+
+Places = Sequence[tuple[int, int]]
+"""Per member: where its piece lies, and where its whole."""
+
+Direct = Callable[[Regions, Call, int, Places, Tensor, Tensor | None], None]
+
+
+def _chunks(start: int, stop: int, itemsize: int) -> list[tuple[int, int]]:
+    step = CHUNK_BYTES // itemsize
+    return [(begin, min(begin + step, stop)) for begin in range(start, stop, step)]
+
+
+def _sum_in_place(op: Op, views: list[Tensor]) -> None:
+    """Make all views their balanced-tree reduction: in the first, then copied to the rest."""
+    combine, size = COMBINE[op], len(views)
+    distance = 1
+    while distance < size:
+        for low in range(0, size - distance, 2 * distance):
+            combine(views[low], views[low + distance], out=views[low])
+        distance *= 2
+    if op is Op.AVERAGE:
+        views[0].div_(size)
+    for view in views[1:]:
+        view.copy_(views[0])
+
+
+def _all_reduce(
+    regions: Regions, call: Call, rank: int, places: Places, piece: Tensor, whole: Tensor | None
+) -> None:
+    """Each member reduces its own slice of all buffers, in all buffers."""
+    del piece, whole
+    size = len(places)
+    buffers = [regions.view(places[other][0], other, call.numel, call.dtype) for other in range(size)]
+    for start, stop in _chunks(*chunk_bounds(call.numel, size, rank), call.dtype.itemsize):
+        _sum_in_place(call.op or Op.SUM, [buffer[start:stop] for buffer in buffers])
+
+
+def _reduce(
+    regions: Regions, call: Call, rank: int, places: Places, piece: Tensor, whole: Tensor | None
+) -> None:
+    """Each member reduces its own slice of all buffers into the root's."""
+    del piece, whole
+    size, root = len(places), call.root or 0
+    buffers = [regions.view(places[other][0], other, call.numel, call.dtype) for other in range(size)]
+    for start, stop in _chunks(*chunk_bounds(call.numel, size, rank), call.dtype.itemsize):
+        reduce_block(call.op or Op.SUM, [buffer[start:stop] for buffer in buffers], buffers[root][start:stop])
+
+
+def _reduce_scatter(
+    regions: Regions, call: Call, rank: int, places: Places, piece: Tensor, whole: Tensor | None
+) -> None:
+    """Each member reduces its own piece of all wholes into its piece."""
+    del whole
+    first, size = rank * call.numel, len(places)
+    wholes = [regions.view(places[other][1], other, size * call.numel, call.dtype) for other in range(size)]
+    for start, stop in _chunks(0, call.numel, call.dtype.itemsize):
+        rows = [each[first + start : first + stop] for each in wholes]
+        reduce_block(call.op or Op.SUM, rows, piece[start:stop])
+
+
+def _all_gather_push(
+    regions: Regions, call: Call, rank: int, places: Places, piece: Tensor, whole: Tensor | None
+) -> None:
+    """Each member writes its piece into all wholes."""
+    del whole
+    first, size = rank * call.numel, len(places)
+    for other in range(size):
+        target = regions.view(places[other][1], other, size * call.numel, call.dtype)
+        if other != rank or target[first:].data_ptr() != piece.data_ptr():
+            target[first : first + call.numel].copy_(piece)
+
+
+def _all_gather_pull(
+    regions: Regions, call: Call, rank: int, places: Places, piece: Tensor, whole: Tensor | None
+) -> None:
+    """Each member reads everyone's piece."""
+    del rank, piece
+    if whole is not None:
+        for other, row in enumerate(whole.view(len(places), call.numel)):
+            row.copy_(regions.view(places[other][0], other, call.numel, call.dtype))
+
+
+def _broadcast(
+    regions: Regions, call: Call, rank: int, places: Places, piece: Tensor, whole: Tensor | None
+) -> None:
+    """Each member reads the root's buffer."""
+    del whole
+    root = call.root or 0
+    if rank != root:
+        piece.copy_(regions.view(places[root][0], root, call.numel, call.dtype))
+
+
+def _all_pieces(root: int | None, places: Places) -> bool:
+    del root
+    return all(piece != ELSEWHERE for piece, _ in places)
+
+
+def _all_wholes(root: int | None, places: Places) -> bool:
+    del root
+    return all(whole != ELSEWHERE for _, whole in places)
+
+
+def _roots_piece(root: int | None, places: Places) -> bool:
+    return places[root or 0][0] != ELSEWHERE
+
+
+DIRECT: dict[str, list[tuple[Callable[[int | None, Places], bool], Direct]]] = {
+    "all_reduce": [(_all_pieces, _all_reduce)],
+    "reduce": [(_all_pieces, _reduce)],
+    "reduce_scatter": [(_all_wholes, _reduce_scatter)],
+    "all_gather": [(_all_wholes, _all_gather_push), (_all_pieces, _all_gather_pull)],
+    "broadcast": [(_roots_piece, _broadcast)],
+}
+"""Which tensors must come from `empty()`, and what is done then: the first that fits."""
+
+
+def choose_direct(operation: str, root: int | None, places: Places) -> Direct | None:
+    """How this collective works on each other's memory, or None when the tensors do not allow it."""
+    for fits, way in DIRECT.get(operation, ()):
+        if fits(root, places):
+            return way
+    return None

@@ -1,0 +1,50 @@
+"""The Python stack of another process, for naming where a stuck member is.
+
+Every worker lets the interpreter's own fault handler write its stacks into a nameless file on a signal.
+It is written in C and needs no lock, so it answers from an endless loop, and from a call that never
+returns. A peer sends the signal and reads the file through `/proc`.
+"""
+
+import contextlib
+import faulthandler
+import os
+import signal
+import time
+from functools import lru_cache
+
+SIGNAL = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
+"""A real-time signal, which nobody else is likely to use."""
+
+ANSWER_S = 0.5
+
+
+@lru_cache(maxsize=1)
+def _listen(pid: int) -> int:
+    del pid
+    descriptor = os.memfd_create("shoal stacks", os.MFD_CLOEXEC)
+    faulthandler.register(SIGNAL, file=descriptor, all_threads=True)
+    return descriptor
+
+
+def listen() -> int:
+    """Answer the signal from now on; gives the descriptor that peers read. Once per process."""
+    return _listen(os.getpid())
+
+
+def ask(pid: int, descriptor: int) -> str:
+    """The stacks of a live process that listens, or a word on why there are none."""
+    with contextlib.suppress(OSError):
+        with open(f"/proc/{pid}/fd/{descriptor}", "rb") as file:
+            file.seek(0, os.SEEK_END)
+            os.kill(pid, SIGNAL)
+            deadline = time.monotonic() + ANSWER_S
+            text = b""
+            while time.monotonic() < deadline:
+                time.sleep(0.02)
+                more = file.read()
+                if text and not more:
+                    break
+                text += more
+        if text:
+            return "\n".join(f"    {line}" for line in text.decode(errors="replace").splitlines())
+    return "    (its stack could not be read)"
