@@ -5,6 +5,7 @@ for each call is one line per kernel, with no allocation, no shape arithmetic an
 the way.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
@@ -40,11 +41,6 @@ def _max_pool2d(operation: Operation, inputs: list[str], outputs: list[str]) -> 
     return f"aten.max_pool2d_with_indices.out({inputs[0]}, {options})"
 
 
-def _product(operation: Operation, inputs: list[str], outputs: list[str]) -> str:
-    flat = all(isinstance(operand, Value) and len(operand.shape) == 2 for operand in operation.inputs)
-    return f"torch.{'mm' if flat else 'matmul'}({inputs[0]}, {inputs[1]}, out={outputs[0]})"
-
-
 TEMPLATES: dict[str, Template] = {
     "add": _number_last("torch.add"),
     "mul": _number_last("torch.mul"),
@@ -71,8 +67,6 @@ TEMPLATES: dict[str, Template] = {
         else f"{out[0]}.copy_({i[0]})"
     ),
     "max": lambda o, i, out: f"torch.amax({i[0]}, {o.attributes['dims']}, True, out={out[0]})",
-    "matmul": _product,
-    "matmul_add": lambda o, i, out: f"torch.addmm({i[2]}, {i[0]}, {i[1]}, out={out[0]})",
     "concatenate": lambda o, i, out: f"torch.cat(({', '.join(i)},), {o.attributes['dim']}, out={out[0]})",
     "index_select": lambda o, i, out: (
         f"torch.index_select({i[0]}, {o.attributes['dim']}, {i[1]}, out={out[0]})"
@@ -125,13 +119,12 @@ class Writer:
         if self.memory.roots[output] is not output:
             source = operation.inputs[0]
             assert isinstance(source, Value)
-            self.names[output] = self._view(
-                self._name(source),
-                lambda x: operation.primitive.forward(x, **operation.attributes),
-                operation,
-            )
+            self.names[output] = self._looked_at(self._name(source), operation)
             return
-        inputs = self._inputs(operation)
+        if operation.name in ("matmul", "matmul_add"):
+            self._product(operation)
+            return
+        inputs = [self._name(o) if isinstance(o, Value) else repr(o) for o in operation.inputs]
         if operation.name in ALLOCATED:
             self.names[output] = name = f"t{len(self.names)}"
             self.lines.append(f"{name} = {self._call(operation, inputs)}")
@@ -145,13 +138,21 @@ class Writer:
         )
         self.lines.append(line)
 
-    def _inputs(self, operation: Operation) -> list[str]:
-        names = [self._name(o) if isinstance(o, Value) else repr(o) for o in operation.inputs]
-        if operation.name in ("matmul", "matmul_add"):
-            for position, key in enumerate(("transpose_a", "transpose_b")):
-                if operation.attributes.get(key):
-                    names[position] = self._transposed(names[position])
-        return names
+    def _product(self, operation: Operation) -> None:
+        """A product with its transposes settled beforehand; A Bᵀ is asked for as Cᵀ = B Aᵀ, as `matmul` does."""
+        values = [operand for operand in operation.inputs if isinstance(operand, Value)]
+        a, b, *bias = [self._name(value) for value in values]
+        c = self._name(operation.outputs[0])
+        transpose_a, transpose_b = (operation.attributes.get(f"transpose_{side}") for side in "ab")
+        flat = all(len(value.shape) == 2 for value in values[:2])
+        if flat and transpose_b and not transpose_a:
+            a, b, c = b, self._view(a, "mT"), self._view(c, "mT")
+            bias = [self._view(name, "unsqueeze(1)") for name in bias]
+        else:
+            a = self._view(a, "mT") if transpose_a else a
+            b = self._view(b, "mT") if transpose_b else b
+        kernel = "addmm" if bias else "mm" if flat else "matmul"
+        self.lines.append(f"torch.{kernel}({', '.join([*bias, a, b])}, out={c})")
 
     def _call(self, operation: Operation, inputs: list[str]) -> str:
         function = f"f_{operation.name}"
@@ -180,22 +181,24 @@ class Writer:
     def _bind(self, name: str, tensor: Tensor) -> None:
         self.space[name] = self.fixed[name] = tensor
 
-    def _view(self, source: str, look: Callable[[Tensor], Tensor], operation: Operation) -> str:
+    def _looked_at(self, source: str, operation: Operation) -> str:
         """A view of what stays in place is made now; of an input or an allocated result, in each call."""
         name = f"w{len(self.space)}"
         if source in self.fixed:
-            self._bind(name, look(self.fixed[source]))
+            self._bind(name, operation.primitive.forward(self.fixed[source], **operation.attributes))
         else:
+            self.space[name] = None
             self.lines.append(f"{name} = {self._call(operation, [source])}")
-            self.space.setdefault(name, None)
         return name
 
-    def _transposed(self, source: str) -> str:
+    def _view(self, source: str, method: str) -> str:
+        """`source.mT` and the like, made now if the source stays in place."""
+        expression = f"{source}.{method}"
         if source not in self.fixed:
-            return f"{source}.mT"
-        name = f"{source}_t"
+            return expression
+        name = re.sub(r"\W", "_", expression)
         if name not in self.fixed:
-            self._bind(name, self.fixed[source].mT)
+            self._bind(name, self.fixed[source].mT if method == "mT" else self.fixed[source].unsqueeze(1))
         return name
 
     def _forget_dead(self, operation: Operation, index: int) -> None:

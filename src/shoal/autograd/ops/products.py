@@ -24,6 +24,12 @@ def matmul(a: Tensor, b: Tensor, *, transpose_a: bool = False, transpose_b: bool
     computed as ∂Cᵀ A, contiguous as the weight is; an optimizer would pay for a transposed one at every
     step.
     """
+    if transpose_b and not transpose_a and a.ndim == b.ndim == 2:
+        # The same product asked for as Cᵀ = B Aᵀ. Asked for as A Bᵀ, oneDNN on ARM rearranges B first, at every call,
+        # which can take longer than the product.
+        c = a.new_empty(a.shape[0], b.shape[0])
+        torch.mm(b, a.mT, out=c.mT)
+        return c
     return torch.matmul(a.mT if transpose_a else a, b.mT if transpose_b else b)
 
 

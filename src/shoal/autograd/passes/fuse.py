@@ -25,6 +25,10 @@ def matmul_add(
     a: Tensor, b: Tensor, bias: Tensor, *, transpose_a: bool = False, transpose_b: bool = False
 ) -> Tensor:
     """A B + bias, where the product starts from the bias: the sum is taken in another order, within n·ε·Σ|terms|."""
+    if transpose_b and not transpose_a:  # as Cᵀ = B Aᵀ, for the reason given at `matmul`
+        c = a.new_empty(a.shape[0], b.shape[0])
+        torch.addmm(bias.unsqueeze(1), b, a.mT, out=c.mT)
+        return c
     return torch.addmm(bias, a.mT if transpose_a else a, b.mT if transpose_b else b)
 
 
