@@ -73,7 +73,11 @@ def test_what_the_user_can_mend_is_a_sentence_and_exit_code_2(words, sentence, c
 
 def test_a_reader_that_goes_away_is_no_error():
     done = subprocess.run(
-        f"{sys.executable} -m shoal train --help | head -1", shell=True, capture_output=True, text=True, timeout=60
+        f"{sys.executable} -m shoal train --help | head -1",
+        shell=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.stdout.startswith("Usage")
     assert "Traceback" not in done.stderr

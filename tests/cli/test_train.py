@@ -68,9 +68,8 @@ def test_resuming_a_finished_run_changes_nothing_and_more_epochs_go_on(here, cap
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_at_some_moment_and_resume(here, capsys, number):
     flags = [*TINY.split(), "--epochs", "400", "--name", "cut"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "shoal", "train", *flags], cwd=here, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, "-m", "shoal", "train", *flags]
+    process = subprocess.Popen(command, cwd=here, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     events = here / "runs/cut/events.rank0.jsonl"
     while not (events.exists() and events.stat().st_size > 2000):
         assert process.poll() is None, process.stderr.read()

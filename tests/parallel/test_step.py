@@ -1,12 +1,16 @@
 """What every strategy shares: sums of parts are the whole, and clipping bounds the norm."""
 
+import itertools
+
 import pytest
 import torch
 from torch import nn
 
+from shoal.config.schema import CrossEntropyConfig
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
-from shoal.parallel.step import accumulate, autograd_gradients, clip_by_norm, evaluate_batch
+from shoal.parallel.engine import build_engine
+from shoal.parallel.step import accumulate, clip_by_norm, evaluate_batch
 from shoal.parallel.strategy import Share
 
 
@@ -25,16 +29,16 @@ def loss(outputs, labels):
     return nn.functional.cross_entropy(outputs, labels, reduction="sum")
 
 
+def gradients_of(model):
+    return build_engine("torch", model, CrossEntropyConfig(), SpanRecorder(HostClock())).gradients
+
+
 def gradient_of(model, inputs, labels, cuts):
     for param in model.parameters():
         param.grad = None
     bounds = [0, *cuts, len(inputs)]
-    parts = [
-        Batch(inputs[a:b], labels[a:b], b - a) for a, b in zip(bounds, bounds[1:], strict=False) if b > a
-    ]
-    value = accumulate(
-        autograd_gradients(model, loss, SpanRecorder(HostClock())), Share(parts, len(inputs))
-    )
+    parts = [Batch(inputs[a:b], labels[a:b], b - a) for a, b in itertools.pairwise(bounds) if b > a]
+    value = accumulate(gradients_of(model), Share(parts, len(inputs)))
     return value, [param.grad.clone() for param in model.parameters()]
 
 
@@ -51,7 +55,7 @@ def test_parts_of_any_size_give_the_gradient_of_the_mean(cuts):
 
 def test_a_worker_without_samples_adds_nothing():
     model, *_ = make()
-    gradients = autograd_gradients(model, loss, SpanRecorder(HostClock()))
+    gradients = gradients_of(model)
     assert accumulate(gradients, Share([], 12)).item() == 0
     assert all(param.grad is None for param in model.parameters())
 

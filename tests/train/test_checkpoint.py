@@ -14,7 +14,9 @@ PIECES = {"model.w": torch.arange(6.0).view(2, 3), "optim.w.step": torch.tensor(
 
 
 def save(folder, step, keep=2, pieces=PIECES):
-    return checkpoint.save(folder, pieces, Progress(step=step, epoch=1, consumed=64, epoch_loss_sum=0.1), keep)
+    return checkpoint.save(
+        folder, pieces, Progress(step=step, epoch=1, consumed=64, epoch_loss_sum=0.1), keep
+    )
 
 
 def test_what_is_saved_is_what_is_loaded(tmp_path):
@@ -48,7 +50,9 @@ def test_a_damaged_one_is_passed_over_for_the_one_before(tmp_path):
     damaged[-1] ^= 1
     path.write_bytes(damaged)
     assert checkpoint.latest(tmp_path).progress.step == 5
-    with pytest.raises(CheckpointError, match="is damaged: sha256 [0-9a-f]{64}, and the manifest says [0-9a-f]{64}"):
+    with pytest.raises(
+        CheckpointError, match="is damaged: sha256 [0-9a-f]{64}, and the manifest says [0-9a-f]{64}"
+    ):
         checkpoint.verify(tmp_path / "step-000010")
 
 

@@ -96,22 +96,22 @@ def test_stopped_five_times_in_one_epoch(tmp_path):
 
 
 def test_a_run_killed_between_checkpoints_goes_on_from_the_last_one(tmp_path):
-    class Killed(Exception):
+    class KilledError(Exception):
         pass
 
     class KillAt(Silent):
         def stepped(self, progress, loss):
             if progress.step == 8:
-                raise Killed
+                raise KilledError
 
     settings = config(tmp_path, "--checkpoint-every 3", "killed")
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         worker.run(settings, KillAt())
     whole = worker.run(config(tmp_path, "--checkpoint-every 3"))
     resumed = worker.resume(RunFolder(tmp_path / "killed"), settings)
     assert resumed.weights_sha256 == whole.weights_sha256
-    starts = [event["step"] for event in read_events(RunFolder(tmp_path / "killed").events()) if event["event"] == "start"]
-    assert starts == [0, 6]
+    events = read_events(RunFolder(tmp_path / "killed").events())
+    assert [event["step"] for event in events if event["event"] == "start"] == [0, 6]
 
 
 def test_accumulation_changes_the_sum_by_rounding_alone(tmp_path):
@@ -119,8 +119,6 @@ def test_accumulation_changes_the_sum_by_rounding_alone(tmp_path):
     parts = worker.run(config(tmp_path, "--steps 1 --micro-batch 5", "parts"))
     losses = [read_events(RunFolder(Path(r.run)).events())[1]["loss"] for r in (whole, parts)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
-
-
 
 
 def test_a_loss_that_is_no_number_stops_the_run_and_names_the_step(tmp_path):
@@ -134,7 +132,9 @@ def test_a_loss_that_is_no_number_stops_the_run_and_names_the_step(tmp_path):
 
 def test_a_checkpoint_of_another_model_is_refused(tmp_path):
     stopped = worker.run(config(tmp_path, name="mine"), SignalAt(2))
-    other = replace(config(tmp_path, name="mine"), model=read(None, ["--model", "mlp", "--model.hidden", "9"]).model)
+    other = replace(
+        config(tmp_path, name="mine"), model=read(None, ["--model", "mlp", "--model.hidden", "9"]).model
+    )
     with pytest.raises(CheckpointError, match="of another model"):
         worker.resume(RunFolder(Path(stopped.run)), other)
 

@@ -18,9 +18,7 @@ Data sets are looked for in --data-dir, else in $SHOAL_DATA, else in the user's 
 
 def run(argv: Sequence[str]) -> int:
     """Find the verb and do it."""
-    options, words = split_options(
-        argv, switches=("--help", "-h", "--json"), values=("--data-dir", "--from")
-    )
+    options, words = split_options(argv, switches=("--help", "-h", "--json"), values=("--data-dir", "--from"))
     if options.has("--help", "-h") or not words:
         text.show(HELP)
         return 0
@@ -46,7 +44,9 @@ def _list(options: Options, words: list[str]) -> int:
         where = f"in {held.folder}" if held.folder else f"not here: shoal data fetch {held.name}"
         text.show(f"{text.bold(f'{held.name:14}')} {held.sentence} ({held.size / 1e6:.0f} MB)")
         text.show(f"{'':14} {text.dim(where)}")
-    text.show(f"{text.bold('synthetic     ')} made from a seed: classification, regression, text; of any size")
+    text.show(
+        f"{text.bold('synthetic     ')} made from a seed: classification, regression, text; of any size"
+    )
     return 0
 
 
@@ -55,11 +55,12 @@ def _fetch(options: Options, words: list[str]) -> int:
 
     name = _name(words, "shoal data fetch NAME [--from DIR] [--data-dir DIR]")
     progress = _Progress()
-    folder = fetch(
-        name, from_dir=options.value("--from"), to_dir=options.value("--data-dir") or "", progress=progress
-    )
-    progress.end()
-    text.show(f"{name} is in {folder}")
+    try:
+        brought = fetch(name, options.value("--from"), progress, directory=options.value("--data-dir") or "")
+    finally:
+        progress.end()
+    for file in brought:
+        text.show(f"{file.path}  ({file.source})")
     return 0
 
 

@@ -60,7 +60,7 @@ def _settings(
     owner: type, prefix: str, sentences: dict[tuple[str, str], str], short: dict[str, str]
 ) -> Iterator[Setting]:
     for key, kind in kinds_of(owner).items():
-        if key != "name" and not choices(kind) or (owner.__name__, key) == ("OutputConfig", "name"):
+        if (key != "name" and not choices(kind)) or (owner.__name__, key) == ("OutputConfig", "name"):
             path = f"{prefix}{key}"
             yield Setting(
                 flag=f"--{path}",

@@ -203,6 +203,11 @@ def choices(kind: Any) -> tuple[type, ...]:
     return tuple(part for part in parts if dataclasses.is_dataclass(part) and isinstance(part, type))
 
 
+def options_of(choice: Any) -> dict[str, Any]:
+    """The settings of a choice without its name: what its constructor takes by keyword."""
+    return {name: getattr(choice, name) for name in kinds_of(type(choice)) if name != "name"}
+
+
 @dataclass(frozen=True)
 class Checked:
     """A dataclass whose values are checked when it is made, from a file, from flags or from Python alike."""

@@ -348,6 +348,8 @@ class RunConfig(Checked):
     """Decides the initial weights and the order of the samples."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute; auto takes a GPU if there is one."""
+    engine: Literal["torch", "tape", "static"] = "torch"
+    """What computes gradients: torch's autograd, our own tape, or our own graph, compiled at the first batch."""
     threads: Count | None = None
     """Threads of one worker's tensor operations; none: torch's choice."""
     data: DataConfig = field(default_factory=DigitsConfig)

@@ -7,9 +7,10 @@ from torch import Tensor, nn
 
 from shoal.data.dataset import Batch
 from shoal.events.spans import SpanRecorder
+from shoal.parallel.engine import Engine
 from shoal.parallel.state import load_pieces, pieces_of
 from shoal.parallel.step import Loss, accumulate, clip_by_norm, evaluate_batch
-from shoal.parallel.strategy import Gradients, Pieces, Share, StepResult, Sums
+from shoal.parallel.strategy import Pieces, Share, StepResult, Sums
 
 
 class Single:
@@ -22,18 +23,18 @@ class Single:
         self,
         model: nn.Module,
         loss: Loss,
-        gradients: Gradients,
+        engine: Engine,
         optimizer: torch.optim.Optimizer,
         clip_norm: float | None,
         span: SpanRecorder,
     ) -> None:
         self.model = model
         self._loss = loss
-        self._gradients = gradients
+        self._engine = engine
         self._optimizer = optimizer
         self._clip_norm = clip_norm
         self._span = span
-        self._params = list(model.parameters())
+        self._params = list(engine.params.values())
         # A user's optimizer may give groups rates of their own: they keep their ratio to the first.
         base = optimizer.param_groups[0]["lr"]
         self._lr_ratios = [group["lr"] / base for group in optimizer.param_groups]
@@ -44,7 +45,7 @@ class Single:
             group["lr"] = lr * ratio
         for param in self._params:
             param.grad = None
-        loss = accumulate(self._gradients, share)
+        loss = accumulate(self._engine.gradients, share)
         if self._clip_norm is not None:
             with self._span("clip", "compute"):
                 clip_by_norm(
@@ -60,8 +61,8 @@ class Single:
 
     def pieces(self) -> Pieces:
         """Everything: there is nobody else."""
-        return pieces_of(self.model, self._optimizer)
+        return pieces_of(self.model, self._engine.params, self._optimizer)
 
     def load(self, pieces: Mapping[str, Tensor]) -> None:
         """Take the whole state."""
-        load_pieces(self.model, self._optimizer, pieces)
+        load_pieces(self.model, self._engine.params, self._optimizer, pieces)

@@ -10,10 +10,13 @@ from shoal.errors import CheckpointError
 from shoal.parallel.strategy import Pieces
 
 
-def pieces_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> Pieces:
-    """`model.<name>` for every parameter and buffer, `optim.<name>.<key>` for every state of every parameter."""
+def pieces_of(model: nn.Module, params: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) -> Pieces:
+    """`model.<name>` for every parameter and buffer, `optim.<name>.<key>` for every state of every parameter.
+
+    `params` are the tensors that the optimizer updates, under the model's names (see `Engine`).
+    """
     pieces = {f"model.{name}": tensor.detach() for name, tensor in model.state_dict().items()}
-    for name, param in model.named_parameters():
+    for name, param in params.items():
         for key, value in optimizer.state.get(param, {}).items():
             if value is not None:
                 # Optimizers of others may keep plain numbers; a checkpoint holds tensors only.
@@ -21,27 +24,27 @@ def pieces_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> Pieces:
     return pieces
 
 
-def load_pieces(model: nn.Module, optimizer: torch.optim.Optimizer, pieces: Mapping[str, Tensor]) -> None:
+def load_pieces(
+    model: nn.Module,
+    params: Mapping[str, Tensor],
+    optimizer: torch.optim.Optimizer,
+    pieces: Mapping[str, Tensor],
+) -> None:
     """Copy pieces into a model and its optimizer; a state of another model is refused before anything is changed."""
     weights = {
         name.removeprefix("model."): piece for name, piece in pieces.items() if name.startswith("model.")
     }
     load_weights(model, weights)
-    for name, param in model.named_parameters():
-        prefix = f"optim.{name}."
-        state = {
-            key.removeprefix(prefix): _place(key.removeprefix(prefix), piece, param)
-            for key, piece in pieces.items()
-            if key.startswith(prefix)
-        }
-        if state:
-            optimizer.state[param] = state
-
-
-def _place(key: str, piece: Tensor, param: Tensor) -> Tensor:
-    """A copy of a piece where torch's optimizers expect it: `step` stays on the host unless the kernels are fused."""
-    on_device = key != "step" or param.device.type == "cuda"
-    return piece.clone().to(param.device if on_device else "cpu")
+    names = {param: name for name, param in params.items()}
+    state: dict[int, dict[str, Tensor]] = {}
+    updated = [param for group in optimizer.param_groups for param in group["params"]]
+    for index, param in enumerate(updated):
+        prefix = f"optim.{names[param]}."
+        found = {key.removeprefix(prefix): piece for key, piece in pieces.items() if key.startswith(prefix)}
+        if found:
+            state[index] = found
+    # By the optimizer's own door: it knows on which device, and in which precision, it wants each of them.
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:

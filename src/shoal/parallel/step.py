@@ -1,4 +1,4 @@
-"""What every strategy does the same way: gradients of a share, clipping, evaluation of a batch; written once."""
+"""What every strategy does the same way: accumulating a share, clipping, evaluation of a batch; written once."""
 
 from collections.abc import Callable, Iterable
 
@@ -6,25 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from shoal.data.dataset import Batch
-from shoal.events.spans import SpanRecorder
 from shoal.parallel.strategy import Gradients, Share, Sums
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """`loss(outputs, labels)`: the sum over the samples."""
-
-
-def autograd_gradients(model: nn.Module, loss: Loss, span: SpanRecorder) -> Gradients:
-    """Gradients by torch's autograd."""
-
-    def gradients(batch: Batch, scale: float) -> Tensor:
-        with span("forward", "compute"):
-            loss_sum = loss(model(batch.inputs), batch.labels)
-        with span("backward", "compute"):
-            # The scale enters as the seed of backward: the same as scaling the loss, without two more operations.
-            loss_sum.backward(torch.full_like(loss_sum, scale, requires_grad=False))
-        return loss_sum.detach()
-
-    return gradients
 
 
 def accumulate(gradients: Gradients, share: Share) -> Tensor:

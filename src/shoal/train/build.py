@@ -13,8 +13,8 @@ from shoal.data.dataset import DataSet
 from shoal.data.load import load
 from shoal.errors import ConfigError
 from shoal.events.spans import SpanRecorder
+from shoal.parallel.engine import build_engine
 from shoal.parallel.single import Single
-from shoal.parallel.step import autograd_gradients
 from shoal.parallel.strategy import Strategy
 from shoal.train.clock import clock_of
 from shoal.train.progress import total_steps
@@ -44,11 +44,10 @@ def build(config: RunConfig, device: torch.device) -> Built:
     dataset = load(config.data).to(device)
     loss = models.build_loss(config.loss)
     model = build_model(config, dataset).to(device)
-    optimizer = optim.build(config.optimizer, model.parameters())
     span = SpanRecorder(clock_of(device))
-    strategy = Single(
-        model, loss, autograd_gradients(model, loss, span), optimizer, config.train.clip_norm, span
-    )
+    engine = build_engine(config.engine, model, config.loss, span)
+    optimizer = optim.build(config.optimizer, engine.params.values())
+    strategy = Single(model, loss, engine, optimizer, config.train.clip_norm, span)
     train, num_samples = config.train, len(dataset.train)
     batch_size = train.batch_size if isinstance(train.batch_size, int) else num_samples
     steps = total_steps(num_samples, batch_size, train.epochs, train.steps)

@@ -1,0 +1,93 @@
+"""Our training loop against the barest hand-written one doing the same work: lenet, batch 64, Adam.
+
+Ours brings events, spans, progress, the schedule and the check of every loss; it may cost 3 % for that.
+
+    python bench/loop.py [--json]
+"""
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from common import Target, interleave, options, report
+from torch.nn import functional as F
+
+from shoal.config.schema import DigitsConfig, LenetConfig, RunConfig
+from shoal.data.load import load
+from shoal.events.file import EventFile
+from shoal.models import build as build_model
+from shoal.train.build import build
+from shoal.train.loop import Job, train_epoch
+from shoal.train.observer import Silent
+from shoal.train.progress import Progress
+from shoal.train.steplog import StepLog
+
+STEPS = 60
+BATCH = 64
+
+
+def ours(events: EventFile) -> Callable[[], None]:
+    """Sixty steps of the loop as `shoal train` runs it."""
+    built = build(RunConfig(), torch.device("cpu"))
+    job = Job(
+        data=built.data,
+        strategy=built.strategy,
+        lr=built.lr,
+        seed=0,
+        batch_size=BATCH,
+        micro_batch=built.config.train.micro_batch,
+        total_steps=STEPS,
+        save_every=None,
+        save=lambda progress: None,
+        should_stop=lambda: False,
+        validated=lambda progress, metrics: None,
+        log=StepLog(events, built.span, Silent(), built.device, keep_all_spans=False),
+        span=built.span,
+    )
+
+    def work() -> None:
+        job.log.restart_clock()
+        done = train_epoch(job, Progress())
+        assert done.step == STEPS
+
+    return work
+
+
+def by_hand() -> Callable[[], None]:
+    """The same steps as one would write them in a notebook: no log, no progress, no checks."""
+    data = load(DigitsConfig())
+    model = build_model(LenetConfig(), data.input_shape, data.outputs, seed=0)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
+    mean, std = data.mean, data.std
+    assert mean is not None
+    assert std is not None
+    inputs, labels = data.train.inputs, data.train.labels
+
+    def work() -> None:
+        order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(0))
+        for step in range(STEPS):
+            indices = order[step * BATCH : (step + 1) * BATCH]
+            batch = inputs[indices].float().div_(255).sub_(mean).div_(std)
+            optimizer.zero_grad()
+            F.cross_entropy(model(batch), labels[indices]).backward()
+            optimizer.step()
+
+    return work
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = options("Our training loop against the barest hand-written one.", rounds=60)
+    parser.add_argument("--threads", type=int, default=1, help="torch threads (default %(default)s)")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    with tempfile.TemporaryDirectory() as folder, EventFile(Path(folder) / "events.jsonl") as events:
+        seconds = interleave({"by hand": by_hand(), "ours": ours(events)}, args.rounds)
+    target = Target(slow="ours", fast="by hand", at_most=1.03)
+    met = report(f"{STEPS} steps of lenet, batch {BATCH}", seconds, "by hand", [target], args.json)
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,66 @@
+"""Engines: what turns a batch into gradients. Torch's autograd, our own tape, or our own static graph.
+
+All three keep one contract (`Gradients`): scale · ∂(sum of losses)/∂θ is set as, or added to, every parameter's
+gradient. A strategy takes an engine and knows nothing else about it.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from shoal import models
+from shoal.autograd import engine as own
+from shoal.autograd import nn as layers
+from shoal.config.kinds import options_of
+from shoal.config.schema import Custom, LossConfig
+from shoal.data.dataset import Batch
+from shoal.errors import AutogradError
+from shoal.events.spans import SpanRecorder
+from shoal.parallel.strategy import Gradients
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Gradients, and the tensors they are of."""
+
+    gradients: Gradients
+    params: dict[str, Tensor]
+    """What the optimizer updates, under the model's names. Their memory is the model's own."""
+
+
+def build_engine(name: str, model: nn.Module, loss: LossConfig, span: SpanRecorder) -> Engine:
+    """The engine of that name for a model and a loss."""
+    return _by_torch(model, loss, span) if name == "torch" else _by_our_own(name, model, loss, span)
+
+
+def _by_torch(model: nn.Module, config: LossConfig, span: SpanRecorder) -> Engine:
+    loss = models.build_loss(config)
+
+    def gradients(batch: Batch, scale: float) -> Tensor:
+        with span("forward", "compute"):
+            loss_sum = loss(model(batch.inputs), batch.labels)
+        with span("backward", "compute"):
+            # The scale enters as the seed of backward: the same as scaling the loss, without two more operations.
+            loss_sum.backward(torch.full_like(loss_sum, scale, requires_grad=False))
+        return loss_sum.detach()
+
+    return Engine(gradients, dict(model.named_parameters()))
+
+
+def _by_our_own(name: str, model: nn.Module, config: LossConfig, span: SpanRecorder) -> Engine:
+    """The module is lowered to our layers, which compute on the very memory of its parameters."""
+    if isinstance(config, Custom):
+        raise AutogradError(
+            f"--engine {name} differentiates its own operations, and loss {config.name} is made of torch's",
+            f"Use one of {', '.join(own.LOSSES)}, or --engine torch.",
+        )
+    layer = layers.from_torch(model)
+    loss = own.build_loss(config.name, **options_of(config))
+    compute = {"tape": own.tape_gradients, "static": own.static_gradients}[name](layer, loss)
+
+    def gradients(batch: Batch, scale: float) -> Tensor:
+        with span(name, "compute"):
+            return compute(batch.inputs, batch.labels, scale)
+
+    return Engine(gradients, {path: param.value for path, param in layer.named_parameters()})

@@ -1,0 +1,60 @@
+"""The README's code runs, and its commands are ones that shoal knows."""
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from shoal.cli.main import COMMANDS, main
+from shoal.config.read import read_flags
+
+README = Path(__file__).parent.parent / "README.md"
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_the_three_lines_that_load_the_weights(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main("train quickstart --steps 2 --threads 1 --quiet --name quickstart".split()) == 0
+    (code,) = blocks("python")
+    names: dict[str, object] = {}
+    exec(code, names)
+    from shoal.train.weights import read_model
+
+    weights, _ = read_model(tmp_path / "runs/quickstart/model.safetensors")
+    for name, tensor in names["net"].state_dict().items():
+        assert (tensor == weights[name]).all()
+
+
+COMMANDS_SHOWN = [
+    line.split("  #")[0].removeprefix("$ ").strip()
+    for block in blocks("")
+    for line in block.splitlines()
+    if re.match(r"(\$ )?shoal ", line)
+]
+
+
+def test_the_readme_shows_every_command():
+    assert {shlex.split(line)[1] for line in COMMANDS_SHOWN} == set(COMMANDS)
+
+
+@pytest.mark.parametrize("line", [line for line in COMMANDS_SHOWN if line.startswith("shoal train")])
+def test_the_flags_of_the_readme_exist(line):
+    words = [word for word in shlex.split(line)[2:] if word not in ("--json", "--resume")]
+    read_flags(words[1:] if words and not words[0].startswith("--") else words)
+
+
+def test_every_file_the_readme_points_to_is_there():
+    for target in re.findall(r"\]\(([^)#]+)\)", README.read_text(encoding="utf-8")):
+        assert (README.parent / target).exists(), target
+
+
+def test_make_is_all_it_takes():
+    assert shutil.which("make"), "the README promises that make is enough"
+    makefile = (README.parent / "Makefile").read_text()
+    for goal in re.findall(r"^make (\w+)", "\n".join(blocks("")), re.MULTILINE):
+        assert re.search(rf"^{goal}:", makefile, re.MULTILINE)
