@@ -7,7 +7,7 @@ from typing import Any, ClassVar, final
 import torch
 
 from shoal.config.schema import Fraction, NonNegative
-from shoal.optim.chunks import Row, chunks
+from shoal.optim.chunks import Row, chunks, columns
 from shoal.optim.elementwise import Elementwise, Group
 
 KERNELS: Mapping[bool, Callable[..., None]] = {
@@ -68,14 +68,14 @@ class Adam(Elementwise):
         """The two moments."""
         return ("exp_avg", "exp_avg_sq")
 
-    def readable(self, row: Row, group: Group, step: int) -> None:
+    def readable(self, rows: Sequence[Row], group: Group, step: int) -> None:
         """The equations, phase by phase as in the docstring."""
         lr, (beta1, beta2), decay = float(group["lr"]), group["betas"], group["weight_decay"]
         # η·m̂ / (√v̂ + ε) multiplied out, so that no element is divided by a bias correction:
         # (η·c₂/c₁)·m / (√v + ε·c₂)   with c₁ = 1 − β₁ᵗ and c₂ = √(1 − β₂ᵗ).
         correction1, correction2 = 1 - beta1**step, math.sqrt(1 - beta2**step)
         length, eps = lr * correction2 / correction1, group["eps"] * correction2
-        for param, grad, exp_avg, exp_avg_sq in chunks(*row):
+        for param, grad, exp_avg, exp_avg_sq in chunks(rows):
             slope = grad
             # Decay
             if decay and self.decoupled:
@@ -91,7 +91,7 @@ class Adam(Elementwise):
 
     def fused(self, rows: Sequence[Row], group: Group, step: int) -> None:
         """The same equations in one pass over memory."""
-        params, grads, exp_avgs, exp_avg_sqs = map(list, zip(*rows, strict=True))
+        params, grads, exp_avgs, exp_avg_sqs = columns(rows)
         beta1, beta2 = group["betas"]
         # The kernel reads the count on the device; all rows of a call have the same.
         count = torch.full((), step, dtype=torch.float32, device=params[0].device)

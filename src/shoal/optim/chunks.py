@@ -4,7 +4,7 @@ An update is several operations on the same elements. Done tensor by tensor, eve
 memory again and writes its temporaries there; done piece by piece, all but the first find them in the cache.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor
@@ -21,23 +21,32 @@ took 0.50. `bench/optim.py` measures both sides.
 """
 
 
-def chunks(*row: Tensor) -> Iterable[Row]:
-    """The row itself if it is small or not on a CPU, else flat pieces of it, in order; they share its memory.
+def chunks(rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows one by one: small ones as they are, large ones as flat pieces in order; all share the rows' memory.
 
-    All tensors must be dense and alike in memory order (`flat.dense_rows` makes them so). Element-wise arithmetic on
-    the pieces gives the same bits as on the whole. A GPU gets the whole: it has the bandwidth, and calls cost it more.
+    The tensors of a row must be dense and alike in memory order (`flat.alike` makes them so). Element-wise arithmetic
+    on the pieces gives the same bits as on the whole. A GPU gets the whole: it has the bandwidth, and calls cost it
+    more than they save.
 
-    >>> [piece.numel() for (piece,) in chunks(torch.zeros(3, 4))]
+    >>> [piece.numel() for (piece,) in chunks([(torch.zeros(3, 4),)])]
     [12]
-    >>> pieces = list(chunks(torch.zeros(2000, 2000), torch.zeros(2000, 2000)))
+    >>> pieces = list(chunks([(torch.zeros(5000, 5000), torch.zeros(5000, 5000))]))
     >>> sum(left.numel() for left, right in pieces)
-    4000000
+    25000000
     """
-    first = row[0]
-    elements = BYTES_PER_THREAD // first.element_size() * torch.get_num_threads()
-    if first.numel() <= elements or not first.is_cpu:
-        return (row,)
-    return zip(*(flattened(tensor).split(elements) for tensor in row), strict=True)
+    bytes_at_once = BYTES_PER_THREAD * torch.get_num_threads()
+    for row in rows:
+        first = row[0]
+        if first.nbytes <= bytes_at_once or not first.is_cpu:
+            yield row
+        else:
+            elements = bytes_at_once // first.element_size()
+            yield from zip(*(flattened(tensor).split(elements) for tensor in row), strict=True)
+
+
+def columns(rows: Iterable[Row]) -> list[list[Tensor]]:
+    """All parameters, all gradients, and so on: what operations on lists of tensors take."""
+    return [list(column) for column in zip(*rows, strict=True)]
 
 
 def flattened(tensor: Tensor) -> Tensor:

@@ -3,7 +3,8 @@
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, cast
+from operator import attrgetter
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from torch import Tensor
 from shoal.config.kinds import check
 from shoal.errors import CheckpointError, ConfigError
 from shoal.optim.chunks import Row
-from shoal.optim.flat import alike, joined, zeros_beside
+from shoal.optim.flat import alike, are_uniform, joined, zeros_beside
 
 Group = dict[str, Any]
 """One of torch's `param_groups`: parameters and the options they are updated with."""
@@ -21,10 +22,10 @@ class Elementwise(torch.optim.Optimizer, ABC):
     """An optimizer whose new value of an element depends on that element's own parameter, gradient and state alone.
 
     Such an optimizer may be cut at any element: slices of the flat parameters, updated by different workers, are the
-    whole parameters updated by one. A rule says two things about a row (param, grad, \\*state):
+    whole parameters updated by one. A rule says two things about rows (param, grad, \\*state) of one device and dtype:
 
-    - `readable`: the definition, in operations whose bits do not depend on where the row was cut (float32 and float64);
-    - `fused`: the same by torch's fused kernels, several rows per call. Their bits may depend on the cut.
+    - `readable`: the definition, in operations whose bits do not depend on where a row was cut (float32 and float64);
+    - `fused`: the same by torch's fused kernels. Their bits may depend on the cut.
 
     `step` does the rest. Phase 1, select: parameters with a gradient; a sparse one is refused before anything changes.
     Phase 2, state: made where it is missing, steps counted. Phase 3, rows: dense, joined where they are neighbours in
@@ -57,12 +58,12 @@ class Elementwise(torch.optim.Optimizer, ABC):
         """The state that a row holds after (param, grad), for these options."""
 
     @abstractmethod
-    def readable(self, row: Row, group: Group, step: int) -> None:
-        """Update one row in place: the definition. `step` counts from 1, and is 0 for rules that do not count."""
+    def readable(self, rows: Sequence[Row], group: Group, step: int) -> None:
+        """Update rows in place: the definition. `step` counts from 1, and is 0 for rules that do not count."""
 
     @abstractmethod
     def fused(self, rows: Sequence[Row], group: Group, step: int) -> None:
-        """Update rows of one device and dtype in place, in one call of torch's fused kernel."""
+        """Update rows in place, all in one call of torch's fused kernel."""
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -71,11 +72,12 @@ class Elementwise(torch.optim.Optimizer, ABC):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        selected = [(group, self._with_gradient(group)) for group in self.param_groups]
-        for group, params in selected:
-            states = self._states(params, self.state_names(group))
-            counts = _count(states) if self.counts_steps else [0] * len(params)
-            self._update(group, params, states, counts)
+        selected = [(group, *self._select(group)) for group in self.param_groups]
+        for group, params, grads in selected:
+            if params:
+                states = self._states(params, self.state_names(group))
+                counts = _count(states) if self.counts_steps else [0] * len(params)
+                self._update(group, params, grads, states, counts)
         return loss
 
     def add_param_group(self, param_group: Group) -> None:
@@ -119,15 +121,18 @@ class Elementwise(torch.optim.Optimizer, ABC):
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "fast": self.fast}
 
-    def _with_gradient(self, group: Group) -> list[Tensor]:
+    def _select(self, group: Group) -> tuple[list[Tensor], list[Tensor]]:
+        """The parameters that have a gradient, and the gradients."""
         params = [param for param in group["params"] if param.grad is not None]
-        for param in params:
-            if param.grad.layout is not torch.strided:
-                raise ConfigError(
-                    f"{type(self).__name__} cannot use the sparse gradient of {_name(group, param)}",
-                    "Build the layer with sparse=False, or use torch.optim.SparseAdam for it.",
-                )
-        return params
+        grads = [param.grad for param in params]
+        layouts = [*map(attrgetter("layout"), grads)]
+        if layouts.count(torch.strided) != len(layouts):
+            sparse = next(param for param in params if param.grad.layout is not torch.strided)
+            raise ConfigError(
+                f"{type(self).__name__} cannot use the sparse gradient of {_name(group, sparse)}",
+                "Build the layer with sparse=False, or use torch.optim.SparseAdam for it.",
+            )
+        return params, grads
 
     def _states(self, params: Sequence[Tensor], names: Sequence[str]) -> list[dict[str, Tensor]]:
         """The parameters' states, complete: what is missing begins at zero."""
@@ -151,31 +156,23 @@ class Elementwise(torch.optim.Optimizer, ABC):
         self,
         group: Group,
         params: Sequence[Tensor],
+        grads: Sequence[Tensor],
         states: Sequence[dict[str, Tensor]],
         counts: Sequence[int],
     ) -> None:
         names = self.state_names(group)
-        batches: defaultdict[tuple[torch.device, torch.dtype, int], list[Row]] = defaultdict(list)
-        copies: list[tuple[Tensor, Tensor]] = []
-        for param, state, count in zip(params, states, counts, strict=True):
-            if param.numel() == 0:
-                continue
-            original = (param, cast(Tensor, param.grad), *(state[name] for name in names))
-            row = alike(original)
-            if row is not original:
-                state.update(zip(names, row[2:], strict=True))
-                if row[0] is not param:
-                    copies.append((param, row[0]))
-            batches[param.device, param.dtype, count].append(row)
-        for (_, _, count), batch in batches.items():
-            rows = joined(batch)
-            if self.fast:
-                self.fused(rows, group, count)
-            else:
-                for row in rows:
-                    self.readable(row, group, count)
-        for param, copy in copies:
-            param.copy_(copy)
+        rows = [*zip(params, grads, *([state[name] for state in states] for name in names), strict=True)]
+        update = self.fused if self.fast else self.readable
+        if are_uniform(rows) and counts.count(counts[0]) == len(counts):
+            update(joined(rows), group, counts[0])
+            return
+        rows = [alike(row) for row in rows]
+        for count, batch in _batches(rows, counts):
+            update(joined(batch), group, count)
+        for param, state, row in zip(params, states, rows, strict=True):
+            state.update(zip(names, row[2:], strict=True))
+            if row[0] is not param:
+                param.copy_(row[0])
 
     def _own_state(self, group: Group) -> None:
         """Copy loaded state into memory of our own, laid out beside the parameters again."""
@@ -196,11 +193,18 @@ class Elementwise(torch.optim.Optimizer, ABC):
                     self.state[param]["step"] = torch.tensor(float(step), dtype=torch.float32)
 
 
+def _batches(rows: Sequence[Row], counts: Sequence[int]) -> list[tuple[int, list[Row]]]:
+    """The rows that one call can update, with their count: of one device, one dtype and one count."""
+    batches: defaultdict[tuple[torch.device, torch.dtype, int], list[Row]] = defaultdict(list)
+    for row, count in zip(rows, counts, strict=True):
+        batches[row[0].device, row[0].dtype, count].append(row)
+    return [(count, batch) for (_, _, count), batch in batches.items()]
+
+
 def _count(states: Sequence[dict[str, Tensor]]) -> list[int]:
     """Count this step for every parameter that takes part; the new counts."""
     steps = [state["step"] for state in states]
-    if steps:
-        torch._foreach_add_(steps, 1.0)  # pyright: ignore[reportPrivateUsage]
+    torch._foreach_add_(steps, 1.0)  # pyright: ignore[reportPrivateUsage]
     return [int(step.item()) for step in steps]
 
 

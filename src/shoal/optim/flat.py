@@ -5,7 +5,8 @@ does not care where one tensor ends, so such neighbours are updated as one.
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import chain
+from operator import attrgetter
 
 import torch
 from torch import Tensor
@@ -32,16 +33,29 @@ def is_dense(tensor: Tensor) -> bool:
     return True
 
 
+def are_uniform(rows: Sequence[Row]) -> bool:
+    """Whether all tensors are contiguous, of one dtype and on one device: then there is nothing to make alike.
+
+    Nearly always so, and asked in every step: hence without a line of Python per tensor, and by counting instead of
+    hashing.
+    """
+    tensors = [*chain.from_iterable(rows)]
+    dtypes = [*map(attrgetter("dtype"), tensors)]
+    devices = [row[0].device for row in rows]
+    return (
+        all(map(Tensor.is_contiguous, tensors))
+        and dtypes.count(dtypes[0]) == len(dtypes)
+        and devices.count(devices[0]) == len(devices)
+    )
+
+
 def alike(row: Row) -> Row:
     """The row with all tensors dense, of the first one's dtype and order in memory; a tensor that is not is copied.
 
     Who updates the row in place must carry the copies back.
     """
-    first = row[0]
-    if all(tensor.is_contiguous() and tensor.dtype == first.dtype for tensor in row):
-        return row
-    dense = first if is_dense(first) else first.contiguous()
-    return (dense, *(_laid_like(tensor, dense) for tensor in row[1:]))
+    first = row[0] if is_dense(row[0]) else row[0].contiguous()
+    return (first, *(_laid_like(tensor, first) for tensor in row[1:]))
 
 
 def joined(rows: Sequence[Row]) -> list[Row]:
@@ -54,6 +68,9 @@ def joined(rows: Sequence[Row]) -> list[Row]:
     >>> [row[0].numel() for row in joined(rows)]
     [10]
     """
+    offsets = [row[0].storage_offset() for row in rows]
+    if not any(offsets):
+        return list(rows)  # each parameter begins an allocation of its own, so none follows another
     return [
         run[0] if len(run) == 1 else tuple(_span(column) for column in zip(*run, strict=True))
         for run in _runs(rows)
@@ -76,13 +93,12 @@ def zeros_beside(params: Sequence[Tensor]) -> list[Tensor]:
 
 def _runs(rows: Sequence[Row]) -> list[list[Row]]:
     """The rows in the order of memory, cut where a tensor does not follow its predecessor."""
-    ordered = sorted(rows, key=lambda row: row[0].data_ptr())
-    runs = [[row] for row in ordered[:1]]
-    for before, after in pairwise(ordered):
-        if all(_follows(left, right) for left, right in zip(before, after, strict=True)):
-            runs[-1].append(after)
+    runs: list[list[Row]] = []
+    for row in sorted(rows, key=lambda row: row[0].data_ptr()):
+        if runs and all(map(_follows, runs[-1][-1], row)):
+            runs[-1].append(row)
         else:
-            runs.append([after])
+            runs.append([row])
     return runs
 
 

@@ -7,7 +7,7 @@ import torch
 
 from shoal.config.schema import Fraction, NonNegative
 from shoal.errors import ConfigError
-from shoal.optim.chunks import Row, chunks
+from shoal.optim.chunks import Row, chunks, columns
 from shoal.optim.elementwise import Elementwise, Group
 
 
@@ -64,11 +64,15 @@ class SGD(Elementwise):
         """One buffer, if there is momentum."""
         return ("momentum_buffer",) if group["momentum"] else ()
 
-    def readable(self, row: Row, group: Group, step: int) -> None:
-        """The equations, one operation per line of the docstring."""
+    def readable(self, rows: Sequence[Row], group: Group, step: int) -> None:
+        """The equations, phase by phase as in the docstring."""
         lr, momentum, decay = float(group["lr"]), group["momentum"], group["weight_decay"]
-        # The bare step is a single operation: there is no temporary to keep in cache.
-        for param, grad, *buffers in chunks(*row) if momentum or decay else (row,):
+        if not momentum and not decay:
+            # Step, and nothing else: a single operation leaves no temporary to keep in cache.
+            params, grads = columns(rows)
+            torch._foreach_sub_(params, grads, alpha=lr)  # pyright: ignore[reportPrivateUsage]
+            return
+        for param, grad, *buffers in chunks(rows):
             direction = grad
             # Decay
             if decay:
@@ -84,7 +88,7 @@ class SGD(Elementwise):
 
     def fused(self, rows: Sequence[Row], group: Group, step: int) -> None:
         """The same equations in one pass over memory."""
-        params, grads, *buffers = map(list, zip(*rows, strict=True))
+        params, grads, *buffers = columns(rows)
         torch._fused_sgd_(  # pyright: ignore[reportPrivateUsage]
             params,
             grads,

@@ -1,0 +1,27 @@
+"""A user's optimizer that cannot be had is explained in one sentence."""
+
+import pytest
+import torch
+
+from shoal.config.schema import Custom
+from shoal.errors import ConfigError
+from shoal.optim import build
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        (
+            Custom("no_such_package.optim:Mine"),
+            "importing no_such_package.optim failed with ModuleNotFoundError",
+        ),
+        (Custom("torch.optim:Adagrat"), "unknown name in torch.optim 'Adagrat': did you mean 'Adagrad'?"),
+        (Custom("math:pi"), "math:pi is a float, and not something that can be called"),
+        (Custom("torch.optim:SGD", (("speed", 3),)), "cannot be built with speed=3: .*'speed'"),
+        (Custom("torch.optim:SGD", (("lr", -1.0),)), "cannot be built with lr=-1.0: Invalid learning rate"),
+        (Custom("builtins:list"), "gave a list, and not a torch.optim.Optimizer"),
+    ],
+)
+def test_what_is_wrong_is_said(config: Custom, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        build(config, [torch.zeros(2, requires_grad=True)])

@@ -1,0 +1,80 @@
+"""Neighbours in memory are joined, and only those."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from shoal.optim import Adam
+from shoal.optim.flat import alike, is_dense, joined, zeros_beside
+
+
+@pytest.mark.parametrize(
+    ("tensor", "dense"),
+    [
+        (torch.zeros(()), True),
+        (torch.zeros(0, 4), True),
+        (torch.zeros(2, 3, 4).permute(1, 2, 0), True),
+        (torch.zeros(2, 3, 4, 4).contiguous(memory_format=torch.channels_last), True),
+        (torch.zeros(9).as_strided((1, 9), (40, 1)), True),
+        (torch.zeros(4, 6)[:, 1:], False),
+        (torch.zeros(12)[::3], False),
+        (torch.zeros(1).expand(3), False),
+        (torch.zeros(8).as_strided((3, 3), (2, 1)), False),  # overlaps itself
+    ],
+)
+def test_dense_means_no_gaps_and_no_overlaps(tensor: Tensor, dense: bool) -> None:
+    assert is_dense(tensor) is dense
+
+
+def test_neighbours_are_joined_whatever_their_order() -> None:
+    params, grads = torch.arange(10.0), torch.arange(10.0)
+    rows = [(params[a:b], grads[a:b]) for a, b in ((7, 10), (0, 3), (3, 7))]
+    ((param, grad),) = joined(rows)
+    assert torch.equal(param, params)
+    assert param.data_ptr() == params.data_ptr()
+    assert grad.data_ptr() == grads.data_ptr()
+
+
+def test_strangers_are_not_joined() -> None:
+    first, second = torch.zeros(9), torch.zeros(9)
+    rows = [(first[:4],), (second[4:],), (torch.zeros(4),), (torch.zeros(4),)]
+    assert sorted(row[0].numel() for row in joined(rows)) == [4, 4, 4, 5]
+
+
+def test_a_gap_in_any_column_keeps_rows_apart() -> None:
+    params, grads = torch.zeros(10), torch.zeros(11)
+    rows = [(params[:5], grads[:5]), (params[5:], grads[6:])]
+    assert [row[0].numel() for row in joined(rows)] == [5, 5]
+
+
+def test_zeros_lie_as_their_parameters_do() -> None:
+    buffer = torch.ones(20)
+    params = [buffer[:6].view(2, 3).T, buffer[6:14].view(2, 4), torch.ones(3), buffer[15:]]
+    zeros = zeros_beside(params)
+    assert all(torch.equal(zero, torch.zeros(param.shape)) for zero, param in zip(zeros, params, strict=True))
+    assert zeros[0].stride() == params[0].stride()
+    ((joint,),) = joined([(zeros[0],), (zeros[1],)])
+    assert joint.numel() == 14
+
+
+def test_unlike_tensors_are_copied_into_the_order_of_the_first() -> None:
+    first, other = torch.zeros(3, 4).T, torch.arange(12.0).view(4, 3).double()
+    same, copied = alike((first, other))
+    assert same is first
+    assert copied.stride() == first.stride()
+    assert copied.dtype == first.dtype
+    assert torch.equal(copied.double(), other)
+
+
+def test_parameters_in_a_flat_buffer_get_state_that_joins_with_them() -> None:
+    values, grads = torch.ones(10), torch.ones(10)
+    params = [values[:4].requires_grad_(), values[4:].requires_grad_()]
+    for param, grad in zip(params, (grads[:4], grads[4:]), strict=True):
+        param.grad = grad
+    optimizer = Adam(params)
+    optimizer.step()
+    optimizer.load_state_dict(optimizer.state_dict())
+    rows = [
+        (param, optimizer.state[param]["exp_avg"], optimizer.state[param]["exp_avg_sq"]) for param in params
+    ]
+    assert len(joined(rows)) == 1
