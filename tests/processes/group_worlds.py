@@ -86,17 +86,20 @@ class World:
             self.processes.append(process)
         self.pids = [outcome.value for outcome in self.answers(60)]
 
-    def answers(self, timeout_s: float) -> list[Outcome]:
-        """Everyone's next answer; whoever is dead or silent until the deadline counts as gone."""
+    def answers(self, timeout_s: float, victim: int | None = None) -> list[Outcome]:
+        """Everyone's next answer; whoever is dead, or silent until the deadline, counts as gone.
+
+        A victim is not waited for once all others have answered.
+        """
         deadline = time.monotonic() + timeout_s
-        outcomes = []
-        for pipe in self.pipes:
-            outcome = Outcome(gone=True)
+        outcomes = {}
+        for rank in sorted(range(self.size), key=lambda rank: rank == victim):
+            outcomes[rank] = Outcome(gone=True)
+            patience = 0.2 if rank == victim else max(0.0, deadline - time.monotonic())
             with contextlib.suppress(EOFError, ConnectionError):
-                if pipe.poll(max(0.0, deadline - time.monotonic())):
-                    outcome = pipe.recv()
-            outcomes.append(outcome)
-        return outcomes
+                if self.pipes[rank].poll(patience):
+                    outcomes[rank] = self.pipes[rank].recv()
+        return [outcomes[rank] for rank in range(self.size)]
 
     def ask(self, function: Any, *arguments: Any) -> None:
         """Make every member run `function(group, *arguments)`."""
@@ -104,17 +107,19 @@ class World:
             with contextlib.suppress(ConnectionError):
                 pipe.send((function, arguments))
 
-    def run(self, function: Any, *arguments: Any, timeout_s: float = 60) -> list[Outcome]:
+    def run(
+        self, function: Any, *arguments: Any, timeout_s: float = 60, victim: int | None = None
+    ) -> list[Outcome]:
         """Ask, and give the answers."""
         self.ask(function, *arguments)
-        return self.answers(timeout_s)
+        return self.answers(timeout_s, victim)
 
     def close(self) -> None:
         """End every member: kindly at first."""
         for pipe in self.pipes:
             pipe.close()
         for process in self.processes:
-            process.join(5)
+            process.join(0.5)
             if process.exitcode is None:
                 process.kill()
                 process.join(5)

@@ -19,11 +19,11 @@ from shoal.comm.reduction import Op
 from shoal.errors import GroupError, MemberError, MismatchError
 
 NUM_SLOTS = 8
-SLOT_BYTES = 128 * 1024
+SLOT_BYTES = 512 * 1024
 """What one round of a collective carries per member: small enough for the caches of all."""
 
 NUM_BOXES = 4
-BOX_BYTES = 128 * 1024
+BOX_BYTES = 256 * 1024
 """What one chunk of a message carries."""
 
 LINE = 16

@@ -1,5 +1,6 @@
 """One collective under way on one member: its call, its flat tensors, and how it goes."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import final
 
@@ -29,6 +30,8 @@ class Collective:
         "num_rounds",
         "pending",
         "piece",
+        "pieces",
+        "rows",
         "sequence",
         "small",
         "whole",
@@ -49,5 +52,12 @@ class Collective:
         self.small = call.numel * width <= SMALL_BYTES
         self.block = call.numel if self.small else max(1, SLOT_BYTES // width)
         """Elements per round."""
+        self.pieces: Sequence[Tensor] = (piece,) if self.small else piece.split(self.block)
+        """What of the piece goes through the slots in each round."""
+        self.rows: Sequence[Tensor] = ()
+        """The same of the whole: that range of each of its pieces, one under the other."""
+        if whole is not None:
+            table = whole.view(-1, call.numel) if call.numel else whole.view(1, 0)
+            self.rows = (table,) if self.small else table.split(self.block, dim=1)
         self.num_rounds = 1
         """Of a large collective this is known, and set, once all headers have been seen."""

@@ -5,7 +5,7 @@ more round tells everyone that all shares are done. Work goes in chunks that sta
 reading and writing.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from torch import Tensor
 
@@ -22,12 +22,17 @@ Places = Sequence[tuple[int, int]]
 Direct = Callable[[Regions, Call, int, Places, Tensor, Tensor | None], None]
 
 
-def _chunks(start: int, stop: int, itemsize: int) -> list[tuple[int, int]]:
-    step = CHUNK_BYTES // itemsize
-    return [(begin, min(begin + step, stop)) for begin in range(start, stop, step)]
+def _chunks(tensors: Sequence[Tensor], start: int, stop: int) -> Iterator[tuple[Tensor, ...]]:
+    """The range from `start` to `stop` of all tensors, chunk by chunk: (of the first, of the second, …)."""
+    step = CHUNK_BYTES // tensors[0].element_size()
+    return (
+        zip(*[tensor[start:stop].split(step) for tensor in tensors], strict=True)
+        if stop > start
+        else iter(())
+    )
 
 
-def _sum_in_place(op: Op, views: list[Tensor]) -> None:
+def _sum_in_place(op: Op, views: Sequence[Tensor]) -> None:
     """Make all views their balanced-tree reduction: in the first, then copied to the rest."""
     combine, size = COMBINE[op], len(views)
     distance = 1
@@ -48,8 +53,8 @@ def _all_reduce(
     del piece, whole
     size = len(places)
     buffers = [regions.view(places[other][0], other, call.numel, call.dtype) for other in range(size)]
-    for start, stop in _chunks(*chunk_bounds(call.numel, size, rank), call.dtype.itemsize):
-        _sum_in_place(call.op or Op.SUM, [buffer[start:stop] for buffer in buffers])
+    for views in _chunks(buffers, *chunk_bounds(call.numel, size, rank)):
+        _sum_in_place(call.op or Op.SUM, views)
 
 
 def _reduce(
@@ -59,20 +64,19 @@ def _reduce(
     del piece, whole
     size, root = len(places), call.root or 0
     buffers = [regions.view(places[other][0], other, call.numel, call.dtype) for other in range(size)]
-    for start, stop in _chunks(*chunk_bounds(call.numel, size, rank), call.dtype.itemsize):
-        reduce_block(call.op or Op.SUM, [buffer[start:stop] for buffer in buffers], buffers[root][start:stop])
+    for views in _chunks(buffers, *chunk_bounds(call.numel, size, rank)):
+        reduce_block(call.op or Op.SUM, views, views[root])
 
 
 def _reduce_scatter(
     regions: Regions, call: Call, rank: int, places: Places, piece: Tensor, whole: Tensor | None
 ) -> None:
     """Each member reduces its own piece of all wholes into its piece."""
-    del whole
     first, size = rank * call.numel, len(places)
     wholes = [regions.view(places[other][1], other, size * call.numel, call.dtype) for other in range(size)]
-    for start, stop in _chunks(0, call.numel, call.dtype.itemsize):
-        rows = [each[first + start : first + stop] for each in wholes]
-        reduce_block(call.op or Op.SUM, rows, piece[start:stop])
+    rows = [whole[first : first + call.numel] for whole in wholes]
+    for *parts, out in _chunks([*rows, piece], 0, call.numel):
+        reduce_block(call.op or Op.SUM, parts, out)
 
 
 def _all_gather_push(

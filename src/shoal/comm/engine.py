@@ -20,7 +20,7 @@ from shoal.comm.group import SlowMemberWarning
 from shoal.comm.watch import Watch
 from shoal.errors import GroupError, MemberError
 
-NUM_SPINS = 40
+NUM_SPINS = 5
 YIELD_S = 0.001
 SLEEP_S = 50e-6
 LOOK_AFTER_S = 0.002

@@ -108,9 +108,9 @@ class Rounds:
             if step == 0:
                 self._write_header(item, slot)
             if item.small:
-                self._give(item, 0, slot)
+                STAGED[item.call.operation].give(self._slots, item, 0, slot)
             elif step and item.direct is None:
-                self._give(item, step - 1, slot)
+                STAGED[item.call.operation].give(self._slots, item, step - 1, slot)
             self._fence()
             self._posted += 1
             self._words[self._my_counter] = self._posted
@@ -141,14 +141,11 @@ class Rounds:
         if step == 0:
             self._compare_headers(item, slot)
         if item.small:
-            STAGED[item.call.operation].take(self._slots, item, 0, item.block, slot)
+            STAGED[item.call.operation].take(self._slots, item, 0, slot)
         elif step == 0:
             self._choose_way(item, slot)
         elif item.direct is None:
-            start = (step - 1) * item.block
-            STAGED[item.call.operation].take(
-                self._slots, item, start, min(start + item.block, item.call.numel), slot
-            )
+            STAGED[item.call.operation].take(self._slots, item, step - 1, slot)
         self._taken += 1
         self._taken_of_first += 1
         self._words[self._my_alive] = time.monotonic_ns()
@@ -182,13 +179,7 @@ class Rounds:
             item.direct(self._regions, item.call, self.rank, places, item.piece, item.whole)
             item.num_rounds = 2
         else:
-            item.num_rounds = 1 - (-item.call.numel // item.block)
-
-    def _give(self, item: Collective, block: int, slot: int) -> None:
-        start = block * item.block
-        STAGED[item.call.operation].give(
-            self._slots, item, start, min(start + item.block, item.call.numel), slot
-        )
+            item.num_rounds = 1 + len(item.pieces)
 
     # What the engine asks when it waits.
 

@@ -1,101 +1,94 @@
 """Collectives through slots: what a member puts into its slot in a round, and what it takes from the others'.
 
-A round carries the elements from `start` to `stop` of the piece; of a whole, the same range of each of
-its pieces ("rows"). Small collectives are one such round, large ones several.
+A round carries one block of the piece; of a whole, the same block of each of its pieces ("rows"). Small collectives
+are one such round, large ones several.
 """
 
 from collections.abc import Callable
 from typing import NamedTuple
 
-from torch import Tensor
-
 from shoal.comm.collective import Collective
 from shoal.comm.reduction import Op, reduce_block
 from shoal.comm.slots import Slots
 
+Step = Callable[[Slots, Collective, int, int], None]
+"""(slots, item, which block, which slot)."""
+
 
 class Way(NamedTuple):
-    """How a collective goes through slots; `rows` when a slot holds the range of every piece of a whole."""
+    """How a collective goes through slots; `rows` when a slot holds a block of every piece of a whole."""
 
-    give: Callable[[Slots, Collective, int, int, int], None]
-    take: Callable[[Slots, Collective, int, int, int], None]
+    give: Step
+    take: Step
     rows: bool = False
 
 
-def _part(flat: Tensor, start: int, stop: int) -> Tensor:
-    return flat if stop - start == flat.numel() else flat[start:stop]
+def _give_piece(slots: Slots, item: Collective, block: int, slot: int) -> None:
+    part = item.pieces[block]
+    slots.views(part.dtype, part.numel(), slot)[slots.rank].copy_(part)
 
 
-def _whole_rows(item: Collective, size: int, start: int, stop: int) -> Tensor:
-    if item.whole is None:
-        raise AssertionError("only a member that has the whole gives or takes it")
-    return item.whole.view(size, item.call.numel)[:, start:stop]
-
-
-def _give_piece(slots: Slots, item: Collective, start: int, stop: int, slot: int) -> None:
-    views = slots.views(item.call.dtype, stop - start, slot)
-    views[slots.rank].copy_(_part(item.piece, start, stop))
-
-
-def _give_piece_at_root(slots: Slots, item: Collective, start: int, stop: int, slot: int) -> None:
+def _give_roots_piece(slots: Slots, item: Collective, block: int, slot: int) -> None:
     if slots.rank == item.call.root:
-        _give_piece(slots, item, start, stop, slot)
+        _give_piece(slots, item, block, slot)
 
 
-def _give_rows(slots: Slots, item: Collective, start: int, stop: int, slot: int) -> None:
-    views = slots.views(item.call.dtype, slots.size * (stop - start), slot)
-    views[slots.rank].view(slots.size, -1).copy_(_whole_rows(item, slots.size, start, stop))
+def _give_rows(slots: Slots, item: Collective, block: int, slot: int) -> None:
+    rows = item.rows[block]
+    slots.views(rows.dtype, rows.numel(), slot)[slots.rank].view(rows.shape).copy_(rows)
 
 
-def _give_rows_at_root(slots: Slots, item: Collective, start: int, stop: int, slot: int) -> None:
+def _give_roots_rows(slots: Slots, item: Collective, block: int, slot: int) -> None:
     if slots.rank == item.call.root:
-        _give_rows(slots, item, start, stop, slot)
+        _give_rows(slots, item, block, slot)
 
 
-def _give_nothing(slots: Slots, item: Collective, start: int, stop: int, slot: int) -> None:
-    del slots, item, start, stop, slot
-
-
-def _take_sum(slots: Slots, item: Collective, start: int, stop: int, slot: int) -> None:
+def _take_reduction(slots: Slots, item: Collective, block: int, slot: int) -> None:
     if item.call.root in (None, slots.rank):
-        views = slots.views(item.call.dtype, stop - start, slot)
-        reduce_block(item.call.op or Op.SUM, views, _part(item.piece, start, stop))
+        part = item.pieces[block]
+        reduce_block(item.call.op or Op.SUM, slots.views(part.dtype, part.numel(), slot), part)
 
 
-def _take_sum_of_my_rows(slots: Slots, item: Collective, start: int, stop: int, slot: int) -> None:
-    views = slots.views(item.call.dtype, slots.size * (stop - start), slot)
-    first = slots.rank * (stop - start)
-    rows = [view[first : first + stop - start] for view in views]
-    reduce_block(item.call.op or Op.SUM, rows, _part(item.piece, start, stop))
+def _take_reduction_of_my_rows(slots: Slots, item: Collective, block: int, slot: int) -> None:
+    part = item.pieces[block]
+    length = part.numel()
+    views = slots.views(part.dtype, slots.size * length, slot)
+    mine = slice(slots.rank * length, (slots.rank + 1) * length)
+    reduce_block(item.call.op or Op.SUM, [view[mine] for view in views], part)
 
 
-def _take_all(slots: Slots, item: Collective, start: int, stop: int, slot: int) -> None:
+def _take_pieces(slots: Slots, item: Collective, block: int, slot: int) -> None:
     if item.call.root in (None, slots.rank):
-        views = slots.views(item.call.dtype, stop - start, slot)
-        for row, view in zip(_whole_rows(item, slots.size, start, stop), views, strict=True):
+        part = item.pieces[block]
+        for row, view in zip(item.rows[block], slots.views(part.dtype, part.numel(), slot), strict=False):
             row.copy_(view)
 
 
-def _take_roots(slots: Slots, item: Collective, start: int, stop: int, slot: int) -> None:
+def _take_roots_piece(slots: Slots, item: Collective, block: int, slot: int) -> None:
     if slots.rank != item.call.root:
-        views = slots.views(item.call.dtype, stop - start, slot)
-        _part(item.piece, start, stop).copy_(views[item.call.root or 0])
+        part = item.pieces[block]
+        part.copy_(slots.views(part.dtype, part.numel(), slot)[item.call.root or 0])
 
 
-def _take_my_row_of_root(slots: Slots, item: Collective, start: int, stop: int, slot: int) -> None:
-    view = slots.views(item.call.dtype, slots.size * (stop - start), slot)[item.call.root or 0]
-    first = slots.rank * (stop - start)
-    _part(item.piece, start, stop).copy_(view[first : first + stop - start])
+def _take_my_row_of_root(slots: Slots, item: Collective, block: int, slot: int) -> None:
+    part = item.pieces[block]
+    length = part.numel()
+    view = slots.views(part.dtype, slots.size * length, slot)[item.call.root or 0]
+    part.copy_(view[slots.rank * length : (slots.rank + 1) * length])
+
+
+def _nothing(slots: Slots, item: Collective, block: int, slot: int) -> None:
+    del slots, item, block, slot
 
 
 STAGED: dict[str, Way] = {
-    "all_reduce": Way(_give_piece, _take_sum),
-    "reduce": Way(_give_piece, _take_sum),
-    "reduce_scatter": Way(_give_rows, _take_sum_of_my_rows, rows=True),
-    "all_gather": Way(_give_piece, _take_all),
-    "gather": Way(_give_piece, _take_all),
-    "broadcast": Way(_give_piece_at_root, _take_roots),
-    "scatter": Way(_give_rows_at_root, _take_my_row_of_root, rows=True),
-    "barrier": Way(_give_nothing, _give_nothing),
+    "all_reduce": Way(_give_piece, _take_reduction),
+    "reduce": Way(_give_piece, _take_reduction),
+    "reduce_scatter": Way(_give_rows, _take_reduction_of_my_rows, rows=True),
+    "all_gather": Way(_give_piece, _take_pieces),
+    "gather": Way(_give_piece, _take_pieces),
+    "broadcast": Way(_give_roots_piece, _take_roots_piece),
+    "scatter": Way(_give_roots_rows, _take_my_row_of_root, rows=True),
+    "barrier": Way(_nothing, _nothing),
 }
 """Every collective's way."""

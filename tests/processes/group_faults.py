@@ -1,0 +1,88 @@
+"""What members do when something goes wrong, as functions of their group."""
+
+import os
+import signal
+import time
+import warnings
+
+import torch
+
+from shoal.comm.group import SlowMemberWarning
+
+VICTIM = 1
+
+
+def reduce_until_trouble(group, steps=100_000):
+    """All-reduce over and over; the victim keeps a file of how far it came, as proof that it was at work."""
+    buffer = torch.ones(20_000)
+    for _ in range(steps):
+        group.all_reduce(buffer).wait()
+        buffer.fill_(1.0)
+        time.sleep(0.001)
+
+
+def end_in_the_middle(group, victim, how):
+    """After a few steps the victim ends, in the way named, while the others are in a collective with it."""
+    buffer = torch.ones(1000)
+    for _ in range(5):
+        group.all_reduce(buffer).wait()
+    if group.rank == victim:
+        if how == "fork":
+            if os.fork() == 0:
+                time.sleep(6)
+                os._exit(0)
+            how = "SIGKILL"
+        if how == "exit":
+            os._exit(3)
+        os.kill(os.getpid(), getattr(signal, how))
+    reduce_until_trouble(group)
+
+
+def loop_for_ever(group, victim):
+    group.barrier().wait()
+    if group.rank == victim:
+        an_endless_loop()
+    group.all_reduce(torch.ones(10)).wait()
+
+
+def an_endless_loop():
+    while True:
+        pass
+
+
+def pause(group, victim, seconds):
+    """The victim is slow; everyone gives the result and the warnings it saw."""
+    buffer = torch.full((1000,), float(group.rank))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        if group.rank == victim:
+            time.sleep(seconds)
+        group.all_reduce(buffer).wait()
+    slow = [str(warning.message) for warning in caught if issubclass(warning.category, SlowMemberWarning)]
+    return buffer[0].item(), slow
+
+
+def fail(group, victim):
+    """The victim's own code raises, and says so before it goes."""
+    group.barrier().wait()
+    if group.rank == victim:
+        error = ValueError("no such column")
+        group.fail(error)
+        raise error
+    group.all_reduce(torch.ones(10)).wait()
+
+
+def leave(group, victim):
+    group.barrier().wait()
+    if group.rank == victim:
+        group.close()
+        return
+    group.all_reduce(torch.ones(10)).wait()
+
+
+def wait_for_a_message(group, victim):
+    """The victim dies between two messages; who waits for it is told, and who waits for that one too."""
+    group.barrier().wait()
+    if group.rank == victim:
+        os._exit(3)
+    group.recv(torch.zeros(1), (group.rank - 1) % group.size).wait()

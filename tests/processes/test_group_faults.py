@@ -1,0 +1,105 @@
+"""Real processes that die, stop, hang, pause or leave: every wait ends, in time, with an error that names them."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import group_faults as faults
+import pytest
+from group_worlds import World
+
+KINDS = ["shm"]
+
+pytestmark = pytest.mark.parametrize("kind", KINDS)
+
+
+def others(outcomes, victim=faults.VICTIM):
+    return [outcome for rank, outcome in enumerate(outcomes) if rank != victim]
+
+
+@pytest.mark.parametrize("how", ["SIGKILL", "SIGSEGV", "exit", "fork"])
+def test_a_death_in_mid_collective_is_named_at_once(kind, how):
+    with World(kind, 3) as world:
+        outcomes = world.run(faults.end_in_the_middle, faults.VICTIM, how, victim=faults.VICTIM, timeout_s=20)
+        assert outcomes[faults.VICTIM].gone, "the fault must have happened"
+        for outcome in others(outcomes):
+            assert (outcome.error, outcome.rank, outcome.reason) == ("MemberError", faults.VICTIM, "died")
+            assert "rank 1 died before all_reduce #" in outcome.message
+            assert outcome.seconds < 5
+
+
+def test_the_death_of_rank_0_is_no_different(kind):
+    with World(kind, 3) as world:
+        outcomes = world.run(faults.end_in_the_middle, 0, "SIGKILL", victim=0, timeout_s=20)
+        assert outcomes[0].gone
+        assert all("rank 0 died" in outcome.message for outcome in others(outcomes, 0))
+
+
+def test_a_stop_is_told_apart_from_a_death(kind):
+    with World(kind, 3) as world:
+        world.ask(faults.reduce_until_trouble)
+        time.sleep(0.5)
+        os.kill(world.pids[faults.VICTIM], signal.SIGSTOP)
+        stopped_at = time.monotonic()
+        while "\nState:\tT" not in Path(f"/proc/{world.pids[faults.VICTIM]}/status").read_text():
+            assert time.monotonic() < stopped_at + 2, "the fault must have happened"
+        outcomes = world.answers(8, faults.VICTIM)
+        for outcome in others(outcomes):
+            assert (outcome.rank, outcome.reason) == (faults.VICTIM, "stopped"), outcome.message
+            assert f"kill -CONT {world.pids[faults.VICTIM]}" in outcome.message
+        os.kill(world.pids[faults.VICTIM], signal.SIGCONT)
+
+
+def test_an_endless_loop_is_no_progress_and_its_stack_is_shown(kind):
+    with World(kind, 2, limit_s=0.8) as world:
+        outcomes = world.run(faults.loop_for_ever, faults.VICTIM, victim=faults.VICTIM, timeout_s=8)
+        assert outcomes[faults.VICTIM].gone
+        assert (outcomes[0].rank, outcomes[0].reason) == (faults.VICTIM, "stuck")
+        assert "alive, but has made no progress" in outcomes[0].message
+        assert "an_endless_loop" in outcomes[0].message
+
+
+def test_slow_is_not_stuck(kind):
+    with World(kind, 3) as world:
+        outcomes = world.run(faults.pause, faults.VICTIM, 2.6, timeout_s=20)
+        for outcome in outcomes:
+            total, slow = outcome.value
+            assert total == 0 + 1 + 2
+            assert len(slow) <= 1
+        assert all("rank 1 is slow" in outcome.value[1][0] for outcome in others(outcomes))
+
+
+def test_an_error_of_the_user_reaches_everyone(kind):
+    with World(kind, 3) as world:
+        outcomes = world.run(faults.fail, faults.VICTIM, timeout_s=20)
+        assert outcomes[faults.VICTIM].error == "ValueError"
+        for outcome in others(outcomes):
+            assert (outcome.rank, outcome.reason) == (faults.VICTIM, "failed")
+            assert "ValueError: no such column" in outcome.message
+
+
+def test_leaving_is_not_dying(kind):
+    with World(kind, 2) as world:
+        outcomes = world.run(faults.leave, faults.VICTIM, timeout_s=20)
+        assert outcomes[faults.VICTIM].error is None
+        assert (outcomes[0].rank, outcomes[0].reason) == (faults.VICTIM, "left")
+
+
+def test_a_chain_of_waits_names_the_first_cause(kind):
+    with World(kind, 4) as world:
+        outcomes = world.run(faults.wait_for_a_message, faults.VICTIM, victim=faults.VICTIM, timeout_s=20)
+        assert [outcome.rank for outcome in others(outcomes)] == [faults.VICTIM] * 3
+        assert {outcome.reason for outcome in others(outcomes)} == {"died"}
+
+
+def test_killing_everybody_leaves_nothing_behind(kind):
+    before = set(os.listdir("/dev/shm"))
+    with World(kind, 3) as world:
+        world.ask(faults.reduce_until_trouble)
+        time.sleep(0.3)
+        for pid in world.pids:
+            os.kill(pid, signal.SIGKILL)
+        assert all(outcome.gone for outcome in world.answers(5))
+    assert set(os.listdir("/dev/shm")) <= before
+    assert not any(Path(f"/proc/{pid}").exists() for pid in world.pids)
