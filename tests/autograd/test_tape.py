@@ -133,8 +133,8 @@ class TestBadInput:
             Variable(torch.ones(1, dtype=torch.float64)) * torch.ones(1)
 
     def test_mixed_devices(self):
-        with Tape(), pytest.raises(AutogradError, match=r"matmul mixes devices: cpu and meta"):
-            Variable(torch.ones(2, 2)) @ Variable(torch.ones(2, 2, device="meta"))
+        with Tape(), pytest.raises(AutogradError, match=r"where mixes devices: cpu and cpu and meta"):
+            ops.where(torch.ones(2, 2) > 0, Variable(torch.ones(2, 2)), Variable(torch.ones(2, 2, device="meta")))
 
     def test_integers(self):
         with pytest.raises(AutogradError, match=r"labels \(2,\) holds int64"):

@@ -5,7 +5,7 @@ Phase 2, backwards: hand each marked operation the gradient of its output and ad
 inputs' gradients.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,12 +13,12 @@ from torch import Tensor
 
 from shoal.autograd.ops import add
 from shoal.autograd.site import call_site, describe
-from shoal.autograd.tape import Tape, TapeEntry, current_tape
+from shoal.autograd.tape import Rule, Tape, TapeEntry, current_tape
 from shoal.autograd.variable import Variable
 from shoal.errors import AutogradError
 
-Path = tuple[TapeEntry, list[int]]
-"""An operation that matters, and the positions of the inputs through which it does."""
+Path = tuple[TapeEntry, list[Variable], list[Rule]]
+"""An operation that matters, the inputs through which it does, and their rules."""
 
 
 def grad(
@@ -57,7 +57,7 @@ def grad(
     with tape:
         gradients = _start(tape, losses, given, lifted)
         paths = _paths(tape, losses, wanted)
-        _walk(paths, gradients, set(wanted), lifted, None)
+        _walk(paths, gradients, set(wanted), lifted, {})
     if tape.tracing is not None:
         tape.tracing.backward.append((length, len(tape.entries)))
     if lifted and not record:
@@ -83,22 +83,15 @@ def backward(loss: Variable, parameters: Sequence[Variable], seed: Tensor | Vari
     gradients = _start(tape, [loss], [seed], lifted=False)
     paths = _paths(tape, [loss], parameters)
     wanted = set(parameters)
-    first_use: dict[int, list[Variable]] = {}
+    # Walking backwards, a leaf is complete once the operation that used it first has been passed.
+    complete_after: dict[int, list[Variable]] = {}
     seen: set[Variable] = set()
-    for step, (entry, positions) in enumerate(paths):
-        for position in positions:
-            operand: Any = entry.inputs[position]
+    for step, (_, operands, _) in enumerate(paths):
+        for operand in operands:
             if operand in wanted and operand not in seen:
                 seen.add(operand)
-                first_use.setdefault(step, []).append(operand)
-
-    def after(step: int) -> None:
-        # Walking backwards, a leaf is complete once the operation that used it first has been passed.
-        for parameter in first_use.get(step, ()):
-            if parameter in gradients:
-                deliver(parameter, gradients.pop(parameter))
-
-    _walk(paths, gradients, wanted, False, after)
+                complete_after.setdefault(step, []).append(operand)
+    _walk(paths, gradients, wanted, False, complete_after)
 
 
 def deliver(parameter: Variable, gradient: Tensor) -> None:
@@ -118,23 +111,22 @@ def _walk(
     gradients: dict[Variable, Any],
     wanted: set[Variable],
     lifted: bool,
-    after: Callable[[int], None] | None,
+    complete_after: dict[int, list[Variable]],
 ) -> None:
-    """Phase 2. `gradients` starts with the seeds and ends with the gradients of what is wanted."""
+    """Phase 2. `gradients` starts with the seeds and ends with the gradients of what is wanted.
+
+    Leaves named in `complete_after` are delivered, and leave the dictionary, after that step.
+    """
     summed: set[Variable] = set()
     for step in range(len(paths) - 1, -1, -1):
-        entry, positions = paths[step]
+        entry, operands, rules = paths[step]
         output = entry.outputs[0]
         gradient = gradients.get(output) if output in wanted else gradients.pop(output, None)
         if gradient is not None:
             entry.check_unchanged()
-            for position in positions:
-                operand: Any = entry.inputs[position]
-                part = entry.propagate(gradient, position, lifted)
+            for operand, part in zip(operands, entry.propagate(gradient, rules, lifted), strict=True):
                 if operand not in gradients:
-                    if not lifted and operand in wanted:
-                        part = _owned(part, gradient)
-                    gradients[operand] = part
+                    gradients[operand] = part if lifted or operand not in wanted else _owned(part, gradient)
                 elif operand in summed and not lifted:
                     gradients[operand].add_(part)  # the sum is ours: no third party holds it
                 else:
@@ -142,8 +134,9 @@ def _walk(
                     summed.add(operand)
                 if lifted:
                     _trace(operand, gradients[operand])
-        if after is not None:
-            after(step)
+        for parameter in complete_after.get(step, ()):
+            if parameter in gradients:
+                deliver(parameter, gradients.pop(parameter))
 
 
 def _trace(variable: Variable, gradient: Variable) -> None:
@@ -158,15 +151,17 @@ def _paths(tape: Tape, losses: Sequence[Variable], wanted: Sequence[Variable]) -
     matters = set(wanted)
     paths: list[Path] = []
     for entry in tape.entries[: max(loss.index for loss in losses) + 1]:
-        operation = entry.primitive
-        positions = [
-            position
-            for position, operand in enumerate(entry.inputs)
-            if type(operand) is Variable and operand in matters and operation.rule(position) is not None
-        ]
-        if positions:
+        operands: list[Variable] = []
+        rules: list[Rule] = []
+        for position, operand in enumerate(entry.inputs):
+            if type(operand) is Variable and operand in matters:
+                rule = entry.primitive.rule(position)
+                if rule is not None:
+                    operands.append(operand)
+                    rules.append(rule)
+        if operands:
             matters.add(entry.outputs[0])
-            paths.append((entry, positions))
+            paths.append((entry, operands, rules))
     return paths
 
 

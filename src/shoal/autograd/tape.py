@@ -8,7 +8,7 @@ a cost that grows with the number of entries alone.
 
 import sys
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, final
@@ -77,35 +77,36 @@ class TapeEntry(NamedTuple):
     inputs: tuple[Operand, ...]
     outputs: tuple[Variable, ...]
     attributes: dict[str, Any]
-    versions: tuple[int, ...]
-    """How often each tensor among inputs and outputs had been written when recorded; empty for placeholders."""
+    values: list[Any]
+    """The inputs as tensors and numbers."""
+    tensors: list[Tensor]
+    """All tensors that were read or made; none for placeholders."""
+    versions: list[int]
+    """How often each of them had been written when recorded."""
     site: Site
 
-    def propagate(self, gradient: Any, position: int, lifted: bool) -> Any:
-        """The chain rule here: the gradient of the input at `position` from that of the output.
+    def propagate(self, gradient: Any, rules: list[Rule], lifted: bool) -> Iterator[Any]:
+        """The chain rule here: the gradients of some inputs, by their rules, from the gradient of the output.
 
         `lifted` says whether gradients are variables, whose operations are recorded, or bare tensors.
         """
-        inputs: Any = self.inputs
-        outputs: Any = self.outputs
-        if not lifted:
-            inputs = [o.value if type(o) is Variable else o for o in inputs]
-            outputs = [o.value for o in outputs]
-        rule = self.primitive.rule(position)
-        assert rule is not None
+        outputs: Any = self.outputs if lifted else [output.value for output in self.outputs]
         output = outputs[0] if len(outputs) == 1 else outputs
-        return rule(gradient, output, *inputs, **self.attributes)
+        inputs = self.inputs if lifted else self.values
+        return (rule(gradient, output, *inputs, **self.attributes) for rule in rules)
 
     def check_unchanged(self) -> None:
         """Refuse when a recorded value was since changed in place: its gradient would be silently wrong."""
-        for operand, version in zip((*self.inputs, *self.outputs), self.versions, strict=False):
-            value = operand.value if type(operand) is Variable else operand
-            if isinstance(value, Tensor) and value._version != version:
-                raise AutogradError(
-                    f"{self.primitive.name} recorded a value of shape {tuple(value.shape)} that was changed"
-                    f" in place ({value._version - version} times), at {describe(self.site)}",
-                    "Make a new tensor instead (x = x + y, not x += y), or take the gradient first.",
-                )
+        if [tensor._version for tensor in self.tensors] == self.versions:
+            return
+        tensor, old = next(
+            (t, old) for t, old in zip(self.tensors, self.versions, strict=True) if t._version != old
+        )
+        raise AutogradError(
+            f"{self.primitive.name} recorded a value of shape {tuple(tensor.shape)} that was changed"
+            f" in place ({tensor._version - old} times), at {describe(self.site)}",
+            "Make a new tensor instead (x = x + y, not x += y), or take the gradient first.",
+        )
 
     def written(self, name_of: Callable[[Operand], str]) -> str:
         """`v2 = v0 * v1`: this operation as a line of a trace."""
@@ -231,47 +232,47 @@ def record(operation: Primitive, inputs: tuple[Operand, ...], attributes: dict[s
     """Compute an operation on variables and append it to the tape. The one place where the tape grows."""
     tape = _state.tape
     generation = tape.generation
+    tracing = tape.tracing
     values: list[Any] = []
+    tensors: list[Tensor] = []
     dtype: torch.dtype | None = None
-    device: torch.device | None = None
     for operand in inputs:
         value: Any = operand
         if type(operand) is Variable:
             if operand.generation is not None and operand.generation is not generation:
                 raise _foreign(operation, operand, tape)
             value = operand.value
-        elif type(operand) is float:
-            values.append(operand)
+        elif isinstance(operand, int | float):
+            values.append(float(operand))
             continue
-        if tape.tracing is not None:
-            value = tape.tracing.stand_in(operand)
+        if tracing is not None:
+            value = tracing.stand_in(operand)
         values.append(value)
-        if isinstance(value, Tensor):
-            if value.dtype is not dtype and value.is_floating_point():
-                if dtype is not None:
-                    raise _mixed("dtypes", operation, values)
-                dtype = value.dtype
-            if value.device != device:
-                if device is not None:
-                    raise _mixed("devices", operation, values)
-                device = value.device
+        tensors.append(value)
+        if value.dtype is not dtype and value.dtype.is_floating_point:
+            if dtype is not None:
+                raise _mixed("dtypes", operation, values)
+            dtype = value.dtype
     try:
         result = operation.forward(*values, **attributes)
     except (RuntimeError, IndexError, ValueError, TypeError) as reason:
         raise _failed(operation, values, attributes, reason) from reason
 
     results: tuple[Tensor, ...] = result if type(result) is tuple else (result,)
+    if not _state.recording and tracing is None:
+        leaves = tuple([_computed(value, None, -1) for value in results])
+        return leaves if type(result) is tuple else leaves[0]
     index = len(tape.entries)
-    recording = _state.recording or tape.tracing is not None
-    outputs = tuple([_computed(value, generation if recording else None, index) for value in results])
-    if recording:
-        versions: tuple[int, ...] = ()
-        if tape.tracing is None:
-            versions = tuple([v._version if isinstance(v, Tensor) else 0 for v in (*values, *results)])
-        entry = TapeEntry(operation, inputs, outputs, attributes, versions, call_site())
-        tape.entries.append(entry)
-        if tape.trace:
-            tape.write(entry.written(tape.name_of))
+    outputs = tuple([_computed(value, generation, index) for value in results])
+    if tracing is None:
+        tensors += results
+    else:
+        tensors = []
+    versions = [tensor._version for tensor in tensors]
+    entry = TapeEntry(operation, inputs, outputs, attributes, values, tensors, versions, call_site())
+    tape.entries.append(entry)
+    if tape.trace:
+        tape.write(entry.written(tape.name_of))
     return outputs if type(result) is tuple else outputs[0]
 
 
@@ -303,6 +304,8 @@ def _mixed(what: str, operation: Primitive, values: list[Any]) -> AutogradError:
 def _failed(
     operation: Primitive, values: list[Any], attributes: dict[str, Any], reason: Exception
 ) -> AutogradError:
+    if len({value.device for value in values if isinstance(value, Tensor)}) > 1:
+        return _mixed("devices", operation, values)
     options = "".join(f", {key}={value}" for key, value in attributes.items())
     return AutogradError(
         f"{operation.name} cannot take shapes {_shapes(values)}{options}, at {describe(call_site())}",
