@@ -27,13 +27,18 @@ CJK_FONTS = ("Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "PingFang
 """Fonts with Chinese letters, in the order we like them."""
 
 
+Dash = Literal["solid", "dashed", "dash-dotted"]
+DASHES: dict[Dash, Any] = {"solid": "-", "dashed": (0, (5, 1.4)), "dash-dotted": (0, (6, 1.3, 1.3, 1.3))}
+"""Gaps short enough that a rough curve stays one curve."""
+
+
 @dataclass(frozen=True)
 class Style:
     """How one thing looks in every panel."""
 
     label: str
     colour: str
-    dash: Literal["-", "--", "-.", ":"] = "-"
+    dash: Dash = "solid"
     marker: str = ""
 
 
@@ -135,6 +140,7 @@ def _draw_panel(axis: Any, panel: Panel, labels_y: bool) -> None:
         _draw_line(axis, line, panel.log_x)
     for mark in panel.marks:
         _draw_mark(axis, mark)
+    axis.set_ylim(*_y_limits(panel))
     axis.set_title(panel.title)
     axis.set_xlabel(panel.x_label)
     if labels_y:
@@ -145,13 +151,25 @@ def _draw_panel(axis: Any, panel: Panel, labels_y: bool) -> None:
     _plain_ticks(axis, panel)
 
 
+def _y_limits(panel: Panel) -> tuple[float, float]:
+    """Room for the curves and their bands. Single noisy points behind them do not stretch the scale; they are cut off."""
+    edges = [
+        edge
+        for line in panel.lines
+        for edge in (line.y, line.low, line.high)
+        if edge is not None and len(edge)
+    ]
+    low, high = min(float(edge.min()) for edge in edges), max(float(edge.max()) for edge in edges)
+    return (low / 1.3, high * 1.3) if panel.log_y else (low - 0.05 * (high - low), high + 0.05 * (high - low))
+
+
 def _draw_line(axis: Any, line: Line, log_x: bool) -> None:
     # Nothing lies at zero on a logarithmic axis: the first loss, before any step, is left out there.
     shown = line.x > 0 if log_x else np.full(len(line.x), True)
     style = line.style
     colour = COLOURS[style.colour]
     if line.raw is not None:
-        axis.plot(line.x[shown], line.raw[shown], color=colour, linewidth=0.5, alpha=0.28)
+        axis.plot(line.x[shown], line.raw[shown], color=colour, linewidth=0.5, alpha=0.22)
     if line.low is not None and line.high is not None:
         axis.fill_between(
             line.x[shown], line.low[shown], line.high[shown], color=colour, alpha=0.18, linewidth=0
@@ -160,7 +178,7 @@ def _draw_line(axis: Any, line: Line, log_x: bool) -> None:
         line.x[shown],
         line.y[shown],
         color=colour,
-        linestyle=style.dash,
+        linestyle=DASHES[style.dash],
         linewidth=1.8,
         marker=style.marker,
         markersize=4.5,
@@ -187,7 +205,7 @@ def _draw_mark(axis: Any, mark: Mark) -> None:
 
 
 def _plain_ticks(axis: Any, panel: Panel) -> None:
-    """0.1, 0.2, 0.5 rather than powers of ten, which few readers take in at a glance; large numbers stay powers."""
+    """0.1, 0.2, 0.5 and 10,000 rather than powers of ten, which few readers take in at a glance."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     if panel.log_y:
@@ -195,6 +213,10 @@ def _plain_ticks(axis: Any, panel: Panel) -> None:
         axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.yaxis.set_minor_formatter(NullFormatter())
     if panel.log_x:
+        axis.xaxis.set_major_locator(LogLocator())
+        axis.xaxis.set_major_formatter(
+            FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}")
+        )
         axis.xaxis.set_minor_formatter(NullFormatter())
 
 

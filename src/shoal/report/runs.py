@@ -31,15 +31,16 @@ class Curve:
     loss: Array
 
     def smoothed(self, window: int) -> Array:
-        """The mean of the last `window` losses at every step; of fewer at the beginning.
+        """The mean of the last `window` losses at every step, but never of more than the last quarter of all so far.
 
-        >>> one = np.ones(3)
-        >>> Curve(one, one, one, np.array([4.0, 2.0, 0.0])).smoothed(2).tolist()
-        [4.0, 3.0, 1.0]
+        Early in training the loss falls so fast that a full window would show where the curve was, not where it is.
+
+        >>> Curve(*np.zeros((3, 8)), np.array([9.0, 8, 7, 6, 5, 4, 3, 2])).smoothed(2).tolist()
+        [9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.5]
         """
         sums = np.concatenate([[0.0], np.cumsum(self.loss)])
         ends = np.arange(1, len(self.loss) + 1)
-        starts = np.maximum(ends - window, 0)
+        starts = ends - np.clip(ends // 4, 1, window)
         return (sums[ends] - sums[starts]) / (ends - starts)
 
     def rises(self) -> float:
@@ -58,6 +59,8 @@ class Run:
     folder: RunFolder
     config: RunConfig
     curve: Curve
+    samples: int
+    """Samples that all steps went through together."""
     result: dict[str, Any]
     validations: tuple[Record, ...]
 
@@ -66,10 +69,12 @@ def read_run(path: Path) -> Run:
     """The run in a folder. One that was not finished has no closing record, and is refused."""
     folder = RunFolder(path)
     records = _settled(_events(folder))
+    steps = [record for record in records if record["event"] == "step"]
     return Run(
         folder,
         from_tree(read_recipe(str(folder.config))),
-        curve_of([record for record in records if record["event"] == "step"]),
+        curve_of(steps),
+        sum(record["samples"] for record in steps),
         folder.read_result(),
         tuple(record for record in records if record["event"] == "validation"),
     )

@@ -1,0 +1,116 @@
+"""`shoal lab`: run a lab and get its report, or start your own solution."""
+
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+from shoal.cli import text
+from shoal.cli.options import Options, split_options
+from shoal.errors import ConfigError
+from shoal.labs.catalogue import LABS, lab_of
+
+RUN_USAGE = (
+    "shoal lab N [--data NAME] [--data-dir DIR] [--quick] [--lang en|zh] [--out DIR] [--seed N] [--quiet]"
+)
+START_USAGE = "shoal lab start N [--out DIR] [--lang en|zh]"
+SWITCHES = {
+    "--quick": "fewer learning rates, steps and seeds: under a minute on digits",
+    "--quiet": "only the paths",
+}
+VALUES = {
+    "--data": "digits (default), mnist or fashion-mnist",
+    "--data-dir": "where the files of mnist or fashion-mnist lie",
+    "--lang": "language of the report: en (default) or zh",
+    "--out": "folder of the report (default: reports/lab…); for start, of the skeleton (default: here)",
+    "--seed": "first seed (default: 0)",
+}
+
+
+def run(argv: Sequence[str]) -> int:
+    """List the labs, run one, or hand out its skeleton; 130 after Ctrl-C."""
+    options, words = split_options(argv, switches=(*SWITCHES, "--help", "-h"), values=tuple(VALUES))
+    _refuse_flags(words)
+    if options.has("--help", "-h") or not words:
+        text.show(_help())
+        return 0
+    if words[0] == "start":
+        return _start(options, words[1:])
+    if len(words) > 1:
+        raise ConfigError(f"'{words[1]}' is not understood here", f"Usage: {RUN_USAGE}")
+    lab_of(words[0])
+    return _run(options)
+
+
+def _refuse_flags(words: Sequence[str]) -> None:
+    for word in words:
+        if word.startswith("-"):
+            flag = word.partition("=")[0]
+            close = get_close_matches(flag, [*SWITCHES, *VALUES], n=1, cutoff=0.5)
+            guess = f": did you mean '{close[0]}'?" if close else ""
+            raise ConfigError(f"unknown flag '{flag}'{guess}", "`shoal lab --help` lists the flags.")
+
+
+def _start(options: Options, words: Sequence[str]) -> int:
+    for flag in options.values:
+        if flag not in ("--out", "--lang"):
+            raise ConfigError(f"{flag} has no use in `shoal lab start`", f"Usage: {START_USAGE}")
+    if len(words) != 1:
+        raise ConfigError("`shoal lab start` needs the number of one lab", f"Usage: {START_USAGE}")
+    from shoal.labs.start import start
+
+    folder = Path(options.value("--out") or ".")
+    for path in start(words[0], folder, options.value("--lang") or "en"):
+        text.show(str(path))
+    return 0
+
+
+def _run(options: Options) -> int:
+    from shoal.labs.lab1 import lab
+    from shoal.labs.terminal import aligned
+    from shoal.labs.watch import watch_for
+    from shoal.labs.words import load_words
+
+    settings = lab.Settings(
+        data=options.value("--data") or "digits",
+        data_dir=options.value("--data-dir") or "",
+        quick=options.has("--quick"),
+        lang=options.value("--lang") or "en",
+        out=options.value("--out") or "",
+        seed=_seed(options.value("--seed") or "0"),
+    )
+    words = load_words(lab.PACKAGE, settings.lang)
+    folder = lab.folder_for(settings)
+    quiet = options.has("--quiet")
+    try:
+        with watch_for(sys.stdout, quiet) as watch:
+            outcome = lab.run(settings, folder, watch)
+    except KeyboardInterrupt:
+        text.warn(words("progress.stopped", folder=folder / "runs"))
+        return 130
+    if not quiet:
+        text.show("\n" + aligned(outcome.header, outcome.rows, frozenset(range(1, len(outcome.header)))))
+        text.show(f"\n{text.bold(words('progress.findings'))}")
+        text.show(aligned(("", ""), outcome.findings).lstrip("\n"))
+        text.show()
+    text.show(str(folder / "report.html"))
+    text.show(str(folder / "report.md"))
+    return 0
+
+
+def _seed(given: str) -> int:
+    try:
+        return int(given)
+    except ValueError:
+        raise ConfigError(f"--seed must be a whole number, not '{given}'") from None
+
+
+def _help() -> str:
+    labs = "\n".join(f"  {text.bold(number)}  {lab.summary}" for number, lab in LABS.items())
+    flags = {**VALUES, **SWITCHES}
+    width = max(map(len, flags))
+    rows = "\n".join(f"  {flag:{width}}  {sentence}" for flag, sentence in flags.items())
+    return (
+        f"{text.bold('shoal lab')}: run a lab and get its report, or start your own solution\n\n"
+        f"Usage: {RUN_USAGE}\n       {START_USAGE}\n\n{labs}\n\n{rows}\n\nBegin with:  shoal lab 1 --quick"
+    )

@@ -1,0 +1,103 @@
+"""All runs of the lab: for each optimizer a sweep, then the final runs with every seed."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from shoal.config.schema import RunConfig
+from shoal.errors import DivergedError
+from shoal.labs.lab1.plan import NAMES, Name, Plan
+from shoal.labs.lab1.sweep import Sweep, sweep
+from shoal.labs.watch import Watch
+from shoal.labs.words import Words
+from shoal.train import worker
+from shoal.train.observer import Observer
+from shoal.train.result import Result
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Where everything was written."""
+
+    plan: Plan
+    sweeps: Mapping[Name, Sweep]
+    final: Mapping[Name, tuple[Path, ...]]
+    """Run folders, one per seed."""
+
+
+def run_all(plan: Plan, runs: Path, words: Words, watch: Watch) -> Runs:
+    """Choose each learning rate, then train with it. A Ctrl-C ends it with a KeyboardInterrupt; the runs stay."""
+    sweeps: dict[Name, Sweep] = {name: _sweep(plan, name, runs, words, watch) for name in NAMES}
+    final: dict[Name, tuple[Path, ...]] = dict.fromkeys(NAMES, ())
+    # Seed by seed and not optimizer by optimizer: should the machine slow down for a while, it does so for all three.
+    for seed in plan.seeds:
+        for name in NAMES:
+            rate = sweeps[name].best.rate
+            if seed == plan.seeds[0] and plan.sweep_passes(name) == plan.passes(name):
+                path = runs / sweep_run(name, rate)  # the search has made this run already
+            else:
+                path = _train_final(plan, name, rate, seed, runs, words, watch)
+            final[name] = (*final[name], path)
+    return Runs(plan, sweeps, final)
+
+
+def sweep_run(name: Name, rate: float) -> str:
+    """The name of a candidate's run folder."""
+    return f"sweep-{name}-{rate:g}"
+
+
+def _sweep(plan: Plan, name: Name, runs: Path, words: Words, watch: Watch) -> Sweep:
+    label = words(f"name.{name}")
+    watch.say(words("progress.sweep", optimizer=label, passes=plan.sweep_passes(name)))
+
+    def validation_loss(rate: float) -> float:
+        config = plan.config(
+            name, rate, plan.seeds[0], plan.sweep_passes(name), str(runs), sweep_run(name, rate)
+        )
+        try:
+            loss = _finished(config, watch.running(f"{label}, η = {rate:g}")).validation_loss
+        except DivergedError:
+            loss = math.inf
+        assert loss is not None, "a lab's run has a validation part"
+        told = words("sweep.diverged") if math.isinf(loss) else f"{loss:.4f}"
+        watch.say(words("progress.trial", rate=rate, loss=told))
+        return loss
+
+    result = sweep(name, plan.rates(name), validation_loss)
+    if result.extended:
+        watch.say("  " + words("sweep.extended", optimizer=label, added=result.extended))
+    if result.at_edge:
+        watch.say("  " + words("sweep.at_edge", optimizer=label, rate=result.best.rate))
+    watch.say(words("progress.chosen", rate=result.best.rate))
+    return result
+
+
+def _train_final(
+    plan: Plan, name: Name, rate: float, seed: int, runs: Path, words: Words, watch: Watch
+) -> Path:
+    label = words(f"name.{name}")
+    config = plan.config(name, rate, seed, plan.passes(name), str(runs), f"{name}-seed{seed}")
+    result = _finished(
+        config, watch.running(words("progress.running", optimizer=label, rate=rate, seed=seed))
+    )
+    watch.say(
+        words(
+            "progress.final",
+            optimizer=label,
+            rate=rate,
+            seed=seed,
+            steps=result.steps,
+            loss=result.final_loss,
+            accuracy=100 * (result.test_accuracy or 0.0),
+            seconds=result.seconds,
+        )
+    )
+    return Path(result.run)
+
+
+def _finished(config: RunConfig, observer: Observer) -> Result:
+    result = worker.run(config, observer)
+    if result.status != "completed":
+        raise KeyboardInterrupt  # the worker ended its run in good order; the lab ends, too
+    return result

@@ -1,0 +1,65 @@
+"""The lab's two figures: the three losses against three measures of effort, and the sweep."""
+
+import numpy as np
+
+from shoal.labs.lab1.measure import Measurements, Series
+from shoal.labs.lab1.plan import NAMES, Name
+from shoal.labs.words import Words
+from shoal.report.figures import Dash, Drawing, Line, Mark, Panel, Style, draw
+from shoal.report.runs import mean_curve
+
+AXES = ("samples", "steps", "seconds")
+LOOKS: dict[Name, tuple[str, Dash, str]] = {
+    "gd": ("blue", "solid", "o"),
+    "sgd": ("vermilion", "dashed", "s"),
+    "adam": ("green", "dash-dotted", "^"),
+}
+
+
+def loss_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
+    """One row of panels with a common scale: the same losses against samples, steps and seconds."""
+    panels = [
+        Panel(
+            words(f"figure.against_{axis}"),
+            words(f"figure.{axis}"),
+            words("figure.loss"),
+            [_line(measured.series[name], axis, words) for name in NAMES],
+        )
+        for axis in AXES
+    ]
+    return draw(panels, font=font)
+
+
+def sweep_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
+    """Validation loss against learning rate; what diverged stands on the upper edge."""
+    lines: list[Line] = []
+    marks: list[Mark] = []
+    for name in NAMES:
+        result = measured.sweeps[name]
+        kept = [trial for trial in result.trials if not trial.diverged]
+        style = _style(name, words, marker=True)
+        rates, losses = (np.array([getattr(t, key) for t in kept]) for key in ("rate", "validation_loss"))
+        lines.append(Line(style, rates, losses))
+        marks.append(Mark(style, result.best.rate, result.best.validation_loss, "o"))
+        marks += [Mark(style, trial.rate, None, "x") for trial in result.trials if trial.diverged]
+    panel = Panel("", words("figure.rate"), words("figure.validation_loss"), lines, marks=marks)
+    return draw([panel], font=font, width_in=6.4)
+
+
+def _line(series: Series, axis: str, words: Words) -> Line:
+    mean = mean_curve(series.curves)
+    smoothed = np.stack([loss[: len(mean.loss)] for loss in series.smoothed()])
+    first = series.curves[0].loss[: len(mean.loss)]
+    return Line(
+        _style(series.name, words),
+        getattr(mean, axis),
+        smoothed.mean(axis=0),
+        low=smoothed.min(axis=0),
+        high=smoothed.max(axis=0),
+        raw=None if series.window == 1 else first,
+    )
+
+
+def _style(name: Name, words: Words, marker: bool = False) -> Style:
+    colour, dash, shape = LOOKS[name]
+    return Style(words(f"name.{name}"), colour, dash, shape if marker else "")

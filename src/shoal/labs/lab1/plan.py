@@ -1,0 +1,116 @@
+"""What Lab 1 trains: who takes part, which learning rates are tried, how long, how often."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from shoal.config.schema import (
+    AdamConfig,
+    CheckpointConfig,
+    DataConfig,
+    GdConfig,
+    LenetConfig,
+    OptimizerConfig,
+    OutputConfig,
+    RunConfig,
+    SgdConfig,
+    TrainConfig,
+)
+
+Name = Literal["gd", "sgd", "adam"]
+NAMES: tuple[Name, ...] = ("gd", "sgd", "adam")
+
+RATES: dict[Name, tuple[float, ...]] = {
+    "gd": (0.01, 0.03, 0.1, 0.3, 1.0),
+    "sgd": (0.03, 0.1, 0.3, 1.0, 3.0),
+    "adam": (3e-4, 1e-3, 3e-3, 1e-2, 3e-2),
+}
+"""Two decades around each optimizer's usual rate: as many candidates for one as for the other."""
+
+VALIDATION = 0.1
+BATCH_SIZE = 64
+NEVER = 10**9
+"""Steps between checkpoints: a lab's run is short, and only its end is worth saving."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is done. A pass goes once through the training set: one step of GD, many of SGD."""
+
+    gd_passes: int
+    stochastic_passes: int
+    seeds: int
+    candidates: int
+    sweep_part: int
+    """A candidate of the search gets the final run's passes divided by this, at least one.
+
+    GD is unstable at too large a rate only once its loss begins to fall, so a short final run is searched in full.
+    """
+
+
+FULL: dict[str, Size] = {
+    "digits": Size(gd_passes=60, stochastic_passes=3, seeds=3, candidates=5, sweep_part=3),
+    "mnist": Size(gd_passes=30, stochastic_passes=3, seeds=2, candidates=5, sweep_part=3),
+    "fashion-mnist": Size(gd_passes=30, stochastic_passes=3, seeds=2, candidates=5, sweep_part=3),
+}
+QUICK: dict[str, Size] = {
+    "digits": Size(gd_passes=8, stochastic_passes=2, seeds=2, candidates=3, sweep_part=1),
+    "mnist": Size(gd_passes=4, stochastic_passes=1, seeds=2, candidates=3, sweep_part=1),
+    "fashion-mnist": Size(gd_passes=4, stochastic_passes=1, seeds=2, candidates=3, sweep_part=1),
+}
+DATA = tuple(FULL)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The whole experiment."""
+
+    data: DataConfig
+    size: Size
+    first_seed: int = 0
+    quick: bool = False
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Every repetition's seed: initial weights and order of samples. The sweep uses the first."""
+        return tuple(range(self.first_seed, self.first_seed + self.size.seeds))
+
+    def rates(self, name: Name) -> tuple[float, ...]:
+        """The candidates: the middle ones, when fewer than all are tried."""
+        rates = RATES[name]
+        left_out = (len(rates) - self.size.candidates) // 2
+        return rates[left_out : left_out + self.size.candidates]
+
+    def passes(self, name: Name) -> int:
+        """Passes of a final run."""
+        return self.size.gd_passes if name == "gd" else self.size.stochastic_passes
+
+    def sweep_passes(self, name: Name) -> int:
+        """Passes of a candidate's run: the same part of the final ones for every optimizer."""
+        return max(1, self.passes(name) // self.size.sweep_part)
+
+    def config(self, name: Name, rate: float, seed: int, passes: int, runs: str, run: str) -> RunConfig:
+        """One run of the experiment."""
+        return RunConfig(
+            seed=seed,
+            device=self.device,
+            data=self.data,
+            model=LenetConfig(),
+            optimizer=optimizer_config(name, rate),
+            train=TrainConfig(epochs=passes, batch_size="all" if name == "gd" else BATCH_SIZE),
+            checkpoint=CheckpointConfig(every=NEVER, keep=1),
+            output=OutputConfig(dir=runs, name=run),
+        )
+
+
+def optimizer_config(name: Name, rate: float) -> OptimizerConfig:
+    """The readable step, so that the code which the report shows is the code that ran."""
+    if name == "gd":
+        return GdConfig(lr=rate, fast=False)
+    return SgdConfig(lr=rate, fast=False) if name == "sgd" else AdamConfig(lr=rate, fast=False)
+
+
+def plan_for(data: DataConfig, quick: bool, first_seed: int) -> Plan:
+    """The plan for one of the lab's data sets."""
+    sizes = QUICK if quick else FULL
+    return Plan(data, sizes[data.name], first_seed, quick)

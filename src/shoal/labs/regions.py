@@ -1,0 +1,88 @@
+"""Task regions: one source is both our solution and the student's skeleton, so that the two cannot drift apart.
+
+A region of the solution stands between two comments, indented as the code is:
+
+    # task: gd_step
+    param.sub_(lr * param.grad)
+    # end: gd_step
+
+`cut` puts the task's sentence and a NotImplementedError in its place; `keep` takes only the comments away. What
+is meant for our linters alone (`# ruff: …`, `# noqa: …`, `# pyright: …`) is in neither.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+_BEGIN = re.compile(r"^(\s*)# task: (\w+)$")
+_FOR_LINTERS = re.compile(r"\s*# (ruff|noqa|pyright): .*$")
+_END = re.compile(r"^\s*# end: (\w+)$")
+
+
+@dataclass(frozen=True)
+class Region:
+    """A task, and the lines of the solution that solve it."""
+
+    name: str
+    indent: str
+    lines: tuple[str, ...]
+
+
+def parts(source: str) -> Iterator[str | Region]:
+    """The lines outside regions, and the regions, in their order. Regions do not nest; each ends with its own name."""
+    name, indent, inside = "", "", list[str]()
+    for number, raw in enumerate(source.splitlines(), start=1):
+        line = _FOR_LINTERS.sub("", raw)
+        if raw and not line:
+            continue
+        begin, end = _BEGIN.match(line), _END.match(line)
+        if (begin and name) or (end and end[1] != name):
+            raise ValueError(f"line {number}: '{line.strip()}' inside the region '{name}'")
+        if begin:
+            indent, name, inside = begin[1], begin[2], []
+        elif end:
+            yield Region(name, indent, tuple(inside))
+            name = ""
+        elif name:
+            inside.append(line)
+        else:
+            yield line
+    if name:
+        raise ValueError(f"the region '{name}' has no end")
+
+
+def tasks(source: str) -> list[str]:
+    """Names of the tasks, in their order."""
+    return [part.name for part in parts(source) if isinstance(part, Region)]
+
+
+def keep(source: str) -> str:
+    """The solution without the marks."""
+    lines = [line for part in parts(source) for line in (part.lines if isinstance(part, Region) else (part,))]
+    return "\n".join(lines) + "\n"
+
+
+def cut(source: str, sentences: Mapping[str, str]) -> str:
+    """The skeleton: every region replaced by its sentence.
+
+    >>> source = "def f(x):\\n    # task: double\\n    return 2 * x\\n    # end: double"
+    >>> print(cut(source, {"double": "Give 2·x."}), end="")
+    def f(x):
+        # Task double: Give 2·x.
+        raise NotImplementedError("Task double: Give 2·x.")
+    """
+    lines: list[str] = []
+    for part in parts(source):
+        if isinstance(part, Region):
+            sentence = f"Task {part.name}: {sentences[part.name]}"
+            lines += [
+                f"{part.indent}# {sentence}",
+                f"{part.indent}raise NotImplementedError({_quoted(sentence)})",
+            ]
+        else:
+            lines.append(part)
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

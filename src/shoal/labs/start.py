@@ -1,0 +1,57 @@
+"""`shoal lab start`: the student's skeleton, in the shape of the course's hand-out, cut from our solution."""
+
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path, PurePosixPath
+
+from shoal.errors import ConfigError
+from shoal.labs.catalogue import lab_of
+from shoal.labs.regions import cut, keep, tasks
+from shoal.labs.words import load_words
+from shoal.report.folder import write_files
+
+HAND_OUT: dict[str, tuple[PurePosixPath, ...]] = {
+    "1": (PurePosixPath("task1/pytorch/MyOptimizer.py"), PurePosixPath("task1/pytorch/model.py")),
+}
+"""The files of each lab's hand-out; the last part of each is its name in the lab's `solution` package."""
+
+
+def skeleton(number: str, lang: str) -> dict[PurePosixPath, str]:
+    """The student's files: the solution with its tasks cut out, and what to do with them."""
+    words = load_words(lab_of(number).package, lang)
+    sentences = {
+        key.removeprefix("task."): text for key, text in words.sentences.items() if key.startswith("task.")
+    }
+    sources = _sources(number)
+    names = [name for source in sources.values() for name in tasks(source)]
+    listed = "\n".join(f"{count}. `{name}`: {sentences[name]}" for count, name in enumerate(names, start=1))
+    files = {path: cut(source, sentences) for path, source in sources.items()}
+    return {**files, PurePosixPath(f"task{number}/README.md"): words("task.readme", tasks=listed) + "\n"}
+
+
+def solution(number: str) -> dict[PurePosixPath, str]:
+    """Our solution in the same shape."""
+    return {path: keep(source) for path, source in _sources(number).items()}
+
+
+def start(number: str, folder: Path, lang: str) -> list[Path]:
+    """Write the skeleton; files that exist are not touched, and then nothing is written at all."""
+    files = skeleton(number, lang)
+    taken = [folder / name for name in files if (folder / name).exists()]
+    if taken:
+        raise ConfigError(
+            f"{taken[0]} exists already: it may hold your work, so nothing was written",
+            "Choose another folder with --out.",
+        )
+    write_files(folder, files)
+    return [folder / name for name in files]
+
+
+def _sources(number: str) -> Mapping[PurePosixPath, str]:
+    package = f"{lab_of(number).package}.solution"
+    folder = resources.files(package)
+    # Inside the package the files import each other by their full name; beside each other in a folder, by the short.
+    return {
+        path: (folder / path.name).read_text(encoding="utf-8").replace(f"from {package}.", "from ")
+        for path in HAND_OUT[number]
+    }

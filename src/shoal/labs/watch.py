@@ -1,0 +1,119 @@
+"""What a person sees while a lab runs: a moving line on a terminal, plain lines elsewhere, nothing when quiet."""
+
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Protocol, TextIO
+
+from shoal.config.schema import RunConfig
+from shoal.events.folder import RunFolder
+from shoal.train.evaluate import Metrics
+from shoal.train.observer import Observer, Silent
+from shoal.train.progress import Progress
+
+LINE_EVERY_S = 10.0
+MOVE_EVERY_S = 0.1
+
+
+class Watch(Protocol):
+    """Is told what a lab does."""
+
+    def say(self, line: str) -> None:
+        """Something is done; the line stays."""
+        ...
+
+    def running(self, label: str) -> Observer:
+        """A run begins; who watches its steps."""
+        ...
+
+
+class QuietWatch:
+    """Says nothing."""
+
+    def say(self, line: str) -> None:
+        """Nothing."""
+
+    def running(self, label: str) -> Observer:
+        """Nobody watches."""
+        return Silent()
+
+
+class PlainWatch:
+    """Prints lines; within a long run one every ten seconds."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def say(self, line: str) -> None:
+        """One line."""
+        self._stream.write(line + "\n")
+        self._stream.flush()
+
+    def running(self, label: str) -> Observer:
+        """Tells how far a long run has come."""
+        return _Steps(label, lambda line: self.say(f"  {line}"), LINE_EVERY_S)
+
+
+class LiveWatch:
+    """Lines that stay above one that moves; drawn by rich."""
+
+    def __init__(self, stream: TextIO) -> None:
+        from rich.console import Console
+
+        self._console = Console(file=stream, highlight=False)
+        self._status = self._console.status("")
+
+    def __enter__(self) -> "LiveWatch":
+        self._status.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._status.stop()
+
+    def say(self, line: str) -> None:
+        """One line, above the moving one."""
+        self._console.print(line, markup=False, soft_wrap=True)
+
+    def running(self, label: str) -> Observer:
+        """Moves the line."""
+        from rich.text import Text
+
+        self._status.update(Text(label))
+        return _Steps(label, lambda line: self._status.update(Text(line)), MOVE_EVERY_S)
+
+
+class _Steps:
+    """Tells a line about the steps of one run, not more often than every so many seconds."""
+
+    def __init__(self, label: str, tell: Callable[[str], None], every_s: float) -> None:
+        self._label, self._tell, self._every_s = label, tell, every_s
+        self._total_steps = 0
+        self._last_s = time.monotonic()
+
+    def started(
+        self, config: RunConfig, folder: RunFolder, progress: Progress, total_steps: int, device: str
+    ) -> None:
+        """Remember how long the run is."""
+        self._total_steps = total_steps
+
+    def stepped(self, progress: Progress, loss: float) -> None:
+        """Tell, if it is time."""
+        now_s = time.monotonic()
+        if now_s - self._last_s >= self._every_s:
+            self._last_s = now_s
+            self._tell(f"{self._label}: {progress.step}/{self._total_steps}, loss {loss:.4f}")
+
+    def validated(self, progress: Progress, metrics: Metrics | None) -> None:
+        """Nothing: the lab tells what it chose."""
+
+
+@contextmanager
+def watch_for(stream: TextIO, quiet: bool) -> Generator[Watch]:
+    """The watch that fits the stream; whatever happens, the terminal is left as it was."""
+    if quiet:
+        yield QuietWatch()
+    elif stream.isatty():
+        with LiveWatch(stream) as watch:
+            yield watch
+    else:
+        yield PlainWatch(stream)
