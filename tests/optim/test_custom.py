@@ -13,11 +13,14 @@ from shoal.optim import build
     [
         (
             Custom("no_such_package.optim:Mine"),
-            "importing no_such_package.optim failed with ModuleNotFoundError",
+            "there is no module 'no_such_package'",
         ),
-        (Custom("torch.optim:Adagrat"), "unknown name in torch.optim 'Adagrat': did you mean 'Adagrad'?"),
+        (
+            Custom("torch.optim:Adagrat"),
+            "unknown name in module torch.optim 'Adagrat': did you mean 'Adagrad'?",
+        ),
         (Custom("math:pi"), "math:pi is a float, and not something that can be called"),
-        (Custom("torch.optim:SGD", (("speed", 3),)), "cannot be built with speed=3: .*'speed'"),
+        (Custom("torch.optim:SGD", (("speed", 3),)), "cannot be called with speed=3: .*'speed'"),
         (Custom("torch.optim:SGD", (("lr", -1.0),)), "cannot be built with lr=-1.0: Invalid learning rate"),
         (Custom("builtins:list"), "gave a list, and not a torch.optim.Optimizer"),
     ],

@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 
 from shoal.optim import Adam
-from shoal.optim.flat import alike, is_dense, joined, zeros_beside
+from shoal.optim.chunks import is_dense
+from shoal.optim.flat import alike, joined, zeros_beside
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,15 @@
 """From a configuration to a model with its first weights."""
 
-import dataclasses
 import threading
 from collections.abc import Callable
 
 import torch
 from torch import nn
 
+from shoal.config.custom import check_options, current_directory_importable, load
+from shoal.config.kinds import options_of
 from shoal.config.schema import Custom, ModelConfig
 from shoal.errors import ConfigError
-from shoal.models.custom import check_options, current_directory_importable, load
 from shoal.models.initialise import initialise
 from shoal.models.lenet import lenet
 from shoal.models.linear import linear
@@ -45,13 +45,8 @@ def build(config: ModelConfig, input_shape: tuple[int, ...], outputs: int, seed:
     """
     if isinstance(config, Custom):
         return _build_custom(config, seed)
-    options = {
-        field.name: getattr(config, field.name)
-        for field in dataclasses.fields(config)
-        if field.name != "name"
-    }
     with torch.device("meta"):
-        model = MODELS[config.name](input_shape, outputs, **options)
+        model = MODELS[config.name](input_shape, outputs, **options_of(config))
     model.to_empty(device="cpu")
     initialise(model, seed)
     return model

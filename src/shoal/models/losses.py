@@ -4,7 +4,6 @@ Outputs are [N, width], or [N, positions…, width] for text; a sample's loss is
 empty batch has loss zero, and a gradient of zeros.
 """
 
-import dataclasses
 from collections.abc import Callable
 from functools import partial
 
@@ -12,8 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from shoal.config.custom import check_options, current_directory_importable, load
+from shoal.config.kinds import options_of
 from shoal.config.schema import Custom, LossConfig
-from shoal.models.custom import check_options, current_directory_importable, load
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -57,7 +57,7 @@ LOSSES: dict[str, Callable[..., Tensor]] = {"cross_entropy": cross_entropy, "mse
 def build_loss(config: LossConfig) -> Loss:
     """The loss as a function (outputs, labels) → sum over samples, a tensor without dimensions.
 
-    A user's own is called as `function(outputs, labels, **options)` and must give the sum as well;
+    A user's own is called as `function(outputs, labels, **options_of(config))` and must give the sum as well;
     `check_fit` tries it.
 
     >>> from shoal.config.schema import MseConfig
@@ -69,12 +69,7 @@ def build_loss(config: LossConfig) -> Loss:
             function = load("loss", config)
         check_options("loss", config, function, given=2)
         return partial(function, **dict(config.options))
-    options = {
-        field.name: getattr(config, field.name)
-        for field in dataclasses.fields(config)
-        if field.name != "name"
-    }
-    return partial(LOSSES[config.name], **options)
+    return partial(LOSSES[config.name], **options_of(config))
 
 
 def targets(outputs: Tensor, labels: Tensor) -> Tensor:

@@ -2,9 +2,9 @@
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
@@ -12,24 +12,27 @@ from torch import Tensor
 from shoal.config.kinds import check
 from shoal.errors import CheckpointError, ConfigError
 from shoal.optim.chunks import Row
-from shoal.optim.flat import alike, are_uniform, joined, zeros_beside
+from shoal.optim.flat import alike, are_uniform, carry_back, joined, zeros_beside
 
 Group = dict[str, Any]
 """One of torch's `param_groups`: parameters and the options they are updated with."""
+
+
+Kind = TypeVar("Kind", bound=Hashable)
 
 
 class Elementwise(torch.optim.Optimizer, ABC):
     """An optimizer whose new value of an element depends on that element's own parameter, gradient and state alone.
 
     Such an optimizer may be cut at any element: slices of the flat parameters, updated by different workers, are the
-    whole parameters updated by one. A rule says two things about rows (param, grad, \\*state) of one device and dtype:
+    whole parameters updated by one. A rule says two things about rows (param, grad, \\*state):
 
     - `readable`: the definition, in operations whose bits do not depend on where a row was cut (float32 and float64);
-    - `fused`: the same by torch's fused kernels. Their bits may depend on the cut.
+    - `fused`: the same by torch's fused kernels, whose bits may depend on the cut.
 
     `step` does the rest. Phase 1, select: parameters with a gradient; a sparse one is refused before anything changes.
-    Phase 2, state: made where it is missing, steps counted. Phase 3, rows: dense, joined where they are neighbours in
-    memory, grouped by device, dtype and step. Phase 4, update.
+    Phase 2, state: made where it is missing, steps counted. Phase 3, update: the readable step row by row; the fast one
+    in as few calls as the rows' devices, dtypes and places in memory allow.
 
     State has torch's names, so `state_dict` and `load_state_dict` exchange with the optimizers of `torch.optim`. `fast`
     is a choice of this process and not part of the state. Memory: the state, and for `readable` on a CPU a temporary or
@@ -63,7 +66,7 @@ class Elementwise(torch.optim.Optimizer, ABC):
 
     @abstractmethod
     def fused(self, rows: Sequence[Row], group: Group, step: int) -> None:
-        """Update rows in place, all in one call of torch's fused kernel."""
+        """Update rows, dense and of one device and dtype, in place: all in one call of torch's fused kernel."""
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -75,9 +78,13 @@ class Elementwise(torch.optim.Optimizer, ABC):
         selected = [(group, *self._select(group)) for group in self.param_groups]
         for group, params, grads in selected:
             if params:
-                states = self._states(params, self.state_names(group))
+                names = self.state_names(group)
+                states = self._states(params, names)
                 counts = _count(states) if self.counts_steps else [0] * len(params)
-                self._update(group, params, grads, states, counts)
+                rows = [
+                    *zip(params, grads, *([state[name] for state in states] for name in names), strict=True)
+                ]
+                self._update(group, rows, counts)
         return loss
 
     def add_param_group(self, param_group: Group) -> None:
@@ -123,8 +130,11 @@ class Elementwise(torch.optim.Optimizer, ABC):
 
     def _select(self, group: Group) -> tuple[list[Tensor], list[Tensor]]:
         """The parameters that have a gradient, and the gradients."""
-        params = [param for param in group["params"] if param.grad is not None]
+        params = group["params"]
         grads = [param.grad for param in params]
+        if [True for grad in grads if grad is None]:
+            params = [param for param in params if param.grad is not None]
+            grads = [param.grad for param in params]
         layouts = [*map(attrgetter("layout"), grads)]
         if layouts.count(torch.strided) != len(layouts):
             sparse = next(param for param in params if param.grad.layout is not torch.strided)
@@ -152,27 +162,20 @@ class Elementwise(torch.optim.Optimizer, ABC):
                     state["step"] = state["step"].cpu()
         return states
 
-    def _update(
-        self,
-        group: Group,
-        params: Sequence[Tensor],
-        grads: Sequence[Tensor],
-        states: Sequence[dict[str, Tensor]],
-        counts: Sequence[int],
-    ) -> None:
-        names = self.state_names(group)
-        rows = [*zip(params, grads, *([state[name] for state in states] for name in names), strict=True)]
-        update = self.fused if self.fast else self.readable
-        if are_uniform(rows) and counts.count(counts[0]) == len(counts):
-            update(joined(rows), group, counts[0])
-            return
-        rows = [alike(row) for row in rows]
-        for count, batch in _batches(rows, counts):
-            update(joined(batch), group, count)
-        for param, state, row in zip(params, states, rows, strict=True):
-            state.update(zip(names, row[2:], strict=True))
-            if row[0] is not param:
-                param.copy_(row[0])
+    def _update(self, group: Group, rows: list[Row], counts: list[int]) -> None:
+        if not self.fast:
+            for count, batch in _batches(rows, counts):
+                self.readable(batch, group, count)
+        elif are_uniform(rows):
+            for count, batch in _batches(rows, counts):
+                self.fused(joined(batch), group, count)
+        else:
+            dense = [alike(row) for row in rows]
+            kinds = [(row[0].device, row[0].dtype, count) for row, count in zip(dense, counts, strict=True)]
+            for (_, _, count), batch in _batches(dense, kinds):
+                self.fused(joined(batch), group, count)
+            for row, updated in zip(rows, dense, strict=True):
+                carry_back(updated, row)
 
     def _own_state(self, group: Group) -> None:
         """Copy loaded state into memory of our own, laid out beside the parameters again."""
@@ -193,12 +196,14 @@ class Elementwise(torch.optim.Optimizer, ABC):
                     self.state[param]["step"] = torch.tensor(float(step), dtype=torch.float32)
 
 
-def _batches(rows: Sequence[Row], counts: Sequence[int]) -> list[tuple[int, list[Row]]]:
-    """The rows that one call can update, with their count: of one device, one dtype and one count."""
-    batches: defaultdict[tuple[torch.device, torch.dtype, int], list[Row]] = defaultdict(list)
-    for row, count in zip(rows, counts, strict=True):
-        batches[row[0].device, row[0].dtype, count].append(row)
-    return [(count, batch) for (_, _, count), batch in batches.items()]
+def _batches(rows: list[Row], kinds: list[Kind]) -> Iterable[tuple[Kind, list[Row]]]:
+    """The rows of each kind together."""
+    if kinds.count(kinds[0]) == len(kinds):  # nearly always
+        return [(kinds[0], rows)]
+    batches: defaultdict[Kind, list[Row]] = defaultdict(list)
+    for kind, row in zip(kinds, rows, strict=True):
+        batches[kind].append(row)
+    return batches.items()
 
 
 def _count(states: Sequence[dict[str, Tensor]]) -> list[int]:

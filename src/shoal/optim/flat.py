@@ -1,4 +1,4 @@
-"""Tensors as stretches of memory: made dense and alike, and joined where they follow each other.
+"""Tensors as stretches of memory, as torch's fused kernels see them: dense, alike, joined where they are neighbours.
 
 Parameters, gradients and optimizer state often lie in flat buffers, one tensor after the other. An element-wise update
 does not care where one tensor ends, so such neighbours are updated as one.
@@ -11,26 +11,7 @@ from operator import attrgetter
 import torch
 from torch import Tensor
 
-from shoal.optim.chunks import Row
-
-
-def is_dense(tensor: Tensor) -> bool:
-    """Whether the elements fill one stretch of memory with neither gaps nor overlaps, in whatever order.
-
-    >>> matrix = torch.zeros(4, 6)
-    >>> is_dense(matrix.T), is_dense(matrix[:, :3]), is_dense(torch.zeros(1).expand(5))
-    (True, False, False)
-    """
-    if tensor.is_contiguous():
-        return True
-    expected = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if size == 1:
-            continue  # a single element never steps, so its stride says nothing
-        if stride != expected:
-            return False
-        expected *= size
-    return True
+from shoal.optim.chunks import Row, is_dense
 
 
 def are_uniform(rows: Sequence[Row]) -> bool:
@@ -52,10 +33,17 @@ def are_uniform(rows: Sequence[Row]) -> bool:
 def alike(row: Row) -> Row:
     """The row with all tensors dense, of the first one's dtype and order in memory; a tensor that is not is copied.
 
-    Who updates the row in place must carry the copies back.
+    After an update in place, `carry_back` takes what was written into the copies to the originals.
     """
     first = row[0] if is_dense(row[0]) else row[0].contiguous()
     return (first, *(_laid_like(tensor, first) for tensor in row[1:]))
+
+
+def carry_back(updated: Row, originals: Row) -> None:
+    """Write copies that `alike` made, and that were updated, into the tensors they are copies of."""
+    for copy, original in zip(updated, originals, strict=True):
+        if copy is not original:
+            original.copy_(copy)
 
 
 def joined(rows: Sequence[Row]) -> list[Row]:
