@@ -8,6 +8,7 @@
     synthetic   data made from a seed                            holdout   a stratified validation part
     load        a configuration → DataSet                        dataset   Split, DataSet, Batch
     augment     shift and mirror whole batches                   order     an epoch's order, who takes what
+    normalise   bytes into floats, to the same bits everywhere   store     write a file whole or not at all
 
 >>> import torch
 >>> from shoal.config.schema import DigitsConfig

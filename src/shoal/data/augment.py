@@ -29,7 +29,7 @@ class Augment:
 
     def __call__(self, pictures: Tensor, indices: Tensor, seed: int, epoch: int) -> Tensor:
         """The changed batch of [batch, channels, height, width]; `indices` says which samples they are."""
-        bits = hashed(indices, seed_for("augment", seed, epoch))
+        bits = hashed(indices.to(pictures.device), seed_for("augment", seed, epoch))
         places = 2 * self.shift + 1
         down = (bits & 0xFFFF) % places
         right = (bits >> 16 & 0xFFFF) % places
