@@ -1,9 +1,11 @@
 """Pieces of large tensors share their memory and cover them once."""
 
+import pytest
 import torch
+from torch import Tensor
 
 from shoal.optim import Adam
-from shoal.optim.chunks import BYTES_PER_THREAD, chunks
+from shoal.optim.chunks import BYTES_PER_THREAD, chunks, is_dense
 
 
 def too_large_for_one_chunk() -> int:
@@ -42,3 +44,27 @@ def test_a_parameter_of_many_chunks_is_updated_as_its_parts_would_be() -> None:
         optimizer.step()
         optimizer.step()
     assert torch.equal(whole, torch.cat(parts))
+
+
+def test_a_large_row_that_cannot_be_flattened_stays_whole() -> None:
+    numel = too_large_for_one_chunk()
+    row = (torch.zeros(2, numel, dtype=torch.float64).T, torch.zeros(numel, 2, dtype=torch.float64))
+    assert list(chunks([row])) == [row]
+
+
+@pytest.mark.parametrize(
+    ("tensor", "dense"),
+    [
+        (torch.zeros(()), True),
+        (torch.zeros(0, 4), True),
+        (torch.zeros(2, 3, 4).permute(1, 2, 0), True),
+        (torch.zeros(2, 3, 4, 4).contiguous(memory_format=torch.channels_last), True),
+        (torch.zeros(9).as_strided((1, 9), (40, 1)), True),
+        (torch.zeros(4, 6)[:, 1:], False),
+        (torch.zeros(12)[::3], False),
+        (torch.zeros(1).expand(3), False),
+        (torch.zeros(8).as_strided((3, 3), (2, 1)), False),  # overlaps itself
+    ],
+)
+def test_dense_means_no_gaps_and_no_overlaps(tensor: Tensor, dense: bool) -> None:
+    assert is_dense(tensor) is dense

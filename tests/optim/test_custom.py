@@ -11,10 +11,7 @@ from shoal.optim import build
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
-        (
-            Custom("no_such_package.optim:Mine"),
-            "there is no module 'no_such_package'",
-        ),
+        (Custom("no_such_package.optim:Mine"), "there is no module 'no_such_package'"),
         (
             Custom("torch.optim:Adagrat"),
             "unknown name in module torch.optim 'Adagrat': did you mean 'Adagrad'?",

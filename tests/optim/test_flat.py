@@ -1,30 +1,9 @@
 """Neighbours in memory are joined, and only those."""
 
-import pytest
 import torch
-from torch import Tensor
 
 from shoal.optim import Adam
-from shoal.optim.chunks import is_dense
 from shoal.optim.flat import alike, joined, zeros_beside
-
-
-@pytest.mark.parametrize(
-    ("tensor", "dense"),
-    [
-        (torch.zeros(()), True),
-        (torch.zeros(0, 4), True),
-        (torch.zeros(2, 3, 4).permute(1, 2, 0), True),
-        (torch.zeros(2, 3, 4, 4).contiguous(memory_format=torch.channels_last), True),
-        (torch.zeros(9).as_strided((1, 9), (40, 1)), True),
-        (torch.zeros(4, 6)[:, 1:], False),
-        (torch.zeros(12)[::3], False),
-        (torch.zeros(1).expand(3), False),
-        (torch.zeros(8).as_strided((3, 3), (2, 1)), False),  # overlaps itself
-    ],
-)
-def test_dense_means_no_gaps_and_no_overlaps(tensor: Tensor, dense: bool) -> None:
-    assert is_dense(tensor) is dense
 
 
 def test_neighbours_are_joined_whatever_their_order() -> None:

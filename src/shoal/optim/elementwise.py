@@ -12,7 +12,7 @@ from torch import Tensor
 from shoal.config.kinds import check
 from shoal.errors import CheckpointError, ConfigError
 from shoal.optim.chunks import Row
-from shoal.optim.flat import alike, are_uniform, carry_back, joined, zeros_beside
+from shoal.optim.flat import alike, are_uniform, joined, zeros_beside
 
 Group = dict[str, Any]
 """One of torch's `param_groups`: parameters and the options they are updated with."""
@@ -174,8 +174,12 @@ class Elementwise(torch.optim.Optimizer, ABC):
             kinds = [(row[0].device, row[0].dtype, count) for row, count in zip(dense, counts, strict=True)]
             for (_, _, count), batch in _batches(dense, kinds):
                 self.fused(joined(batch), group, count)
-            for row, updated in zip(rows, dense, strict=True):
-                carry_back(updated, row)
+            for (param, *_), (updated, _, *state) in zip(rows, dense, strict=True):
+                if updated is not param:
+                    param.copy_(updated)
+                # State that lay in another order stays as it is laid now, and is not copied again.
+                if state:
+                    self.state[param].update(zip(self.state_names(group), state, strict=True))
 
     def _own_state(self, group: Group) -> None:
         """Copy loaded state into memory of our own, laid out beside the parameters again."""

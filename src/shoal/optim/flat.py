@@ -33,17 +33,10 @@ def are_uniform(rows: Sequence[Row]) -> bool:
 def alike(row: Row) -> Row:
     """The row with all tensors dense, of the first one's dtype and order in memory; a tensor that is not is copied.
 
-    After an update in place, `carry_back` takes what was written into the copies to the originals.
+    Who updates the row in place must carry the copies back.
     """
     first = row[0] if is_dense(row[0]) else row[0].contiguous()
     return (first, *(_laid_like(tensor, first) for tensor in row[1:]))
-
-
-def carry_back(updated: Row, originals: Row) -> None:
-    """Write copies that `alike` made, and that were updated, into the tensors they are copies of."""
-    for copy, original in zip(updated, originals, strict=True):
-        if copy is not original:
-            original.copy_(copy)
 
 
 def joined(rows: Sequence[Row]) -> list[Row]:
