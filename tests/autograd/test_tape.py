@@ -106,6 +106,31 @@ def test_values_are_freed_with_their_tape_without_the_garbage_collector():
         gc.enable()
 
 
+def test_a_sharing_tape_reads_a_repeated_expression_instead_of_computing_it():
+    def expression(a: Variable) -> Variable:
+        return (ops.exp(a) * ops.exp(a) + ops.exp(a)).sum()
+
+    a = leaf(0.5, 1.5)
+    with Tape() as plain:
+        want = expression(a)
+        (want_slope,) = grad(want, [a])
+    with Tape(share=True) as sharing:
+        have = expression(a)
+        (have_slope,) = grad(have, [a])
+    assert len(sharing) == len(plain) - 2
+    assert torch.equal(have.value, want.value)
+    assert torch.allclose(have_slope.value, want_slope.value)
+
+
+def test_a_sharing_tape_notices_that_an_input_was_changed():
+    with Tape(share=True):
+        a = leaf(0.5)
+        ops.exp(a)
+        a.value.add_(1.0)
+        with pytest.raises(AutogradError, match="changed in place"):
+            ops.exp(a)
+
+
 class TestBadInput:
     def test_shapes_that_do_not_broadcast(self):
         with (
@@ -134,7 +159,9 @@ class TestBadInput:
 
     def test_mixed_devices(self):
         with Tape(), pytest.raises(AutogradError, match=r"where mixes devices: cpu and cpu and meta"):
-            ops.where(torch.ones(2, 2) > 0, Variable(torch.ones(2, 2)), Variable(torch.ones(2, 2, device="meta")))
+            ops.where(
+                torch.ones(2, 2) > 0, Variable(torch.ones(2, 2)), Variable(torch.ones(2, 2, device="meta"))
+            )
 
     def test_integers(self):
         with pytest.raises(AutogradError, match=r"labels \(2,\) holds int64"):

@@ -58,10 +58,11 @@ def grad(
         gradients = _start(tape, losses, given, lifted)
         paths = _paths(tape, losses, wanted)
         _walk(paths, gradients, set(wanted), lifted, {})
-    if tape.tracing is not None:
-        tape.tracing.backward.append((length, len(tape.entries)))
-    if lifted and not record:
+    if record:
+        tape.backward_spans.append((length, len(tape.entries)))
+    elif lifted:
         del tape.entries[length:]  # a trace shows the operations of backward, and then forgets them
+        tape.seen.clear()
     return [_finished(tape, gradients.get(variable), variable, record) for variable in wanted]
 
 

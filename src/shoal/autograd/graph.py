@@ -136,7 +136,18 @@ def trace(function: Callable[..., Any], examples: Sequence[Tensor]) -> Graph:
     placeholders = [_placeholder(example, position) for position, example in enumerate(examples)]
     with tape:
         results = _run(function, placeholders)
-    return _from_tape(tape, tracing, placeholders, results)
+    return _from_tape(tape, tracing.constants, placeholders, results, tracing.deliveries)
+
+
+def graph_of(tape: Tape, *results: Variable) -> Graph:
+    """What a dynamic tape holds, as a graph; `results` are marked as its outputs.
+
+    >>> with Tape() as tape:
+    ...     a = Variable(torch.ones(2), name="a")
+    ...     print(graph_of(tape, a * a).listing())
+    v1[2] = mul(a, a)
+    """
+    return _from_tape(tape, set(), (), results, ())
 
 
 def _placeholder(example: Tensor, position: int) -> Variable:
@@ -176,7 +187,11 @@ def _run(function: Callable[..., Any], placeholders: Sequence[Variable]) -> tupl
 
 
 def _from_tape(
-    tape: Tape, tracing: Tracing, placeholders: Sequence[Variable], results: Sequence[Variable]
+    tape: Tape,
+    constants: set[Variable],
+    placeholders: Sequence[Variable],
+    results: Sequence[Variable],
+    deliveries: Sequence[tuple[Variable, Variable]],
 ) -> Graph:
     values: dict[int, Value] = {}
 
@@ -185,7 +200,7 @@ def _from_tape(
             return float(operand)
         if id(operand) not in values:
             tensor = operand.value if type(operand) is Variable else operand
-            constant = type(operand) is not Variable or operand in tracing.constants
+            constant = type(operand) is not Variable or operand in constants
             name = operand.name if type(operand) is Variable else None
             kind = "constant" if constant else "leaf"
             values[id(operand)] = Value(tuple(tensor.shape), tensor.dtype, kind, tensor, name)
@@ -198,13 +213,13 @@ def _from_tape(
     for index, entry in enumerate(tape.entries):
         inputs = tuple([value_of(operand) for operand in entry.inputs])
         for output in entry.outputs:
-            values[id(output)] = Value(tuple(output.shape), output.dtype)
+            values[id(output)] = Value(tuple(output.shape), output.dtype, name=output.name)
         outputs = tuple([values[id(output)] for output in entry.outputs])
-        is_backward = any(start <= index < end for start, end in tracing.backward)
+        is_backward = any(start <= index < end for start, end in tape.backward_spans)
         operations.append(Operation(entry.primitive, inputs, outputs, entry.attributes, is_backward))
     return Graph(
         tuple(values[id(placeholder)] for placeholder in placeholders),
         tuple(operations),
         tuple(value_of(result) for result in results),
-        tuple((parameter, value_of(gradient)) for parameter, gradient in tracing.deliveries),
+        tuple((parameter, value_of(gradient)) for parameter, gradient in deliveries),
     )

@@ -135,8 +135,6 @@ class Tracing:
     """Leaves that never change, made by the engine itself: seeds and zeros."""
     deliveries: list[tuple[Variable, Variable]] = field(default_factory=list[tuple[Variable, Variable]])
     """A parameter, and the gradient that is to be added to its `value.grad`."""
-    backward: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    """Stretches of the tape that were recorded by differentiating."""
 
     def constant(self, like: Tensor, number: float) -> Variable:
         """A leaf full of one number, with a real value."""
@@ -156,11 +154,21 @@ class Tape:
     v0 = a * a
     v1 = v0 + 1.0
 
+    `share=True` caches: an operation that stands on the tape already, on the same inputs, is read instead
+    of repeated. That saves work where an expression recurs, and costs a look-up for every operation where
+    none does.
+
     Memory: a tape keeps every value it has seen until it is reset or dropped.
     """
 
-    def __init__(self, *, trace: bool = False, write: Callable[[str], None] = _write_line) -> None:
+    def __init__(
+        self, *, trace: bool = False, share: bool = False, write: Callable[[str], None] = _write_line
+    ) -> None:
         self.entries: list[TapeEntry] = []
+        self.backward_spans: list[tuple[int, int]] = []
+        """Stretches of the tape that were recorded by differentiating."""
+        self.share = share
+        self.seen: dict[Any, TapeEntry] = {}
         self.trace = trace
         self.write = write
         self.generation = Generation(self)
@@ -182,6 +190,8 @@ class Tape:
     def reset(self) -> None:
         """Forget everything: variables recorded so far can no longer be differentiated or used."""
         self.entries.clear()
+        self.backward_spans.clear()
+        self.seen.clear()
         self._names.clear()
         self.generation = Generation(self)
 
@@ -233,6 +243,11 @@ def record(operation: Primitive, inputs: tuple[Operand, ...], attributes: dict[s
     tape = _state.tape
     generation = tape.generation
     tracing = tape.tracing
+    key = _key(operation, inputs, attributes) if tape.share and _state.recording else None
+    if key in tape.seen:
+        found = tape.seen[key]
+        found.check_unchanged()
+        return found.outputs[0] if len(found.outputs) == 1 else found.outputs
     values: list[Any] = []
     tensors: list[Tensor] = []
     dtype: torch.dtype | None = None
@@ -271,9 +286,17 @@ def record(operation: Primitive, inputs: tuple[Operand, ...], attributes: dict[s
     versions = [tensor._version for tensor in tensors]
     entry = TapeEntry(operation, inputs, outputs, attributes, values, tensors, versions, call_site())
     tape.entries.append(entry)
+    if key is not None:
+        tape.seen[key] = entry
     if tape.trace:
         tape.write(entry.written(tape.name_of))
     return outputs if type(result) is tuple else outputs[0]
+
+
+def _key(operation: Primitive, inputs: tuple[Operand, ...], attributes: dict[str, Any]) -> Any:
+    """Equal for operations that must give equal results; the tape keeps the inputs, so that ids stay theirs."""
+    operands = tuple([o if isinstance(o, int | float) else ("id", id(o)) for o in inputs])
+    return operation, operands, tuple(attributes.items())
 
 
 def _computed(value: Tensor, generation: Generation | None, index: int) -> Variable:
