@@ -15,13 +15,17 @@ HTML_STARTS = (b"<!doctype", b"<html", b"<head", b"<?xml")
 
 def read_content(path: Path, limit: int | None = None) -> bytearray:
     """All bytes of a file, unpacked if it is gzip'ed; more than `limit` bytes are an error and never held."""
-    content = bytearray()
+    size = 0
     try:
         with path.open("rb") as file:
+            # Of full size from the start: growing costs more than reading.
+            content = bytearray(limit or path.stat().st_size)
             for chunk in unpacked(chunks_of(file), str(path), limit):
-                content += chunk
+                content[size : size + len(chunk)] = chunk
+                size += len(chunk)
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+    del content[size:]
     return content
 
 
