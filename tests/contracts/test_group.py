@@ -8,7 +8,7 @@ from shoal.comm.threads import run_threads
 from shoal.errors import MismatchError
 
 SIZES = (1, 2, 3, 4, 8)
-KINDS = {"shm": True}
+KINDS = {"shm": True, "gloo": False}
 """The groups of real processes, and whether they sum in balanced-tree order beyond two members."""
 
 

@@ -16,7 +16,7 @@ import torch
 from torch.distributed import PrefixStore, TCPStore
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["torch", "torch.distributed", "shoal.comm.shared_memory"])
+CONTEXT.set_forkserver_preload(["torch", "torch.distributed", "shoal.comm.shared_memory", "shoal.comm.checked"])
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def build(kind: str, store: Any, rank: int, size: int, limit_s: float) -> Any:
         from shoal.comm.shared_memory import SharedMemoryGroup
 
         return SharedMemoryGroup.join(store, rank, size, limit_s=limit_s, timeout_s=20)
-    from shoal.comm.torch_group import join_torch
+    from shoal.comm.checked import join_torch
 
     return join_torch(store, rank, size, backend="gloo", limit_s=limit_s, timeout_s=20)
 

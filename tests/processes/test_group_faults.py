@@ -9,7 +9,7 @@ import group_faults as faults
 import pytest
 from group_worlds import World
 
-KINDS = ["shm"]
+KINDS = ["shm", "gloo"]
 
 pytestmark = pytest.mark.parametrize("kind", KINDS)
 

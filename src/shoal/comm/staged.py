@@ -1,7 +1,7 @@
 """Collectives through slots: what a member puts into its slot in a round, and what it takes from the others'.
 
-A round carries one block of the piece; of a whole, the same block of each of its pieces ("rows"). Small collectives
-are one such round, large ones several.
+A round carries one block of the piece; of a whole, the same block of each of its pieces ("rows"). Small
+collectives are one such round, large ones several.
 """
 
 from collections.abc import Callable

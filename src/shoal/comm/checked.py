@@ -1,0 +1,417 @@
+"""What torch's groups lack: calls that must match, members that are named, waits that end.
+
+Before a collective the members exchange headers (name, dtype, number of elements …) over connections of
+their own; the data moves once all headers agree. That costs one small all-gather per collective. A
+message carries its header in front. Whoever waits for long asks who is missing, and why (`presence.py`).
+
+No thread drives collectives: the data of a collective starts when its member next calls the group or waits.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, final
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from shoal.comm.board import decode, encode
+from shoal.comm.calls import (
+    Call,
+    check_agreement,
+    check_peer,
+    check_root_whole,
+    check_split,
+    check_whole,
+    checked_call,
+    message_mismatch,
+    mismatch,
+)
+from shoal.comm.group import CPU, NO_PROGRESS_LIMIT_S
+from shoal.comm.post import Job, PostThread
+from shoal.comm.presence import Presence
+from shoal.comm.reduction import Op
+from shoal.comm.rendezvous import JOIN_TIMEOUT_S, meet
+from shoal.comm.torch_group import TorchGroup, TorchWork
+from shoal.errors import GroupError
+
+GIVE_WAY_S = 0.001
+BLOCK_S = 0.05
+LOOK_EVERY_S = 0.1
+BROKEN_FOR_S = 1.0
+"""How long we look for a name after a connection has broken."""
+
+
+@final
+class Item:
+    """One collective: its header on the way, then its data."""
+
+    def __init__(
+        self, call: Call, sequence: int, table: Tensor, header: TorchWork, launch: Callable[[], TorchWork]
+    ) -> None:
+        self.call, self.sequence = call, sequence
+        self.table, self.header = table, header
+        self.launch = launch
+        self.data: TorchWork | None = None
+        self.over = False
+
+    def label(self) -> str:
+        """The collective in words."""
+        return f"{self.call.operation} #{self.sequence}"
+
+
+@final
+class Checker:
+    """What all checked groups of one worker share: they move together, and fail together."""
+
+    def __init__(self, presence: Presence) -> None:
+        self.presence = presence
+        self.groups: list[Checked] = []
+        self.error: GroupError | None = None
+
+    def advance(self) -> None:
+        """Start and finish what can be, in every group."""
+        if self.error is not None:
+            raise self.error
+        for group in tuple(self.groups):
+            group.advance()
+
+    def num_pending(self) -> int:
+        """How many groups have collectives under way."""
+        return sum(1 for group in self.groups if group.queue)
+
+    def fail(self, error: BaseException) -> None:
+        """Tell everyone that this worker ends with an error."""
+        if self.error is None and isinstance(error, GroupError):
+            self.error = error
+        self.presence.end(error)
+
+    def wait(
+        self,
+        over: Callable[[], bool],
+        block: Callable[[float], None],
+        look: Callable[[float], GroupError | None],
+    ) -> None:
+        """Wait until `over`: move everything, block for a moment, look around now and then."""
+        started = time.monotonic()
+        next_look = started + LOOK_EVERY_S
+        try:
+            while True:
+                self.advance()
+                if over():
+                    self.presence.beat()
+                    return
+                # Blocking costs the others nothing, but only when nothing else waits for us to move it.
+                block(BLOCK_S if self.num_pending() <= 1 else GIVE_WAY_S)
+                now = time.monotonic()
+                if now >= next_look and not over():
+                    error = look(now - started)
+                    if error is not None and not over():
+                        raise error
+                    next_look = now + LOOK_EVERY_S
+        except GroupError as error:
+            self.fail(error)
+            raise
+        except RuntimeError as error:
+            named = self._name(look, error)
+            self.fail(named)
+            raise named from error
+
+    def _name(self, look: Callable[[float], GroupError | None], error: RuntimeError) -> GroupError:
+        """Torch says that something broke; find out who."""
+        deadline = time.monotonic() + BROKEN_FOR_S
+        while time.monotonic() < deadline:
+            found = look(0.0)
+            if found is not None:
+                return found
+            time.sleep(LOOK_EVERY_S / 2)
+        return GroupError(f"a connection of the group broke: {str(error).splitlines()[0]}")
+
+
+@final
+class CheckedWork:
+    """A collective of a checked group."""
+
+    def __init__(self, group: "Checked", item: Item) -> None:
+        self._group, self._item = group, item
+
+    def wait(self) -> None:
+        """Wait until the data has moved, or somebody is missing for good."""
+        if not self._item.over:
+            self._group.wait(self._item)
+
+    def done(self) -> bool:
+        """Whether `wait` would return at once. Asking moves the work forward."""
+        if not self._item.over:
+            self._group.checker.advance()
+        return self._item.over
+
+
+@final
+class CheckedMessage:
+    """A message of a checked group."""
+
+    def __init__(self, group: "Checked", peer: int, label: str, job: Job) -> None:
+        self._group, self._peer, self._label, self._job = group, peer, label, job
+
+    def wait(self) -> None:
+        """Wait until the message has gone or come."""
+        if not self._job.finished.is_set() or self._job.error is not None:
+            self._group.wait_for_message(self._peer, self._label, self._job)
+
+    def done(self) -> bool:
+        """Whether `wait` would return at once."""
+        self._group.checker.advance()
+        return self._job.finished.is_set()
+
+
+@final
+class Checked:
+    """A torch group whose mistakes and losses are named. Made by `join_torch`, and then by `split`."""
+
+    def __init__(
+        self,
+        checker: Checker,
+        store: Any,
+        inner: TorchGroup,
+        host: str,
+        world_ranks: Sequence[int],
+        name: str,
+    ) -> None:
+        self.checker = checker
+        self.queue: deque[Item] = deque()
+        self._store, self._inner, self._host = store, inner, host
+        self._control = TorchGroup(dist.PrefixStore("control", store), inner.rank, inner.size, "gloo", host)
+        self._world_ranks, self._name = list(world_ranks), name
+        self._sequence = self._num_splits = 0
+        self._posts: dict[tuple[int, bool], PostThread] = {}
+        checker.presence.enter(name)
+        checker.groups.append(self)
+
+    @property
+    def rank(self) -> int:
+        """This member's number, from 0."""
+        return self._inner.rank
+
+    @property
+    def size(self) -> int:
+        """How many members there are."""
+        return self._inner.size
+
+    # Collectives: headers first, then data.
+
+    def _issue(self, call: Call, launch: Callable[[], TorchWork]) -> CheckedWork:
+        if self.checker.error is not None:
+            raise self.checker.error
+        self.checker.presence.beat()
+        self._sequence += 1
+        header = torch.tensor([encode(call), call.numel], dtype=torch.int64)
+        table = torch.empty(self.size, 2, dtype=torch.int64)
+        item = Item(call, self._sequence, table, self._control.all_gather(table, header), launch)
+        self.queue.append(item)
+        return CheckedWork(self, item)
+
+    def advance(self) -> None:
+        """Start the data of collectives whose headers agree, in order; note what is over."""
+        for item in tuple(self.queue):
+            if item.data is None:
+                if not item.header.done():
+                    return
+                self._compare(item)
+                item.data = item.launch()
+            if item.data.done():
+                item.over = True
+                self.queue.remove(item)
+
+    def _compare(self, item: Item) -> None:
+        mine = [encode(item.call), item.call.numel]
+        rows = item.table.tolist()
+        if any(row != mine for row in rows):
+            calls = {self._world_ranks[rank]: decode(*row) for rank, row in enumerate(rows)}
+            raise mismatch(item.sequence, calls)
+
+    def wait(self, item: Item) -> None:
+        """Wait for one collective."""
+
+        def block(seconds: float) -> None:
+            first = next((each for each in self.queue if not each.over), item)
+            (first.header if first.data is None else first.data).wait_for(seconds)
+
+        def look(waited_s: float) -> GroupError | None:
+            first = self.queue[0] if self.queue else item
+            return self.checker.presence.look(
+                self._name, self._world_ranks, first.sequence, first.label(), waited_s
+            )
+
+        self.checker.wait(lambda: item.over, block, look)
+
+    def all_reduce(self, buffer: Tensor, op: Op = Op.SUM) -> CheckedWork:
+        """Make `buffer` the reduction of all members' buffers, on every member."""
+        call = checked_call("all_reduce", self.size, buffer.dtype, buffer.numel(), op)
+        return self._issue(call, lambda: self._inner.all_reduce(buffer, op))
+
+    def reduce_scatter(self, piece: Tensor, whole: Tensor, op: Op = Op.SUM) -> CheckedWork:
+        """Give member i the reduction of everyone's i-th piece of `whole`."""
+        check_whole("reduce_scatter", self.size, whole, piece)
+        call = checked_call("reduce_scatter", self.size, piece.dtype, piece.numel(), op)
+        return self._issue(call, lambda: self._inner.reduce_scatter(piece, whole, op))
+
+    def all_gather(self, whole: Tensor, piece: Tensor) -> CheckedWork:
+        """Fill `whole` with the members' pieces, in rank order, on every member."""
+        check_whole("all_gather", self.size, whole, piece)
+        call = checked_call("all_gather", self.size, piece.dtype, piece.numel())
+        return self._issue(call, lambda: self._inner.all_gather(whole, piece))
+
+    def broadcast(self, buffer: Tensor, root: int = 0) -> CheckedWork:
+        """Make `buffer` equal to the root's, on every member."""
+        call = checked_call("broadcast", self.size, buffer.dtype, buffer.numel(), None, root)
+        return self._issue(call, lambda: self._inner.broadcast(buffer, root))
+
+    def reduce(self, buffer: Tensor, root: int = 0, op: Op = Op.SUM) -> CheckedWork:
+        """Make the root's `buffer` the reduction of all; the others' stay as they are."""
+        call = checked_call("reduce", self.size, buffer.dtype, buffer.numel(), op, root)
+        return self._issue(call, lambda: self._inner.reduce(buffer, root, op))
+
+    def gather(self, whole: Tensor | None, piece: Tensor, root: int = 0) -> CheckedWork:
+        """Fill the root's `whole` with the members' pieces; the others give None."""
+        check_root_whole("gather", self.rank, self.size, root, whole, piece)
+        call = checked_call("gather", self.size, piece.dtype, piece.numel(), None, root)
+        return self._issue(call, lambda: self._inner.gather(whole, piece, root))
+
+    def scatter(self, piece: Tensor, whole: Tensor | None, root: int = 0) -> CheckedWork:
+        """Give member i the i-th piece of the root's `whole`; the others give None."""
+        check_root_whole("scatter", self.rank, self.size, root, whole, piece)
+        call = checked_call("scatter", self.size, piece.dtype, piece.numel(), None, root)
+        return self._issue(call, lambda: self._inner.scatter(piece, whole, root))
+
+    def barrier(self) -> CheckedWork:
+        """Wait until every member has called it: the headers say so."""
+        return self._issue(Call("barrier"), lambda: TorchWork(None))
+
+    # Messages: the header goes in front, under a tag of its own.
+
+    def _post(self, peer: int, outgoing: bool) -> PostThread:
+        if (peer, outgoing) not in self._posts:
+            arrow = f"{self.rank} → {peer}" if outgoing else f"{peer} → {self.rank}"
+            self._posts[peer, outgoing] = PostThread(f"shoal {self._name} {arrow}")
+        return self._posts[peer, outgoing]
+
+    def send(self, tensor: Tensor, to: int) -> CheckedMessage:
+        """Send to one member. `wait()` may return before the other has received."""
+        check_peer("send", self.rank, self.size, to)
+        call = checked_call("message", self.size, tensor.dtype, tensor.numel())
+        self.checker.presence.beat()
+        header = self._inner.send(torch.tensor([encode(call), call.numel]), to, tag=1)
+        data = self._inner.send(tensor, to) if call.numel else TorchWork(None)
+
+        def work() -> None:
+            header.wait()
+            data.wait()
+
+        label = f"recv from rank {self._world_ranks[self.rank]}"
+        return CheckedMessage(self, to, label, self._post(to, outgoing=True).add(work))
+
+    def recv(self, tensor: Tensor, sender: int) -> CheckedMessage:
+        """Receive from one member what it sent: as many elements, of the same dtype."""
+        check_peer("recv", self.rank, self.size, sender)
+        call = checked_call("message", self.size, tensor.dtype, tensor.numel())
+        self.checker.presence.beat()
+        names = self._world_ranks
+
+        def work() -> None:
+            header = torch.empty(2, dtype=torch.int64)
+            self._inner.recv(header, sender, tag=1).wait()
+            sent = decode(*header.tolist())
+            if sent != call:
+                raise message_mismatch(names[sender], names[self.rank], sent, call)
+            if call.numel:
+                self._inner.recv(tensor, sender).wait()
+
+        label = f"send to rank {names[self.rank]}"
+        return CheckedMessage(self, sender, label, self._post(sender, outgoing=False).add(work))
+
+    def wait_for_message(self, peer: int, label: str, job: Job) -> None:
+        """Wait for one message."""
+
+        def over() -> bool:
+            if job.finished.is_set() and job.error is not None:
+                raise job.error
+            return job.finished.is_set()
+
+        def block(seconds: float) -> None:
+            job.finished.wait(seconds if not self.checker.num_pending() else GIVE_WAY_S)
+
+        def look(waited_s: float) -> GroupError | None:
+            return self.checker.presence.look(self._name, [self._world_ranks[peer]], 0, label, waited_s)
+
+        self.checker.wait(over, block, look)
+
+    # Groups within the group.
+
+    def split(self, ranks: Sequence[int]) -> "Checked":
+        """The smaller group of these `ranks`; all members call, each naming the group it goes to."""
+        chosen = check_split(self.rank, self.size, ranks)
+        named = torch.full((self.size,), -1, dtype=torch.int64)
+        named[: len(chosen)] = torch.tensor(chosen)
+        table = torch.empty(self.size, self.size, dtype=torch.int64)
+        self.all_gather(table, named).wait()
+        check_agreement(self.rank, [[rank for rank in row if rank >= 0] for row in table.tolist()])
+        self._num_splits += 1
+        name = f"{self._name}/{self._num_splits}:{'-'.join(map(str, chosen))}"
+        store = dist.PrefixStore(name, self._store)
+        inner = TorchGroup(store, chosen.index(self.rank), len(chosen), self._inner.backend, self._host)
+        world_ranks = [self._world_ranks[rank] for rank in chosen]
+        group = Checked(self.checker, store, inner, self._host, world_ranks, name)
+        # Everyone's entries must be in the store before anyone looks for them.
+        self.barrier().wait()
+        return group
+
+    def empty(self, numel: int, dtype: torch.dtype = torch.float32, device: torch.device = CPU) -> Tensor:
+        """An ordinary tensor: torch's backends move any memory alike."""
+        call = checked_call("empty", self.size, dtype, numel)
+        self._issue(call, lambda: TorchWork(None)).wait()
+        return torch.empty(numel, dtype=dtype, device=device)
+
+    def beat(self) -> None:
+        """Say that this member makes progress, though it calls nothing."""
+        self.checker.presence.beat()
+
+    def fail(self, error: BaseException) -> None:
+        """Tell the others, in every group of this worker, that it ends with an error."""
+        self.checker.fail(error)
+
+    def close(self) -> None:
+        """Leave: whoever still waits for this member gets an error that says so."""
+        if self in self.checker.groups:
+            self.checker.groups.remove(self)
+        for post in self._posts.values():
+            post.close()
+        self._inner.close()
+        self._control.close()
+        if not self.checker.groups:
+            self.checker.presence.end(None)
+            self.checker.presence.close()
+
+
+def join_torch(
+    store: Any,
+    rank: int,
+    size: int,
+    *,
+    backend: str = "gloo",
+    host: str = "127.0.0.1",
+    limit_s: float = NO_PROGRESS_LIMIT_S,
+    timeout_s: float = JOIN_TIMEOUT_S,
+    facts: Mapping[str, str] | None = None,
+) -> Checked:
+    """Meet the others in a store (one of torch's, fresh for this group) and form a checked torch group.
+
+    `host` is the address to listen on: this machine's own, where members are on several machines.
+    """
+    cards = meet(store, rank, size, timeout_s, {"backend": backend, **(facts or {})})
+    presence = Presence(dist.PrefixStore("presence", store), rank, cards, limit_s)
+    inner = TorchGroup(dist.PrefixStore("world", store), rank, size, backend, host)
+    group = Checked(Checker(presence), store, inner, host, range(size), "world")
+    group.barrier().wait()
+    return group
