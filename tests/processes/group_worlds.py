@@ -16,7 +16,9 @@ import torch
 from torch.distributed import PrefixStore, TCPStore
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["torch", "torch.distributed", "shoal.comm.shared_memory", "shoal.comm.checked"])
+CONTEXT.set_forkserver_preload(
+    ["torch", "torch.distributed", "shoal.comm.shared_memory", "shoal.comm.checked"]
+)
 
 
 @dataclass(frozen=True)

@@ -45,14 +45,17 @@ class Card:
     processes: str
     pid: int
     facts: dict[str, str]
+    """What must be the same on all workers."""
+    able: str = ""
+    """What this worker can do, which may differ."""
 
     @classmethod
-    def of_this_process(cls, rank: int, facts: Mapping[str, str]) -> "Card":
+    def of_this_process(cls, rank: int, facts: Mapping[str, str], able: str) -> "Card":
         """The card of this worker."""
         linux = platform.system() == "Linux"
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip() if linux else socket.gethostname()
         processes = os.readlink("/proc/self/ns/pid") if linux else ""
-        return cls(rank, socket.gethostname(), boot, processes, os.getpid(), dict(facts))
+        return cls(rank, socket.gethostname(), boot, processes, os.getpid(), dict(facts), able)
 
     def shares_machine_with(self, other: "Card") -> bool:
         """Whether both run on one kernel and see the same process numbers."""
@@ -65,13 +68,14 @@ def meet(
     size: int,
     timeout_s: float = JOIN_TIMEOUT_S,
     facts: Mapping[str, str] | None = None,
+    able: str = "",
 ) -> list[Card]:
     """Everyone's card, in rank order, once all have come.
 
     All `facts` (versions, configuration …) must agree; the first that does not is shown from both sides.
     """
     try:
-        return _meet(store, rank, size, timeout_s, {"world size": str(size), **(facts or {})})
+        return _meet(store, rank, size, timeout_s, {"world size": str(size), **(facts or {})}, able)
     except RuntimeError as error:
         raise JoinError(
             f"rank {rank} lost the store where workers meet: {str(error).splitlines()[0]}",
@@ -79,10 +83,12 @@ def meet(
         ) from error
 
 
-def _meet(store: Store, rank: int, size: int, timeout_s: float, facts: Mapping[str, str]) -> list[Card]:
+def _meet(
+    store: Store, rank: int, size: int, timeout_s: float, facts: Mapping[str, str], able: str
+) -> list[Card]:
     if store.add(f"claim/{rank}", 1) > 1:
         raise JoinError(f"two workers say they are rank {rank}", "Start every rank once.")
-    mine = Card.of_this_process(rank, facts)
+    mine = Card.of_this_process(rank, facts, able)
     store.set(f"card/{rank}", json.dumps(asdict(mine)))
     cards: dict[int, Card] = {}
     deadline = time.monotonic() + timeout_s

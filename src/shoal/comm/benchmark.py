@@ -1,0 +1,337 @@
+"""How fast collectives are: contenders take turns within one run, and every single call counts.
+
+- A call's time is that of the slowest worker: a collective is over when it is over for everyone.
+- Rounds are interleaved (every contender once, then every contender again), so that a disturbance hits
+  all alike; the figure is the median of single calls, with mean, 95th and 99th percentile beside it.
+- Buffers rotate and are refilled before each call, and every result is compared with the right one.
+- The memory-speed limit is measured in the same rounds: every worker copies as many bytes as the buffer
+  has, all at once. An all-reduce cannot be faster: each worker must read size · (n / size) = n elements
+  and write as many.
+
+`algbw` is bytes over time; `busbw` multiplies it by the share of the bytes that must cross between
+workers, so that it can be compared across world sizes (the convention of nccl-tests).
+"""
+
+import csv
+import io
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shoal.comm.algorithms import ALGORITHMS
+from shoal.comm.group import Group
+from shoal.comm.reduction import Op
+from shoal.errors import ConfigError, unknown
+
+LIMIT = "memory"
+"""The contender that measures how fast memory is."""
+
+BUS_FACTORS: dict[str, Callable[[int], float]] = {
+    "all_reduce": lambda size: 2 * (size - 1) / size,
+    "all_gather": lambda size: (size - 1) / size,
+    "reduce_scatter": lambda size: (size - 1) / size,
+    "broadcast": lambda size: 1.0,
+    "reduce": lambda size: 1.0,
+}
+"""Which share of the bytes crosses between workers, per operation."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is measured."""
+
+    operation: str = "all_reduce"
+    sizes: tuple[int, ...] = (1024, 64 * 1024, 1024**2, 8 * 1024**2)
+    """Bytes of the buffer (of the whole, where there is one)."""
+    op: Op = Op.SUM
+    seconds_per_size: float = 2.0
+    max_calls: int = 400
+    min_calls: int = 7
+
+
+@dataclass(frozen=True)
+class Row:
+    """One contender at one size."""
+
+    contender: str
+    size: int
+    count: int
+    type: str
+    redop: str
+    time_us: float
+    mean_us: float
+    p95_us: float
+    p99_us: float
+    algbw: float
+    busbw: float
+    wrong: int
+    calls: int
+    of_memory_speed: float
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Something that can carry out the operation: `run(buffer, whole)`, on memory from `empty`."""
+
+    name: str
+    empty: Callable[[int], Tensor]
+    run: Callable[[Tensor, Tensor], None]
+
+
+def sizes_between(begin: int, end: int, factor: int) -> tuple[int, ...]:
+    """The sizes from `begin` to `end`, each `factor` times the one before.
+
+    >>> sizes_between(1024, 16384, 4)
+    (1024, 4096, 16384)
+    """
+    if not 0 < begin <= end or factor < 2:
+        raise ConfigError(
+            f"no sizes from {begin} to {end} by a factor of {factor}", "Give begin ≤ end, factor ≥ 2."
+        )
+    return tuple(begin * factor**i for i in range(int(math.log(end / begin, factor) + 1e-9) + 1))
+
+
+def _plain(numel: int) -> Tensor:
+    return torch.empty(numel)
+
+
+def _runs(group: Group, plan: Plan) -> dict[str, Callable[[Tensor, Tensor], None]]:
+    return {
+        "all_reduce": lambda piece, whole: group.all_reduce(piece, plan.op).wait(),
+        "all_gather": lambda piece, whole: group.all_gather(whole, piece).wait(),
+        "reduce_scatter": lambda piece, whole: group.reduce_scatter(piece, whole, plan.op).wait(),
+        "broadcast": lambda piece, whole: group.broadcast(piece, 0).wait(),
+        "reduce": lambda piece, whole: group.reduce(piece, 0, plan.op).wait(),
+    }
+
+
+def contenders(
+    groups: Mapping[str, Group], plan: Plan, algorithms: Sequence[str] = (), own_memory: bool = True
+) -> list[Contender]:
+    """The groups as contenders: on memory from `empty()`, on memory from elsewhere, and by our algorithms.
+
+    A group whose `empty()` is ordinary memory is measured once.
+    """
+    if plan.operation not in BUS_FACTORS:
+        raise ConfigError(unknown("operation", plan.operation, BUS_FACTORS))
+    found: list[Contender] = []
+    for name, group in groups.items():
+        run = _runs(group, plan)[plan.operation]
+        if name == "shm":
+            found.append(Contender(name, group.empty, run))
+            if own_memory:
+                found.append(Contender(f"{name} (own memory)", _plain, run))
+        else:
+            found.append(Contender(name, _plain, run))
+        for algorithm in algorithms:
+            if algorithm not in ALGORITHMS:
+                raise ConfigError(unknown("algorithm", algorithm, ALGORITHMS))
+            found.append(Contender(f"{algorithm} on {name}", _plain, _by(group, algorithm)))
+    return found
+
+
+def _by(group: Group, algorithm: str) -> Callable[[Tensor, Tensor], None]:
+    def run(piece: Tensor, whole: Tensor) -> None:
+        del whole
+        ALGORITHMS[algorithm](group, piece)
+
+    return run
+
+
+def _memory() -> Contender:
+    def run(piece: Tensor, whole: Tensor) -> None:
+        whole.copy_(piece)
+
+    return Contender(LIMIT, _plain, run)
+
+
+NUM_BUFFERS = 2
+
+
+@dataclass
+class _Track:
+    """One contender at one size: its buffers and its times."""
+
+    contender: Contender
+    buffers: list[tuple[Tensor, Tensor]]
+    times_s: list[float]
+    wrong: int = 0
+
+
+def measure(referee: Group, plan: Plan, entries: Sequence[Contender]) -> list[Row]:
+    """Measure all contenders; every worker calls it, and every worker gets the rows.
+
+    The referee is a group that nobody measures with: it lines the workers up before each call.
+    """
+    rows: list[Row] = []
+    for size in plan.sizes:
+        rows += _measure_size(referee, plan, [*entries, _memory()], size)
+    return rows
+
+
+def _measure_size(referee: Group, plan: Plan, entries: Sequence[Contender], size: int) -> list[Row]:
+    count = max(1, size // 4)
+    whole_numel = (
+        count // referee.size * referee.size if plan.operation in ("all_gather", "reduce_scatter") else count
+    )
+    piece_numel = whole_numel // referee.size if whole_numel != count or _has_whole(plan) else count
+    tracks = [
+        _Track(
+            entry,
+            [
+                (entry.empty(_piece(entry, piece_numel, count)), entry.empty(max(1, whole_numel)))
+                for _ in range(NUM_BUFFERS)
+            ],
+            [],
+        )
+        for entry in entries
+    ]
+    calls = _agree_on_calls(referee, plan, tracks)
+    for call in range(calls):
+        for track in tracks:
+            _one_call(referee, plan, track, call)
+    return [_row(referee, plan, track, size, count, tracks[-1]) for track in tracks]
+
+
+def _has_whole(plan: Plan) -> bool:
+    return plan.operation in ("all_gather", "reduce_scatter")
+
+
+def _piece(entry: Contender, piece_numel: int, count: int) -> int:
+    # The limit copies as many bytes as the size says, whatever the operation.
+    return max(1, count if entry.name == LIMIT else piece_numel)
+
+
+def _agree_on_calls(referee: Group, plan: Plan, tracks: Sequence[_Track]) -> int:
+    """How many rounds fit the time, from one round to warm up; the same number on every worker."""
+    started = time.perf_counter()
+    for track in tracks:
+        for index in range(NUM_BUFFERS):
+            _one_call(referee, plan, track, index)
+    took = (time.perf_counter() - started) / NUM_BUFFERS
+    for track in tracks:
+        track.times_s.clear()
+    calls = torch.tensor(
+        [min(plan.max_calls, max(plan.min_calls, int(plan.seconds_per_size / max(took, 1e-6))))]
+    )
+    referee.broadcast(calls, 0).wait()
+    return int(calls.item())
+
+
+def _one_call(referee: Group, plan: Plan, track: _Track, call: int) -> None:
+    piece, whole = track.buffers[call % NUM_BUFFERS]
+    limit = track.contender.name == LIMIT
+    mine = float(referee.rank + 1 + call % 5)
+    piece.fill_(mine)
+    whole.fill_(mine)
+    referee.barrier().wait()
+    started = time.perf_counter()
+    track.contender.run(piece, whole) if not limit else track.contender.run(piece, whole[: piece.numel()])
+    track.times_s.append(time.perf_counter() - started)
+    if not limit:
+        track.wrong += _num_wrong(referee, plan, call, piece, whole)
+
+
+def _num_wrong(referee: Group, plan: Plan, call: int, piece: Tensor, whole: Tensor) -> int:
+    """How many elements are not what they should be."""
+    given = [float(rank + 1 + call % 5) for rank in range(referee.size)]
+    combined = {Op.SUM: sum(given), Op.MIN: min(given), Op.MAX: max(given), Op.PRODUCT: math.prod(given)}
+    combined[Op.AVERAGE] = combined[Op.SUM] / referee.size
+    if plan.operation == "all_gather":
+        expected = torch.tensor(given).repeat_interleave(piece.numel())
+        return int((whole != expected).sum().item())
+    if plan.operation == "broadcast":
+        return int((piece != given[0]).sum().item())
+    if plan.operation == "reduce" and referee.rank != 0:
+        return int((piece != given[referee.rank]).sum().item())
+    return int((piece != combined[plan.op]).sum().item())
+
+
+def _row(referee: Group, plan: Plan, track: _Track, size: int, count: int, limit: _Track) -> Row:
+    times, limits = _slowest(referee, track.times_s), _slowest(referee, limit.times_s)
+    wrong = torch.tensor([track.wrong])
+    referee.all_reduce(wrong).wait()
+    median = times.median().item()
+    algbw = size / median / 1e9
+    return Row(
+        contender=track.contender.name,
+        size=size,
+        count=count,
+        type="float",
+        redop=plan.op.value if "reduce" in plan.operation else "none",
+        time_us=median * 1e6,
+        mean_us=times.mean().item() * 1e6,
+        p95_us=times.quantile(0.95).item() * 1e6,
+        p99_us=times.quantile(0.99).item() * 1e6,
+        algbw=algbw,
+        busbw=algbw * BUS_FACTORS[plan.operation](referee.size),
+        wrong=int(wrong.item()),
+        calls=len(track.times_s),
+        of_memory_speed=limits.median().item() / median,
+    )
+
+
+def _slowest(referee: Group, times_s: Sequence[float]) -> Tensor:
+    times = torch.tensor(times_s, dtype=torch.float64)
+    referee.all_reduce(times, Op.MAX).wait()
+    return times
+
+
+def load_note(num_workers: int) -> str:
+    """A sentence when the machine is busy with other things, else nothing."""
+    cores, load = os.cpu_count() or 1, os.getloadavg()[0]
+    notes: list[str] = []
+    if load > 0.3 * cores:
+        notes.append(f"the machine was loaded before the run (load {load:.1f} on {cores} cores)")
+    if num_workers > cores:
+        notes.append(f"{num_workers} workers share {cores} cores")
+    return "; ".join(notes)
+
+
+def as_table(rows: Sequence[Row], note: str = "") -> str:
+    """The rows in nccl-tests' columns, one block per contender's size."""
+    head = (
+        f"{'size':>10} {'count':>10} {'type':>6} {'redop':>8} {'time':>10} {'algbw':>8} {'busbw':>8} {'#wrong':>6} "
+        f"{'mean':>10} {'p95':>10} {'p99':>10} {'calls':>6} {'of memory':>9}  contender"
+    )
+    units = (
+        f"{'(B)':>10} {'(elements)':>10} {'':>6} {'':>8} {'(us)':>10} {'(GB/s)':>8} {'(GB/s)':>8} {'':>6} "
+        f"{'(us)':>10} {'(us)':>10} {'(us)':>10} {'':>6} {'speed':>9}"
+    )
+    lines = [f"# {line}" for line in ([f"note: {note}"] if note else [])] + [f"# {head}", f"# {units}"]
+    lines += [
+        f"  {row.size:>10} {row.count:>10} {row.type:>6} {row.redop:>8} {row.time_us:>10.1f} {row.algbw:>8.2f} "
+        f"{row.busbw:>8.2f} {row.wrong:>6} {row.mean_us:>10.1f} {row.p95_us:>10.1f} {row.p99_us:>10.1f} "
+        f"{row.calls:>6} {row.of_memory_speed:>9.2f}  {row.contender}"
+        for row in rows
+    ]
+    return "\n".join(lines)
+
+
+def as_json(rows: Sequence[Row], plan: Plan, num_workers: int, note: str = "") -> str:
+    """Everything, for programs."""
+    document: dict[str, Any] = {
+        "operation": plan.operation,
+        "workers": num_workers,
+        "cores": os.cpu_count(),
+        "torch": torch.__version__,
+        "note": note,
+        "rows": [asdict(row) for row in rows],
+    }
+    return json.dumps(document, indent=1)
+
+
+def as_csv(rows: Sequence[Row]) -> str:
+    """The rows, for spreadsheets."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(asdict(rows[0])) if rows else [])
+    writer.writeheader()
+    writer.writerows(asdict(row) for row in rows)
+    return text.getvalue()

@@ -1,0 +1,126 @@
+"""`shoal.join()`: any program gets its group, however it was started.
+
+Shared memory when all members are on one machine, torch's otherwise, a world of one when nobody launched it.
+"""
+
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch.distributed as dist
+
+from shoal.comm.checked import join_torch
+from shoal.comm.group import NO_PROGRESS_LIMIT_S, Group
+from shoal.comm.rendezvous import JOIN_TIMEOUT_S, meet
+from shoal.comm.shared_memory import SharedMemoryGroup, shared_memory_works_here
+from shoal.comm.store import connect, listen, own_address, serve
+from shoal.comm.threads import ThreadGroup
+from shoal.errors import ConfigError, JoinError, unknown
+
+KINDS = ("auto", "shm", "gloo", "nccl")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A worker's place in the world: what a launcher tells it."""
+
+    rank: int
+    size: int
+    host: str = "127.0.0.1"
+    port: int = 0
+    launcher_holds_store: bool = False
+    """Whether the store is already there, or rank 0 makes it."""
+    attempt: str = "0"
+    """Different for every restart, so that no attempt meets what another left in the store."""
+
+
+def place_from_environment(environment: Mapping[str, str]) -> Place | None:
+    """The place that torchrun's variables give; None when there are none of them.
+
+    >>> place_from_environment({"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "29501"})
+    Place(rank=1, size=2, host='a', port=29501, launcher_holds_store=False, attempt='0')
+    """
+    names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    given = [name for name in names if name in environment]
+    if "RANK" not in given and "WORLD_SIZE" not in given:
+        return None
+    if len(given) < len(names):
+        missing = ", ".join(name for name in names if name not in given)
+        raise JoinError(
+            f"the environment has {', '.join(given)}, but not {missing}", "Set all four, or none."
+        )
+    try:
+        rank, size, port = (int(environment[name]) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
+    except ValueError as error:
+        values = ", ".join(f"{name}={environment[name]}" for name in names)
+        raise JoinError(f"the environment's numbers are not numbers: {values}") from error
+    if not 0 <= rank < size:
+        raise JoinError(f"rank {rank} is not in a world of {size}", f"Ranks go from 0 to {size - 1}.")
+    return Place(
+        rank,
+        size,
+        environment["MASTER_ADDR"],
+        port,
+        environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+        environment.get("TORCHELASTIC_RESTART_COUNT", "0"),
+    )
+
+
+def join(
+    place: Place | None = None,
+    *,
+    kind: str = "auto",
+    limit_s: float = NO_PROGRESS_LIMIT_S,
+    timeout_s: float = JOIN_TIMEOUT_S,
+    facts: Mapping[str, str] | None = None,
+) -> Group:
+    """The group of this worker: at the place given, or at the one the environment tells.
+
+    `facts` (versions, configuration, parameter names …) must be the same on all workers.
+
+    >>> join().size
+    1
+    """
+    if kind not in KINDS:
+        raise ConfigError(unknown("kind of group", kind, KINDS))
+    place = place or place_from_environment(os.environ)
+    if place is None:
+        return ThreadGroup.world(1, limit_s)[0]
+    if place.rank == 0 and not place.launcher_holds_store:
+        store = serve(listen(place.host, place.port), timeout_s)
+    else:
+        store = connect(place.host, place.port, place.rank, timeout_s)
+    store = dist.PrefixStore(f"shoal/{place.attempt}", store)
+    if kind == "auto":
+        kind = _choose(store, place, timeout_s)
+    inner = dist.PrefixStore(kind, store)
+    if kind == "shm":
+        return SharedMemoryGroup.join(
+            inner, place.rank, place.size, limit_s=limit_s, timeout_s=timeout_s, facts=facts
+        )
+    return join_torch(
+        inner,
+        place.rank,
+        place.size,
+        backend=kind,
+        host=own_address(place.host, place.port),
+        limit_s=limit_s,
+        timeout_s=timeout_s,
+        facts=facts,
+    )
+
+
+def _choose(store: dist.PrefixStore, place: Place, timeout_s: float) -> str:
+    """Shared memory if all members can have it, else gloo: the same answer on every member."""
+    able = "1" if shared_memory_works_here() else "0"
+    cards = meet(dist.PrefixStore("choose", store), place.rank, place.size, timeout_s, able=able)
+    together = all(card.shares_machine_with(cards[0]) for card in cards)
+    if together and all(card.able == "1" for card in cards):
+        return "shm"
+    if together and place.rank == 0:
+        warnings.warn(
+            "this machine cannot have shared-memory groups (they need Linux on x86-64 or ARM): using gloo",
+            stacklevel=3,
+        )
+    return "gloo"

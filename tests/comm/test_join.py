@@ -1,0 +1,80 @@
+"""However a program was started, it gets its group."""
+
+from pathlib import Path
+
+import pytest
+
+from shoal.comm.join import Place, join, place_from_environment
+from shoal.comm.store import listen, serve
+from shoal.errors import ConfigError, JoinError
+
+TORCHRUN = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29501"}
+
+
+def test_nobody_launched_us(monkeypatch):
+    for name in TORCHRUN:
+        monkeypatch.delenv(name, raising=False)
+    assert (join().rank, join().size) == (0, 1)
+
+
+def test_torchrun_holds_its_own_store():
+    place = place_from_environment(
+        {**TORCHRUN, "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "2"}
+    )
+    assert place == Place(1, 2, "127.0.0.1", 29501, launcher_holds_store=True, attempt="2")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"MASTER_PORT": None}, "not MASTER_PORT"),
+        ({"RANK": "one"}, "RANK=one"),
+        ({"RANK": "2"}, "rank 2 is not in a world of 2"),
+    ],
+)
+def test_half_an_environment_is_refused(change, message):
+    environment = {name: value for name, value in {**TORCHRUN, **change}.items() if value is not None}
+    with pytest.raises(JoinError, match=message):
+        place_from_environment(environment)
+
+
+def test_an_unknown_kind_is_refused():
+    with pytest.raises(ConfigError, match="did you mean 'gloo'"):
+        join(kind="glo")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_master_nobody_knows(rank):
+    with pytest.raises(JoinError, match="nobody knows the master address 'no.such.host.invalid'"):
+        join(Place(rank, 2, "no.such.host.invalid", 29501), timeout_s=1)
+
+
+def test_a_port_that_is_taken():
+    with listen("127.0.0.1", 0) as taken, pytest.raises(JoinError, match="cannot listen on 127.0.0.1:"):
+        join(Place(0, 2, "127.0.0.1", taken.getsockname()[1]), timeout_s=1)
+
+
+def test_a_store_that_is_not_there():
+    with listen("127.0.0.1", 0) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(JoinError, match=f"rank 1 found no store at 127.0.0.1:{port}"):
+        join(Place(1, 2, "127.0.0.1", port), timeout_s=1)
+
+
+def test_a_worker_that_never_starts():
+    with pytest.raises(JoinError, match="joined: 0; missing: 1, 2"):
+        join(Place(0, 3, "127.0.0.1", 0), timeout_s=0.3)
+
+
+def listening_on(protocol):
+    rows = [line.split() for line in Path(f"/proc/net/{protocol}").read_text().splitlines()[1:]]
+    return [row[1] for row in rows if row[3] == "0A"]
+
+
+def test_the_store_listens_on_loopback_only():
+    store = serve(listen("127.0.0.1", 0), 5)
+    listening, everywhere = listening_on("tcp"), listening_on("tcp6")
+    port = f"{store.port:04X}"
+    assert f"0100007F:{port}" in listening
+    assert not any(address.endswith(port) for address in everywhere)
+    assert f"00000000:{port}" not in listening
