@@ -13,7 +13,9 @@ def shoal(*words, cwd=None, timeout=60):
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=timeout)
 
 
-@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["data", "list"], ["--version"]])
+@pytest.mark.parametrize(
+    "words", [["--help"], ["train", "--help"], ["data", "--help"], ["lab", "--help"], ["--version"]]
+)
 def test_asking_for_help_loads_nothing_heavy(words):
     code = (
         "import sys; from shoal.cli.main import main; "

@@ -67,8 +67,8 @@ def test_resuming_a_finished_run_changes_nothing_and_more_epochs_go_on(here, cap
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_at_some_moment_and_resume(here, capsys, number):
-    flags = [*TINY.split(), "--epochs", "400", "--name", "cut"]
-    command = [sys.executable, "-m", "shoal", "train", *flags]
+    flags = [*TINY.split(), "--epochs", "400", "--checkpoint-every", "10000"]
+    command = [sys.executable, "-m", "shoal", "train", *flags, "--name", "cut"]
     process = subprocess.Popen(command, cwd=here, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     events = here / "runs/cut/events.rank0.jsonl"
     while not (events.exists() and events.stat().st_size > 2000):
@@ -80,7 +80,7 @@ def test_ctrl_c_at_some_moment_and_resume(here, capsys, number):
     assert "resume with: shoal train --resume runs/cut" in err
     assert json.loads((here / "runs/cut/result.json").read_text())["status"] == "interrupted"
     resumed = train_json(capsys, "--resume", "runs/cut")
-    whole = train_json(capsys, *TINY.split(), "--epochs", "400")
+    whole = train_json(capsys, *flags)
     assert resumed["weights_sha256"] == whole["weights_sha256"]
 
 

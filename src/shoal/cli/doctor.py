@@ -1,6 +1,5 @@
 """`shoal doctor`: what this machine has, what it lacks, and the command that repairs it."""
 
-import argparse
 import json
 import os
 import shutil
@@ -12,21 +11,31 @@ from dataclasses import asdict
 from shoal import __version__
 from shoal.cli import text
 from shoal.cli.doctor_checks import Check, Status, checks
+from shoal.cli.options import no_more, split_options
+
+USAGE = "shoal doctor [--json | --markdown]"
+HELP = f"""Usage: {USAGE}
+
+What this machine has, what it lacks, and the command that repairs it. Exit code 1 if something that every run needs
+is broken.
+
+  --json       one JSON object
+  --markdown   a table to paste into a bug report"""
 
 COLOURS: dict[Status, str] = {"OK": "32", "WARN": "33", "FAIL": "1;31"}
 
 
 def run(argv: Sequence[str]) -> int:
     """Examine and print; 1 if something that every run needs is broken, else 0."""
-    parser = argparse.ArgumentParser(prog="shoal doctor", description=__doc__)
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="one JSON object")
-    form.add_argument("--markdown", action="store_true", help="a table to paste into a bug report")
-    options = parser.parse_args(argv)
+    options, words = split_options(argv, switches=("--help", "-h", "--json", "--markdown"))
+    if options.has("--help", "-h"):
+        text.show(HELP)
+        return 0
+    no_more(words, USAGE)
     found = checks()
-    if options.json:
+    if options.has("--json"):
         text.show(as_json(found))
-    elif options.markdown:
+    elif options.has("--markdown"):
         text.show(as_markdown(found))
     else:
         colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"

@@ -43,7 +43,7 @@ class MnistConfig(Checked):
 
     name: Literal["mnist"] = "mnist"
     dir: str = ""
-    """Where the files lie; empty: $SHOAL_DATA, then the user's cache."""
+    """Where to look for the files first; then in $SHOAL_DATA, then in the user's cache."""
     validation: Fraction = 0.0
     """Part of the training set held out, stratified by label; choices are made on it, never on the test set."""
 
@@ -54,7 +54,7 @@ class FashionMnistConfig(Checked):
 
     name: Literal["fashion-mnist"] = "fashion-mnist"
     dir: str = ""
-    """Where the files lie; empty: $SHOAL_DATA, then the user's cache."""
+    """Where to look for the files first; then in $SHOAL_DATA, then in the user's cache."""
     validation: Fraction = 0.0
     """Part of the training set held out, stratified by label; choices are made on it, never on the test set."""
 
@@ -65,7 +65,7 @@ class Cifar10Config(Checked):
 
     name: Literal["cifar10"] = "cifar10"
     dir: str = ""
-    """Where the files lie; empty: $SHOAL_DATA, then the user's cache."""
+    """Where to look for the files first; then in $SHOAL_DATA, then in the user's cache."""
     validation: Fraction = 0.0
     """Part of the training set held out, stratified by label; choices are made on it, never on the test set."""
     augment: bool = True
