@@ -27,7 +27,7 @@ def test_the_labs_and_flags_are_listed(capsys, words):
         (("1", "--lang", "zhh"), "unknown language 'zhh': did you mean 'zh'?"),
         (("1", "--data", "minst"), "unknown data set of this lab 'minst': did you mean 'mnist'?"),
         (("1", "--data", "digits", "--data-dir", "x"), "--data-dir has no use for digits"),
-        (("1", "--data", "mnist", "--data-dir", "/nowhere"), "mnist is not in /nowhere"),
+        (("1", "--data", "mnist", "--data-dir", "/nowhere"), "/nowhere"),
         (("1", "--seed", "many"), "--seed must be a whole number, not 'many'"),
         (("1", "2"), "'2' is not understood here"),
         (("start", "1", "--quick"), "--quick has no use in `shoal lab start`"),

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 _BEGIN = re.compile(r"^(\s*)# task: (\w+)$")
-_FOR_LINTERS = re.compile(r"\s*# (ruff|noqa|pyright): .*$")
+_FOR_LINTERS = re.compile(r"\s*# (ruff|noqa|pyright): ?.*$")
 _END = re.compile(r"^\s*# end: (\w+)$")
 
 
@@ -28,13 +28,20 @@ class Region:
     lines: tuple[str, ...]
 
 
+def without_linter_marks(source: str) -> str:
+    """Source for readers: without the comments that speak to linters.
+
+    >>> without_linter_marks("# ruff: noqa\\nimport os  # noqa: F401\\n")
+    'import os\\n'
+    """
+    lines = [(line, _FOR_LINTERS.sub("", line)) for line in source.splitlines()]
+    return "\n".join(shown for line, shown in lines if shown or not line) + "\n"
+
+
 def parts(source: str) -> Iterator[str | Region]:
     """The lines outside regions, and the regions, in their order. Regions do not nest; each ends with its own name."""
     name, indent, inside = "", "", list[str]()
-    for number, raw in enumerate(source.splitlines(), start=1):
-        line = _FOR_LINTERS.sub("", raw)
-        if raw and not line:
-            continue
+    for number, line in enumerate(without_linter_marks(source).splitlines(), start=1):
         begin, end = _BEGIN.match(line), _END.match(line)
         if (begin and name) or (end and end[1] != name):
             raise ValueError(f"line {number}: '{line.strip()}' inside the region '{name}'")

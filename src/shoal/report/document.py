@@ -71,6 +71,8 @@ class Figure:
     png: bytes
     caption: str
     alt: str
+    wide: bool = False
+    """Whether it needs more room than the text."""
 
 
 @dataclass(frozen=True)

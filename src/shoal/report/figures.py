@@ -95,7 +95,7 @@ def draw(
     from matplotlib.figure import Figure
 
     with _settings(font):
-        figure = Figure(figsize=(width_in or 3.7 * len(panels) + 0.6, height_in), layout="constrained")
+        figure = Figure(figsize=(width_in or 3.3 * len(panels) + 0.6, height_in), layout="constrained")
         FigureCanvasAgg(figure)
         axes: Any = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for position, (axis, panel) in enumerate(zip(axes, panels, strict=True)):
@@ -152,7 +152,7 @@ def _draw_panel(axis: Any, panel: Panel, labels_y: bool) -> None:
 
 
 def _y_limits(panel: Panel) -> tuple[float, float]:
-    """Room for the curves and their bands. Single noisy points behind them do not stretch the scale; they are cut off."""
+    """Room for the curves and their bands; noisy points behind them are cut off, for they would stretch the scale."""
     edges = [
         edge
         for line in panel.lines
@@ -205,7 +205,7 @@ def _draw_mark(axis: Any, mark: Mark) -> None:
 
 
 def _plain_ticks(axis: Any, panel: Panel) -> None:
-    """0.1, 0.2, 0.5 and 10,000 rather than powers of ten, which few readers take in at a glance."""
+    """0.1, 0.2, 0.5 and 10k rather than powers of ten, which few readers take in at a glance."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     if panel.log_y:
@@ -214,10 +214,20 @@ def _plain_ticks(axis: Any, panel: Panel) -> None:
         axis.yaxis.set_minor_formatter(NullFormatter())
     if panel.log_x:
         axis.xaxis.set_major_locator(LogLocator())
-        axis.xaxis.set_major_formatter(
-            FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}")
-        )
+        axis.xaxis.set_major_formatter(FuncFormatter(_short))
         axis.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _short(value: float, _: object = None) -> str:
+    """A tick's number: 0.01, 10, 10k, 1M.
+
+    >>> _short(0.01), _short(100.0), _short(1e5), _short(1e6)
+    ('0.01', '100', '100k', '1M')
+    """
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:g}{letter}"
+    return f"{value:g}"
 
 
 def _legend(figure: Any, axis: Any) -> None:

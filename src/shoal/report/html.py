@@ -73,8 +73,9 @@ def _table(block: Table) -> str:
 
 def _figure(block: Figure) -> str:
     data = base64.b64encode(block.png).decode("ascii")
+    room = "wide" if block.wide else "narrow"
     return (
-        f'<figure><img alt="{escape(block.alt)}" src="data:image/png;base64,{data}">\n'
+        f'<figure class="{room}"><img alt="{escape(block.alt)}" src="data:image/png;base64,{data}">\n'
         f"<figcaption>{inline(block.caption)}</figcaption></figure>"
     )
 

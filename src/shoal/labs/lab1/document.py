@@ -8,8 +8,9 @@ from pathlib import PurePosixPath
 
 from shoal.labs.lab1.findings import GROUPS
 from shoal.labs.lab1.measure import WINDOW, Measurements, Series
-from shoal.labs.lab1.plan import BATCH_SIZE, NAMES, VALIDATION, Plan
+from shoal.labs.lab1.plan import BATCH_SIZE, NAMES, Plan
 from shoal.labs.lab1.sweep import Sweep
+from shoal.labs.regions import without_linter_marks
 from shoal.labs.words import Words
 from shoal.optim import SGD, Adam
 from shoal.report.document import (
@@ -62,7 +63,8 @@ def document(
 ) -> Document:
     """The whole report."""
     blocks: list[Block] = [
-        Paragraph(words("intro.quick" if plan.quick else "intro.full", command=setup.command)),
+        Paragraph(words("intro.quick" if plan.quick else "intro.full")),
+        Code(setup.command, language="sh"),
         *principle(words),
         *code(words),
         *set_up(plan, setup, measured, words),
@@ -106,8 +108,8 @@ def set_up(plan: Plan, setup: SetUp, measured: Measurements, words: Words) -> li
                 words("setup.data", data=plan.data.name, **setup.samples),
                 words("setup.model", parameters=setup.parameters),
                 words("setup.loss"),
-                words("setup.choice", held_out=100 * VALIDATION),
-                words("setup.seeds", seeds=", ".join(map(str, plan.seeds)), count=len(plan.seeds)),
+                words("setup.choice", held_out=100 * plan.data.validation),
+                words("setup.seeds", seeds=_listed(plan.seeds("sgd")), gd_seeds=_listed(plan.seeds("gd"))),
                 words("setup.time"),
             ]
         ),
@@ -181,7 +183,13 @@ def results(measured: Measurements, pictures: Pictures, words: Words) -> list[Bl
         Figure(SWEEP_FIGURE, pictures.sweep_png, words("sweep.caption"), words("sweep.alt")),
         Heading(words("results.curves"), 3),
         Paragraph(words("results.intro", window=WINDOW)),
-        Figure(LOSS_FIGURE, pictures.loss_png, words("results.caption", window=WINDOW), words("results.alt")),
+        Figure(
+            LOSS_FIGURE,
+            pictures.loss_png,
+            words("results.caption", window=WINDOW),
+            words("results.alt"),
+            True,
+        ),
     ]
     if pictures.in_english:
         blocks.append(Paragraph(words("figure.in_english")))
@@ -246,5 +254,9 @@ def judgement(finding: Finding, words: Words) -> Judgement:
     )
 
 
+def _listed(seeds: Sequence[int]) -> str:
+    return ", ".join(map(str, seeds))
+
+
 def _source(function: Callable[..., object]) -> str:
-    return textwrap.dedent(inspect.getsource(function))
+    return without_linter_marks(textwrap.dedent(inspect.getsource(function)))

@@ -31,10 +31,12 @@ def run_all(plan: Plan, runs: Path, words: Words, watch: Watch) -> Runs:
     sweeps: dict[Name, Sweep] = {name: _sweep(plan, name, runs, words, watch) for name in NAMES}
     final: dict[Name, tuple[Path, ...]] = dict.fromkeys(NAMES, ())
     # Seed by seed and not optimizer by optimizer: should the machine slow down for a while, it does so for all three.
-    for seed in plan.seeds:
+    for seed in plan.all_seeds:
         for name in NAMES:
+            if seed not in plan.seeds(name):
+                continue
             rate = sweeps[name].best.rate
-            if seed == plan.seeds[0] and plan.sweep_passes(name) == plan.passes(name):
+            if seed == plan.first_seed and plan.sweep_passes(name) == plan.passes(name):
                 path = runs / sweep_run(name, rate)  # the search has made this run already
             else:
                 path = _train_final(plan, name, rate, seed, runs, words, watch)
@@ -53,7 +55,7 @@ def _sweep(plan: Plan, name: Name, runs: Path, words: Words, watch: Watch) -> Sw
 
     def validation_loss(rate: float) -> float:
         config = plan.config(
-            name, rate, plan.seeds[0], plan.sweep_passes(name), str(runs), sweep_run(name, rate)
+            name, rate, plan.first_seed, plan.sweep_passes(name), str(runs), sweep_run(name, rate)
         )
         try:
             loss = _finished(config, watch.running(f"{label}, η = {rate:g}")).validation_loss

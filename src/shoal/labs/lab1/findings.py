@@ -10,10 +10,22 @@ ROUNDING = 1e-4
 """A relative difference of gradients below this is rounding in float32, not randomness."""
 
 
+def power_of_ten(value: float) -> str:
+    """A small number as people write it.
+
+    >>> power_of_ten(3.1e-7)
+    '3.1 · 10⁻⁷'
+    """
+    digits, _, exponent = f"{value:.1e}".partition("e")
+    return f"{digits} · 10{str(int(exponent)).translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
+
+
 def deterministic(order: float, batch: Measured) -> Finding:
     """The gradient of the whole set does not depend on the order of the samples, a batch's does depend on the batch."""
     holds = order <= ROUNDING < batch.value
-    return Finding("deterministic", {"order": order, "batch": batch}, "holds" if holds else "fails")
+    return Finding(
+        "deterministic", {"order": power_of_ten(order), "batch": batch}, "holds" if holds else "fails"
+    )
 
 
 def smooth(gd: Measured, sgd: Measured) -> Finding:

@@ -15,7 +15,7 @@ from shoal.labs.lab1.figures import loss_figure, sweep_figure
 from shoal.labs.lab1.findings import find
 from shoal.labs.lab1.measure import Measurements, measure
 from shoal.labs.lab1.noise import noise_of
-from shoal.labs.lab1.plan import DATA, NAMES, VALIDATION, Plan, plan_for
+from shoal.labs.lab1.plan import DATA, FULL_VALIDATION, NAMES, QUICK_VALIDATION, Plan, plan_for
 from shoal.labs.machine import machine
 from shoal.labs.watch import Watch
 from shoal.labs.words import Words, load_words
@@ -76,7 +76,7 @@ def run_plan(plan: Plan, folder: Path, command: str, words: Words, watch: Watch)
     runs = run_all(plan, folder / "runs", words, watch)
     # Phase 3
     watch.say(words("progress.noise"))
-    measured = measure(runs, [noise_of(path) for path in runs.final["sgd"]])
+    measured = measure(runs, [noise_of(path) for path in runs.final["sgd"][: 1 if plan.quick else None]])
     findings = find(measured)
     setup = report.SetUp(
         command=command,
@@ -197,8 +197,9 @@ def _data_config(settings: Settings) -> DataConfig:
             "--data-dir has no use for digits, which lie inside the package",
             f"Choose the data set that lies in {settings.data_dir}: --data mnist or --data fashion-mnist.",
         )
+    validation = QUICK_VALIDATION if settings.quick else FULL_VALIDATION
     directory = {"dir": settings.data_dir} if settings.data_dir else {}
-    return from_tree({"data": {"name": settings.data, "validation": VALIDATION, **directory}}).data
+    return from_tree({"data": {"name": settings.data, "validation": validation, **directory}}).data
 
 
 def _command(settings: Settings) -> str:

@@ -23,7 +23,7 @@ from shoal.events.folder import RunFolder
 from shoal.labs.lab1.plan import BATCH_SIZE
 from shoal.parallel.state import load_weights
 
-BATCHES = 50
+BATCHES = 40
 """Mini-batches that the mean is taken over."""
 
 

@@ -20,13 +20,18 @@ Name = Literal["gd", "sgd", "adam"]
 NAMES: tuple[Name, ...] = ("gd", "sgd", "adam")
 
 RATES: dict[Name, tuple[float, ...]] = {
-    "gd": (0.01, 0.03, 0.1, 0.3, 1.0),
-    "sgd": (0.03, 0.1, 0.3, 1.0, 3.0),
-    "adam": (3e-4, 1e-3, 3e-3, 1e-2, 3e-2),
+    "gd": (0.03, 0.1, 0.3, 1.0),
+    "sgd": (0.03, 0.1, 0.3, 1.0),
+    "adam": (3e-4, 1e-3, 3e-3, 1e-2),
 }
-"""Two decades around each optimizer's usual rate: as many candidates for one as for the other."""
+"""A decade and a half around each optimizer's usual rate: as many candidates for one as for the other."""
+QUICK_RATES: dict[Name, tuple[float, ...]] = {
+    "gd": (0.1, 0.3, 1.0),
+    "sgd": (0.03, 0.1, 0.3),
+    "adam": (1e-3, 3e-3, 1e-2),
+}
+"""For a quick run a decade each."""
 
-VALIDATION = 0.1
 BATCH_SIZE = 64
 NEVER = 10**9
 """Steps between checkpoints: a lab's run is short, and only its end is worth saving."""
@@ -38,8 +43,9 @@ class Size:
 
     gd_passes: int
     stochastic_passes: int
+    gd_seeds: int
+    """Fewer are enough for GD, of which only the initial weights are random, and its runs are the long ones."""
     seeds: int
-    candidates: int
     sweep_part: int
     """A candidate of the search gets the final run's passes divided by this, at least one.
 
@@ -48,16 +54,18 @@ class Size:
 
 
 FULL: dict[str, Size] = {
-    "digits": Size(gd_passes=60, stochastic_passes=3, seeds=3, candidates=5, sweep_part=3),
-    "mnist": Size(gd_passes=30, stochastic_passes=3, seeds=2, candidates=5, sweep_part=3),
-    "fashion-mnist": Size(gd_passes=30, stochastic_passes=3, seeds=2, candidates=5, sweep_part=3),
+    "digits": Size(60, 4, gd_seeds=2, seeds=3, sweep_part=4),
+    "mnist": Size(40, 4, gd_seeds=2, seeds=3, sweep_part=4),
+    "fashion-mnist": Size(40, 4, gd_seeds=2, seeds=3, sweep_part=4),
 }
 QUICK: dict[str, Size] = {
-    "digits": Size(gd_passes=8, stochastic_passes=2, seeds=2, candidates=3, sweep_part=1),
-    "mnist": Size(gd_passes=4, stochastic_passes=1, seeds=2, candidates=3, sweep_part=1),
-    "fashion-mnist": Size(gd_passes=4, stochastic_passes=1, seeds=2, candidates=3, sweep_part=1),
+    "digits": Size(3, 1, gd_seeds=1, seeds=2, sweep_part=1),
+    "mnist": Size(3, 1, gd_seeds=1, seeds=2, sweep_part=1),
+    "fashion-mnist": Size(3, 1, gd_seeds=1, seeds=2, sweep_part=1),
 }
 DATA = tuple(FULL)
+FULL_VALIDATION, QUICK_VALIDATION = 0.1, 0.5
+"""Part of the training set held out: a quick run trains on the other half only, which makes its steps cheaper."""
 
 
 @dataclass(frozen=True)
@@ -71,15 +79,17 @@ class Plan:
     device: Literal["auto", "cpu", "cuda"] = "auto"
 
     @property
-    def seeds(self) -> tuple[int, ...]:
-        """Every repetition's seed: initial weights and order of samples. The sweep uses the first."""
-        return tuple(range(self.first_seed, self.first_seed + self.size.seeds))
+    def all_seeds(self) -> tuple[int, ...]:
+        """Every repetition's seed: initial weights and order of samples. The search uses the first."""
+        return tuple(range(self.first_seed, self.first_seed + max(self.size.seeds, self.size.gd_seeds)))
+
+    def seeds(self, name: Name) -> tuple[int, ...]:
+        """The seeds that one optimizer is repeated with."""
+        return self.all_seeds[: self.size.gd_seeds if name == "gd" else self.size.seeds]
 
     def rates(self, name: Name) -> tuple[float, ...]:
-        """The candidates: the middle ones, when fewer than all are tried."""
-        rates = RATES[name]
-        left_out = (len(rates) - self.size.candidates) // 2
-        return rates[left_out : left_out + self.size.candidates]
+        """The candidates of the search."""
+        return (QUICK_RATES if self.quick else RATES)[name]
 
     def passes(self, name: Name) -> int:
         """Passes of a final run."""

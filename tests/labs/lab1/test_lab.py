@@ -1,0 +1,112 @@
+import csv
+import re
+
+import pytest
+
+from shoal.config.schema import SyntheticConfig
+from shoal.errors import ConfigError
+from shoal.labs.lab1 import lab
+from shoal.labs.lab1.plan import NAMES, Plan, Size
+from shoal.labs.watch import QuietWatch
+from shoal.labs.words import load_words
+
+DATA = SyntheticConfig(samples=160, validation=0.2)
+TINY = Plan(DATA, Size(2, 1, gd_seeds=2, seeds=2, sweep_part=1), quick=True, device="cpu")
+
+
+class Listening(QuietWatch):
+    def __init__(self):
+        self.lines = []
+
+    def say(self, line):
+        self.lines.append(line)
+
+
+@pytest.fixture(scope="module", params=["en", "zh"])
+def finished(request, tmp_path_factory):
+    words, watch = load_words(lab.PACKAGE, request.param), Listening()
+    folder = tmp_path_factory.mktemp("lab") / "report"
+    return lab.run_plan(TINY, folder, "shoal lab 1", words, watch), words, watch
+
+
+def rows(folder, name):
+    with (folder / "tables" / f"{name}.csv").open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_folder_holds_report_figures_tables_and_runs(finished):
+    outcome, _, _ = finished
+    names = {path.relative_to(outcome.folder).as_posix() for path in outcome.folder.glob("[!r]*/*")}
+    assert {f"figures/{stem}.{kind}" for stem in ("loss", "sweep") for kind in ("png", "pdf")} <= names
+    assert {path.name for path in outcome.folder.iterdir()} == {
+        "report.md",
+        "report.html",
+        "figures",
+        "tables",
+        "runs",
+    }
+    assert (outcome.folder / "runs" / "gd-seed1" / "model.safetensors").exists()
+
+
+def test_the_report_has_the_courses_sections_and_leaves_no_place_empty(finished):
+    outcome, words, _ = finished
+    text = (outcome.folder / "report.md").read_text(encoding="utf-8")
+    for section in ("principle", "code", "setup", "results", "analysis"):
+        assert f"## {words(f'{section}.heading')}" in text
+    assert "param.addcdiv_" in text or "addcdiv" in text  # Adam's own source
+    assert "pyright" not in text
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    assert "{" not in prose
+    for path in re.findall(r"!\[.*?\]\((.*?)\)", text):
+        assert (outcome.folder / path).exists()
+
+
+def test_every_candidate_is_told_and_in_the_report(finished):
+    outcome, _, watch = finished
+    text = (outcome.folder / "report.md").read_text(encoding="utf-8")
+    tried = rows(outcome.folder, "sweep")
+    assert {row["optimizer"] for row in tried} == set(NAMES)
+    for row in tried:
+        assert f"{float(row['learning rate']):g}" in text
+        assert any(f"η = {float(row['learning rate']):g} " in line for line in watch.lines)
+    chosen = [row for row in tried if row["chosen"] == "True"]
+    assert [row["optimizer"] for row in chosen] == list(NAMES)
+
+
+def test_the_optimizers_get_the_budgets_of_the_plan(finished):
+    outcome, _, _ = finished
+    for row in rows(outcome.folder, "results"):
+        assert int(row["steps"]) == 2
+        assert int(row["samples"]) == (256 if row["optimizer"] == "gd" else 128)
+
+
+def test_every_finding_is_judged(finished):
+    outcome, words, _ = finished
+    known = {words(f"verdict.{verdict}") for verdict in ("holds", "fails", "undecided")}
+    assert len(outcome.findings) == len(rows(outcome.folder, "findings")) == 11
+    assert {verdict for verdict, _ in outcome.findings} <= known
+
+
+def test_a_folder_in_use_is_left_alone(tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="is not empty"):
+        lab.run_plan(TINY, tmp_path, "", load_words(lab.PACKAGE, "en"), QuietWatch())
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_an_interrupted_lab_leaves_runs_and_no_report(tmp_path):
+    class Interrupting(QuietWatch):
+        def running(self, label):
+            if "Adam" in label:
+                raise KeyboardInterrupt
+            return super().running(label)
+
+    with pytest.raises(KeyboardInterrupt):
+        lab.run_plan(TINY, tmp_path / "out", "", load_words(lab.PACKAGE, "en"), Interrupting())
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["runs"]
+
+
+def test_without_a_chinese_font_the_report_says_why_the_figures_are_english(tmp_path, monkeypatch, finished):
+    outcome, words, _ = finished
+    said = words("figure.in_english") in (outcome.folder / "report.md").read_text(encoding="utf-8")
+    assert said == (words.lang == "zh" and lab.chinese_font() is None)

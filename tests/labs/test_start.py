@@ -1,0 +1,56 @@
+import ast
+
+import pytest
+
+from shoal.errors import ConfigError
+from shoal.labs.regions import Region, parts
+from shoal.labs.start import HAND_OUT, _sources, skeleton, solution, start
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+@pytest.mark.parametrize("number", HAND_OUT)
+def test_the_skeleton_has_the_shape_of_the_hand_out_and_no_line_of_the_solution(number, lang):
+    files = {str(path): text for path, text in skeleton(number, lang).items()}
+    assert set(files) == {*map(str, HAND_OUT[number]), f"task{number}/README.md"}
+    for path, source in _sources(number).items():
+        text = files[str(path)]
+        ast.parse(text)
+        assert "# task:" not in text
+        assert "noqa" not in text
+        given = {line.strip() for part in parts(source) if isinstance(part, str) for line in [part]}
+        for part in parts(source):
+            if isinstance(part, Region):
+                for line in part.lines:
+                    assert line.strip() in given or line.strip() not in map(str.strip, text.splitlines())
+                assert f"Task {part.name}: " in text
+                assert f"`{part.name}`" in files[f"task{number}/README.md"]
+
+
+def test_the_names_of_the_course_are_there():
+    tree = ast.parse(
+        next(text for path, text in skeleton("1", "en").items() if path.name == "MyOptimizer.py")
+    )
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    assert {"BaseOptimizer", "GdOptimizer", "SgdOptimizer", "AdamOptimizer"} <= classes.keys()
+    methods = {node.name for node in classes["BaseOptimizer"].body if isinstance(node, ast.FunctionDef)}
+    assert {"step", "zero_grad"} <= methods
+    init = next(node for node in classes["AdamOptimizer"].body if getattr(node, "name", "") == "__init__")
+    assert [arg.arg for arg in init.args.args][:5] == ["self", "params", "lr", "b1", "b2"]
+
+
+def test_the_solution_in_the_same_shape_imports_its_neighbour():
+    files = {path.name: text for path, text in solution("1").items()}
+    assert "from MyOptimizer import" in files["model.py"]
+    assert "shoal.labs" not in files["model.py"]
+    assert "task:" not in files["model.py"]
+
+
+def test_a_students_work_is_never_overwritten(tmp_path):
+    written = start("1", tmp_path, "en")
+    work = next(path for path in written if path.name == "model.py")
+    work.write_text("my work")
+    next(path for path in written if path.name == "MyOptimizer.py").unlink()
+    with pytest.raises(ConfigError, match="exists already"):
+        start("1", tmp_path, "en")
+    assert work.read_text() == "my work"
+    assert not (work.parent / "MyOptimizer.py").exists()
