@@ -97,6 +97,24 @@ def test_on_final_fires_once_for_each_parameter_last_layer_first(engine):
         assert largest_gap([seen[name]], [param.grad]) <= 1e-10
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32])
+def test_labels_of_any_width(engine, dtype):
+    layer = nn.from_torch(mlp(widths=(784, 10)))
+    inputs, labels = batch(4)
+    gradients = ENGINES[engine](layer, "cross_entropy")
+    assert gradients(inputs, labels.to(dtype)).item() == gradients(inputs, labels).item()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_label_beyond_the_last_class_is_named(engine):
+    layer = nn.from_torch(mlp(widths=(784, 10)))
+    inputs, labels = batch(4)
+    gradients = ENGINES[engine](layer, "cross_entropy")
+    with pytest.raises(AutogradError, match="index 11 is out of bounds"):
+        gradients(inputs, labels * 0 + 11)
+
+
 def test_smoothing_is_torchs():
     outputs = torch.randn(4, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     labels = torch.tensor([0, 1, 4, 4])

@@ -126,6 +126,22 @@ def test_a_compiled_function_sees_leaves_change_and_constants_stay():
     assert function(torch.ones(2)).tolist() == [6.0, 6.0]
 
 
+def test_a_gradient_that_is_a_view_of_a_kernels_own_memory_is_delivered():
+    flat = Variable(torch.ones(2 * 9))
+
+    def step(x):
+        loss = ops.conv2d(x, ops.reshape(flat, shape=(2, 1, 3, 3)), **PAIR).sum()
+        backward(loss, [flat])
+        return loss
+
+    image = torch.ones(1, 1, 4, 4)
+    static.compile(step, image)(image)
+    have, flat.value.grad = flat.value.grad, None
+    with Tape():
+        step(Variable(image))
+    assert torch.equal(have, flat.value.grad)
+
+
 def test_second_derivatives_compile():
     def curvature(x):
         (slope,) = grad((x * x * x).sum(), [x])

@@ -106,8 +106,8 @@ class Writer:
         for index, operation in enumerate(self.graph.operations):
             self._operation(operation)
             made.update(operation.outputs)
-            self._forget_dead(operation, index)
             pending = self._deliver_ready(pending, made)
+            self._forget_dead(index)
         results = ", ".join(f"{self._name(value)}.clone()" for value in self.graph.outputs)
         body = "\n    ".join([*self.lines, f"return ({results},)" if results else "return ()"])
         self.source = f"def plan({', '.join(parameters)}):\n    {body}\n"
@@ -201,7 +201,7 @@ class Writer:
             self._bind(name, self.fixed[source].mT if method == "mT" else self.fixed[source].unsqueeze(1))
         return name
 
-    def _forget_dead(self, operation: Operation, index: int) -> None:
+    def _forget_dead(self, index: int) -> None:
         """Give back what a kernel allocated, once it has been read for the last time."""
         dead: list[str] = []
         for value, root in self.memory.roots.items():

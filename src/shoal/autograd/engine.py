@@ -40,6 +40,11 @@ def cross_entropy(smoothing: float = 0.0) -> Loss:
     return lambda outputs, labels: derived.cross_entropy(outputs, labels, "sum", smoothing)
 
 
+def _as_indices(labels: Tensor) -> Tensor:
+    """Integers as the kernels want them, whatever width a data set stores them in; numbers as they are."""
+    return labels if labels.is_floating_point() else labels.long()
+
+
 def mse() -> Loss:
     """Σ ‖output − target‖², with integer labels as one-hot targets."""
     return lambda outputs, labels: derived.mse(outputs, _targets(outputs, labels), "sum")
@@ -113,7 +118,7 @@ class _TapeGradients(_Hooks):
 
     def __call__(self, inputs: Tensor, labels: Tensor, scale: float = 1.0) -> Tensor:
         with Tape():
-            loss = self._loss(self._layer(inputs), labels)
+            loss = self._loss(self._layer(inputs), _as_indices(labels))
             backward(loss, self.parameters, torch.full_like(loss.value, scale))
             return loss.value
 
@@ -137,4 +142,5 @@ class StaticGradients(_Hooks):
         # The scale is an input of the graph: the last batch of an epoch may have another, and shares the
         # plan.
         dtype = self.parameters[0].dtype if self.parameters else torch.float32
-        return self.compiled(inputs, labels, torch.tensor(scale, dtype=dtype, device=inputs.device))
+        seed = torch.tensor(scale, dtype=dtype, device=inputs.device)
+        return self.compiled(inputs, _as_indices(labels), seed)

@@ -18,7 +18,7 @@ from shoal.autograd.memory import MemoryPlan, plan_memory
 from shoal.autograd.passes import PASSES
 from shoal.errors import AutogradError
 
-Signature = tuple[tuple[tuple[int, ...], torch.dtype], ...]
+Signature = tuple[tuple[tuple[int, ...], torch.dtype, torch.device], ...]
 
 MOST_PLANS = 8  # of different shapes, kept at once: each has buffers of its own
 
@@ -69,12 +69,26 @@ class Plan:
         for value, gradient in self._gradients:
             if value.grad is gradient:  # still in use from the call before: it is added to, so keep it
                 value.grad = gradient.clone()
-        return self._function(*inputs)
+        try:
+            return self._function(*inputs)
+        except (
+            RuntimeError,
+            IndexError,
+        ) as reason:  # what shapes cannot tell: a label that is too large, say
+            shapes = ", ".join(str(tuple(value.shape)) for value in inputs)
+            raise AutogradError(
+                f"a compiled graph failed on inputs of shapes {shapes}", str(reason).splitlines()[0]
+            ) from reason
 
     @property
     def unshared_bytes(self) -> int:
         """What the arena would take if every value had memory of its own."""
         return sum(value.num_bytes for value in self.memory.offsets)
+
+    @property
+    def num_bytes_kept(self) -> int:
+        """What the plan keeps between calls: the arena and the gradients it hands out."""
+        return self.memory.num_bytes + sum(gradient.nbytes for _, gradient in self._gradients)
 
     def table(self) -> str:
         """Operations and bytes written before and after each pass, and what the memory plan saves."""
@@ -97,12 +111,12 @@ class Compiled:
 
     def plan(self, *inputs: Tensor) -> Plan:
         """The plan for inputs of these shapes, made if there is none yet."""
-        signature = tuple([(tuple(value.shape), value.dtype) for value in inputs])
+        signature = tuple([(tuple(value.shape), value.dtype, value.device) for value in inputs])
         found = self._plans.get(signature)
         if found is None:
             if self._plans:
-                shapes = ", ".join(str(shape) for shape, _ in signature)
-                known = "; ".join(", ".join(str(shape) for shape, _ in old) for old in self._plans)
+                shapes = ", ".join(str(shape) for shape, *_ in signature)
+                known = "; ".join(", ".join(str(shape) for shape, *_ in old) for old in self._plans)
                 self._say(f"compiling again for new shapes {shapes} (so far: {known})")
             if len(self._plans) == MOST_PLANS:
                 del self._plans[next(iter(self._plans))]
