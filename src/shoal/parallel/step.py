@@ -12,17 +12,17 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 """`loss(outputs, labels)`: the sum over the samples."""
 
 
-def accumulate(gradients: Gradients, share: Share) -> Tensor:
+def accumulate(gradients: Gradients, share: Share, zero: Tensor) -> Tensor:
     """Add up the gradients of all parts of a share; the loss, divided by the global number of samples.
 
-    Sums of sums are sums: parts of any size, also none, give the gradient of the whole.
+    Sums of sums are sums: parts of any size, also none, give the gradient of the whole. `zero` is the loss of a share
+    without samples: it has the device and the precision of the others.
     """
     scale = 1.0 / share.num_samples_global
-    total: Tensor | None = None
+    total = zero
     for part in share.parts:
-        loss_sum = gradients(part, scale)
-        total = loss_sum if total is None else total + loss_sum
-    return torch.zeros(()) if total is None else total * scale
+        total = total + gradients(part, scale)
+    return total * scale
 
 
 def clip_by_norm(gradients: Iterable[Tensor], largest: float) -> Tensor:

@@ -14,6 +14,7 @@ from shoal.data.load import load
 from shoal.errors import ConfigError
 from shoal.events.spans import SpanRecorder
 from shoal.parallel.engine import build_engine
+from shoal.parallel.replica import Replica
 from shoal.parallel.single import Single
 from shoal.parallel.strategy import Strategy
 from shoal.train.clock import clock_of
@@ -47,7 +48,8 @@ def build(config: RunConfig, device: torch.device) -> Built:
     span = SpanRecorder(clock_of(device))
     engine = build_engine(config.engine, model, config.loss, span)
     optimizer = optim.build(config.optimizer, engine.params.values())
-    strategy = Single(model, loss, engine, optimizer, config.train.clip_norm, span)
+    replica = Replica(model, loss, engine, optimizer, config.train.clip_norm, span)
+    strategy = Single(replica)
     train, num_samples = config.train, len(dataset.train)
     batch_size = train.batch_size if isinstance(train.batch_size, int) else num_samples
     steps = total_steps(num_samples, batch_size, train.epochs, train.steps)
