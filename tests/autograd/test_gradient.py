@@ -1,4 +1,5 @@
 import sys
+import weakref
 
 import pytest
 import torch
@@ -98,6 +99,21 @@ def test_backward_sets_then_adds():
         with Tape():
             backward((a * a).sum(), [a])
         assert a.value.grad.tolist() == expected
+
+
+def test_a_released_tape_gives_the_same_gradients_and_keeps_nothing():
+    a = Variable(torch.tensor([1.0, 2.0]))
+    with Tape() as tape:
+        middle = a * a
+        held = weakref.ref(middle)
+        loss = (ops.exp(middle)).sum()
+        del middle
+        backward(loss, [a], release=True)
+        assert len(tape) == 0
+        assert held() is None
+        with pytest.raises(AutogradError, match="before its tape was reset"):
+            backward(loss, [a])
+    assert torch.allclose(a.value.grad, 2 * a.value * torch.exp(a.value**2))
 
 
 def test_backward_leaves_an_unused_parameter_alone():

@@ -95,6 +95,8 @@ class Writer:
         self.fixed: dict[str, Tensor] = {}
         """Names of tensors that stay where they are from call to call, so that views of them can be made now."""
         self.gradients: list[tuple[Variable, Tensor]] = []
+        self.num_bytes_copied = 0
+        """Gradients that had to be copied to memory of their own."""
         self.source = ""
 
     def function(self) -> Callable[..., tuple[Tensor, ...]]:
@@ -129,13 +131,17 @@ class Writer:
             self.names[output] = name = f"t{len(self.names)}"
             self.lines.append(f"{name} = {self._call(operation, inputs)}")
             return
-        outputs = [self._name(value) for value in operation.outputs]
+        over = self.memory.taken_over.get(output)
+        outputs = [self._name(value) for value in ([over] if over else operation.outputs)]
         template = TEMPLATES.get(operation.name)
         line = (
             template(operation, inputs, outputs)
             if template is not None
             else f"{outputs[0]}.copy_({self._call(operation, inputs)})"
         )
+        if over is not None:  # kernels give back what they wrote
+            self.names[output] = name = f"t{len(self.names)}"
+            line = f"{name} = {line}"
         self.lines.append(line)
 
     def _product(self, operation: Operation) -> None:
@@ -173,8 +179,6 @@ class Writer:
         return name
 
     def _buffer(self, value: Value) -> Tensor:
-        if value in self.memory.owned:
-            return torch.empty(value.shape, dtype=value.dtype, device=self.device)
         offset = self.memory.offsets[value]
         return self.arena[offset : offset + value.num_bytes].view(value.dtype).view(value.shape)
 
@@ -229,6 +233,7 @@ class Writer:
                 gradient = self.fixed[self._name(value)]
             else:
                 gradient = torch.empty(value.shape, dtype=value.dtype, device=self.device)
+                self.num_bytes_copied += gradient.nbytes
                 self.lines.append(f"g{number}.copy_({self._name(value)})")
             self.gradients.append((parameter, gradient))
             self.space |= {f"g{number}": gradient, f"v{number}": parameter}

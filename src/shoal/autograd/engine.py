@@ -119,7 +119,7 @@ class _TapeGradients(_Hooks):
     def __call__(self, inputs: Tensor, labels: Tensor, scale: float = 1.0) -> Tensor:
         with Tape():
             loss = self._loss(self._layer(inputs), _as_indices(labels))
-            backward(loss, self.parameters, torch.full_like(loss.value, scale))
+            backward(loss, self.parameters, torch.full_like(loss.value, scale), release=True)
             return loss.value
 
 

@@ -66,8 +66,17 @@ def grad(
     return [_finished(tape, gradients.get(variable), variable, record) for variable in wanted]
 
 
-def backward(loss: Variable, parameters: Sequence[Variable], seed: Tensor | Variable | None = None) -> None:
+def backward(
+    loss: Variable,
+    parameters: Sequence[Variable],
+    seed: Tensor | Variable | None = None,
+    *,
+    release: bool = False,
+) -> None:
     """Add ∂loss/∂p to `p.value.grad` of each parameter: what every optimizer of torch reads.
+
+    With `release` the tape is reset and each value given back as soon as backward has passed it: less memory, and
+    nothing left to differentiate again.
 
     A gradient is written as soon as it is complete, and the leaf's `on_final` hooks are called then, in the
     middle of backward. A parameter that the loss does not depend on is left as it is.
@@ -92,6 +101,8 @@ def backward(loss: Variable, parameters: Sequence[Variable], seed: Tensor | Vari
             if operand in wanted and operand not in seen:
                 seen.add(operand)
                 complete_after.setdefault(step, []).append(operand)
+    if release:
+        tape.reset()
     _walk(paths, gradients, wanted, False, complete_after)
 
 
@@ -119,8 +130,8 @@ def _walk(
     Leaves named in `complete_after` are delivered, and leave the dictionary, after that step.
     """
     summed: set[Variable] = set()
-    for step in range(len(paths) - 1, -1, -1):
-        entry, operands, rules = paths[step]
+    while paths:
+        entry, operands, rules = paths.pop()  # so that nothing here keeps what has been passed
         output = entry.outputs[0]
         gradient = gradients.get(output) if output in wanted else gradients.pop(output, None)
         if gradient is not None:
@@ -135,7 +146,7 @@ def _walk(
                     summed.add(operand)
                 if lifted:
                     _trace(operand, gradients[operand])
-        for parameter in complete_after.get(step, ()):
+        for parameter in complete_after.get(len(paths), ()):
             if parameter in gradients:
                 deliver(parameter, gradients.pop(parameter))
 

@@ -1,9 +1,9 @@
-"""Where every value of a graph lies: one arena, in which memory is used again as soon as its value has been read.
+"""Where every value of a graph lies: one arena, in which memory is used again when its value has been read.
 
-Phase 1, roots: a view (reshape, permute, …) lies in the memory of what it looks at. Phase 2, lives: a root
-lives from the operation that makes it to the last that reads it or a view of it. Phase 3, places: in the
-order of operations each root gets the first gap that is long enough; an operation that works element by
-element may write over an input that dies there.
+Phase 1, roots: a view (reshape, permute, …) lies in the memory of what it looks at.
+Phase 2, lives: a root lives from the operation that makes it to the last that reads it or a view of it.
+Phase 3, sharing: an operation that works element by element may write over an input that dies there.
+Phase 4, places: the largest first, each at the lowest place where nothing lies that lives at the same time.
 """
 
 from dataclasses import dataclass
@@ -53,7 +53,20 @@ class MemoryPlan:
     last_use: dict[Value, int]
     """The last operation that reads a root; the number of operations when it is read after the end."""
     owned: frozenset[Value]
-    """Gradients with memory outside the arena, handed to `value.grad` as they are."""
+    """Gradients that nothing else reads: handed to `value.grad` as they are; until then others use their place."""
+    taken_over: dict[Value, Value]
+    """Values written over one that a kernel allocated and that dies there; both lie outside the arena."""
+
+
+@final
+@dataclass
+class _Tenant:
+    """Values that follow one another in the same memory."""
+
+    num_bytes: int
+    born: int
+    dies: int
+    offset: int = 0
 
 
 def plan_memory(graph: Graph) -> MemoryPlan:
@@ -61,28 +74,45 @@ def plan_memory(graph: Graph) -> MemoryPlan:
     roots = _roots(graph)
     last_use = _last_use(graph, roots)
     owned = _owned(graph, roots)
-    offsets: dict[Value, int] = {}
-    taken: list[tuple[int, int, Value]] = []  # (first byte, end, whose), in order
-    end_of_arena = 0
+    allocated = {output for o in graph.operations if o.name in ALLOCATED for output in o.outputs}
+    taken_over: dict[Value, Value] = {}
+    tenants: dict[Value, _Tenant] = {}
     for index, operation in enumerate(graph.operations):
-        # What was last read before this operation is free; what this operation reads is not yet.
-        taken = [place for place in taken if last_use[place[2]] >= index]
         for output in operation.outputs:
-            if roots[output] is not output or output in owned or operation.name in ALLOCATED:
+            if roots[output] is not output or output in allocated:
                 continue
-            if output not in last_use:
-                last_use[output] = index  # made and never read: it still needs a place to be made in
-            dying = _writes_over(operation, output, roots, offsets, last_use, index)
-            if dying is not None:
-                offsets[output] = offsets[dying]
-                taken = [(s, e, output if whose is dying else whose) for s, e, whose in taken]
-                continue
-            length = -(-output.num_bytes // ALIGNMENT) * ALIGNMENT
-            start = _first_gap(taken, length)
-            offsets[output] = start
-            taken = sorted([*taken, (start, start + length, output)], key=lambda place: place[:2])
-            end_of_arena = max(end_of_arena, start + length)
-    return MemoryPlan(roots, offsets, end_of_arena, last_use, owned)
+            last_use.setdefault(output, index)  # made and never read: it still needs a place to be made in
+            dying = _writes_over(operation, output, roots, last_use, index) if output not in owned else None
+            if dying is None:
+                length = -(-output.num_bytes // ALIGNMENT) * ALIGNMENT
+                tenants[output] = _Tenant(length, index, last_use[output])
+            elif dying in allocated:
+                taken_over[output] = dying
+                allocated.add(output)
+            else:
+                tenants[output] = tenants[dying]
+                tenants[output].dies = last_use[output]
+    num_bytes = _place(list({id(tenant): tenant for tenant in tenants.values()}.values()))
+    offsets = {value: tenant.offset for value, tenant in tenants.items()}
+    return MemoryPlan(roots, offsets, num_bytes, last_use, owned, taken_over)
+
+
+def _place(tenants: list[_Tenant]) -> int:
+    """Phase 4; gives the length of the arena. Cost: the square of the number of tenants."""
+    placed: list[_Tenant] = []
+    end_of_arena = 0
+    for tenant in sorted(tenants, key=lambda one: -one.num_bytes):
+        # What an operation reads must not lie where it writes, so lives that touch count as lived together.
+        beside = [other for other in placed if other.born <= tenant.dies and tenant.born <= other.dies]
+        start = 0
+        for other in sorted(beside, key=lambda one: one.offset):
+            if other.offset - start >= tenant.num_bytes:
+                break
+            start = max(start, other.offset + other.num_bytes)
+        tenant.offset = start
+        placed.append(tenant)
+        end_of_arena = max(end_of_arena, start + tenant.num_bytes)
+    return end_of_arena
 
 
 def is_view(operation: Operation, layouts: dict[Value, torch.Tensor]) -> bool:
@@ -173,7 +203,6 @@ def _writes_over(
     operation: Operation,
     output: Value,
     roots: dict[Value, Value],
-    offsets: dict[Value, int],
     last_use: dict[Value, int],
     index: int,
 ) -> Value | None:
@@ -183,19 +212,10 @@ def _writes_over(
     operands = [operand for operand in operation.inputs if isinstance(operand, Value)]
     for operand in operands:
         root = roots[operand]
-        dies = root in offsets and last_use[root] == index
+        dies = root.kind == "computed" and last_use[root] == index
         fits = operand is root and operand.shape == output.shape and operand.dtype == output.dtype
         # Another input that looks at the same memory in another order would be overwritten before it is read.
         alone = all(other is operand or roots[other] is not root for other in operands)
         if dies and fits and alone:
             return root
     return None
-
-
-def _first_gap(taken: list[tuple[int, int, Value]], length: int) -> int:
-    start = 0
-    for first, end, _ in taken:
-        if first - start >= length:
-            return start
-        start = max(start, end)
-    return start

@@ -57,6 +57,7 @@ class Plan:
         writer = Writer(self.graph, self.memory, self._device)
         self._function = writer.function()
         self.source = writer.source
+        self._num_bytes_copied = writer.num_bytes_copied
         self._gradients = [(parameter.value, gradient) for parameter, gradient in writer.gradients]
         self._places = [leaf.data_ptr() for leaf in self._leaves]
 
@@ -87,8 +88,8 @@ class Plan:
 
     @property
     def num_bytes_kept(self) -> int:
-        """What the plan keeps between calls: the arena and the gradients it hands out."""
-        return self.memory.num_bytes + sum(gradient.nbytes for _, gradient in self._gradients)
+        """What the plan keeps between calls: the arena, and gradients outside it."""
+        return self.memory.num_bytes + self._num_bytes_copied
 
     def table(self) -> str:
         """Operations and bytes written before and after each pass, and what the memory plan saves."""
