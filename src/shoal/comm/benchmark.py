@@ -178,35 +178,19 @@ def measure(referee: Group, plan: Plan, entries: Sequence[Contender]) -> list[Ro
 
 def _measure_size(referee: Group, plan: Plan, entries: Sequence[Contender], size: int) -> list[Row]:
     count = max(1, size // 4)
-    whole_numel = (
-        count // referee.size * referee.size if plan.operation in ("all_gather", "reduce_scatter") else count
-    )
-    piece_numel = whole_numel // referee.size if whole_numel != count or _has_whole(plan) else count
-    tracks = [
-        _Track(
-            entry,
-            [
-                (entry.empty(_piece(entry, piece_numel, count)), entry.empty(max(1, whole_numel)))
-                for _ in range(NUM_BUFFERS)
-            ],
-            [],
-        )
-        for entry in entries
-    ]
+    with_whole = plan.operation in ("all_gather", "reduce_scatter")
+    tracks: list[_Track] = []
+    for entry in entries:
+        # A whole is as large as the size says, a piece the share of one worker. The limit copies all of it.
+        piece = max(1, count // referee.size) if with_whole and entry.name != LIMIT else count
+        whole = piece * referee.size if with_whole and entry.name != LIMIT else piece
+        buffers = [(entry.empty(piece), entry.empty(whole)) for _ in range(NUM_BUFFERS)]
+        tracks.append(_Track(entry, buffers, []))
     calls = _agree_on_calls(referee, plan, tracks)
     for call in range(calls):
         for track in tracks:
             _one_call(referee, plan, track, call)
     return [_row(referee, plan, track, size, count, tracks[-1]) for track in tracks]
-
-
-def _has_whole(plan: Plan) -> bool:
-    return plan.operation in ("all_gather", "reduce_scatter")
-
-
-def _piece(entry: Contender, piece_numel: int, count: int) -> int:
-    # The limit copies as many bytes as the size says, whatever the operation.
-    return max(1, count if entry.name == LIMIT else piece_numel)
 
 
 def _agree_on_calls(referee: Group, plan: Plan, tracks: Sequence[_Track]) -> int:
@@ -231,9 +215,11 @@ def _one_call(referee: Group, plan: Plan, track: _Track, call: int) -> None:
     mine = float(referee.rank + 1 + call % 5)
     piece.fill_(mine)
     whole.fill_(mine)
+    # Whoever waits long at the first barrier sleeps; the second finds everybody awake.
+    referee.barrier().wait()
     referee.barrier().wait()
     started = time.perf_counter()
-    track.contender.run(piece, whole) if not limit else track.contender.run(piece, whole[: piece.numel()])
+    track.contender.run(piece, whole)
     track.times_s.append(time.perf_counter() - started)
     if not limit:
         track.wrong += _num_wrong(referee, plan, call, piece, whole)

@@ -52,12 +52,18 @@ class Collective:
         self.small = call.numel * width <= SMALL_BYTES
         self.block = call.numel if self.small else max(1, SLOT_BYTES // width)
         """Elements per round."""
-        self.pieces: Sequence[Tensor] = (piece,) if self.small else piece.split(self.block)
+        self.pieces: Sequence[Tensor] = ()
         """What of the piece goes through the slots in each round."""
         self.rows: Sequence[Tensor] = ()
         """The same of the whole: that range of each of its pieces, one under the other."""
-        if whole is not None:
-            table = whole.view(-1, call.numel) if call.numel else whole.view(1, 0)
-            self.rows = (table,) if self.small else table.split(self.block, dim=1)
         self.num_rounds = 1
         """Of a large collective this is known, and set, once all headers have been seen."""
+        if self.small:
+            self.cut()
+
+    def cut(self) -> None:
+        """Cut the tensors into what the slots carry; not needed where nothing goes through slots."""
+        self.pieces = (self.piece,) if self.small else self.piece.split(self.block)
+        if self.whole is not None:
+            table = self.whole.view(-1, self.call.numel) if self.call.numel else self.whole.view(1, 0)
+            self.rows = (table,) if self.small else table.split(self.block, dim=1)

@@ -24,6 +24,9 @@ class Op(Enum):
     MAX = "max"
     PRODUCT = "product"
 
+    # Enum's own hash is written in Python, and every call looks its operation up a few times.
+    __hash__ = object.__hash__
+
 
 COMBINE: dict[Op, Callable[..., Tensor]] = {
     Op.SUM: torch.add,

@@ -1,5 +1,6 @@
 """Memory from `empty()`: which of it a tensor lies in, and the same place in another member's part."""
 
+from collections.abc import Sequence
 from typing import NamedTuple, final
 
 import torch
@@ -11,6 +12,9 @@ ELSEWHERE = -1
 """The place of a tensor that does not lie in memory from `empty()`."""
 
 _OFFSET_BITS = 40
+
+MAX_KEPT = 1024
+"""How many buffers' views are kept."""
 
 
 class Region(NamedTuple):
@@ -29,6 +33,7 @@ class Regions:
     def __init__(self, rank: int) -> None:
         self._rank = rank
         self._regions: list[Region] = []
+        self._chunks: dict[tuple[object, ...], list[tuple[Tensor, ...]]] = {}
 
     def add(self, arena: Arena, stride: int) -> Tensor:
         """Take a new mapping in; gives this member's part of it."""
@@ -51,6 +56,30 @@ class Regions:
         start = rank * region.stride + (place & (1 << _OFFSET_BITS) - 1)
         return region.arena.memory[start : start + numel * dtype.itemsize].view(dtype)
 
+    def chunks(
+        self, places: Sequence[int], numel: int, dtype: torch.dtype, start: int, stop: int, chunk_bytes: int
+    ) -> list[tuple[Tensor, ...]]:
+        """Elements `start` to `stop` of all members' tensors, in chunks: [(member 0's, member 1's, …), …].
+
+        Making views costs more than adding a small chunk, and the same buffers come again every step: so the views
+        are kept.
+        """
+        key = (*places, numel, dtype, start, stop)
+        chunks = self._chunks.get(key)
+        if chunks is None:
+            if len(self._chunks) >= MAX_KEPT:
+                self._chunks.clear()
+            wholes = [self.view(place, rank, numel, dtype) for rank, place in enumerate(places)]
+            step = max(1, chunk_bytes // dtype.itemsize)
+            chunks = (
+                list(zip(*[each[start:stop].split(step) for each in wholes], strict=True))
+                if start < stop
+                else []
+            )
+            self._chunks[key] = chunks
+        return chunks
+
     def clear(self) -> None:
         """Forget all memory: it is freed once no tensor shows it."""
         self._regions.clear()
+        self._chunks.clear()

@@ -179,6 +179,7 @@ class Rounds:
             item.direct(self._regions, item.call, self.rank, places, item.piece, item.whole)
             item.num_rounds = 2
         else:
+            item.cut()
             item.num_rounds = 1 + len(item.pieces)
 
     # What the engine asks when it waits.
