@@ -15,6 +15,8 @@ def seeds(value, spread=0.1):
         (seeds(1.0), seeds(1.2), "undecided"),
         (seeds(1.2), seeds(1.0), "undecided"),
         (seeds(1.0, 0.0), seeds(1.0, 0.0), "undecided"),
+        (over_seeds([1.0]), over_seeds([9.0]), "undecided"),
+        (over_seeds([1.0]), seeds(9.0), "holds"),
     ],
 )
 def test_a_difference_counts_only_outside_its_spread(a, b, verdict):

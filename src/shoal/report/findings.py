@@ -80,12 +80,14 @@ def lower(a: Measured, b: Measured) -> Verdict:
 
         |a − b| ≤ 2 · √(spread_a² + spread_b²)   →   undecided
 
+    Where neither was repeated nobody knows the spread, and that is undecided, too.
+
     >>> lower(Measured(1, 0.1, "seeds", 3), Measured(2, 0.1, "seeds", 3))
     'holds'
     >>> lower(Measured(1, 0.4, "seeds", 3), Measured(2, 0.4, "seeds", 3))
     'undecided'
     """
-    if abs(a.value - b.value) <= SPREADS * math.hypot(a.spread, b.spread):
+    if a.basis == b.basis == "none" or abs(a.value - b.value) <= SPREADS * math.hypot(a.spread, b.spread):
         return "undecided"
     return "holds" if a.value < b.value else "fails"
 

@@ -8,6 +8,8 @@ from shoal.labs.words import Words
 from shoal.report.figures import Dash, Drawing, Line, Mark, Panel, Style, draw
 from shoal.report.runs import mean_curve
 
+FEW_POINTS = 12
+"""Up to so many points a curve shows them: a line of three points is easily overlooked."""
 AXES = ("samples", "steps", "seconds")
 LOOKS: dict[Name, tuple[str, Dash, str]] = {
     "gd": ("blue", "solid", "o"),
@@ -51,7 +53,7 @@ def _line(series: Series, axis: str, words: Words) -> Line:
     smoothed = np.stack([loss[: len(mean.loss)] for loss in series.smoothed()])
     first = series.curves[0].loss[: len(mean.loss)]
     return Line(
-        _style(series.name, words),
+        _style(series.name, words, marker=len(mean.loss) <= FEW_POINTS),
         getattr(mean, axis),
         smoothed.mean(axis=0),
         low=smoothed.min(axis=0),
