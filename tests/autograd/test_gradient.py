@@ -179,6 +179,15 @@ def test_wanted_of_another_tape():
         grad(foreign, [foreign])
 
 
+def test_backward_is_for_leaves():
+    with Tape():
+        middle = scalar(1.0) * 2.0
+        with pytest.raises(
+            AutogradError, match=r"gradients of leaves, but a parameter of shape \(\) was computed"
+        ):
+            backward(middle * 2.0, [middle])
+
+
 def test_a_hook_on_a_computed_variable_is_refused():
     with Tape(), pytest.raises(AutogradError, match="on_final is for leaves"):
         (scalar(1.0) * 2.0).on_final(lambda value: None)

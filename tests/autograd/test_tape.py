@@ -36,6 +36,15 @@ def test_trace_writes_the_worked_example_line_by_line():
     ]
 
 
+def test_a_trace_shows_options_that_a_sign_would_hide():
+    lines: list[str] = []
+    with Tape(trace=True, write=lines.append):
+        a = Variable(torch.ones(2, 2), name="a")
+        ops.matmul(a, a)
+        ops.matmul(a, a, transpose_b=True)
+    assert lines == ["v0 = a @ a", "v1 = matmul(a, a, transpose_b=True)"]
+
+
 def test_tracing_a_gradient_does_not_grow_the_tape():
     with Tape(trace=True, write=lambda line: None) as tape:
         a = leaf(1.0)

@@ -98,6 +98,11 @@ class Writer:
         self.num_bytes_copied = 0
         """Gradients that had to be copied to memory of their own."""
         self.source = ""
+        self.dying: dict[int, list[Value]] = {}
+        """Values outside the arena, by the operation that reads them, or what they look at, for the last time."""
+        for value, root in memory.roots.items():
+            if root.kind == "computed" and root not in memory.offsets and root in memory.last_use:
+                self.dying.setdefault(memory.last_use[root], []).append(value)
 
     def function(self) -> Callable[..., tuple[Tensor, ...]]:
         """Write, compile and give the function: inputs → outputs, gradients delivered on the way."""
@@ -207,16 +212,7 @@ class Writer:
 
     def _forget_dead(self, index: int) -> None:
         """Give back what a kernel allocated, once it has been read for the last time."""
-        dead: list[str] = []
-        for value, root in self.memory.roots.items():
-            name = self.names.get(value, "")
-            if (
-                name
-                and name not in self.fixed
-                and self.memory.last_use.get(root) == index
-                and root.kind == "computed"
-            ):
-                dead.append(name)
+        dead = [self.names[value] for value in self.dying.get(index, ()) if value in self.names]
         if dead:
             self.lines.append(f"del {', '.join(dead)}")
 

@@ -43,13 +43,10 @@ def grad(
     (27.0, 18.0)
     """
     losses = [loss] if isinstance(loss, Variable) else list(loss)
-    given = (
-        [None] * len(losses)
-        if seeds is None
-        else [seeds]
-        if isinstance(seeds, Tensor | Variable)
-        else list(seeds)
-    )
+    if seeds is None:
+        given = [None] * len(losses)
+    else:
+        given = [seeds] if isinstance(seeds, Tensor | Variable) else list(seeds)
     tape = _tape_of(losses, wanted)
     record = record or tape.tracing is not None
     lifted = record or tape.trace
@@ -75,8 +72,8 @@ def backward(
 ) -> None:
     """Add ∂loss/∂p to `p.value.grad` of each parameter: what every optimizer of torch reads.
 
-    With `release` the tape is reset and each value given back as soon as backward has passed it: less memory, and
-    nothing left to differentiate again.
+    With `release` the tape is reset and each value given back as soon as backward has passed it: less
+    memory, and nothing left to differentiate again.
 
     A gradient is written as soon as it is complete, and the leaf's `on_final` hooks are called then, in the
     middle of backward. A parameter that the loss does not depend on is left as it is.
@@ -87,6 +84,13 @@ def backward(
     tensor([2., 4.])
     """
     tape = _tape_of([loss], parameters)
+    for parameter in parameters:
+        if parameter.generation is not None:
+            raise AutogradError(
+                f"backward writes the gradients of leaves, but a parameter of shape {tuple(parameter.shape)}"
+                f" was computed, at {describe(call_site())}",
+                "Ask for the gradient of a computed variable with grad(loss, [variable]).",
+            )
     if tape.tracing is not None:  # a graph being compiled: remember where its plan must write
         tape.tracing.deliveries += zip(parameters, grad(loss, parameters, seed), strict=True)
         return

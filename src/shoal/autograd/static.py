@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from shoal.autograd.emit import Writer
-from shoal.autograd.graph import Graph, trace
+from shoal.autograd.graph import Graph, Value, trace
 from shoal.autograd.memory import MemoryPlan, plan_memory
 from shoal.autograd.passes import PASSES
 from shoal.errors import AutogradError
@@ -182,7 +182,6 @@ def _leaves(graph: Graph) -> list[Tensor]:
     found: dict[int, Tensor] = {}
     for operation in graph.operations:
         for operand in operation.inputs:
-            tensor = getattr(operand, "tensor", None)
-            if tensor is not None:
-                found[id(tensor)] = tensor
+            if isinstance(operand, Value) and operand.kind == "leaf" and operand.tensor is not None:
+                found[id(operand.tensor)] = operand.tensor
     return list(found.values())

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor
 
+from shoal.autograd.refusals import failed, foreign, mixed_dtypes
 from shoal.autograd.site import Site, call_site, describe
 from shoal.autograd.variable import Generation, Operand, Variable
 from shoal.errors import AutogradError
@@ -111,7 +112,7 @@ class TapeEntry(NamedTuple):
     def written(self, name_of: Callable[[Operand], str]) -> str:
         """`v2 = v0 * v1`: this operation as a line of a trace."""
         operands = [name_of(operand) for operand in self.inputs]
-        if self.primitive.symbol:
+        if self.primitive.symbol and not any(self.attributes.values()):
             right = self.primitive.symbol.format(*operands)
         else:
             options = [f"{key}={value}" for key, value in self.attributes.items()]
@@ -255,7 +256,7 @@ def record(operation: Primitive, inputs: tuple[Operand, ...], attributes: dict[s
         value: Any = operand
         if type(operand) is Variable:
             if operand.generation is not None and operand.generation is not generation:
-                raise _foreign(operation, operand, tape)
+                raise foreign(operation.name, operand, tape)
             value = operand.value
         elif isinstance(operand, int | float):
             values.append(float(operand))
@@ -266,12 +267,12 @@ def record(operation: Primitive, inputs: tuple[Operand, ...], attributes: dict[s
         tensors.append(value)
         if value.dtype is not dtype and value.dtype.is_floating_point:
             if dtype is not None:
-                raise _mixed("dtypes", operation, values)
+                raise mixed_dtypes(operation.name, values)
             dtype = value.dtype
     try:
         result = operation.forward(*values, **attributes)
     except (RuntimeError, IndexError, ValueError, TypeError) as reason:
-        raise _failed(operation, values, attributes, reason) from reason
+        raise failed(operation.name, values, attributes, reason) from reason
 
     results: tuple[Tensor, ...] = result if type(result) is tuple else (result,)
     if not _state.recording and tracing is None:
@@ -308,46 +309,3 @@ def _computed(value: Tensor, generation: Generation | None, index: int) -> Varia
     variable.index = index
     variable.hooks = None
     return variable
-
-
-def _shapes(values: list[Any]) -> str:
-    return " and ".join(str(tuple(v.shape)) if isinstance(v, Tensor) else repr(v) for v in values)
-
-
-def _mixed(what: str, operation: Primitive, values: list[Any]) -> AutogradError:
-    tensors = [value for value in values if isinstance(value, Tensor)]
-    kinds = [str(t.dtype).removeprefix("torch.") if what == "dtypes" else str(t.device) for t in tensors]
-    where = f"of shapes {_shapes(tensors)}, at {describe(call_site())}"
-    return AutogradError(
-        f"{operation.name} mixes {what}: {' and '.join(kinds)}, {where}",
-        f"Convert one side with .to({what[:-1]}) before it becomes a Variable.",
-    )
-
-
-def _failed(
-    operation: Primitive, values: list[Any], attributes: dict[str, Any], reason: Exception
-) -> AutogradError:
-    if len({value.device for value in values if isinstance(value, Tensor)}) > 1:
-        return _mixed("devices", operation, values)
-    options = "".join(f", {key}={value}" for key, value in attributes.items())
-    return AutogradError(
-        f"{operation.name} cannot take shapes {_shapes(values)}{options}, at {describe(call_site())}",
-        str(reason).splitlines()[0],
-    )
-
-
-def _foreign(operation: Primitive, operand: Variable, tape: Tape) -> AutogradError:
-    assert operand.generation is not None
-    home = operand.generation()
-    if home is tape or home is None:
-        why, fix = (
-            "was recorded before its tape was reset",
-            "Compute it again, or keep what you need as a leaf: Variable(x.value).",
-        )
-    else:
-        why, fix = (
-            "belongs to another tape",
-            "Enter its tape (with tape: …), or take a copy: Variable(x.value).",
-        )
-    what = f"{operation.name} was given a variable of shape {tuple(operand.shape)}"
-    return AutogradError(f"{what} that {why}, at {describe(call_site())}", fix)
