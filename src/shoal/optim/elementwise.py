@@ -153,13 +153,6 @@ class Elementwise(torch.optim.Optimizer, ABC):
             fresh = [index for index, state in enumerate(states) if state.get(name) is None]
             for index, zeros in zip(fresh, zeros_beside([params[index] for index in fresh]), strict=True):
                 states[index][name] = zeros
-        if self.counts_steps:
-            for state in states:
-                if "step" not in state:
-                    state["step"] = torch.zeros((), dtype=torch.float32)
-                elif not state["step"].is_cpu:
-                    # torch's fused optimizers count on the device; on the host, reading the count never waits for it.
-                    state["step"] = state["step"].cpu()
         return states
 
     def _update(self, group: Group, rows: list[Row], counts: list[int]) -> None:
@@ -196,8 +189,7 @@ class Elementwise(torch.optim.Optimizer, ABC):
         if self.counts_steps:
             for param in group["params"]:
                 if "step" in self.state.get(param, {}):
-                    step = self.state[param]["step"]
-                    self.state[param]["step"] = torch.tensor(float(step), dtype=torch.float32)
+                    self.state[param]["step"] = torch.tensor(float(self.state[param]["step"]))
 
 
 def _batches(rows: list[Row], kinds: list[Kind]) -> Iterable[tuple[Kind, list[Row]]]:
@@ -211,10 +203,26 @@ def _batches(rows: list[Row], kinds: list[Kind]) -> Iterable[tuple[Kind, list[Ro
 
 
 def _count(states: Sequence[dict[str, Tensor]]) -> list[int]:
-    """Count this step for every parameter that takes part; the new counts."""
-    steps = [state["step"] for state in states]
-    torch._foreach_add_(steps, 1.0)  # pyright: ignore[reportPrivateUsage]
-    return [int(step.item()) for step in steps]
+    """Count this step for every parameter that takes part; the new counts.
+
+    Each state's `step` is a tensor of its own, as in torch. They are elements of one vector, so that counting and
+    reading are one operation each, and on the host, where reading never waits for a GPU. Steps that come from elsewhere
+    (none yet, a checkpoint, a fused optimizer of torch's) or take part in another company are gathered anew.
+    """
+    steps = [state.get("step") for state in states]
+    vector = None if steps[0] is None else steps[0]._base
+    if vector is None or not _are_elements_of(vector, steps):
+        vector = torch.tensor([0.0 if step is None else float(step) for step in steps], dtype=torch.float32)
+        for state, step in zip(states, vector.unbind(), strict=True):
+            state["step"] = step
+    vector.add_(1)
+    return [int(count) for count in vector.tolist()]
+
+
+def _are_elements_of(vector: Tensor, steps: Sequence[Tensor | None]) -> bool:
+    """Whether the steps are the vector's elements, all of them and in order."""
+    places = [step.storage_offset() if step is not None and step._base is vector else -1 for step in steps]
+    return places == [*range(vector.numel())]
 
 
 def _name(group: Group, param: Tensor) -> str:
