@@ -8,6 +8,7 @@
     ├── CheckpointError        a checkpoint that is missing, damaged or of another model
     ├── DivergedError          the loss stopped being a number
     ├── AutogradError          a computation our own engine cannot record or differentiate
+    ├── WorkerError            a worker that failed, as its launcher tells it
     └── GroupError             a call that a group of workers cannot carry out
         ├── MemberError        a member died, was stopped, failed, left, or makes no progress
         ├── MismatchError      members called different things
@@ -52,6 +53,15 @@ class DivergedError(ShoalError):
 
 class AutogradError(ShoalError):
     """A computation our own engine cannot record or differentiate."""
+
+
+class WorkerError(ShoalError):
+    """A worker failed. `traceback` is the worker's own, where the failure was not an error of ours."""
+
+    def __init__(self, message: str, hint: str, exit_code: int, traceback: str = "") -> None:
+        super().__init__(message, hint)
+        self.exit_code = exit_code
+        self.traceback = traceback
 
 
 class GroupError(ShoalError):

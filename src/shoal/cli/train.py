@@ -5,6 +5,7 @@ from pathlib import Path
 
 from shoal.cli import text
 from shoal.cli.options import Options, split_options
+from shoal.cli.place import PLACE_OPTIONS
 from shoal.errors import ConfigError
 
 MAY_CHANGE = {
@@ -15,13 +16,18 @@ MAY_CHANGE = {
     "output.trace",
     "checkpoint.every",
     "checkpoint.keep",
+    "launch.workers",
+    "launch.launcher",
+    "launch.group",
 }
 """What --resume lets a user change: how long and where, never what is computed."""
 
 
 def run(argv: Sequence[str]) -> int:
     """Parse, train, report; 130 (or 143) after a stop that can be resumed."""
-    options, words = split_options(argv, switches=("--json", "--quiet", "--help", "-h"), values=("--resume",))
+    options, words = split_options(
+        argv, switches=("--json", "--quiet", "--help", "-h"), values=("--resume", *PLACE_OPTIONS)
+    )
     if options.has("--help", "-h"):
         from shoal.cli.train_help import train_help
 
@@ -49,14 +55,14 @@ def _train(options: Options, recipe: str | None, flags: list[str]):
         config = _resumed_config(Path(folder), flags)
 
     from shoal.cli.display import display_for
+    from shoal.cli.place import place_of
     from shoal.events.folder import RunFolder
-    from shoal.train import worker
+    from shoal.launch.start import start
 
+    place = place_of(options)
+    resumed = RunFolder(Path(folder)) if folder else None
     with display_for(to_stderr=options.has("--json"), quiet=options.has("--quiet")) as display:
-        if folder is None:
-            result = worker.run(config, display)
-        else:
-            result = worker.resume(RunFolder(Path(folder)), config, display)
+        result = start(config, display, resumed, place)
         display.finished(result)
     return result
 

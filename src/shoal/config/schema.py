@@ -299,7 +299,26 @@ class SingleConfig(Checked):
     name: Literal["single"] = "single"
 
 
-StrategyConfig = SingleConfig
+@dataclass(frozen=True)
+class NaiveConfig(Checked):
+    """Replicas that sum each parameter's gradient when backward is over: the first thing one would write."""
+
+    name: Literal["naive"] = "naive"
+
+
+StrategyConfig = SingleConfig | NaiveConfig
+
+
+@dataclass(frozen=True)
+class LaunchConfig(Checked):
+    """How many workers there are, what they are, and through what they talk."""
+
+    workers: Count = 1
+    """Workers on this machine. Started by hand or by torchrun, the world's size is taken instead."""
+    launcher: Literal["processes", "threads"] = "processes"
+    """What a worker is; as threads, a breakpoint works in every rank."""
+    group: Literal["auto", "shm", "gloo", "nccl"] = "auto"
+    """Through what processes talk; auto: shared memory on one machine, gloo elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -358,6 +377,7 @@ class RunConfig(Checked):
     optimizer: OptimizerConfig = field(default_factory=AdamConfig)
     schedule: ScheduleConfig = field(default_factory=ConstantConfig)
     strategy: StrategyConfig = field(default_factory=SingleConfig)
+    launch: LaunchConfig = field(default_factory=LaunchConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     output: OutputConfig = field(default_factory=OutputConfig)
@@ -369,6 +389,11 @@ class RunConfig(Checked):
             # The default depends on the optimizer, so it can be filled in only here, where both are known.
             batch_size = "all" if isinstance(self.optimizer, GdConfig) else 64
             object.__setattr__(self, "train", replace(self.train, batch_size=batch_size))
+        if isinstance(self.strategy, SingleConfig) and self.launch.workers > 1:
+            raise ConfigError(
+                f"strategy single is one worker, and --workers asks for {self.launch.workers}",
+                "Choose how they work together: --strategy naive",
+            )
         if isinstance(self.optimizer, GdConfig) and batch_size != "all":
             raise ConfigError(
                 f"gd with batch {batch_size} is SGD: gradient descent takes the whole training set in every step",
@@ -388,6 +413,9 @@ SHORT_FLAGS: dict[str, str] = {
     "weight-decay": "optimizer.weight_decay",
     "schedule": "schedule.name",
     "strategy": "strategy.name",
+    "workers": "launch.workers",
+    "launcher": "launch.launcher",
+    "group": "launch.group",
     "epochs": "train.epochs",
     "steps": "train.steps",
     "batch-size": "train.batch_size",

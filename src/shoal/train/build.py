@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from shoal import models, optim
+from shoal.comm.traced import Traced
 from shoal.config.schema import RunConfig
 from shoal.data.dataset import DataSet
 from shoal.data.load import load
@@ -17,6 +18,8 @@ from shoal.parallel.engine import build_engine
 from shoal.parallel.replica import Replica
 from shoal.parallel.single import Single
 from shoal.parallel.strategy import Strategy
+from shoal.parallel.sync.naive import Naive
+from shoal.train.agree import check_same_model
 from shoal.train.clock import clock_of
 from shoal.train.progress import total_steps
 from shoal.train.schedule import factor
@@ -31,6 +34,8 @@ class Built:
     data: DataSet
     model: nn.Module
     strategy: Strategy
+    group: Traced
+    """The workers that train together, and what they sent."""
     span: SpanRecorder
     batch_size: int
     """Samples of one step, over all workers together."""
@@ -40,8 +45,14 @@ class Built:
     """The learning rate of each step."""
 
 
-def build(config: RunConfig, device: torch.device) -> Built:
-    """Data, model, optimizer and strategy of a run, on its device."""
+STRATEGIES: dict[str, Callable[[Replica, Traced], Strategy]] = {
+    "single": lambda replica, group: Single(replica),
+    "naive": Naive,
+}
+
+
+def build(config: RunConfig, device: torch.device, group: Traced) -> Built:
+    """Data, model, optimizer and strategy of a run, on its device; `group` has the workers that train together."""
     dataset = load(config.data).to(device)
     loss = models.build_loss(config.loss)
     model = build_model(config, dataset).to(device)
@@ -49,7 +60,8 @@ def build(config: RunConfig, device: torch.device) -> Built:
     engine = build_engine(config.engine, model, config.loss, span)
     optimizer = optim.build(config.optimizer, engine.params.values())
     replica = Replica(model, loss, engine, optimizer, config.train.clip_norm, span)
-    strategy = Single(replica)
+    check_same_model(group, engine.params)
+    strategy = STRATEGIES[config.strategy.name](replica, group)
     train, num_samples = config.train, len(dataset.train)
     batch_size = train.batch_size if isinstance(train.batch_size, int) else num_samples
     steps = total_steps(num_samples, batch_size, train.epochs, train.steps)
@@ -61,6 +73,7 @@ def build(config: RunConfig, device: torch.device) -> Built:
         dataset,
         model,
         strategy,
+        group,
         span,
         batch_size,
         steps,
@@ -97,11 +110,13 @@ def torch_settings(config: RunConfig) -> Generator[torch.device]:
 
 
 def _device(config: RunConfig) -> torch.device:
-    available = torch.cuda.is_available()
-    if config.device == "cuda" and not available:
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if config.device == "cuda" and not gpus:
         raise ConfigError(
             "--device cuda, but torch sees no GPU on this machine",
             "Use --device cpu, or run `shoal doctor` to see what is missing.",
         )
-    wanted = "cuda" if config.device == "auto" and available else config.device
+    # NCCL takes one worker per GPU; workers that would have to share one compute on the processor.
+    automatic = "cuda" if gpus >= config.launch.workers else "cpu"
+    wanted = automatic if config.device == "auto" else config.device
     return torch.device("cuda", torch.cuda.current_device()) if wanted == "cuda" else torch.device("cpu")

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import torch
 
+from shoal.comm.group import Group
 from shoal.data.dataset import Batch, DataSet, Split
 from shoal.parallel.strategy import Sums
 
@@ -19,17 +20,22 @@ class Metrics(NamedTuple):
     samples: int
 
 
-def evaluate(
-    sums_of: Callable[[Batch], Sums], data: DataSet, split: Split, batch_size: int = BATCH
-) -> Metrics:
-    """Mean loss per sample, and the part of the predictions that is right; `sums_of` is a strategy's `evaluate`."""
+def evaluate(sums_of: Callable[[Batch], Sums], data: DataSet, split: Split, group: Group) -> Metrics:
+    """Mean loss per sample, and the part of the predictions that is right.
+
+    `sums_of` is a strategy's `evaluate`. The workers take the batches in turn and add up what they found.
+    """
     loss = correct = torch.zeros(())
     predictions = samples = 0
-    for start in range(0, len(split), batch_size):
-        indices = torch.arange(start, min(start + batch_size, len(split)))
+    for start in range(BATCH * group.rank, len(split), BATCH * group.size):
+        indices = torch.arange(start, min(start + BATCH, len(split)))
         sums = sums_of(data.batch(split, indices))
         loss, correct = loss.to(sums.loss) + sums.loss, correct.to(sums.correct) + sums.correct
         predictions += sums.predictions
         samples += sums.samples
-    accuracy = correct.item() / predictions if predictions else None
-    return Metrics(loss.item() / samples, accuracy, samples)
+    total = torch.tensor([loss.item(), correct.item(), predictions, samples], dtype=torch.float64)
+    if group.size > 1:
+        group.all_reduce(total).wait()
+    all_loss, all_correct, all_predictions, all_samples = total.tolist()
+    accuracy = all_correct / all_predictions if all_predictions else None
+    return Metrics(all_loss / all_samples, accuracy, int(all_samples))

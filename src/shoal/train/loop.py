@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from shoal.comm.group import Group
 from shoal.data.dataset import Batch, DataSet
 from shoal.data.order import epoch_order, even_shares, worker_indices
 from shoal.events.spans import SpanRecorder
@@ -43,6 +44,8 @@ class Job:
     save: Callable[[Progress], None]
     should_stop: Callable[[], bool]
     validated: Callable[[Progress, Metrics | None], None]
+    group: Group
+    """The workers that train together."""
     log: StepLog
     span: SpanRecorder
 
@@ -94,7 +97,8 @@ def end_epoch(job: Job, progress: Progress) -> Progress:
     progress = progress.after_epoch()
     held_out = job.data.validation
     job.validated(
-        progress, evaluate(job.strategy.evaluate, job.data, held_out) if held_out is not None else None
+        progress,
+        evaluate(job.strategy.evaluate, job.data, held_out, job.group) if held_out is not None else None,
     )
     if job.save_every is None:
         job.save(progress)

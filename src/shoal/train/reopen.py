@@ -19,6 +19,7 @@ from shoal.train import checkpoint
 from shoal.train.build import build_model, torch_settings
 from shoal.train.evaluate import Metrics, evaluate
 from shoal.train.weights import read_model
+from shoal.train.worker import alone
 
 
 class Saved(NamedTuple):
@@ -74,4 +75,4 @@ def evaluate_saved(saved: Saved, config: RunConfig, split: str) -> Metrics:
         model.to(device)
         loss = models.build_loss(config.loss)
         with torch.inference_mode():
-            return evaluate(lambda batch: evaluate_batch(model, loss, batch), dataset, part)
+            return evaluate(lambda batch: evaluate_batch(model, loss, batch), dataset, part, alone())

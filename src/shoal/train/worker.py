@@ -9,6 +9,9 @@ import torch
 from torch import Tensor
 
 from shoal import __version__
+from shoal.comm.group import Group
+from shoal.comm.threads import ThreadGroup
+from shoal.comm.traced import traced
 from shoal.config.schema import RunConfig
 from shoal.config.write import to_toml
 from shoal.errors import ShoalError
@@ -16,6 +19,7 @@ from shoal.events.file import EventFile
 from shoal.events.folder import RunFolder, create, write_whole
 from shoal.parallel.state import weights_sha256
 from shoal.train import checkpoint
+from shoal.train.agree import largest_of, share_text
 from shoal.train.build import Built, build, torch_settings
 from shoal.train.evaluate import Metrics, evaluate
 from shoal.train.loop import Job, train
@@ -27,51 +31,82 @@ from shoal.train.stop import StopRequest
 from shoal.train.weights import save_model
 
 
-def run(config: RunConfig, observer: Observer | None = None) -> Result:
-    """Train from the beginning, in a new run folder."""
-    with torch_settings(config) as device:
-        built = build(config, device)
-        folder = create(Path(config.output.dir), config.output.name, _automatic_name(config))
-        return _work(built, folder, Progress(), observer or Silent())
+def run(config: RunConfig, observer: Observer | None = None, group: Group | None = None) -> Result:
+    """Train from the beginning, in a new run folder; with a group, as one of its workers."""
+    with torch_settings(config) as device, StopRequest() as stop:
+        return work(config, device, stop, observer or Silent(), group or alone())
 
 
-def resume(folder: RunFolder, config: RunConfig, observer: Observer | None = None) -> Result:
+def resume(
+    folder: RunFolder, config: RunConfig, observer: Observer | None = None, group: Group | None = None
+) -> Result:
     """Go on from the newest whole checkpoint of a run: the result is the one it would have had without the stop."""
-    with torch_settings(config) as device:
-        built = build(config, device)
-        saved = checkpoint.latest(folder.checkpoints)
-        pieces = saved.pieces()
-        built.strategy.load(pieces)
-        _set_random_state(pieces)
-        return _work(built, folder, saved.progress, observer or Silent())
+    with torch_settings(config) as device, StopRequest() as stop:
+        return work(config, device, stop, observer or Silent(), group or alone(), folder)
 
 
-def _work(built: Built, folder: RunFolder, progress: Progress, observer: Observer) -> Result:
-    """Train, evaluate, write down."""
-    write_whole(folder.config, to_toml(built.config))
-    with EventFile(folder.events()) as events, StopRequest() as stop:
+def work(
+    config: RunConfig,
+    device: torch.device,
+    stop: StopRequest,
+    observer: Observer,
+    group: Group,
+    resumed: RunFolder | None = None,
+) -> Result:
+    """What a worker does, be it a process or a thread: build, train, evaluate, write down.
+
+    All that can be wrong is found before the run folder is made. Rank 0 alone writes settings, checkpoints, weights
+    and result; every worker writes its own events.
+    """
+    group = traced(group)
+    built = build(config, device, group)
+    progress = _restore(built, resumed) if resumed else Progress()
+    folder = resumed or _new_folder(config, group)
+    first = group.rank == 0
+    if first:
+        write_whole(folder.config, to_toml(config))
+    with EventFile(folder.events(group.rank)) as events:
         notes = _Notes(built, folder, events, observer)
-        job = _job(
-            built, notes, stop, StepLog(events, built.span, observer, built.device, built.config.output.trace)
-        )
+        log = StepLog(events, built.span, observer, device, config.output.trace)
         notes.started(progress)
         try:
-            progress = train(job, progress)
+            progress = train(_job(built, notes, stop, log), progress)
         except ShoalError as error:
             events.append({"event": "failed", "error": error.message})
             raise
         done = progress.step >= built.total_steps
-        test = (
-            evaluate(built.strategy.evaluate, built.data, built.data.test) if done else None
-        )  # the one time it is read
-        if done:
+        # The one time the test set is read.
+        test = evaluate(built.strategy.evaluate, built.data, built.data.test, group) if done else None
+        if done and first:
             save_model(folder.model, built)
-        result = _result(built, folder, progress, test, notes.validation, None if done else stop.signal)
+        result = _result(built, folder, progress, test, notes.validation, None if done else notes.stopped_by)
         events.append(
             {"event": "end", "status": result.status, "step": progress.step, "time_ns": time.time_ns()}
         )
-    write_whole(folder.result, result.to_json() + "\n")
+    if first:
+        write_whole(folder.result, result.to_json() + "\n")
     return result
+
+
+def alone() -> Group:
+    """A world of one: every collective is over at once."""
+    return ThreadGroup.world(1)[0]
+
+
+def _restore(built: Built, folder: RunFolder) -> Progress:
+    saved = checkpoint.latest(folder.checkpoints)
+    pieces = saved.pieces()
+    built.strategy.load(pieces)
+    _set_random_state(pieces)
+    return saved.progress
+
+
+def _new_folder(config: RunConfig, group: Group) -> RunFolder:
+    """The folder that rank 0 makes; the others are told."""
+    path = ""
+    if group.rank == 0:
+        path = str(create(Path(config.output.dir), config.output.name, _automatic_name(config)).path)
+    return RunFolder(Path(share_text(group, path)))
 
 
 @dataclass
@@ -83,6 +118,12 @@ class _Notes:
     events: EventFile
     observer: Observer
     validation: Metrics | None = None
+    stopped_by: int = 0
+    """The signal that any worker got, 0 for none."""
+
+    def should_stop(self, stop: StopRequest) -> bool:
+        self.stopped_by = largest_of(self.built.group, stop.signal or 0)
+        return self.stopped_by != 0
 
     def started(self, progress: Progress) -> None:
         built = self.built
@@ -98,6 +139,8 @@ class _Notes:
         self.observer.started(built.config, self.folder, progress, built.total_steps, str(built.device))
 
     def save(self, progress: Progress) -> None:
+        if self.built.group.rank != 0:
+            return
         pieces = self.built.strategy.pieces() | _random_state()
         checkpoint.save(self.folder.checkpoints, pieces, progress, self.built.config.checkpoint.keep)
         self.events.append({"event": "checkpoint", "step": progress.step, "time_ns": time.time_ns()})
@@ -122,8 +165,9 @@ def _job(built: Built, notes: _Notes, stop: StopRequest, log: StepLog) -> Job:
         total_steps=built.total_steps,
         save_every=built.config.checkpoint.every,
         save=notes.save,
-        should_stop=lambda: stop.signal is not None,
+        should_stop=lambda: notes.should_stop(stop),
         validated=notes.validated,
+        group=built.group,
         log=log,
         span=built.span,
     )
@@ -137,11 +181,12 @@ def _result(
     validation: Metrics | None,
     stopped_by: int | None,
 ) -> Result:
+    workers = built.strategy.data_size
     samples = progress.epoch * len(built.data.train) + progress.consumed
     return Result(
         status="completed" if stopped_by is None else "interrupted",
         strategy=built.config.strategy.name,
-        workers=built.strategy.data_size,
+        workers=workers,
         epochs=progress.epoch,
         steps=progress.step,
         final_loss=progress.final_loss(),
@@ -151,8 +196,10 @@ def _result(
         validation_accuracy=validation.accuracy if validation else None,
         seconds=round(progress.seconds, 6),
         samples_per_s=round(samples / progress.seconds, 3) if progress.seconds else 0.0,
-        bytes_sent=0,
-        wait_s=0.0,
+        bytes_sent=sum(total.num_bytes for total in built.group.totals.values()) if workers > 1 else 0,
+        wait_s=round(sum(total.wait_ns for total in built.group.totals.values()) / 1e9, 6)
+        if workers > 1
+        else 0.0,
         weights_sha256=weights_sha256(built.strategy.pieces()),
         run=str(folder.path),
         device=str(built.device),

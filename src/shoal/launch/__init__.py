@@ -1,0 +1,1 @@
+"""Launchers: start workers, watch them, and end them all when one fails."""
