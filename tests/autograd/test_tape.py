@@ -87,6 +87,16 @@ def test_reset_empties_the_tape_and_its_numbering():
     assert lines == ["v0 = a * 2.0"] * 2
 
 
+def test_a_tape_counts_the_memory_it_keeps():
+    with Tape() as tape:
+        a = Variable(torch.ones(10, 10))
+        b = a * 2.0  # 400 bytes
+        ops.reshape(b, shape=(100,))  # a view
+        ops.reshape(a, shape=(100,))  # a view of what was there before
+        ops.exp(b)  # 400 bytes
+        assert tape.num_bytes == 800
+
+
 def test_threads_have_tapes_of_their_own():
     found = []
     thread = threading.Thread(target=lambda: found.append(current_tape()))

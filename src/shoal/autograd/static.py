@@ -15,7 +15,7 @@ from torch import Tensor
 from shoal.autograd.emit import Writer
 from shoal.autograd.graph import Graph, Value, trace
 from shoal.autograd.memory import MemoryPlan, plan_memory
-from shoal.autograd.passes import PASSES
+from shoal.autograd.passes import PASSES, num_multiplications
 from shoal.errors import AutogradError
 
 Signature = tuple[tuple[tuple[int, ...], torch.dtype, torch.device], ...]
@@ -32,6 +32,8 @@ class Stage:
     num_operations: int
     num_bytes: int
     """Bytes that the operations write, when every one that is not a view writes all of its output."""
+    num_multiplications: int
+    """In matrix products."""
 
 
 @final
@@ -93,8 +95,11 @@ class Plan:
 
     def table(self) -> str:
         """Operations and bytes written before and after each pass, and what the memory plan saves."""
-        lines = [f"{'':24} {'operations':>10} {'bytes written':>14}"]
-        lines += [f"{s.name:24} {s.num_operations:10,} {s.num_bytes:14,}" for s in self.stages]
+        lines = [f"{'':24} {'operations':>10} {'bytes written':>14} {'multiplications':>16}"]
+        lines += [
+            f"{s.name:24} {s.num_operations:10,} {s.num_bytes:14,} {s.num_multiplications:16,}"
+            for s in self.stages
+        ]
         lines.append(f"{'memory, each its own':24} {'':10} {self.unshared_bytes:14,}")
         lines.append(f"{'memory, planned':24} {'':10} {self.memory.num_bytes:14,}")
         return "\n".join(lines)
@@ -174,7 +179,7 @@ def compile(  # noqa: A001 (what it does, in the field's word)
 def _stage(name: str, graph: Graph) -> Stage:
     roots = plan_memory(graph).roots
     written = sum(v.num_bytes for o in graph.operations for v in o.outputs if roots[v] is v)
-    return Stage(name, len(graph.operations), written)
+    return Stage(name, len(graph.operations), written, num_multiplications(graph))
 
 
 def _leaves(graph: Graph) -> list[Tensor]:

@@ -196,6 +196,24 @@ class Tape:
         self._names.clear()
         self.generation = Generation(self)
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all values that were computed and are kept; a view costs nothing beyond what it looks at."""
+        memories = {
+            output.value.untyped_storage().data_ptr(): output.value.untyped_storage().nbytes()
+            for entry in self.entries
+            for output in entry.outputs
+        }
+        given = {o.untyped_storage().data_ptr() for o in self._given()}
+        return sum(num_bytes for memory, num_bytes in memories.items() if memory not in given)
+
+    def _given(self) -> Iterator[Tensor]:
+        """Leaves and constants: what was not computed on this tape."""
+        for entry in self.entries:
+            for operand, value in zip(entry.inputs, entry.values, strict=True):
+                if isinstance(value, Tensor) and getattr(operand, "generation", None) is None:
+                    yield value
+
     def name_of(self, operand: Operand) -> str:
         """How a trace calls this operand: its own name, the next `v0, v1, …`, or the constant itself."""
         if type(operand) is Variable:

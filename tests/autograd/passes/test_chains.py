@@ -3,17 +3,24 @@ import torch
 
 from shoal.autograd import ops, static
 from shoal.autograd.graph import trace
-from shoal.autograd.passes import drop_dead_code, order_matmul_chains
+from shoal.autograd.passes import num_multiplications, order_matmul_chains
 
 
 def shapes(function, *examples):
-    graph = drop_dead_code(order_matmul_chains(trace(function, examples)))
+    graph = order_matmul_chains(trace(function, examples))
     return [operation.outputs[0].shape for operation in graph.operations]
 
 
 def test_matrix_times_matrix_times_vector_starts_with_the_vector():
     a, b, v = torch.ones(20, 20), torch.ones(20, 20), torch.ones(20, 1)
     assert shapes(lambda a, b, v: (a @ b) @ v, a, b, v) == [(20, 1), (20, 1)]
+
+
+def test_the_multiplications_saved_are_counted():
+    examples = [torch.ones(20, 20), torch.ones(20, 20), torch.ones(20, 1)]
+    graph = trace(lambda a, b, v: (a @ b) @ v, examples)
+    assert num_multiplications(graph) == 20**3 + 20**2
+    assert num_multiplications(order_matmul_chains(graph)) == 2 * 20**2
 
 
 def test_a_product_that_something_else_reads_stays_as_written():

@@ -6,7 +6,7 @@ They run in the order of `PASSES`. What a pass promises about the last bit is sa
 from collections.abc import Callable
 
 from shoal.autograd.graph import Graph
-from shoal.autograd.passes.chains import order_matmul_chains
+from shoal.autograd.passes.chains import num_multiplications, order_matmul_chains
 from shoal.autograd.passes.fold import fold_constants
 from shoal.autograd.passes.fuse import fuse
 from shoal.autograd.passes.share import drop_dead_code, share_common
@@ -19,4 +19,12 @@ PASSES: dict[str, Callable[[Graph], Graph]] = {
     "fusion": fuse,
 }
 
-__all__ = ["PASSES", "drop_dead_code", "fold_constants", "fuse", "order_matmul_chains", "share_common"]
+__all__ = [
+    "PASSES",
+    "drop_dead_code",
+    "fold_constants",
+    "fuse",
+    "num_multiplications",
+    "order_matmul_chains",
+    "share_common",
+]

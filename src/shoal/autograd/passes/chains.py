@@ -1,5 +1,6 @@
 """A product of many matrices may be taken in any order, and the orders differ in cost by factors."""
 
+from math import prod
 from typing import NamedTuple
 
 import shoal.autograd.ops as ops
@@ -39,6 +40,7 @@ def order_matmul_chains(graph: Graph) -> Graph:
         and _is_product(makers[operand])
     }
     kept: list[Operation] = []
+    taken_apart: set[Value] = set()
     for operation in graph.operations:
         if not _is_product(operation) or operation.outputs[0] in inner:
             kept.append(operation)
@@ -50,10 +52,22 @@ def order_matmul_chains(graph: Graph) -> Graph:
             products: list[Operation] = []
             _build(factors, split, 0, len(factors) - 1, operation, products)
             kept += products
+            taken_apart |= _inner_of(operation, makers, inner)
         else:
             kept.append(operation)
-    # The products that were taken apart are read by nobody now, and go with the dead code.
-    return graph.rewritten(kept, {})
+    return graph.rewritten([o for o in kept if o.outputs[0] not in taken_apart], {})
+
+
+def num_multiplications(graph: Graph) -> int:
+    """Multiplications in all matrix products of a graph, which is what their order changes."""
+    total = 0
+    for operation in graph.operations:
+        if operation.name in ("matmul", "matmul_add"):
+            a = operation.inputs[0]
+            assert isinstance(a, Value)
+            depth = a.shape[-2] if operation.attributes.get("transpose_a") else a.shape[-1]
+            total += prod(operation.outputs[0].shape) * depth
+    return total
 
 
 def _is_product(operation: Operation) -> bool:
@@ -76,6 +90,15 @@ def _factors(
     right = Factor(b, bool(operation.attributes.get("transpose_b")) != factor.transposed)
     pair = (right, left) if factor.transposed else (left, right)
     return [one for side in pair for one in _factors(side, makers, inner)]
+
+
+def _inner_of(operation: Operation, makers: dict[Value, Operation], inner: set[Value]) -> set[Value]:
+    """The products between the factors and the whole."""
+    found: set[Value] = set()
+    for operand in operation.inputs:
+        if isinstance(operand, Value) and operand in inner:
+            found |= {operand} | _inner_of(makers[operand], makers, inner)
+    return found
 
 
 def _cost_as_written(operation: Operation, makers: dict[Value, Operation], inner: set[Value]) -> int:
