@@ -7,6 +7,7 @@ ship. `mpi` takes part when mpi4py is importable: the workers are then started b
 import argparse
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 
@@ -14,17 +15,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from shoal.comm.benchmark import (
-    Contender,
-    Plan,
-    as_csv,
-    as_json,
-    as_table,
-    contenders,
-    load_note,
-    measure,
-    sizes_between,
-)
+from shoal.comm.benchmark import Contender, Plan, contenders, measure, sizes_between
+from shoal.comm.benchmark_tables import as_csv, as_json, as_table, load_note
 from shoal.comm.checked import join_torch
 from shoal.comm.group import Group
 from shoal.comm.shared_memory import SharedMemoryGroup
@@ -118,7 +110,7 @@ def main() -> None:
     command = [sys.executable, *sys.argv, "--port", str(store.port)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     if with_mpi:
-        mpiexec = os.path.join(os.path.dirname(sys.executable), "mpiexec")
+        mpiexec = shutil.which("mpiexec") or os.path.join(os.path.dirname(sys.executable), "mpiexec")
         commands = [[mpiexec, "-n", str(options.workers), *command]]
     else:
         commands = [[*command, "--rank", str(rank)] for rank in range(options.workers)]

@@ -121,3 +121,16 @@ def test_a_world_of_one_needs_nobody():
     buffer = torch.arange(3.0)
     group.all_reduce(buffer).wait()
     assert buffer.tolist() == [0, 1, 2]
+
+
+def test_errors_in_a_smaller_group_name_ranks_of_the_world():
+    def work(group):
+        upper = group.split([0, 1] if group.rank < 2 else [2, 3])
+        if group.rank == 3:
+            return
+        if group.rank == 2:
+            upper.barrier().wait()
+
+    with pytest.raises(MemberError) as caught:
+        run_threads(4, work, limit_s=0.5)
+    assert caught.value.rank == 3

@@ -7,7 +7,6 @@ message carries its header in front. Whoever waits for long asks who is missing,
 No thread drives collectives: the data of a collective starts when its member next calls the group or waits.
 """
 
-import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
@@ -28,6 +27,7 @@ from shoal.comm.calls import (
     message_mismatch,
     mismatch,
 )
+from shoal.comm.checker import GIVE_WAY_S, Checker, Item
 from shoal.comm.group import CPU, NO_PROGRESS_LIMIT_S
 from shoal.comm.post import Job, PostThread
 from shoal.comm.presence import Presence
@@ -35,98 +35,6 @@ from shoal.comm.reduction import Op
 from shoal.comm.rendezvous import JOIN_TIMEOUT_S, meet
 from shoal.comm.torch_group import TorchGroup, TorchWork
 from shoal.errors import GroupError
-
-GIVE_WAY_S = 0.001
-BLOCK_S = 0.05
-LOOK_EVERY_S = 0.1
-BROKEN_FOR_S = 1.0
-"""How long we look for a name after a connection has broken."""
-
-
-@final
-class Item:
-    """One collective: its header on the way, then its data."""
-
-    def __init__(
-        self, call: Call, sequence: int, table: Tensor, header: TorchWork, launch: Callable[[], TorchWork]
-    ) -> None:
-        self.call, self.sequence = call, sequence
-        self.table, self.header = table, header
-        self.launch = launch
-        self.data: TorchWork | None = None
-        self.over = False
-
-    def label(self) -> str:
-        """The collective in words."""
-        return f"{self.call.operation} #{self.sequence}"
-
-
-@final
-class Checker:
-    """What all checked groups of one worker share: they move together, and fail together."""
-
-    def __init__(self, presence: Presence) -> None:
-        self.presence = presence
-        self.groups: list[Checked] = []
-        self.error: GroupError | None = None
-
-    def advance(self) -> None:
-        """Start and finish what can be, in every group."""
-        if self.error is not None:
-            raise self.error
-        for group in tuple(self.groups):
-            group.advance()
-
-    def num_pending(self) -> int:
-        """How many groups have collectives under way."""
-        return sum(1 for group in self.groups if group.queue)
-
-    def fail(self, error: BaseException) -> None:
-        """Tell everyone that this worker ends with an error."""
-        if self.error is None and isinstance(error, GroupError):
-            self.error = error
-        self.presence.end(error)
-
-    def wait(
-        self,
-        over: Callable[[], bool],
-        block: Callable[[float], None],
-        look: Callable[[float], GroupError | None],
-    ) -> None:
-        """Wait until `over`: move everything, block for a moment, look around now and then."""
-        started = time.monotonic()
-        next_look = started + LOOK_EVERY_S
-        try:
-            while True:
-                self.advance()
-                if over():
-                    self.presence.beat()
-                    return
-                # Blocking costs the others nothing, but only when nothing else waits for us to move it.
-                block(BLOCK_S if self.num_pending() <= 1 else GIVE_WAY_S)
-                now = time.monotonic()
-                if now >= next_look and not over():
-                    error = look(now - started)
-                    if error is not None and not over():
-                        raise error
-                    next_look = now + LOOK_EVERY_S
-        except GroupError as error:
-            self.fail(error)
-            raise
-        except RuntimeError as error:
-            named = self._name(look, error)
-            self.fail(named)
-            raise named from error
-
-    def _name(self, look: Callable[[float], GroupError | None], error: RuntimeError) -> GroupError:
-        """Torch says that something broke; find out who."""
-        deadline = time.monotonic() + BROKEN_FOR_S
-        while time.monotonic() < deadline:
-            found = look(0.0)
-            if found is not None:
-                return found
-            time.sleep(LOOK_EVERY_S / 2)
-        return GroupError(f"a connection of the group broke: {str(error).splitlines()[0]}")
 
 
 @final

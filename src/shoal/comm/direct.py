@@ -1,8 +1,7 @@
 """Collectives on each other's memory: when tensors come from `empty()`, nothing is copied in or out.
 
 Each function runs when every member has arrived, and does this member's share of the work; afterwards one
-more round tells everyone that all shares are done. Work goes in chunks that stay in the cache between
-reading and writing.
+more round tells everyone that all shares are done. Work goes in chunks.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,8 +14,9 @@ from shoal.comm.reduction import COMBINE, Op, reduce_block
 from shoal.comm.regions import ELSEWHERE, Regions
 
 CHUNK_BYTES = 4 * 1024 * 1024
-"""Large enough that a copy does not write lines which the addition has just pulled into the nearest cache: chunks of
-256 KiB took 1.2 ms for 8 MiB where 4 MiB took 0.95 (two workers, Neoverse N1)."""
+"""Large: a copy should not write lines that the addition has just pulled into the nearest cache.
+
+With 256 KiB an all-reduce of 8 MiB took 1.2 ms, with 4 MiB 0.95 (two workers, Neoverse N1)."""
 
 Places = Sequence[tuple[int, int]]
 """Per member: where its piece lies, and where its whole."""

@@ -21,7 +21,7 @@ from shoal.comm.watch import Watch
 from shoal.errors import GroupError, MemberError
 
 NUM_SPINS = 5
-YIELD_S = 0.001
+YIELD_S = 0.0002
 SLEEP_S = 50e-6
 LOOK_AFTER_S = 0.002
 LOOK_CLOSELY_EVERY_S = 0.1

@@ -158,7 +158,7 @@ def as_text(explanation: Explanation) -> str:
     round 1
       1 → 0   part all   sum of 1
     round 2
-      0 → 1   part all   sum of 0+1
+      0 → 1   part all   sum of all
     <BLANKLINE>
     sent by rank 0: 1 message, 1 buffer
     sent by rank 1: 1 message, 1 buffer
@@ -175,7 +175,8 @@ def as_text(explanation: Explanation) -> str:
             current = message.round
             lines.append(f"round {current}")
         part = _elements(explanation, message).ljust(width)
-        lines.append(f"  {message.sender} → {message.receiver}   part {part}   sum of {_holds(message)}")
+        sums = _holds(explanation, message)
+        lines.append(f"  {message.sender} → {message.receiver}   part {part}   sum of {sums}")
     lines.append("")
     for rank in range(explanation.num_workers):
         count, buffers = explanation.sent_by(rank)
@@ -185,8 +186,10 @@ def as_text(explanation: Explanation) -> str:
     return "\n".join(lines)
 
 
-def _holds(message: Message) -> str:
-    return "+".join(map(str, message.holds))
+def _holds(explanation: Explanation, message: Message) -> str:
+    """Whose contributions a message holds."""
+    everyone = len(message.holds) == explanation.num_workers
+    return "all" if everyone else "+".join(map(str, message.holds))
 
 
 # The drawing: one vertical line per worker, one row per message, a band per round, a colour per part of the buffer.
@@ -233,7 +236,7 @@ def as_svg(explanation: Explanation) -> str:
 def _arrow(explanation: Explanation, message: Message, y: int, colour: str) -> str:
     start, stop = MARGIN + COLUMN * message.sender, MARGIN + COLUMN * message.receiver
     step = 1 if stop > start else -1
-    label = f"{_elements(explanation, message)} · {_holds(message)}"
+    label = f"{_elements(explanation, message)} · {_holds(explanation, message)}"
     # Beside the sender and above the line: arrows that span several columns would hide a label in the middle.
     anchor, x = ("start", start + 8) if step > 0 else ("end", start - 8)
     return (

@@ -121,6 +121,10 @@ class Group(Messenger, Protocol):
         """Say that this member makes progress, though it calls nothing: once per span of long work."""
         ...
 
+    def fail(self, error: BaseException) -> None:
+        """Tell the others, in every group of this worker, that it ends with an error."""
+        ...
+
     def close(self) -> None:
         """Leave: whoever still waits for this member gets an error that says so."""
         ...

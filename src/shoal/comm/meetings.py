@@ -28,8 +28,9 @@ SLOW_AFTER_S = 2.0
 
 @dataclass
 class Member:
-    """One thread, the same in every group it belongs to."""
+    """One thread, the same in all its groups. Errors name it by `rank`, its rank in the world."""
 
+    rank: int
     alive_ns: int = field(default_factory=time.monotonic_ns)
     thread: int | None = None
     error: BaseException | None = None
@@ -146,7 +147,8 @@ class World:
             everyone = range(len(self.members))
             try:
                 if len(set(meeting.calls.values())) > 1:
-                    raise mismatch(sequence, meeting.calls)
+                    names = {self.members[place].rank: call for place, call in meeting.calls.items()}
+                    raise mismatch(sequence, names)
                 CARRY_OUT[call.operation](
                     call, [meeting.wholes[i] for i in everyone], [meeting.pieces[i] for i in everyone]
                 )
@@ -172,7 +174,7 @@ class World:
 
     def ask(self, sender: int, receiver: int, call: Call, tensor: Tensor) -> Meeting:
         """Take a message, or leave word where it is to go."""
-        meeting = Meeting(f"send to rank {receiver}", (sender,))
+        meeting = Meeting(f"send to rank {self.members[receiver].rank}", (sender,))
         with self.changed:
             sent = self.sent[sender, receiver]
             if sent:
@@ -192,7 +194,8 @@ class World:
         target: Tensor,
     ) -> None:
         if call != expected:
-            meeting.error = message_mismatch(sender, receiver, call, expected)
+            names = self.members[sender].rank, self.members[receiver].rank
+            meeting.error = message_mismatch(*names, call, expected)
         else:
             target.copy_(source.reshape(target.shape))
         meeting.over = True
@@ -215,8 +218,9 @@ class World:
         """Raise when a missing member is gone or stuck; warn once when it is merely slow."""
         missing = meeting.missing()
         now = time.monotonic_ns()
-        for other in missing:
-            member = self.members[other]
+        for place in missing:
+            member = self.members[place]
+            other = member.rank
             if isinstance(member.error, MemberError):
                 raise MemberError(
                     member.error.message,
@@ -229,7 +233,7 @@ class World:
                 raise MemberError(
                     f"rank {other} failed before {meeting.label}: {failure}", rank=other, reason="failed"
                 )
-            if other in self.left:
+            if place in self.left:
                 raise MemberError(
                     f"rank {other} left the group before {meeting.label}", rank=other, reason="left"
                 )
@@ -250,7 +254,7 @@ class World:
                     stacklevel=4,
                 )
         # Whoever waits for a member that makes progress is not stuck either.
-        newest = max((self.members[other].alive_ns for other in missing), default=0)
+        newest = max((self.members[place].alive_ns for place in missing), default=0)
         self.members[rank].alive_ns = max(self.members[rank].alive_ns, newest)
 
 

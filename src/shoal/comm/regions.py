@@ -61,8 +61,8 @@ class Regions:
     ) -> list[tuple[Tensor, ...]]:
         """Elements `start` to `stop` of all members' tensors, in chunks: [(member 0's, member 1's, …), …].
 
-        Making views costs more than adding a small chunk, and the same buffers come again every step: so the views
-        are kept.
+        Making views costs more than adding a small chunk, and the same buffers come again every step: so
+        the views are kept.
         """
         key = (*places, numel, dtype, start, stop)
         chunks = self._chunks.get(key)

@@ -64,7 +64,7 @@ class ThreadGroup:
     @classmethod
     def world(cls, size: int, limit_s: float = NO_PROGRESS_LIMIT_S) -> list["ThreadGroup"]:
         """A new group's members, to be handed to one thread each."""
-        world = World([Member() for _ in range(size)], limit_s)
+        world = World([Member(rank) for rank in range(size)], limit_s)
         return [cls(world, rank) for rank in range(size)]
 
     @property

@@ -265,6 +265,10 @@ class TorchGroup:
     def beat(self) -> None:
         """Nothing: torch has nobody to tell."""
 
+    def fail(self, error: BaseException) -> None:
+        """Nothing: torch has no way to tell why somebody goes."""
+        del error
+
     def close(self) -> None:
         """Let go of the connections."""
         self._torch = None

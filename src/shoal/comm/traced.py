@@ -187,6 +187,10 @@ class Traced:
         """Say that this member makes progress, though it calls nothing."""
         self._group.beat()
 
+    def fail(self, error: BaseException) -> None:
+        """Tell the others that this worker ends with an error."""
+        self._group.fail(error)
+
     def close(self) -> None:
         """Leave."""
         self._group.close()
