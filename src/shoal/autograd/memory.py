@@ -71,7 +71,7 @@ class _Tenant:
 
 def plan_memory(graph: Graph) -> MemoryPlan:
     """Lay out a graph's values; see the phases above."""
-    roots = _roots(graph)
+    roots = roots_of(graph)
     last_use = _last_use(graph, roots)
     owned = _owned(graph, roots)
     allocated = {output for o in graph.operations if o.name in ALLOCATED for output in o.outputs}
@@ -151,7 +151,8 @@ def layouts_of(graph: Graph) -> dict[Value, torch.Tensor]:
     return layouts
 
 
-def _roots(graph: Graph) -> dict[Value, Value]:
+def roots_of(graph: Graph) -> dict[Value, Value]:
+    """Phase 1: whose memory each value lies in."""
     layouts = layouts_of(graph)
     roots: dict[Value, Value] = {}
     for operation in graph.operations:

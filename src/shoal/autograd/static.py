@@ -14,7 +14,7 @@ from torch import Tensor
 
 from shoal.autograd.emit import Writer
 from shoal.autograd.graph import Graph, Value, trace
-from shoal.autograd.memory import MemoryPlan, plan_memory
+from shoal.autograd.memory import MemoryPlan, plan_memory, roots_of
 from shoal.autograd.passes import PASSES, num_multiplications
 from shoal.errors import AutogradError
 
@@ -177,7 +177,7 @@ def compile(  # noqa: A001 (what it does, in the field's word)
 
 
 def _stage(name: str, graph: Graph) -> Stage:
-    roots = plan_memory(graph).roots
+    roots = roots_of(graph)
     written = sum(v.num_bytes for o in graph.operations for v in o.outputs if roots[v] is v)
     return Stage(name, len(graph.operations), written, num_multiplications(graph))
 

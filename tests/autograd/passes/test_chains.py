@@ -51,3 +51,15 @@ def test_transposed_products_keep_their_value(transpose):
     want = (a @ b.mT).mT @ v if transpose else a @ b.mT @ v
     torch.testing.assert_close(static.compile(function, a, b, v)(a, b, v), want, rtol=1e-12, atol=1e-12)
     assert shapes(function, a, b, v) == [(6, 1), (6, 1)]
+
+
+def test_a_very_long_chain_compiles():
+    matrix = torch.eye(2)
+
+    def function(a):
+        product = a
+        for _ in range(1500):
+            product = product @ a
+        return product
+
+    assert torch.equal(static.compile(function, matrix)(matrix), matrix)

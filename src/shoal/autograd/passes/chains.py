@@ -6,6 +6,8 @@ from typing import NamedTuple
 import shoal.autograd.ops as ops
 from shoal.autograd.graph import Graph, Operation, Value
 
+MOST_FACTORS = 40  # of one chain: finding the best order takes the cube of their number
+
 
 class Factor(NamedTuple):
     """A matrix of a chain, transposed or not."""
@@ -29,16 +31,7 @@ def order_matmul_chains(graph: Graph) -> Graph:
     """
     uses = graph.num_uses()
     makers = {operation.outputs[0]: operation for operation in graph.operations}
-    inner = {
-        operand
-        for operation in graph.operations
-        if _is_product(operation)
-        for operand in operation.inputs
-        if isinstance(operand, Value)
-        and uses[operand] == 1
-        and operand in makers
-        and _is_product(makers[operand])
-    }
+    inner = _inner_products(graph, uses, makers)
     kept: list[Operation] = []
     taken_apart: set[Value] = set()
     for operation in graph.operations:
@@ -56,6 +49,30 @@ def order_matmul_chains(graph: Graph) -> Graph:
         else:
             kept.append(operation)
     return graph.rewritten([o for o in kept if o.outputs[0] not in taken_apart], {})
+
+
+def _inner_products(graph: Graph, uses: dict[Value, int], makers: dict[Value, Operation]) -> set[Value]:
+    """Products that only another product reads, in chains of at most `MOST_FACTORS`."""
+    inner: set[Value] = set()
+    num_factors: dict[Value, int] = {}
+    for operation in graph.operations:
+        if not _is_product(operation):
+            continue
+        candidates = {
+            operand
+            for operand in operation.inputs
+            if isinstance(operand, Value)
+            and uses[operand] == 1
+            and operand in makers
+            and operand in num_factors
+        }
+        length = sum(
+            num_factors[o] if isinstance(o, Value) and o in candidates else 1 for o in operation.inputs
+        )
+        if length <= MOST_FACTORS:
+            inner |= candidates
+        num_factors[operation.outputs[0]] = length if length <= MOST_FACTORS else 2
+    return inner
 
 
 def num_multiplications(graph: Graph) -> int:
