@@ -52,3 +52,13 @@ def test_without_classes_it_is_drawn_evenly(task):
 def test_a_side_without_samples_is_refused(fraction):
     with pytest.raises(ConfigError, match="of 10 training samples leaves"):
         load(SyntheticConfig(samples=10, validation=fraction))
+
+
+def test_only_so_many_samples_the_same_part_of_every_label():
+
+    few = load(DigitsConfig(samples=500, validation=0.2))
+    assert len(few.train) == 400
+    assert few.train.labels.bincount().tolist() == [40] * 10
+    assert few.validation.labels.bincount().tolist() == [10] * 10
+    with pytest.raises(ConfigError, match="asks for 10,001 training samples, and digits has 10,000"):
+        load(DigitsConfig(samples=10_001))

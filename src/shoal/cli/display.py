@@ -41,14 +41,7 @@ class Quiet:
         """The summary, each number with its unit."""
         if result.status != "completed":
             return
-        accuracy = (
-            f"{100 * result.test_accuracy:.2f} %"
-            if result.test_accuracy is not None
-            else "none: numbers, not labels"
-        )
         rows = [
-            ("test accuracy", accuracy),
-            ("test loss", f"{result.test_loss:.4f}"),
             ("training loss", f"{result.final_loss:.4f}  (mean of the last epoch)"),
             (
                 "training time",
@@ -57,6 +50,10 @@ class Quiet:
             ("weights", f"sha256 {result.weights_sha256[:16]}…"),
             ("model", f"{result.run}/model.safetensors"),
         ]
+        if result.test_loss is not None:
+            rows.insert(0, ("test loss", f"{result.test_loss:.4f}"))
+        if result.test_accuracy is not None:
+            rows.insert(0, ("test accuracy", f"{100 * result.test_accuracy:.2f} %"))
         for name, value in rows:
             self.say(f"  {name:14} {value}")
 
@@ -103,6 +100,7 @@ class Live(Quiet):
                 "step {task.completed:.0f}/{task.total:.0f}  loss {task.fields[loss]}  {task.fields[rate]}"
             ),
             TimeRemainingColumn(),
+            TextColumn("left"),
             console=self._console,
             transient=True,
         )

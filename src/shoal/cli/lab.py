@@ -15,7 +15,7 @@ RUN_USAGE = (
 )
 START_USAGE = "shoal lab start N [--out DIR] [--lang en|zh]"
 SWITCHES = {
-    "--quick": "fewer learning rates, steps and seeds: under a minute on digits",
+    "--quick": "fewer learning rates, steps, seeds and samples: about a minute",
     "--quiet": "only the paths",
 }
 VALUES = {

@@ -33,6 +33,8 @@ class DigitsConfig(Checked):
     """10,000 + 2,000 handwritten digits out of MNIST, shipped inside the package."""
 
     name: Literal["digits"] = "digits"
+    samples: Annotated[int, AtLeast(10)] | None = None
+    """Train on only this many samples, the same part of every label; none: on all."""
     validation: Fraction = 0.0
     """Part of the training set held out, stratified by label; choices are made on it, never on the test set."""
 
@@ -44,6 +46,8 @@ class MnistConfig(Checked):
     name: Literal["mnist"] = "mnist"
     dir: str = ""
     """Where to look for the files first; then in $SHOAL_DATA, then in the user's cache."""
+    samples: Annotated[int, AtLeast(10)] | None = None
+    """Train on only this many samples, the same part of every label; none: on all."""
     validation: Fraction = 0.0
     """Part of the training set held out, stratified by label; choices are made on it, never on the test set."""
 
@@ -55,6 +59,8 @@ class FashionMnistConfig(Checked):
     name: Literal["fashion-mnist"] = "fashion-mnist"
     dir: str = ""
     """Where to look for the files first; then in $SHOAL_DATA, then in the user's cache."""
+    samples: Annotated[int, AtLeast(10)] | None = None
+    """Train on only this many samples, the same part of every label; none: on all."""
     validation: Fraction = 0.0
     """Part of the training set held out, stratified by label; choices are made on it, never on the test set."""
 
@@ -66,6 +72,8 @@ class Cifar10Config(Checked):
     name: Literal["cifar10"] = "cifar10"
     dir: str = ""
     """Where to look for the files first; then in $SHOAL_DATA, then in the user's cache."""
+    samples: Annotated[int, AtLeast(10)] | None = None
+    """Train on only this many samples, the same part of every label; none: on all."""
     validation: Fraction = 0.0
     """Part of the training set held out, stratified by label; choices are made on it, never on the test set."""
     augment: bool = True
@@ -335,6 +343,8 @@ class TrainConfig(Checked):
     """Most samples in one forward pass; a larger share is accumulated in parts, which does not change the sum."""
     clip_norm: PositiveFloat | None = None
     """Scale the gradient down to this norm when it is longer."""
+    test: bool = True
+    """Evaluate on the test set at the end; a search among settings leaves it unread."""
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,17 @@ def hold_out(data: DataSet, fraction: float, seed: int) -> DataSet:
     )
 
 
+def only(data: DataSet, num_samples: int) -> DataSet:
+    """The data set with only so many of its training samples, the same part of every label, always the same ones."""
+    if num_samples > len(data.train):
+        raise ConfigError(
+            f"data.samples asks for {num_samples:,} training samples, and {data.name} has {len(data.train):,}",
+            "Leave it out to train on all of them.",
+        )
+    chosen = choose_stratified(data.train.labels, num_samples, generator_for("samples"))
+    return replace(data, train=data.train.take(chosen.sort().values))
+
+
 def choose_stratified(strata: Tensor, count: int, generator: torch.Generator) -> Tensor:
     """Indices of `count` samples, in which every stratum has its share to within one sample.
 

@@ -21,7 +21,7 @@ from shoal.data.cifar import decode_cifar
 from shoal.data.content import read_content
 from shoal.data.dataset import DataSet, Split
 from shoal.data.files import check_published, find
-from shoal.data.holdout import hold_out
+from shoal.data.holdout import hold_out, only
 from shoal.data.idx import decode_idx
 from shoal.data.synthetic import synthetic
 from shoal.errors import ConfigError, DataError, unknown
@@ -53,7 +53,10 @@ def load(config: DataConfig, seed_of_validation: int = 0, catalogue: Catalogue =
     """
     if config.name not in LOADERS:
         raise ConfigError(unknown("data set", config.name, LOADERS))
-    return hold_out(LOADERS[config.name](config, catalogue), config.validation, seed_of_validation)
+    data = LOADERS[config.name](config, catalogue)
+    if not isinstance(config, SyntheticConfig) and config.samples is not None:
+        data = only(data, config.samples)
+    return hold_out(data, config.validation, seed_of_validation)
 
 
 def load_idx(folder: str, name: str = "own", classes: int = CLASSES) -> DataSet:

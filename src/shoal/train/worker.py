@@ -76,7 +76,8 @@ def work(
             raise
         done = progress.step >= built.total_steps
         # The one time the test set is read.
-        test = evaluate(built.strategy.evaluate, built.data, built.data.test, group) if done else None
+        wanted = done and config.train.test
+        test = evaluate(built.strategy.evaluate, built.data, built.data.test, group) if wanted else None
         if done and first:
             save_model(folder.model, built)
         result = _result(built, folder, progress, test, notes.validation, None if done else notes.stopped_by)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from shoal.config.schema import RunConfig
 from shoal.errors import DivergedError
+from shoal.events.folder import RunFolder
 from shoal.labs.lab1.plan import NAMES, Name, Plan
 from shoal.labs.lab1.sweep import Sweep, sweep
 from shoal.labs.watch import Watch
@@ -37,7 +38,7 @@ def run_all(plan: Plan, runs: Path, words: Words, watch: Watch) -> Runs:
                 continue
             rate = sweeps[name].best.rate
             if seed == plan.first_seed and plan.sweep_passes(name) == plan.passes(name):
-                path = runs / sweep_run(name, rate)  # the search has made this run already
+                path = _read_test(plan, name, rate, runs)
             else:
                 path = _train_final(plan, name, rate, seed, runs, words, watch)
             final[name] = (*final[name], path)
@@ -49,14 +50,21 @@ def sweep_run(name: Name, rate: float) -> str:
     return f"sweep-{name}-{rate:g}"
 
 
+def _read_test(plan: Plan, name: Name, rate: float, runs: Path) -> Path:
+    """The search has made this run already: it is finished by what the search may not do, reading the test set."""
+    run = sweep_run(name, rate)
+    config = plan.config(name, rate, plan.first_seed, plan.passes(name), str(runs), run, test=True)
+    worker.resume(RunFolder(runs / run), config)
+    return runs / run
+
+
 def _sweep(plan: Plan, name: Name, runs: Path, words: Words, watch: Watch) -> Sweep:
     label = words(f"name.{name}")
     watch.say(words("progress.sweep", optimizer=label, passes=plan.sweep_passes(name)))
 
     def validation_loss(rate: float) -> float:
-        config = plan.config(
-            name, rate, plan.first_seed, plan.sweep_passes(name), str(runs), sweep_run(name, rate)
-        )
+        passes, run = plan.sweep_passes(name), sweep_run(name, rate)
+        config = plan.config(name, rate, plan.first_seed, passes, str(runs), run, test=False)
         try:
             loss = _finished(config, watch.running(f"{label}, η = {rate:g}")).validation_loss
         except DivergedError:
@@ -79,7 +87,7 @@ def _train_final(
     plan: Plan, name: Name, rate: float, seed: int, runs: Path, words: Words, watch: Watch
 ) -> Path:
     label = words(f"name.{name}")
-    config = plan.config(name, rate, seed, plan.passes(name), str(runs), f"{name}-seed{seed}")
+    config = plan.config(name, rate, seed, plan.passes(name), str(runs), f"{name}-seed{seed}", test=True)
     result = _finished(
         config, watch.running(words("progress.running", optimizer=label, rate=rate, seed=seed))
     )

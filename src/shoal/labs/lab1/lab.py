@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from shoal import data, models
 from shoal.config.read import from_tree
@@ -15,7 +16,7 @@ from shoal.labs.lab1.figures import loss_figure, sweep_figure
 from shoal.labs.lab1.findings import find
 from shoal.labs.lab1.measure import Measurements, measure
 from shoal.labs.lab1.noise import noise_of
-from shoal.labs.lab1.plan import DATA, FULL_VALIDATION, NAMES, QUICK_VALIDATION, Plan, plan_for
+from shoal.labs.lab1.plan import DATA, FULL_VALIDATION, NAMES, QUICK_SAMPLES, QUICK_VALIDATION, Plan, plan_for
 from shoal.labs.machine import machine
 from shoal.labs.watch import Watch
 from shoal.labs.words import Words, load_words
@@ -198,8 +199,12 @@ def _data_config(settings: Settings) -> DataConfig:
             f"Choose the data set that lies in {settings.data_dir}: --data mnist or --data fashion-mnist.",
         )
     validation = QUICK_VALIDATION if settings.quick else FULL_VALIDATION
-    directory = {"dir": settings.data_dir} if settings.data_dir else {}
-    return from_tree({"data": {"name": settings.data, "validation": validation, **directory}}).data
+    options: dict[str, Any] = {"name": settings.data, "validation": validation}
+    if settings.data_dir:
+        options["dir"] = settings.data_dir
+    if settings.quick:
+        options["samples"] = QUICK_SAMPLES
+    return from_tree({"data": options}).data
 
 
 def _command(settings: Settings) -> str:

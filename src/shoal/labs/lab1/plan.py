@@ -58,14 +58,12 @@ FULL: dict[str, Size] = {
     "mnist": Size(40, 4, gd_seeds=2, seeds=3, sweep_part=4),
     "fashion-mnist": Size(40, 4, gd_seeds=2, seeds=3, sweep_part=4),
 }
-QUICK: dict[str, Size] = {
-    "digits": Size(3, 1, gd_seeds=1, seeds=2, sweep_part=1),
-    "mnist": Size(3, 1, gd_seeds=1, seeds=2, sweep_part=1),
-    "fashion-mnist": Size(3, 1, gd_seeds=1, seeds=2, sweep_part=1),
-}
+QUICK = Size(10, 3, gd_seeds=1, seeds=2, sweep_part=1)
 DATA = tuple(FULL)
-FULL_VALIDATION, QUICK_VALIDATION = 0.1, 0.5
-"""Part of the training set held out: a quick run trains on the other half only, which makes its steps cheaper."""
+FULL_VALIDATION, QUICK_VALIDATION = 0.1, 0.2
+"""Part of the training set held out."""
+QUICK_SAMPLES = 2000
+"""A quick run uses only this much of the training set, so that GD can afford more than a few steps."""
 
 
 @dataclass(frozen=True)
@@ -99,15 +97,17 @@ class Plan:
         """Passes of a candidate's run: the same part of the final ones for every optimizer."""
         return max(1, self.passes(name) // self.size.sweep_part)
 
-    def config(self, name: Name, rate: float, seed: int, passes: int, runs: str, run: str) -> RunConfig:
-        """One run of the experiment."""
+    def config(
+        self, name: Name, rate: float, seed: int, passes: int, runs: str, run: str, test: bool
+    ) -> RunConfig:
+        """One run of the experiment; `test` says whether it may look at the test set."""
         return RunConfig(
             seed=seed,
             device=self.device,
             data=self.data,
             model=LenetConfig(),
             optimizer=optimizer_config(name, rate),
-            train=TrainConfig(epochs=passes, batch_size="all" if name == "gd" else BATCH_SIZE),
+            train=TrainConfig(epochs=passes, batch_size="all" if name == "gd" else BATCH_SIZE, test=test),
             checkpoint=CheckpointConfig(every=NEVER, keep=1),
             output=OutputConfig(dir=runs, name=run),
         )
@@ -122,5 +122,4 @@ def optimizer_config(name: Name, rate: float) -> OptimizerConfig:
 
 def plan_for(data: DataConfig, quick: bool, first_seed: int) -> Plan:
     """The plan for one of the lab's data sets."""
-    sizes = QUICK if quick else FULL
-    return Plan(data, sizes[data.name], first_seed, quick)
+    return Plan(data, QUICK if quick else FULL[data.name], first_seed, quick)
