@@ -23,6 +23,9 @@ COLOURS: dict[str, tuple[str, str]] = {
 }
 """Fill and line of each kind of node."""
 
+BOX_HEIGHT = 40.0
+MOST_SLOPE = 0.4  # of an arrow beside boxes: over half a box's height, less than the gap between two
+
 
 @final
 @dataclass(frozen=True)
@@ -145,7 +148,7 @@ def svg(graph: Graph, title: str = "") -> str:
     """A picture that stands alone: no fonts, scripts or styles from elsewhere."""
     drawn = picture(graph)
     sizes: dict[Hashable, tuple[float, float]] = {
-        key: (max(_text_width(node.title, 13), _text_width(node.subtitle, 11)) + 24, 40.0)
+        key: (max(_text_width(node.title, 13), _text_width(node.subtitle, 11)) + 24, BOX_HEIGHT)
         for key, node in drawn.nodes.items()
     }
     layout = lay_out(sizes, drawn.edges, _backward_below_forward(drawn))
@@ -220,16 +223,30 @@ def _arrow(
     bends: list[Point],
     sizes: dict[Hashable, tuple[float, float]],
 ) -> str:
-    (x0, y0), *between, (x1, y1) = bends
-    points = [(x0, y0 + sizes[start][1] / 2), *between, (x1, y1 - sizes[end][1] / 2 - 1)]
-    path = f"M{points[0][0]:.1f} {points[0][1]:.1f}"
-    for (ax, ay), (bx, by) in pairwise(points):
-        half = (ay + by) / 2
-        path += f" C{ax:.1f} {half:.1f} {bx:.1f} {half:.1f} {bx:.1f} {by:.1f}"
+    (x0, y0), *_, (x1, y1) = bends
+    places = [(x0, y0 + sizes[start][1] / 2, 0.0)]
+    for (ax, ay), (x, y), (bx, by) in zip(bends, bends[1:], bends[2:], strict=False):
+        slope = _slope((x - ax) / (y - ay), (bx - x) / (by - y))
+        # Straight through the row, so that it moves sideways only where no boxes stand.
+        places += [(x + slope * step, y + step, slope) for step in (-BOX_HEIGHT / 2, BOX_HEIGHT / 2)]
+    places.append((x1, y1 - sizes[end][1] / 2 - 1, 0.0))
+    path = f"M{places[0][0]:.1f} {places[0][1]:.1f}"
+    for (ax, ay, a_slope), (bx, by, b_slope) in pairwise(places):
+        reach = (by - ay) / (2 if 0.0 in (a_slope, b_slope) else 3)
+        path += f" C{ax + a_slope * reach:.1f} {ay + reach:.1f}"
+        path += f" {bx - b_slope * reach:.1f} {by - reach:.1f} {bx:.1f} {by:.1f}"
     kept = _is_kept(drawn, start, end)
     colour, head = ("#c2410c", "orange") if drawn.nodes[end].kind == BACKWARD else ("#64748b", "grey")
     dash = ' stroke-dasharray="4 3"' if kept else ""
     return f'<path d="{path}" fill="none" stroke="{colour}"{dash} marker-end="url(#{head})"/>'
+
+
+def _slope(before: float, after: float) -> float:
+    """Sideways per down where an arrow passes a row: that of its flatter side, none where it turns back."""
+    if before * after <= 0:
+        return 0.0
+    steepest = min(abs(before), abs(after), MOST_SLOPE)
+    return steepest if before > 0 else -steepest
 
 
 def _box(node: Node, centre: Point, size: tuple[float, float]) -> str:

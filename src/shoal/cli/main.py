@@ -25,6 +25,7 @@ COMMANDS: dict[str, Command] = {
         "shoal.cli.evaluate", "Loss and accuracy of a run, or of a weights file, on any data set."
     ),
     "lab": Command("shoal.cli.lab", "The labs: run one and get its report, or start your own solution."),
+    "graph": Command("shoal.cli.graph", "Draw what our own automatic differentiation computes."),
     "data": Command("shoal.cli.data", "Data sets: list, fetch, verify."),
     "doctor": Command(
         "shoal.cli.doctor", "What this machine has, what it lacks, and the command that repairs it."
