@@ -66,7 +66,8 @@ def all_reduce_takes_every_dtype_and_op(group, tree):
                 buffer = drawn(1, group.rank, 33, dtype)
                 group.all_reduce(buffer, op).wait()
                 agrees(group, buffer, reduced(op, everyone(group, 1, 33, dtype)), tree)
-                same_bits_everywhere(group, buffer)
+                if op in (Op.SUM, Op.AVERAGE):
+                    same_bits_everywhere(group, buffer)
 
 
 def all_reduce_of_any_length(group, tree):
@@ -229,7 +230,7 @@ def buffers_are_free_after_wait(group, tree):
     for numel in (16, 30_000):
         for make in (torch.empty, group.empty):
             buffer, whole = make(numel), make(group.size * numel)
-            for turn in range(30):
+            for turn in range(12):
                 buffer.fill_(float(group.rank + turn))
                 group.all_reduce(buffer).wait()
                 total = buffer.clone()
