@@ -163,6 +163,11 @@ def shapes_and_strides_do_not_matter(group, tree):
         whole = torch.zeros(numel, group.size, 2)[:, :, 0].t()
         group.all_gather(whole, column).wait()
         assert torch.equal(whole, column.expand(group.size, numel))
+    whole = torch.empty(group.size * 50)
+    group.all_gather(whole, torch.tensor(float(group.rank)).expand(50)).wait()
+    assert whole.view(group.size, 50)[:, 0].tolist() == list(range(group.size)), (
+        "inputs may overlap themselves"
+    )
 
 
 def parameters_can_be_broadcast(group, tree):

@@ -46,7 +46,7 @@ class Collective:
         self.whole = whole
         self.sequence = sequence
         self.pending = pending
-        self.after: list[tuple[Tensor, Tensor]] = []
+        self.after: tuple[Tensor, Tensor] | None = None
         """What is copied back at the end: (strided original, flat copy)."""
         self.direct: Direct | None = None
         self.small = call.numel * width <= SMALL_BYTES

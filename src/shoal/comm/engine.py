@@ -112,8 +112,11 @@ class Engine:
             raise self.error
         moved = False
         try:
+            lanes = self._lanes
+            if len(lanes) == 1:
+                return lanes[0].advance()
             # A copy: a lane that has nothing left to do takes itself off the list.
-            for lane in tuple(self._lanes):
+            for lane in tuple(lanes):
                 moved |= lane.advance()
         except GroupError as error:
             self.fail(error)

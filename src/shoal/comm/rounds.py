@@ -63,16 +63,22 @@ class Rounds:
         """Begin a collective: post what can be posted at once."""
         if self._engine.error is not None:
             raise self._engine.error
+        way = STAGED[call.operation]
         pending = Pending(self._engine, self)
         self._sequence += 1
         flat_piece = _flat(piece)
         flat_whole = None if whole is None else _flat(whole)
-        width = call.dtype.itemsize * (self.size if STAGED[call.operation].rows else 1)
+        width = call.dtype.itemsize * (self.size if way.rows else 1)
         item = Collective(call, flat_piece, flat_whole, width, self._sequence, pending)
-        if flat_piece.data_ptr() != piece.data_ptr():
-            item.after.append((piece.detach(), flat_piece))
-        if whole is not None and flat_whole is not None and flat_whole.data_ptr() != whole.data_ptr():
-            item.after.append((whole.detach(), flat_whole))
+        # What is written must get back to where the caller has it, if its strides forced us to work on a copy.
+        result, flat = (whole, flat_whole) if way.fills_whole else (piece, flat_piece)
+        if (
+            flat is not result
+            and result is not None
+            and flat is not None
+            and flat.data_ptr() != result.data_ptr()
+        ):
+            item.after = (result.detach(), flat)
         self._queue.append(item)
         self._engine.advance()
         return pending
@@ -84,17 +90,22 @@ class Rounds:
         if not self._queue:
             return False
         moved = self._post()
-        while self._queue and self._all_posted():
+        while self._all_posted():
             self._take()
-            self._post()
             moved = True
+            if not self._queue:
+                break
+            self._post()
         return moved
 
     def _all_posted(self) -> bool:
         taken, words = self._taken, self._words
         if self._posted <= taken:
             return False
-        return all(words[counter] > taken for counter in self._counters)
+        for counter in self._counters:  # noqa: SIM110 (a generator would take longer than the loop)
+            if words[counter] <= taken:
+                return False
+        return True
 
     def _post(self) -> bool:
         moved = False
@@ -156,7 +167,8 @@ class Rounds:
         self._queue.popleft()
         self._posting -= 1
         self._taken_of_first = 0
-        for target, source in item.after:
+        if item.after is not None:
+            target, source = item.after
             target.copy_(source.view(target.shape))
         item.pending.over = True
 

@@ -1,5 +1,6 @@
 """The slots of all members as tensors."""
 
+import ctypes
 from typing import final
 
 import torch
@@ -19,7 +20,13 @@ class Slots:
         self.rank, self.size = rank, size
         self._memory = arena.memory
         self._layout = Layout(size)
+        start = arena.memory.data_ptr()
+        self._addresses = [start + self._layout.slot(rank, index) for index in range(NUM_SLOTS)]
         self._views: dict[tuple[torch.dtype, int], list[list[Tensor]]] = {}
+
+    def put(self, part: Tensor, slot: int) -> None:
+        """Copy a flat tensor into this member's own slot: as bytes, which takes a quarter of `copy_`'s time."""
+        ctypes.memmove(self._addresses[slot], part.data_ptr(), part.nbytes)
 
     def views(self, dtype: torch.dtype, numel: int, slot: int) -> list[Tensor]:
         """Every member's slot as a tensor of that many elements; made once, then kept."""

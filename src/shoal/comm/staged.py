@@ -16,16 +16,18 @@ Step = Callable[[Slots, Collective, int, int], None]
 
 
 class Way(NamedTuple):
-    """How a collective goes through slots; `rows` when a slot holds a block of every piece of a whole."""
+    """How a collective goes through slots."""
 
     give: Step
     take: Step
     rows: bool = False
+    """Whether a slot holds a block of every piece of a whole."""
+    fills_whole: bool = False
+    """Whether the result is the whole, and not the piece."""
 
 
 def _give_piece(slots: Slots, item: Collective, block: int, slot: int) -> None:
-    part = item.pieces[block]
-    slots.views(part.dtype, part.numel(), slot)[slots.rank].copy_(part)
+    slots.put(item.pieces[block], slot)
 
 
 def _give_roots_piece(slots: Slots, item: Collective, block: int, slot: int) -> None:
@@ -85,8 +87,8 @@ STAGED: dict[str, Way] = {
     "all_reduce": Way(_give_piece, _take_reduction),
     "reduce": Way(_give_piece, _take_reduction),
     "reduce_scatter": Way(_give_rows, _take_reduction_of_my_rows, rows=True),
-    "all_gather": Way(_give_piece, _take_pieces),
-    "gather": Way(_give_piece, _take_pieces),
+    "all_gather": Way(_give_piece, _take_pieces, fills_whole=True),
+    "gather": Way(_give_piece, _take_pieces, fills_whole=True),
     "broadcast": Way(_give_roots_piece, _take_roots_piece),
     "scatter": Way(_give_roots_rows, _take_my_row_of_root, rows=True),
     "barrier": Way(_nothing, _nothing),
