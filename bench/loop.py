@@ -10,9 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from common import Target, interleave, options, report
 from torch.nn import functional as F
 
+from common import Target, interleave, options, report
+from shoal.comm.traced import traced
 from shoal.config.schema import DigitsConfig, LenetConfig, RunConfig
 from shoal.data.load import load
 from shoal.events.file import EventFile
@@ -22,6 +23,7 @@ from shoal.train.loop import Job, train_epoch
 from shoal.train.observer import Silent
 from shoal.train.progress import Progress
 from shoal.train.steplog import StepLog
+from shoal.train.worker import alone
 
 STEPS = 60
 BATCH = 64
@@ -29,7 +31,7 @@ BATCH = 64
 
 def ours(events: EventFile) -> Callable[[], None]:
     """Sixty steps of the loop as `shoal train` runs it."""
-    built = build(RunConfig(), torch.device("cpu"))
+    built = build(RunConfig(), torch.device("cpu"), traced(alone()))
     job = Job(
         data=built.data,
         strategy=built.strategy,
@@ -42,6 +44,7 @@ def ours(events: EventFile) -> Callable[[], None]:
         save=lambda progress: None,
         should_stop=lambda: False,
         validated=lambda progress, metrics: None,
+        group=built.group,
         log=StepLog(events, built.span, Silent(), built.device, keep_all_spans=False),
         span=built.span,
     )

@@ -1,6 +1,6 @@
 """How long `shoal --help` takes, against Python doing nothing at all.
 
-    python bench/startup.py [--json]
+python bench/startup.py [--json]
 """
 
 import subprocess
@@ -29,7 +29,9 @@ def main() -> int:
     allowed = 3 * median(seconds["python -c pass"]) + 0.25
     met = median(seconds["shoal --help"]) <= allowed
     if not args.json:
-        print(f"  {'met   ' if met else 'MISSED'}   shoal --help within 3 × python + 0.25 s = {allowed:.3f} s")
+        print(
+            f"  {'met   ' if met else 'MISSED'}   shoal --help within 3 × python + 0.25 s = {allowed:.3f} s"
+        )
     return 0 if met else 1
 
 

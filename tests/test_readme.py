@@ -19,7 +19,7 @@ def blocks(language):
 
 def test_the_three_lines_that_load_the_weights(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main("train quickstart --steps 2 --threads 1 --quiet --name quickstart".split()) == 0
+    assert main(["train", "quickstart", "--steps", "2", "--threads", "1", "--name", "quickstart"]) == 0
     (code,) = blocks("python")
     names: dict[str, object] = {}
     exec(code, names)
