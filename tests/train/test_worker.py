@@ -174,3 +174,13 @@ def test_gd_takes_one_step_an_epoch(tmp_path):
     flags = TINY.replace("--batch-size 32", "--optimizer gd").split()
     result = worker.run(read(None, [*flags, "--micro-batch", "30", "--runs-dir", str(tmp_path)]))
     assert result.steps == result.epochs == 3
+
+
+def test_more_workers_than_samples_in_a_batch(tmp_path):
+    from shoal.launch.start import start
+
+    alone = worker.run(config(tmp_path, "--batch-size 2 --steps 20 --optimizer sgd"))
+    flags = "--batch-size 2 --steps 20 --optimizer sgd --strategy naive --workers 3 --launcher threads"
+    three = start(config(tmp_path, flags), Silent())
+    assert three.workers == 3
+    assert three.final_loss == pytest.approx(alone.final_loss, rel=1e-4)

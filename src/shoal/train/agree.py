@@ -10,17 +10,17 @@ from shoal.comm.reduction import Op
 from shoal.errors import MismatchError
 
 
-def share_text(group: Group, text: str) -> str:
-    """Rank 0's text, on every worker."""
+def share_text(group: Group, text: str, root: int = 0) -> str:
+    """The root's text, on every worker."""
     if group.size == 1:
         return text
     data = torch.frombuffer(bytearray(text.encode() or b"\0"), dtype=torch.uint8).clone()
     length = torch.tensor([len(data) if text else 0])
-    group.broadcast(length).wait()
+    group.broadcast(length, root).wait()
     if not length.item():
         return ""
-    received = data if group.rank == 0 else torch.empty(int(length), dtype=torch.uint8)
-    group.broadcast(received).wait()
+    received = data if group.rank == root else torch.empty(int(length), dtype=torch.uint8)
+    group.broadcast(received, root).wait()
     return received.numpy().tobytes().decode()
 
 
@@ -51,8 +51,9 @@ def check_same_model(group: Group, params: Mapping[str, Tensor]) -> None:
         problem = (
             f"rank {group.rank} has another model: parameter {position} is {ours}; on rank 0 it is {theirs}"
         )
-    if largest_of(group, bool(problem)):
+    # One sentence for all, whoever is heard first.
+    guilty = largest_of(group, group.rank if problem else -1)
+    if guilty >= 0:
         raise MismatchError(
-            problem or "another worker holds another model than rank 0",
-            "Start every rank with the same settings and code.",
+            share_text(group, problem, guilty), "Start every rank with the same settings and code."
         )
