@@ -86,3 +86,25 @@ def wait_for_a_message(group, victim):
     if group.rank == victim:
         os._exit(3)
     group.recv(torch.zeros(1), (group.rank - 1) % group.size).wait()
+
+
+def work_long(group, seconds):
+    """Everyone works without a sign of life; rank 1 a little longer."""
+    group.barrier().wait()
+    time.sleep(seconds + 0.3 * group.rank)
+    total = torch.tensor(float(group.rank))
+    group.all_reduce(total).wait()
+    return total.item()
+
+
+def count_stale(group, num_rounds):
+    """Members write, reduce, and check every element at once: data must never be older than its flag."""
+    stale = 0
+    small, large = torch.empty(64), group.empty(60_000)
+    for turn in range(num_rounds):
+        for buffer in (small, large) if turn % 8 == 0 else (small,):
+            buffer.fill_(float(turn + group.rank))
+            group.all_reduce(buffer).wait()
+            expected = float(group.size * turn + sum(range(group.size)))
+            stale += int((buffer != expected).sum().item())
+    return stale

@@ -93,6 +93,13 @@ def test_a_chain_of_waits_names_the_first_cause(kind):
         assert {outcome.reason for outcome in others(outcomes)} == {"died"}
 
 
+def test_long_work_of_all_is_not_a_standstill(kind):
+    """All are busy for longer than the limit, without a word; whoever is done first must not blame the others."""
+    with World(kind, 2, limit_s=0.5) as world:
+        outcomes = world.run(faults.work_long, 1.2, timeout_s=20)
+        assert [outcome.value for outcome in outcomes] == [1.0, 1.0]
+
+
 def test_killing_everybody_leaves_nothing_behind(kind):
     before = set(os.listdir("/dev/shm"))
     with World(kind, 3) as world:

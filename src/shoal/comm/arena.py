@@ -94,7 +94,10 @@ class Arena:
         return arena
 
     def release(self) -> None:
-        """Close the descriptor; the mapping lives as long as its views. For when everyone has opened it."""
+        """Close the descriptor; the mapping lives as long as its views. For when everyone has opened it.
+
+        (Python's mmap keeps a duplicate of it, until the mapping goes.)
+        """
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

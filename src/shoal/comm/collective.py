@@ -11,15 +11,15 @@ from shoal.comm.calls import Call
 from shoal.comm.direct import Direct
 from shoal.comm.engine import Pending
 
-SMALL_BYTES = 32 * 1024
-"""Up to this many bytes in a slot a collective is one round."""
+SMALL_BYTES = 256 * 1024
+"""Up to this many bytes in the slots of all members together a collective is one round."""
 
 _code_of = lru_cache(maxsize=8192)(encode)
 
 
 @final
 class Collective:
-    """One collective: `width` is how many bytes of a slot each element of the piece takes."""
+    """One collective of `size` members; each element of the piece takes `width` bytes of a slot."""
 
     __slots__ = (
         "after",
@@ -38,7 +38,14 @@ class Collective:
     )
 
     def __init__(
-        self, call: Call, piece: Tensor, whole: Tensor | None, width: int, sequence: int, pending: Pending
+        self,
+        call: Call,
+        piece: Tensor,
+        whole: Tensor | None,
+        width: int,
+        size: int,
+        sequence: int,
+        pending: Pending,
     ) -> None:
         self.call = call
         self.code = _code_of(call)
@@ -49,7 +56,7 @@ class Collective:
         self.after: tuple[Tensor, Tensor] | None = None
         """What is copied back at the end: (strided original, flat copy)."""
         self.direct: Direct | None = None
-        self.small = call.numel * width <= SMALL_BYTES
+        self.small = call.numel * width * size <= SMALL_BYTES
         self.block = call.numel if self.small else max(1, SLOT_BYTES // width)
         """Elements per round."""
         self.pieces: Sequence[Tensor] = ()

@@ -26,6 +26,8 @@ SLEEP_S = 50e-6
 LOOK_AFTER_S = 0.002
 LOOK_CLOSELY_EVERY_S = 0.1
 SLOW_AFTER_S = 2.0
+PAUSED_S = 1.0
+"""A gap this long between two looks means that we ourselves were stopped: patience begins anew."""
 
 
 class Lane(Protocol):
@@ -133,7 +135,7 @@ class Engine:
     def wait(self, work: Pending, lane: Lane) -> None:
         """Move everything until this work is over, or somebody it needs is gone."""
         spins = 0
-        started = next_look = next_close_look = 0.0
+        started = next_look = next_close_look = previous = 0.0
         while not work.over:
             if self.advance():
                 spins = 0
@@ -142,8 +144,9 @@ class Engine:
             if spins <= NUM_SPINS:
                 continue
             now = time.monotonic()
-            if spins == NUM_SPINS + 1:
+            if spins == NUM_SPINS + 1 or now - previous > PAUSED_S:
                 started, next_look, next_close_look = now, now + LOOK_AFTER_S, now + LOOK_CLOSELY_EVERY_S
+            previous = now
             if now - started < YIELD_S:
                 os.sched_yield()
                 continue
@@ -201,6 +204,8 @@ class Engine:
         # Who has not even begun has been silent since we began to wait.
         progress_ns = board.last_progress_ns()
         silent_s = (time.monotonic_ns() - progress_ns) / 1e9 if progress_ns else waited_s
+        # Only silence that somebody waited through counts: before, all may have been busy with long work.
+        silent_s = min(silent_s, waited_s)
         if silent_s > self.limit_s:
             return MemberError(
                 f"rank {name} has not reached {lane.label()}: it is alive, "

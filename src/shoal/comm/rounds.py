@@ -69,7 +69,7 @@ class Rounds:
         flat_piece = _flat(piece)
         flat_whole = None if whole is None else _flat(whole)
         width = call.dtype.itemsize * (self.size if way.rows else 1)
-        item = Collective(call, flat_piece, flat_whole, width, self._sequence, pending)
+        item = Collective(call, flat_piece, flat_whole, width, self.size, self._sequence, pending)
         # What is written must get back to where the caller has it, if its strides forced us to work on a copy.
         result, flat = (whole, flat_whole) if way.fills_whole else (piece, flat_piece)
         if (
