@@ -1,6 +1,19 @@
 """Shoal: distributed deep learning on PyTorch that is complete, readable, true and fast.
 
-Importing `shoal` is cheap and loads no torch; its rooms (`shoal.optim`, `shoal.data`, …) do when they need it.
+Importing `shoal` is cheap and loads no torch; its rooms (`shoal.optim`, `shoal.data`, …) do when they need it, and so
+does `shoal.join()`, which gives any program its group. (`__init__.pyi` tells type checkers of it.)
 """
 
+from importlib import import_module
+from typing import Any
+
 __version__ = "0.1.0"
+
+_LAZY = {"join": "shoal.launch.seat"}
+"""Public names and the modules that hold them, imported when they are first asked for."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'shoal' has no attribute '{name}'")
+    return getattr(import_module(_LAZY[name]), name)

@@ -1,6 +1,7 @@
 """`shoal COMMAND …`: finds the command, runs it, and turns errors into one sentence and an exit code."""
 
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from typing import NamedTuple
@@ -21,12 +22,16 @@ COMMANDS: dict[str, Command] = {
     "train": Command(
         "shoal.cli.train", "Train a model, from a recipe and flags; resume a run that was stopped."
     ),
+    "launch": Command("shoal.cli.launch", "Start a program of your own on several workers of this machine."),
     "evaluate": Command(
         "shoal.cli.evaluate", "Loss and accuracy of a run, or of a weights file, on any data set."
     ),
     "lab": Command("shoal.cli.lab", "The labs: run one and get its report, or start your own solution."),
     "graph": Command("shoal.cli.graph", "Draw what our own automatic differentiation computes."),
     "data": Command("shoal.cli.data", "Data sets: list, fetch, verify."),
+    "explain": Command(
+        "shoal.cli.explain", "An all-reduce algorithm round by round, as the code carries it out."
+    ),
     "doctor": Command(
         "shoal.cli.doctor", "What this machine has, what it lacks, and the command that repairs it."
     ),
@@ -37,7 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The entry point of the command `shoal`."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _dispatch(words)
+        with warnings.catch_warnings():
+            warnings.showwarning = text.caution
+            return _dispatch(words)
     except ShoalError as error:
         text.error(error)
         return error.exit_code

@@ -3,6 +3,7 @@
     shoal train … --strategy naive --rank 0 --world-size 2 --master 127.0.0.1:29517
     shoal train … --strategy naive --rank 1 --world-size 2 --master 127.0.0.1:29517
 
+A worker waits 60 s for the others, or as long as `--join-timeout` says.
 The course's scripts call the same things `--n_devices --rank --master_addr --master_port`, and name a GPU with `--gpu`.
 """
 
@@ -15,6 +16,7 @@ from shoal.errors import ConfigError
 if TYPE_CHECKING:
     from shoal.comm.join import Place
 
+JOIN_TIMEOUT_S = 60.0
 PLACE_OPTIONS = (
     "--rank",
     "--world-size",
@@ -23,20 +25,17 @@ PLACE_OPTIONS = (
     "--master_addr",
     "--master_port",
     "--gpu",
+    "--join-timeout",
 )
 
 
 def place_of(options: Options) -> "Place | None":
     """The place that the options give; none when they give none."""
-    given = [name for name in PLACE_OPTIONS if options.has(name)]
-    if not given:
-        return None
     if options.has("--gpu"):
         # Before torch looks: this worker then sees one GPU, its own.
         os.environ["CUDA_VISIBLE_DEVICES"] = str(_number(options, "--gpu"))
-        given.remove("--gpu")
-        if not given:
-            return None
+    if not any(options.has(name) for name in PLACE_OPTIONS if name not in ("--gpu", "--join-timeout")):
+        return None
     rank, size = _number(options, "--rank"), _number(options, "--world-size", "--n_devices")
     host, port = _master(options)
     if not 0 <= rank < size:
@@ -47,14 +46,26 @@ def place_of(options: Options) -> "Place | None":
     return Place(rank, size, host, port)
 
 
+def join_timeout_of(options: Options) -> float:
+    """How many seconds to wait for the others."""
+    value = options.value("--join-timeout")
+    try:
+        seconds = float(value or JOIN_TIMEOUT_S)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise ConfigError(f"--join-timeout is a number of seconds, not '{value}'")
+    return seconds
+
+
 def _master(options: Options) -> tuple[str, int]:
     master = options.value("--master")
     if master is None:
         return options.value("--master_addr") or "127.0.0.1", _number(options, "--master_port")
     host, colon, port = master.rpartition(":")
-    if not colon or not port.isdigit():
+    if not colon or not host or not port.isdigit():
         raise ConfigError(f"--master is written host:port, not '{master}'")
-    return host, int(port)
+    return host.removeprefix("[").removesuffix("]"), int(port)  # an IPv6 address comes in brackets
 
 
 def _number(options: Options, *names: str) -> int:

@@ -6,7 +6,7 @@ import sys
 import textwrap
 from typing import TextIO
 
-from shoal.errors import ShoalError
+from shoal.errors import ShoalError, WorkerError
 
 
 def show(message: str = "") -> None:
@@ -22,10 +22,33 @@ def warn(message: str) -> None:
 
 
 def error(problem: ShoalError) -> None:
-    """An error of ours: one sentence, and the fix on a line of its own."""
+    """An error of ours: one sentence, and the fix on a line of its own. A worker's failure stands in a box."""
+    if isinstance(problem, WorkerError):
+        _failure(problem)
+        return
     warn(f"{_styled('1;31', 'error:', sys.stderr)} {problem.message}")
     if problem.hint:
         warn(f"  {problem.hint}")
+
+
+def _failure(problem: WorkerError) -> None:
+    """The first failure of several workers: its traceback, if it needs one, then the box, last and easy to find.
+
+    The box is open on the right: the width of a line is not known where it holds a path or a word in Chinese.
+    """
+    if problem.traceback:
+        warn(problem.traceback.rstrip())
+    edge = _styled("1;31", "│", sys.stderr)
+    warn(_styled("1;31", "┌── error", sys.stderr))
+    for line in [*problem.message.splitlines(), *problem.hint.splitlines()]:
+        warn(f"{edge} {line}")
+    warn(_styled("1;31", "└──", sys.stderr))
+
+
+def caution(message: Warning | str, category: type[Warning], *_: object) -> None:
+    """A warning (in the shape of `warnings.showwarning`): one sentence, as errors are."""
+    del category
+    warn(f"{_styled('1;33', 'warning:', sys.stderr)} {message}")
 
 
 def bold(words: str) -> str:

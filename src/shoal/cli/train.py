@@ -55,14 +55,14 @@ def _train(options: Options, recipe: str | None, flags: list[str]):
         config = _resumed_config(Path(folder), flags)
 
     from shoal.cli.display import display_for
-    from shoal.cli.place import place_of
+    from shoal.cli.place import join_timeout_of, place_of
     from shoal.events.folder import RunFolder
     from shoal.launch.start import start
 
     place = place_of(options)
     resumed = RunFolder(Path(folder)) if folder else None
     with display_for(to_stderr=options.has("--json"), quiet=options.has("--quiet")) as display:
-        result = start(config, display, resumed, place)
+        result = start(config, display, resumed, place, join_timeout_of(options))
         display.finished(result)
     return result
 

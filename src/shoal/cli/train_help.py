@@ -12,6 +12,9 @@ Flags go over the recipe. A flag that names another choice than the recipe repla
   --resume RUN   go on with a run that was stopped (the folder under runs/)
   --json         print one JSON line last; everything else goes to standard error
   --quiet        no progress, only the closing summary
+
+One worker of several, started by hand, in a terminal each; `torchrun` tells its workers the same things itself:
+  --rank N --world-size N --master HOST:PORT [--join-timeout SECONDS] [--gpu N]
 """
 
 

@@ -7,18 +7,19 @@ import torch
 from shoal import __version__
 from shoal.config.schema import RunConfig
 from shoal.config.write import to_toml
+from shoal.events.folder import RunFolder
+
+OWN = ("device", "threads", "data.dir", "output.")
+"""Where a worker computes and where it looks for data is its own affair; where the run goes is rank 0's."""
 
 
-def facts_of(config: RunConfig) -> dict[str, str]:
-    """Facts by name; the first that differs between two workers is shown from both sides.
-
-    Where a worker computes and where it looks for data is its own affair: those settings may differ.
-    """
-    own = {"device", "threads", "data.dir", "output.dir"}
+def facts_of(config: RunConfig, resumed: RunFolder | None = None) -> dict[str, str]:
+    """Facts by name; the first that differs between two workers is shown from both sides."""
     facts = {
         "shoal": __version__,
         "torch": torch.__version__.split("+")[0],
         "python": ".".join(map(str, sys.version_info[:2])),
+        "--resume": "given" if resumed else "not given",
     }
     section = ""
     for line in to_toml(config).splitlines():
@@ -26,6 +27,6 @@ def facts_of(config: RunConfig) -> dict[str, str]:
             section = line.strip("[]") + "."
         elif line:
             key, _, value = line.partition(" = ")
-            if section + key not in own:
+            if not (section + key).startswith(OWN):
                 facts[section + key] = value
     return facts

@@ -1,22 +1,27 @@
 """A worker process of the `processes` launcher: `python -m shoal.launch.member`, started by it and by nobody else.
 
-Its settings come on standard input, its place in the world in the environment, and what it has to tell goes into the
-pipe whose number it is given.
+Its task and settings come on standard input, its place in the world in the environment, and what it has to tell goes
+into the pipe whose number it is given.
 """
 
 import ctypes
+import faulthandler
+import json
 import os
 import signal
 import sys
 import time
-import tomllib
-from pathlib import Path
+import warnings
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shoal.launch.messages import Teller
 
 PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(parent: int) -> None:
-    """Be killed when the launcher's main thread ends, whatever ended it: no orphans. Linux only; elsewhere a no-op."""
+    """Be killed when the thread that started us ends, whatever ended it: no orphans. Linux only; elsewhere a no-op."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # it was already gone when we asked
@@ -24,32 +29,73 @@ def die_with_parent(parent: int) -> None:
 
 
 def main() -> int:
-    """Join, work, tell."""
-    _, parent, descriptor, resumed = sys.argv
-    die_with_parent(int(parent))
+    """Work, and tell how it went; the exit code is what the failure asks for."""
+    parent, descriptor = map(int, sys.argv[1:])
+    die_with_parent(parent)
+    faulthandler.enable()  # a crash in native code then leaves the Python stack among the worker's last words
+    task: dict[str, Any] = json.loads(sys.stdin.read())
+
+    from shoal.launch.failure import failure_of
+    from shoal.launch.messages import Teller
+
+    teller = Teller(descriptor)
+    try:
+        TASKS[task["kind"]](teller, task)
+    except SystemExit as error:
+        if not error.code:
+            teller.finished()
+            return 0
+        failure = failure_of(error)
+    except BaseException as error:  # whatever it is, the launcher must hear of it
+        failure = failure_of(error)
+    else:
+        return 0
+    teller.failed(failure)
+    if (
+        task["kind"] == "train"
+    ):  # for this worker's log; a program's output is the terminal, where one box is enough
+        sys.stderr.write(failure.traceback)
+    return failure.exit_code
+
+
+def _train(teller: "Teller", task: dict[str, Any]) -> None:
+    import tomllib
+    from pathlib import Path
 
     from shoal.comm.join import join
     from shoal.config.read import from_tree
     from shoal.events.folder import RunFolder
     from shoal.launch.facts import facts_of
+    from shoal.launch.membership import membership
     from shoal.launch.messages import PipeObserver
     from shoal.train import worker
+    from shoal.train.observer import Silent
 
-    observer = PipeObserver(int(descriptor), time.monotonic)
-    try:
-        config = from_tree(tomllib.loads(sys.stdin.read()))
-        group = join(kind=config.launch.group, facts=facts_of(config))
-        if resumed:
-            result = worker.resume(RunFolder(Path(resumed)), config, observer, group)
+    warnings.showwarning = teller.warned
+    config = from_tree(tomllib.loads(task["config"]))
+    with membership(join(kind=config.launch.group, facts=facts_of(config))) as group:
+        observer = PipeObserver(teller, time.monotonic) if group.rank == 0 else Silent()
+        if task["resumed"]:
+            result = worker.resume(RunFolder(Path(task["resumed"])), config, observer, group)
         else:
             result = worker.run(config, observer, group)
-        observer.finished(result)
-        group.close()
-    except BaseException as error:  # whatever it is, the launcher must hear of it
-        observer.failed(error)
-        return 1
-    return 0
+        teller.finished(result)
 
+
+def _program(teller: "Teller", task: dict[str, Any]) -> None:
+    import runpy
+
+    from shoal.launch.seat import Seat, take
+
+    path: str = task["path"]
+    sys.argv = [path, *task["arguments"]]
+    sys.path[0] = os.path.dirname(os.path.abspath(path))  # as when Python itself runs a file
+    with take(Seat(kind=task["group"])):
+        runpy.run_path(path, run_name="__main__")
+    teller.finished()
+
+
+TASKS = {"train": _train, "program": _program}
 
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -3,14 +3,15 @@
 import contextlib
 import json
 import os
-import traceback
+import threading
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from shoal.config.schema import RunConfig
-from shoal.errors import MemberError, ShoalError
 from shoal.events.folder import RunFolder
+from shoal.launch.failure import Failure
 from shoal.train.evaluate import Metrics
 from shoal.train.observer import Observer
 from shoal.train.progress import Progress
@@ -19,25 +20,50 @@ from shoal.train.result import Result
 STEPS_EVERY_S = 0.1
 """How often at most a worker tells of its steps: the launcher draws no faster."""
 
+Message = dict[str, Any]
 
-class PipeObserver:
-    """Tells a launcher, through a pipe, what an observer would be told."""
 
-    def __init__(self, descriptor: int, clock: Any) -> None:
+class Teller:
+    """The worker's end of the pipe."""
+
+    def __init__(self, descriptor: int) -> None:
+        os.set_inheritable(descriptor, False)  # what the worker starts has nothing to tell
         self._descriptor = descriptor
-        self._clock = clock
-        self._last_step_told = 0.0
+        self._one_at_a_time = threading.Lock()
 
     def tell(self, **message: Any) -> None:
         """One message. A launcher that has gone is no reason to fail: the worker is about to be ended too."""
-        with contextlib.suppress(BrokenPipeError):
-            os.write(self._descriptor, json.dumps(message).encode() + b"\n")
+        data = memoryview(json.dumps(message).encode() + b"\n")
+        with self._one_at_a_time, contextlib.suppress(BrokenPipeError):
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+
+    def failed(self, failure: Failure) -> None:
+        """What went wrong, and where."""
+        self.tell(kind="failed", failure=asdict(failure))
+
+    def finished(self, result: Result | None = None) -> None:
+        """The work is done: whatever happens to the process now is of no matter."""
+        self.tell(kind="finished", result=result and asdict(result))
+
+    def warned(self, message: Warning | str, category: type[Warning], *_: object) -> None:
+        """A warning that a person should see (in the shape of `warnings.showwarning`)."""
+        self.tell(kind="warned", category=category.__name__, text=str(message))
+
+
+class PipeObserver:
+    """Tells a launcher what an observer would be told."""
+
+    def __init__(self, teller: Teller, clock: Callable[[], float]) -> None:
+        self._teller = teller
+        self._clock = clock
+        self._last_step_told = 0.0
 
     def started(
         self, config: RunConfig, folder: RunFolder, progress: Progress, total_steps: int, device: str
     ) -> None:
         """Everything is built; the first step follows."""
-        self.tell(
+        self._teller.tell(
             kind="started",
             folder=str(folder.path),
             progress=asdict(progress),
@@ -50,34 +76,14 @@ class PipeObserver:
         now = self._clock()
         if now - self._last_step_told >= STEPS_EVERY_S:
             self._last_step_told = now
-            self.tell(kind="stepped", progress=asdict(progress), loss=loss)
+            self._teller.tell(kind="stepped", progress=asdict(progress), loss=loss)
 
     def validated(self, progress: Progress, metrics: Metrics | None) -> None:
         """An epoch is over."""
-        self.tell(kind="validated", progress=asdict(progress), metrics=metrics and metrics._asdict())
-
-    def finished(self, result: Result) -> None:
-        """The closing record."""
-        self.tell(kind="finished", result=asdict(result))
-
-    def failed(self, error: BaseException) -> None:
-        """What went wrong, and where in our or the user's code."""
-        frames = traceback.extract_tb(error.__traceback__)
-        where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
-        ours = isinstance(error, ShoalError)
-        self.tell(
-            kind="failed",
-            name=type(error).__name__,
-            message=error.message if ours else str(error),
-            hint=error.hint if ours else "",
-            expected=ours,
-            consequence=isinstance(error, MemberError),
-            where=where,
-            traceback="".join(traceback.format_exception(error)),
-        )
+        self._teller.tell(kind="validated", progress=asdict(progress), metrics=metrics and metrics._asdict())
 
 
-def pass_on(message: dict[str, Any], config: RunConfig, observer: Observer) -> None:
+def pass_on(message: Message, config: RunConfig, observer: Observer) -> None:
     """Tell an observer on this side what was told to the `PipeObserver` on the other."""
     kind = message["kind"]
     if kind == "started":

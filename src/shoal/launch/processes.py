@@ -13,23 +13,49 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 from shoal.comm.store import listen, serve
-from shoal.config.schema import RunConfig
-from shoal.config.write import to_toml
 from shoal.errors import WorkerError
-from shoal.events.folder import RunFolder
-from shoal.launch.messages import pass_on
-from shoal.train.observer import Observer
-from shoal.train.result import Result
+from shoal.launch.failure import Failure, told_by_its_end, told_by_worker
+from shoal.launch.messages import Message
 
 GRACE_S = 3.0
 """How long the others may take to end by themselves after the first failure: time to say what they saw."""
+LOOK_EVERY_S = 0.1
 STORE_TIMEOUT_S = 60.0
+
+
+class Listener(Protocol):
+    """Whoever wants to know what workers tell, and knows what a user can do after a failure."""
+
+    def heard(self, rank: int, message: Message) -> None:
+        """A worker has told something, other than a failure."""
+        ...
+
+    def printed(self, rank: int, output: bytes) -> None:
+        """All is over, and this is what a worker has printed."""
+        ...
+
+    def advice(self) -> Sequence[str]:
+        """Further lines for the hint of a failure."""
+        ...
+
+
+@dataclass(frozen=True)
+class Task:
+    """What every worker process is to do."""
+
+    settings: dict[str, Any]
+    """`kind`, and what that kind of task needs (`member.TASKS`)."""
+    workers: int
+    keeps_output: bool
+    """Whether what workers print is kept for the listener, or goes where the launcher's own output goes."""
 
 
 @dataclass
@@ -39,163 +65,222 @@ class Member:
     rank: int
     process: subprocess.Popen[bytes]
     pipe: int
-    log: IO[bytes]
-    heard: bytes = b""
-    failure: dict[str, Any] | None = None
-    result: Result | None = None
+    log: IO[bytes] | None
+    unread: bytes = b""
+    failure: Failure | None = None
+    finished: bool = False
     over: bool = False
 
-    def end(self, number: int) -> None:
+    def send(self, number: int) -> None:
         """A signal to the worker and to whatever it started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
 
+    def output(self) -> bytes:
+        """What the worker has printed, where that is kept."""
+        if self.log is None:
+            return b""
+        self.log.seek(0)
+        return self.log.read()
+
 
 @dataclass
-class Launch:
-    """All workers of one run, and what has been heard of them."""
+class Crew:
+    """All workers of one task, and what has been heard of them."""
 
-    config: RunConfig
-    observer: Observer
+    task: Task
+    listener: Listener
     members: list[Member] = field(default_factory=list["Member"])
     first_failure: Member | None = None
     failed_at: float = 0.0
+    signals: list[int] = field(default_factory=list[int])
+    """The signals that the launcher got: the first is passed on, after the second nobody waits."""
+
+    def take_signal(self, number: int, frame: FrameType | None = None) -> None:
+        """Note a signal, and pass the first one on. Raises nothing, so that it disturbs no clean-up."""
+        self.signals.append(number)
+        if len(self.signals) == 1:
+            for member in self.members:
+                member.send(number)
 
 
-def launch(config: RunConfig, observer: Observer, resumed: RunFolder | None = None) -> Result:
-    """Train with one process per worker; the result is rank 0's, and the first failure is raised."""
-    run = Launch(config, observer)
+def run(task: Task, listener: Listener) -> None:
+    """Carry a task out with one process per worker. The first failure is raised.
+
+    The first Ctrl-C (or SIGTERM) is for the workers to obey; after a second one they are ended, and it is raised.
+    """
+    crew = Crew(task, listener)
     server = listen("127.0.0.1", 0)
     port = server.getsockname()[1]
     store = serve(server, STORE_TIMEOUT_S)
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def pass_signal_on(number: int, frame: FrameType | None) -> None:
-        for member in run.members:
-            member.end(number)
-
     try:
-        for number in before:
-            signal.signal(number, pass_signal_on)
-        for rank in range(config.launch.workers):
-            run.members.append(_start(config, rank, port, resumed))
-        _watch(run)
+        with _signals_to(crew.take_signal):
+            try:
+                for rank in range(task.workers):
+                    crew.members.append(_start(task, rank, port))
+                    if crew.signals:  # it came while this one was being started
+                        crew.members[-1].send(crew.signals[0])
+                _watch(crew)
+            finally:
+                _end_all(crew)
+        for member in crew.members:
+            listener.printed(member.rank, member.output())
+        if len(crew.signals) > 1:
+            raise KeyboardInterrupt
+        if crew.first_failure:
+            raise _error_of(crew, crew.first_failure)
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        _end_all(run)
+        for member in crew.members:
+            if member.log is not None:
+                member.log.close()
         del store
-    if run.first_failure:
-        raise _error_of(run)
-    result = run.members[0].result
-    assert result is not None
-    return result
 
 
-def _start(config: RunConfig, rank: int, port: int, resumed: RunFolder | None) -> Member:
-    read_end, write_end = os.pipe()
-    workers = config.launch.workers
+@contextlib.contextmanager
+def _signals_to(handler: Callable[[int, FrameType | None], None]) -> Generator[None]:
+    """Ctrl-C and SIGTERM go to the handler meanwhile. Only the main thread can have that."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def _start(task: Task, rank: int, port: int) -> Member:
     environment = {
         **os.environ,
         "RANK": str(rank),
-        "WORLD_SIZE": str(workers),
+        "WORLD_SIZE": str(task.workers),
         "LOCAL_RANK": str(rank),
-        "LOCAL_WORLD_SIZE": str(workers),
+        "LOCAL_WORLD_SIZE": str(task.workers),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",  # torch's word for: the launcher holds the store
     }
-    # Workers share the cores; more threads than cores would only get in each other's way.
-    environment.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // workers)))
-    log = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the member is forgotten
-    resumed_path = str(resumed.path) if resumed else ""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "shoal.launch.member", str(os.getpid()), str(write_end), resumed_path],
-        stdin=subprocess.PIPE,
-        stdout=log,
-        stderr=log,
-        env=environment,
-        pass_fds=[write_end],
-        start_new_session=True,
-    )
-    os.close(write_end)
+    environment.setdefault("OMP_NUM_THREADS", str(threads_per_worker(task.workers)))
+    with contextlib.ExitStack() as undo:
+        read_end, write_end = os.pipe()
+        undo.callback(os.close, read_end)
+        log = undo.enter_context(tempfile.TemporaryFile()) if task.keeps_output else None
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "shoal.launch.member", str(os.getpid()), str(write_end)],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                pass_fds=[write_end],
+                start_new_session=True,
+            )
+        finally:
+            os.close(write_end)
+        undo.pop_all()
+    os.set_blocking(read_end, False)
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError), process.stdin as settings:
-        settings.write(to_toml(config).encode())
+        settings.write(json.dumps(task.settings).encode())
     return Member(rank, process, read_end, log)
 
 
-def _watch(run: Launch) -> None:
+def threads_per_worker(workers: int) -> int:
+    """Workers share the cores; more threads than cores would only get in each other's way."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // workers)
+
+
+def _watch(crew: Crew) -> None:
     """Listen to all workers until each has ended; after the first failure the others have GRACE_S."""
-    with selectors.DefaultSelector() as selector:
-        for member in run.members:
-            selector.register(member.pipe, selectors.EVENT_READ, member)
-        while selector.get_map():
-            for key, _ in selector.select(timeout=0.1):
-                member: Member = key.data
-                if not _listen(run, member):
-                    selector.unregister(member.pipe)
-            if run.first_failure and time.monotonic() - run.failed_at > GRACE_S:
+    with selectors.DefaultSelector() as selector, contextlib.ExitStack() as descriptors:
+        for member in crew.members:
+            selector.register(member.pipe, selectors.EVENT_READ)
+            if hasattr(os, "pidfd_open"):  # elsewhere the end is seen at the next look
+                end = os.pidfd_open(member.process.pid)
+                descriptors.callback(os.close, end)
+                selector.register(end, selectors.EVENT_READ)
+        while not all(member.over for member in crew.members):
+            for key, _ in selector.select(timeout=LOOK_EVERY_S):
+                if _is_spent(crew, key.fd):
+                    selector.unregister(key.fd)
+            for member in crew.members:
+                if not member.over:
+                    _look(crew, member)
+            if len(crew.signals) > 1 or (crew.failed_at and time.monotonic() - crew.failed_at > GRACE_S):
                 return
 
 
-def _listen(run: Launch, member: Member) -> bool:
-    """Take what a worker has said; False when it has hung up, which it does by ending."""
-    data = os.read(member.pipe, 1 << 16)
-    *lines, member.heard = (member.heard + data).split(b"\n")
-    for line in lines:
-        message = json.loads(line)
-        if message["kind"] == "failed":
-            member.failure = message
-            _note_failure(run, member)
-        elif member.rank == 0 and message["kind"] == "finished":
-            member.result = Result(**message["result"])
-        elif member.rank == 0:
-            pass_on(message, run.config, run.observer)
-    if data:
-        return True
-    # It has closed its pipe, or died with it: what it left behind says which.
-    if member.process.wait() != 0 and member.failure is None:
-        _note_failure(run, member)
-    return False
+def _is_spent(crew: Crew, descriptor: int) -> bool:
+    """Whether a descriptor has told all it can: a process that has ended, a pipe that is closed."""
+    member = next((each for each in crew.members if each.pipe == descriptor), None)
+    return member is None or not _listen(crew, member)
 
 
-def _note_failure(run: Launch, member: Member) -> None:
+def _look(crew: Crew, member: Member) -> None:
+    """Note the end of a worker, and judge it by what it said and left behind.
+
+    Its process is asked, not its pipe: a child that the worker has forked may hold the pipe open for ever.
+    """
+    if member.process.poll() is None:
+        return
+    _listen(crew, member)  # what it said last may still lie in the pipe
+    member.over = True
+    if not member.finished and member.failure is None:
+        _note_failure(crew, member)
+
+
+def _listen(crew: Crew, member: Member) -> bool:
+    """Take what a worker has said; False when no more can come."""
+    while True:
+        try:
+            data = os.read(member.pipe, 1 << 16)
+        except BlockingIOError:
+            return True
+        if not data:
+            return False
+        *lines, member.unread = (member.unread + data).split(b"\n")
+        for line in lines:
+            message: Message = json.loads(line)
+            if message["kind"] == "failed":
+                member.failure = Failure(**message["failure"])
+                _note_failure(crew, member)
+            else:
+                member.finished |= message["kind"] == "finished"
+                crew.listener.heard(member.rank, message)
+
+
+def _note_failure(crew: Crew, member: Member) -> None:
     """Remember the first failure. What others suffered from it is told only if nothing better is known."""
-    first = run.first_failure
+    first = crew.first_failure
     if first is None:
-        run.failed_at = time.monotonic()
+        crew.failed_at = time.monotonic()
     if first is None or (_is_consequence(first) and not _is_consequence(member)):
-        run.first_failure = member
+        crew.first_failure = member
 
 
 def _is_consequence(member: Member) -> bool:
-    return member.failure is not None and member.failure["consequence"]
+    return member.failure is not None and member.failure.blames is not None
 
 
-def _end_all(run: Launch) -> None:
-    for member in run.members:
-        if member.process.poll() is None:
-            member.end(signal.SIGKILL)  # also a stopped one obeys this
+def _end_all(crew: Crew) -> None:
+    """End whoever is left, with all that workers have started; nobody is waited for before all have been told."""
+    for member in crew.members:
+        member.send(signal.SIGKILL)  # also a stopped one obeys this
+    for member in crew.members:
         member.process.wait()
-        member.end(signal.SIGKILL)  # what it started may have outlived it
+        member.send(signal.SIGKILL)  # what it forked between the first signal and its end
         os.close(member.pipe)
 
 
-def _error_of(run: Launch) -> WorkerError:
+def _error_of(crew: Crew, member: Member) -> WorkerError:
     """The first failure as one error: which rank, what, where, and what to do."""
-    member = run.first_failure
-    assert member is not None
-    who = f"rank {member.rank} of {run.config.launch.workers}"
-    failure = member.failure
+    size, failure, code = crew.task.workers, member.failure, member.process.returncode
+    advice = crew.listener.advice()
+    if crew.signals and (code == -crew.signals[0] or (failure and failure.name == "KeyboardInterrupt")):
+        name = signal.Signals(crew.signals[0]).name
+        return WorkerError(f"stopped by {name}", "\n".join(advice), 128 + crew.signals[0])
     if failure is None:
-        member.log.seek(0)
-        said = member.log.read().decode(errors="replace").strip()
-        code = member.process.returncode
-        if code < 0:
-            return WorkerError(f"{who} was killed by {signal.Signals(-code).name}", said[-2000:], 128 - code)
-        return WorkerError(f"{who} ended with exit code {code}", said[-2000:], code)
-    if failure["expected"]:
-        return WorkerError(f"{who}: {failure['message']}", failure["hint"], exit_code=2)
-    what = f"{failure['name']}: {failure['message']}"
-    return WorkerError(f"{who} failed at {failure['where']}: {what}", "", 1, traceback=failure["traceback"])
+        return told_by_its_end(member.rank, size, code, member.output().decode(errors="replace"), advice)
+    return told_by_worker(member.rank, size, failure, advice)

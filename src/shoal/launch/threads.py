@@ -1,54 +1,83 @@
 """Workers as threads of this process: for debuggers, where a breakpoint works in every rank, and for tests."""
 
+import contextlib
+import ctypes
 import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 
+from shoal.comm.group import NO_PROGRESS_LIMIT_S
 from shoal.comm.threads import ThreadGroup
-from shoal.config.schema import RunConfig
 from shoal.errors import MemberError
-from shoal.events.folder import RunFolder
-from shoal.train import worker
-from shoal.train.build import torch_settings
-from shoal.train.observer import Observer, Silent
-from shoal.train.result import Result
-from shoal.train.stop import StopRequest
+from shoal.launch.failure import failure_of, told_by_worker
+from shoal.launch.membership import membership
+
+GRACE_S = 3.0
+"""How long the others may take to end by themselves after the first failure."""
+GO_S = 1.0
+"""How long a thread that was told to go may take to go."""
+
+Value = TypeVar("Value")
 
 
-def launch(config: RunConfig, observer: Observer, resumed: RunFolder | None = None) -> Result:
-    """Train with one thread per worker; the result is rank 0's, and the first failure is raised.
+def run(size: int, work: Callable[[ThreadGroup], Value], limit_s: float = NO_PROGRESS_LIMIT_S) -> list[Value]:
+    """Run `work(group)` on one thread per rank and give the values in rank order; the first failure is raised.
 
-    Torch's settings (threads, random state) are the process's and are set once, for all.
+    A thread cannot be killed. One that does not end by itself is made to raise SystemExit at its next line of Python;
+    from native code that never returns there is no way out, and it ends with the process.
+
+    >>> run(3, lambda group: group.rank + group.size)
+    [3, 4, 5]
     """
-    results: list[Result | None] = [None] * config.launch.workers
+    values: dict[int, Value] = {}
     failures: list[tuple[int, BaseException]] = []
-    with torch_settings(config) as device, StopRequest() as stop:
 
-        def member(group: ThreadGroup) -> None:
-            watcher = observer if group.rank == 0 else Silent()
-            try:
-                # Whether gradients are recorded is a thread's own setting, and a debugger's thread may have changed it.
-                with torch.enable_grad():
-                    results[group.rank] = worker.work(config, device, stop, watcher, group, resumed)
-            except BaseException as error:  # whatever it is, the others must not wait for this worker
-                failures.append((group.rank, error))
-            finally:
-                group.close()
+    def member(group: ThreadGroup) -> None:
+        # Whether gradients are recorded is a thread's own setting, and a debugger's thread may have changed it.
+        try:
+            with torch.enable_grad(), membership(group):
+                values[group.rank] = work(group)
+        except BaseException as error:  # whatever it is, it is raised below, in the thread that asked
+            failures.append((group.rank, error))
 
-        members = [
-            threading.Thread(target=member, args=(group,), name=f"rank{group.rank}", daemon=True)
-            for group in ThreadGroup.world(config.launch.workers)
-        ]
-        for thread in members:
+    threads = [
+        threading.Thread(target=member, args=(group,), name=f"rank {group.rank}", daemon=True)
+        for group in ThreadGroup.world(size, limit_s)
+    ]
+    try:
+        for thread in threads:
             thread.start()
-        for thread in members:
-            while thread.is_alive():
-                thread.join(0.1)  # a join without limit would keep signals from being handled
+        _wait(threads, failures)
+    finally:
+        _end(threads)
     if failures:
         # What a worker suffered because another had failed is no news.
-        rank, error = next((f for f in failures if not isinstance(f[1], MemberError)), failures[0])
-        error.add_note(f"in rank {rank} of {config.launch.workers}")
-        raise error
-    result = results[0]
-    assert result is not None
-    return result
+        rank, error = next((each for each in failures if not isinstance(each[1], MemberError)), failures[0])
+        raise told_by_worker(rank, size, failure_of(error)) from error
+    return [values[rank] for rank in range(size)]
+
+
+def _wait(threads: list[threading.Thread], failures: list[tuple[int, BaseException]]) -> None:
+    failed_at = 0.0
+    for thread in threads:
+        while thread.is_alive():
+            thread.join(0.05)  # a join without limit would keep signals from being handled
+            if failures:
+                failed_at = failed_at or time.monotonic()
+                if time.monotonic() - failed_at > GRACE_S:
+                    return
+
+
+def _end(threads: list[threading.Thread]) -> None:
+    alive = [thread for thread in threads if thread.is_alive()]
+    for thread in alive:
+        with contextlib.suppress(SystemError):
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit)
+            )
+    deadline = time.monotonic() + GO_S
+    for thread in alive:
+        thread.join(max(0.0, deadline - time.monotonic()))

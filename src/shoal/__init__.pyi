@@ -1,0 +1,3 @@
+from shoal.launch.seat import join as join
+
+__version__: str
