@@ -390,6 +390,14 @@ def different_order(group):
         collective(buffer).wait()
 
 
+def different_split(group):
+    group.split([0, 1] if group.rank == 0 else [group.rank])
+
+
+def different_memory(group):
+    group.empty(9 if group.rank == 1 else 8)
+
+
 MISTAKES = {
     mistake.__name__: (mistake, shown)
     for mistake, shown in (
@@ -402,6 +410,8 @@ MISTAKES = {
             ("rank 0: broadcast(8 × float32, root 0)", "rank 1: broadcast(8 × float32, root 1)"),
         ),
         (different_order, ("rank 0: all_reduce(8 × float32, sum)", "rank 1: broadcast(8 × float32, root 0)")),
+        (different_split, ("rank 0: [0, 1]", "rank 1: [1]")),
+        (different_memory, ("rank 0: empty(8 × ", "rank 1: empty(9 × ")),
     )
 }
 

@@ -114,12 +114,23 @@ def check_split(rank: int, size: int, ranks: Sequence[int]) -> tuple[int, ...]:
     return chosen
 
 
-def check_agreement(rank: int, lists: Sequence[Sequence[int]]) -> None:
-    """Refuse a split whose members named different groups; `lists[i]` is what member i named."""
-    for other in lists[rank]:
-        if tuple(lists[other]) != tuple(lists[rank]):
-            table = "\n".join(f"    rank {member}: {list(ranks)}" for member, ranks in enumerate(lists))
-            raise MismatchError(f"split: ranks {rank} and {other} name different groups:\n{table}")
+def check_agreement(lists: Sequence[Sequence[int]]) -> None:
+    """Refuse a split whose members named different groups; `lists[i]` is what member i named. All refuse together.
+
+    >>> check_agreement([[0, 1], [0, 1], [2]])
+    >>> check_agreement([[0, 1], [1], [2]])
+    Traceback (most recent call last):
+        ...
+    shoal.errors.MismatchError: split: ranks 0 and 1 name different groups:
+        rank 0: [0, 1]
+        rank 1: [1]
+        rank 2: [2]
+    """
+    for rank, named in enumerate(lists):
+        for other in named:
+            if tuple(lists[other]) != tuple(named):
+                table = "\n".join(f"    rank {member}: {list(ranks)}" for member, ranks in enumerate(lists))
+                raise MismatchError(f"split: ranks {rank} and {other} name different groups:\n{table}")
 
 
 def mismatch(sequence: int, calls: Mapping[int, Call | str]) -> MismatchError:

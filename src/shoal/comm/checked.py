@@ -264,7 +264,7 @@ class Checked:
         named[: len(chosen)] = torch.tensor(chosen)
         table = torch.empty(self.size, self.size, dtype=torch.int64)
         self.all_gather(table, named).wait()
-        check_agreement(self.rank, [[rank for rank in row if rank >= 0] for row in table.tolist()])
+        check_agreement([[rank for rank in row if rank >= 0] for row in table.tolist()])
         self._num_splits += 1
         name = f"{self._name}/{self._num_splits}:{'-'.join(map(str, chosen))}"
         store = dist.PrefixStore(name, self._store)

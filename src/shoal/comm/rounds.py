@@ -57,7 +57,8 @@ class Rounds:
         self._posted_of_it = 0
         self._taken_of_first = 0
         self._posted = self._taken = 0
-        self._sequence = 0
+        self.sequence = 0
+        """How many collectives this member has begun."""
 
     def issue(self, call: Call, piece: Tensor, whole: Tensor | None = None) -> Pending:
         """Begin a collective: post what can be posted at once."""
@@ -65,11 +66,11 @@ class Rounds:
             raise self._engine.error
         way = STAGED[call.operation]
         pending = Pending(self._engine, self)
-        self._sequence += 1
+        self.sequence += 1
         flat_piece = _flat(piece)
         flat_whole = None if whole is None else _flat(whole)
         width = call.dtype.itemsize * (self.size if way.rows else 1)
-        item = Collective(call, flat_piece, flat_whole, width, self.size, self._sequence, pending)
+        item = Collective(call, flat_piece, flat_whole, width, self.size, self.sequence, pending)
         # What is written must get back to where the caller has it, if its strides forced us to work on a copy.
         result, flat = (whole, flat_whole) if way.fills_whole else (piece, flat_piece)
         if (

@@ -201,7 +201,7 @@ class SharedMemoryGroup:
         """The smaller group of these `ranks`; all members call, each naming the group it goes to."""
         chosen = check_split(self._rank, self._size, ranks)
         named = self._tell_all([*chosen, *[-1] * (self._size - len(chosen))])
-        check_agreement(self._rank, [[rank for rank in row if rank >= 0] for row in named])
+        check_agreement([[rank for rank in row if rank >= 0] for row in named])
         maker = chosen[0]
         arena = Arena.create(Layout(len(chosen)).num_bytes) if self._rank == maker else None
         arena = self._open_everywhere(arena, maker)
@@ -221,7 +221,8 @@ class SharedMemoryGroup:
         if any(row != lengths[self._rank] for row in lengths):
             names = self._roster.world_ranks
             raise mismatch(
-                0, {names[rank]: f"empty({row[0]} × {row[1]} bytes)" for rank, row in enumerate(lengths)}
+                self._rounds.sequence,
+                {names[rank]: f"empty({row[0]} × {row[1]} bytes)" for rank, row in enumerate(lengths)},
             )
         stride = round_up(max(1, call.numel * dtype.itemsize), PAGE)
         arena = Arena.create(self._size * stride) if self._rank == 0 else None

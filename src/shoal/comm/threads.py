@@ -150,7 +150,7 @@ class ThreadGroup:
         named[: len(chosen)] = torch.tensor(chosen)
         table = torch.empty(self.size, self.size, dtype=torch.int64)
         self._meet("all_gather", table, named).wait()
-        check_agreement(self.rank, [[r for r in row if r >= 0] for row in table.tolist()])
+        check_agreement([[r for r in row if r >= 0] for row in table.tolist()])
         # Everyone looks the new world up under (call, ranks); the first to look makes it.
         with self._world.changed:
             key = (self._sequence, chosen)

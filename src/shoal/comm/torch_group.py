@@ -251,7 +251,7 @@ class TorchGroup:
         named[: len(chosen)] = torch.tensor(chosen)
         table = torch.empty(self._size, self._size, dtype=torch.int64)
         self.all_gather(table, named).wait()
-        check_agreement(self._rank, [[rank for rank in row if rank >= 0] for row in table.tolist()])
+        check_agreement([[rank for rank in row if rank >= 0] for row in table.tolist()])
         self._num_splits += 1
         key = f"split{self._num_splits}/{'-'.join(map(str, chosen))}"
         store = dist.PrefixStore(key, self._store)
