@@ -3,7 +3,9 @@
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from shoal.cli import text
 from shoal.cli.options import Options, split_options
@@ -11,16 +13,16 @@ from shoal.errors import ConfigError
 from shoal.labs.catalogue import LABS, lab_of
 
 RUN_USAGE = (
-    "shoal lab N [--data NAME] [--data-dir DIR] [--quick] [--lang en|zh] [--out DIR] [--seed N] [--quiet]"
+    "shoal lab LAB [--data NAME] [--data-dir DIR] [--quick] [--lang en|zh] [--out DIR] [--seed N] [--quiet]"
 )
-START_USAGE = "shoal lab start N [--out DIR] [--lang en|zh]"
+START_USAGE = "shoal lab start LAB [--out DIR] [--lang en|zh]"
 SWITCHES = {
     "--quick": "fewer learning rates, steps, seeds and samples: about a minute",
     "--quiet": "only the paths",
 }
 VALUES = {
-    "--data": "digits (default), mnist or fashion-mnist",
-    "--data-dir": "where the files of mnist or fashion-mnist lie",
+    "--data": "of lab 1: digits (default), mnist or fashion-mnist",
+    "--data-dir": "of lab 1: where the files of mnist or fashion-mnist lie",
     "--lang": "language of the report: en (default) or zh",
     "--out": "folder of the report (default: reports/lab…); for start, of the skeleton (default: here)",
     "--seed": "first seed (default: 0)",
@@ -38,8 +40,7 @@ def run(argv: Sequence[str]) -> int:
         return _start(options, words[1:])
     if len(words) > 1:
         raise ConfigError(f"'{words[1]}' is not understood here", f"Usage: {RUN_USAGE}")
-    lab_of(words[0])
-    return _run(options)
+    return _run(words[0], options)
 
 
 def _refuse_flags(words: Sequence[str]) -> None:
@@ -57,28 +58,26 @@ def _start(options: Options, words: Sequence[str]) -> int:
             raise ConfigError(f"{flag} has no use in `shoal lab start`", f"Usage: {START_USAGE}")
     if len(words) != 1:
         raise ConfigError("`shoal lab start` needs the number of one lab", f"Usage: {START_USAGE}")
-    from shoal.labs.start import start
+    from shoal.labs.start import HAND_OUT, start
 
+    lab_of(words[0])
+    if words[0] not in HAND_OUT:
+        raise ConfigError(
+            f"lab {words[0]} has no tasks to hand out", f"Labs with a skeleton: {', '.join(HAND_OUT)}."
+        )
     folder = Path(options.value("--out") or ".")
     for path in start(words[0], folder, options.value("--lang") or "en"):
         text.show(str(path))
     return 0
 
 
-def _run(options: Options) -> int:
-    from shoal.labs.lab1 import lab
+def _run(name: str, options: Options) -> int:
     from shoal.labs.terminal import aligned
     from shoal.labs.watch import watch_for
     from shoal.labs.words import load_words
 
-    settings = lab.Settings(
-        data=options.value("--data") or "digits",
-        data_dir=options.value("--data-dir") or "",
-        quick=options.has("--quick"),
-        lang=options.value("--lang") or "en",
-        out=options.value("--out") or "",
-        seed=_seed(options.value("--seed") or "0"),
-    )
+    lab: Any = import_module(f"{lab_of(name).package}.lab")
+    settings = lab.Settings(**_settings(name, options))
     words = load_words(lab.PACKAGE, settings.lang)
     folder = lab.folder_for(settings)
     quiet = options.has("--quiet")
@@ -98,6 +97,18 @@ def _run(options: Options) -> int:
     return 0
 
 
+def _settings(name: str, options: Options) -> dict[str, Any]:
+    """What was given, as fields of the lab's settings; what was not keeps the lab's own default."""
+    taken = {"--lang", "--out", "--seed", *lab_of(name).flags}
+    settings: dict[str, Any] = {"quick": options.has("--quick")}
+    for flag, value in options.values.items():
+        if flag in VALUES and flag not in taken:
+            raise ConfigError(f"{flag} has no use in lab {name}", "`shoal lab --help` lists the flags.")
+        if flag in VALUES and value is not None:
+            settings[flag.removeprefix("--").replace("-", "_")] = _seed(value) if flag == "--seed" else value
+    return settings
+
+
 def _seed(given: str) -> int:
     try:
         return int(given)
@@ -106,7 +117,8 @@ def _seed(given: str) -> int:
 
 
 def _help() -> str:
-    labs = "\n".join(f"  {text.bold(number)}  {lab.summary}" for number, lab in LABS.items())
+    longest = max(map(len, LABS))
+    labs = "\n".join(f"  {text.bold(f'{name:{longest}}')}  {lab.summary}" for name, lab in LABS.items())
     flags = {**VALUES, **SWITCHES}
     width = max(map(len, flags))
     rows = "\n".join(f"  {flag:{width}}  {sentence}" for flag, sentence in flags.items())

@@ -6,19 +6,29 @@ from shoal.errors import ConfigError, unknown
 
 
 class Lab(NamedTuple):
-    """A lab: its package, and the line that `shoal lab` shows."""
+    """A lab: its package, the line that `shoal lab` shows, and the flags it takes besides those that all take."""
 
     package: str
     summary: str
+    flags: tuple[str, ...]
 
 
 LABS: dict[str, Lab] = {
-    "1": Lab("shoal.labs.lab1", "Gradient descent on one machine: GD, SGD and Adam on handwritten digits."),
+    "1": Lab(
+        "shoal.labs.lab1",
+        "Gradient descent on one machine: GD, SGD and Adam on handwritten digits.",
+        ("--data", "--data-dir"),
+    ),
+    "autograd": Lab(
+        "shoal.labs.autograd",
+        "Automatic differentiation: a tape, a static graph, and what each of them costs.",
+        (),
+    ),
 }
 
 
 def lab_of(number: str) -> Lab:
-    """The lab of a number."""
+    """The lab of a number or a name."""
     if number not in LABS:
         raise ConfigError(unknown("lab", number, LABS), "`shoal lab` lists the labs.")
     return LABS[number]

@@ -1,0 +1,95 @@
+"""Times on a noisy machine: rivals take turns, so that a slow second of the machine falls on all of them."""
+
+import gc
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from shoal.report.findings import Measured, inside_run
+
+TURN_S = 0.01
+"""A turn repeats a short call until it lasts about so long: a single call of some microseconds is mostly clock."""
+WARM_UP = 3
+FEWEST_ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Seconds of one call: for every rival as many numbers as there were rounds."""
+
+    seconds: Mapping[str, tuple[float, ...]]
+
+    def ms(self, rival: str) -> Measured:
+        """Median and half the distance of the quartiles, in milliseconds."""
+        return inside_run([1e3 * second for second in self.seconds[rival]])
+
+    def ratio(self, rival: str, base: str) -> Measured:
+        """How many times as long the rival takes, round by round: the same second of the machine for both.
+
+        >>> Contest({"a": (1.0, 2.0, 10.0), "b": (2.0, 4.0, 20.0)}).ratio("a", "b")
+        Measured(value=0.5, spread=0.0, basis='steps', count=3)
+        """
+        rounds = zip(self.seconds[rival], self.seconds[base], strict=True)
+        return inside_run([mine / other for mine, other in rounds])
+
+    def saved_ms(self, rival: str, base: str) -> Measured:
+        """Milliseconds by which the rival is faster, round by round."""
+        rounds = zip(self.seconds[rival], self.seconds[base], strict=True)
+        return inside_run([1e3 * (other - mine) for mine, other in rounds])
+
+
+def contest(rivals: Mapping[str, Callable[[], object]], rounds: int, budget_s: float) -> Contest:
+    """Phase 1, warm up and find how many calls make a turn; Phase 2, rounds in which everyone has a turn.
+
+    Who begins changes from round to round. No round begins once the budget is spent, but a few are always made. The
+    garbage collector rests while the clock runs.
+    """
+    names = list(rivals)
+    calls = {name: max(1, round(TURN_S / _fastest_call_s(rivals[name]))) for name in names}
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    end_s = time.perf_counter() + budget_s
+    with _no_garbage_collection():
+        for number in range(rounds):
+            if number >= FEWEST_ROUNDS and time.perf_counter() > end_s:
+                break
+            first = number % len(names)
+            for name in names[first:] + names[:first]:
+                seconds[name].append(_turn_s(rivals[name], calls[name]))
+    return Contest({name: tuple(times) for name, times in seconds.items()})
+
+
+@contextmanager
+def one_thread() -> Generator[None]:
+    """Torch on one thread: small operations gain nothing from more, and their times scatter less."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _turn_s(call: Callable[[], object], calls: int) -> float:
+    start_s = time.perf_counter()
+    for _ in range(calls):
+        call()
+    return (time.perf_counter() - start_s) / calls
+
+
+def _fastest_call_s(call: Callable[[], object]) -> float:
+    return max(1e-7, min(_turn_s(call, 1) for _ in range(WARM_UP)))
+
+
+@contextmanager
+def _no_garbage_collection() -> Generator[None]:
+    was_on = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

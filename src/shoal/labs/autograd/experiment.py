@@ -1,0 +1,42 @@
+"""Everything the lab measures, in the order of the report."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shoal.labs.autograd.caching import Caching, measure_caching
+from shoal.labs.autograd.chains import Chain, measure_chains
+from shoal.labs.autograd.contest import one_thread
+from shoal.labs.autograd.course import Branch, Course, run_branch, run_course
+from shoal.labs.autograd.networks import Network, measure_network
+from shoal.labs.autograd.plan import NETWORKS, Plan
+from shoal.labs.watch import Watch
+from shoal.labs.words import Words
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """All numbers of the report."""
+
+    course: Course
+    branch: Branch
+    networks: Mapping[str, Network]
+    caching: Caching
+    chains: tuple[Chain, ...]
+
+
+def measure_all(plan: Plan, words: Words, watch: Watch) -> Measurements:
+    """Run every experiment, on one thread."""
+    with one_thread():
+        watch.say(words("progress.course"))
+        course, branch = run_course(plan.seed), run_branch()
+        networks: dict[str, Network] = {}
+        for name in NETWORKS:
+            watch.say(words("progress.network", network=name, rounds=plan.rounds))
+            found = networks[name] = measure_network(name, plan)
+            watch.say(
+                words("progress.step", dynamic=found.step.ms("dynamic"), static=found.step.ms("static"))
+            )
+        watch.say(words("progress.caching"))
+        caching = measure_caching(plan)
+        watch.say(words("progress.chains"))
+        return Measurements(course, branch, networks, caching, measure_chains(plan))

@@ -1,0 +1,203 @@
+"""The lab's findings: each a function of numbers alone, so that a test can feed it either outcome."""
+
+from collections.abc import Callable, Mapping
+
+from shoal.labs.autograd.experiment import Measurements
+from shoal.report.findings import Finding, Measured, Verdict, lower
+
+ROUNDING = 1e-5
+"""A relative difference of gradients below this is rounding in float32."""
+SLOPE_ERROR = 1e-6
+"""A relative difference from central differences in float64 below this is the differences' own error."""
+PAYS_WITHIN = 100
+"""Training steps within which compiling is to have paid for itself."""
+SAME = Measured(1.0, 0.0, "none", 1)
+"""The ratio of equal things."""
+
+
+def scientific(value: float) -> str:
+    """A small number as people write it; zero stays zero.
+
+    >>> scientific(3.1e-7), scientific(0.0)
+    ('3.1 · 10⁻⁷', '0')
+    """
+    if value == 0:
+        return "0"
+    digits, _, exponent = f"{value:.1e}".partition("e")
+    return f"{digits} · 10{str(int(exponent)).translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
+
+
+def by_hand(error: float, slope_error: float) -> Finding:
+    """The tape's gradients of the worked example are those derived by hand, and the slopes of the function."""
+    return Finding(
+        "by_hand",
+        {"error": scientific(error), "slopes": scientific(slope_error)},
+        _whether(error <= ROUNDING and slope_error <= SLOPE_ERROR),
+    )
+
+
+def same_gradients(mlp: float, lenet: float) -> Finding:
+    """Static gradients are the dynamic ones up to rounding."""
+    return Finding(
+        "same_gradients",
+        {"mlp": scientific(mlp), "lenet": scientific(lenet)},
+        _whether(max(mlp, lenet) <= ROUNDING),
+    )
+
+
+def branches(dynamic_works: bool, static_refuses: bool) -> Finding:
+    """A branch on data follows the data on the tape; the compiler refuses it rather than freeze one side."""
+    numbers = {"dynamic": int(dynamic_works), "static": int(static_refuses)}
+    return Finding("branches", numbers, _whether(dynamic_works and static_refuses))
+
+
+def mlp_step(dynamic: Measured, static: Measured, ratio: Measured) -> Finding:
+    """A static training step of the mlp takes less time than a dynamic one."""
+    numbers = {"dynamic": dynamic, "static": static, "ratio": ratio}
+    return Finding("mlp_step", numbers, lower(ratio, SAME))
+
+
+def lenet_step(dynamic: Measured, static: Measured, ratio: Measured) -> Finding:
+    """A static training step of lenet takes less time than a dynamic one."""
+    numbers = {"dynamic": dynamic, "static": static, "ratio": ratio}
+    return Finding("lenet_step", numbers, lower(ratio, SAME))
+
+
+def overhead(mlp: Measured, lenet: Measured) -> Finding:
+    """The static step gains more, relatively, where the operations themselves are short."""
+    return Finding("overhead", {"mlp": mlp, "lenet": lenet}, lower(mlp, lenet))
+
+
+def latency(dynamic: Measured, static: Measured, ratio: Measured) -> Finding:
+    """A static forward pass of one sample takes less time than a dynamic one."""
+    numbers = {"dynamic": dynamic, "static": static, "ratio": ratio}
+    return Finding("latency", numbers, lower(ratio, SAME))
+
+
+def pays(compile_ms: Measured, saved_ms: Measured) -> Finding:
+    """Compiling pays for itself within a hundred training steps."""
+    steps = f"{compile_ms.value / saved_ms.value:,.0f}" if saved_ms.value > 0 else "∞"
+    return Finding(
+        "pays",
+        {"compile": compile_ms, "saved": saved_ms, "steps": steps, "within": PAYS_WITHIN},
+        lower(compile_ms, saved_ms.scaled(PAYS_WITHIN)),
+    )
+
+
+def peak(dynamic: Mapping[str, int], static: Mapping[str, int]) -> Finding:
+    """A static step holds no more bytes at once than a dynamic one, in any network."""
+    numbers = {f"{name}_dynamic": kib(dynamic[name]) for name in dynamic}
+    numbers |= {f"{name}_static": kib(static[name]) for name in static}
+    return Finding("peak", numbers, _whether(all(static[name] <= dynamic[name] for name in dynamic)))
+
+
+def planning(separate: Mapping[str, int], planned: Mapping[str, int]) -> Finding:
+    """The memory plan needs less than half of what the values would take one beside the other, in every network."""
+    numbers = {f"{name}_separate": kib(separate[name]) for name in separate}
+    numbers |= {f"{name}_planned": kib(planned[name]) for name in planned}
+    return Finding("planning", numbers, _whether(all(2 * planned[n] < separate[n] for n in separate)))
+
+
+def passes(operations: tuple[int, int], written_bytes: tuple[int, int]) -> Finding:
+    """The passes take a larger share of the operations away than of the bytes written; (before, after) of each."""
+    fewer, less = (1 - after / before for before, after in (operations, written_bytes))
+    numbers = {
+        "before": operations[0],
+        "after": operations[1],
+        "operations": 100 * fewer,
+        "bytes": 100 * less,
+    }
+    return Finding("passes", numbers, _whether(fewer > less))
+
+
+def caching_saves(plain: Measured, sharing: Measured, ratio: Measured, count: int) -> Finding:
+    """Where a sub-expression recurs, a tape that shares is faster."""
+    numbers = {"plain": plain, "sharing": sharing, "ratio": ratio, "count": count}
+    return Finding("caching_saves", numbers, lower(ratio, SAME))
+
+
+def caching_costs(plain: Measured, sharing: Measured, ratio: Measured, count: int) -> Finding:
+    """Where nothing recurs, a tape that shares is slower."""
+    numbers = {"plain": plain, "sharing": sharing, "ratio": ratio, "count": count}
+    return Finding("caching_costs", numbers, lower(SAME, ratio))
+
+
+def chain_order(written: Measured, compiled: Measured, ratio: Measured, size: int) -> Finding:
+    """The compiler's order of a matrix chain is faster than the written one, at the largest size."""
+    numbers = {"written": written, "compiled": compiled, "ratio": ratio, "size": size}
+    return Finding("chain_order", numbers, lower(ratio, SAME))
+
+
+def chain_grows(small: Measured, large: Measured, small_size: int, large_size: int) -> Finding:
+    """The larger the matrices, the smaller the part of the written order's time that the compiled one takes."""
+    numbers = {"small": small, "large": large, "small_size": small_size, "large_size": large_size}
+    return Finding("chain_grows", numbers, lower(large, small))
+
+
+def find(measured: Measurements) -> list[Finding]:
+    """Every finding, from what was measured."""
+    mlp, lenet = measured.networks["mlp"], measured.networks["lenet"]
+    step_ratios = [network.step.ratio("static", "dynamic") for network in (mlp, lenet)]
+    single = mlp.forward[1]
+    often, never = measured.caching.recurring[-1], measured.caching.distinct
+    small, large = measured.chains[0], measured.chains[-1]
+    networks = measured.networks.values()
+    return [
+        by_hand(measured.course.error, measured.course.slope_error),
+        same_gradients(mlp.difference, lenet.difference),
+        branches(measured.branch.dynamic_works, bool(measured.branch.refusal)),
+        mlp_step(mlp.step.ms("dynamic"), mlp.step.ms("static"), step_ratios[0]),
+        lenet_step(lenet.step.ms("dynamic"), lenet.step.ms("static"), step_ratios[1]),
+        overhead(*step_ratios),
+        latency(single.ms("dynamic"), single.ms("static"), single.ratio("static", "dynamic")),
+        pays(mlp.compile_ms, mlp.step.saved_ms("static", "dynamic")),
+        peak({n.name: n.peak["dynamic"] for n in networks}, {n.name: n.peak["static"] for n in networks}),
+        planning({n.name: n.separate_bytes for n in networks}, {n.name: n.planned_bytes for n in networks}),
+        passes(
+            (mlp.stages[0].num_operations, mlp.stages[-1].num_operations),
+            (mlp.stages[0].num_bytes, mlp.stages[-1].num_bytes),
+        ),
+        caching_saves(
+            often.time.ms("plain"),
+            often.time.ms("sharing"),
+            often.time.ratio("sharing", "plain"),
+            often.count,
+        ),
+        caching_costs(
+            never.time.ms("plain"),
+            never.time.ms("sharing"),
+            never.time.ratio("sharing", "plain"),
+            never.count,
+        ),
+        chain_order(
+            large.time.ms("written"),
+            large.time.ms("compiled"),
+            large.time.ratio("compiled", "written"),
+            large.size,
+        ),
+        chain_grows(
+            small.time.ratio("compiled", "written"),
+            large.time.ratio("compiled", "written"),
+            small.size,
+            large.size,
+        ),
+    ]
+
+
+def kib(num_bytes: int) -> float:
+    """Bytes in KiB."""
+    return num_bytes / 1024
+
+
+def _whether(condition: bool) -> Verdict:
+    return "holds" if condition else "fails"
+
+
+GROUPS: dict[str, tuple[Callable[..., Finding], ...]] = {
+    "truth": (by_hand, same_gradients, branches),
+    "time": (mlp_step, lenet_step, overhead, latency, pays),
+    "memory": (peak, planning, passes),
+    "caching": (caching_saves, caching_costs),
+    "chain": (chain_order, chain_grows),
+}
+"""The sections of the analysis; a finding's claim has its function's name."""

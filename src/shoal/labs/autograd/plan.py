@@ -1,0 +1,53 @@
+"""How much the lab measures."""
+
+from dataclasses import dataclass, replace
+
+NETWORKS = ("mlp", "lenet")
+ENGINES = ("dynamic", "static", "torch")
+INPUT_SHAPE = (1, 28, 28)
+OUTPUTS = 10
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Sizes and repetitions."""
+
+    rounds: int
+    """Rounds in which rivals take turns; a median needs them."""
+    contest_s: float
+    """Seconds after which a comparison begins no further round: a busy machine makes fewer, and takes no longer."""
+    compilations: int
+    """Of each network, all anew."""
+    batch_size: int
+    recurrences: tuple[int, ...]
+    """How often the sub-expression of the caching experiment is written."""
+    chain_sizes: tuple[int, ...]
+    """Rows and columns of the matrices in the chain."""
+    distinct: int = 100
+    """Operations in the computation in which nothing recurs."""
+    seed: int = 0
+    quick: bool = False
+
+
+FULL = Plan(
+    rounds=41,
+    contest_s=4.0,
+    compilations=9,
+    batch_size=64,
+    recurrences=(1, 2, 4, 8, 16),
+    chain_sizes=(10, 30, 100, 300),
+)
+QUICK = Plan(
+    rounds=11,
+    contest_s=1.0,
+    compilations=3,
+    batch_size=64,
+    recurrences=(1, 4, 16),
+    chain_sizes=(10, 100, 300),
+    quick=True,
+)
+
+
+def plan_for(quick: bool, seed: int) -> Plan:
+    """The plan of a run."""
+    return replace(QUICK if quick else FULL, seed=seed)

@@ -1,0 +1,69 @@
+import gc
+import itertools
+
+import pytest
+import torch
+
+from shoal.labs.autograd import contest as contests
+from shoal.labs.autograd.contest import FEWEST_ROUNDS, Contest, contest, one_thread
+
+
+@pytest.fixture
+def ticking(monkeypatch):
+    """A clock that moves only by what a rival takes."""
+
+    class Clock:
+        now = 0.0
+
+        def rival(self, seconds, log=None, name=""):
+            def call():
+                self.now += seconds
+                if log is not None:
+                    log.append(name)
+
+            return call
+
+    clock = Clock()
+    monkeypatch.setattr(contests.time, "perf_counter", lambda: clock.now)
+    return clock
+
+
+def test_a_short_call_is_repeated_within_its_turn_and_the_time_is_that_of_one_call(ticking):
+    found = contest({"short": ticking.rival(0.001), "long": ticking.rival(0.5)}, rounds=6, budget_s=1e9)
+    assert found.seconds["short"] == pytest.approx((0.001,) * 6)
+    assert found.seconds["long"] == pytest.approx((0.5,) * 6)
+
+
+def test_rivals_take_turns_and_each_begins_in_its_turn(ticking):
+    log = []
+    contest({name: ticking.rival(1.0, log, name) for name in "abc"}, rounds=3, budget_s=1e9)
+    turns = log[3 * contests.WARM_UP :]
+    assert turns == ["a", "b", "c", "b", "c", "a", "c", "a", "b"]
+
+
+def test_a_spent_budget_ends_it_after_a_few_rounds(ticking):
+    found = contest({"slow": ticking.rival(10.0)}, rounds=100, budget_s=1.0)
+    assert len(found.seconds["slow"]) == FEWEST_ROUNDS
+
+
+def test_a_ratio_is_formed_round_by_round_so_that_a_slow_second_cancels():
+    slow_seconds = [1.0, 1.0, 30.0, 1.0, 7.0]
+    found = Contest({"fast": tuple(slow_seconds), "slow": tuple(2 * s for s in slow_seconds)})
+    ratio = found.ratio("fast", "slow")
+    assert (ratio.value, ratio.spread) == (0.5, 0.0)
+    assert found.ms("slow").value == 2000.0
+    assert found.saved_ms("fast", "slow").value == 1000.0
+
+
+def test_what_is_switched_is_restored_also_after_an_error():
+    threads = torch.get_num_threads()
+    calls = itertools.count()
+
+    def fail():
+        if next(calls) == contests.WARM_UP:
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError), one_thread():
+        contest({"failing": fail}, rounds=5, budget_s=1.0)
+    assert gc.isenabled()
+    assert torch.get_num_threads() == threads

@@ -1,0 +1,167 @@
+import csv
+import re
+
+import pytest
+import torch
+
+from shoal.autograd.static import compile as compile_graph
+from shoal.cli.main import main
+from shoal.errors import ConfigError
+from shoal.labs.autograd import document, lab
+from shoal.labs.autograd.experiment import measure_all
+from shoal.labs.autograd.plan import Plan
+from shoal.labs.watch import QuietWatch
+from shoal.labs.words import load_words
+
+TINY = Plan(
+    rounds=2,
+    contest_s=0.0,
+    compilations=2,
+    batch_size=2,
+    recurrences=(1, 2),
+    chain_sizes=(4, 8),
+    distinct=5,
+    quick=True,
+)
+
+
+class Listening(QuietWatch):
+    def __init__(self):
+        self.lines = []
+
+    def say(self, line):
+        self.lines.append(line)
+
+
+@pytest.fixture(scope="module")
+def measured():
+    """The experiments, once for all reports; and what was told meanwhile."""
+    watch = Listening()
+    return measure_all(TINY, load_words(lab.PACKAGE, "en"), watch), watch.lines
+
+
+@pytest.fixture(scope="module", params=["en", "zh"])
+def finished(request, measured, tmp_path_factory):
+    words = load_words(lab.PACKAGE, request.param)
+    folder = tmp_path_factory.mktemp("lab") / "report"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lab, "measure_all", lambda *_: measured[0])
+        return lab.run_plan(TINY, folder, "shoal lab autograd", words, QuietWatch()), words
+
+
+def rows(folder, name):
+    with (folder / "tables" / f"{name}.csv").open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_folder_holds_report_figures_and_tables(finished):
+    outcome, _ = finished
+    names = {path.relative_to(outcome.folder).as_posix() for path in outcome.folder.glob("*/*")}
+    drawn = {f"figures/{stem}.{kind}" for stem in ("graph", "caching", "chain") for kind in ("png", "pdf")}
+    tables = {f"tables/{stem}.csv" for stem in ("times", "passes", "memory", "findings")}
+    assert names == drawn | tables | {"figures/graph.svg"}
+    assert {p.name for p in outcome.folder.iterdir()} == {"report.md", "report.html", "figures", "tables"}
+
+
+def test_the_report_has_the_sections_and_leaves_no_place_empty(finished):
+    outcome, words = finished
+    text = (outcome.folder / "report.md").read_text(encoding="utf-8")
+    for section in ("principle", "code", "setup", "results", "analysis"):
+        assert f"## {words(f'{section}.heading')}" in text
+    assert "v1 = v0 * b" in text  # the printed tape
+    assert "def propagate(" in text  # the source
+    assert "torch.add(" in text  # the compiled function
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    assert "{" not in prose
+    for path in re.findall(r"!\[.*?\]\((.*?)\)", text):
+        assert (outcome.folder / path).exists()
+
+
+def test_every_experiment_is_told(measured):
+    _, lines = measured
+    assert [line.split(":")[0] for line in lines] == [
+        "The worked example",
+        "mlp",
+        "  training step",
+        "lenet",
+        "  training step",
+        "Caching on the tape",
+        "The order of a chain",
+    ]
+
+
+def test_every_finding_is_judged(finished):
+    outcome, words = finished
+    known = {words(f"verdict.{verdict}") for verdict in ("holds", "fails", "undecided")}
+    assert len(outcome.findings) == len(rows(outcome.folder, "findings")) == 15
+    assert {verdict for verdict, _ in outcome.findings} <= known
+    assert len(outcome.rows) == 6
+    assert {len(row) for row in outcome.rows} == {len(outcome.header)}
+
+
+def test_tables_hold_every_round_and_every_pass(finished):
+    outcome, _ = finished
+    times = rows(outcome.folder, "times")
+    step = [row for row in times if row["experiment"] == "mlp step"]
+    assert {row["rival"] for row in step} == {"dynamic", "static", "torch"}
+    assert len(step) == 3 * TINY.rounds
+    passes = rows(outcome.folder, "passes")
+    assert [int(row["operations"]) for row in passes if row["network"] == "mlp"] == sorted(
+        (int(row["operations"]) for row in passes if row["network"] == "mlp"), reverse=True
+    )
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_every_pass_of_the_compiler_has_a_name_in_every_language(lang):
+    words = load_words(lab.PACKAGE, lang)
+    for stage in compile_graph(lambda x: x + x).plan(torch.ones(2)).stages:
+        assert document.pass_name(stage.name, words)
+
+
+def test_a_folder_in_use_is_left_alone(tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="is not empty"):
+        lab.run_plan(TINY, tmp_path, "", load_words(lab.PACKAGE, "en"), QuietWatch())
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_an_interrupted_lab_leaves_nothing(tmp_path):
+    class Interrupting(QuietWatch):
+        def say(self, line):
+            if "worked example" in line:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        lab.run_plan(TINY, tmp_path / "out", "", load_words(lab.PACKAGE, "en"), Interrupting())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("autogard",), "unknown lab 'autogard': did you mean 'autograd'?"),
+        (("autograd", "--data", "digits"), "--data has no use in lab autograd"),
+        (("autograd", "--lang", "zhh"), "unknown language 'zhh': did you mean 'zh'?"),
+        (("autograd", "--seed", "many"), "--seed must be a whole number, not 'many'"),
+        (("start", "autograd"), "lab autograd has no tasks to hand out"),
+    ],
+)
+def test_bad_input_gets_one_sentence_and_nothing_is_written(capsys, tmp_path, monkeypatch, words, sentence):
+    monkeypatch.chdir(tmp_path)
+    code = main(["lab", *words])
+    captured = capsys.readouterr()
+    assert code == 2
+    assert sentence in captured.err
+    assert captured.out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_reaches_the_lab(capsys, tmp_path, monkeypatch, measured):
+    asked = []
+    monkeypatch.setattr(lab, "measure_all", lambda plan, *_: asked.append(plan) or measured[0])
+    code = main(["lab", "autograd", "--quick", "--quiet", "--seed", "7", "--out", str(tmp_path / "out")])
+    assert code == 0
+    assert [(plan.quick, plan.seed) for plan in asked] == [(True, 7)]
+    assert capsys.readouterr().out.splitlines() == [
+        str(tmp_path / "out" / name) for name in ("report.html", "report.md")
+    ]
