@@ -26,9 +26,9 @@ RATES: dict[Name, tuple[float, ...]] = {
 }
 """A decade and a half around each optimizer's usual rate: as many candidates for one as for the other."""
 QUICK_RATES: dict[Name, tuple[float, ...]] = {
-    "gd": (0.1, 0.3, 1.0),
+    "gd": (0.03, 0.1, 0.3),
     "sgd": (0.03, 0.1, 0.3),
-    "adam": (1e-3, 3e-3, 1e-2),
+    "adam": (3e-3, 1e-2, 3e-2),
 }
 """For a quick run a decade each."""
 
