@@ -45,7 +45,7 @@ def test_files_are_written_in_every_form_and_named(capsys, tmp_path):
 
 
 def test_a_dash_writes_to_standard_output(capsys):
-    code, out, _ = answer(capsys, "chain", "--mermaid", "-")
+    code, out, _ = answer(capsys, "chain", "--mermaid=-")
     assert code == 0
     assert out.startswith("flowchart TD\n")
     assert out.count("matmul") == 3
@@ -56,7 +56,8 @@ def test_a_dash_writes_to_standard_output(capsys):
     [
         (("corse",), "unknown example 'corse': did you mean 'course'?"),
         (("mlp", "--svg", "no/such/folder/x.svg"), "cannot write no/such/folder/x.svg"),
-        (("mlp", "--svg", "."), "cannot write ."),
+        (("mlp", "--svg", "."), "cannot write .: it is there already, and not a file"),
+        (("mlp", "--svg", "/dev/null"), "cannot write /dev/null"),
         (("mlp", "--sgv", "x.svg"), "unknown flag '--sgv': did you mean '--svg'?"),
         (("mlp", "lenet"), "'lenet' is not understood here"),
         (("--svg", "x.svg"), "--svg of which example?"),
@@ -95,7 +96,7 @@ def is_within(point, box, margin):
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_arrows_keep_clear_of_boxes_they_do_not_join(capsys, name):
-    root = ElementTree.fromstring(answer(capsys, name, "--svg", "-")[1])
+    root = ElementTree.fromstring(answer(capsys, name, "--svg=-")[1])
     boxes = [
         tuple(float(rect.get(side)) for side in ("x", "y", "width", "height"))
         for rect in root.findall(f"{SVG}g/{SVG}g/{SVG}rect")

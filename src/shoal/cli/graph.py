@@ -20,7 +20,7 @@ FILES = {
     "--dot": "Graphviz's language, for `dot -Tpdf`",
     "--mermaid": "Mermaid's language, which Markdown viewers draw",
 }
-"""What can be written; - writes it to standard output."""
+"""What can be written; `--svg=-` writes to standard output."""
 
 
 def run(argv: Sequence[str]) -> int:
@@ -76,6 +76,8 @@ def _drawn(flag: str, graph: "Graph", title: str) -> str:
 
 def _write(path: Path, content: str) -> None:
     """Write beside the place and rename: a reader sees the old file or the new one, never half of it."""
+    if path.exists() and not path.is_file():  # a folder, or a device that a rename would do away with
+        raise ConfigError(f"cannot write {path}: it is there already, and not a file", "Choose another name.")
     try:
         with tempfile.TemporaryDirectory(prefix=".writing-", dir=path.parent) as beside:
             whole = Path(beside) / "graph"
@@ -113,6 +115,6 @@ def _help() -> str:
     return (
         f"{text.bold('shoal graph')}: what our own automatic differentiation computes, drawn\n\n"
         f"Usage: {USAGE}\n       shoal graph                                   lists the examples\n\n{rows}\n\n"
-        f"Without a file the operations are printed, a line each; - as FILE writes to standard output.\n\n"
+        f"Without a file the operations are printed, a line each; --svg=- writes to standard output.\n\n"
         f"Begin with:  shoal graph course --svg course.svg"
     )

@@ -4,8 +4,8 @@ import itertools
 import pytest
 import torch
 
-from shoal.labs.autograd import contest as contests
-from shoal.labs.autograd.contest import FEWEST_ROUNDS, Contest, contest, one_thread
+from shoal.labs.autograd import contest as module
+from shoal.labs.autograd.contest import FEWEST_ROUNDS, Contest, contest, contests, one_thread
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def ticking(monkeypatch):
             return call
 
     clock = Clock()
-    monkeypatch.setattr(contests.time, "perf_counter", lambda: clock.now)
+    monkeypatch.setattr(module.time, "perf_counter", lambda: clock.now)
     return clock
 
 
@@ -37,13 +37,30 @@ def test_a_short_call_is_repeated_within_its_turn_and_the_time_is_that_of_one_ca
 def test_rivals_take_turns_and_each_begins_in_its_turn(ticking):
     log = []
     contest({name: ticking.rival(1.0, log, name) for name in "abc"}, rounds=3, budget_s=1e9)
-    turns = log[3 * contests.WARM_UP :]
-    assert turns == ["a", "b", "c", "b", "c", "a", "c", "a", "b"]
+    turns = log[3 * module.WARM_UP :]
+    assert "".join(turns) == 3 * "abc" + 3 * "bca" + 3 * "cab"
+
+
+def test_the_fastest_turn_of_a_round_counts(ticking):
+    durations = itertools.cycle([1.0, 9.0, 2.0])
+    found = contest({"disturbed": lambda: ticking.rival(next(durations))()}, rounds=2, budget_s=1e9)
+    assert found.seconds["disturbed"] == (1.0, 1.0)
 
 
 def test_a_spent_budget_ends_it_after_a_few_rounds(ticking):
     found = contest({"slow": ticking.rival(10.0)}, rounds=100, budget_s=1.0)
     assert len(found.seconds["slow"]) == FEWEST_ROUNDS
+
+
+def test_all_places_of_a_scale_take_part_in_one_contest(ticking):
+    log = []
+    places = {n: {name: ticking.rival(float(n), log, f"{n}{name}") for name in "ab"} for n in (1, 2)}
+    found = contests(places, rounds=1, budget_s=1e9)
+    assert log[-4:] == ["1a", "1b", "2a", "2b"]
+    assert {n: contest.seconds for n, contest in found.items()} == {
+        1: {"a": (1.0,), "b": (1.0,)},
+        2: {"a": (2.0,), "b": (2.0,)},
+    }
 
 
 def test_a_ratio_is_formed_round_by_round_so_that_a_slow_second_cancels():
@@ -60,7 +77,7 @@ def test_what_is_switched_is_restored_also_after_an_error():
     calls = itertools.count()
 
     def fail():
-        if next(calls) == contests.WARM_UP:
+        if next(calls) == module.WARM_UP:
             raise RuntimeError
 
     with pytest.raises(RuntimeError), one_thread():

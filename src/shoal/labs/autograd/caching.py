@@ -6,10 +6,12 @@ from dataclasses import dataclass
 import torch
 
 from shoal.autograd import Tape, Variable, grad, ops
-from shoal.labs.autograd.contest import Contest, contest
+from shoal.labs.autograd.contest import Contest, contest, contests
 from shoal.labs.autograd.plan import Plan
 
 SAMPLES, FEATURES = 64, 128
+
+Computation = Callable[[], object]
 
 
 def recurring(x: Variable, w: Variable, times: int) -> Variable:
@@ -35,7 +37,7 @@ class Tapes:
     count: int
     """How often the sub-expression is written, or how many operations there are."""
     time: Contest
-    """Of forward and backward: `plain` and `sharing`."""
+    """`plain` and `sharing`."""
     plain_entries: int
     sharing_entries: int
     plain_bytes: int
@@ -48,7 +50,9 @@ class Caching:
     """What sharing brings where something recurs, and costs where nothing does."""
 
     recurring: tuple[Tapes, ...]
+    """Forward and backward."""
     distinct: Tapes
+    """Forward alone."""
 
 
 def measure_caching(plan: Plan) -> Caching:
@@ -58,31 +62,34 @@ def measure_caching(plan: Plan) -> Caching:
     w = Variable(torch.rand(FEATURES, FEATURES, generator=generator) / FEATURES, name="W")
     start = Variable(torch.ones(()), name="x")
 
-    def repeated(times: int) -> Callable[[], Variable]:
-        return lambda: recurring(x, w, times)
+    def repeated(times: int) -> Computation:
+        return lambda: grad(recurring(x, w, times), [w])
 
+    def different() -> Variable:
+        return distinct(start, plan.distinct)
+
+    # Only recording looks anything up: a backward pass would merely hide what it costs.
+    computations = {times: repeated(times) for times in plan.recurrences}
+    times = contests({n: _rivals(one) for n, one in computations.items()}, plan.rounds, plan.contest_s)
     return Caching(
-        tuple(_compared(repeated(times), w, times, plan) for times in plan.recurrences),
-        _compared(lambda: distinct(start, plan.distinct), start, plan.distinct, plan),
+        tuple(_compared(count, computations[count], times[count]) for count in plan.recurrences),
+        _compared(plan.distinct, different, contest(_rivals(different), plan.rounds, plan.contest_s)),
     )
 
 
-def _compared(function: Callable[[], Variable], wanted: Variable, count: int, plan: Plan) -> Tapes:
-    def differentiated(share: bool) -> Tape:
-        with Tape(share=share) as tape:
-            grad(function(), [wanted])
-        return tape
-
-    rivals: dict[str, Callable[[], object]] = {
-        "plain": lambda: differentiated(share=False),
-        "sharing": lambda: differentiated(share=True),
+def _rivals(computation: Computation) -> dict[str, Computation]:
+    return {
+        "plain": lambda: _on_a_tape(computation, share=False),
+        "sharing": lambda: _on_a_tape(computation, share=True),
     }
-    plain, sharing = differentiated(share=False), differentiated(share=True)
-    return Tapes(
-        count,
-        contest(rivals, plan.rounds, plan.contest_s),
-        len(plain),
-        len(sharing),
-        plain.num_bytes,
-        sharing.num_bytes,
-    )
+
+
+def _on_a_tape(computation: Computation, share: bool) -> Tape:
+    with Tape(share=share) as tape:
+        computation()
+    return tape
+
+
+def _compared(count: int, computation: Computation, time: Contest) -> Tapes:
+    plain, sharing = (_on_a_tape(computation, share) for share in (False, True))
+    return Tapes(count, time, len(plain), len(sharing), plain.num_bytes, sharing.num_bytes)

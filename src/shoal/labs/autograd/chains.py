@@ -1,13 +1,14 @@
 """A B C v: from the left three products of whole matrices, from the right three of a matrix and a vector."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from shoal.autograd import Variable, no_record
 from shoal.autograd import compile as compile_graph
-from shoal.labs.autograd.contest import Contest, contest
+from shoal.labs.autograd.contest import Contest, contests
 from shoal.labs.autograd.plan import Plan
 
 RIVALS = ("written", "by_hand", "compiled")
@@ -36,15 +37,24 @@ class Chain:
 
 def measure_chains(plan: Plan) -> tuple[Chain, ...]:
     """The chain at every size of the plan."""
-    return tuple(_measure(size, plan) for size in plan.chain_sizes)
+    factors = {size: _factors(size, plan.seed) for size in plan.chain_sizes}
+    compiled = {size: compile_graph(from_the_left, *tensors) for size, tensors in factors.items()}
+    rivals = {size: _rivals(factors[size], compiled[size]) for size in factors}
+    times = contests(rivals, plan.rounds, plan.contest_s)
+    chains: list[Chain] = []
+    for size, tensors in factors.items():
+        stages = compiled[size].plan(*tensors).stages
+        chains.append(Chain(size, times[size], stages[0].num_multiplications, stages[-1].num_multiplications))
+    return tuple(chains)
 
 
-def _measure(size: int, plan: Plan) -> Chain:
-    generator = torch.Generator().manual_seed(plan.seed)
+def _factors(size: int, seed: int) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
     matrices = [torch.rand(size, size, generator=generator) / size for _ in range(3)]
-    tensors = [*matrices, torch.rand(size, 1, generator=generator)]
-    compiled = compile_graph(from_the_left, *tensors)
+    return [*matrices, torch.rand(size, 1, generator=generator)]
 
+
+def _rivals(tensors: Sequence[Tensor], compiled: Callable[..., object]) -> dict[str, Callable[[], object]]:
     def on_the_tape(function: Callable[..., Variable]) -> Callable[[], object]:
         def call() -> None:
             with no_record():
@@ -52,15 +62,8 @@ def _measure(size: int, plan: Plan) -> Chain:
 
         return call
 
-    rivals: dict[str, Callable[[], object]] = {
+    return {
         "written": on_the_tape(from_the_left),
         "by_hand": on_the_tape(from_the_right),
         "compiled": lambda: compiled(*tensors),
     }
-    stages = compiled.plan(*tensors).stages
-    return Chain(
-        size,
-        contest(rivals, plan.rounds, plan.contest_s),
-        stages[0].num_multiplications,
-        stages[-1].num_multiplications,
-    )

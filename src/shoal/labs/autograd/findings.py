@@ -117,7 +117,7 @@ def caching_saves(plain: Measured, sharing: Measured, ratio: Measured, count: in
 
 
 def caching_costs(plain: Measured, sharing: Measured, ratio: Measured, count: int) -> Finding:
-    """Where nothing recurs, a tape that shares is slower."""
+    """Where nothing recurs, a tape that shares records more slowly."""
     numbers = {"plain": plain, "sharing": sharing, "ratio": ratio, "count": count}
     return Finding("caching_costs", numbers, lower(SAME, ratio))
 

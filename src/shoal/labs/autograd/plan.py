@@ -39,7 +39,7 @@ FULL = Plan(
 )
 QUICK = Plan(
     rounds=11,
-    contest_s=1.0,
+    contest_s=0.6,
     compilations=3,
     batch_size=64,
     recurrences=(1, 4, 16),
