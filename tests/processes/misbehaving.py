@@ -1,12 +1,11 @@
 """A model that behaves until a given step of a given rank, and then does what its fault says.
 
-It leaves a file `fired` in the working directory just before, as proof that the fault really happened.
+Just before, it writes its process number into the file `proof`: without that file the fault has not happened.
 """
 
 import os
 import signal
-import subprocess
-import sys
+import threading
 import time
 from pathlib import Path
 
@@ -14,35 +13,13 @@ import torch
 from torch import nn
 
 
-def _kill():
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _crash():
-    os.kill(os.getpid(), signal.SIGSEGV)
-
-
-def _exit():
-    os._exit(3)
-
-
-def _exit_as_if_all_were_well():
-    os._exit(0)
-
-
 def _fork_and_die():
-    """Die with a child left that holds every socket and pipe of ours."""
-    child = os.fork()
-    if child == 0:
+    """Die, with a child left behind that holds every socket and pipe of ours."""
+    if os.fork() == 0:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         time.sleep(60)
         os._exit(0)
-    Path("fired").write_text(str(child))
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _stop():
-    os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def loop_for_ever():
@@ -50,47 +27,31 @@ def loop_for_ever():
         time.sleep(0.001)
 
 
-def _pause():
-    time.sleep(4)
-
-
 def _raise():
     raise ValueError("no such column: Größe")
 
 
-def _leave():
-    sys.exit(7)
-
-
-def _start_a_helper():
-    """A process of the worker's own that would outlive it."""
-    helper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    Path("fired").write_text(str(helper.pid))
-
-
 FAULTS = {
     "none": lambda: None,
-    "SIGKILL": _kill,
-    "SIGSEGV": _crash,
-    "exit": _exit,
-    "exit 0": _exit_as_if_all_were_well,
+    "SIGKILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "SIGSEGV": lambda: os.kill(os.getpid(), signal.SIGSEGV),
+    "exit": lambda: os._exit(3),
     "fork": _fork_and_die,
-    "stop": _stop,
+    "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "loop": loop_for_ever,
-    "pause": _pause,
+    "pause": lambda: time.sleep(4),
     "raise": _raise,
-    "leave": _leave,
-    "helper": _start_a_helper,
 }
 
 
 class Net(nn.Module):
-    """A linear model; its forward pass counts the training steps."""
+    """Two layers; its forward pass counts the training steps, each at least `slow` seconds long."""
 
-    def __init__(self, fault, rank, step, width, slow):
+    def __init__(self, fault, rank, step, slow, proof, width):
         super().__init__()
         self.first, self.last = nn.Linear(16, width), nn.Linear(width, 3)
-        self.fault, self.rank, self.step, self.slow = fault, rank, step, slow
+        self.fault, self.rank, self.step = fault, rank, step
+        self.slow, self.proof = slow, proof
         self.seen = 0
 
     def forward(self, inputs):
@@ -98,23 +59,22 @@ class Net(nn.Module):
             self.seen += 1
             time.sleep(self.slow)
             if self.seen == self.step and own_rank() == self.rank:
-                Path("fired").write_text(f"rank {self.rank}")
+                Path(self.proof).write_text(str(os.getpid()))
                 FAULTS[self.fault]()
         return self.last(torch.relu(self.first(inputs.flatten(1))))
 
 
 def own_rank():
-    import threading
-
     name = threading.current_thread().name
-    return int(name.removeprefix("rank ")) if name.startswith("rank ") else int(os.environ.get("RANK", 0))
+    return int(name.removeprefix("rank ")) if name.startswith("rank ") else int(os.environ.get("RANK", "0"))
 
 
-def net(fault="none", rank=1, step=6, slow=0.0):
-    return Net(fault, rank, step, 8, slow)
+def net(fault="none", rank=1, step=8, slow=0.0, proof="proof"):
+    return Net(fault, rank, step, slow, proof, width=8)
 
 
-def lopsided(rank=1):
-    """A model that is wider on one rank than on the others."""
-    Path("fired").write_text("")
-    return Net("none", rank, 0, 9 if own_rank() == rank else 8, 0.0)
+def lopsided(proof="proof"):
+    """A model that is wider on rank 1 than elsewhere."""
+    if own_rank() == 1:
+        Path(proof).write_text(str(os.getpid()))
+    return Net("none", 1, 0, 0.0, proof, width=9 if own_rank() == 1 else 8)

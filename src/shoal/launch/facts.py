@@ -9,8 +9,9 @@ from shoal.config.schema import RunConfig
 from shoal.config.write import to_toml
 from shoal.events.folder import RunFolder
 
-OWN = ("device", "threads", "data.dir", "output.")
-"""Where a worker computes and where it looks for data is its own affair; where the run goes is rank 0's."""
+OWN = ("device", "threads", "data.dir", "output.", "launch.")
+"""Where a worker computes and where it looks for data is its own affair; where the run goes is rank 0's. How many
+workers there are, the group itself compares."""
 
 
 def facts_of(config: RunConfig, resumed: RunFolder | None = None) -> dict[str, str]:

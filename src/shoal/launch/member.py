@@ -32,7 +32,8 @@ def main() -> int:
     """Work, and tell how it went; the exit code is what the failure asks for."""
     parent, descriptor = map(int, sys.argv[1:])
     die_with_parent(parent)
-    faulthandler.enable()  # a crash in native code then leaves the Python stack among the worker's last words
+    # A crash in native code then leaves the Python stack of its thread among the worker's last words.
+    faulthandler.enable(all_threads=False)
     task: dict[str, Any] = json.loads(sys.stdin.read())
 
     from shoal.launch.failure import failure_of

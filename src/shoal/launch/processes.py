@@ -10,19 +10,17 @@ import json
 import os
 import selectors
 import signal
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import IO, Any, Protocol
+from typing import Protocol
 
 from shoal.comm.store import listen, serve
 from shoal.errors import WorkerError
 from shoal.launch.failure import Failure, told_by_its_end, told_by_worker
+from shoal.launch.members import Member, Task, start
 from shoal.launch.messages import Message
 
 GRACE_S = 3.0
@@ -45,43 +43,6 @@ class Listener(Protocol):
     def advice(self) -> Sequence[str]:
         """Further lines for the hint of a failure."""
         ...
-
-
-@dataclass(frozen=True)
-class Task:
-    """What every worker process is to do."""
-
-    settings: dict[str, Any]
-    """`kind`, and what that kind of task needs (`member.TASKS`)."""
-    workers: int
-    keeps_output: bool
-    """Whether what workers print is kept for the listener, or goes where the launcher's own output goes."""
-
-
-@dataclass
-class Member:
-    """One worker process, as the launcher sees it."""
-
-    rank: int
-    process: subprocess.Popen[bytes]
-    pipe: int
-    log: IO[bytes] | None
-    unread: bytes = b""
-    failure: Failure | None = None
-    finished: bool = False
-    over: bool = False
-
-    def send(self, number: int) -> None:
-        """A signal to the worker and to whatever it started."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, number)
-
-    def output(self) -> bytes:
-        """What the worker has printed, where that is kept."""
-        if self.log is None:
-            return b""
-        self.log.seek(0)
-        return self.log.read()
 
 
 @dataclass
@@ -117,7 +78,7 @@ def run(task: Task, listener: Listener) -> None:
         with _signals_to(crew.take_signal):
             try:
                 for rank in range(task.workers):
-                    crew.members.append(_start(task, rank, port))
+                    crew.members.append(start(task, rank, port))
                     if crew.signals:  # it came while this one was being started
                         crew.members[-1].send(crew.signals[0])
                 _watch(crew)
@@ -148,48 +109,6 @@ def _signals_to(handler: Callable[[int, FrameType | None], None]) -> Generator[N
     finally:
         for number, old in before.items():
             signal.signal(number, old)
-
-
-def _start(task: Task, rank: int, port: int) -> Member:
-    environment = {
-        **os.environ,
-        "RANK": str(rank),
-        "WORLD_SIZE": str(task.workers),
-        "LOCAL_RANK": str(rank),
-        "LOCAL_WORLD_SIZE": str(task.workers),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "TORCHELASTIC_USE_AGENT_STORE": "True",  # torch's word for: the launcher holds the store
-    }
-    environment.setdefault("OMP_NUM_THREADS", str(threads_per_worker(task.workers)))
-    with contextlib.ExitStack() as undo:
-        read_end, write_end = os.pipe()
-        undo.callback(os.close, read_end)
-        log = undo.enter_context(tempfile.TemporaryFile()) if task.keeps_output else None
-        try:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "shoal.launch.member", str(os.getpid()), str(write_end)],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                env=environment,
-                pass_fds=[write_end],
-                start_new_session=True,
-            )
-        finally:
-            os.close(write_end)
-        undo.pop_all()
-    os.set_blocking(read_end, False)
-    assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError), process.stdin as settings:
-        settings.write(json.dumps(task.settings).encode())
-    return Member(rank, process, read_end, log)
-
-
-def threads_per_worker(workers: int) -> int:
-    """Workers share the cores; more threads than cores would only get in each other's way."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // workers)
 
 
 def _watch(crew: Crew) -> None:

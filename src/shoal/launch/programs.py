@@ -11,6 +11,7 @@ from pathlib import Path
 from shoal.comm.threads import ThreadGroup
 from shoal.errors import ConfigError
 from shoal.launch import processes, threads
+from shoal.launch.members import Task
 from shoal.launch.messages import Message
 from shoal.launch.seat import Seat, take
 
@@ -19,7 +20,7 @@ def by_processes(path: str, arguments: list[str], workers: int, group: str = "au
     """Run the program once per worker, each in a process of its own; what it prints is printed."""
     _check(path)
     settings = {"kind": "program", "path": path, "arguments": arguments, "group": group}
-    processes.run(processes.Task(settings, workers, keeps_output=False), _Nobody())
+    processes.run(Task(settings, workers, keeps_output=False), _Nobody())
 
 
 def by_threads(path: str, arguments: list[str], workers: int) -> None:

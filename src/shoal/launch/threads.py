@@ -39,6 +39,7 @@ def run(size: int, work: Callable[[ThreadGroup], Value], limit_s: float = NO_PRO
         # Whether gradients are recorded is a thread's own setting, and a debugger's thread may have changed it.
         try:
             with torch.enable_grad(), membership(group):
+                group.beat()  # from here on, the group knows which thread this rank is
                 values[group.rank] = work(group)
         except BaseException as error:  # whatever it is, it is raised below, in the thread that asked
             failures.append((group.rank, error))
@@ -52,10 +53,11 @@ def run(size: int, work: Callable[[ThreadGroup], Value], limit_s: float = NO_PRO
             thread.start()
         _wait(threads, failures)
     finally:
+        seen = list(failures)  # what follows is our own doing
         _end(threads)
-    if failures:
+    if seen:
         # What a worker suffered because another had failed is no news.
-        rank, error = next((each for each in failures if not isinstance(each[1], MemberError)), failures[0])
+        rank, error = next((each for each in seen if not isinstance(each[1], MemberError)), seen[0])
         raise told_by_worker(rank, size, failure_of(error)) from error
     return [values[rank] for rank in range(size)]
 

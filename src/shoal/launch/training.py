@@ -12,6 +12,7 @@ from shoal.config.schema import RunConfig
 from shoal.config.write import to_toml
 from shoal.events.folder import RunFolder
 from shoal.launch import processes, threads
+from shoal.launch.members import Task, threads_per_worker
 from shoal.launch.messages import Message, pass_on
 from shoal.train import worker
 from shoal.train.build import torch_settings
@@ -26,7 +27,7 @@ def by_threads(config: RunConfig, observer: Observer, resumed: RunFolder | None 
     Torch's settings (threads, random state) are the process's and are set once, for all.
     """
     workers = config.launch.workers
-    shared = replace(config, threads=config.threads or processes.threads_per_worker(workers))
+    shared = replace(config, threads=config.threads or threads_per_worker(workers))
     with torch_settings(shared) as device, StopRequest() as stop:
 
         def work(group: ThreadGroup) -> Result:
@@ -47,7 +48,7 @@ def by_processes(config: RunConfig, observer: Observer, resumed: RunFolder | Non
         "config": to_toml(config),
         "resumed": str(resumed.path) if resumed else "",
     }
-    processes.run(processes.Task(settings, config.launch.workers, keeps_output=True), ears)
+    processes.run(Task(settings, config.launch.workers, keeps_output=True), ears)
     assert ears.result is not None  # rank 0 has finished, or `run` would have raised
     return ears.result
 

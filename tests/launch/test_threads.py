@@ -1,0 +1,75 @@
+"""Workers as threads: values in rank order, the first failure and not its consequences, and nobody left running."""
+
+import sys
+import threading
+import time
+
+import pytest
+import torch
+
+from shoal.errors import MismatchError, WorkerError
+from shoal.launch.threads import run
+
+
+def living():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("rank ")]
+
+
+def total(group):
+    value = torch.tensor(float(group.rank))
+    group.all_reduce(value).wait()
+    return value.item(), torch.is_grad_enabled()
+
+
+def test_values_come_in_rank_order_and_gradients_are_on_everywhere():
+    with torch.no_grad():
+        assert run(3, total) == [(3.0, True)] * 3
+
+
+def test_the_first_failure_is_raised_not_what_others_suffered_from_it():
+    def work(group):
+        if group.rank == 2:
+            raise ValueError("no such column")
+        group.barrier().wait()
+
+    with pytest.raises(WorkerError, match="rank 2 of 3 failed: ValueError: no such column") as caught:
+        run(3, work)
+    assert isinstance(caught.value.__cause__, ValueError)  # for a debugger
+    assert living() == []
+
+
+def test_members_that_call_different_things_are_shown_the_table():
+    def work(group):
+        group.all_reduce(torch.zeros(3 + group.rank)).wait()
+
+    with pytest.raises(WorkerError, match="rank 1") as caught:
+        run(2, work)
+    assert isinstance(caught.value.__cause__, MismatchError)
+    assert "3" in caught.value.message
+    assert "4" in caught.value.message
+
+
+def test_a_thread_in_an_endless_loop_is_named_with_its_stack_and_does_not_outlive_the_run():
+    fired = threading.Event()
+
+    def loop_for_ever(group):
+        if group.rank == 1:
+            fired.set()
+            while True:
+                time.sleep(0.001)
+        group.barrier().wait()
+
+    with pytest.raises(WorkerError, match="rank 1 has not reached barrier #1: it is alive") as caught:
+        run(2, loop_for_ever, limit_s=0.3)
+    assert fired.is_set()
+    assert "in loop_for_ever" in caught.value.hint
+    assert living() == []
+
+
+def test_an_exit_code_is_kept():
+    def work(group):
+        sys.exit(7)
+
+    with pytest.raises(WorkerError) as caught:
+        run(2, work)
+    assert caught.value.exit_code == 7

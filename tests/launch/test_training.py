@@ -1,0 +1,47 @@
+"""Training on threads: one machine's torch settings for all of them, and errors that name the rank."""
+
+import pytest
+import torch
+
+from shoal.config.read import read
+from shoal.errors import WorkerError
+from shoal.launch.members import threads_per_worker
+from shoal.launch.start import start
+from shoal.train.observer import Silent
+
+TINY = "--data synthetic --data.samples 60 --data.shape 1,4,4 --data.classes 3 --model mlp --model.hidden 8 "
+TINY += "--batch-size 20 --epochs 2 --device cpu --strategy naive --workers 2 --launcher threads"
+
+
+class Watching(Silent):
+    def __init__(self):
+        self.threads = []
+
+    def stepped(self, progress, loss):
+        self.threads.append(torch.get_num_threads())
+
+
+def test_workers_share_the_cores(tmp_path):
+    watching, before = Watching(), torch.get_num_threads()
+    result = start(read(None, [*TINY.split(), "--runs-dir", str(tmp_path)]), watching)
+    assert (result.status, result.workers, result.steps) == ("completed", 2, 6)
+    assert set(watching.threads) == {threads_per_worker(2)}
+    assert torch.get_num_threads() == before
+
+
+def test_a_worker_that_diverges_is_one_error_with_its_rank(tmp_path):
+    flags = [
+        *TINY.split(),
+        "--optimizer",
+        "sgd",
+        "--lr",
+        "1e30",
+        "--loss",
+        "mse",
+        "--runs-dir",
+        str(tmp_path),
+    ]
+    with pytest.raises(WorkerError, match=r"rank \d of 2: the loss of step \d+") as caught:
+        start(read(None, flags), Silent())
+    assert "try a tenth" in caught.value.hint
+    assert caught.value.exit_code == 2

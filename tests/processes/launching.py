@@ -1,0 +1,62 @@
+"""What tests of launchers share: settings small enough for a second, and eyes for what is left behind."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from shoal.config.read import read
+
+TINY = "--data synthetic --data.samples 100 --data.shape 1,4,4 --data.classes 3 --batch-size 32 --epochs 3 "
+TINY += "--threads 1 --device cpu --strategy naive --checkpoint-every 3 --model misbehaving:net"
+"""12 steps of two workers: by step 8, checkpoints of steps 3 and 6 are on disk."""
+HERE = Path(__file__).parent
+
+
+def flags(folder, more="", **options):
+    """Flags of a run under `folder`; the options are those of the misbehaving model."""
+    words = [*TINY.split(), "--runs-dir", str(folder), "--model.proof", str(folder / "proof"), *more.split()]
+    for name, value in options.items():
+        words += [f"--model.{name}", str(value)]
+    return words
+
+
+def config(folder, more="--workers 2", **options):
+    return read(None, flags(folder, more, **options))
+
+
+def environment(**changes):
+    """For processes of their own: they find the misbehaving model, and take one thread each."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE), **changes}
+
+
+def command(*words):
+    return [sys.executable, "-m", "shoal", *words]
+
+
+def members_of(launcher_pid):
+    """The processes that a launcher has started and that are still there, forked children included."""
+    name = f"shoal.launch.member\0{launcher_pid}\0".encode()
+    return [pid for pid in _pids() if name in _read(f"/proc/{pid}/cmdline") and _state(pid) not in ("", "Z")]
+
+
+def wait_until(condition, timeout_s=40.0):
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to that"
+        time.sleep(0.01)
+
+
+def _pids():
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _read(path):
+    try:
+        return Path(path).read_bytes()
+    except OSError:
+        return b""
+
+
+def _state(pid):
+    return _read(f"/proc/{pid}/stat").rpartition(b")")[2].decode().strip()[:1]

@@ -1,0 +1,74 @@
+"""The same all-reduce program, started in every way there is."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from launching import command, environment, members_of
+
+from shoal.comm.store import listen
+
+PROGRAM = str(Path(__file__).parents[2] / "examples" / "all_reduce.py")
+SUMS = [f"rank {rank} of 2: [3.0, 3.0, 3.0, 3.0]" for rank in range(2)]
+
+
+def output(words, **variables):
+    done = subprocess.run(
+        words, env=environment(**variables), capture_output=True, text=True, timeout=90, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return sorted(done.stdout.splitlines())
+
+
+@pytest.mark.parametrize("launcher", ["processes", "threads"])
+def test_by_our_launcher(launcher):
+    assert output(command("launch", "--workers", "2", "--launcher", launcher, PROGRAM)) == SUMS
+
+
+def test_by_hand():
+    with listen("127.0.0.1", 0) as server:
+        port = str(server.getsockname()[1])
+    place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    workers = [
+        subprocess.Popen(
+            [sys.executable, PROGRAM],
+            env=environment(RANK=str(rank), **place),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    assert [worker.communicate(timeout=60)[0].strip() for worker in workers] == SUMS
+
+
+def test_by_torchrun():
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    assert output([*torchrun, PROGRAM]) == SUMS
+
+
+def test_alone():
+    assert output([sys.executable, PROGRAM]) == ["rank 0 of 1: [1.0, 1.0, 1.0, 1.0]"]
+
+
+def test_one_programs_failure_ends_all_and_shows_where(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, subprocess, sys, time, shoal\n"
+        "group = shoal.join()\n"
+        "if group.rank == 1:\n"
+        "    raise LookupError('no such row')\n"
+        "time.sleep(60)\n"
+    )
+    launcher = subprocess.Popen(
+        command("launch", "--workers", "2", "--group", "gloo", str(program)),
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    _, said = launcher.communicate(timeout=60)
+    assert launcher.returncode == 1
+    assert "│ rank 1 of 2 failed: LookupError: no such row" in said
+    assert f"│ at {program}:4" in said
+    assert said.count("Traceback") == 1
+    assert members_of(launcher.pid) == []
