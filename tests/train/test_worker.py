@@ -184,3 +184,11 @@ def test_more_workers_than_samples_in_a_batch(tmp_path):
     three = start(config(tmp_path, flags), Silent())
     assert three.workers == 3
     assert three.final_loss == pytest.approx(alone.final_loss, rel=1e-4)
+
+
+def test_a_finished_run_resumed_still_tells_its_validation(tmp_path):
+    settings = config(tmp_path, "--validation 0.2", "mine")
+    first = worker.run(settings)
+    again = worker.resume(RunFolder(tmp_path / "mine"), settings)
+    assert again.validation_loss == pytest.approx(first.validation_loss)
+    assert again.weights_sha256 == first.weights_sha256

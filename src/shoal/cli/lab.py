@@ -12,9 +12,7 @@ from shoal.cli.options import Options, split_options
 from shoal.errors import ConfigError
 from shoal.labs.catalogue import LABS, lab_of
 
-RUN_USAGE = (
-    "shoal lab LAB [--data NAME] [--data-dir DIR] [--quick] [--lang en|zh] [--out DIR] [--seed N] [--quiet]"
-)
+RUN_USAGE = "shoal lab LAB [--quick] [--lang en|zh] [--out DIR] [--seed N] [--quiet] [flags of the lab]"
 START_USAGE = "shoal lab start LAB [--out DIR] [--lang en|zh]"
 SWITCHES = {
     "--quick": "fewer learning rates, steps, seeds and samples: about a minute",
@@ -23,6 +21,7 @@ SWITCHES = {
 VALUES = {
     "--data": "of lab 1: digits (default), mnist or fashion-mnist",
     "--data-dir": "of lab 1: where the files of mnist or fashion-mnist lie",
+    "--runs": "of lab 1: take the finished runs from the runs/ folder of an earlier report, and train only the rest",
     "--lang": "language of the report: en (default) or zh",
     "--out": "folder of the report (default: reports/lab…); for start, of the skeleton (default: here)",
     "--seed": "first seed (default: 0)",

@@ -39,7 +39,7 @@ def split_options(
         if word in switches:
             found[word] = None
         elif name in values:
-            if not equals and (not waiting or waiting[0].startswith("-")):
+            if not equals and (not waiting or (waiting[0].startswith("-") and waiting[0] != "-")):
                 raise ConfigError(f"{name} needs a value")
             found[name] = value if equals else waiting.pop(0)
         else:

@@ -17,7 +17,7 @@ LABS: dict[str, Lab] = {
     "1": Lab(
         "shoal.labs.lab1",
         "Gradient descent on one machine: GD, SGD and Adam on handwritten digits.",
-        ("--data", "--data-dir"),
+        ("--data", "--data-dir", "--runs"),
     ),
     "autograd": Lab(
         "shoal.labs.autograd",

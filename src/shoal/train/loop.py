@@ -86,7 +86,9 @@ def parts_of(job: Job, order: Tensor, progress: Progress, count: int) -> Iterato
     """This worker's share of the next `count` samples, in parts small enough for one forward pass."""
     shares = even_shares(count, job.strategy.data_size)
     mine = worker_indices(order, progress.consumed, shares, job.strategy.data_rank)
-    for indices in mine.split(job.micro_batch) if len(mine) else ():  # a small batch may leave a worker without samples
+    for indices in (
+        mine.split(job.micro_batch) if len(mine) else ()
+    ):  # a small batch may leave a worker without samples
         with job.span("batch", "data"):
             batch = job.data.training_batch(indices, job.seed, progress.epoch)
         yield batch

@@ -78,6 +78,9 @@ def work(
         # The one time the test set is read.
         wanted = done and config.train.test
         test = evaluate(built.strategy.evaluate, built.data, built.data.test, group) if wanted else None
+        if done and notes.validation is None and built.data.validation is not None:
+            # A run that was stopped at its very end has its validation still to come.
+            notes.validation = evaluate(built.strategy.evaluate, built.data, built.data.validation, group)
         if done and first:
             save_model(folder.model, built)
         result = _result(built, folder, progress, test, notes.validation, None if done else notes.stopped_by)

@@ -1,5 +1,6 @@
 import csv
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -110,3 +111,23 @@ def test_without_a_chinese_font_the_report_says_why_the_figures_are_english(tmp_
     outcome, words, _ = finished
     said = words("figure.in_english") in (outcome.folder / "report.md").read_text(encoding="utf-8")
     assert said == (words.lang == "zh" and lab.chinese_font() is None)
+
+
+def test_finished_runs_of_an_earlier_report_are_not_trained_again(finished, tmp_path, monkeypatch):
+    outcome, _, _ = finished
+
+    def train(config, observer):
+        raise AssertionError(f"{config.output.name} was trained again")
+
+    monkeypatch.setattr("shoal.labs.lab1.experiment.worker.run", train)
+    words = load_words(lab.PACKAGE, "zh")
+    again = lab.run_plan(TINY, tmp_path / "zh", "", words, QuietWatch(), earlier=outcome.folder / "runs")
+    assert rows(again.folder, "results") == rows(outcome.folder, "results")
+    other = replace(TINY, first_seed=7)
+    with pytest.raises(AssertionError, match="was trained again"):
+        lab.run_plan(other, tmp_path / "other", "", words, QuietWatch(), earlier=outcome.folder / "runs")
+
+
+def test_runs_that_are_no_folder(tmp_path):
+    with pytest.raises(ConfigError, match="is not a folder"):
+        lab.run(lab.Settings(runs=str(tmp_path / "nowhere")), tmp_path / "out", QuietWatch())

@@ -1,10 +1,12 @@
 """All runs of the lab: for each optimizer a sweep, then the final runs with every seed."""
 
 import math
+import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from shoal.config.read import from_tree, read_recipe
 from shoal.config.schema import RunConfig
 from shoal.errors import DivergedError
 from shoal.events.folder import RunFolder
@@ -27,9 +29,12 @@ class Runs:
     """Run folders, one per seed."""
 
 
-def run_all(plan: Plan, runs: Path, words: Words, watch: Watch) -> Runs:
-    """Choose each learning rate, then train with it. A Ctrl-C ends it with a KeyboardInterrupt; the runs stay."""
-    sweeps: dict[Name, Sweep] = {name: _sweep(plan, name, runs, words, watch) for name in NAMES}
+def run_all(plan: Plan, runs: Path, words: Words, watch: Watch, earlier: Path | None = None) -> Runs:
+    """Choose each learning rate, then train with it. A Ctrl-C ends it with a KeyboardInterrupt; the runs stay.
+
+    What an `earlier` folder of runs holds, finished and with the same settings, is copied and not trained again.
+    """
+    sweeps: dict[Name, Sweep] = {name: _sweep(plan, name, runs, words, watch, earlier) for name in NAMES}
     final: dict[Name, tuple[Path, ...]] = dict.fromkeys(NAMES, ())
     # Seed by seed and not optimizer by optimizer: should the machine slow down for a while, it does so for all three.
     for seed in plan.all_seeds:
@@ -40,7 +45,7 @@ def run_all(plan: Plan, runs: Path, words: Words, watch: Watch) -> Runs:
             if seed == plan.first_seed and plan.sweep_passes(name) == plan.passes(name):
                 path = _read_test(plan, name, rate, runs)
             else:
-                path = _train_final(plan, name, rate, seed, runs, words, watch)
+                path = _train_final(plan, name, rate, seed, runs, words, watch, earlier)
             final[name] = (*final[name], path)
     return Runs(plan, sweeps, final)
 
@@ -58,7 +63,7 @@ def _read_test(plan: Plan, name: Name, rate: float, runs: Path) -> Path:
     return runs / run
 
 
-def _sweep(plan: Plan, name: Name, runs: Path, words: Words, watch: Watch) -> Sweep:
+def _sweep(plan: Plan, name: Name, runs: Path, words: Words, watch: Watch, earlier: Path | None) -> Sweep:
     label = words(f"name.{name}")
     watch.say(words("progress.sweep", optimizer=label, passes=plan.sweep_passes(name)))
 
@@ -66,7 +71,7 @@ def _sweep(plan: Plan, name: Name, runs: Path, words: Words, watch: Watch) -> Sw
         passes, run = plan.sweep_passes(name), sweep_run(name, rate)
         config = plan.config(name, rate, plan.first_seed, passes, str(runs), run, test=False)
         try:
-            loss = _finished(config, watch.running(f"{label}, η = {rate:g}")).validation_loss
+            loss = _finished(config, watch.running(f"{label}, η = {rate:g}"), earlier).validation_loss
         except DivergedError:
             loss = math.inf
         assert loss is not None, "a lab's run has a validation part"
@@ -84,12 +89,19 @@ def _sweep(plan: Plan, name: Name, runs: Path, words: Words, watch: Watch) -> Sw
 
 
 def _train_final(
-    plan: Plan, name: Name, rate: float, seed: int, runs: Path, words: Words, watch: Watch
+    plan: Plan,
+    name: Name,
+    rate: float,
+    seed: int,
+    runs: Path,
+    words: Words,
+    watch: Watch,
+    earlier: Path | None,
 ) -> Path:
     label = words(f"name.{name}")
     config = plan.config(name, rate, seed, plan.passes(name), str(runs), f"{name}-seed{seed}", test=True)
     result = _finished(
-        config, watch.running(words("progress.running", optimizer=label, rate=rate, seed=seed))
+        config, watch.running(words("progress.running", optimizer=label, rate=rate, seed=seed)), earlier
     )
     watch.say(
         words(
@@ -106,8 +118,29 @@ def _train_final(
     return Path(result.run)
 
 
-def _finished(config: RunConfig, observer: Observer) -> Result:
-    result = worker.run(config, observer)
+def _finished(config: RunConfig, observer: Observer, earlier: Path | None) -> Result:
+    result = _taken_over(config, earlier) or worker.run(config, observer)
     if result.status != "completed":
         raise KeyboardInterrupt  # the worker ended its run in good order; the lab ends, too
     return result
+
+
+def _taken_over(config: RunConfig, earlier: Path | None) -> Result | None:
+    """The result of an earlier run with these settings, its folder copied to where this one belongs."""
+    if earlier is None:
+        return None
+    source = RunFolder(earlier / config.output.name)
+    if not (source.result.exists() and source.config.exists()):
+        return None
+    its_config = from_tree(read_recipe(str(source.config)))
+    if (
+        replace(its_config, output=config.output, train=replace(its_config.train, test=config.train.test))
+        != config
+    ):
+        return None
+    result = Result(**source.read_result())
+    if result.status != "completed" or (config.train.test and result.test_loss is None):
+        return None
+    target = Path(config.output.dir) / config.output.name
+    shutil.copytree(source.path, target)
+    return replace(result, run=str(target))

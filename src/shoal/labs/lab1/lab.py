@@ -41,6 +41,8 @@ class Settings:
     lang: str = "en"
     out: str = ""
     seed: int = 0
+    runs: str = ""
+    """The runs/ folder of an earlier report: what was finished there is not trained again."""
 
 
 @dataclass(frozen=True)
@@ -63,10 +65,12 @@ def run(settings: Settings, folder: Path, watch: Watch) -> Outcome:
     """The lab as the command line runs it."""
     words = load_words(PACKAGE, settings.lang)
     plan = plan_for(_data_config(settings), settings.quick, settings.seed)
-    return run_plan(plan, folder, _command(settings), words, watch)
+    return run_plan(plan, folder, _command(settings), words, watch, _earlier(settings))
 
 
-def run_plan(plan: Plan, folder: Path, command: str, words: Words, watch: Watch) -> Outcome:
+def run_plan(
+    plan: Plan, folder: Path, command: str, words: Words, watch: Watch, earlier: Path | None = None
+) -> Outcome:
     """Train everything a plan asks for and write the report into a new folder."""
     # Phase 1: whatever can be wrong is wrong before the first folder is made.
     dataset = data.load(plan.data)
@@ -74,7 +78,7 @@ def run_plan(plan: Plan, folder: Path, command: str, words: Words, watch: Watch)
     _claim(folder)
     # Phase 2
     watch.say(words("progress.begin", data=plan.data.name, folder=folder))
-    runs = run_all(plan, folder / "runs", words, watch)
+    runs = run_all(plan, folder / "runs", words, watch, earlier)
     # Phase 3
     watch.say(words("progress.noise"))
     measured = measure(runs, [noise_of(path) for path in runs.final["sgd"][: 1 if plan.quick else None]])
@@ -205,6 +209,14 @@ def _data_config(settings: Settings) -> DataConfig:
     if settings.quick:
         options["samples"] = QUICK_SAMPLES
     return from_tree({"data": options}).data
+
+
+def _earlier(settings: Settings) -> Path | None:
+    if settings.runs and not Path(settings.runs).is_dir():
+        raise ConfigError(
+            f"--runs {settings.runs} is not a folder", "Give the runs/ folder of an earlier report."
+        )
+    return Path(settings.runs) if settings.runs else None
 
 
 def _command(settings: Settings) -> str:
