@@ -1,15 +1,19 @@
 """The same all-reduce program, started in every way there is."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from launching import command, environment, members_of
+from launching import command, config, environment, flags, members_of
 
 from shoal.comm.store import listen
+from shoal.launch.start import start
+from shoal.train.observer import Silent
 
 PROGRAM = str(Path(__file__).parents[2] / "examples" / "all_reduce.py")
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 SUMS = [f"rank {rank} of 2: [3.0, 3.0, 3.0, 3.0]" for rank in range(2)]
 
 
@@ -43,8 +47,30 @@ def test_by_hand():
 
 
 def test_by_torchrun():
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    assert output([*torchrun, PROGRAM]) == SUMS
+    assert output([*TORCHRUN, PROGRAM]) == SUMS
+
+
+def test_training_by_torchrun_gives_the_weights_of_our_own_launcher(tmp_path):
+    words = flags(tmp_path, "--quiet --json --name run --group gloo")
+    lines = output([*TORCHRUN, "-m", "shoal", "train", *words])
+    ours = start(config(tmp_path, "--workers 2 --launcher threads"), Silent())
+    assert {json.loads(line)["weights_sha256"] for line in lines} == {ours.weights_sha256}
+
+
+def test_torchruns_closing_summary_knows_what_happened(tmp_path):
+    words = flags(tmp_path, "--quiet --name run", fault="raise")
+    done = subprocess.run(
+        [*TORCHRUN, "-m", "shoal", "train", *words],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert (tmp_path / "proof").exists()
+    assert done.returncode != 0
+    summary = done.stderr[done.stderr.index("Root Cause") :]
+    assert "ValueError: no such column" in summary
 
 
 def test_alone():

@@ -1,0 +1,22 @@
+"""The page of faults names tests that exist, and every fault test of the launchers stands on it."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def tests_in(*files):
+    return {
+        name
+        for file in files
+        for name in re.findall(r"^def (test_\w+)", (ROOT / "tests" / file).read_text(), re.MULTILINE)
+    }
+
+
+def test_the_table_and_the_tests_are_the_same():
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs/faults.md").read_text()))
+    faults = tests_in("processes/test_faults.py", "launch/test_start.py")
+    others = tests_in("processes/test_launch.py", "launch/test_threads.py", "cli/test_launch.py")
+    assert named - faults - others == set()
+    assert faults - named == set()
