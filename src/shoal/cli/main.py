@@ -29,6 +29,7 @@ COMMANDS: dict[str, Command] = {
     "lab": Command("shoal.cli.lab", "The labs: run one and get its report, or start your own solution."),
     "graph": Command("shoal.cli.graph", "Draw what our own automatic differentiation computes."),
     "data": Command("shoal.cli.data", "Data sets: list, fetch, verify."),
+    "bench": Command("shoal.cli.bench", "Measure collectives: shared memory, gloo, MPI, our own algorithms."),
     "explain": Command(
         "shoal.cli.explain", "An all-reduce algorithm round by round, as the code carries it out."
     ),

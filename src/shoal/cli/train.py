@@ -35,7 +35,9 @@ def run(argv: Sequence[str]) -> int:
         return 0
     recipe = words.pop(0) if words and not words[0].startswith("-") else None
     result = _train(options, recipe, words)
-    if options.has("--json"):
+    if result.rank > 0:  # started by hand or by torchrun: one worker tells the result
+        text.warn(f"rank {result.rank} of {result.workers} is done; rank 0 tells the result")
+    elif options.has("--json"):
         text.show(result.to_json())
     if result.status == "interrupted":
         text.warn(f"stopped after step {result.steps}; resume with: shoal train --resume {result.run}")
@@ -63,7 +65,8 @@ def _train(options: Options, recipe: str | None, flags: list[str]):
     resumed = RunFolder(Path(folder)) if folder else None
     with display_for(to_stderr=options.has("--json"), quiet=options.has("--quiet")) as display:
         result = start(config, display, resumed, place, join_timeout_of(options))
-        display.finished(result)
+        if result.rank == 0:
+            display.finished(result)
     return result
 
 

@@ -12,6 +12,8 @@ class Result:
     """completed or interrupted."""
     strategy: str
     workers: int
+    rank: int
+    """The worker whose record this is; `result.json` holds rank 0's."""
     epochs: int
     """Whole epochs done."""
     steps: int

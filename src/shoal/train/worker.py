@@ -191,6 +191,7 @@ def _result(
         status="completed" if stopped_by is None else "interrupted",
         strategy=built.config.strategy.name,
         workers=workers,
+        rank=built.group.rank,
         epochs=progress.epoch,
         steps=progress.step,
         final_loss=progress.final_loss(),
