@@ -138,7 +138,10 @@ def _taken_over(config: RunConfig, earlier: Path | None) -> Result | None:
         != config
     ):
         return None
-    result = Result(**source.read_result())
+    try:
+        result = Result(**source.read_result())
+    except TypeError:  # the record of another version
+        return None
     if result.status != "completed" or (config.train.test and result.test_loss is None):
         return None
     target = Path(config.output.dir) / config.output.name
