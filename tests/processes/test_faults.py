@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from launching import HERE, command, config, environment, flags, members_of, wait_until
 
+from shoal.cli.main import main
 from shoal.comm.group import SlowMemberWarning
 from shoal.errors import WorkerError
 from shoal.events.file import read_events
@@ -238,7 +239,7 @@ def test_a_second_ctrl_c_ends_even_a_worker_that_will_never_stop(tmp_path):
 
 
 def test_another_model_on_one_rank_is_refused_before_the_first_step(tmp_path):
-    settings = config(tmp_path, "--workers 2 --name run --model misbehaving:lopsided")
+    settings = config(tmp_path, "--workers 2 --launcher threads --name run --model misbehaving:lopsided")
     with pytest.raises(WorkerError) as caught:
         start(settings, Silent())
     assert (tmp_path / "proof").exists()
@@ -250,18 +251,16 @@ def test_another_model_on_one_rank_is_refused_before_the_first_step(tmp_path):
 # A user's own mistake.
 
 
-def test_an_exception_in_the_users_code_is_shown_in_one_box(tmp_path):
+def test_an_exception_in_the_users_code_is_shown_in_one_box(tmp_path, capsys):
     words = flags(tmp_path, "--workers 2 --quiet --name run", fault="raise")
-    done = subprocess.run(
-        command("train", *words), env=environment(), capture_output=True, text=True, timeout=60
-    )
+    assert main(["train", *words]) == 1
     assert (tmp_path / "proof").exists()
-    assert done.returncode == 1
-    box = done.stderr[done.stderr.index("┌") :]
+    said = capsys.readouterr().err
+    box = said[said.index("┌") :]
     assert "│ rank 1 of 2 failed: ValueError: no such column: Größe\n" in box
     assert re.search(r"│ at \S+misbehaving.py:\d+\n", box)
-    assert done.stderr.count("Traceback (most recent call last)") == 1
-    assert 'raise ValueError("no such column: Größe")' in done.stderr
+    assert said.count("Traceback (most recent call last)") == 1
+    assert 'raise ValueError("no such column: Größe")' in said
 
 
 def free_port():
