@@ -5,6 +5,7 @@ runs/<name>/config.toml            the resolved settings
             checkpoints/step-…/    states to resume from
             model.safetensors      the trained weights, under the plain module's names
             result.json            the closing record, as `--json` prints it
+            worker.rank0.log       what a worker process printed, if it printed anything
 """
 
 import json

@@ -45,6 +45,7 @@ class HostClock:
     """The processor's own clock: a mark is already the time."""
 
     lane = "main"
+
     def mark(self) -> int:
         """Now."""
         return time.perf_counter_ns()

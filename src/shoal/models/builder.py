@@ -47,7 +47,8 @@ def build(config: ModelConfig, input_shape: tuple[int, ...], outputs: int, seed:
         return _build_custom(config, seed)
     with torch.device("meta"):
         model = MODELS[config.name](input_shape, outputs, **options_of(config))
-    model.to_empty(device="cpu")
+    # As `to_empty` does, but asking meta tensors for nothing but their shapes: more would load sympy, half a second.
+    model._apply(lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype))  # pyright: ignore[reportPrivateUsage]
     initialise(model, seed)
     return model
 

@@ -1,5 +1,6 @@
 """What all our optimizers share: state, grouping and the walk over the parameters. The rules are in their own files."""
 
+import inspect
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -89,7 +90,8 @@ class Elementwise(torch.optim.Optimizer, ABC):
 
     def add_param_group(self, param_group: Group) -> None:
         """Add parameters with options of their own; wrong ones are refused in a sentence."""
-        super().add_param_group(param_group)
+        # Unwrapped, because torch's wrapper loads its compiler first: a second of every start, of every worker.
+        inspect.unwrap(torch.optim.Optimizer.add_param_group)(self, param_group)
         group = self.param_groups[-1]
         self.check_options(group)
         for param in group["params"]:

@@ -14,7 +14,6 @@ from shoal.comm.threads import ThreadGroup
 from shoal.comm.traced import traced
 from shoal.config.schema import RunConfig
 from shoal.config.write import to_toml
-from shoal.errors import ShoalError
 from shoal.events.file import EventFile
 from shoal.events.folder import RunFolder, create, write_whole
 from shoal.parallel.state import weights_sha256
@@ -71,8 +70,8 @@ def work(
         notes.started(progress)
         try:
             progress = train(_job(built, notes, stop, log), progress)
-        except ShoalError as error:
-            events.append({"event": "failed", "error": error.message})
+        except BaseException as error:  # whatever it is, the run's own record says that it failed
+            events.append({"event": "failed", "error": str(error) or type(error).__name__})
             raise
         done = progress.step >= built.total_steps
         # The one time the test set is read.
