@@ -40,7 +40,7 @@ def members_of(launcher_pid):
     return [pid for pid in _pids() if name in _read(f"/proc/{pid}/cmdline") and _state(pid) not in ("", "Z")]
 
 
-def wait_until(condition, timeout_s=40.0):
+def wait_until(condition, timeout_s=100.0):
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "it never came to that"

@@ -23,6 +23,7 @@ from shoal.launch.start import start
 from shoal.train import checkpoint
 from shoal.train.observer import Silent
 
+pytestmark = pytest.mark.timeout(300)  # many processes that load torch: slow where the machine is busy
 NOTICED_S = 8.0
 """A death or a stop is seen by looking: long before the 10 s of silence after which a member is given up."""
 

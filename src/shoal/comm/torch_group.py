@@ -99,10 +99,12 @@ class TorchWork:
             self._after = None
 
 
-def _flat(tensor: Tensor) -> tuple[Tensor, Callable[[], None] | None]:
-    """The elements in one row of memory; and how to write them back, where that row is a copy."""
+def _flat(tensor: Tensor, on_gpu: bool) -> tuple[Tensor, Callable[[], None] | None]:
+    """The elements in one row of the backend's memory; and how to write them back, where that row is a copy."""
     tensor = tensor.detach()
     flat = tensor.contiguous().view(-1)
+    if on_gpu and not flat.is_cuda:
+        flat = flat.cuda()  # NCCL moves nothing else; small agreements come from the host
     if flat.data_ptr() == tensor.data_ptr():
         return flat, None
 
@@ -123,6 +125,7 @@ class TorchGroup:
             raise ConfigError(unknown("backend", backend, BACKENDS))
         self._store, self._host = store, host
         self.backend = backend
+        self._on_gpu = backend == "nccl"
         self._rank, self._size = rank, size
         self._torch: Any = BACKENDS[backend](dist.PrefixStore("torch", store), rank, size, host)
         self._num_splits = 0
@@ -140,7 +143,7 @@ class TorchGroup:
     def all_reduce(self, buffer: Tensor, op: Op = Op.SUM) -> TorchWork:
         """Make `buffer` the reduction of all members' buffers, on every member."""
         checked_call("all_reduce", self._size, buffer.dtype, buffer.numel(), op)
-        flat, back = _flat(buffer)
+        flat, back = _flat(buffer, self._on_gpu)
         options = dist.AllreduceOptions()
         options.reduceOp = _OPS[op]
 
@@ -173,15 +176,15 @@ class TorchGroup:
         """Fill `whole` with the members' pieces, in rank order, on every member."""
         check_whole("all_gather", self._size, whole, piece)
         checked_call("all_gather", self._size, piece.dtype, piece.numel())
-        flat, back = _flat(whole)
-        mine = piece.detach().contiguous().view(-1)
+        flat, back = _flat(whole, self._on_gpu)
+        mine, _ = _flat(piece, self._on_gpu)
         rows = list(flat.view(self._size, piece.numel()))
         return TorchWork(self._torch.allgather([rows], [mine]), back)
 
     def broadcast(self, buffer: Tensor, root: int = 0) -> TorchWork:
         """Make `buffer` equal to the root's, on every member."""
         checked_call("broadcast", self._size, buffer.dtype, buffer.numel(), None, root)
-        flat, back = _flat(buffer)
+        flat, back = _flat(buffer, self._on_gpu)
         options = dist.BroadcastOptions()
         options.rootRank = root
         return TorchWork(self._torch.broadcast([flat], options), back)
@@ -208,10 +211,10 @@ class TorchGroup:
         checked_call("gather", self._size, piece.dtype, piece.numel(), None, root)
         options = dist.GatherOptions()
         options.rootRank = root
-        mine = piece.detach().contiguous().view(-1)
+        mine, _ = _flat(piece, self._on_gpu)
         if whole is None or self._rank != root:
             return TorchWork(self._torch.gather([], [mine], options))
-        flat, back = _flat(whole)
+        flat, back = _flat(whole, self._on_gpu)
         rows = list(flat.view(self._size, piece.numel()))
         return TorchWork(self._torch.gather([rows], [mine], options), back)
 
@@ -221,7 +224,7 @@ class TorchGroup:
         checked_call("scatter", self._size, piece.dtype, piece.numel(), None, root)
         options = dist.ScatterOptions()
         options.rootRank = root
-        flat, back = _flat(piece)
+        flat, back = _flat(piece, self._on_gpu)
         rows: list[list[Tensor]] = []
         if whole is not None and self._rank == root:
             rows = [list(whole.detach().contiguous().view(self._size, piece.numel()))]
@@ -237,7 +240,7 @@ class TorchGroup:
         """Receive from one member what it sent: as many elements, of the same dtype."""
         check_peer("recv", self._rank, self._size, sender)
         checked_call("message", self._size, tensor.dtype, tensor.numel())
-        flat, back = _flat(tensor)
+        flat, back = _flat(tensor, self._on_gpu)
         return TorchWork(self._torch.recv([flat], sender, tag), back)
 
     def barrier(self) -> TorchWork:
