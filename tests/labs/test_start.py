@@ -3,18 +3,20 @@ import ast
 import pytest
 
 from shoal.errors import ConfigError
+from shoal.labs.catalogue import LABS
 from shoal.labs.regions import Region, parts
-from shoal.labs.start import HAND_OUT, _sources, skeleton, solution, start
+from shoal.labs.start import _sources, skeleton, solution, start
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-@pytest.mark.parametrize("number", HAND_OUT)
+@pytest.mark.parametrize("number", [number for number, lab in LABS.items() if lab.hand_out])
 def test_the_skeleton_has_the_shape_of_the_hand_out_and_no_line_of_the_solution(number, lang):
     files = {str(path): text for path, text in skeleton(number, lang).items()}
-    assert set(files) == {*map(str, HAND_OUT[number]), f"task{number}/README.md"}
+    assert set(files) == {*LABS[number].hand_out, f"task{number}/README.md"}
     for path, source in _sources(number).items():
         text = files[str(path)]
-        ast.parse(text)
+        if path.suffix == ".py":
+            ast.parse(text)
         assert "# task:" not in text
         assert "noqa" not in text
         given = {line.strip() for part in parts(source) if isinstance(part, str) for line in [part]}

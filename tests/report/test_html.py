@@ -71,6 +71,11 @@ def test_the_page_needs_nothing_else():
     assert base64.b64encode(PNG).decode() in page
 
 
+def test_a_drawing_in_lines_stays_one():
+    page = to_html(Document("t", "en", [Figure(PurePosixPath("a.svg"), b"<svg/>", "", "")]))
+    assert f"data:image/svg+xml;base64,{base64.b64encode(b'<svg/>').decode()}" in page
+
+
 def test_the_page_says_its_language_and_follows_the_readers_light():
     page = to_html(Document("标题", "zh", [Paragraph("正文")]))
     assert '<html lang="zh-Hans">' in page

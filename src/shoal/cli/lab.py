@@ -15,17 +15,20 @@ from shoal.labs.catalogue import LABS, lab_of
 RUN_USAGE = "shoal lab LAB [--quick] [--lang en|zh] [--out DIR] [--seed N] [--quiet] [flags of the lab]"
 START_USAGE = "shoal lab start LAB [--out DIR] [--lang en|zh]"
 SWITCHES = {
-    "--quick": "fewer learning rates, steps, seeds and samples: about a minute",
+    "--quick": "fewer steps, seeds and samples: about a minute",
     "--quiet": "only the paths",
 }
 VALUES = {
-    "--data": "of lab 1: digits (default), mnist or fashion-mnist",
-    "--data-dir": "of lab 1: where the files of mnist or fashion-mnist lie",
-    "--runs": "of lab 1: take the finished runs from the runs/ folder of an earlier report, and train only the rest",
+    "--data": "digits (default), mnist or fashion-mnist",
+    "--data-dir": "where the files of mnist or fashion-mnist lie",
+    "--workers": "how many workers train together (default: 2)",
+    "--runs": "take the finished runs from the runs/ folder of an earlier report, and train only the rest",
     "--lang": "language of the report: en (default) or zh",
     "--out": "folder of the report (default: reports/lab…); for start, of the skeleton (default: here)",
     "--seed": "first seed (default: 0)",
 }
+FOR_ALL = ("--lang", "--out", "--seed")
+WHOLE_NUMBERS = ("--seed", "--workers")
 
 
 def run(argv: Sequence[str]) -> int:
@@ -57,13 +60,8 @@ def _start(options: Options, words: Sequence[str]) -> int:
             raise ConfigError(f"{flag} has no use in `shoal lab start`", f"Usage: {START_USAGE}")
     if len(words) != 1:
         raise ConfigError("`shoal lab start` needs the number of one lab", f"Usage: {START_USAGE}")
-    from shoal.labs.start import HAND_OUT, start
+    from shoal.labs.start import start
 
-    lab_of(words[0])
-    if words[0] not in HAND_OUT:
-        raise ConfigError(
-            f"lab {words[0]} has no tasks to hand out", f"Labs with a skeleton: {', '.join(HAND_OUT)}."
-        )
     folder = Path(options.value("--out") or ".")
     for path in start(words[0], folder, options.value("--lang") or "en"):
         text.show(str(path))
@@ -98,27 +96,36 @@ def _run(name: str, options: Options) -> int:
 
 def _settings(name: str, options: Options) -> dict[str, Any]:
     """What was given, as fields of the lab's settings; what was not keeps the lab's own default."""
-    taken = {"--lang", "--out", "--seed", *lab_of(name).flags}
+    taken = {*FOR_ALL, *lab_of(name).flags}
     settings: dict[str, Any] = {"quick": options.has("--quick")}
     for flag, value in options.values.items():
         if flag in VALUES and flag not in taken:
             raise ConfigError(f"{flag} has no use in lab {name}", "`shoal lab --help` lists the flags.")
         if flag in VALUES and value is not None:
-            settings[flag.removeprefix("--").replace("-", "_")] = _seed(value) if flag == "--seed" else value
+            field = flag.removeprefix("--").replace("-", "_")
+            settings[field] = _whole_number(flag, value) if flag in WHOLE_NUMBERS else value
     return settings
 
 
-def _seed(given: str) -> int:
+def _whole_number(flag: str, given: str) -> int:
     try:
         return int(given)
     except ValueError:
-        raise ConfigError(f"--seed must be a whole number, not '{given}'") from None
+        raise ConfigError(f"{flag} must be a whole number, not '{given}'") from None
+
+
+def _sentence(flag: str) -> str:
+    """What a flag says of itself, and which labs take it where not all do."""
+    takers = [name for name, lab in LABS.items() if flag in lab.flags]
+    if flag in FOR_ALL or not takers:
+        return VALUES[flag]
+    return f"of lab{'s' * (len(takers) > 1)} {', '.join(takers)}: {VALUES[flag]}"
 
 
 def _help() -> str:
     longest = max(map(len, LABS))
     labs = "\n".join(f"  {text.bold(f'{name:{longest}}')}  {lab.summary}" for name, lab in LABS.items())
-    flags = {**VALUES, **SWITCHES}
+    flags = {**{flag: _sentence(flag) for flag in VALUES}, **SWITCHES}
     width = max(map(len, flags))
     rows = "\n".join(f"  {flag:{width}}  {sentence}" for flag, sentence in flags.items())
     return (

@@ -5,15 +5,10 @@ from importlib import resources
 from pathlib import Path, PurePosixPath
 
 from shoal.errors import ConfigError
-from shoal.labs.catalogue import lab_of
+from shoal.labs.catalogue import LABS, lab_of
 from shoal.labs.regions import cut, keep, tasks
 from shoal.labs.words import load_words
 from shoal.report.folder import write_files
-
-HAND_OUT: dict[str, tuple[PurePosixPath, ...]] = {
-    "1": (PurePosixPath("task1/pytorch/MyOptimizer.py"), PurePosixPath("task1/pytorch/model.py")),
-}
-"""The files of each lab's hand-out; the last part of each is its name in the lab's `solution` package."""
 
 
 def skeleton(number: str, lang: str) -> dict[PurePosixPath, str]:
@@ -36,6 +31,11 @@ def solution(number: str) -> dict[PurePosixPath, str]:
 
 def start(number: str, folder: Path, lang: str) -> list[Path]:
     """Write the skeleton; files that exist are not touched, and then nothing is written at all."""
+    if not lab_of(number).hand_out:
+        raise ConfigError(
+            f"lab {number} has no tasks to hand out",
+            f"Labs with a skeleton: {', '.join(name for name, lab in LABS.items() if lab.hand_out)}.",
+        )
     files = skeleton(number, lang)
     taken = [folder / name for name in files if (folder / name).exists()]
     if taken:
@@ -53,5 +53,5 @@ def _sources(number: str) -> Mapping[PurePosixPath, str]:
     # Inside the package the files import each other by their full name; beside each other in a folder, by the short.
     return {
         path: (folder / path.name).read_text(encoding="utf-8").replace(f"from {package}.", "from ")
-        for path in HAND_OUT[number]
+        for path in map(PurePosixPath, lab_of(number).hand_out)
     }

@@ -1,4 +1,7 @@
-"""The words of a lab, one TOML file per language: `words/en.toml`, `words/zh.toml`, with the same keys in each."""
+"""The words of a lab, one TOML file per language: `words/en.toml`, `words/zh.toml`, with the same keys in each.
+
+What every lab says (headings, verdicts, the machine) stands once, in `labs/words`; a lab's own file comes after it.
+"""
 
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -9,6 +12,8 @@ from typing import Any
 from shoal.errors import ConfigError, unknown
 
 LANGUAGES = ("en", "zh")
+SHARED = "shoal.labs"
+"""The package whose words all labs share."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +36,12 @@ def load_words(package: str, lang: str) -> Words:
     """The words of a lab's package in a language."""
     if lang not in LANGUAGES:
         raise ConfigError(unknown("language", lang, LANGUAGES))
+    return Words(lang, {**_sentences(SHARED, lang), **_sentences(package, lang)})
+
+
+def _sentences(package: str, lang: str) -> dict[str, str]:
     text = (resources.files(package) / "words" / f"{lang}.toml").read_text(encoding="utf-8")
-    return Words(lang, dict(_flat(tomllib.loads(text), "")))
+    return dict(_flat(tomllib.loads(text), ""))
 
 
 def _flat(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:

@@ -68,7 +68,8 @@ class Figure:
     """A picture: its place beside the document, its bytes for documents of one file, and its words."""
 
     path: PurePosixPath
-    png: bytes
+    """Its ending tells what the bytes are: .png or .svg."""
+    content: bytes
     caption: str
     alt: str
     wide: bool = False

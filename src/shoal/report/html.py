@@ -21,6 +21,7 @@ from shoal.report.document import (
 )
 
 _LANGUAGE_TAGS = {"zh": "zh-Hans"}
+_PICTURE_TYPES = {".png": "image/png", ".svg": "image/svg+xml"}
 
 
 def to_html(document: Document) -> str:
@@ -72,10 +73,12 @@ def _table(block: Table) -> str:
 
 
 def _figure(block: Figure) -> str:
-    data = base64.b64encode(block.png).decode("ascii")
+    data = (
+        f"data:{_PICTURE_TYPES[block.path.suffix]};base64,{base64.b64encode(block.content).decode('ascii')}"
+    )
     room = "wide" if block.wide else "narrow"
     return (
-        f'<figure class="{room}"><img alt="{escape(block.alt)}" src="data:image/png;base64,{data}">\n'
+        f'<figure class="{room}"><img alt="{escape(block.alt)}" src="{data}">\n'
         f"<figcaption>{inline(block.caption)}</figcaption></figure>"
     )
 

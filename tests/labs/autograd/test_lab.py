@@ -1,14 +1,13 @@
-import csv
-import re
-
 import pytest
 import torch
+from reports import Listening, assert_judged, assert_whole, rows, text_of
 
 from shoal.autograd.static import compile as compile_graph
 from shoal.cli.main import main
 from shoal.errors import ConfigError
 from shoal.labs.autograd import document, lab
 from shoal.labs.autograd.experiment import measure_all
+from shoal.labs.autograd.figures import LEGEND
 from shoal.labs.autograd.plan import Plan
 from shoal.labs.watch import QuietWatch
 from shoal.labs.words import load_words
@@ -23,14 +22,6 @@ TINY = Plan(
     distinct=5,
     quick=True,
 )
-
-
-class Listening(QuietWatch):
-    def __init__(self):
-        self.lines = []
-
-    def say(self, line):
-        self.lines.append(line)
 
 
 @pytest.fixture(scope="module")
@@ -49,15 +40,10 @@ def finished(request, measured, tmp_path_factory):
         return lab.run_plan(TINY, folder, "shoal lab autograd", words, QuietWatch()), words
 
 
-def rows(folder, name):
-    with (folder / "tables" / f"{name}.csv").open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
 def test_the_folder_holds_report_figures_and_tables(finished):
     outcome, _ = finished
     names = {path.relative_to(outcome.folder).as_posix() for path in outcome.folder.glob("*/*")}
-    drawn = {f"figures/{stem}.{kind}" for stem in ("graph", "caching", "chain") for kind in ("png", "pdf")}
+    drawn = {f"figures/{stem}.{kind}" for stem in ("caching", "chain") for kind in ("png", "pdf")}
     tables = {f"tables/{stem}.csv" for stem in ("times", "passes", "memory", "findings")}
     assert names == drawn | tables | {"figures/graph.svg"}
     assert {p.name for p in outcome.folder.iterdir()} == {"report.md", "report.html", "figures", "tables"}
@@ -65,16 +51,18 @@ def test_the_folder_holds_report_figures_and_tables(finished):
 
 def test_the_report_has_the_sections_and_leaves_no_place_empty(finished):
     outcome, words = finished
-    text = (outcome.folder / "report.md").read_text(encoding="utf-8")
-    for section in ("principle", "code", "setup", "results", "analysis"):
-        assert f"## {words(f'{section}.heading')}" in text
+    assert_whole(outcome.folder, words)
+    text = text_of(outcome.folder)
     assert "v1 = v0 * b" in text  # the printed tape
     assert "def propagate(" in text  # the source
     assert "torch.add(" in text  # the compiled function
-    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
-    assert "{" not in prose
-    for path in re.findall(r"!\[.*?\]\((.*?)\)", text):
-        assert (outcome.folder / path).exists()
+
+
+def test_the_graph_speaks_the_reports_language(finished):
+    outcome, words = finished
+    svg = (outcome.folder / "figures" / "graph.svg").read_text(encoding="utf-8")
+    assert all(f">{words(key)}</text>" in svg for key in LEGEND.values())
+    assert "data:image/svg+xml;base64," in (outcome.folder / "report.html").read_text(encoding="utf-8")
 
 
 def test_every_experiment_is_told(measured):
@@ -92,9 +80,7 @@ def test_every_experiment_is_told(measured):
 
 def test_every_finding_is_judged(finished):
     outcome, words = finished
-    known = {words(f"verdict.{verdict}") for verdict in ("holds", "fails", "undecided")}
-    assert len(outcome.findings) == len(rows(outcome.folder, "findings")) == 15
-    assert {verdict for verdict, _ in outcome.findings} <= known
+    assert_judged(outcome, words, 15)
     assert len(outcome.rows) == 6
     assert {len(row) for row in outcome.rows} == {len(outcome.header)}
 

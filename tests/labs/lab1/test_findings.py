@@ -1,11 +1,10 @@
 import math
 
 import pytest
+from outcomes import assert_complete, assert_says, cases_of
 
 from shoal.labs.lab1 import findings
-from shoal.labs.lab1.document import judgement
 from shoal.labs.lab1.sweep import Sweep, Trial
-from shoal.labs.words import load_words
 from shoal.report.findings import Measured
 
 
@@ -62,20 +61,13 @@ OUTCOMES = {
     },
     findings.throughput: {"holds": [(HIGH, LOW)], "fails": [(LOW, HIGH)], "undecided": [(LOW, NEAR)]},
 }
-CASES = [(f, verdict, args) for f, by in OUTCOMES.items() for verdict, cases in by.items() for args in cases]
 
 
-@pytest.mark.parametrize(("finding", "verdict", "args"), CASES)
+@pytest.mark.parametrize(("finding", "verdict", "args"), cases_of(OUTCOMES))
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_every_finding_can_come_out_either_way_and_says_so(finding, verdict, args, lang):
-    found = finding(*args)
-    assert found.verdict == verdict
-    assert found.claim == finding.__name__
-    block = judgement(found, load_words("shoal.labs.lab1", lang))
-    assert "{" not in block.claim + block.numbers + block.reason
+    assert_says(finding, verdict, args, "shoal.labs.lab1", lang)
 
 
 def test_no_finding_is_without_its_outcomes():
-    listed = {claim for claims in findings.GROUPS.values() for claim in claims}
-    assert listed == set(OUTCOMES)
-    assert all({"holds", "fails"} <= by.keys() for by in OUTCOMES.values())
+    assert_complete(OUTCOMES, findings.GROUPS)

@@ -1,8 +1,7 @@
-import csv
-import re
 from dataclasses import replace
 
 import pytest
+from reports import Listening, assert_judged, assert_whole, rows, text_of
 
 from shoal.config.schema import SyntheticConfig
 from shoal.errors import ConfigError
@@ -10,17 +9,10 @@ from shoal.labs.lab1 import lab
 from shoal.labs.lab1.plan import NAMES, Plan, Size
 from shoal.labs.watch import QuietWatch
 from shoal.labs.words import load_words
+from shoal.report.figures import chinese_font
 
 DATA = SyntheticConfig(samples=160, validation=0.2)
 TINY = Plan(DATA, Size(2, 1, gd_seeds=2, seeds=2, sweep_part=1), quick=True, device="cpu")
-
-
-class Listening(QuietWatch):
-    def __init__(self):
-        self.lines = []
-
-    def say(self, line):
-        self.lines.append(line)
 
 
 @pytest.fixture(scope="module", params=["en", "zh"])
@@ -28,11 +20,6 @@ def finished(request, tmp_path_factory):
     words, watch = load_words(lab.PACKAGE, request.param), Listening()
     folder = tmp_path_factory.mktemp("lab") / "report"
     return lab.run_plan(TINY, folder, "shoal lab 1", words, watch), words, watch
-
-
-def rows(folder, name):
-    with (folder / "tables" / f"{name}.csv").open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def test_the_folder_holds_report_figures_tables_and_runs(finished):
@@ -51,20 +38,13 @@ def test_the_folder_holds_report_figures_tables_and_runs(finished):
 
 def test_the_report_has_the_courses_sections_and_leaves_no_place_empty(finished):
     outcome, words, _ = finished
-    text = (outcome.folder / "report.md").read_text(encoding="utf-8")
-    for section in ("principle", "code", "setup", "results", "analysis"):
-        assert f"## {words(f'{section}.heading')}" in text
-    assert "param.addcdiv_" in text or "addcdiv" in text  # Adam's own source
-    assert "pyright" not in text
-    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
-    assert "{" not in prose
-    for path in re.findall(r"!\[.*?\]\((.*?)\)", text):
-        assert (outcome.folder / path).exists()
+    assert_whole(outcome.folder, words)
+    assert "addcdiv" in text_of(outcome.folder)  # Adam's own source
 
 
 def test_every_candidate_is_told_and_in_the_report(finished):
     outcome, _, watch = finished
-    text = (outcome.folder / "report.md").read_text(encoding="utf-8")
+    text = text_of(outcome.folder)
     tried = rows(outcome.folder, "sweep")
     assert {row["optimizer"] for row in tried} == set(NAMES)
     for row in tried:
@@ -83,9 +63,7 @@ def test_the_optimizers_get_the_budgets_of_the_plan(finished):
 
 def test_every_finding_is_judged(finished):
     outcome, words, _ = finished
-    known = {words(f"verdict.{verdict}") for verdict in ("holds", "fails", "undecided")}
-    assert len(outcome.findings) == len(rows(outcome.folder, "findings")) == 11
-    assert {verdict for verdict, _ in outcome.findings} <= known
+    assert_judged(outcome, words, 11)
 
 
 def test_a_folder_in_use_is_left_alone(tmp_path):
@@ -109,17 +87,17 @@ def test_an_interrupted_lab_leaves_runs_and_no_report(tmp_path):
 
 def test_without_a_chinese_font_the_report_says_why_the_figures_are_english(tmp_path, monkeypatch, finished):
     outcome, words, _ = finished
-    said = words("figure.in_english") in (outcome.folder / "report.md").read_text(encoding="utf-8")
-    assert said == (words.lang == "zh" and lab.chinese_font() is None)
+    said = words("figure.in_english") in text_of(outcome.folder)
+    assert said == (words.lang == "zh" and chinese_font() is None)
 
 
 def test_finished_runs_of_an_earlier_report_are_not_trained_again(finished, tmp_path, monkeypatch):
     outcome, _, _ = finished
 
-    def train(config, observer):
+    def train(config, *_):
         raise AssertionError(f"{config.output.name} was trained again")
 
-    monkeypatch.setattr("shoal.labs.lab1.experiment.worker.run", train)
+    monkeypatch.setattr("shoal.train.worker.run", train)
     words = load_words(lab.PACKAGE, "zh")
     again = lab.run_plan(TINY, tmp_path / "zh", "", words, QuietWatch(), earlier=outcome.folder / "runs")
     assert rows(again.folder, "results") == rows(outcome.folder, "results")

@@ -1,14 +1,12 @@
 """The report of the lab: principle, code, set-up, results, analysis, from measurements and words."""
 
-import inspect
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import PurePosixPath
 
 from torch import Tensor
 
 from shoal.autograd import TapeEntry
+from shoal.labs.analysis import analysis
 from shoal.labs.autograd import course
 from shoal.labs.autograd.caching import FEATURES, SAMPLES, Tapes, recurring
 from shoal.labs.autograd.chains import RIVALS, from_the_left
@@ -16,51 +14,20 @@ from shoal.labs.autograd.experiment import Measurements
 from shoal.labs.autograd.findings import GROUPS, kib
 from shoal.labs.autograd.networks import Network
 from shoal.labs.autograd.plan import ENGINES, NETWORKS, Plan
-from shoal.labs.regions import without_linter_marks
+from shoal.labs.pictures import Pictures
+from shoal.labs.sections import header_of, machine_table, number_table, opening, source
 from shoal.labs.words import Words
-from shoal.report.document import (
-    Block,
-    Bullets,
-    Code,
-    Document,
-    Figure,
-    Formula,
-    Heading,
-    Judgement,
-    Paragraph,
-    Table,
-)
-from shoal.report.findings import SPREADS, Finding
+from shoal.report.document import Block, Bullets, Code, Document, Formula, Heading, Paragraph, Table
+from shoal.report.findings import Finding
 
-GRAPH_FIGURE = PurePosixPath("figures/graph.png")
-CACHING_FIGURE = PurePosixPath("figures/caching.png")
-CHAIN_FIGURE = PurePosixPath("figures/chain.png")
 PAGE_COLUMNS = 88
 """Letters of code that fit beside each other on the page."""
 
 
-@dataclass(frozen=True)
-class SetUp:
-    """What the set-up section tells besides the plan."""
-
-    command: str
-    machine: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Pictures:
-    """The figures, drawn."""
-
-    graph_png: bytes
-    caching_png: bytes
-    chain_png: bytes
-    in_english: bool
-    """Whether their labels are English for want of a font."""
-
-
 def document(
     plan: Plan,
-    setup: SetUp,
+    command: str,
+    machine: Mapping[str, str],
     measured: Measurements,
     findings: Sequence[Finding],
     pictures: Pictures,
@@ -68,18 +35,17 @@ def document(
 ) -> Document:
     """The whole report."""
     blocks: list[Block] = [
-        Paragraph(words("intro.quick" if plan.quick else "intro.full")),
-        Code(setup.command, language="sh"),
+        *opening(plan.quick, command, words),
         *principle(words),
         *code(words),
-        *set_up(plan, setup, measured, words),
+        *set_up(plan, machine, measured, words),
         Heading(words("results.heading")),
         *worked_example(measured, pictures, words),
         *dynamic_and_static(measured, words),
         *caching(measured, pictures, words),
         *chain(measured, pictures, words),
-        *([Paragraph(words("figure.in_english"))] if pictures.in_english else []),
-        *analysis(findings, words),
+        *pictures.note(words),
+        *analysis(GROUPS, findings, words),
     ]
     return Document(words("title"), words.lang, blocks)
 
@@ -102,14 +68,14 @@ def code(words: Words) -> list[Block]:
     return [
         Heading(words("code.heading")),
         Paragraph(words("code.intro")),
-        Code(_source(course.simple) + "\n" + _source(course.worked), words("code.worked")),
-        Code(_source(TapeEntry.propagate), words("code.propagate")),
-        Code(_source(recurring), words("code.recurring")),
-        Code(_source(from_the_left), words("code.chain")),
+        Code(source(course.simple) + "\n" + source(course.worked), words("code.worked")),
+        Code(source(TapeEntry.propagate), words("code.propagate")),
+        Code(source(recurring), words("code.recurring")),
+        Code(source(from_the_left), words("code.chain")),
     ]
 
 
-def set_up(plan: Plan, setup: SetUp, measured: Measurements, words: Words) -> list[Block]:
+def set_up(plan: Plan, machine: Mapping[str, str], measured: Measurements, words: Words) -> list[Block]:
     """Networks, timing, machine."""
     sizes = {name: measured.networks[name].parameters for name in NETWORKS}
     return [
@@ -123,11 +89,7 @@ def set_up(plan: Plan, setup: SetUp, measured: Measurements, words: Words) -> li
                 words("setup.caching", samples=SAMPLES, features=FEATURES, distinct=plan.distinct),
             ]
         ),
-        Table(
-            words("setup.machine"),
-            [words("setup.item"), words("setup.value")],
-            [[words(f"machine.{key}"), value] for key, value in setup.machine.items()],
-        ),
+        machine_table(machine, words),
     ]
 
 
@@ -146,8 +108,8 @@ def worked_example(measured: Measurements, pictures: Pictures, words: Words) -> 
         Paragraph(words("course.intro")),
         Code("\n".join(found.trace), words("course.trace"), "text"),
         Paragraph(words("course.reading")),
-        Table(words("course.table"), header, rows, frozenset(range(1, len(header)))),
-        Figure(GRAPH_FIGURE, pictures.graph_png, words("course.caption"), words("course.alt")),
+        number_table(words("course.table"), header, rows),
+        pictures.figure("graph", words("course.caption"), words("course.alt")),
         Paragraph(words("course.compiled", before=found.operations_written, after=found.operations_compiled)),
         Code(found.source, words("course.source")),
     ]
@@ -155,13 +117,12 @@ def worked_example(measured: Measurements, pictures: Pictures, words: Words) -> 
 
 def dynamic_and_static(measured: Measurements, words: Words) -> list[Block]:
     """Times, passes, memory, and what only the tape can do."""
-    right = frozenset(range(1, 5))
     branch = measured.branch
     refused = [Code(_folded(branch.refusal), words("branch.refusal"), "text")] if branch.refusal else []
     return [
         Heading(words("time.heading"), 3),
         Paragraph(words("time.intro")),
-        Table(words("time.table"), time_header(words), time_rows(measured, words), right),
+        number_table(words("time.table"), time_header(words), time_rows(measured, words)),
         Paragraph(words("time.compile", **{name: measured.networks[name].compile_ms for name in NETWORKS})),
         Heading(words("passes.heading"), 3),
         Paragraph(words("passes.intro")),
@@ -171,7 +132,7 @@ def dynamic_and_static(measured: Measurements, words: Words) -> list[Block]:
         memory_table(measured, words),
         Heading(words("branch.heading"), 3),
         Paragraph(words("branch.intro")),
-        Code(_source(course.doubled_if_positive)),
+        Code(source(course.doubled_if_positive)),
         *refused,
     ]
 
@@ -217,7 +178,7 @@ def passes_table(measured: Measurements, words: Words) -> Table:
         for stage in stages:
             row += [f"{stage.num_operations:,}", f"{kib(stage.num_bytes):,.1f}"]
         rows.append(row)
-    return Table(words("passes.table"), header, rows, frozenset(range(1, len(header))))
+    return number_table(words("passes.table"), header, rows)
 
 
 def pass_name(name: str, words: Words) -> str:
@@ -240,7 +201,7 @@ def memory_table(measured: Measurements, words: Words) -> Table:
         row(words("memory.planned"), lambda network: network.planned_bytes),
     ]
     header = [words("memory.what_column"), *(words("unit.kib", what=name) for name in NETWORKS)]
-    return Table(words("memory.table"), header, rows, frozenset(range(1, len(header))))
+    return number_table(words("memory.table"), header, rows)
 
 
 def caching(measured: Measurements, pictures: Pictures, words: Words) -> list[Block]:
@@ -255,13 +216,8 @@ def caching(measured: Measurements, pictures: Pictures, words: Words) -> list[Bl
     return [
         Heading(words("caching.heading"), 3),
         Paragraph(words("caching.intro")),
-        Table(
-            words("caching.table"),
-            [words(f"caching.{key}_column") for key in keys],
-            rows,
-            frozenset(range(1, len(keys))),
-        ),
-        Figure(CACHING_FIGURE, pictures.caching_png, words("caching.caption"), words("caching.alt")),
+        number_table(words("caching.table"), header_of("caching", keys, words), rows),
+        pictures.figure("caching", words("caching.caption"), words("caching.alt")),
     ]
 
 
@@ -294,44 +250,8 @@ def chain(measured: Measurements, pictures: Pictures, words: Words) -> list[Bloc
         Heading(words("chain.heading"), 3),
         Paragraph(words("chain.intro")),
         Table(words("chain.table"), header, rows, frozenset(range(len(header)))),
-        Figure(CHAIN_FIGURE, pictures.chain_png, words("chain.caption"), words("chain.alt")),
+        pictures.figure("chain", words("chain.caption"), words("chain.alt")),
     ]
-
-
-def analysis(findings: Sequence[Finding], words: Words) -> list[Block]:
-    """The findings by section, each with its verdict, its numbers and the mechanism."""
-    by_claim = {finding.claim: finding for finding in findings}
-    blocks: list[Block] = [
-        Heading(words("analysis.heading")),
-        Paragraph(words("analysis.intro", spreads=SPREADS)),
-    ]
-    for group, claims in GROUPS.items():
-        blocks += [Heading(words(f"analysis.{group}"), 3), Paragraph(words(f"analysis.{group}_intro"))]
-        blocks += [judgement(by_claim[claim.__name__], words) for claim in claims]
-    counts = {
-        verdict: sum(f.verdict == verdict for f in findings) for verdict in ("holds", "fails", "undecided")
-    }
-    return [*blocks, Heading(words("analysis.summary"), 3), Paragraph(words("analysis.counts", **counts))]
-
-
-def judgement(finding: Finding, words: Words) -> Judgement:
-    """A finding in words."""
-    claim, numbers = f"finding.{finding.claim}", _in_words(finding, words)
-    return Judgement(
-        finding.verdict,
-        words(f"verdict.{finding.verdict}"),
-        words(f"{claim}.claim", **numbers),
-        words(f"{claim}.numbers", **numbers),
-        words(f"{claim}.reason"),
-    )
-
-
-def _in_words(finding: Finding, words: Words) -> dict[str, object]:
-    """The numbers of a finding; yes and no in the report's language."""
-    numbers: dict[str, object] = dict(finding.numbers)
-    if finding.claim == "branches":
-        numbers = {key: words("branch.yes" if value else "branch.no") for key, value in numbers.items()}
-    return numbers
 
 
 def _numbers(tensor: Tensor) -> list[str]:
@@ -340,7 +260,3 @@ def _numbers(tensor: Tensor) -> list[str]:
 
 def _folded(text: str) -> str:
     return "\n".join(textwrap.fill(line, PAGE_COLUMNS, subsequent_indent="  ") for line in text.splitlines())
-
-
-def _source(function: Callable[..., object]) -> str:
-    return without_linter_marks(textwrap.dedent(inspect.getsource(function)))

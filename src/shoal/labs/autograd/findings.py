@@ -1,9 +1,11 @@
 """The lab's findings: each a function of numbers alone, so that a test can feed it either outcome."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
+from shoal.labs.analysis import Groups
 from shoal.labs.autograd.experiment import Measurements
-from shoal.report.findings import Finding, Measured, Verdict, lower
+from shoal.labs.numbers import scientific, whether
+from shoal.report.findings import Finding, Measured, lower
 
 ROUNDING = 1e-5
 """A relative difference of gradients below this is rounding in float32."""
@@ -15,24 +17,12 @@ SAME = Measured(1.0, 0.0, "none", 1)
 """The ratio of equal things."""
 
 
-def scientific(value: float) -> str:
-    """A small number as people write it; zero stays zero.
-
-    >>> scientific(3.1e-7), scientific(0.0)
-    ('3.1 · 10⁻⁷', '0')
-    """
-    if value == 0:
-        return "0"
-    digits, _, exponent = f"{value:.1e}".partition("e")
-    return f"{digits} · 10{str(int(exponent)).translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
-
-
 def by_hand(error: float, slope_error: float) -> Finding:
     """The tape's gradients of the worked example are those derived by hand, and the slopes of the function."""
     return Finding(
         "by_hand",
         {"error": scientific(error), "slopes": scientific(slope_error)},
-        _whether(error <= ROUNDING and slope_error <= SLOPE_ERROR),
+        whether(error <= ROUNDING and slope_error <= SLOPE_ERROR),
     )
 
 
@@ -41,14 +31,14 @@ def same_gradients(mlp: float, lenet: float) -> Finding:
     return Finding(
         "same_gradients",
         {"mlp": scientific(mlp), "lenet": scientific(lenet)},
-        _whether(max(mlp, lenet) <= ROUNDING),
+        whether(max(mlp, lenet) <= ROUNDING),
     )
 
 
 def branches(dynamic_works: bool, static_refuses: bool) -> Finding:
     """A branch on data follows the data on the tape; the compiler refuses it rather than freeze one side."""
-    numbers = {"dynamic": int(dynamic_works), "static": int(static_refuses)}
-    return Finding("branches", numbers, _whether(dynamic_works and static_refuses))
+    numbers = {"dynamic": dynamic_works, "static": static_refuses}
+    return Finding("branches", numbers, whether(dynamic_works and static_refuses))
 
 
 def mlp_step(dynamic: Measured, static: Measured, ratio: Measured) -> Finding:
@@ -88,14 +78,14 @@ def peak(dynamic: Mapping[str, int], static: Mapping[str, int]) -> Finding:
     """A static step holds no more bytes at once than a dynamic one, in any network."""
     numbers = {f"{name}_dynamic": kib(dynamic[name]) for name in dynamic}
     numbers |= {f"{name}_static": kib(static[name]) for name in static}
-    return Finding("peak", numbers, _whether(all(static[name] <= dynamic[name] for name in dynamic)))
+    return Finding("peak", numbers, whether(all(static[name] <= dynamic[name] for name in dynamic)))
 
 
 def planning(separate: Mapping[str, int], planned: Mapping[str, int]) -> Finding:
     """The memory plan needs less than half of what the values would take one beside the other, in every network."""
     numbers = {f"{name}_separate": kib(separate[name]) for name in separate}
     numbers |= {f"{name}_planned": kib(planned[name]) for name in planned}
-    return Finding("planning", numbers, _whether(all(2 * planned[n] < separate[n] for n in separate)))
+    return Finding("planning", numbers, whether(all(2 * planned[n] < separate[n] for n in separate)))
 
 
 def passes(operations: tuple[int, int], written_bytes: tuple[int, int]) -> Finding:
@@ -107,7 +97,7 @@ def passes(operations: tuple[int, int], written_bytes: tuple[int, int]) -> Findi
         "operations": 100 * fewer,
         "bytes": 100 * less,
     }
-    return Finding("passes", numbers, _whether(fewer > less))
+    return Finding("passes", numbers, whether(fewer > less))
 
 
 def caching_saves(plain: Measured, sharing: Measured, ratio: Measured, count: int) -> Finding:
@@ -189,15 +179,11 @@ def kib(num_bytes: int) -> float:
     return num_bytes / 1024
 
 
-def _whether(condition: bool) -> Verdict:
-    return "holds" if condition else "fails"
-
-
-GROUPS: dict[str, tuple[Callable[..., Finding], ...]] = {
+GROUPS: Groups = {
     "truth": (by_hand, same_gradients, branches),
     "time": (mlp_step, lenet_step, overhead, latency, pays),
     "memory": (peak, planning, passes),
     "caching": (caching_saves, caching_costs),
     "chain": (chain_order, chain_grows),
 }
-"""The sections of the analysis; a finding's claim has its function's name."""
+"""The sections of the analysis."""

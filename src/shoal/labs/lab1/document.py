@@ -1,34 +1,20 @@
 """The report of the lab: principle, code, set-up, results, analysis, from measurements and words."""
 
-import inspect
-import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
+from shoal.labs.analysis import analysis
 from shoal.labs.lab1.findings import GROUPS
 from shoal.labs.lab1.measure import WINDOW, Measurements, Series
 from shoal.labs.lab1.plan import BATCH_SIZE, NAMES, Plan
 from shoal.labs.lab1.sweep import Sweep
-from shoal.labs.regions import without_linter_marks
+from shoal.labs.numbers import listed
+from shoal.labs.pictures import Pictures
+from shoal.labs.sections import header_of, machine_table, number_table, opening, source
 from shoal.labs.words import Words
 from shoal.optim import SGD, Adam
-from shoal.report.document import (
-    Block,
-    Bullets,
-    Code,
-    Document,
-    Figure,
-    Formula,
-    Heading,
-    Judgement,
-    Paragraph,
-    Table,
-)
-from shoal.report.findings import SPREADS, Finding
-
-LOSS_FIGURE = PurePosixPath("figures/loss.png")
-SWEEP_FIGURE = PurePosixPath("figures/sweep.png")
+from shoal.report.document import Block, Bullets, Code, Document, Formula, Heading, Paragraph, Table
+from shoal.report.findings import Finding
 
 
 @dataclass(frozen=True)
@@ -39,18 +25,7 @@ class SetUp:
     samples: Mapping[str, int]
     """Sizes of the training, validation and test part."""
     parameters: int
-    device: str
     machine: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Pictures:
-    """The figures, drawn."""
-
-    loss_png: bytes
-    sweep_png: bytes
-    in_english: bool
-    """Whether their labels are English for want of a font."""
 
 
 def document(
@@ -63,13 +38,12 @@ def document(
 ) -> Document:
     """The whole report."""
     blocks: list[Block] = [
-        Paragraph(words("intro.quick" if plan.quick else "intro.full")),
-        Code(setup.command, language="sh"),
+        *opening(plan.quick, setup.command, words),
         *principle(words),
         *code(words),
         *set_up(plan, setup, measured, words),
         *results(measured, pictures, words),
-        *analysis(findings, words),
+        *analysis(GROUPS, findings, words),
     ]
     return Document(words("title", data=plan.data.name), words.lang, blocks)
 
@@ -93,8 +67,8 @@ def code(words: Words) -> list[Block]:
     return [
         Heading(words("code.heading")),
         Paragraph(words("code.intro")),
-        Code(_source(SGD.readable), words("code.sgd")),
-        Code(_source(Adam.readable), words("code.adam")),
+        Code(source(SGD.readable), words("code.sgd")),
+        Code(source(Adam.readable), words("code.adam")),
         Paragraph(words("code.gd")),
     ]
 
@@ -109,19 +83,12 @@ def set_up(plan: Plan, setup: SetUp, measured: Measurements, words: Words) -> li
                 words("setup.model", parameters=setup.parameters),
                 words("setup.loss"),
                 words("setup.choice", held_out=100 * plan.data.validation),
-                words("setup.seeds", seeds=_listed(plan.seeds("sgd")), gd_seeds=_listed(plan.seeds("gd"))),
+                words("setup.seeds", seeds=listed(plan.seeds("sgd")), gd_seeds=listed(plan.seeds("gd"))),
                 words("setup.time"),
             ]
         ),
         hyper_parameters(plan, measured, words),
-        Table(
-            words("setup.machine"),
-            [words("setup.item"), words("setup.value")],
-            [
-                [words(f"machine.{key}"), value]
-                for key, value in {**setup.machine, "device": setup.device}.items()
-            ],
-        ),
+        machine_table(setup.machine, words),
     ]
 
 
@@ -139,9 +106,7 @@ def hyper_parameters(plan: Plan, measured: Measurements, words: Words) -> Table:
         for name in NAMES
     ]
     keys = ("optimizer", "rate", "batch", "passes", "sweep_passes", "other")
-    return Table(
-        words("hyper.caption"), [words(f"hyper.{key}_column") for key in keys], rows, frozenset({1, 2, 3, 4})
-    )
+    return Table(words("hyper.caption"), header_of("hyper", keys, words), rows, frozenset({1, 2, 3, 4}))
 
 
 RESULT_COLUMNS = ("optimizer", "accuracy", "loss", "steps", "samples", "seconds", "rate")
@@ -149,7 +114,7 @@ RESULT_COLUMNS = ("optimizer", "accuracy", "loss", "steps", "samples", "seconds"
 
 def result_header(words: Words) -> list[str]:
     """Columns of the table of results, with units."""
-    return [words(f"results.{key}_column") for key in RESULT_COLUMNS]
+    return header_of("results", RESULT_COLUMNS, words)
 
 
 def result_rows(measured: Measurements, words: Words) -> list[list[str]]:
@@ -180,24 +145,17 @@ def results(measured: Measurements, pictures: Pictures, words: Words) -> list[Bl
     notes = [note for name in NAMES for note in sweep_notes(measured.sweeps[name], words)]
     blocks += [Bullets(notes)] if notes else []
     blocks += [
-        Figure(SWEEP_FIGURE, pictures.sweep_png, words("sweep.caption"), words("sweep.alt")),
+        pictures.figure("sweep", words("sweep.caption"), words("sweep.alt")),
         Heading(words("results.curves"), 3),
         Paragraph(words("results.intro", window=WINDOW)),
-        Figure(
-            LOSS_FIGURE,
-            pictures.loss_png,
-            words("results.caption", window=WINDOW),
-            words("results.alt"),
-            True,
+        pictures.figure("loss", words("results.caption", window=WINDOW), words("results.alt"), wide=True),
+        *pictures.note(words),
+        Heading(words("results.numbers"), 3),
+        number_table(
+            words("results.table", window=WINDOW), result_header(words), result_rows(measured, words)
         ),
     ]
-    if pictures.in_english:
-        blocks.append(Paragraph(words("figure.in_english")))
-    right = frozenset(range(1, len(RESULT_COLUMNS)))
-    table = Table(
-        words("results.table", window=WINDOW), result_header(words), result_rows(measured, words), right
-    )
-    return [*blocks, Heading(words("results.numbers"), 3), table]
+    return blocks
 
 
 def sweep_table(result: Sweep, words: Words) -> Table:
@@ -213,7 +171,7 @@ def sweep_table(result: Sweep, words: Words) -> Table:
     header = [words("sweep.rate_row"), *(cell(f"{trial.rate:g}", chosen) for trial, chosen in trials)]
     row = [words("sweep.loss_row"), *(cell(t, chosen) for t, (_, chosen) in zip(losses, trials, strict=True))]
     caption = words("sweep.table", optimizer=words(f"name.{result.optimizer}"))
-    return Table(caption, header, [row], frozenset(range(1, len(header))))
+    return number_table(caption, header, [row])
 
 
 def sweep_notes(result: Sweep, words: Words) -> list[str]:
@@ -224,39 +182,3 @@ def sweep_notes(result: Sweep, words: Words) -> list[str]:
     if result.at_edge:
         notes.append(words("sweep.at_edge", optimizer=name, rate=result.best.rate))
     return notes
-
-
-def analysis(findings: Sequence[Finding], words: Words) -> list[Block]:
-    """The findings by section, each with its verdict, its numbers and the mechanism."""
-    by_claim = {finding.claim: finding for finding in findings}
-    blocks: list[Block] = [
-        Heading(words("analysis.heading")),
-        Paragraph(words("analysis.intro", spreads=SPREADS)),
-    ]
-    for group, claims in GROUPS.items():
-        blocks += [Heading(words(f"analysis.{group}"), 3), Paragraph(words(f"analysis.{group}_intro"))]
-        blocks += [judgement(by_claim[claim.__name__], words) for claim in claims]
-    counts = {
-        verdict: sum(f.verdict == verdict for f in findings) for verdict in ("holds", "fails", "undecided")
-    }
-    return [*blocks, Heading(words("analysis.summary"), 3), Paragraph(words("analysis.counts", **counts))]
-
-
-def judgement(finding: Finding, words: Words) -> Judgement:
-    """A finding in words."""
-    claim = f"finding.{finding.claim}"
-    return Judgement(
-        finding.verdict,
-        words(f"verdict.{finding.verdict}"),
-        words(f"{claim}.claim"),
-        words(f"{claim}.numbers", **finding.numbers),
-        words(f"{claim}.reason"),
-    )
-
-
-def _listed(seeds: Sequence[int]) -> str:
-    return ", ".join(map(str, seeds))
-
-
-def _source(function: Callable[..., object]) -> str:
-    return without_linter_marks(textwrap.dedent(inspect.getsource(function)))

@@ -1,22 +1,18 @@
 """All runs of the lab: for each optimizer a sweep, then the final runs with every seed."""
 
 import math
-import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.config.read import from_tree, read_recipe
-from shoal.config.schema import RunConfig
 from shoal.errors import DivergedError
 from shoal.events.folder import RunFolder
 from shoal.labs.lab1.plan import NAMES, Name, Plan
 from shoal.labs.lab1.sweep import Sweep, sweep
+from shoal.labs.runs import finished
 from shoal.labs.watch import Watch
 from shoal.labs.words import Words
 from shoal.train import worker
-from shoal.train.observer import Observer
-from shoal.train.result import Result
 
 
 @dataclass(frozen=True)
@@ -71,7 +67,7 @@ def _sweep(plan: Plan, name: Name, runs: Path, words: Words, watch: Watch, earli
         passes, run = plan.sweep_passes(name), sweep_run(name, rate)
         config = plan.config(name, rate, plan.first_seed, passes, str(runs), run, test=False)
         try:
-            loss = _finished(config, watch.running(f"{label}, η = {rate:g}"), earlier).validation_loss
+            loss = finished(config, watch.running(f"{label}, η = {rate:g}"), earlier).validation_loss
         except DivergedError:
             loss = math.inf
         assert loss is not None, "a lab's run has a validation part"
@@ -100,7 +96,7 @@ def _train_final(
 ) -> Path:
     label = words(f"name.{name}")
     config = plan.config(name, rate, seed, plan.passes(name), str(runs), f"{name}-seed{seed}", test=True)
-    result = _finished(
+    result = finished(
         config, watch.running(words("progress.running", optimizer=label, rate=rate, seed=seed)), earlier
     )
     watch.say(
@@ -116,34 +112,3 @@ def _train_final(
         )
     )
     return Path(result.run)
-
-
-def _finished(config: RunConfig, observer: Observer, earlier: Path | None) -> Result:
-    result = _taken_over(config, earlier) or worker.run(config, observer)
-    if result.status != "completed":
-        raise KeyboardInterrupt  # the worker ended its run in good order; the lab ends, too
-    return result
-
-
-def _taken_over(config: RunConfig, earlier: Path | None) -> Result | None:
-    """The result of an earlier run with these settings, its folder copied to where this one belongs."""
-    if earlier is None:
-        return None
-    source = RunFolder(earlier / config.output.name)
-    if not (source.result.exists() and source.config.exists()):
-        return None
-    its_config = from_tree(read_recipe(str(source.config)))
-    if (
-        replace(its_config, output=config.output, train=replace(its_config.train, test=config.train.test))
-        != config
-    ):
-        return None
-    try:
-        result = Result(**source.read_result())
-    except TypeError:  # the record of another version
-        return None
-    if result.status != "completed" or (config.train.test and result.test_loss is None):
-        return None
-    target = Path(config.output.dir) / config.output.name
-    shutil.copytree(source.path, target)
-    return replace(result, run=str(target))

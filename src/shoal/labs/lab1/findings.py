@@ -1,31 +1,21 @@
 """The lab's findings: each a function of numbers alone, so that a test can feed it either outcome."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from shoal.labs.analysis import Groups
 from shoal.labs.lab1.measure import Measurements, Series, at, last
 from shoal.labs.lab1.sweep import Sweep
+from shoal.labs.numbers import scientific, whether
 from shoal.report.findings import Finding, Measured, Verdict, higher, lower, over_seeds
 
 ROUNDING = 1e-4
 """A relative difference of gradients below this is rounding in float32, not randomness."""
 
 
-def power_of_ten(value: float) -> str:
-    """A small number as people write it.
-
-    >>> power_of_ten(3.1e-7)
-    '3.1 · 10⁻⁷'
-    """
-    digits, _, exponent = f"{value:.1e}".partition("e")
-    return f"{digits} · 10{str(int(exponent)).translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
-
-
 def deterministic(order: float, batch: Measured) -> Finding:
     """The gradient of the whole set does not depend on the order of the samples, a batch's does depend on the batch."""
-    holds = order <= ROUNDING < batch.value
-    return Finding(
-        "deterministic", {"order": power_of_ten(order), "batch": batch}, "holds" if holds else "fails"
-    )
+    verdict = whether(order <= ROUNDING < batch.value)
+    return Finding("deterministic", {"order": scientific(order), "batch": batch}, verdict)
 
 
 def smooth(gd: Measured, sgd: Measured) -> Finding:
@@ -116,10 +106,10 @@ def _end(series: Series, axis: str) -> float:
     return sum(ends) / len(ends)
 
 
-GROUPS: dict[str, tuple[Callable[..., Finding], ...]] = {
+GROUPS: Groups = {
     "stochastic": (deterministic, smooth, noise_grows),
     "progress": (per_step, per_sample, per_second, accuracy),
     "adaptive": (adaptive, sensitivity),
     "cost": (step_time, throughput),
 }
-"""The sections of the analysis; a finding's claim has its function's name."""
+"""The sections of the analysis."""

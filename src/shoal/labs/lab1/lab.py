@@ -1,15 +1,14 @@
 """From settings to a report: Phase 1, check; Phase 2, train; Phase 3, measure and judge; Phase 4, write."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from shoal import data, models
 from shoal.config.read import from_tree
 from shoal.config.schema import DataConfig, LenetConfig
 from shoal.errors import ConfigError, unknown
+from shoal.labs.folder import Outcome, Rows, claimed, outcome, report_folder, write_report
 from shoal.labs.lab1 import document as report
 from shoal.labs.lab1.experiment import run_all
 from shoal.labs.lab1.figures import loss_figure, sweep_figure
@@ -18,17 +17,12 @@ from shoal.labs.lab1.measure import Measurements, measure
 from shoal.labs.lab1.noise import noise_of
 from shoal.labs.lab1.plan import DATA, FULL_VALIDATION, NAMES, QUICK_SAMPLES, QUICK_VALIDATION, Plan, plan_for
 from shoal.labs.machine import machine
+from shoal.labs.pictures import draw_all
+from shoal.labs.settings import command_of, earlier_runs
 from shoal.labs.watch import Watch
 from shoal.labs.words import Words, load_words
-from shoal.report.figures import Drawing, chinese_font
-from shoal.report.findings import Finding
-from shoal.report.folder import write_files
-from shoal.report.html import to_html
-from shoal.report.markdown import to_markdown
-from shoal.report.tables import to_csv
 
 PACKAGE = "shoal.labs.lab1"
-REPORTS = "reports"
 
 
 @dataclass(frozen=True)
@@ -45,27 +39,17 @@ class Settings:
     """The runs/ folder of an earlier report: what was finished there is not trained again."""
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What the command line shows at the end."""
-
-    folder: Path
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    findings: Sequence[tuple[str, str]]
-    """Verdict and claim, in words."""
-
-
 def folder_for(settings: Settings) -> Path:
-    """Where the report goes: the folder asked for, or one named after the data and the time."""
-    return Path(settings.out or f"{REPORTS}/lab1-{settings.data}-{datetime.now():%Y%m%d-%H%M%S}")
+    """Where the report goes."""
+    return report_folder(settings.out, f"lab1-{settings.data}")
 
 
 def run(settings: Settings, folder: Path, watch: Watch) -> Outcome:
     """The lab as the command line runs it."""
     words = load_words(PACKAGE, settings.lang)
     plan = plan_for(_data_config(settings), settings.quick, settings.seed)
-    return run_plan(plan, folder, _command(settings), words, watch, _earlier(settings))
+    earlier = earlier_runs(settings.runs)
+    return run_plan(plan, folder, command_of("1", settings), words, watch, earlier)
 
 
 def run_plan(
@@ -75,69 +59,41 @@ def run_plan(
     # Phase 1: whatever can be wrong is wrong before the first folder is made.
     dataset = data.load(plan.data)
     model = models.build(LenetConfig(), dataset.input_shape, dataset.outputs, plan.first_seed)
-    _claim(folder)
-    # Phase 2
-    watch.say(words("progress.begin", data=plan.data.name, folder=folder))
-    runs = run_all(plan, folder / "runs", words, watch, earlier)
-    # Phase 3
-    watch.say(words("progress.noise"))
-    measured = measure(runs, [noise_of(path) for path in runs.final["sgd"][: 1 if plan.quick else None]])
-    findings = find(measured)
-    setup = report.SetUp(
-        command=command,
-        samples={
-            "train": len(dataset.train),
-            "validation": len(dataset.validation or ()),
-            "test": len(dataset.test),
-        },
-        parameters=sum(param.numel() for param in model.parameters()),
-        device=str(measured.series["sgd"].runs[0].result["device"]),
-        machine=machine(),
-    )
-    # Phase 4
-    watch.say(words("progress.write"))
-    _write(folder, plan, setup, measured, findings, words)
-    judged = [report.judgement(finding, words) for finding in findings]
-    return Outcome(
-        folder,
-        report.result_header(words),
-        report.result_rows(measured, words),
-        [(block.verdict_words, block.claim) for block in judged],
-    )
+    with claimed(folder):
+        # Phase 2
+        watch.say(words("progress.begin", data=plan.data.name, folder=folder))
+        runs = run_all(plan, folder / "runs", words, watch, earlier)
+        # Phase 3
+        watch.say(words("progress.noise"))
+        measured = measure(runs, [noise_of(path) for path in runs.final["sgd"][: 1 if plan.quick else None]])
+        findings = find(measured)
+        setup = report.SetUp(
+            command=command,
+            samples={
+                "train": len(dataset.train),
+                "validation": len(dataset.validation or ()),
+                "test": len(dataset.test),
+            },
+            parameters=sum(param.numel() for param in model.parameters()),
+            machine={**machine(), "device": str(measured.series["sgd"].runs[0].result["device"])},
+        )
+        # Phase 4
+        watch.say(words("progress.write"))
+        pictures = draw_all(
+            PACKAGE,
+            words,
+            {
+                "loss": lambda labels, font: loss_figure(measured, labels, font),
+                "sweep": lambda labels, font: sweep_figure(measured, labels, font),
+            },
+        )
+        document = report.document(plan, setup, measured, findings, pictures, words)
+        write_report(folder, document, pictures, _tables(measured), findings)
+    return outcome(folder, report.result_header(words), report.result_rows(measured, words), findings, words)
 
 
-def _write(
-    folder: Path,
-    plan: Plan,
-    setup: report.SetUp,
-    measured: Measurements,
-    findings: Sequence[Finding],
-    words: Words,
-) -> None:
-    font = chinese_font() if words.lang == "zh" else None
-    in_english = words.lang == "zh" and font is None
-    labels = load_words(PACKAGE, "en") if in_english else words
-    loss, sweep = loss_figure(measured, labels, font), sweep_figure(measured, labels, font)
-    pictures = report.Pictures(loss.png, sweep.png, in_english)
-    document = report.document(plan, setup, measured, findings, pictures, words)
-    write_files(
-        folder,
-        {
-            **_figure_files(report.LOSS_FIGURE, loss),
-            **_figure_files(report.SWEEP_FIGURE, sweep),
-            **_tables(measured, findings),
-            PurePosixPath("report.md"): to_markdown(document),
-            PurePosixPath("report.html"): to_html(document),
-        },
-    )
-
-
-def _figure_files(png: PurePosixPath, drawing: Drawing) -> dict[PurePosixPath, str | bytes]:
-    return {png: drawing.png, png.with_suffix(".pdf"): drawing.pdf}
-
-
-def _tables(measured: Measurements, findings: Sequence[Finding]) -> dict[PurePosixPath, str]:
-    """Every number of the report for other programs, in English whatever the report's language is."""
+def _tables(measured: Measurements) -> dict[str, Rows]:
+    """Every number of the report for other programs."""
     results = [
         [
             name,
@@ -166,10 +122,6 @@ def _tables(measured: Measurements, findings: Sequence[Finding]) -> dict[PurePos
         for run in measured.series[name].runs
         for point in zip(run.curve.steps, run.curve.samples, run.curve.seconds, run.curve.loss, strict=True)
     ]
-    judged = [
-        [f.claim, f.verdict, "; ".join(f"{key} = {value}" for key, value in f.numbers.items())]
-        for f in findings
-    ]
     result_header = [
         "optimizer",
         "seed",
@@ -178,19 +130,16 @@ def _tables(measured: Measurements, findings: Sequence[Finding]) -> dict[PurePos
         "test loss (nat)",
         "steps",
         "samples",
+        "seconds (s)",
+        "samples per second (1/s)",
     ]
     return {
-        PurePosixPath("tables/results.csv"): to_csv(
-            [*result_header, "seconds (s)", "samples per second (1/s)"], results
-        ),
-        PurePosixPath("tables/sweep.csv"): to_csv(
-            ["optimizer", "learning rate", "validation loss (nat)", "chosen"], sweep
-        ),
-        PurePosixPath("tables/curves.csv"): to_csv(
+        "results": Rows(result_header, results),
+        "sweep": Rows(["optimizer", "learning rate", "validation loss (nat)", "chosen"], sweep),
+        "curves": Rows(
             ["optimizer", "seed", "steps before", "samples before", "seconds before (s)", "loss (nat)"],
             curves,
         ),
-        PurePosixPath("tables/findings.csv"): to_csv(["claim", "verdict", "numbers"], judged),
     }
 
 
@@ -209,30 +158,3 @@ def _data_config(settings: Settings) -> DataConfig:
     if settings.quick:
         options["samples"] = QUICK_SAMPLES
     return from_tree({"data": options}).data
-
-
-def _earlier(settings: Settings) -> Path | None:
-    if settings.runs and not Path(settings.runs).is_dir():
-        raise ConfigError(
-            f"--runs {settings.runs} is not a folder", "Give the runs/ folder of an earlier report."
-        )
-    return Path(settings.runs) if settings.runs else None
-
-
-def _command(settings: Settings) -> str:
-    words = ["shoal lab 1", f"--data {settings.data}"]
-    words += [f"--data-dir {settings.data_dir}"] * bool(settings.data_dir) + ["--quick"] * settings.quick
-    return " ".join([*words, f"--lang {settings.lang}", f"--seed {settings.seed}"])
-
-
-def _claim(folder: Path) -> None:
-    """Make the report's folder; one that is in use is not touched."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise ConfigError(f"the folder {folder} is not empty", "Choose another one with --out.")
-        (folder / "runs").mkdir()
-    except OSError as error:
-        raise ConfigError(
-            f"cannot write the report folder {folder}: {error.strerror}", "Choose another one with --out."
-        ) from None

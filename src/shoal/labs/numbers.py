@@ -1,0 +1,33 @@
+"""Numbers and yes or no, as findings hold them and reports print them."""
+
+from collections.abc import Iterable
+
+from shoal.report.findings import Verdict
+
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def scientific(value: float) -> str:
+    """A small number as people write it; zero stays zero.
+
+    >>> scientific(3.1e-7), scientific(0.0)
+    ('3.1 · 10⁻⁷', '0')
+    """
+    if value == 0:
+        return "0"
+    digits, _, exponent = f"{value:.1e}".partition("e")
+    return f"{digits} · 10{str(int(exponent)).translate(_RAISED)}"
+
+
+def whether(condition: bool) -> Verdict:
+    """The verdict on what was counted or compared exactly, and has no spread."""
+    return "holds" if condition else "fails"
+
+
+def listed(numbers: Iterable[int]) -> str:
+    """Whole numbers in a sentence.
+
+    >>> listed(range(3))
+    '0, 1, 2'
+    """
+    return ", ".join(map(str, numbers))

@@ -1,0 +1,44 @@
+"""What the tests of all labs look at: a finished report, and what was told while it was made."""
+
+import csv
+import re
+
+from shoal.labs.watch import QuietWatch
+
+SECTIONS = ("principle", "code", "setup", "results", "analysis")
+VERDICTS = ("holds", "fails", "undecided")
+
+
+class Listening(QuietWatch):
+    def __init__(self):
+        self.lines = []
+
+    def say(self, line):
+        self.lines.append(line)
+
+
+def rows(folder, name):
+    with (folder / "tables" / f"{name}.csv").open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def text_of(folder):
+    return (folder / "report.md").read_text(encoding="utf-8")
+
+
+def assert_whole(folder, words):
+    """Every section of the course, no place left empty, every figure there."""
+    text = text_of(folder)
+    for section in SECTIONS:
+        assert f"## {words(f'{section}.heading')}" in text
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    assert "{" not in prose
+    assert "pyright" not in text
+    for path in re.findall(r"!\[.*?\]\((.*?)\)", text):
+        assert (folder / path).exists()
+
+
+def assert_judged(outcome, words, count):
+    """So many findings, on the terminal and in the table, each with a verdict."""
+    assert len(outcome.findings) == len(rows(outcome.folder, "findings")) == count
+    assert {verdict for verdict, _ in outcome.findings} <= {words(f"verdict.{v}") for v in VERDICTS}
