@@ -8,11 +8,13 @@ from torch import nn
 
 from shoal import optim
 from shoal.comm.threads import ThreadGroup
-from shoal.config.schema import AdamConfig, AdamWConfig, CrossEntropyConfig, SgdConfig
+from shoal.config.schema import AdamConfig, AdamWConfig, CrossEntropyConfig, NaiveConfig, SgdConfig
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
 from shoal.models import build_loss
 from shoal.parallel.engine import build_engine
+from shoal.parallel.exchange.linear import AllReduce
+from shoal.parallel.guard import Guard
 from shoal.parallel.replica import Replica
 from shoal.parallel.single import Single
 from shoal.parallel.strategy import Share
@@ -20,7 +22,7 @@ from shoal.parallel.sync.naive import Naive
 
 STEPS = 10
 BATCH = 12
-STRATEGIES = {"naive": Naive}
+STRATEGIES = {"naive": lambda replica, group: made(Naive, NaiveConfig(), replica, group)}
 OPTIMIZERS = {
     "sgd": SgdConfig(lr=0.1, momentum=0.9, weight_decay=0.01),
     "adam": AdamConfig(lr=0.01),
@@ -49,6 +51,12 @@ def replica(optimizer, seed=0, clip_norm=None, engine="torch", dtype=torch.float
     )
 
 
+def made(strategy, config, replica, group, exchange=None, on_nonfinite="stop"):
+    """A strategy as `train.build` makes it."""
+    exchange = exchange or AllReduce()
+    return strategy(replica, group, exchange, Guard(group, exchange.bears, on_nonfinite), config)
+
+
 def samples():
     draw = torch.Generator().manual_seed(1)
     inputs = torch.randn(STEPS * BATCH, 6, generator=draw, dtype=torch.float64)
@@ -59,7 +67,7 @@ def share(step, start, count, parts):
     inputs, labels = samples()
     first = step * BATCH + start
     cuts = torch.arange(first, first + count).split(max(1, -(-count // parts))) if count else []
-    return Share([Batch(inputs[cut], labels[cut], len(cut)) for cut in cuts], BATCH)
+    return Share([Batch(inputs[cut], labels[cut], len(cut)) for cut in cuts], BATCH, count)
 
 
 def train(strategy, shares, parts=1):
@@ -127,7 +135,7 @@ def test_our_own_engines_train_under_it_too(engine):
     expected = train(Single(replica(OPTIMIZERS["adam"])), (BATCH,))
 
     def work(group):
-        return train(Naive(replica(OPTIMIZERS["adam"], engine=engine), group), (7, 5))
+        return train(STRATEGIES["naive"](replica(OPTIMIZERS["adam"], engine=engine), group), (7, 5))
 
     for member in on_threads(2, work):
         for key, piece in expected[-1][0].items():
@@ -140,7 +148,7 @@ def test_a_parameter_no_sample_reaches_is_left_alone():
         mine = replica(OPTIMIZERS["adamw"])
         unused = nn.Parameter(torch.ones(3, dtype=torch.float64))
         mine.params["unused"] = unused
-        strategy = Naive(mine, group)
+        strategy = STRATEGIES["naive"](mine, group)
         strategy.step(share(0, 6 * group.rank, 6, 1), 0.1)
         return unused.grad
 
@@ -157,6 +165,8 @@ def test_the_test_can_fail():
                 param.grad /= self.data_size
 
     expected = train(Single(replica(OPTIMIZERS["sgd"])), (BATCH,))
-    member = on_threads(2, lambda g: train(Averaging(replica(OPTIMIZERS["sgd"]), g), (6, 6)))[0]
+    member = on_threads(
+        2, lambda g: train(made(Averaging, NaiveConfig(), replica(OPTIMIZERS["sgd"]), g), (6, 6))
+    )[0]
     key = "model.0.weight"
     assert (member[0][0][key] - expected[0][0][key]).abs().max() > 1e-6

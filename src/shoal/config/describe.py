@@ -4,9 +4,9 @@ import ast
 import inspect
 from collections.abc import Iterator
 from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from shoal.config import schema
 from shoal.config.kinds import choices, describe, kinds_of
 from shoal.config.schema import SHORT_FLAGS, Custom, RunConfig
 
@@ -82,15 +82,21 @@ def _default(owner: type, key: str) -> str:
 
 def _sentences() -> dict[tuple[str, str], str]:
     """The string that stands under each field, by (class, field): Python keeps no docstrings of fields."""
+    owners = {RunConfig, *(choice for kind in kinds_of(RunConfig).values() for choice in choices(kind))}
     found: dict[tuple[str, str], str] = {}
-    for node in ast.parse(inspect.getsource(schema)).body:
-        if isinstance(node, ast.ClassDef):
-            for field, text in zip(node.body, node.body[1:], strict=False):
-                if (
-                    isinstance(field, ast.AnnAssign)
-                    and isinstance(field.target, ast.Name)
-                    and isinstance(text, ast.Expr)
-                    and isinstance(text.value, ast.Constant)
-                ):
-                    found[node.name, field.target.id] = " ".join(str(text.value.value).split())
+    for source in {inspect.getsourcefile(owner) for owner in owners}:
+        for node in ast.parse(Path(str(source)).read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                found |= {(node.name, field): text for field, text in _under_fields(node)}
     return found
+
+
+def _under_fields(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for field, text in zip(node.body, node.body[1:], strict=False):
+        if (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and isinstance(text, ast.Expr)
+            and isinstance(text.value, ast.Constant)
+        ):
+            yield field.target.id, " ".join(str(text.value.value).split())

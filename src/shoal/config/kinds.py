@@ -73,6 +73,19 @@ class Importable:
 ImportPath = Annotated[str, Importable()]
 
 
+@dataclass(frozen=True)
+class Several:
+    """A list whose flag may be given several times; in one text, its items stand between semicolons."""
+
+    def holds(self, value: Any) -> bool:
+        """Any list will do."""
+        del value
+        return True
+
+    def __str__(self) -> str:
+        return "(the flag may be given several times)"
+
+
 def check(kind: Any, value: Any, where: str) -> Any:
     """The value, if it is of this kind (whole numbers count as floats, lists as tuples); else a ConfigError.
 
@@ -136,7 +149,10 @@ def parse(kind: Any, text: str) -> Any:
     """
     origin = get_origin(kind)
     if origin is Annotated:
-        return parse(get_args(kind)[0], text)
+        base, *limits = get_args(kind)
+        if Several() in limits:
+            return tuple(item.strip() for item in text.split(";") if item.strip())
+        return parse(base, text)
     if origin in (types.UnionType, typing.Union):
         for part in get_args(kind):
             value = parse(part, text)
@@ -201,6 +217,24 @@ def choices(kind: Any) -> tuple[type, ...]:
     """The dataclasses a field chooses from: several for a choice, one for a section, none for a plain value."""
     parts = get_args(kind) if get_origin(kind) in (types.UnionType, typing.Union) else (kind,)
     return tuple(part for part in parts if dataclasses.is_dataclass(part) and isinstance(part, type))
+
+
+def by_name(options: tuple[type, ...]) -> dict[str, type]:
+    """The choices that have a name of ours, by it."""
+    named = {option: literals(kinds_of(option).get("name")) for option in options}
+    return {words[0]: option for option, words in named.items() if words}
+
+
+def in_short(named: dict[str, type], text: str) -> tuple[str, dict[str, Any]]:
+    """A choice written with its main setting, `by:ring`, as the name and that setting; any other text is a name.
+
+    A choice takes this form if it names the setting: `SHORT = "algorithm"`.
+    """
+    name, colon, value = text.partition(":")
+    setting: str | None = getattr(named.get(name), "SHORT", None)
+    if not colon or setting is None:
+        return text, {}
+    return name, {setting: parse(kinds_of(named[name])[setting], value)}
 
 
 def options_of(choice: Any) -> dict[str, Any]:

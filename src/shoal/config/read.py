@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, fields
 from importlib import resources
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_args
 
-from shoal.config.kinds import ImportPath, check, choices, kinds_of, literals, parse
+from shoal.config.kinds import ImportPath, Several, by_name, check, choices, in_short, kinds_of, parse
 from shoal.config.schema import SHORT_FLAGS, Custom, RunConfig
 from shoal.errors import ConfigError, unknown
 
@@ -94,7 +94,8 @@ def read_flags(flags: Sequence[str]) -> Tree:
                 raise ConfigError(f"--{name} needs a value")
         section, _, key = path.rpartition(".")
         branch = tree.setdefault(section, {}) if section else tree
-        branch[key] = FlagText(value)
+        again = key in branch and _may_be_repeated(path)
+        branch[key] = FlagText(f"{branch[key]};{value}" if again else value)
     return tree
 
 
@@ -126,6 +127,12 @@ def _dotted_flags() -> Iterator[str]:
 def _is_switch(path: str) -> bool:
     section, _, key = path.rpartition(".")
     return any(kinds_of(choice).get(key) is bool for choice in choices(kinds_of(RunConfig).get(section)))
+
+
+def _may_be_repeated(path: str) -> bool:
+    section, _, key = path.rpartition(".")
+    kinds = [kinds_of(choice).get(key) for choice in choices(kinds_of(RunConfig).get(section))]
+    return any(Several() in get_args(kind) for kind in kinds)
 
 
 def merge(recipe: Tree, flags: Tree) -> Tree:
@@ -185,14 +192,13 @@ def _default_choice(schema: type, key: str) -> type:
 
 
 def _chosen(options: tuple[type, ...], tree: Tree, where: str, default: type) -> Any:
-    named = {
-        literals(kinds_of(option)["name"])[0]: option
-        for option in options
-        if option is not Custom and _has_name(option)
-    }
+    named = by_name(options)
     if not named:
         return _section(default, tree, where)
     name = tree.get("name", next(word for word, option in named.items() if option is default))
+    if isinstance(name, str):
+        name, main = in_short(named, name)
+        tree = {**main, **tree, "name": name}
     if Custom in options and isinstance(name, str) and ":" in name:
         extra = {key: _plain(value) for key, value in tree.items() if key != "name"}
         return Custom(name=check(ImportPath, str(name), where), options=tuple(sorted(extra.items())))
@@ -207,10 +213,6 @@ def _chosen(options: tuple[type, ...], tree: Tree, where: str, default: type) ->
                 f"{where} '{name}' takes: {', '.join(kinds_of(named[name]))}.",
             )
     return _section(named[name], {**tree, "name": name}, where)
-
-
-def _has_name(option: type) -> bool:
-    return "name" in kinds_of(option) and bool(literals(kinds_of(option)["name"]))
 
 
 def _plain(value: Any) -> bool | int | float | str:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, final
 
 import torch
 
-from shoal.config.schema import Fraction, NonNegative
+from shoal.config.sections.values import Fraction, NonNegative
 from shoal.optim.chunks import Row, chunks, columns
 from shoal.optim.elementwise import Elementwise, Group
 

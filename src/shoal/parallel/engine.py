@@ -4,6 +4,7 @@ All three keep one contract (`Gradients`): scale · ∂(sum of losses)/∂θ is 
 gradient. A strategy takes an engine and knows nothing else about it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -19,6 +20,9 @@ from shoal.errors import AutogradError
 from shoal.events.spans import SpanRecorder
 from shoal.parallel.strategy import Gradients
 
+OnFinal = Callable[[Tensor, Callable[[Tensor], None]], Callable[[], None]]
+"""`on_final(param, callback)`: call `callback(param)` then; gives what removes it again."""
+
 
 @dataclass(frozen=True)
 class Engine:
@@ -27,6 +31,8 @@ class Engine:
     gradients: Gradients
     params: dict[str, Tensor]
     """What the optimizer updates, under the model's names. Their memory is the model's own."""
+    on_final: OnFinal
+    """Tells when a parameter's gradient of one backward pass is complete: in `param.grad`, nothing more to come."""
 
 
 def build_engine(name: str, model: nn.Module, loss: LossConfig, span: SpanRecorder) -> Engine:
@@ -45,7 +51,11 @@ def _by_torch(model: nn.Module, config: LossConfig, span: SpanRecorder) -> Engin
             loss_sum.backward(torch.full_like(loss_sum, scale, requires_grad=False))
         return loss_sum.detach()
 
-    return Engine(gradients, dict(model.named_parameters()))
+    return Engine(gradients, dict(model.named_parameters()), _torch_on_final)
+
+
+def _torch_on_final(param: Tensor, callback: Callable[[Tensor], None]) -> Callable[[], None]:
+    return param.register_post_accumulate_grad_hook(callback).remove
 
 
 def _by_our_own(name: str, model: nn.Module, config: LossConfig, span: SpanRecorder) -> Engine:
@@ -63,4 +73,5 @@ def _by_our_own(name: str, model: nn.Module, config: LossConfig, span: SpanRecor
         with span(name, "compute"):
             return compute(batch.inputs, batch.labels, scale)
 
-    return Engine(gradients, {path: param.value for path, param in layer.named_parameters()})
+    params = {path: param.value for path, param in layer.named_parameters()}
+    return Engine(gradients, params, compute.on_final)

@@ -27,6 +27,7 @@ class Replica:
     ) -> None:
         self.model = model
         self.params = engine.params
+        self.on_final = engine.on_final
         self.span = span
         self._loss = loss
         self._engine = engine

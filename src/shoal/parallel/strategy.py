@@ -25,6 +25,8 @@ class Share:
     """Micro-batches, made one at a time: a batch as large as the data set needs no copy of the data set."""
     num_samples_global: int
     """Every loss is divided by this, and gradients are summed: uneven shares are then exact without any weights."""
+    num_samples: int
+    """Samples of this worker's parts together; what students divide by instead."""
 
 
 class StepResult(NamedTuple):

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -15,6 +16,10 @@ from shoal.data.load import load
 from shoal.errors import ConfigError
 from shoal.events.spans import SpanRecorder
 from shoal.parallel.engine import build_engine
+from shoal.parallel.exchange.build import build_exchange
+from shoal.parallel.exchange.exchange import Exchange
+from shoal.parallel.guard import Guard
+from shoal.parallel.now import Now
 from shoal.parallel.replica import Replica
 from shoal.parallel.single import Single
 from shoal.parallel.strategy import Strategy
@@ -41,14 +46,17 @@ class Built:
     """Samples of one step, over all workers together."""
     total_steps: int
     """Steps of the whole run."""
+    now: Now
+    """The step in progress, for what depends on it."""
     lr: Callable[[int], float]
     """The learning rate of each step."""
 
 
-STRATEGIES: dict[str, Callable[[Replica, Traced], Strategy]] = {
-    "single": lambda replica, group: Single(replica),
+STRATEGIES: dict[str, Callable[[Replica, Traced, Exchange, Guard, Any], Strategy]] = {
+    "single": lambda replica, group, exchange, guard, config: Single(replica),
     "naive": Naive,
 }
+"""Each takes its replica, its group, how buckets are exchanged, who watches for bad numbers, and its own settings."""
 
 
 def build(config: RunConfig, device: torch.device, group: Traced) -> Built:
@@ -61,10 +69,13 @@ def build(config: RunConfig, device: torch.device, group: Traced) -> Built:
     optimizer = optim.build(config.optimizer, engine.params.values())
     replica = Replica(model, loss, engine, optimizer, config.train.clip_norm, span)
     check_same_model(group, engine.params)
-    strategy = STRATEGIES[config.strategy.name](replica, group)
     train, num_samples = config.train, len(dataset.train)
     batch_size = train.batch_size if isinstance(train.batch_size, int) else num_samples
     steps = total_steps(num_samples, batch_size, train.epochs, train.steps)
+    now = Now(total_steps=steps)
+    exchange = build_exchange(config.exchange, group.size, now)
+    guard = Guard(group, exchange.bears, train.on_nonfinite)
+    strategy = STRATEGIES[config.strategy.name](replica, group, exchange, guard, config.strategy)
     base_lr: float = optimizer.param_groups[0]["lr"]
     multiplier = factor(config.schedule, steps)
     return Built(
@@ -77,6 +88,7 @@ def build(config: RunConfig, device: torch.device, group: Traced) -> Built:
         span,
         batch_size,
         steps,
+        now,
         lr=lambda step: base_lr * multiplier(step),
     )
 

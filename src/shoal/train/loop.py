@@ -19,6 +19,7 @@ from shoal.comm.group import Group
 from shoal.data.dataset import Batch, DataSet
 from shoal.data.order import epoch_order, even_shares, worker_indices
 from shoal.events.spans import SpanRecorder
+from shoal.parallel.now import Now
 from shoal.parallel.strategy import Share, Strategy
 from shoal.train.evaluate import Metrics, evaluate
 from shoal.train.progress import Progress
@@ -46,6 +47,8 @@ class Job:
     validated: Callable[[Progress, Metrics | None], None]
     group: Group
     """The workers that train together."""
+    now: Now
+    """The step in progress, for what depends on it."""
     log: StepLog
     span: SpanRecorder
 
@@ -67,8 +70,11 @@ def train_epoch(job: Job, progress: Progress) -> Progress:
 
     while progress.consumed < num_samples and progress.step < job.total_steps and not job.should_stop():
         job.log.begin(progress.step)
+        job.now.step = progress.step
         count = min(job.batch_size, num_samples - progress.consumed)
-        share = Share(parts_of(job, order, progress, count), count)
+        shares = even_shares(count, job.strategy.data_size)
+        mine = worker_indices(order, progress.consumed, shares, job.strategy.data_rank)
+        share = Share(parts_of(job, mine, progress.epoch), count, len(mine))
         lr = job.lr(progress.step)
 
         result = job.strategy.step(share, lr)
@@ -82,15 +88,12 @@ def train_epoch(job: Job, progress: Progress) -> Progress:
     return job.log.settle(progress)
 
 
-def parts_of(job: Job, order: Tensor, progress: Progress, count: int) -> Iterator[Batch]:
-    """This worker's share of the next `count` samples, in parts small enough for one forward pass."""
-    shares = even_shares(count, job.strategy.data_size)
-    mine = worker_indices(order, progress.consumed, shares, job.strategy.data_rank)
-    for indices in (
-        mine.split(job.micro_batch) if len(mine) else ()
-    ):  # a small batch may leave a worker without samples
+def parts_of(job: Job, mine: Tensor, epoch: int) -> Iterator[Batch]:
+    """This worker's samples of a step, in parts small enough for one forward pass."""
+    # A small batch may leave a worker without samples.
+    for indices in mine.split(job.micro_batch) if len(mine) else ():
         with job.span("batch", "data"):
-            batch = job.data.training_batch(indices, job.seed, progress.epoch)
+            batch = job.data.training_batch(indices, job.seed, epoch)
         yield batch
 
 

@@ -171,6 +171,7 @@ def _job(built: Built, notes: _Notes, stop: StopRequest, log: StepLog) -> Job:
         should_stop=lambda: notes.should_stop(stop),
         validated=notes.validated,
         group=built.group,
+        now=built.now,
         log=log,
         span=built.span,
     )

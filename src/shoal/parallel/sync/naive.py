@@ -10,7 +10,10 @@ from torch import Tensor
 
 from shoal.comm.group import Group
 from shoal.comm.reduction import Op
+from shoal.config.schema import NaiveConfig
 from shoal.data.dataset import Batch
+from shoal.parallel.exchange.exchange import Exchange
+from shoal.parallel.guard import Guard
 from shoal.parallel.replica import Replica
 from shoal.parallel.strategy import Pieces, Share, StepResult, Sums
 
@@ -23,9 +26,14 @@ class Naive:
     equal. Costs one all-reduce per parameter and two small ones per step.
     """
 
-    def __init__(self, replica: Replica, group: Group) -> None:
+    def __init__(
+        self, replica: Replica, group: Group, exchange: Exchange, guard: Guard, config: NaiveConfig
+    ) -> None:
         self._replica = replica
         self._group = group
+        self._exchange = exchange
+        self._guard = guard
+        self._config = config
         self.data_rank = group.rank
         self.data_size = group.size
         for piece in replica.pieces().values():
@@ -36,9 +44,9 @@ class Naive:
         loss = self._replica.gradients(share)
         with self._replica.span("exchange", "move"):
             self._sum_gradients()
-            loss = loss.clone()
-            self._group.all_reduce(loss).wait()
-        self._replica.update(lr)
+            loss, may_update = self._guard.agree(loss)
+        if may_update:
+            self._replica.update(lr)
         return StepResult(loss)
 
     def _sum_gradients(self) -> None:
@@ -53,7 +61,8 @@ class Naive:
         for param, somewhere in zip(params, present.tolist(), strict=True):
             if somewhere:
                 grad = torch.zeros_like(param) if param.grad is None else param.grad
-                self._group.all_reduce(grad).wait()
+                self._guard.look(grad)
+                self._exchange(self._group, grad).wait()
                 param.grad = grad
 
     def evaluate(self, batch: Batch) -> Sums:

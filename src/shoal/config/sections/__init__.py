@@ -1,0 +1,1 @@
+"""The sections of a run, one file each; `config.schema` puts them together."""

@@ -1,0 +1,83 @@
+"""What is trained, and what it is judged by."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from shoal.config.kinds import Checked
+from shoal.config.sections.values import Count, Custom, Fraction
+
+
+@dataclass(frozen=True)
+class LinearConfig(Checked):
+    """One linear layer: softmax regression, or least squares."""
+
+    name: Literal["linear"] = "linear"
+
+
+@dataclass(frozen=True)
+class MlpConfig(Checked):
+    """Fully connected layers with ReLU between."""
+
+    name: Literal["mlp"] = "mlp"
+    hidden: tuple[Count, ...] = (128, 64)
+    """Widths of the hidden layers."""
+
+
+@dataclass(frozen=True)
+class LenetConfig(Checked):
+    """The course's network: two convolutions with pooling, two fully connected layers."""
+
+    name: Literal["lenet"] = "lenet"
+
+
+@dataclass(frozen=True)
+class Resnet18Config(Checked):
+    """ResNet-18 with the stem for small pictures: 3×3, no pooling."""
+
+    name: Literal["resnet18"] = "resnet18"
+    width: Count = 64
+    """Channels of the first stage; 64 is the published network."""
+    norm: Literal["batch", "group"] = "batch"
+    """Batch statistics differ between workers; group statistics do not."""
+
+
+@dataclass(frozen=True)
+class TransformerConfig(Checked):
+    """A small decoder over bytes: each position sees the ones before it."""
+
+    name: Literal["transformer"] = "transformer"
+    layers: Count = 2
+    """Blocks of attention and feed-forward."""
+    width: Count = 64
+    """Width of the residual stream."""
+    heads: Count = 4
+    """Attention heads; they divide the width."""
+
+
+ModelConfig = LinearConfig | MlpConfig | LenetConfig | Resnet18Config | TransformerConfig | Custom
+
+
+@dataclass(frozen=True)
+class CrossEntropyConfig(Checked):
+    """Minus the logarithm of the probability given to the right label."""
+
+    name: Literal["cross_entropy"] = "cross_entropy"
+    smoothing: Fraction = 0.0
+    """Probability taken from the right label and spread evenly over all."""
+
+
+@dataclass(frozen=True)
+class MseConfig(Checked):
+    """Squared distance to the target; labels become one-hot targets."""
+
+    name: Literal["mse"] = "mse"
+
+
+@dataclass(frozen=True)
+class MaeConfig(Checked):
+    """Absolute distance to the target; labels become one-hot targets."""
+
+    name: Literal["mae"] = "mae"
+
+
+LossConfig = CrossEntropyConfig | MseConfig | MaeConfig | Custom

@@ -1,0 +1,19 @@
+"""What the sections of a run share: the kinds of their numbers, and the choice that a user makes of his own."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from shoal.config.kinds import AtLeast, Below, Checked, ImportPath, MoreThan
+
+Count = Annotated[int, AtLeast(1)]
+NonNegative = Annotated[float, AtLeast(0.0)]
+PositiveFloat = Annotated[float, MoreThan(0.0)]
+Fraction = Annotated[float, AtLeast(0.0), Below(1.0)]
+
+
+@dataclass(frozen=True)
+class Custom(Checked):
+    """A choice of the user's own: `package.module:function`, called with the options given beside the name."""
+
+    name: ImportPath
+    options: tuple[tuple[str, bool | int | float | str], ...] = ()
