@@ -31,5 +31,5 @@ def test_every_call_gives_one_span():
             ("all_reduce", 40, "world", 1),
             ("barrier", 0, f"world[{rank}]", 1),
         ]
-        assert all(span.start_ns <= span.wait_ns <= span.end_ns for span in spans)
+        assert all(span.start_ns <= span.issued_ns <= span.wait_ns <= span.end_ns for span in spans)
         assert (totals["all_reduce"].calls, totals["all_reduce"].num_bytes) == (1, 40)

@@ -17,15 +17,24 @@ from shoal.comm.reduction import Op
 
 
 class Span(NamedTuple):
-    """One call: issued at `start_ns`, waited for from `wait_ns`, over at `end_ns`, on the monotonic clock."""
+    """One call on the monotonic clock: made from `start_ns` to `issued_ns`, waited for from `wait_ns` to `end_ns`.
+
+    Between the two the caller did something else; see `blocked_ns`.
+    """
 
     operation: str
     num_bytes: int
     group: str
     sequence: int
     start_ns: int
+    issued_ns: int
     wait_ns: int
     end_ns: int
+
+    @property
+    def blocked_ns(self) -> int:
+        """How long the caller could do nothing else."""
+        return self.issued_ns - self.start_ns + self.end_ns - self.wait_ns
 
 
 @dataclass
@@ -34,7 +43,7 @@ class Total:
 
     calls: int = 0
     num_bytes: int = 0
-    wait_ns: int = 0
+    blocked_ns: int = 0
 
 
 def _ignore(span: Span) -> None:
@@ -45,7 +54,16 @@ def _ignore(span: Span) -> None:
 class TracedWork:
     """A work that reports when it has been waited for."""
 
-    __slots__ = ("_group", "_num_bytes", "_operation", "_over", "_sequence", "_start_ns", "_work")
+    __slots__ = (
+        "_group",
+        "_issued_ns",
+        "_num_bytes",
+        "_operation",
+        "_over",
+        "_sequence",
+        "_start_ns",
+        "_work",
+    )
 
     def __init__(self, group: "Traced", operation: str, num_bytes: int, work: Work, start_ns: int) -> None:
         self._group = group
@@ -53,6 +71,7 @@ class TracedWork:
         self._num_bytes = num_bytes
         self._work = work
         self._start_ns = start_ns
+        self._issued_ns = time.monotonic_ns()
         self._sequence = group.next_sequence()
         self._over = False
 
@@ -69,6 +88,7 @@ class TracedWork:
                     self._group.name,
                     self._sequence,
                     self._start_ns,
+                    self._issued_ns,
                     wait_ns,
                     time.monotonic_ns(),
                 )
@@ -110,7 +130,7 @@ class Traced:
             total = self.totals[span.operation] = Total()
         total.calls += 1
         total.num_bytes += span.num_bytes
-        total.wait_ns += span.end_ns - span.wait_ns
+        total.blocked_ns += span.blocked_ns
         self._record(span)
 
     @property

@@ -27,7 +27,9 @@ class Result:
     """Time in training steps, over all attempts: evaluation and checkpoints are not in it."""
     samples_per_s: float
     bytes_sent: int
+    """What this worker handed to its group."""
     wait_s: float
+    """Time in which this worker could do nothing but communicate: waiting for others, and moving."""
     weights_sha256: str
     run: str
     """The run folder."""

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from shoal.comm.traced import Span as Call
 from shoal.errors import DivergedError
 from shoal.events.file import EventFile
 from shoal.events.spans import KEPT_EVERY, Span, SpanRecorder, totals_ns
@@ -25,6 +26,21 @@ class _Pending(NamedTuple):
     lr: float
     loss: torch.Tensor
     marks: list[tuple[str, Any, Any, Any]]
+    calls: list[Call]
+
+
+class Calls:
+    """What the group has done since the last look: `Traced` hands every finished call to `append`."""
+
+    def __init__(self) -> None:
+        self._calls: list[Call] = []
+        self.append = self._calls.append
+
+    def take(self) -> list[Call]:
+        """The calls since the last look."""
+        taken = self._calls[:]
+        self._calls.clear()
+        return taken
 
 
 class StepLog:
@@ -34,15 +50,18 @@ class StepLog:
         self,
         events: EventFile,
         span: SpanRecorder,
+        calls: Calls,
         observer: Observer,
         device: torch.device,
         keep_all_spans: bool,
     ) -> None:
         self._events = events
         self._span = span
+        self._calls = calls
         self._observer = observer
         self._lag = KEPT_EVERY if device.type == "cuda" else 1
         self._keep_all = keep_all_spans
+        self._calls.take()  # what was called while building is no part of a step
         self._pending: list[_Pending] = []
         self._since = time.perf_counter()
 
@@ -52,8 +71,10 @@ class StepLog:
 
     def step(self, progress: Progress, result: StepResult, num_samples: int, lr: float) -> Progress:
         """After a step; `progress` already counts it."""
-        marks = self._span.take()
-        self._pending.append(_Pending(progress.step - 1, progress.epoch, num_samples, lr, result.loss, marks))
+        marks, calls = self._span.take(), self._calls.take()
+        self._pending.append(
+            _Pending(progress.step - 1, progress.epoch, num_samples, lr, result.loss, marks, calls)
+        )
         return self.settle(progress) if len(self._pending) >= self._lag else progress
 
     def settle(self, progress: Progress) -> Progress:
@@ -76,6 +97,7 @@ class StepLog:
     def restart_clock(self) -> None:
         """After evaluation or a checkpoint, whose time is not training time."""
         self._since = time.perf_counter()
+        self._calls.take()
 
     def _keeps_spans(self, step: int) -> bool:
         return self._keep_all or step % KEPT_EVERY == 0
@@ -96,7 +118,9 @@ class StepLog:
             "lr": entry.lr,
             "seconds": round(seconds, 6),
             "totals_ns": totals_ns(spans),
+            "blocked_ns": sum(call.blocked_ns for call in entry.calls),
         }
         if self._keeps_spans(entry.step):
             record["spans"] = [span[1:] for span in spans]
+            record["calls"] = entry.calls
         self._events.append(record)

@@ -25,7 +25,7 @@ from shoal.train.loop import Job, train
 from shoal.train.observer import Observer, Silent
 from shoal.train.progress import Progress
 from shoal.train.result import Result
-from shoal.train.steplog import StepLog
+from shoal.train.steplog import Calls, StepLog
 from shoal.train.stop import StopRequest
 from shoal.train.weights import save_model
 
@@ -57,7 +57,8 @@ def work(
     All that can be wrong is found before the run folder is made. Rank 0 alone writes settings, checkpoints, weights
     and result; every worker writes its own events.
     """
-    group = traced(group)
+    calls = Calls()
+    group = traced(group, calls.append)
     built = build(config, device, group)
     progress = _restore(built, resumed) if resumed else Progress()
     folder = resumed or _new_folder(config, group)
@@ -66,7 +67,7 @@ def work(
         write_whole(folder.config, to_toml(config))
     with EventFile(folder.events(group.rank)) as events:
         notes = _Notes(built, folder, events, observer)
-        log = StepLog(events, built.span, observer, device, config.output.trace)
+        log = StepLog(events, built.span, calls, observer, device, config.output.trace)
         notes.started(progress)
         try:
             progress = train(_job(built, notes, stop, log), progress)
@@ -202,7 +203,7 @@ def _result(
         seconds=round(progress.seconds, 6),
         samples_per_s=round(samples / progress.seconds, 3) if progress.seconds else 0.0,
         bytes_sent=sum(total.num_bytes for total in built.group.totals.values()) if workers > 1 else 0,
-        wait_s=round(sum(total.wait_ns for total in built.group.totals.values()) / 1e9, 6)
+        wait_s=round(sum(total.blocked_ns for total in built.group.totals.values()) / 1e9, 6)
         if workers > 1
         else 0.0,
         weights_sha256=weights_sha256(built.strategy.pieces()),
