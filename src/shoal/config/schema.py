@@ -167,6 +167,11 @@ class RunConfig(Checked):
                 f"--exchange {self.exchange.name} has nothing to do under strategy {self.strategy.name}",
                 "An exchange is how replicas agree: use --strategy naive or ddp.",
             )
+        if isinstance(self.strategy, DpConfig) and self.engine != "torch":
+            raise ConfigError(
+                f"strategy dp cuts torch's graph in two at the outputs, and --engine {self.engine} has a graph of its own",
+                "Use --engine torch, or --strategy ddp.",
+            )
         if self.precision == "bf16" and self.engine != "torch":
             raise ConfigError(
                 f"--precision bf16 is torch's autocast, and --engine {self.engine} computes by itself",

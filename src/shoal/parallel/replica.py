@@ -29,11 +29,11 @@ class Replica:
         self.params = engine.params
         self.on_final = engine.on_final
         self.span = span
-        self._loss = loss
+        self.loss = loss
         self._engine = engine
         self._optimizer = optimizer
         self._clip_norm = clip_norm
-        self._zero = next(iter(self.params.values())).detach().new_zeros(())
+        self.zero = next(iter(self.params.values())).detach().new_zeros(())
         # A user's optimizer may give groups rates of their own: they keep their ratio to the first.
         base = optimizer.param_groups[0]["lr"]
         self._lr_ratios = [group["lr"] / base for group in optimizer.param_groups]
@@ -42,7 +42,7 @@ class Replica:
         """Fresh gradients of a share, summed over its parts; the loss, divided by the global count."""
         for param in self.params.values():
             param.grad = None
-        return accumulate(self._engine.gradients, share, self._zero)
+        return accumulate(self._engine.gradients, share, self.zero)
 
     def update(self, lr: float) -> None:
         """Clip, if asked, and step."""
@@ -57,7 +57,7 @@ class Replica:
 
     def evaluate(self, batch: Batch) -> Sums:
         """Loss and hits on a batch."""
-        return evaluate_batch(self.model, self._loss, batch)
+        return evaluate_batch(self.model, self.loss, batch)
 
     def pieces(self) -> Pieces:
         """The whole state."""

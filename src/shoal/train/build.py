@@ -15,6 +15,7 @@ from shoal.data.dataset import DataSet
 from shoal.data.load import load
 from shoal.errors import ConfigError
 from shoal.events.spans import SpanRecorder
+from shoal.parallel.dp import Dp
 from shoal.parallel.engine import build_engine
 from shoal.parallel.exchange.build import build_exchange
 from shoal.parallel.exchange.exchange import Exchange
@@ -55,6 +56,7 @@ class Built:
 STRATEGIES: dict[str, Callable[[Replica, Traced, Exchange, Guard, Any], Strategy]] = {
     "single": lambda replica, group, exchange, guard, config: Single(replica),
     "naive": Naive,
+    "dp": Dp,
 }
 """Each takes its replica, its group, how buckets are exchanged, who watches for bad numbers, and its own settings."""
 

@@ -186,7 +186,7 @@ def _result(
     validation: Metrics | None,
     stopped_by: int | None,
 ) -> Result:
-    workers = built.strategy.data_size
+    workers = built.group.size
     samples = progress.epoch * len(built.data.train) + progress.consumed
     return Result(
         status="completed" if stopped_by is None else "interrupted",

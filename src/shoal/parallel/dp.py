@@ -1,0 +1,255 @@
+"""`dp`: what `nn.DataParallel` does with the GPUs of one process, done by workers.
+
+Rank 0 has the data, the loss and the optimizer. The others lend it their processors: they run the model forward and
+backward on the pieces that it scatters, and know neither labels nor loss. It is the first way in which data
+parallelism was offered, and the one to read in order to see what `ddp` leaves out: a worker that everything passes
+through.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from shoal.comm.calls import DTYPES
+from shoal.comm.group import Group, Work
+from shoal.config.schema import DpConfig
+from shoal.data.dataset import Batch
+from shoal.parallel.exchange.exchange import Exchange
+from shoal.parallel.guard import Guard
+from shoal.parallel.replica import Replica
+from shoal.parallel.step import accumulate
+from shoal.parallel.strategy import Pieces, Share, StepResult, Sums
+
+MAX_DIMS = 8
+"""Most dimensions of an input, that of the samples included."""
+
+
+class Dp:
+    """One step, in the order in which it happens; phases 1 to 5 once for every part of the batch.
+
+    Phase 1, scatter: rank 0 cuts the inputs into stretches and sends each worker one.
+    Phase 2, forward: every worker, on its stretch.
+    Phase 3, gather: rank 0 joins the outputs, and computes the loss of the whole part.
+    Phase 4, scatter: rank 0 sends each worker the gradient of its outputs.
+    Phase 5, backward: every worker, from that gradient on.
+    Phase 6, reduce: the parameters' gradients are summed on rank 0.
+    Phase 7, update: rank 0 clips and steps; nobody else has an optimizer's state.
+    Phase 8, broadcast: everyone gets rank 0's weights and buffers, for the next step and for evaluation.
+
+    The loss is one number of one whole part, so it is single's own, to the bit; gradients are single's but for the
+    order of their sums. Stretches are those of `torch.chunk`: as equal as can be with only the last one shorter, and
+    with fewer samples than workers the last workers get none.
+
+    Costs, with w workers, P bytes of parameters, X and Y bytes of a batch's inputs and outputs: through rank 0's link
+    go (X + 2Y)·(w − 1)/w for the pieces, and P in and P out, times as many members as the group's reduce and broadcast
+    have it talk to; where `ddp` sends 2P·(w − 1)/w over everyone's. While rank 0 computes the loss and updates, all
+    others wait; while they compute the forward pass, so does it, with no more than its own stretch.
+
+    What differs from one machine: with batch norm each worker normalises by its own stretch, and rank 0's running
+    statistics are the ones that count, as under `nn.DataParallel`.
+    """
+
+    data_rank = 0
+    data_size = 1
+
+    def __init__(
+        self, replica: Replica, group: Group, exchange: Exchange, guard: Guard, config: DpConfig
+    ) -> None:
+        del exchange, config  # gradients are summed, at one place
+        self._replica = replica
+        self._group = group
+        self._guard = guard
+        params = list(replica.params.values())
+        self._gradients = _side_by_side(group, params, spare=1)
+        self._state = _side_by_side(group, [*params, *replica.model.buffers()])
+        self._broadcast_state()
+
+    def step(self, share: Share, lr: float) -> StepResult:
+        """One update on one batch. Only rank 0 takes the share's parts; to the others they are never made."""
+        for param in self._replica.params.values():
+            param.grad = None
+        loss = self._lead(share) if self._group.rank == 0 else self._follow()
+        with self._replica.span("reduce", "move"):
+            self._reduce_gradients()
+            loss, may_update = self._guard.agree(loss)
+        if may_update and self._group.rank == 0:
+            self._replica.update(lr)
+        with self._replica.span("broadcast", "move"):
+            self._broadcast_state()
+        return StepResult(loss)
+
+    def _lead(self, share: Share) -> Tensor:
+        """Phases 1 to 5 on rank 0, for all parts; the mean loss of the batch."""
+        loss = accumulate(self._lead_part, share, self._replica.zero)
+        with self._replica.span("scatter", "move"):
+            self._announce(None)
+        return loss
+
+    def _lead_part(self, batch: Batch, scale: float) -> Tensor:
+        """Phases 1 to 5 on rank 0; the sum of the losses."""
+        group, replica, span = self._group, self._replica, self._replica.span
+        plan = _Plan(tuple(batch.inputs.shape), batch.inputs.dtype)
+        mine = plan.rows(0, group.size)
+        others = range(1, group.size)
+        with span("scatter", "move"):
+            self._announce(plan)
+            self._send_pieces(plan, batch.inputs)
+        with span("forward", "compute"):
+            outputs = replica.model(batch.inputs[mine])
+        with span("gather", "move"):
+            # The outputs end their graph here: on the other side of the loss each worker takes up its own again.
+            joined = outputs.new_empty(len(batch.inputs), *outputs.shape[1:], requires_grad=False)
+            joined[mine] = outputs.detach()
+            pieces = [(rank, joined[plan.rows(rank, group.size)]) for rank in others]
+            _finish(group.recv(piece, rank) for rank, piece in pieces if len(piece))
+        with span("loss", "compute"):
+            joined.requires_grad_()
+            loss_sum = replica.loss(joined, batch.labels)
+            (gradient,) = torch.autograd.grad(loss_sum, joined, torch.full_like(loss_sum, scale))
+        with span("scatter", "move"):
+            self._send_pieces(plan, gradient)
+        with span("backward", "compute"):
+            outputs.backward(gradient[mine])
+        return loss_sum.detach()
+
+    def _follow(self) -> Tensor:
+        """Phases 1 to 5 on the others, until rank 0 has no more parts; their loss is nothing."""
+        group, span = self._group, self._replica.span
+        while True:
+            with span("scatter", "move"):
+                plan = self._hear()
+                if plan is None:
+                    return self._replica.zero
+                mine = plan.rows(group.rank, group.size)
+                if mine.start == mine.stop:
+                    continue
+                inputs = plan.empty(mine.stop - mine.start, self._replica.zero.device)
+                group.recv(inputs, 0).wait()
+            with span("forward", "compute"):
+                outputs = self._replica.model(inputs)
+            with span("gather", "move"):
+                group.send(outputs.detach(), 0).wait()
+            with span("scatter", "move"):
+                gradient = torch.empty_like(outputs, requires_grad=False)
+                group.recv(gradient, 0).wait()
+            with span("backward", "compute"):
+                outputs.backward(gradient)
+
+    def _send_pieces(self, plan: "_Plan", whole: Tensor) -> None:
+        pieces = [(rank, whole[plan.rows(rank, self._group.size)]) for rank in range(1, self._group.size)]
+        _finish(self._group.send(piece, rank) for rank, piece in pieces if len(piece))
+
+    def _announce(self, plan: "_Plan | None") -> None:
+        header = plan.encoded() if plan else torch.zeros(2 + MAX_DIMS, dtype=torch.int64)
+        self._group.broadcast(header).wait()
+
+    def _hear(self) -> "_Plan | None":
+        header = torch.empty(2 + MAX_DIMS, dtype=torch.int64)
+        self._group.broadcast(header).wait()
+        return _Plan.decoded(header)
+
+    def _reduce_gradients(self) -> None:
+        """Phase 6. A parameter that no sample reached keeps no gradient, as on one machine; a flag each tells."""
+        for flat in self._gradients:
+            for param, view, flag in zip(flat.tensors, flat.views, flat.spare, strict=True):
+                flag.fill_(param.grad is not None)
+                view.zero_() if param.grad is None else view.copy_(param.grad)
+            self._guard.look(flat.buffer)
+            self._group.reduce(flat.buffer).wait()
+            if self._group.rank == 0:
+                for param, view, flag in zip(flat.tensors, flat.views, flat.spare.tolist(), strict=True):
+                    param.grad = view if flag else None
+
+    def _broadcast_state(self) -> None:
+        """Phase 8."""
+        for flat in self._state:
+            if self._group.rank == 0:
+                for tensor, view in zip(flat.tensors, flat.views, strict=True):
+                    view.copy_(tensor.detach())
+            self._group.broadcast(flat.buffer).wait()
+            if self._group.rank != 0:
+                for tensor, view in zip(flat.tensors, flat.views, strict=True):
+                    tensor.detach().copy_(view)
+
+    def evaluate(self, batch: Batch) -> Sums:
+        """Loss and hits on a batch: since the last broadcast every worker has the whole model."""
+        return self._replica.evaluate(batch)
+
+    def pieces(self) -> Pieces:
+        """The whole state on rank 0; on the others the model's, for there is no optimizer at work."""
+        return self._replica.pieces()
+
+    def load(self, pieces: Mapping[str, Tensor]) -> None:
+        """Take what this worker has use for: rank 0 all of it, the others the model."""
+        if self._group.rank != 0:
+            pieces = {name: piece for name, piece in pieces.items() if name.startswith("model.")}
+        self._replica.load(pieces)
+
+
+class _Plan(NamedTuple):
+    """What rank 0 tells before it scatters: the form of all inputs together. Who gets which follows from it.
+
+    >>> plan = _Plan((7, 1, 28, 28), torch.float32)
+    >>> [plan.rows(rank, 3) for rank in range(3)]
+    [slice(0, 3, None), slice(3, 6, None), slice(6, 7, None)]
+    >>> _Plan.decoded(plan.encoded()) == plan
+    True
+    """
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    def rows(self, rank: int, size: int) -> slice:
+        """The stretch of one worker."""
+        samples = self.shape[0]
+        each = -(-samples // size)
+        return slice(min(rank * each, samples), min((rank + 1) * each, samples))
+
+    def empty(self, samples: int, device: torch.device) -> Tensor:
+        """Room for so many samples."""
+        return torch.empty(samples, *self.shape[1:], dtype=self.dtype, device=device)
+
+    def encoded(self) -> Tensor:
+        """As numbers: of how many dimensions, of what kind, how long each; all 0 is the end."""
+        lengths = [*self.shape, *[0] * (MAX_DIMS - len(self.shape))]
+        return torch.tensor([len(self.shape), DTYPES.index(self.dtype), *lengths])
+
+    @classmethod
+    def decoded(cls, header: Tensor) -> "_Plan | None":
+        """The plan; None for the end."""
+        dims, dtype, *lengths = header.tolist()
+        return cls(tuple(lengths[:dims]), DTYPES[dtype]) if dims else None
+
+
+class _Flat(NamedTuple):
+    """Tensors of one dtype, and a buffer with a place for each: what moves together moves once."""
+
+    tensors: list[Tensor]
+    buffer: Tensor
+    views: list[Tensor]
+    """The tensors' places, each in its tensor's shape."""
+    spare: Tensor
+    """A number more for each tensor, behind all of them; or nothing."""
+
+
+def _side_by_side(group: Group, tensors: Iterable[Tensor], spare: int = 0) -> list[_Flat]:
+    """Buffers for the tensors, one for each dtype, in memory that the group moves without copying."""
+    by_dtype: dict[torch.dtype, list[Tensor]] = {}
+    for tensor in tensors:
+        by_dtype.setdefault(tensor.dtype, []).append(tensor)
+    flats: list[_Flat] = []
+    for dtype, alike in by_dtype.items():
+        lengths = [tensor.numel() for tensor in alike]
+        buffer = group.empty(sum(lengths) + spare * len(alike), dtype, alike[0].device)
+        *places, behind = buffer.split([*lengths, spare * len(alike)])
+        views = [place.view(tensor.shape) for place, tensor in zip(places, alike, strict=True)]
+        flats.append(_Flat(alike, buffer, views, behind))
+    return flats
+
+
+def _finish(works: Iterable[Work]) -> None:
+    """Start all, then wait for all."""
+    for work in list(works):
+        work.wait()
