@@ -11,7 +11,7 @@ from shoal.labs.start import _sources, skeleton, solution, start
 @pytest.mark.parametrize("lang", ["en", "zh"])
 @pytest.mark.parametrize("number", [number for number, lab in LABS.items() if lab.hand_out])
 def test_the_skeleton_has_the_shape_of_the_hand_out_and_no_line_of_the_solution(number, lang):
-    files = {str(path): text for path, text in skeleton(number, lang).items()}
+    files = {str(path): text for path, text in skeleton(number, lang).items() if isinstance(text, str)}
     assert set(files) == {*LABS[number].hand_out, f"task{number}/README.md"}
     for path, source in _sources(number).items():
         text = files[str(path)]

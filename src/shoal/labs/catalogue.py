@@ -14,6 +14,8 @@ class Lab(NamedTuple):
     """The flags it takes besides those that all take."""
     hand_out: tuple[str, ...] = ()
     """The student's files in the course's shape; the last part of each is its name in the lab's `solution` package."""
+    data_folder: str = ""
+    """Where the digits are laid beside them, for programs that use torch alone."""
 
 
 LABS: dict[str, Lab] = {
@@ -22,6 +24,13 @@ LABS: dict[str, Lab] = {
         "Gradient descent on one machine: GD, SGD and Adam on handwritten digits.",
         ("--data", "--data-dir", "--runs"),
         ("task1/pytorch/MyOptimizer.py", "task1/pytorch/model.py"),
+    ),
+    "2": Lab(
+        "shoal.labs.lab2",
+        "Communication and aggregation: collectives, bottlenecks, a bad worker.",
+        ("--workers", "--runs"),
+        ("task2/dist_utils.py", "task2/model.py", "task2/model-mp.py", "task2/docker-compose.yml"),
+        "task2/data",
     ),
     "autograd": Lab(
         "shoal.labs.autograd",

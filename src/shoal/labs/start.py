@@ -11,8 +11,8 @@ from shoal.labs.words import load_words
 from shoal.report.folder import write_files
 
 
-def skeleton(number: str, lang: str) -> dict[PurePosixPath, str]:
-    """The student's files: the solution with its tasks cut out, and what to do with them."""
+def skeleton(number: str, lang: str) -> dict[PurePosixPath, str | bytes]:
+    """The student's files: the solution with its tasks cut out, what to do with them, and the data they need."""
     words = load_words(lab_of(number).package, lang)
     sentences = {
         key.removeprefix("task."): text for key, text in words.sentences.items() if key.startswith("task.")
@@ -21,12 +21,14 @@ def skeleton(number: str, lang: str) -> dict[PurePosixPath, str]:
     names = [name for source in sources.values() for name in tasks(source)]
     listed = "\n".join(f"{count}. `{name}`: {sentences[name]}" for count, name in enumerate(names, start=1))
     files = {path: cut(source, sentences) for path, source in sources.items()}
-    return {**files, PurePosixPath(f"task{number}/README.md"): words("task.readme", tasks=listed) + "\n"}
+    readme = {PurePosixPath(f"task{number}/README.md"): words("task.readme", tasks=listed) + "\n"}
+    return {**_digits(lab_of(number).data_folder), **files, **readme}
 
 
-def solution(number: str) -> dict[PurePosixPath, str]:
+def solution(number: str) -> dict[PurePosixPath, str | bytes]:
     """Our solution in the same shape."""
-    return {path: keep(source) for path, source in _sources(number).items()}
+    files = {path: keep(source) for path, source in _sources(number).items()}
+    return {**_digits(lab_of(number).data_folder), **files}
 
 
 def start(number: str, folder: Path, lang: str) -> list[Path]:
@@ -55,3 +57,9 @@ def _sources(number: str) -> Mapping[PurePosixPath, str]:
         path: (folder / path.name).read_text(encoding="utf-8").replace(f"from {package}.", "from ")
         for path in map(PurePosixPath, lab_of(number).hand_out)
     }
+
+
+def _digits(place: str) -> dict[PurePosixPath, bytes]:
+    """The files of the digits that the package carries, where a lab wants them."""
+    files = (resources.files("shoal.data") / "digits").iterdir() if place else ()
+    return {PurePosixPath(place, file.name): file.read_bytes() for file in files if file.name.endswith(".gz")}

@@ -1,0 +1,121 @@
+"""Gradient averaging by every collective of the course: each branch a function that reads like its name.
+
+`branch(group, bucket)` leaves the sum of all workers' buckets in each of them. Every worker has divided its loss by the
+number of samples of *all* workers, so this sum *is* the mean gradient of the batch, for uneven shares as well.
+
+::
+
+    all_reduce                      the group decides how
+    reduce_broadcast                rank 0 adds:  n to it; it sends the sum                 (W − 1) n
+    gather_broadcast                rank 0 gets all buckets, adds, sends the sum            (W − 1) n
+    gather_scatter                  rank 0 gets all buckets, adds, deals out W copies       (W − 1) n
+    reduce_then_scatter             rank 0 adds, deals out slices; everyone passes its own on
+    all_gather                      everyone gets all buckets and adds for itself           (W − 1) n
+    reduce_scatter_all_gather       everyone adds one slice, then passes it on              2 n (W − 1) / W
+
+Any of them can be given to a run: `--exchange shoal.labs.lab2.averaging:all_gather`.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from shoal.comm.group import Group
+
+Branch = Callable[[Group, Tensor], None]
+ROOT = 0
+
+
+def all_reduce(group: Group, bucket: Tensor) -> None:
+    """One collective does it all."""
+    group.all_reduce(bucket).wait()
+
+
+def reduce_broadcast(group: Group, bucket: Tensor) -> None:
+    """The root receives the sum, and everyone receives it from the root."""
+    group.reduce(bucket, ROOT).wait()
+    group.broadcast(bucket, ROOT).wait()
+
+
+def gather_broadcast(group: Group, bucket: Tensor) -> None:
+    """The root receives every bucket and adds them itself; everyone receives the sum from it."""
+    mine = bucket.view(-1)
+    everyones = _room_for_all(group, mine)
+    group.gather(everyones, mine, ROOT).wait()
+    if everyones is not None:
+        _sum_into(mine, everyones)
+    group.broadcast(bucket, ROOT).wait()
+
+
+def gather_scatter(group: Group, bucket: Tensor) -> None:
+    """The root receives every bucket, adds them, and deals out one copy of the sum to each."""
+    mine = bucket.view(-1)
+    everyones = _room_for_all(group, mine)
+    group.gather(everyones, mine, ROOT).wait()
+    if everyones is not None:
+        _sum_into(mine, everyones)
+        everyones.view(group.size, -1).copy_(mine)
+    group.scatter(mine, everyones, ROOT).wait()
+
+
+def reduce_then_scatter(group: Group, bucket: Tensor) -> None:
+    """The root receives the sum and deals it out in slices; everyone passes its slice on to everyone."""
+    whole = _divisible(group, bucket.view(-1))
+    group.reduce(whole, ROOT).wait()
+    slice_of_mine = whole.new_empty(whole.numel() // group.size)
+    group.scatter(slice_of_mine, whole if group.rank == ROOT else None, ROOT).wait()
+    group.all_gather(whole, slice_of_mine).wait()
+    bucket.view(-1).copy_(whole[: bucket.numel()])
+
+
+def all_gather(group: Group, bucket: Tensor) -> None:
+    """Everyone receives every bucket and adds them for itself, in the same order as the others."""
+    mine = bucket.view(-1)
+    everyones = mine.new_empty(group.size * mine.numel())
+    group.all_gather(everyones, mine).wait()
+    _sum_into(mine, everyones)
+
+
+def reduce_scatter_all_gather(group: Group, bucket: Tensor) -> None:
+    """Everyone receives the sum of one slice, and passes it on to everyone."""
+    whole = _divisible(group, bucket.view(-1))
+    slice_of_mine = whole.new_empty(whole.numel() // group.size)
+    group.reduce_scatter(slice_of_mine, whole).wait()
+    group.all_gather(whole, slice_of_mine).wait()
+    bucket.view(-1).copy_(whole[: bucket.numel()])
+
+
+BRANCHES: dict[str, Branch] = {
+    "all_reduce": all_reduce,
+    "reduce_broadcast": reduce_broadcast,
+    "gather_broadcast": gather_broadcast,
+    "gather_scatter": gather_scatter,
+    "reduce_then_scatter": reduce_then_scatter,
+    "all_gather": all_gather,
+    "reduce_scatter_all_gather": reduce_scatter_all_gather,
+}
+CALLS: dict[str, tuple[str, ...]] = {
+    "all_reduce": ("all_reduce",),
+    "reduce_broadcast": ("reduce", "broadcast"),
+    "gather_broadcast": ("gather", "broadcast"),
+    "gather_scatter": ("gather", "scatter"),
+    "reduce_then_scatter": ("reduce", "scatter", "all_gather"),
+    "all_gather": ("all_gather",),
+    "reduce_scatter_all_gather": ("reduce_scatter", "all_gather"),
+}
+"""What each branch says that it calls; the record of a run shows what it did call."""
+
+
+def _room_for_all(group: Group, mine: Tensor) -> Tensor | None:
+    return mine.new_empty(group.size * mine.numel()) if group.rank == ROOT else None
+
+
+def _sum_into(mine: Tensor, everyones: Tensor) -> None:
+    torch.sum(everyones.view(-1, mine.numel()), dim=0, out=mine)
+
+
+def _divisible(group: Group, flat: Tensor) -> Tensor:
+    """A copy, with zeros behind it until it can be cut into as many equal slices as there are workers."""
+    missing = -flat.numel() % group.size
+    return torch.cat([flat, flat.new_zeros(missing)])

@@ -1,0 +1,178 @@
+"""The network of the labs, trained by several nodes that average their gradients. Each node runs this script:
+
+python model.py --n_devices=2 --rank=0
+python model.py --n_devices=2 --rank=1
+"""
+
+import argparse
+import gzip
+import struct
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from shoal.labs.lab2.solution.dist_utils import (
+    allgather_average_gradients,
+    allreduce_average_gradients,
+    dist_init,
+    init_parameters,
+    reduce_average_gradients,
+)
+
+AVERAGES: dict[str, Callable[[nn.Module], None]] = {
+    "allreduce": allreduce_average_gradients,
+    "allgather": allgather_average_gradients,
+    "reduce": reduce_average_gradients,
+}
+SAY_EVERY = 20
+
+
+class Net(nn.Module):
+    """Two convolutions with pooling, two fully connected layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 6, kernel_size=5, padding=2)
+        self.conv2 = nn.Conv2d(6, 16, kernel_size=5)
+        self.fc1 = nn.Linear(400, 120)
+        self.fc2 = nn.Linear(120, 10)
+        self.pool = nn.MaxPool2d(2)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        """Pictures [samples, 1, 28, 28] become scores [samples, 10]."""
+        strokes = self.pool(torch.relu(self.conv1(pictures)))
+        shapes = self.pool(torch.relu(self.conv2(strokes)))
+        return self.fc2(torch.relu(self.fc1(shapes.flatten(1))))
+
+
+def read_idx(path: Path) -> Tensor:
+    """The array in a file of MNIST's format, packed or not."""
+    content = path.read_bytes()
+    content = gzip.decompress(content) if path.suffix == ".gz" else content
+    dims = content[3]
+    sizes = struct.unpack(f">{dims}I", content[4 : 4 + 4 * dims])
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8, offset=4 + 4 * dims).view(sizes)
+
+
+def load_data(folder: Path, part: str) -> tuple[Tensor, Tensor]:
+    """Pictures and labels of `train` or `t10k`; the whole of MNIST has files of the same names."""
+
+    def found(name: str) -> Path:
+        packed = folder / f"{part}-{name}.gz"
+        return packed if packed.exists() else packed.with_suffix("")
+
+    pictures = read_idx(found("images-idx3-ubyte")).unsqueeze(1).float() / 255
+    return (pictures - 0.1307) / 0.3081, read_idx(found("labels-idx1-ubyte")).long()
+
+
+def batches(num_samples: int, batch_size: int, world_size: int, rank: int, seed: int) -> list[Tensor]:
+    """This node's part of every batch of one pass: all nodes shuffle alike, and each takes its own samples."""
+    order = torch.randperm(num_samples, generator=torch.Generator().manual_seed(seed))
+    return [batch[rank::world_size] for batch in order.split(batch_size) if len(batch) == batch_size]
+
+
+def synchronised(device: torch.device) -> float:
+    """The time, once everything given to the device is done: without waiting for a GPU, its work is not timed."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def train_step(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    pictures: Tensor,
+    labels: Tensor,
+    average: Callable[[nn.Module], None],
+    delay_s: float,
+) -> tuple[float, float]:
+    """One step; gives back the loss on this node's samples, and the seconds that averaging took.
+
+    A node with a delay is the bottleneck: it is ready to average so much later than the others.
+    """
+    # task: train_step
+    loss = nn.functional.cross_entropy(model(pictures), labels)
+    optimizer.zero_grad()
+    loss.backward()
+    time.sleep(delay_s)  # before the collective: after it nobody would wait for this node
+    start_s = synchronised(pictures.device)
+    average(model)
+    seconds = synchronised(pictures.device) - start_s
+    optimizer.step()
+    return loss.item(), seconds
+    # end: train_step
+
+
+@torch.no_grad()
+def accuracy(model: nn.Module, pictures: Tensor, labels: Tensor) -> float:
+    """The part of the pictures that the model labels correctly."""
+    correct = sum(
+        int((model(part).argmax(1) == wanted).sum())
+        for part, wanted in zip(pictures.split(1000), labels.split(1000), strict=True)
+    )
+    return correct / len(labels)
+
+
+def say(line: str) -> None:
+    """A line on the terminal, in one piece: several nodes may write there."""
+    print(f"{line}\n", end="", flush=True)  # noqa: T201
+
+
+def work(args: argparse.Namespace, rank: int) -> None:
+    """What one node does, from meeting the others to the test."""
+    dist_init(args.n_devices, rank, args.master_addr, args.master_port)
+    device = torch.device(f"cuda:{args.gpu}" if args.gpu >= 0 and torch.cuda.is_available() else "cpu")
+    torch.manual_seed(args.seed + rank)  # every node begins elsewhere: init_parameters is needed
+    model = Net().to(device)
+    init_parameters(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)
+    average, delay_s = AVERAGES[args.average], args.delay if rank == args.bottleneck else 0.0
+    pictures, labels = load_data(args.data_dir, "train")
+
+    say(f"node {rank} starts training")
+    averaging_s, steps, start_s = 0.0, 0, time.perf_counter()
+    for one_pass in range(args.passes):
+        for mine in batches(len(labels), args.batch_size, args.n_devices, rank, args.seed + one_pass):
+            loss, seconds = train_step(
+                model, optimizer, pictures[mine].to(device), labels[mine].to(device), average, delay_s
+            )
+            averaging_s, steps = averaging_s + seconds, steps + 1
+            if steps % SAY_EVERY == 0:
+                say(f"node {rank}  pass {one_pass + 1}  step {steps}  loss {loss:.4f}")
+    total_s = time.perf_counter() - start_s
+    say(
+        f"node {rank}  {args.average}: {1e3 * averaging_s / steps:.3f} ms of {1e3 * total_s / steps:.3f} ms per step"
+    )
+    test_pictures, test_labels = load_data(args.data_dir, "t10k")
+    correct = accuracy(model, test_pictures.to(device), test_labels.to(device))
+    weights = sum(param.double().sum().item() for param in model.parameters())
+    say(f"node {rank}  test accuracy {100 * correct:.2f} %  sum of weights {weights:.6f}")
+    dist.destroy_process_group()
+
+
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The flags of the course, and those of the experiment."""
+    parser = argparse.ArgumentParser(description="Lab 2: train together, averaging gradients.")
+    parser.add_argument("--n_devices", type=int, default=1, help="how many nodes there are")
+    parser.add_argument("--rank", type=int, default=0, help="which of them this is, from 0")
+    parser.add_argument("--gpu", type=int, default=-1, help="number of the GPU; -1: the processor")
+    parser.add_argument("--master_addr", default="localhost", help="where rank 0 is")
+    parser.add_argument("--master_port", default="12355", help="and its port")
+    parser.add_argument("--average", choices=AVERAGES, default="allreduce", help="by which collective")
+    parser.add_argument("--bottleneck", type=int, default=-1, help="rank of the slow node; -1: none")
+    parser.add_argument("--delay", type=float, default=0.02, help="seconds it is slower in every step")
+    parser.add_argument("--lr", type=float, default=0.1, help="learning rate")
+    parser.add_argument("--passes", type=int, default=2, help="times the training set is gone through")
+    parser.add_argument("--batch_size", type=int, default=64, help="samples of a step, over all nodes")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--data_dir", type=Path, default=Path(__file__).parent / "data")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    given = parse_args()
+    work(given, given.rank)
