@@ -169,7 +169,7 @@ class RunConfig(Checked):
             )
         if isinstance(self.strategy, DpConfig) and self.engine != "torch":
             raise ConfigError(
-                f"strategy dp cuts torch's graph in two at the outputs, and --engine {self.engine} has a graph of its own",
+                f"strategy dp cuts torch's graph in two at the outputs, and --engine {self.engine} has its own",
                 "Use --engine torch, or --strategy ddp.",
             )
         if self.precision == "bf16" and self.engine != "torch":
