@@ -11,17 +11,30 @@ step has.
 True
 """
 
+import math
 from collections.abc import Sequence
+from fractions import Fraction
 
 import torch
 from torch import Tensor
 
 from shoal.data.seeds import generator_for
+from shoal.errors import ConfigError
 
 
 def epoch_order(num_samples: int, seed: int, epoch: int) -> Tensor:
     """A permutation of all samples: a pure function of (seed, epoch)."""
     return torch.randperm(num_samples, generator=generator_for("order", seed, epoch))
+
+
+def part_order(part: Tensor, seed: int, epoch: int, rank: int) -> Tensor:
+    """The samples that a worker owns, shuffled: a pure function of (seed, epoch, rank)."""
+    return part[torch.randperm(len(part), generator=generator_for("part", seed, epoch, rank))]
+
+
+def sample_draws(num_samples: int, count: int, seed: int, epoch: int, rank: int) -> Tensor:
+    """A worker's draws from the whole data set, with replacement: a pure function of (seed, epoch, rank)."""
+    return torch.randint(num_samples, (count,), generator=generator_for("sampling", seed, epoch, rank))
 
 
 def even_shares(batch_size: int, workers: int) -> tuple[int, ...]:
@@ -34,6 +47,31 @@ def even_shares(batch_size: int, workers: int) -> tuple[int, ...]:
     return tuple(each + (rank < left) for rank in range(workers))
 
 
+def shares_by_weight(count: int, weights: Sequence[float]) -> tuple[int, ...]:
+    """So many samples divided in proportion to the weights, by largest remainder.
+
+    Everyone gets the whole part of count · w / Σw; those whose lost fraction is largest get one more, of equals the
+    lower rank. Computed in exact fractions, so that all workers agree on every machine. Equal weights are even shares.
+
+    >>> shares_by_weight(64, (2.0, 1.0, 1.0)), shares_by_weight(2, (1, 1, 1)), shares_by_weight(5, (0.5, 0, 0.5))
+    ((32, 16, 16), (1, 1, 0), (3, 0, 2))
+    """
+    if (
+        not weights
+        or not all(math.isfinite(weight) and weight >= 0 for weight in weights)
+        or not any(weights)
+    ):
+        raise ConfigError(
+            f"weights of workers are numbers from 0, and not all of them 0: {', '.join(map(str, weights)) or 'none'}"
+        )
+    exact = [Fraction(weight) for weight in weights]
+    quotas = [count * weight / sum(exact) for weight in exact]
+    whole = [math.floor(quota) for quota in quotas]
+    by_lost_fraction = sorted(range(len(quotas)), key=lambda rank: whole[rank] - quotas[rank])
+    favoured = set(by_lost_fraction[: count - sum(whole)])
+    return tuple(share + (rank in favoured) for rank, share in enumerate(whole))
+
+
 def step_indices(order: Tensor, consumed: int, batch_size: int) -> Tensor:
     """The next `batch_size` indices after the first `consumed`; an epoch's last step takes what is left."""
     return order[consumed : consumed + batch_size]
@@ -42,14 +80,11 @@ def step_indices(order: Tensor, consumed: int, batch_size: int) -> Tensor:
 def worker_indices(order: Tensor, consumed: int, shares: Sequence[int], rank: int) -> Tensor:
     """The part of a step that one worker takes: `shares[rank]` indices, after those of the lower ranks.
 
-    A short last step is divided in the same proportion, so that it keeps all workers busy too:
+    The shares add up to the samples of the step: a short last step is shared by `shares_by_weight` of what is left,
+    so that it keeps all workers busy too.
 
-    >>> order = torch.arange(10)
-    >>> [len(worker_indices(order, 8, (4, 2, 2), rank)) for rank in range(3)]
-    [1, 0, 1]
+    >>> [worker_indices(torch.arange(10), 4, (3, 0, 1), rank).tolist() for rank in range(3)]
+    [[4, 5, 6], [], [7]]
     """
-    batch_size = sum(shares)
-    step = step_indices(order, consumed, batch_size)
-    before = sum(shares[:rank])
-    start, end = (cut * len(step) // batch_size for cut in (before, before + shares[rank]))
-    return step[start:end]
+    start = consumed + sum(shares[:rank])
+    return order[start : start + shares[rank]]
