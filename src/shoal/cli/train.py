@@ -11,16 +11,25 @@ from shoal.errors import ConfigError
 MAY_CHANGE = {
     "train.epochs",
     "train.steps",
+    "train.micro_batch",
+    "train.balance",
+    "train.on_nonfinite",
     "device",
     "threads",
+    "data.dir",
     "output.trace",
-    "checkpoint.every",
-    "checkpoint.keep",
-    "launch.workers",
-    "launch.launcher",
-    "launch.group",
+    "checkpoint.*",
+    "launch.*",
+    "strategy.*",
+    "exchange.*",
 }
-"""What --resume lets a user change: how long and where, never what is computed."""
+"""What --resume lets a user change: how long, where, by how many workers and in what way they work together.
+
+A checkpoint holds one machine's state, whoever saved it, and every strategy stands for one machine: so a run may go on
+under another one, with another number of workers, over slow links or with faults. (Where a strategy or an exchange
+does not equal one machine, as with `combine = "mean"`, its own sentence says so.) What decides *what* is computed stays
+the run's own: data, partition, model, loss, optimizer, schedule, batch size, seed, engine, precision.
+"""
 
 
 def run(argv: Sequence[str]) -> int:
@@ -71,14 +80,14 @@ def _train(options: Options, recipe: str | None, flags: list[str]):
 
 
 def _resumed_config(folder: Path, flags: list[str]):
-    """The settings of the stopped run, with those changes that do not change what is computed."""
+    """The settings of the stopped run, with those changes that --resume allows."""
     from shoal.config.read import from_tree, merge, read_flags, read_recipe
     from shoal.events.folder import RunFolder
 
     changes = read_flags(flags)
     for section, value in changes.items():
         for path in [f"{section}.{key}" for key in value] if isinstance(value, dict) else [section]:
-            if path not in MAY_CHANGE:
+            if path not in MAY_CHANGE and f"{section}.*" not in MAY_CHANGE:
                 raise ConfigError(
                     f"--resume goes on with the run's own settings, and {path} is one of them",
                     f"What may change: {', '.join(sorted(MAY_CHANGE))}.",
