@@ -58,7 +58,7 @@ def replica(optimizer, seed=0, clip_norm=None, engine="torch", dtype=torch.float
 def made(strategy, config, replica, group, exchange=None, on_nonfinite="stop"):
     """A strategy as `train.build` makes it."""
     exchange = exchange or AllReduce()
-    return strategy(replica, group, exchange, Guard(group, exchange.bears, on_nonfinite), config)
+    return strategy(replica, group, exchange, Guard(group, exchange, on_nonfinite), config)
 
 
 def samples():

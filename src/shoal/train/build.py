@@ -76,7 +76,7 @@ def build(config: RunConfig, device: torch.device, group: Traced) -> Built:
     steps = total_steps(num_samples, batch_size, train.epochs, train.steps)
     now = Now(total_steps=steps)
     exchange = build_exchange(config.exchange, group.size, now)
-    guard = Guard(group, exchange.bears, train.on_nonfinite)
+    guard = Guard(group, exchange, train.on_nonfinite)
     strategy = STRATEGIES[config.strategy.name](replica, group, exchange, guard, config.strategy)
     base_lr: float = optimizer.param_groups[0]["lr"]
     multiplier = factor(config.schedule, steps)

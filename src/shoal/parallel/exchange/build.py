@@ -1,17 +1,48 @@
-"""From a config to an exchange."""
+"""From a config to an exchange. What cannot be is refused here, before a worker is started."""
+
+from collections.abc import Callable
+from typing import Any
 
 from shoal.comm.algorithms import ALGORITHMS
-from shoal.config.schema import AllReduceConfig, ByConfig, ExchangeConfig
-from shoal.errors import ConfigError
+from shoal.config.schema import ByConfig, Custom, ExchangeConfig, RobustConfig, StagesConfig
 from shoal.parallel.exchange.exchange import Exchange
 from shoal.parallel.exchange.linear import AllReduce, By
+from shoal.parallel.exchange.own import load_own
+from shoal.parallel.exchange.robust import Robust
+from shoal.parallel.exchange.rules import ROBUST, check_bound
+from shoal.parallel.exchange.staged import Staged
 from shoal.parallel.now import Now
 
 
 def build_exchange(config: ExchangeConfig, size: int, now: Now) -> Exchange:
     """The exchange that a config describes, among `size` workers."""
-    if isinstance(config, AllReduceConfig):
-        return AllReduce()
-    if isinstance(config, ByConfig):
-        return By(ALGORITHMS[config.algorithm])
-    raise ConfigError(f"exchange {config.name} is not built yet")
+    return load_own(config) if isinstance(config, Custom) else BUILDERS[config.name](config, size, now)
+
+
+def check_exchange(config: ExchangeConfig, size: int) -> None:
+    """Refuse an exchange that `size` workers cannot have: too few for its bound, or a path that leads nowhere."""
+    build_exchange(config, size, Now())
+
+
+def _by(config: ByConfig, size: int, now: Now) -> Exchange:
+    del size, now
+    return By(ALGORITHMS[config.algorithm])
+
+
+def _robust(config: RobustConfig, size: int, now: Now) -> Exchange:
+    del now
+    check_bound(config.rule, size, config.bad)
+    return Robust(ROBUST[config.rule], config.bad)
+
+
+def _staged(config: StagesConfig, size: int, now: Now) -> Exchange:
+    return Staged([(start, build_exchange(stage, size, now)) for start, stage in config.stages()], now)
+
+
+BUILDERS: dict[str, Callable[[Any, int, Now], Exchange]] = {
+    "all_reduce": lambda config, size, now: AllReduce(),
+    "by": _by,
+    "robust": _robust,
+    "stages": _staged,
+}
+"""Each takes its config, the number of workers, and where training stands."""

@@ -6,17 +6,7 @@ from torch import Tensor
 
 from shoal.comm.algorithms import Algorithm
 from shoal.comm.group import Group, Work
-
-
-class Done:
-    """The work of an exchange that was over when its call returned."""
-
-    def wait(self) -> None:
-        """Return at once."""
-
-    def done(self) -> bool:
-        """Yes."""
-        return True
+from shoal.parallel.exchange.exchange import Done
 
 
 @dataclass(frozen=True)
