@@ -22,8 +22,9 @@ def check_loader(loader: DataLoader[Any], num_replicas: int) -> None:
     """
     if num_replicas == 1:
         return
-    # With a batch sampler, the loader's own `sampler` is one that torch made up and never uses.
-    sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
+    # Beside a batch sampler the loader's own `sampler` is one that torch made up and never uses.
+    batches = loader.batch_sampler
+    sampler = loader.sampler if batches is None else getattr(batches, "sampler", None)
     if isinstance(sampler, RandomSampler | SequentialSampler) and not isinstance(loader.dataset, Subset):
         raise ConfigError(
             f"the DataLoader gives each of {num_replicas} workers all {length_of(loader.dataset):,} samples: "
