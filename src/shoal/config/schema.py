@@ -172,6 +172,14 @@ class RunConfig(Checked):
                 f"strategy dp cuts torch's graph in two at the outputs, and --engine {self.engine} has its own",
                 "Use --engine torch, or --strategy ddp.",
             )
+        if not isinstance(self.partition, GlobalConfig) and isinstance(
+            self.strategy, SingleConfig | DpConfig
+        ):
+            raise ConfigError(
+                f"--partition {self.partition.name} gives every worker data of its own, and under strategy "
+                f"{self.strategy.name} one has all of it",
+                "Use --strategy naive or ddp.",
+            )
         if self.precision == "bf16" and self.engine != "torch":
             raise ConfigError(
                 f"--precision bf16 is torch's autocast, and --engine {self.engine} computes by itself",

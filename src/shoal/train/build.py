@@ -12,6 +12,7 @@ from shoal import models, optim
 from shoal.comm.traced import Traced
 from shoal.config.schema import RunConfig
 from shoal.data.dataset import DataSet
+from shoal.data.division import Division
 from shoal.data.load import load
 from shoal.errors import ConfigError
 from shoal.events.spans import SpanRecorder
@@ -27,7 +28,8 @@ from shoal.parallel.strategy import Strategy
 from shoal.parallel.sync.naive import Naive
 from shoal.train.agree import check_same_model
 from shoal.train.clock import clock_of
-from shoal.train.progress import total_steps
+from shoal.train.divide import divisions
+from shoal.train.progress import Progress, total_steps
 from shoal.train.schedule import factor
 
 
@@ -49,6 +51,8 @@ class Built:
     """Steps of the whole run."""
     now: Now
     """The step in progress, for what depends on it."""
+    division: Callable[[Progress], Division]
+    """Who takes which samples of the epoch in progress."""
     lr: Callable[[int], float]
     """The learning rate of each step."""
 
@@ -91,6 +95,7 @@ def build(config: RunConfig, device: torch.device, group: Traced) -> Built:
         batch_size,
         steps,
         now,
+        divisions(config, dataset, strategy.data_size),
         lr=lambda step: base_lr * multiplier(step),
     )
 

@@ -1,8 +1,9 @@
 """The training loop: the file to read first.
 
 A run is three nested things. An *epoch* goes once through the training set in an order that is a pure function of
-(seed, epoch). A *step* takes the next `batch_size` samples of that order, hands this worker its share, and lets the
-strategy make an update of it. A *part* is as much of a share as goes through the model at once.
+(seed, epoch). A *step* takes the next `batch_size` samples of that order, hands this worker its share of them, as the
+*division* says, and lets the strategy make an update of it. A *part* is as much of a share as goes through the model at
+once.
 
     epoch 0: ├── step 0 ──┼── step 1 ──┼── step 2 ─┤        consumed counts the samples of the epoch
     epoch 1: ├── step 3 ──┼── …
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from shoal.comm.group import Group
 from shoal.data.dataset import Batch, DataSet
-from shoal.data.order import epoch_order, even_shares, worker_indices
+from shoal.data.division import Division
 from shoal.events.spans import SpanRecorder
 from shoal.parallel.now import Now
 from shoal.parallel.strategy import Share, Strategy
@@ -34,6 +35,8 @@ class Job:
     strategy: Strategy
     lr: Callable[[int], float]
     """The learning rate of each step."""
+    division: Callable[[Progress], Division]
+    """Who takes which samples of the epoch in progress."""
     seed: int
     batch_size: int
     """Samples of one step, over all workers together."""
@@ -66,14 +69,14 @@ def train(job: Job, progress: Progress) -> Progress:
 def train_epoch(job: Job, progress: Progress) -> Progress:
     """The steps that are left of this epoch."""
     num_samples = len(job.data.train)
-    order = epoch_order(num_samples, job.seed, progress.epoch)
+    progress = progress.among(job.strategy.data_size)
+    division = job.division(progress)
 
     while progress.consumed < num_samples and progress.step < job.total_steps and not job.should_stop():
         job.log.begin(progress.step)
         job.now.step = progress.step
         count = min(job.batch_size, num_samples - progress.consumed)
-        shares = even_shares(count, job.strategy.data_size)
-        mine = worker_indices(order, progress.consumed, shares, job.strategy.data_rank)
+        mine = division.step(progress.epoch, progress.consumed, count, job.strategy.data_rank)
         share = Share(parts_of(job, mine, progress.epoch), count, len(mine))
         lr = job.lr(progress.step)
 

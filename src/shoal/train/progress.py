@@ -16,6 +16,12 @@ class Progress:
     """Mean training loss over the last whole epoch."""
     seconds: float = 0.0
     """Time spent in training steps, over all attempts."""
+    divided_among: int = 1
+    """Workers among which the data was divided when this epoch began: its order of the samples stays theirs."""
+
+    def among(self, workers: int) -> "Progress":
+        """At the beginning of an epoch, with so many workers; within one, as it was."""
+        return self if self.consumed else replace(self, divided_among=workers)
 
     def after_step(self, num_samples: int) -> "Progress":
         """One step further; its loss and its time follow by `settled`, on a GPU some steps later."""

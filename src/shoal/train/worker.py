@@ -163,6 +163,7 @@ def _job(built: Built, notes: _Notes, stop: StopRequest, log: StepLog) -> Job:
         data=built.data,
         strategy=built.strategy,
         lr=built.lr,
+        division=built.division,
         seed=built.config.seed,
         batch_size=built.batch_size,
         micro_batch=built.config.train.micro_batch,
