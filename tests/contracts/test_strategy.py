@@ -8,7 +8,15 @@ from torch import nn
 
 from shoal import optim
 from shoal.comm.threads import ThreadGroup
-from shoal.config.schema import AdamConfig, AdamWConfig, CrossEntropyConfig, DpConfig, NaiveConfig, SgdConfig
+from shoal.config.schema import (
+    AdamConfig,
+    AdamWConfig,
+    CrossEntropyConfig,
+    DdpConfig,
+    DpConfig,
+    NaiveConfig,
+    SgdConfig,
+)
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
 from shoal.models import build_loss
@@ -19,12 +27,17 @@ from shoal.parallel.guard import Guard
 from shoal.parallel.replica import Replica
 from shoal.parallel.single import Single
 from shoal.parallel.strategy import Share
+from shoal.parallel.sync.ddp import Ddp
 from shoal.parallel.sync.naive import Naive
 
 STEPS = 10
 BATCH = 12
 STRATEGIES = {
     "naive": lambda replica, group: made(Naive, NaiveConfig(), replica, group),
+    # Buckets of 100 bytes: this model's gradients are three of them.
+    "ddp": lambda replica, group: made(
+        Ddp, DdpConfig(bucket_mib=1e-4, first_bucket_mib=1e-5), replica, group
+    ),
     "dp": lambda replica, group: made(Dp, DpConfig(), replica, group),
 }
 OPTIMIZERS = {
@@ -123,7 +136,11 @@ def test_equals_one_machine(name, size, kind, optimizer, clip_norm):
         mine = replica(OPTIMIZERS[optimizer], seed=group.rank, clip_norm=clip_norm)
         return train(STRATEGIES[name](mine, group), SHARES[size][kind], parts=2)
 
-    members = on_threads(size, work)
+    assert_equal(on_threads(size, work), expected)
+
+
+def assert_equal(members, expected):
+    """Every worker has, after every step, what one machine has; and all of them the same bits."""
     for step in range(STEPS):
         pieces, loss = expected[step]
         for member in members:
@@ -137,12 +154,32 @@ def test_equals_one_machine(name, size, kind, optimizer, clip_norm):
                 assert torch.equal(its_pieces[key], members[0][step][0][key]), "workers hold different bits"
 
 
+@pytest.mark.parametrize(("size", "kind"), CASES)
+@pytest.mark.parametrize(
+    "config",
+    [
+        NaiveConfig(aggregate="parameters"),
+        NaiveConfig(aggregate="parameters", combine="weighted_mean"),
+        NaiveConfig(combine="weighted_mean"),
+    ],
+    ids=["parameters", "weighted parameters", "weighted gradients"],
+)
+def test_other_ways_to_the_same_sgd(config, size, kind):
+    expected = train(Single(replica(OPTIMIZERS["sgd"])), (BATCH,))
+
+    def work(group):
+        return train(made(Naive, config, replica(OPTIMIZERS["sgd"]), group), SHARES[size][kind], parts=2)
+
+    assert_equal(on_threads(size, work), expected)
+
+
 @pytest.mark.parametrize("engine", ["tape", "static"])
-def test_our_own_engines_train_under_it_too(engine):
+@pytest.mark.parametrize("name", ["naive", "ddp"])
+def test_our_own_engines_train_under_it_too(name, engine):
     expected = train(Single(replica(OPTIMIZERS["adam"])), (BATCH,))
 
     def work(group):
-        return train(STRATEGIES["naive"](replica(OPTIMIZERS["adam"], engine=engine), group), (7, 5))
+        return train(STRATEGIES[name](replica(OPTIMIZERS["adam"], engine=engine), group), (7, 5))
 
     for member in on_threads(2, work):
         for key, piece in expected[-1][0].items():
@@ -166,10 +203,10 @@ def test_the_test_can_fail():
     """Averaging where one must sum is the classic error: the comparison sees it."""
 
     class Averaging(Naive):
-        def _sum_gradients(self):
-            super()._sum_gradients()
-            for param in self._replica.params.values():
-                param.grad /= self.data_size
+        def _sum_gradients(self, grads, part):
+            super()._sum_gradients(grads, part)
+            for grad in grads:
+                grad /= self.data_size
 
     expected = train(Single(replica(OPTIMIZERS["sgd"])), (BATCH,))
     member = on_threads(
