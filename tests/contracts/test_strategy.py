@@ -28,12 +28,17 @@ from shoal.parallel.replica import Replica
 from shoal.parallel.single import Single
 from shoal.parallel.strategy import Share
 from shoal.parallel.sync.ddp import Ddp
+from shoal.parallel.sync.ddp import Ddp
 from shoal.parallel.sync.naive import Naive
 
 STEPS = 10
 BATCH = 12
 STRATEGIES = {
     "naive": lambda replica, group: made(Naive, NaiveConfig(), replica, group),
+    # Buckets of 100 bytes: this model's gradients are three of them.
+    "ddp": lambda replica, group: made(
+        Ddp, DdpConfig(bucket_mib=1e-4, first_bucket_mib=1e-5), replica, group
+    ),
     # Buckets of 100 bytes: this model's gradients are three of them.
     "ddp": lambda replica, group: made(
         Ddp, DdpConfig(bucket_mib=1e-4, first_bucket_mib=1e-5), replica, group

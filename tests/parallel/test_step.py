@@ -38,7 +38,7 @@ def gradient_of(model, inputs, labels, cuts):
         param.grad = None
     bounds = [0, *cuts, len(inputs)]
     parts = [Batch(inputs[a:b], labels[a:b], b - a) for a, b in itertools.pairwise(bounds) if b > a]
-    value = accumulate(gradients_of(model), Share(parts, len(inputs)), torch.zeros(()))
+    value = accumulate(gradients_of(model), Share(parts, len(inputs), len(inputs)), torch.zeros(()))
     return value, [param.grad.clone() for param in model.parameters()]
 
 
@@ -56,7 +56,7 @@ def test_parts_of_any_size_give_the_gradient_of_the_mean(cuts):
 def test_a_worker_without_samples_adds_nothing():
     model, *_ = make()
     gradients = gradients_of(model)
-    assert accumulate(gradients, Share([], 12), torch.zeros(())).item() == 0
+    assert accumulate(gradients, Share([], 12, 0), torch.zeros(())).item() == 0
     assert all(param.grad is None for param in model.parameters())
 
 

@@ -30,7 +30,7 @@ class Engine:
 
     gradients: Gradients
     params: dict[str, Tensor]
-    """What the optimizer updates, under the model's names. Their memory is the model's own."""
+    """What the optimizer updates, under the model's names; nothing frozen. Their memory is the model's own."""
     on_final: OnFinal
     """Tells when a parameter's gradient of one backward pass is complete: in `param.grad`, nothing more to come."""
 
@@ -51,7 +51,10 @@ def _by_torch(model: nn.Module, config: LossConfig, span: SpanRecorder) -> Engin
             loss_sum.backward(torch.full_like(loss_sum, scale, requires_grad=False))
         return loss_sum.detach()
 
-    return Engine(gradients, dict(model.named_parameters()), _torch_on_final)
+    params: dict[str, Tensor] = {
+        name: param for name, param in model.named_parameters() if param.requires_grad
+    }
+    return Engine(gradients, params, _torch_on_final)
 
 
 def _torch_on_final(param: Tensor, callback: Callable[[Tensor], None]) -> Callable[[], None]:

@@ -1,6 +1,6 @@
 """A whole copy of the model on one worker, with the optimizer that updates it: what `single` and replicas share."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -38,11 +38,14 @@ class Replica:
         base = optimizer.param_groups[0]["lr"]
         self._lr_ratios = [group["lr"] / base for group in optimizer.param_groups]
 
-    def gradients(self, share: Share) -> Tensor:
-        """Fresh gradients of a share, summed over its parts; the loss, divided by the global count."""
+    def gradients(self, share: Share, before_last: Callable[[], None] | None = None) -> Tensor:
+        """Fresh gradients of a share, summed over its parts; the loss, divided by the global count.
+
+        `before_last` is called when the last part begins: gradients that become final from then on are whole.
+        """
         for param in self.params.values():
             param.grad = None
-        return accumulate(self._engine.gradients, share, self.zero)
+        return accumulate(self._engine.gradients, share, self.zero, before_last)
 
     def update(self, lr: float) -> None:
         """Clip, if asked, and step."""

@@ -12,16 +12,25 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 """`loss(outputs, labels)`: the sum over the samples."""
 
 
-def accumulate(gradients: Gradients, share: Share, zero: Tensor) -> Tensor:
+def accumulate(
+    gradients: Gradients, share: Share, zero: Tensor, before_last: Callable[[], None] | None = None
+) -> Tensor:
     """Add up the gradients of all parts of a share; the loss, divided by the global number of samples.
 
     Sums of sums are sums: parts of any size, also none, give the gradient of the whole. `zero` is the loss of a share
-    without samples: it has the device and the precision of the others.
+    without samples: it has the device and the precision of the others. `before_last` is called before the last part,
+    if there is any; to know it, the next part is made before the one in hand is used.
     """
     scale = 1.0 / share.num_samples_global
     total = zero
-    for part in share.parts:
+    parts = iter(share.parts)
+    part = next(parts, None)
+    while part is not None:
+        following = next(parts, None)
+        if following is None and before_last is not None:
+            before_last()
         total = total + gradients(part, scale)
+        part = following
     return total * scale
 
 

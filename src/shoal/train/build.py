@@ -25,6 +25,7 @@ from shoal.parallel.now import Now
 from shoal.parallel.replica import Replica
 from shoal.parallel.single import Single
 from shoal.parallel.strategy import Strategy
+from shoal.parallel.sync.ddp import Ddp
 from shoal.parallel.sync.naive import Naive
 from shoal.train.agree import check_same_model
 from shoal.train.clock import clock_of
@@ -60,6 +61,7 @@ class Built:
 STRATEGIES: dict[str, Callable[[Replica, Traced, Exchange, Guard, Any], Strategy]] = {
     "single": lambda replica, group, exchange, guard, config: Single(replica),
     "naive": Naive,
+    "ddp": Ddp,
     "dp": Dp,
 }
 """Each takes its replica, its group, how buckets are exchanged, who watches for bad numbers, and its own settings."""

@@ -1,0 +1,236 @@
+"""Fills buckets with gradients as they become final, and exchanges each bucket when it is full.
+
+Used by the strategy `ddp` and by the wrapper `shoal.DistributedDataParallel`: both say when the backward pass begins
+whose end is an update, and when it is over.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, final
+
+import torch
+from torch import Tensor
+
+from shoal.comm.group import Group, Work
+from shoal.comm.reduction import Op
+from shoal.errors import ConfigError
+from shoal.parallel import buckets
+from shoal.parallel.engine import OnFinal
+from shoal.parallel.exchange.exchange import Exchange
+
+Unused = Literal["refuse", "zero"]
+
+
+class _Slot:
+    """The place of one parameter's gradient."""
+
+    __slots__ = ("arrived", "bucket", "index", "name", "param", "view")
+
+    def __init__(self, index: int, name: str, param: Tensor) -> None:
+        self.index = index
+        self.name = name
+        self.param = param
+        self.arrived = False
+        """Whether its gradient has become final in this pass."""
+        self.view: Tensor
+        self.bucket: _Filling
+
+
+class _Filling:
+    """A bucket while it is being filled."""
+
+    __slots__ = ("flat", "num_missing", "slots")
+
+    def __init__(self, flat: Tensor, slots: Sequence[_Slot]) -> None:
+        self.flat = flat
+        self.slots = slots
+        self.num_missing = len(slots)
+
+
+def _unwatched(gradient: Tensor) -> None:
+    del gradient
+
+
+@final
+class Reducer:
+    """Gradients reach the group's memory once, and are exchanged there.
+
+    Phase 1, fill: in the first backward pass after the gradients were dropped, autograd hands each one over, and its
+    hook copies it to its place in a bucket, which is then `param.grad`: later passes are added there by autograd
+    itself. It does not matter how the gradients were dropped.
+    Phase 2, exchange: in the pass announced by `prepare`, a bucket that is full is exchanged, in the same order on
+    every worker. `complete` takes care of the buckets that did not become full.
+    Phase 3, `wait`: every `param.grad` is the aggregate.
+
+    Buckets are planned in the reverse order of the parameters, and once more, after the first exchange, in the order in
+    which gradients really became final on rank 0.
+
+    A parameter that gets no gradient on this worker would leave the others waiting for its bucket. `refuse` names it,
+    here and to all others. `zero` takes zero for it; if no worker has a gradient for it, it keeps none at all, as on
+    one machine, where the optimizer then leaves it alone: that costs one small all-reduce per exchange.
+
+    Memory: the gradients twice while backward hands them over, once afterwards.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        exchange: Exchange,
+        params: Mapping[str, Tensor],
+        on_final: OnFinal,
+        *,
+        first_bytes: int,
+        most_bytes: int,
+        unused: Unused = "refuse",
+        look: Callable[[Tensor], None] = _unwatched,
+    ) -> None:
+        self._group = group
+        self._exchange = exchange
+        self._first_bytes, self._most_bytes = first_bytes, most_bytes
+        self._unused: Unused = unused
+        self._look = look
+        self._params = list(params.values())
+        self._sizes = buckets.sizes_of(self._params)
+        self._memory = buckets.Memory(group, self._sizes)
+        self._slots = [_Slot(index, name, param) for index, (name, param) in enumerate(params.items())]
+        self._order = [*reversed(range(len(self._slots)))]
+        self._seen: list[int] | None = []
+        """The order in which gradients become final; None once the buckets follow it."""
+        self._cut()
+        self._exchanging = False
+        self._weight: float | None = None
+        self._next = 0
+        """The bucket to be exchanged next."""
+        self._works: list[Work] = []
+        self._removers = [on_final(slot.param, self._hook(slot)) for slot in self._slots]
+
+    def _cut(self) -> None:
+        """Lay the gradients out in the order expected."""
+        self._buckets: list[_Filling] = []
+        for bucket in buckets.plan(self._sizes, self._order, self._first_bytes, self._most_bytes):
+            slots = [self._slots[param] for param in bucket.params]
+            filling = _Filling(self._memory.flat(bucket), slots)
+            for slot, view in zip(slots, self._memory.views(bucket, self._params), strict=True):
+                slot.view, slot.bucket = view, filling
+            self._buckets.append(filling)
+
+    def _hook(self, slot: _Slot) -> Callable[[Tensor], None]:
+        def final(param: Tensor) -> None:
+            del param
+            self._place(slot)
+            if self._exchanging:
+                self._arrive(slot)
+
+        return final
+
+    def _place(self, slot: _Slot) -> None:
+        """Make a parameter's gradient its place in the bucket, weighted if this pass exchanges weighted gradients."""
+        view, grad = slot.view, slot.param.grad
+        if grad is view:
+            if self._weight is not None:
+                view.mul_(self._weight)
+            return
+        if grad is None or grad.layout is not torch.strided:
+            raise ConfigError(
+                f"parameter '{slot.name}' has a sparse gradient, and buckets hold dense ones",
+                "Build the layer with sparse=False.",
+            )
+        if self._weight is None:
+            view.copy_(grad)
+        else:
+            torch.mul(grad, self._weight, out=view)
+        slot.param.grad = view
+
+    def _arrive(self, slot: _Slot) -> None:
+        slot.arrived = True
+        if self._seen is not None:
+            self._seen.append(slot.index)
+        bucket = slot.bucket
+        bucket.num_missing -= 1
+        if not bucket.num_missing:
+            self._exchange_full()
+
+    def _exchange_full(self) -> None:
+        """Start the exchange of all buckets that are full and whose turn it is."""
+        while self._next < len(self._buckets) and not self._buckets[self._next].num_missing:
+            flat = self._buckets[self._next].flat
+            self._look(flat)
+            self._works.append(self._exchange(self._group, flat))
+            self._next += 1
+
+    def prepare(self, weight: float | None = None) -> None:
+        """Announce the last backward pass before an update: its gradients, times `weight`, are exchanged."""
+        for bucket in self._buckets:
+            bucket.num_missing = len(bucket.slots)
+        for slot in self._slots:
+            slot.arrived = False
+        self._next = 0
+        self._weight = weight
+        self._exchanging = True
+
+    def complete(self) -> None:
+        """Backward is over: exchange what is left. Without `prepare`, a worker without samples: it gives zeros."""
+        without_samples = not self._exchanging
+        if without_samples:
+            self.prepare()
+        rest = [slot for bucket in self._buckets[self._next :] for slot in bucket.slots if not slot.arrived]
+        absent = [slot for slot in rest if slot.param.grad is None]
+        if absent and self._unused == "refuse" and not without_samples:
+            self._refuse(absent)
+        for slot in rest:
+            if slot.param.grad is None:
+                slot.view.zero_()
+            else:  # it came in an earlier pass
+                self._place(slot)
+            slot.bucket.num_missing -= 1
+        self._exchange_full()
+        self._exchanging = False
+        self._weight = None
+        present = self._found_somewhere() if self._unused == "zero" else None
+        for slot in absent:
+            if present is None or present[slot.index]:
+                slot.param.grad = slot.view
+
+    def _refuse(self, absent: Sequence[_Slot]) -> None:
+        names = ", ".join(f"'{slot.name}'" for slot in absent[:5]) + (" and others" if absent[5:] else "")
+        error = ConfigError(
+            f"rank {self._group.rank}: no gradient reached {names} ({len(absent)} of {len(self._slots)} parameters)",
+            'Freeze it (requires_grad_(False)), leave it out, or take zero for it: unused = "zero".',
+        )
+        # The others wait for a bucket that will not come: they are told why.
+        self._group.fail(error)
+        raise error
+
+    def _found_somewhere(self) -> list[bool]:
+        """For each parameter, whether any worker has a gradient."""
+        found = torch.tensor([slot.param.grad is not None for slot in self._slots], dtype=torch.int32)
+        self._group.all_reduce(found, Op.MAX).wait()
+        return [bool(one) for one in found.tolist()]
+
+    def wait(self) -> None:
+        """Return when every gradient is the aggregate of all workers'."""
+        for work in self._works:
+            work.wait()
+        self._works.clear()
+        if self._seen is not None:
+            self._follow_rank_0()
+
+    def _follow_rank_0(self) -> None:
+        """Lay the buckets out in the order in which gradients became final on rank 0, once it has had any."""
+        seen = self._seen or []
+        rest = [index for index in self._order if index not in set(seen)]
+        told = torch.tensor([bool(seen), *seen, *rest])
+        self._group.broadcast(told).wait()
+        known, *order = told.tolist()
+        self._seen = None if known else []
+        if known and order != self._order:
+            held = [(slot, slot.view.clone()) for slot in self._slots if slot.param.grad is slot.view]
+            self._order = order
+            self._cut()
+            for slot, gradient in held:
+                slot.view.copy_(gradient)
+                slot.param.grad = slot.view
+
+    def remove(self) -> None:
+        """Take the hooks off the parameters."""
+        for remove in self._removers:
+            remove()

@@ -1,0 +1,77 @@
+"""`ddp`: gradients are summed over the workers in buckets, while backward is still at work where that pays."""
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from shoal.comm.group import Group
+from shoal.config.schema import DdpConfig
+from shoal.data.dataset import Batch
+from shoal.parallel.buckets import MIB
+from shoal.parallel.exchange.exchange import Exchange
+from shoal.parallel.guard import Guard
+from shoal.parallel.reducer import Reducer
+from shoal.parallel.replica import Replica
+from shoal.parallel.strategy import Pieces, Share, StepResult, Sums
+
+
+class Ddp:
+    """Phase 1, gradients of this worker's share; the last part's fill buckets, which are exchanged when they are full.
+
+    Phase 2, the rest of the exchange, and the loss. Phase 3, update.
+
+    As under `naive`, every loss is divided by the *global* number of samples and gradients are summed: uneven and empty
+    shares are exact. Costs one exchange per bucket (25 MiB of gradients) and one small all-reduce per step. With one
+    worker there is nothing to exchange: no hook, no bucket, `single`'s own path.
+    """
+
+    def __init__(
+        self, replica: Replica, group: Group, exchange: Exchange, guard: Guard, config: DdpConfig
+    ) -> None:
+        self._replica = replica
+        self._guard = guard
+        self.data_rank = group.rank
+        self.data_size = group.size
+        self._reducer: Reducer | None = None
+        if group.size > 1:
+            for piece in replica.pieces().values():
+                group.broadcast(piece).wait()
+            self._reducer = Reducer(
+                group,
+                exchange,
+                replica.params,
+                replica.on_final,
+                first_bytes=int(config.first_bucket_mib * MIB),
+                most_bytes=int(config.bucket_mib * MIB),
+                unused=config.unused,
+                look=guard.look,
+            )
+
+    def step(self, share: Share, lr: float) -> StepResult:
+        """One update on one batch, of which this worker has a share."""
+        reducer, replica = self._reducer, self._replica
+        if reducer is None:
+            loss = replica.gradients(share)
+            replica.update(lr)
+            return StepResult(loss)
+        loss = replica.gradients(share, before_last=reducer.prepare)
+        with replica.span("exchange", "move"):
+            reducer.complete()
+            # Before the buckets are waited for: the loss is under way together with them.
+            loss, may_update = self._guard.agree(loss)
+            reducer.wait()
+        if may_update:
+            replica.update(lr)
+        return StepResult(loss)
+
+    def evaluate(self, batch: Batch) -> Sums:
+        """Loss and hits on a batch: every worker has the whole model."""
+        return self._replica.evaluate(batch)
+
+    def pieces(self) -> Pieces:
+        """The whole state: all replicas have the same."""
+        return self._replica.pieces()
+
+    def load(self, pieces: Mapping[str, Tensor]) -> None:
+        """Take the whole state."""
+        self._replica.load(pieces)
