@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from shoal import models, optim
+from shoal.comm.agree import check_same_model
 from shoal.comm.traced import Traced
 from shoal.config.schema import RunConfig
 from shoal.data.dataset import DataSet
@@ -27,7 +28,6 @@ from shoal.parallel.single import Single
 from shoal.parallel.strategy import Strategy
 from shoal.parallel.sync.ddp import Ddp
 from shoal.parallel.sync.naive import Naive
-from shoal.train.agree import check_same_model
 from shoal.train.clock import clock_of
 from shoal.train.divide import divisions
 from shoal.train.progress import Progress, total_steps
@@ -72,6 +72,7 @@ def build(config: RunConfig, device: torch.device, group: Traced) -> Built:
     dataset = load(config.data).to(device)
     loss = models.build_loss(config.loss)
     model = build_model(config, dataset).to(device)
+    _check_work(config, dataset, model, group.size)
     span = SpanRecorder(clock_of(device))
     engine = build_engine(config.engine, model, config.loss, span)
     optimizer = optim.build(config.optimizer, engine.params.values())
@@ -109,6 +110,21 @@ def build_model(config: RunConfig, dataset: DataSet) -> nn.Module:
     sample = dataset.batch(dataset.train, few)
     models.check_fit(model, config.loss, sample.inputs.cpu(), dataset.train.labels.cpu())
     return model
+
+
+def _check_work(config: RunConfig, dataset: DataSet, model: nn.Module, workers: int) -> None:
+    """Something to train, and something to train it on for every worker."""
+    samples = len(dataset.train)
+    if samples < workers:
+        raise ConfigError(
+            f"{workers:,} workers cannot share {samples:,} samples", f"Use at most {samples:,} workers."
+        )
+    if not any(param.requires_grad for param in model.parameters()):
+        what = "only frozen parameters" if any(True for _ in model.parameters()) else "no parameters"
+        raise ConfigError(
+            f"model {config.model.name} has {what}: there is nothing to train",
+            "`shoal evaluate` measures a model as it is.",
+        )
 
 
 @contextmanager

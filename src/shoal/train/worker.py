@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from shoal import __version__
+from shoal.comm.agree import largest_of, share_text
 from shoal.comm.group import Group
 from shoal.comm.threads import ThreadGroup
 from shoal.comm.traced import traced
@@ -18,7 +19,6 @@ from shoal.events.file import EventFile
 from shoal.events.folder import RunFolder, create, write_whole
 from shoal.parallel.state import weights_sha256
 from shoal.train import checkpoint
-from shoal.train.agree import largest_of, share_text
 from shoal.train.build import Built, build, torch_settings
 from shoal.train.evaluate import Metrics, evaluate
 from shoal.train.loop import Job, train
