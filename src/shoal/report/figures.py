@@ -6,7 +6,7 @@ copy in grey still shows which is which. Every axis has a label with its unit.
 
 import io
 import warnings
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -90,17 +90,28 @@ class Drawing:
 def draw(
     panels: Sequence[Panel], *, font: str | None = None, width_in: float = 0, height_in: float = 3.9
 ) -> Drawing:
-    """Panels side by side with one scale for the loss and one legend below, as PNG (200 dpi) and PDF."""
+    """Panels side by side with one scale for the loss and one legend below."""
+
+    def paint(figure: Any) -> None:
+        axes: Any = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        for position, (axis, panel) in enumerate(zip(axes, panels, strict=True)):
+            _draw_panel(axis, panel, labels_y=position == 0)
+        legend_below(figure, axes[0])
+
+    return painted(paint, width_in or 3.3 * len(panels) + 0.6, height_in, font)
+
+
+def painted(
+    paint: Callable[[Any], None], width_in: float, height_in: float, font: str | None = None
+) -> Drawing:
+    """What `paint` puts on an empty figure of matplotlib's, in our looks, as PNG (200 dpi) and PDF."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     with _settings(font):
-        figure = Figure(figsize=(width_in or 3.3 * len(panels) + 0.6, height_in), layout="constrained")
+        figure = Figure(figsize=(width_in, height_in), layout="constrained")
         FigureCanvasAgg(figure)
-        axes: Any = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-        for position, (axis, panel) in enumerate(zip(axes, panels, strict=True)):
-            _draw_panel(axis, panel, labels_y=position == 0)
-        _legend(figure, axes[0])
+        paint(figure)
         return Drawing(_saved(figure, "png", dpi=200), _saved(figure, "pdf", metadata={"CreationDate": None}))
 
 
@@ -230,7 +241,8 @@ def _short(value: float, _: object = None) -> str:
     return f"{value:g}"
 
 
-def _legend(figure: Any, axis: Any) -> None:
+def legend_below(figure: Any, axis: Any) -> None:
+    """The names of what an axis shows, once, below all axes."""
     handles, labels = axis.get_legend_handles_labels()
     unique = dict(zip(labels, handles, strict=True))
     figure.legend(

@@ -5,13 +5,13 @@ number of samples of *all* workers, so this sum *is* the mean gradient of the ba
 
 ::
 
-    all_reduce                      the group decides how
-    reduce_broadcast                rank 0 adds:  n to it; it sends the sum                 (W − 1) n
-    gather_broadcast                rank 0 gets all buckets, adds, sends the sum            (W − 1) n
-    gather_scatter                  rank 0 gets all buckets, adds, deals out W copies       (W − 1) n
-    reduce_then_scatter             rank 0 adds, deals out slices; everyone passes its own on
-    all_gather                      everyone gets all buckets and adds for itself           (W − 1) n
-    reduce_scatter_all_gather       everyone adds one slice, then passes it on              2 n (W − 1) / W
+    all_reduce                 the group decides how
+    reduce_broadcast           rank 0 receives the sum, and sends it
+    gather_broadcast           rank 0 receives all buckets, adds them, and sends the sum
+    gather_scatter             rank 0 receives all buckets, adds them, and deals out one copy to each
+    reduce_then_scatter        rank 0 receives the sum and deals out slices, which everyone passes on
+    all_gather                 everyone receives all buckets and adds them for itself
+    reduce_scatter_all_gather  everyone receives the sum of one slice, and passes it on
 
 Any of them can be given to a run: `--exchange shoal.labs.lab2.averaging:all_gather`.
 """
@@ -40,50 +40,47 @@ def reduce_broadcast(group: Group, bucket: Tensor) -> None:
 
 def gather_broadcast(group: Group, bucket: Tensor) -> None:
     """The root receives every bucket and adds them itself; everyone receives the sum from it."""
-    mine = bucket.view(-1)
-    everyones = _room_for_all(group, mine)
-    group.gather(everyones, mine, ROOT).wait()
+    everyones = _room_for_all(group, bucket)
+    group.gather(everyones, bucket, ROOT).wait()
     if everyones is not None:
-        _sum_into(mine, everyones)
+        _sum_into(bucket, everyones, group.size)
     group.broadcast(bucket, ROOT).wait()
 
 
 def gather_scatter(group: Group, bucket: Tensor) -> None:
     """The root receives every bucket, adds them, and deals out one copy of the sum to each."""
-    mine = bucket.view(-1)
-    everyones = _room_for_all(group, mine)
-    group.gather(everyones, mine, ROOT).wait()
+    everyones = _room_for_all(group, bucket)
+    group.gather(everyones, bucket, ROOT).wait()
     if everyones is not None:
-        _sum_into(mine, everyones)
-        everyones.view(group.size, -1).copy_(mine)
-    group.scatter(mine, everyones, ROOT).wait()
+        _sum_into(bucket, everyones, group.size)
+        everyones.view(group.size, bucket.numel()).copy_(bucket)
+    group.scatter(bucket, everyones, ROOT).wait()
 
 
 def reduce_then_scatter(group: Group, bucket: Tensor) -> None:
     """The root receives the sum and deals it out in slices; everyone passes its slice on to everyone."""
-    whole = _divisible(group, bucket.view(-1))
+    whole = _divisible(group, bucket)
     group.reduce(whole, ROOT).wait()
-    slice_of_mine = whole.new_empty(whole.numel() // group.size)
-    group.scatter(slice_of_mine, whole if group.rank == ROOT else None, ROOT).wait()
-    group.all_gather(whole, slice_of_mine).wait()
-    bucket.view(-1).copy_(whole[: bucket.numel()])
+    my_slice = whole.new_empty(whole.numel() // group.size)
+    group.scatter(my_slice, whole if group.rank == ROOT else None, ROOT).wait()
+    group.all_gather(whole, my_slice).wait()
+    bucket.copy_(whole[: bucket.numel()])
 
 
 def all_gather(group: Group, bucket: Tensor) -> None:
     """Everyone receives every bucket and adds them for itself, in the same order as the others."""
-    mine = bucket.view(-1)
-    everyones = mine.new_empty(group.size * mine.numel())
-    group.all_gather(everyones, mine).wait()
-    _sum_into(mine, everyones)
+    everyones = bucket.new_empty(group.size * bucket.numel())
+    group.all_gather(everyones, bucket).wait()
+    _sum_into(bucket, everyones, group.size)
 
 
 def reduce_scatter_all_gather(group: Group, bucket: Tensor) -> None:
     """Everyone receives the sum of one slice, and passes it on to everyone."""
-    whole = _divisible(group, bucket.view(-1))
-    slice_of_mine = whole.new_empty(whole.numel() // group.size)
-    group.reduce_scatter(slice_of_mine, whole).wait()
-    group.all_gather(whole, slice_of_mine).wait()
-    bucket.view(-1).copy_(whole[: bucket.numel()])
+    whole = _divisible(group, bucket)
+    my_slice = whole.new_empty(whole.numel() // group.size)
+    group.reduce_scatter(my_slice, whole).wait()
+    group.all_gather(whole, my_slice).wait()
+    bucket.copy_(whole[: bucket.numel()])
 
 
 BRANCHES: dict[str, Branch] = {
@@ -107,12 +104,12 @@ CALLS: dict[str, tuple[str, ...]] = {
 """What each branch says that it calls; the record of a run shows what it did call."""
 
 
-def _room_for_all(group: Group, mine: Tensor) -> Tensor | None:
-    return mine.new_empty(group.size * mine.numel()) if group.rank == ROOT else None
+def _room_for_all(group: Group, bucket: Tensor) -> Tensor | None:
+    return bucket.new_empty(group.size * bucket.numel()) if group.rank == ROOT else None
 
 
-def _sum_into(mine: Tensor, everyones: Tensor) -> None:
-    torch.sum(everyones.view(-1, mine.numel()), dim=0, out=mine)
+def _sum_into(bucket: Tensor, everyones: Tensor, size: int) -> None:
+    torch.sum(everyones.view(size, bucket.numel()), dim=0, out=bucket)
 
 
 def _divisible(group: Group, flat: Tensor) -> Tensor:

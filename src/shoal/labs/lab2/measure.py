@@ -1,0 +1,281 @@
+"""Run folders become the numbers that the findings rest on. No number here comes from anywhere else."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from safetensors.numpy import load_file
+
+from shoal.comm.costs import sends
+from shoal.events.file import read_events
+from shoal.events.folder import RunFolder
+from shoal.labs.lab2.branches import ALL, MESSAGES, calls_of
+from shoal.labs.lab2.experiment import Runs
+from shoal.labs.lab2.plan import CONDITIONS, FAULTS, RULES, Plan
+from shoal.labs.lab2.steps import RankStep, Step, read_steps
+from shoal.labs.lab2.sums import SumError, sum_errors
+from shoal.report.findings import Measured, inside_run, over_seeds
+from shoal.report.runs import Curve, curve_of, read_run
+
+BYTES_PER_ELEMENT = 4
+LAST_STEPS = 10
+"""The loss at the end of a run is the mean of so many steps: one batch says little."""
+
+LEARNING = ("sgd-sum", "sgd-mean", "sgd-scaled", "adam-sum", "adam-mean", "uneven-exact", "uneven-mean")
+
+
+@dataclass(frozen=True)
+class BranchTimes:
+    """One way of averaging under one condition: what it cost in a step, per worker."""
+
+    wait_ms: Measured
+    move_ms: Measured
+    exchange_ms: Measured
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What the record says that a branch called, in every step of all its turns."""
+
+    operations: frozenset[str]
+    calls: int
+    """Of one worker in one step; where workers differ, of the one with the most."""
+    sent: int
+    """Bytes that the busiest worker sent in messages."""
+    predicted: int | None
+    """What an algorithm says its busiest worker sends."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """A run of one exchange under one condition."""
+
+    samples_per_s: Measured
+    ranks: tuple[tuple[Measured, Measured, Measured], ...]
+    """Own work, waiting and moving of every worker, in ms per step."""
+    steps: tuple[Step, ...]
+
+    @property
+    def wait_ms(self) -> Measured:
+        """What the worker that waits longest waits in a step."""
+        return max((wait for _, wait, _ in self.ranks), key=lambda wait: wait.value)
+
+    @property
+    def move_ms(self) -> Measured:
+        """Moving, of the worker that moves longest."""
+        return max((move for _, _, move in self.ranks), key=lambda move: move.value)
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """One aggregation, repeated with every seed."""
+
+    curves: tuple[Curve, ...]
+    accuracy: Measured
+    loss: Measured
+    """Of the last steps."""
+
+
+@dataclass(frozen=True)
+class Faulty:
+    """One rule with one kind of bad worker."""
+
+    curve: Curve
+    accuracy: Measured | None
+    """None where the run was stopped."""
+    stopped: str
+    """Why, in the run's own words; empty where it went on to the end."""
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """Everything measured."""
+
+    plan: Plan
+    parameters: int
+    branches: Mapping[str, Mapping[str, BranchTimes]]
+    """By condition and branch."""
+    recorded: Mapping[str, Recorded]
+    sums: Mapping[str, SumError]
+    paces: Mapping[str, Pace]
+    link_stages: tuple[Measured, Measured]
+    """The exchange of a step before and after it changes behind the slow link, in ms."""
+    differences: Mapping[str, float]
+    """How far the weights of two runs are from each other, by what is compared."""
+    learnt: Mapping[str, Learnt]
+    faulty: Mapping[tuple[str, str], Faulty]
+    """By fault and rule."""
+
+
+def measure(runs: Runs) -> Measurements:
+    """Read every run folder."""
+    plan = runs.plan
+    steps = {
+        condition: read_steps(runs.path(f"rotate-{condition}"), plan.workers) for condition in CONDITIONS
+    }
+    shapes = _numels(runs.path("equal-exact"))
+    return Measurements(
+        plan=plan,
+        parameters=sum(shapes),
+        branches={
+            condition: branch_times(steps[condition], plan.rotation(condition), plan.size.branch_steps)
+            for condition in CONDITIONS
+        },
+        recorded=recorded_calls(steps["even"], plan.rotation("even"), shapes),
+        sums=sum_errors(plan.workers, plan.first_seed),
+        paces={
+            name.removeprefix("pace-"): _pace(runs.path(name), plan.workers)
+            for name in runs.folders
+            if name.startswith("pace-")
+        },
+        link_stages=_halves(read_steps(runs.path("pace-link-stages"), plan.workers)),
+        differences=_differences(runs),
+        learnt={name: _learnt(runs, name) for name in LEARNING},
+        faulty={(fault, rule): _faulty(runs, fault, rule) for fault in FAULTS for rule in RULES},
+    )
+
+
+def branch_times(steps: Sequence[Step], rotation: Sequence[str], turn: int) -> dict[str, BranchTimes]:
+    """The times of every branch: of each step the mean over the workers, of these the median over the steps.
+
+    The first step of every turn is left out: memory that the branch has not touched for a while is cold.
+    """
+    counted = {branch: list[Step]() for branch in ALL}
+    for number, (step, branch) in enumerate(zip(steps, rotation, strict=True)):
+        if number % turn:
+            counted[branch].append(step)
+
+    def over_steps(branch: str, part: Callable[[RankStep], float]) -> Measured:
+        return inside_run([sum(map(part, step)) / len(step) for step in counted[branch]])
+
+    return {
+        branch: BranchTimes(
+            over_steps(branch, lambda rank: rank.wait_ms),
+            over_steps(branch, lambda rank: rank.move_ms),
+            over_steps(branch, lambda rank: rank.exchange_ms),
+        )
+        for branch in ALL
+    }
+
+
+def recorded_calls(
+    steps: Sequence[Step], rotation: Sequence[str], numels: Sequence[int]
+) -> dict[str, Recorded]:
+    """What every branch really called, from the records of all workers."""
+    found: dict[str, Recorded] = {}
+    for branch in ALL:
+        ranks = [rank for step, its in zip(steps, rotation, strict=True) if its == branch for rank in step]
+        found[branch] = Recorded(
+            operations=frozenset(operation for rank in ranks for operation in rank.calls),
+            calls=max(sum(rank.calls.values()) for rank in ranks),
+            sent=max(rank.sent_bytes for rank in ranks),
+            predicted=_predicted(branch, len(steps[0]), numels) if branch in MESSAGES else None,
+        )
+    return found
+
+
+def as_labelled(branch: str, recorded: Recorded) -> bool:
+    """Whether a branch called what its label says, all of it and nothing else."""
+    return recorded.operations == calls_of(branch)
+
+
+def _predicted(branch: str, workers: int, numels: Sequence[int]) -> int:
+    algorithm = branch.partition(":")[2]
+    elements = (
+        sum(sends(algorithm, rank, workers, numel).elements for numel in numels) for rank in range(workers)
+    )
+    return BYTES_PER_ELEMENT * max(elements)
+
+
+def _pace(run: Path, workers: int) -> Pace:
+    steps = read_steps(run, workers)[1:]  # the first one warms up
+    step_s = [max(rank.own_ms + rank.exchange_ms for rank in step) / 1e3 for step in steps]
+    batch = read_run(run).curve.samples[1]
+    ranks = [
+        tuple(
+            inside_run([getattr(step[rank], part) for step in steps])
+            for part in ("own_ms", "wait_ms", "move_ms")
+        )
+        for rank in range(workers)
+    ]
+    return Pace(
+        inside_run([batch / seconds for seconds in step_s]),
+        tuple((own, wait, move) for own, wait, move in ranks),
+        tuple(steps),
+    )
+
+
+def _differences(runs: Runs) -> dict[str, float]:
+    """max|a − b| / max|b| over all weights, of two runs that are said to be equal, or not to be."""
+    pairs = {
+        "exact": ("equal-exact", "equal-single"),
+        "sum": ("equal-sum", "equal-mean"),
+        "parameters": ("equal-parameters", "equal-mean"),
+        "adam-parameters": ("equal-adam-parameters", "equal-adam"),
+        "stages": ("equal-stages", "equal-exact"),
+        "uneven-exact": ("equal-uneven-exact", "equal-single"),
+        "uneven-weighted_mean": ("equal-uneven-weighted_mean", "equal-single"),
+        "uneven-mean": ("equal-uneven-mean", "equal-single"),
+    }
+    differences = {name: weight_difference(runs.path(a), runs.path(b)) for name, (a, b) in pairs.items()}
+    balanced, slow = (_curve(runs.path(name)) for name in ("pace-compute-balanced", "pace-compute"))
+    first = slice(runs.plan.size.equal_steps)
+    differences["balanced"] = float(max(abs(balanced.loss[first] - slow.loss[first]) / abs(slow.loss[first])))
+    return differences
+
+
+def weight_difference(run: Path, reference: Path) -> float:
+    """How far the weights of a run are from those of another, relative to the largest of each tensor."""
+    mine, its = (load_file(RunFolder(path).model) for path in (run, reference))
+    return max(float(abs(mine[name] - its[name]).max() / abs(its[name]).max()) for name in its)
+
+
+def _learnt(runs: Runs, name: str) -> Learnt:
+    folders = [runs.path(f"learn-{name}-seed{seed}") for seed in runs.plan.seeds]
+    found = [read_run(folder) for folder in folders]
+    return Learnt(
+        curves=tuple(run.curve for run in found),
+        accuracy=over_seeds([float(run.result["test_accuracy"]) for run in found]),
+        loss=over_seeds([end_loss(run.curve) for run in found]),
+    )
+
+
+def _faulty(runs: Runs, fault: str, rule: str) -> Faulty:
+    seeds = runs.plan.seeds if fault == "none" else runs.plan.seeds[:1]
+    names = [f"fault-{fault}-{rule}-seed{seed}" for seed in seeds]
+    stopped = runs.stopped.get(names[0], "")
+    accuracies = (
+        [] if stopped else [float(read_run(runs.path(name)).result["test_accuracy"]) for name in names]
+    )
+    return Faulty(_curve(runs.path(names[0])), over_seeds(accuracies) if accuracies else None, stopped)
+
+
+def loss_gaps(one: Learnt, other: Learnt) -> Measured:
+    """How far apart two aggregations end, seed by seed."""
+    pairs = zip(one.curves, other.curves, strict=True)
+    return over_seeds([abs(end_loss(a) - end_loss(b)) for a, b in pairs])
+
+
+def _halves(steps: Sequence[Step]) -> tuple[Measured, Measured]:
+    """The exchange in the first and in the second half of a run; the first step of each warms up."""
+    middle = math.ceil(len(steps) / 2)
+    first, second = (
+        inside_run([sum(rank.exchange_ms for rank in step) / len(step) for step in half])
+        for half in (steps[1:middle], steps[middle + 1 :])
+    )
+    return first, second
+
+
+def end_loss(curve: Curve) -> float:
+    """The mean loss of the last steps."""
+    return math.fsum(curve.loss[-LAST_STEPS:]) / len(curve.loss[-LAST_STEPS:])
+
+
+def _curve(run: Path) -> Curve:
+    """The curve of a run that may have been stopped."""
+    return curve_of([record for record in read_events(RunFolder(run).events()) if record["event"] == "step"])
+
+
+def _numels(run: Path) -> list[int]:
+    return [weight.size for weight in load_file(RunFolder(run).model).values()]

@@ -1,0 +1,263 @@
+"""What Lab 2 runs: every run by its name, each with one thing changed against its neighbours.
+
+::
+
+    rotate-*    one training in which the exchange changes every few steps, so that all branches meet the same machine;
+                under every condition again. Processes, for their times count.
+    pace-*      one exchange, one condition: how fast is training, and where does a step's time go? Processes.
+    equal-*     a few steps, then the weights are compared: what is equal, what is not? Threads, as all that follow.
+    learn-*     longer, with several seeds: what does the aggregation do to loss and accuracy?
+    fault-*     one bad worker of five against every rule.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from shoal.config.schema import (
+    AdamConfig,
+    AllReduceConfig,
+    CheckpointConfig,
+    DataConfig,
+    DigitsConfig,
+    ExchangeConfig,
+    LaunchConfig,
+    LenetConfig,
+    NaiveConfig,
+    OptimizerConfig,
+    OutputConfig,
+    RobustConfig,
+    RunConfig,
+    SgdConfig,
+    SingleConfig,
+    StagesConfig,
+    TrainConfig,
+)
+from shoal.errors import ConfigError
+from shoal.labs.lab2.branches import ALL, exchange_of
+
+BATCH_SIZE = 64
+RATE = 0.1
+"""Learning rate of SGD, where gradients are averaged."""
+ADAM_RATE = 2e-3
+SLOWDOWN, SHARE = 3, 0.8
+"""The slow worker computes this many times as long; the loaded one has this part of the batch."""
+SLOW = 1
+"""The rank of the bottleneck, and of the bad worker."""
+LINK = "all:100mbit,1ms"
+CONDITIONS: dict[str, Mapping[str, tuple[str, ...]]] = {
+    "even": {},
+    "compute": {"bottleneck": (f"rank={SLOW},slowdown={SLOWDOWN}",)},
+    "batch": {"bottleneck": (f"rank={SLOW},share={SHARE}",)},
+    "link": {"link": (LINK,)},
+}
+"""What is put in the way of the workers: nothing, or one bottleneck of each kind."""
+RULES: dict[str, ExchangeConfig] = {
+    "mean": AllReduceConfig(),
+    "median": RobustConfig(rule="median"),
+    "trimmed_mean": RobustConfig(rule="trimmed_mean"),
+    "krum": RobustConfig(rule="krum"),
+}
+FAULTS = ("none", "flip", "huge", "nan")
+FAULT_WORKERS = 5
+"""As few as Krum needs to bear one bad worker."""
+NEVER = 10**9
+"""Steps between checkpoints: a lab's run is short, and only its end is worth saving."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is done."""
+
+    rounds: Mapping[str, int]
+    """How often the rotation goes through all branches, by condition."""
+    branch_steps: int
+    """Steps of a branch in one round; the first of them is not counted."""
+    pace_steps: int
+    equal_steps: int
+    """Few: after many steps, rounding alone drives two runs apart."""
+    learn_steps: int
+    fault_steps: int
+    seeds: int
+
+
+FULL = Size({"even": 5, "compute": 3, "batch": 3, "link": 3}, 4, 60, 20, 150, 80, 3)
+QUICK = Size({"even": 2, "compute": 1, "batch": 1, "link": 1}, 3, 20, 10, 40, 40, 2)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The whole experiment."""
+
+    workers: int
+    size: Size
+    first_seed: int = 0
+    quick: bool = False
+    data: DataConfig = field(default_factory=DigitsConfig)
+
+    def __post_init__(self) -> None:
+        if self.workers < 2:
+            raise ConfigError(
+                f"aggregation needs at least 2 workers, and --workers says {self.workers}", "Try --workers 2."
+            )
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds of repeated runs; whatever is not repeated has the first."""
+        return tuple(range(self.first_seed, self.first_seed + self.size.seeds))
+
+    def runs(self, folder: str) -> dict[str, RunConfig]:
+        """Every run by name, in the order in which they are made."""
+        runs = {**self._timed(), **self._equal(), **self._learn(), **self._fault()}
+        return {
+            name: replace(config, output=replace(config.output, dir=folder, name=name))
+            for name, config in runs.items()
+        }
+
+    def rotation(self, condition: str) -> list[str]:
+        """The branch of every step of a rotation."""
+        turns = [branch for _ in range(self.size.rounds[condition]) for branch in ALL]
+        return [branch for branch in turns for _ in range(self.size.branch_steps)]
+
+    # ── runs whose times count ──
+
+    def _timed(self) -> dict[str, RunConfig]:
+        runs = {f"rotate-{condition}": self._rotate(condition) for condition in CONDITIONS}
+        for condition in CONDITIONS:
+            runs[f"pace-{condition}"] = self._pace(condition)
+        runs["pace-compute-balanced"] = _with(runs["pace-compute"], train={"balance": True})
+        runs["pace-link-stages"] = replace(runs["pace-link"], exchange=link_stages())
+        return runs
+
+    def _rotate(self, condition: str) -> RunConfig:
+        branches = self.rotation(condition)
+        return self._processes(condition, len(branches), _stages(branches))
+
+    def _pace(self, condition: str) -> RunConfig:
+        return self._processes(condition, self.size.pace_steps, AllReduceConfig())
+
+    def _processes(self, condition: str, steps: int, exchange: ExchangeConfig) -> RunConfig:
+        config = self._run("processes", self.workers, steps, SgdConfig(lr=RATE), exchange=exchange)
+        # A slow link needs a group whose every byte is sent; the others are compared with it on the same group.
+        config = _with(config, launch={"group": "gloo", **CONDITIONS[condition]})
+        return _with(config, output={"trace": True}, train={"test": False})
+
+    # ── runs whose results count ──
+
+    def _equal(self) -> dict[str, RunConfig]:
+        """The same first steps by ways that are equal, or are thought to be."""
+        steps, workers = self.size.equal_steps, self.workers
+        sgd, adam = SgdConfig(lr=RATE), AdamConfig(lr=ADAM_RATE)
+        by_parameters = NaiveConfig(aggregate="parameters", combine="mean")
+        means = NaiveConfig(combine="mean")
+        exact = self._threads(steps, sgd)
+        runs = {
+            "equal-single": replace(self._run("threads", 1, steps, sgd), strategy=SingleConfig()),
+            "equal-exact": exact,
+            "equal-sum": self._threads(steps, SgdConfig(lr=RATE / workers), NaiveConfig(combine="sum")),
+            "equal-mean": self._threads(steps, sgd, means),
+            "equal-parameters": self._threads(steps, sgd, by_parameters),
+            "equal-adam": self._threads(steps, adam, means),
+            "equal-adam-parameters": self._threads(steps, adam, by_parameters),
+            "equal-stages": replace(exact, exchange=equal_stages()),
+        }
+        for combine in ("exact", "weighted_mean", "mean"):
+            runs[f"equal-uneven-{combine}"] = _with(
+                self._threads(steps, sgd, NaiveConfig(combine=combine)), launch=CONDITIONS["batch"]
+            )
+        return runs
+
+    def _learn(self) -> dict[str, RunConfig]:
+        """The same training with every aggregation, repeated."""
+        steps, workers = self.size.learn_steps, self.workers
+        uneven = CONDITIONS["batch"]
+        once: dict[str, RunConfig] = {
+            "sgd-sum": self._threads(steps, SgdConfig(lr=RATE / workers), NaiveConfig(combine="sum")),
+            "sgd-mean": self._threads(steps, SgdConfig(lr=RATE / workers), NaiveConfig(combine="mean")),
+            "sgd-scaled": self._threads(steps, SgdConfig(lr=RATE), NaiveConfig(combine="mean")),
+            "adam-sum": self._threads(steps, AdamConfig(lr=ADAM_RATE), NaiveConfig(combine="sum")),
+            "adam-mean": self._threads(steps, AdamConfig(lr=ADAM_RATE), NaiveConfig(combine="mean")),
+            "uneven-exact": _with(self._threads(steps, SgdConfig(lr=RATE)), launch=uneven),
+            "uneven-mean": _with(
+                self._threads(steps, SgdConfig(lr=RATE), NaiveConfig(combine="mean")), launch=uneven
+            ),
+        }
+        return {
+            f"learn-{name}-seed{seed}": replace(config, seed=seed)
+            for seed in self.seeds
+            for name, config in once.items()
+        }
+
+    def _fault(self) -> dict[str, RunConfig]:
+        """Every rule with a bad worker of every kind; without one, repeated, to know what the rule itself costs."""
+        runs: dict[str, RunConfig] = {}
+        for rule, exchange in RULES.items():
+            for fault in FAULTS:
+                config = self._run(
+                    "threads", FAULT_WORKERS, self.size.fault_steps, SgdConfig(lr=RATE), exchange=exchange
+                )
+                if fault != "none":
+                    config = _with(config, launch={"fault": (f"rank={SLOW},gradient={fault}",)})
+                for seed in self.seeds if fault == "none" else self.seeds[:1]:
+                    runs[f"fault-{fault}-{rule}-seed{seed}"] = replace(config, seed=seed)
+        return runs
+
+    def _threads(
+        self, steps: int, optimizer: OptimizerConfig, strategy: NaiveConfig | None = None
+    ) -> RunConfig:
+        return self._run("threads", self.workers, steps, optimizer, strategy)
+
+    def _run(
+        self,
+        launcher: Literal["threads", "processes"],
+        workers: int,
+        steps: int,
+        optimizer: OptimizerConfig,
+        strategy: NaiveConfig | None = None,
+        exchange: ExchangeConfig | None = None,
+    ) -> RunConfig:
+        return RunConfig(
+            seed=self.first_seed,
+            device="cpu",
+            threads=1,
+            data=self.data,
+            model=LenetConfig(),
+            optimizer=optimizer,
+            strategy=strategy or NaiveConfig(),
+            exchange=exchange or AllReduceConfig(),
+            launch=LaunchConfig(workers=workers, launcher=launcher),
+            train=TrainConfig(epochs=NEVER, steps=steps, batch_size=BATCH_SIZE),
+            checkpoint=CheckpointConfig(every=NEVER, keep=1),
+            output=OutputConfig(),
+        )
+
+
+def equal_stages() -> StagesConfig:
+    """Three exchanges of the same sum, one after the other."""
+    return StagesConfig(plan=("0=all_reduce", "0.34=by:ring", "0.67=by:central"))
+
+
+def link_stages() -> StagesConfig:
+    """Behind a slow link: first through one worker, then around the ring."""
+    return StagesConfig(plan=(f"0={exchange_of('gather_broadcast')}", "0.5=by:ring"))
+
+
+def plan_for(workers: int, quick: bool, first_seed: int) -> Plan:
+    """The plan of a run."""
+    return Plan(workers, QUICK if quick else FULL, first_seed, quick)
+
+
+def _stages(branches: list[str]) -> StagesConfig:
+    """Stages that follow a list of one branch per step."""
+    starts = [step for step, branch in enumerate(branches) if step == 0 or branch != branches[step - 1]]
+    # Half a step early: whatever a fraction is rounded to, it lies between two steps.
+    plan = [f"{max(0, start - 0.5) / len(branches):.9g}={exchange_of(branches[start])}" for start in starts]
+    return StagesConfig(plan=tuple(plan))
+
+
+def _with(config: RunConfig, **sections: Mapping[str, Any]) -> RunConfig:
+    """A config with some fields of its sections changed."""
+    return replace(
+        config,
+        **{name: replace(getattr(config, name), **dict(changes)) for name, changes in sections.items()},
+    )
