@@ -61,9 +61,8 @@ class Dp:
         self._replica = replica
         self._group = group
         self._guard = guard
-        params = list(replica.params.values())
-        self._gradients = _side_by_side(group, params, spare=1)
-        self._state = _side_by_side(group, [*params, *replica.model.buffers()])
+        self._gradients = _side_by_side(group, replica.params.values(), spare=1)
+        self._state = _side_by_side(group, [*replica.model.parameters(), *replica.model.buffers()])
         self._broadcast_state()
 
     def step(self, share: Share, lr: float) -> StepResult:
@@ -73,7 +72,7 @@ class Dp:
         loss = self._lead(share) if self._group.rank == 0 else self._follow()
         with self._replica.span("reduce", "move"):
             self._reduce_gradients()
-            loss, may_update = self._guard.agree(loss)
+            loss, may_update = self._guard.agree(loss, 1.0 if self._group.rank == 0 else 0.0)
         if may_update and self._group.rank == 0:
             self._replica.update(lr)
         with self._replica.span("broadcast", "move"):
@@ -107,11 +106,11 @@ class Dp:
         with span("loss", "compute"):
             joined.requires_grad_()
             loss_sum = replica.loss(joined, batch.labels)
-            (gradient,) = torch.autograd.grad(loss_sum, joined, torch.full_like(loss_sum, scale))
+            (gradient,) = torch.autograd.grad(loss_sum * scale, joined)
         with span("scatter", "move"):
             self._send_pieces(plan, gradient)
         with span("backward", "compute"):
-            outputs.backward(gradient[mine])
+            _backward(outputs, gradient[mine])
         return loss_sum.detach()
 
     def _follow(self) -> Tensor:
@@ -135,7 +134,7 @@ class Dp:
                 gradient = torch.empty_like(outputs, requires_grad=False)
                 group.recv(gradient, 0).wait()
             with span("backward", "compute"):
-                outputs.backward(gradient)
+                _backward(outputs, gradient)
 
     def _send_pieces(self, plan: "_Plan", whole: Tensor) -> None:
         pieces = [(rank, whole[plan.rows(rank, self._group.size)]) for rank in range(1, self._group.size)]
@@ -156,7 +155,7 @@ class Dp:
             for param, view, flag in zip(flat.tensors, flat.views, flat.spare, strict=True):
                 flag.fill_(param.grad is not None)
                 view.zero_() if param.grad is None else view.copy_(param.grad)
-            self._guard.look(flat.buffer)
+            self._guard.look(flat.buffer[: -len(flat.spare)])
             self._group.reduce(flat.buffer).wait()
             if self._group.rank == 0:
                 for param, view, flag in zip(flat.tensors, flat.views, flat.spare.tolist(), strict=True):
@@ -247,6 +246,15 @@ def _side_by_side(group: Group, tensors: Iterable[Tensor], spare: int = 0) -> li
         views = [place.view(tensor.shape) for place, tensor in zip(places, alike, strict=True)]
         flats.append(_Flat(alike, buffer, views, behind))
     return flats
+
+
+def _backward(outputs: Tensor, gradient: Tensor) -> None:
+    """Backward from outputs on, whose gradient was computed elsewhere.
+
+    The gradient of Σ outputs · gradient with respect to the outputs is `gradient`, to the bit. Handed to
+    `outputs.backward` it would have torch load its symbolic shapes first: a second of the first step.
+    """
+    (outputs * gradient).sum().backward()
 
 
 def _finish(works: Iterable[Work]) -> None:
