@@ -91,19 +91,11 @@ def join(
         store = serve(listen(place.host, place.port), timeout_s)
     else:
         store = connect(place.host, place.port, place.rank, timeout_s)
-    store = dist.PrefixStore(f"shoal/{place.attempt}", store)
-    if kind == "auto":
-        kind = _choose(store, place, timeout_s)
-    inner = dist.PrefixStore(kind, store)
-    if kind == "shm":
-        return SharedMemoryGroup.join(
-            inner, place.rank, place.size, limit_s=limit_s, timeout_s=timeout_s, facts=facts
-        )
-    return join_torch(
-        inner,
+    return join_in(
+        dist.PrefixStore(f"shoal/{place.attempt}", store),
         place.rank,
         place.size,
-        backend=kind,
+        kind=kind,
         host=own_address(place.host, place.port),
         limit_s=limit_s,
         timeout_s=timeout_s,
@@ -111,14 +103,43 @@ def join(
     )
 
 
-def _choose(store: dist.PrefixStore, place: Place, timeout_s: float) -> str:
+def join_in(
+    store: dist.Store,
+    rank: int,
+    size: int,
+    *,
+    kind: str = "auto",
+    host: str = "127.0.0.1",
+    limit_s: float = NO_PROGRESS_LIMIT_S,
+    timeout_s: float = JOIN_TIMEOUT_S,
+    facts: Mapping[str, str] | None = None,
+) -> Group:
+    """The group of all who meet in this store, which is fresh for it; `host` is this machine's own address."""
+    if kind == "auto":
+        kind = _choose(store, rank, size, timeout_s)
+    inner = dist.PrefixStore(kind, store)
+    if kind == "shm":
+        return SharedMemoryGroup.join(inner, rank, size, limit_s=limit_s, timeout_s=timeout_s, facts=facts)
+    return join_torch(
+        inner,
+        rank,
+        size,
+        backend=kind,
+        host=host,
+        limit_s=limit_s,
+        timeout_s=timeout_s,
+        facts=facts,
+    )
+
+
+def _choose(store: dist.Store, rank: int, size: int, timeout_s: float) -> str:
     """Shared memory if all members can have it, else gloo: the same answer on every member."""
     able = "1" if shared_memory_works_here() else "0"
-    cards = meet(dist.PrefixStore("choose", store), place.rank, place.size, timeout_s, able=able)
+    cards = meet(dist.PrefixStore("choose", store), rank, size, timeout_s, able=able)
     together = all(card.shares_machine_with(cards[0]) for card in cards)
     if together and all(card.able == "1" for card in cards):
         return "shm"
-    if together and place.rank == 0:
+    if together and rank == 0:
         warnings.warn(
             "this machine cannot have shared-memory groups (they need Linux on x86-64 or ARM): using gloo",
             stacklevel=3,

@@ -46,7 +46,7 @@ class _Filling:
         self.num_missing = len(slots)
 
 
-def _unwatched(gradient: Tensor) -> None:
+def _ignore(gradient: Tensor) -> None:
     del gradient
 
 
@@ -68,6 +68,9 @@ class Reducer:
     here and to all others. `zero` takes zero for it; if no worker has a gradient for it, it keeps none at all, as on
     one machine, where the optimizer then leaves it alone: that costs one small all-reduce per exchange.
 
+    `look` is shown every bucket before its exchange. `begins` is called by gradients that come unannounced, and may
+    announce their pass.
+
     Memory: the gradients twice while backward hands them over, once afterwards.
     """
 
@@ -81,13 +84,15 @@ class Reducer:
         first_bytes: int,
         most_bytes: int,
         unused: Unused = "refuse",
-        look: Callable[[Tensor], None] = _unwatched,
+        look: Callable[[Tensor], None] = _ignore,
+        begins: Callable[[], None] = lambda: None,
     ) -> None:
         self._group = group
         self._exchange = exchange
         self._first_bytes, self._most_bytes = first_bytes, most_bytes
         self._unused: Unused = unused
         self._look = look
+        self._begins = begins
         self._params = list(params.values())
         self._sizes = buckets.sizes_of(self._params)
         self._memory = buckets.Memory(group, self._sizes)
@@ -116,6 +121,8 @@ class Reducer:
     def _hook(self, slot: _Slot) -> Callable[[Tensor], None]:
         def final(param: Tensor) -> None:
             del param
+            if not self._exchanging:
+                self._begins()
             self._place(slot)
             if self._exchanging:
                 self._arrive(slot)
@@ -125,6 +132,10 @@ class Reducer:
     def _place(self, slot: _Slot) -> None:
         """Make a parameter's gradient its place in the bucket, weighted if this pass exchanges weighted gradients."""
         view, grad = slot.view, slot.param.grad
+        if self._weight == 0:
+            view.zero_()  # and not 0 · gradient: the mean over no samples is NaN
+            slot.param.grad = view
+            return
         if grad is view:
             if self._weight is not None:
                 view.mul_(self._weight)

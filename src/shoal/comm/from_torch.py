@@ -1,0 +1,31 @@
+"""A group of ours beside a process group of torch's: for programs that have called `init_process_group`."""
+
+from typing import Any
+
+import torch.distributed as dist
+from torch.distributed import distributed_c10d
+
+from shoal.comm.group import Group
+from shoal.comm.join import join_in
+from shoal.comm.store import own_address
+
+
+def group_beside(process_group: Any = None, kind: str = "auto") -> Group:
+    """A group with the members and ranks of a torch process group (none: the default one). All its members call.
+
+    The members meet in torch's own store. Nothing of ours goes over torch's connections, so neither disturbs the
+    other's order of calls.
+    """
+    process_group = process_group or dist.group.WORLD
+    rank, size = dist.get_rank(process_group), dist.get_world_size(process_group)
+    store: Any = distributed_c10d._get_default_store()  # pyright: ignore[reportPrivateUsage]
+    store = dist.PrefixStore(f"shoal/beside/{process_group.group_name}", store)
+    # A program may ask several times: the n-th time of each member is the n-th of all others.
+    turn = store.add(f"rank {rank}", 1)
+    return join_in(dist.PrefixStore(str(turn), store), rank, size, kind=kind, host=_own_host(store))
+
+
+def _own_host(store: Any) -> str:
+    while isinstance(store, dist.PrefixStore):
+        store = store.underlying_store
+    return own_address(store.host, store.port) if isinstance(store, dist.TCPStore) else "127.0.0.1"
