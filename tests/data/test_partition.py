@@ -152,6 +152,8 @@ def test_a_rule_in_a_file_of_the_users_own(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("parts", "sentence"),
     [
+        (None, "did not give a list of samples for each worker"),
+        (["ab", "cd"], "did not give a list of samples for each worker"),
         ([[0, 1, 2]], "made 1 parts for 2 workers"),
         ([[0, 1], [2, 4]], "gave away sample 4, and samples run from 0 to 3"),
         ([[0, 1], [-1, 3]], "gave away sample -1"),
@@ -233,3 +235,8 @@ def test_a_rule_of_the_users_own_that_cannot_be_called_is_told_how():
 
     with pytest.raises(ConfigError, match="cannot be called with num_samples: missing a required argument"):
         divide(needy, 4, 2)
+
+
+def test_a_function_that_does_not_tell_its_parameters_is_refused():
+    with pytest.raises(ConfigError, match="partition hypot does not tell its parameters"):
+        divide("math:hypot", 4, 2)

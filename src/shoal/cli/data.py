@@ -2,15 +2,17 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from shoal.cli import text
+from shoal.cli import data_partition, text
 from shoal.cli.options import Options, no_more, split_options
 from shoal.errors import ConfigError, DataError, unknown
 
-HELP = """Usage: shoal data list   [--data-dir DIR] [--json]      what there is, and where it lies
-       shoal data fetch  NAME [--from DIR] [--data-dir DIR]    get it: from a mirror, or from files you have
-       shoal data verify NAME [--data-dir DIR]                 compare every file with what was published
+HELP = """Usage: shoal data list      [--data-dir DIR] [--json]             what there is, and where it lies
+       shoal data fetch     NAME [--from DIR] [--data-dir DIR]    get it: from a mirror, or from files you have
+       shoal data verify    NAME [--data-dir DIR]                 compare every file with what was published
+       shoal data partition NAME [--workers N] [--by RULE] …      divide it among workers, and see who owns what
 
 Data sets are looked for in --data-dir, else in $SHOAL_DATA, else in the user's cache. `digits` comes with shoal, and
 `synthetic` is made from a seed; neither needs fetching."""
@@ -18,14 +20,29 @@ Data sets are looked for in --data-dir, else in $SHOAL_DATA, else in the user's 
 
 def run(argv: Sequence[str]) -> int:
     """Find the verb and do it."""
-    options, words = split_options(argv, switches=("--help", "-h", "--json"), values=("--data-dir", "--from"))
-    if options.has("--help", "-h") or not words:
+    options, words = split_options(
+        argv,
+        switches=("--help", "-h", *_flags(lambda verb: verb.switches)),
+        values=_flags(lambda verb: verb.values),
+    )
+    name, *rest = words or [""]
+    if not name or (options.has("--help", "-h") and name != "partition"):
         text.show(HELP)
         return 0
-    verb, *rest = words
-    if verb not in VERBS:
-        raise ConfigError(unknown("verb", verb, VERBS), "`shoal data --help` says what each does.")
-    return VERBS[verb](options, rest)
+    if name not in VERBS:
+        raise ConfigError(unknown("verb", name, VERBS), "`shoal data --help` says what each does.")
+    if options.has("--help", "-h"):
+        text.show(data_partition.help_text())
+        return 0
+    verb = VERBS[name]
+    for flag in options.values:
+        if flag not in (*verb.switches, *verb.values):
+            owners = [other for other, known in VERBS.items() if flag in (*known.switches, *known.values)]
+            raise ConfigError(
+                f"shoal data {name} has no {flag}: it belongs to {', '.join(owners)}",
+                "`shoal data --help` says what each takes.",
+            )
+    return verb.do(options, rest)
 
 
 def _list(options: Options, words: list[str]) -> int:
@@ -76,7 +93,24 @@ def _verify(options: Options, words: list[str]) -> int:
     return 0
 
 
-VERBS = {"list": _list, "fetch": _fetch, "verify": _verify}
+class Verb(NamedTuple):
+    """What can be done with data, and the options that belong to it."""
+
+    do: Callable[[Options, list[str]], int]
+    switches: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
+
+
+VERBS = {
+    "list": Verb(_list, switches=("--json",), values=("--data-dir",)),
+    "fetch": Verb(_fetch, values=("--data-dir", "--from")),
+    "verify": Verb(_verify, values=("--data-dir",)),
+    "partition": Verb(data_partition.partition, data_partition.SWITCHES, data_partition.VALUES),
+}
+
+
+def _flags(of_verb: Callable[[Verb], tuple[str, ...]]) -> list[str]:
+    return sorted({flag for verb in VERBS.values() for flag in of_verb(verb)})
 
 
 def _name(words: list[str], usage: str) -> str:

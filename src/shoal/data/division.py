@@ -39,6 +39,7 @@ from shoal.data.order import (
     worker_indices,
 )
 from shoal.data.partition import divide
+from shoal.data.parts import Parts
 from shoal.errors import ConfigError
 
 
@@ -216,5 +217,19 @@ def build_division(
         return Global(num_samples, seed, size)
     if isinstance(config, SamplingConfig):
         return Sampled(num_samples, seed, size)
+    return Parted(parts_by(config, num_samples, size, seed, labels), seed)
+
+
+def parts_by(
+    config: PartitionConfig,
+    num_samples: int,
+    size: int,
+    seed: int,
+    labels: Tensor | None,
+    allow_empty: bool = False,
+) -> Parts:
+    """The parts that workers own by the rule of a configuration."""
     options: dict[str, Any] = dict(config.options) if isinstance(config, Custom) else options_of(config)
-    return Parted(divide(config.name, num_samples, size, labels=labels, seed=seed, **options), seed)
+    return divide(
+        config.name, num_samples, size, labels=labels, seed=seed, allow_empty=allow_empty, **options
+    )

@@ -163,12 +163,24 @@ def rule_of(by: str | Rule) -> tuple[str, Rule]:
 
 def takes(rule: Rule, parameter: str) -> bool:
     """Whether a rule has a parameter of this name."""
-    return parameter in inspect.signature(rule).parameters
+    return parameter in _signature(rule).parameters
+
+
+def _signature(rule: Rule) -> inspect.Signature:
+    try:
+        return inspect.signature(rule)
+    except ValueError:  # some functions written in C do not tell theirs
+        name = getattr(rule, "__name__", type(rule).__name__)
+        raise ConfigError(
+            f"partition {name} does not tell its parameters, so it cannot be handed what it needs",
+            "Wrap it in a function of Python's.",
+        ) from None
 
 
 def _call(name: str, rule: Rule, given: Mapping[str, Any], options: Mapping[str, Any]) -> Sequence[Any]:
     """Hand a rule the inputs that it names, and its options, refusing those that are none of its own."""
-    parameters = inspect.signature(rule).parameters
+    signature = _signature(rule)
+    parameters = signature.parameters
     own = [parameter for parameter in parameters if parameter not in INPUTS]
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     for option in options:
@@ -185,7 +197,7 @@ def _call(name: str, rule: Rule, given: Mapping[str, Any], options: Mapping[str,
             f"partition '{name}' goes by the samples' labels, and there are none", "Give labels=…."
         )
     try:
-        inspect.signature(rule).bind(**inputs, **options)
+        signature.bind(**inputs, **options)
     except TypeError as error:
         raise ConfigError(
             f"partition {name} cannot be called with {', '.join([*inputs, *options])}: {error}",
@@ -200,7 +212,13 @@ def _is_required(parameter: inspect.Parameter) -> bool:
 
 def _checked(name: str, parts: Sequence[Any], num_samples: int, workers: int, allow_empty: bool) -> Parts:
     """The parts, if every sample is in exactly one of them; else a sentence about the first that is not."""
-    tensors = tuple(torch.as_tensor(part, dtype=torch.int64) for part in parts)
+    try:
+        tensors = tuple(torch.as_tensor(part, dtype=torch.int64).flatten() for part in parts)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ConfigError(
+            f"partition {name} did not give a list of samples for each worker: {error}",
+            "Return a list with one list (or tensor) of sample numbers per worker.",
+        ) from None
     if len(tensors) != workers:
         raise ConfigError(f"partition {name} made {len(tensors)} parts for {workers} workers")
     every = torch.cat(tensors)

@@ -1,0 +1,150 @@
+"""`shoal data partition`: what a user sees of a division, and the sentence for every mistake."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from shoal.cli.data_partition import RULES
+from shoal.cli.main import main
+from shoal.data.partition import PARTITIONS
+
+SMALL = ("synthetic", "--data.samples", "200", "--data.shape", "4")
+
+
+def answer(capsys, *words):
+    code = main(["data", "partition", *words])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def data_of(capsys, *words):
+    code, out, err = answer(capsys, *words, "--json")
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+def test_help_names_every_rule_and_loads_no_torch(capsys):
+    assert set(RULES) == {*PARTITIONS, "sampling"}
+    code, out, _ = answer(capsys, "--help")
+    assert code == 0
+    assert all(f"  {rule}" in out for rule in RULES)
+    program = (
+        "import sys; from shoal.cli.main import main; main(['data', 'partition', '--help']); "
+        "sys.exit(bool({'torch', 'numpy', 'matplotlib'} & sys.modules.keys()))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize("rule", PARTITIONS)
+def test_every_rule_covers_all_samples_once(rule, capsys):
+    speeds = ("--speeds", "3,2,1") if rule == "speed" else ()
+    shown = data_of(capsys, *SMALL, "--workers", "3", "--by", rule, *speeds)
+    assert (shown["by"], shown["coverage"], shown["overlap"]) == (rule, 1.0, 0.0)
+    assert sum(worker["samples"] for worker in shown["workers"]) == shown["samples"] == 200
+    assert all(sum(worker["labels"].values()) == worker["samples"] for worker in shown["workers"])
+
+
+def test_sampling_misses_some_and_repeats_others(capsys):
+    shown = data_of(capsys, *SMALL, "--by", "sampling")
+    assert 0.5 < shown["coverage"] < 0.75
+    assert shown["overlap"] > 0.1
+
+
+def test_the_table_shows_workers_labels_coverage_and_overlap(capsys):
+    code, out, _ = answer(capsys, "digits", "--by", "dirichlet", "--alpha", "0.3", "--seed", "1")
+    lines = out.splitlines()
+    assert code == 0
+    assert lines[0] == "digits: 10,000 samples among 4 workers by dirichlet (alpha 0.3), seed 1"
+    assert lines[2].split() == ["worker", "samples", "of", "all", "skew", "label", *map(str, range(10))]
+    assert lines[7].split() == ["whole", "10,000", *["1,000"] * 10]
+    assert "coverage 100.0 %" in out
+    assert "overlap    0.0 %" in out
+
+
+def test_a_rule_without_draws_has_no_seed_in_its_title(capsys):
+    assert answer(capsys, *SMALL, "--by", "hash")[1].startswith(
+        "synthetic: 200 samples among 4 workers by hash\n"
+    )
+
+
+def test_alpha_and_speeds_do_what_they_say(capsys):
+    def mean_skew(alpha):
+        shown = data_of(capsys, *SMALL, "--by", "dirichlet", "--alpha", alpha, "--allow-empty")
+        skews = [worker["skew"] for worker in shown["workers"] if worker["skew"] is not None]
+        return sum(skews) / len(skews)
+
+    assert mean_skew("0.05") > mean_skew("1") > mean_skew("100")
+    fast = data_of(capsys, *SMALL, "--by", "speed", "--speeds", "3,1", "--workers", "2")
+    assert [worker["samples"] for worker in fast["workers"]] == [150, 50]
+
+
+def test_a_rule_of_the_users_own(capsys, tmp_path, monkeypatch):
+    (tmp_path / "own_rule.py").write_text(
+        "def rule(num_samples, workers, first):\n"
+        "    return [range((first + rank) % workers, num_samples, workers) for rank in range(workers)]\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    shown = data_of(capsys, *SMALL, "--by", "own_rule:rule", "--partition.first", "1")
+    assert (shown["by"], shown["options"]) == ("own_rule:rule", {"first": 1})
+    assert [worker["samples"] for worker in shown["workers"]] == [50] * 4
+
+
+def test_it_is_drawn_into_files_of_both_kinds(capsys, tmp_path):
+    svg, png = tmp_path / "who.svg", tmp_path / "who.png"
+    code, out, _ = answer(capsys, *SMALL, "--svg", str(svg), "--png", str(png))
+    assert code == 0
+    assert out.splitlines()[-2:] == [f"drawn in {svg}", f"drawn in {png}"]
+    assert "<svg" in svg.read_text()
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert {path.name for path in tmp_path.iterdir()} == {"who.svg", "who.png"}
+
+
+def test_samples_without_classes_have_no_label_columns(capsys):
+    out = answer(capsys, *SMALL, "--data.task", "regression")[1]
+    assert "skew" not in out
+    assert "coverage 100.0 %" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((), "which data set?"),
+        (("digts",), "unknown data 'digts': did you mean 'digits'"),
+        (("digits", "mnist"), "'mnist' is not understood here"),
+        ((*SMALL, "--by", "dirichlt"), "unknown partition 'dirichlt': did you mean 'dirichlet'"),
+        ((*SMALL, "--by", "dirichlet", "--alpha", "0"), "partition.alpha must be a number above 0, not 0.0"),
+        (
+            (*SMALL, "--by", "dirichlet", "--alpha", "few"),
+            "partition.alpha must be a number above 0, not 'few'",
+        ),
+        (
+            (*SMALL, "--by", "random", "--alpha", "1"),
+            "'random' has no setting 'alpha': it belongs to dirichlet",
+        ),
+        ((*SMALL, "--by", "global"), "under partition 'global' nobody owns samples"),
+        ((*SMALL, "--by", "speed", "--speeds", "1,2"), "2 speeds for 4 workers"),
+        ((*SMALL, "--by", "label", "--workers", "11"), "10 labels cannot be owned by 11 workers"),
+        ((*SMALL, "--workers", "0"), "launch.workers must be a whole number of at least 1, not 0"),
+        ((*SMALL, "--workers", "201"), "201 workers cannot each own a part of 200 samples"),
+        ((*SMALL, "--worker", "3"), "unknown flag '--worker': did you mean '--workers'?"),
+        ((*SMALL, "--workers"), "--workers needs a value"),
+        ((*SMALL, "--from", "x"), "shoal data partition has no --from: it belongs to fetch"),
+        ((*SMALL, "--data.task", "regression", "--by", "label"), "needs one whole number per sample"),
+        ((*SMALL, "--svg", "."), "cannot write .: it is a folder"),
+        ((*SMALL, "--png", "/proc/who.png"), "cannot write into /proc"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(words, sentence, capsys):
+    code, out, err = answer(capsys, *words)
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert len(err.splitlines()) <= 2
+
+
+def test_the_other_verbs_refuse_what_belongs_to_this_one(capsys):
+    assert main(["data", "list", "--alpha", "1"]) == 2
+    assert "shoal data list has no --alpha: it belongs to partition" in capsys.readouterr().err
+    assert main(["data", "partion", "digits"]) == 2
+    assert "did you mean 'partition'" in capsys.readouterr().err
