@@ -277,8 +277,3 @@ def test_or_the_step_is_left_out_and_the_next_one_is_as_good_as_ever():
 def test_our_own_engines_have_no_graph_to_cut(engine):
     with pytest.raises(ConfigError, match=f"strategy dp .* --engine {engine}"):
         read(None, ["--strategy", "dp", "--workers", "2", "--engine", engine])
-
-
-def test_a_setting_of_another_strategy_is_refused_by_name():
-    with pytest.raises(ConfigError, match="strategy 'dp' has no setting 'bucket_mib': it belongs to ddp"):
-        read(None, ["--strategy", "dp", "--strategy.bucket_mib", "3"])

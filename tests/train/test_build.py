@@ -1,0 +1,89 @@
+"""What cannot be trained is refused in one sentence, by all workers, before anything is written."""
+
+import pytest
+
+from shoal.cli.main import main
+
+NETS = """
+from torch import nn
+
+class Bare(nn.Module):
+    def forward(self, inputs):
+        return inputs.flatten(1)[:, :3]
+
+class Frozen(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.only = nn.Linear(16, 3).requires_grad_(False)
+
+    def forward(self, inputs):
+        return self.only(inputs.flatten(1))
+"""
+FLAGS = "--data synthetic --data.shape 1,4,4 --data.classes 3 --epochs 1 --threads 1 --device cpu"
+WAYS = [
+    "",
+    "--strategy naive --workers 2 --launcher threads",
+    "--strategy ddp --workers 2 --launcher threads",
+    "--strategy dp --workers 2 --launcher threads",
+    "--strategy dp --workers 2",
+]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    (tmp_path / "untrainable.py").write_text(NETS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def refused(capsys, here, *words):
+    """What is said; nothing has been written."""
+    assert main(["train", *" ".join([FLAGS, *words]).split()]) == 2
+    assert not (here / "runs").exists()
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    return said
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_model_without_parameters(capsys, here, way):
+    said = refused(capsys, here, "--model untrainable:Bare", way)
+    assert "model untrainable:Bare has no parameters: there is nothing to train" in said
+
+
+@pytest.mark.parametrize("way", WAYS[:-1])
+def test_a_model_whose_parameters_are_all_frozen(capsys, here, way):
+    said = refused(capsys, here, "--model untrainable:Frozen", way)
+    assert "model untrainable:Frozen has only frozen parameters" in said
+
+
+@pytest.mark.parametrize("strategy", ["naive", "ddp", "dp"])
+def test_more_workers_than_samples(capsys, here, strategy):
+    flags = f"--model mlp --data.samples 3 --strategy {strategy} --workers 4 --launcher threads"
+    said = refused(capsys, here, flags)
+    assert "4 workers cannot share 3 samples" in said
+    assert "at most 3 workers" in said
+
+
+def test_as_many_workers_as_samples_is_enough(here, capsys):
+    flags = f"{FLAGS} --model mlp --data.samples 3 --strategy dp --workers 3 --launcher threads --quiet"
+    assert main(["train", *flags.split()]) == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (
+            "--strategy dp --strategy.bucket_mib 3",
+            "strategy 'dp' has no setting 'bucket_mib': it belongs to ddp",
+        ),
+        (
+            "--strategy ddp --aggregate parameters",
+            "strategy 'ddp' has no setting 'aggregate': it belongs to naive",
+        ),
+        ("--strategy dp --workers 2 --engine static", "--engine static has its own"),
+        ("--strategy dp --workers 2 --exchange by:ring", "--exchange by has nothing to do under strategy dp"),
+    ],
+)
+def test_a_setting_that_does_not_belong_to_the_strategy(capsys, here, flags, sentence):
+    assert sentence in refused(capsys, here, "--model mlp", flags)
