@@ -1,0 +1,232 @@
+"""Carries messages over shaped links: several lanes over one group's send and recv, each message in its own time.
+
+A message travels as a *parcel*: a frame (lane, call, time of arrival, bytes), then its data. The sender puts it on
+the `Wire` to its receiver and hands it to the group at once; the receiver keeps it back until its time has come. All
+workers of one machine read the same monotonic clock, so the time on the frame means the same to both. So the data moves
+while the time passes, and a link is exactly as slow as asked as long as the group beneath is faster.
+
+Lanes (`lane.py`) keep apart what must not meet: a program's own messages, each group's collectives, what is agreed on
+before those. They share the wires. Nobody reads on behalf of others: whoever waits for a parcel takes in what comes,
+for all lanes; so waits end with the errors of the group beneath, and only while somebody waits.
+"""
+
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from shoal.comm.board import decode, encode
+from shoal.comm.calls import Call, checked_call
+from shoal.comm.group import Group, Work
+from shoal.comm.wire import Wire
+from shoal.errors import GroupError, MemberError
+
+FRAME_WORDS = 5
+LEFT = 0
+"""In place of a call: the sender has left this lane's group."""
+BEAT_EVERY_S = 0.5
+LOOK_EVERY_S = 0.05
+SPIN_NS = 100_000
+"""The end of a sleep that is spent awake: the system wakes us about so much too late."""
+
+Clock = Callable[[], int]
+Sleep = Callable[[float], None]
+
+
+class Parcel(NamedTuple):
+    """What has come: the call that its sender published, when it is due, its bytes."""
+
+    call: Call | None
+    due_ns: int
+    data: Tensor
+
+
+@final
+class Slot:
+    """Where the next parcel of a lane goes."""
+
+    def __init__(self, lane: int, sender: int) -> None:
+        self.lane, self.sender = lane, sender
+        self.parcel: Parcel | None = None
+
+
+@final
+class Courier:
+    """All that one worker sends and receives, in its group and in all that were split from it.
+
+    `wires` has one wire per member of `group`; ranks are that group's. Several threads may use it, one per lane.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        wires: Sequence[Wire],
+        clock_ns: Clock = time.monotonic_ns,
+        sleep: Sleep = time.sleep,
+    ) -> None:
+        self.group = group
+        self._wires = list(wires)
+        self._clock_ns, self._sleep = clock_ns, sleep
+        self._intakes = {rank: _Intake(group, rank) for rank in range(group.size) if rank != group.rank}
+        self._sending = threading.Lock()
+        self._unfinished: list[Work] = []
+        """Sends that the group beneath has yet to finish: it may wait for the receiver, and we do not."""
+        self._changed = threading.Condition()
+        self._being_read: set[int] = set()
+        self._asked: dict[tuple[int, int], deque[Slot]] = defaultdict(deque)
+        self._kept: dict[tuple[int, int], deque[Parcel]] = defaultdict(deque)
+        self._left: set[tuple[int, int]] = set()
+
+    # Sending.
+
+    def send(self, lane: int, tensor: Tensor, to: int) -> int:
+        """Put a tensor on the wire to a member; the time when its last byte has left."""
+        call = checked_call("message", self.group.size, tensor.dtype, tensor.numel())
+        # A copy, so that the caller waits for the wire and never for a receiver that is busy with other things.
+        data = tensor.detach().reshape(-1).to("cpu", copy=True)
+        with self._sending:
+            times = self._wires[to].admit(self._clock_ns(), tensor.nbytes)
+            self._hand_over(lane, encode(call), call.numel, times.arrived_ns, data, to)
+        return times.gone_ns
+
+    def tell(self, lane: int, call: Call, to: int) -> None:
+        """Tell a member what is called: outside of the wires, for without checks there would be nothing to send."""
+        with self._sending:
+            self._hand_over(lane, encode(call), call.numel, 0, torch.empty(0), to)
+
+    def leave(self, lane: int, to: int) -> None:
+        """Tell a member that no more will come on this lane."""
+        with self._sending:
+            self._hand_over(lane, LEFT, 0, 0, torch.empty(0), to)
+            del self._unfinished[-1]  # whether anybody ever reads it is not our concern
+
+    def _hand_over(self, lane: int, code: int, numel: int, due_ns: int, data: Tensor, to: int) -> None:
+        self._unfinished = [work for work in self._unfinished if not work.done()]
+        frame = torch.tensor([lane, code, numel, due_ns, data.nbytes], dtype=torch.int64)
+        self._unfinished.append(self.group.send(frame, to))
+        if data.nbytes:
+            self._unfinished.append(self.group.send(data.view(torch.uint8), to))
+
+    def finish(self) -> None:
+        """Wait until everything sent is out of our hands, or its receiver gone."""
+        with self._sending, suppress(GroupError):
+            for work in self._unfinished:
+                work.wait()
+
+    # Receiving.
+
+    def ask(self, lane: int, sender: int) -> Slot:
+        """The place of the next parcel of a lane; parcels fill such places in the order of asking."""
+        slot, key = Slot(lane, sender), (lane, sender)
+        with self._changed:
+            if self._kept[key]:
+                slot.parcel = self._kept[key].popleft()
+            else:
+                self._asked[key].append(slot)
+        return slot
+
+    def wait(self, slot: Slot) -> Parcel:
+        """Wait until the parcel is there, whether due or not; an error when its sender is gone."""
+        while slot.parcel is None:
+            if self._may_read(slot):
+                self._read(slot.sender, block=True)
+        return slot.parcel
+
+    def is_here(self, slot: Slot) -> bool:
+        """Whether the parcel is there and due. Asking takes in what has come."""
+        if slot.parcel is None and slot.sender not in self._being_read and self._may_read(slot):
+            self._read(slot.sender, block=False)
+        return slot.parcel is not None and self.is_past(slot.parcel.due_ns)
+
+    def _may_read(self, slot: Slot) -> bool:
+        """Become the one who reads what a member sends, or wait a moment while somebody else is."""
+        with self._changed:
+            if slot.parcel is not None:
+                return False
+            if (slot.lane, slot.sender) in self._left:
+                raise MemberError(
+                    f"rank {slot.sender} left the group before send to rank {self.group.rank}",
+                    rank=slot.sender,
+                    reason="left",
+                )
+            if slot.sender in self._being_read:
+                self._changed.wait(LOOK_EVERY_S)
+                return False
+            self._being_read.add(slot.sender)
+            return True
+
+    def _read(self, sender: int, block: bool) -> None:
+        """Take in the next parcel of a member, whatever its lane."""
+        arrived: tuple[int, Parcel] | None = None
+        try:
+            arrived = self._intakes[sender].next(block)
+        finally:
+            with self._changed:
+                self._being_read.discard(sender)
+                if arrived is not None:
+                    self._deliver(sender, *arrived)
+                self._changed.notify_all()
+
+    def _deliver(self, sender: int, lane: int, parcel: Parcel) -> None:
+        key = (lane, sender)
+        if parcel.call is None:
+            self._left.add(key)
+        elif self._asked[key]:
+            self._asked[key].popleft().parcel = parcel
+        else:
+            self._kept[key].append(parcel)
+
+    # Time.
+
+    def is_past(self, time_ns: int) -> bool:
+        """Whether that time has come."""
+        return self._clock_ns() >= time_ns
+
+    def sleep_until(self, time_ns: int) -> None:
+        """Sleep, and say now and then that we are alive: a slow link is no reason to be given up."""
+        while (left_ns := time_ns - self._clock_ns()) > 0:
+            if left_ns > SPIN_NS:
+                self._sleep(min((left_ns - SPIN_NS) / 1e9, BEAT_EVERY_S))
+                self.group.beat()
+            else:
+                self._sleep(0)
+
+
+@final
+class _Intake:
+    """What one member sends: a frame, the data it announces, the next frame."""
+
+    def __init__(self, group: Group, sender: int) -> None:
+        self._group, self._sender = group, sender
+        self._parcels = self._read()
+        self._work: Work | None = None
+
+    def next(self, block: bool) -> tuple[int, Parcel] | None:
+        """The next parcel and its lane; None when it is not there and we are not to wait."""
+        while True:
+            if self._work is None:
+                arrived = next(self._parcels)
+                if isinstance(arrived, tuple):
+                    return arrived
+                self._work = arrived
+            if block:
+                self._work.wait()
+            elif not self._work.done():
+                return None
+            self._work = None
+
+    def _read(self) -> Iterator[Work | tuple[int, Parcel]]:
+        """Works to be waited for, and a parcel whenever one is whole."""
+        while True:
+            frame = torch.empty(FRAME_WORDS, dtype=torch.int64)
+            yield self._group.recv(frame, self._sender)
+            lane, code, numel, due_ns, num_bytes = frame.tolist()
+            data = torch.empty(num_bytes, dtype=torch.uint8)
+            if num_bytes:
+                yield self._group.recv(data, self._sender)
+            yield lane, Parcel(None if code == LEFT else decode(code, numel), due_ns, data)

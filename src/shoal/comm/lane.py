@@ -1,0 +1,84 @@
+"""Messages among some of a courier's members: the messenger that algorithms are handed."""
+
+from collections.abc import Sequence
+from typing import final
+
+from torch import Tensor
+
+from shoal.comm.calls import Call, check_peer, checked_call, message_mismatch
+from shoal.comm.courier import Courier, Slot
+
+
+@final
+class Sending:
+    """A message on the wire: over when its last byte has left."""
+
+    def __init__(self, courier: Courier, gone_ns: int) -> None:
+        self._courier, self._gone_ns = courier, gone_ns
+
+    def wait(self) -> None:
+        """Wait until the wire has taken all of it."""
+        self._courier.sleep_until(self._gone_ns)
+
+    def done(self) -> bool:
+        """Whether it has."""
+        return self._courier.is_past(self._gone_ns)
+
+
+@final
+class Receiving:
+    """A message that is to come: over when its last byte has arrived."""
+
+    def __init__(self, courier: Courier, slot: Slot, tensor: Tensor, expected: Call) -> None:
+        self._courier, self._slot, self._tensor, self._expected = courier, slot, tensor, expected
+        self._over = False
+
+    def wait(self) -> None:
+        """Wait for it, keep it back until its time, and put it where it belongs."""
+        if self._over:
+            return
+        parcel = self._courier.wait(self._slot)
+        if parcel.call is not None and parcel.call != self._expected:
+            raise message_mismatch(self._slot.sender, self._courier.group.rank, parcel.call, self._expected)
+        self._courier.sleep_until(parcel.due_ns)
+        if parcel.data.numel():
+            self._tensor.copy_(parcel.data.view(self._tensor.dtype).view(self._tensor.shape))
+        self._over = True
+
+    def done(self) -> bool:
+        """Whether it is there; asking takes it in."""
+        if not self._over and self._courier.is_here(self._slot):
+            self.wait()
+        return self._over
+
+
+@final
+class Lane:
+    """One lane among some of the courier's members: the messenger that algorithms are handed."""
+
+    def __init__(self, courier: Courier, number: int, ranks: Sequence[int]) -> None:
+        self._courier, self._number = courier, number
+        self._ranks = list(ranks)
+        self._rank = self._ranks.index(courier.group.rank)
+
+    @property
+    def rank(self) -> int:
+        """This member's number among those of the lane."""
+        return self._rank
+
+    @property
+    def size(self) -> int:
+        """How many members the lane has."""
+        return len(self._ranks)
+
+    def send(self, tensor: Tensor, to: int) -> Sending:
+        """Send to one member: the tensor is copied at once, and the wait is for the wire."""
+        check_peer("send", self._rank, self.size, to)
+        return Sending(self._courier, self._courier.send(self._number, tensor, self._ranks[to]))
+
+    def recv(self, tensor: Tensor, sender: int) -> Receiving:
+        """Receive from one member what it sent."""
+        check_peer("recv", self._rank, self.size, sender)
+        call = checked_call("message", self.size, tensor.dtype, tensor.numel())
+        slot = self._courier.ask(self._number, self._ranks[sender])
+        return Receiving(self._courier, slot, tensor.detach(), call)

@@ -1,0 +1,52 @@
+"""The contract's cases on a group with links, as functions of one member's group."""
+
+from functools import lru_cache
+
+import torch
+from group_cases import MISTAKES, message_of_another_length, run_case
+
+from shoal.comm.shaped import shaped
+from shoal.config.conditions import Link
+from shoal.errors import MemberError
+
+LINKS = (Link(None, bits_per_s=5e9, latency_s=0.0003), Link((0, 1), bits_per_s=2e9, latency_s=0.001))
+"""Fast enough for a test, slow enough that nothing arrives at once; one link differs."""
+
+
+@lru_cache
+def linked(group):
+    """One member's group with links, the same for all cases: a group is shaped once."""
+    return shaped(group, LINKS)
+
+
+def run_shaped_case(group, name, tree):
+    run_case(linked(group), name, tree)
+
+
+def make_shaped_mistake(group, name):
+    MISTAKES[name][0](linked(group))
+
+
+def shaped_message_of_another_length(group):
+    message_of_another_length(linked(group))
+
+
+def shaped_fault(group, fault, *arguments):
+    """One of the faults of real processes, on a group with links."""
+    return fault(linked(group), *arguments)
+
+
+def leave_a_split(group):
+    """Rank 1 leaves the smaller group and lives on; who waits for it there is told."""
+    group = linked(group)
+    small = group.split([0, 1])
+    if group.rank == 1:
+        small.close()
+        group.recv(torch.empty(1), 0).wait()
+        return ""
+    try:
+        small.all_reduce(torch.ones(3)).wait()
+    except MemberError as error:
+        return error.message
+    finally:
+        group.send(torch.ones(1), 1).wait()

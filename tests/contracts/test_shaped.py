@@ -1,0 +1,74 @@
+"""A group with links between its members is a group: it keeps the same contract, over threads and over processes."""
+
+import group_faults as faults
+import pytest
+from group_cases import CASES, MISTAKES
+from group_worlds import World
+from shaped_cases import (
+    leave_a_split,
+    make_shaped_mistake,
+    run_shaped_case,
+    shaped_fault,
+    shaped_message_of_another_length,
+)
+
+from shoal.comm.threads import run_threads
+from shoal.errors import MismatchError
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("case", CASES)
+def test_threads(case, size):
+    # Sums go round a ring: in the tree's order only where there are two.
+    run_threads(size, lambda group: run_shaped_case(group, case, size <= 2))
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mismatch_between_threads_shows_every_rank(mistake):
+    with pytest.raises(MismatchError) as caught:
+        run_threads(3, lambda group: make_shaped_mistake(group, mistake))
+    assert all(line in str(caught.value) for line in MISTAKES[mistake][1])
+
+
+def test_a_message_between_threads_must_fit():
+    with pytest.raises(MismatchError, match=r"rank 0 sent 8 .* rank 1, which expects 9"):
+        run_threads(2, shaped_message_of_another_length)
+
+
+@pytest.fixture(scope="module")
+def world():
+    with World("gloo", 3) as world:
+        yield world
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_processes(world, case):
+    outcomes = world.run(run_shaped_case, case, False)
+    assert [outcome for outcome in outcomes if outcome.gone or outcome.error] == []
+
+
+def test_a_mismatch_between_processes_shows_every_rank():
+    with World("gloo", 3) as world:
+        for outcome in world.run(make_shaped_mistake, "different_root", timeout_s=30):
+            assert outcome.error == "MismatchError"
+            assert all(line in outcome.message for line in MISTAKES["different_root"][1])
+
+
+@pytest.mark.parametrize(
+    ("fault", "how", "reason"),
+    [
+        (faults.end_in_the_middle, ("SIGKILL",), "died"),
+        (faults.fail, (), "failed"),
+        (faults.leave, (), "left"),
+        (faults.wait_for_a_message, (), "died"),
+    ],
+)
+def test_waits_end_with_the_errors_of_the_group_beneath(fault, how, reason):
+    with World("gloo", 3) as world:
+        outcomes = world.run(shaped_fault, fault, faults.VICTIM, *how, victim=faults.VICTIM, timeout_s=30)
+        for rank in (0, 2):
+            assert (outcomes[rank].rank, outcomes[rank].reason) == (faults.VICTIM, reason), outcomes[rank]
+
+
+def test_who_leaves_a_split_is_missed_there_alone():
+    assert run_threads(2, leave_a_split)[0] == "rank 1 left the group before send to rank 0"
