@@ -23,6 +23,9 @@ COMMANDS: dict[str, Command] = {
         "shoal.cli.train", "Train a model, from a recipe and flags; resume a run that was stopped."
     ),
     "launch": Command("shoal.cli.launch", "Start a program of your own on several workers of this machine."),
+    "compare": Command(
+        "shoal.cli.compare", "The same training in several ways: one table, a verdict, a report."
+    ),
     "evaluate": Command(
         "shoal.cli.evaluate", "Loss and accuracy of a run, or of a weights file, on any data set."
     ),
@@ -33,6 +36,7 @@ COMMANDS: dict[str, Command] = {
     "explain": Command(
         "shoal.cli.explain", "An all-reduce algorithm round by round, as the code carries it out."
     ),
+    "check": Command("shoal.cli.check", "Our contract tests, on an exchange of your own."),
     "doctor": Command(
         "shoal.cli.doctor", "What this machine has, what it lacks, and the command that repairs it."
     ),

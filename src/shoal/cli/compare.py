@@ -1,0 +1,197 @@
+"""`shoal compare`: the same training in several ways, side by side, with a verdict and a report."""
+
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from shoal.cli import text
+from shoal.cli.options import split_options
+from shoal.errors import ConfigError, ShoalError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from shoal.launch.compare import Variant
+    from shoal.report.compare import Comparison
+    from shoal.report.compare_verdict import Remark
+
+USAGE = "shoal compare RECIPE … | RUN … [--out DIR] [--json] [--quiet] [flags of shoal train]"
+HELP = f"""Usage: {USAGE}
+
+  shoal compare quickstart             the same training by every strategy: one table, a verdict, a report
+  shoal compare mine.toml              a recipe of your own, by every strategy
+  shoal compare a.toml b.toml          several recipes, as they are
+  shoal compare runs/*                 runs that are finished: nothing is trained
+
+Flags of `shoal train` go over all that is trained (--epochs 3); those of the launcher (--workers 4) over what has
+several workers. A TOML file with a table [variants], a name and flags each, is a comparison of your own.
+
+  --out DIR      folder of the report and its runs (default: reports/compare-TIME)
+  --json         print one JSON line last; everything else goes to standard error
+  --quiet        no progress: the table, the verdict and the path alone"""
+
+WIDEST = 120
+COLOURS = {"holds": "green", "fails": "red", "undecided": "magenta"}
+
+
+def run(argv: Sequence[str]) -> int:
+    """Train what is to be trained, compare, and tell; the report is written before anything is shown."""
+    options, words = split_options(argv, switches=("--help", "-h", "--json", "--quiet"), values=("--out",))
+    if options.has("--help", "-h"):
+        text.show(HELP)
+        return 0
+    names, flags = _names_and_flags(words)
+    stream = sys.stderr if options.has("--json") else sys.stdout
+    are_runs = any(Path(name).is_dir() for name in names)
+    variants = [] if are_runs else _variants(names, flags)
+
+    from shoal.labs.folder import claimed, report_folder
+
+    folder = report_folder(options.value("--out") or "", "compare")
+    with claimed(folder):
+        if are_runs:
+            runs = [Path(name) for name in names]
+        else:
+            runs = _train(variants, folder / "runs", stream, options.has("--quiet"))
+        comparison, remarks = _compare(
+            runs, folder, shlex.join(["shoal", "compare", *argv]), trained=not are_runs
+        )
+    _show(comparison, remarks, folder, stream)
+    if options.has("--json"):
+        text.show(_as_json(comparison, remarks, folder))
+    return 0
+
+
+def _names_and_flags(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What to compare, and the flags over it; nothing, one run, or flags over finished runs are refused."""
+    count = next((index for index, word in enumerate(words) if word.startswith("-")), len(words))
+    names, flags = list(words[:count]), list(words[count:])
+    folders = [name for name in names if Path(name).is_dir()]
+    if not names:
+        raise ConfigError("nothing to compare: name a recipe, or run folders", f"Usage: {USAGE}")
+    if folders and len(names) == 1:
+        raise ConfigError(
+            f"{names[0]} is one run, and there is nothing to compare it with", f"Usage: {USAGE}"
+        )
+    if folders and flags:
+        raise ConfigError(f"{flags[0]} has no use here: run folders are compared, and not trained again")
+    return names, flags
+
+
+def _variants(names: Sequence[str], flags: Sequence[str]) -> "list[Variant]":
+    from shoal.launch.compare import variants_of
+
+    return variants_of(names, flags)
+
+
+def _train(variants: "Sequence[Variant]", folder: Path, stream: TextIO, quiet: bool) -> list[Path]:
+    """Train one variant after another. Whatever stops it, what is finished stays, and can be compared."""
+    from shoal.labs.watch import watch_for
+    from shoal.launch.compare import train
+    from shoal.report.compare_table import described
+
+    finished: list[Path] = []
+    width = max(len(variant.name) for variant in variants)
+    try:
+        with watch_for(stream, quiet) as watch:
+            watch.say(f"{len(variants)} runs, one after another; a line for each when it is done")
+            for number, variant in enumerate(variants, 1):
+                label = f"{number}/{len(variants)}  {variant.name:{width}}"
+                result = train(variant, folder, watch.running(f"  {label}  {described(variant.config)}"))
+                finished.append(folder / variant.name)
+                watch.say(f"  {label}  {result.seconds:5.1f} s  {described(variant.config)}")
+    except (KeyboardInterrupt, ShoalError):
+        if finished:
+            these = shlex.join(map(str, finished))
+            text.warn(
+                f"finished until here: {these}"
+                if len(finished) == 1
+                else f"compare what is finished: shoal compare {these}"
+            )
+        raise
+    return finished
+
+
+def _compare(
+    runs: Sequence[Path], folder: Path, command: str, trained: bool
+) -> "tuple[Comparison, list[Remark]]":
+    from shoal.report.compare import compare
+    from shoal.report.compare_report import write_report
+    from shoal.report.compare_verdict import verdict
+
+    comparison = compare(runs)
+    remarks = verdict(comparison)
+    write_report(folder, comparison, remarks, command, _machine() if trained else {})
+    return comparison, remarks
+
+
+def _machine() -> dict[str, str]:
+    from shoal.labs.machine import machine
+
+    return machine()
+
+
+def _show(comparison: "Comparison", remarks: "Sequence[Remark]", folder: Path, stream: TextIO) -> None:
+    from rich.console import Console
+
+    console = Console(
+        file=stream, highlight=False, soft_wrap=False, width=None if stream.isatty() else WIDEST
+    )
+    console.print()
+    _show_table(comparison, console)
+    _show_verdict(remarks, console)
+    for note in comparison.notes:
+        console.print(f"note: {note}", markup=False, width=WIDEST)
+    console.print(f"\n{folder / 'report.html'}", markup=False, soft_wrap=True)
+
+
+def _show_table(comparison: "Comparison", console: "Console") -> None:
+    from rich import box
+    from rich.table import Table
+
+    from shoal.report.compare_table import HEADER, LEGEND, table_rows
+
+    table = Table(
+        box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1), show_edge=False, header_style="bold"
+    )
+    for column, name in enumerate(HEADER):
+        head, _, unit = name.rpartition(" ")
+        table.add_column(
+            f"{head}\n{unit}" if head else name, justify="right" if column else "left", no_wrap=True
+        )
+    for row in table_rows(comparison):
+        table.add_row(*row)
+    console.print(table)
+    console.print(f"[dim]{LEGEND}[/dim]\n", width=min(console.width, 100))
+
+
+def _show_verdict(remarks: "Sequence[Remark]", console: "Console") -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column()
+    for remark in remarks:
+        advice = f"\n→ {escape(remark.advice)}" if remark.advice else ""
+        grid.add_row(
+            f"[{COLOURS[remark.tone]}]{remark.word}[/]",
+            f"[bold]{escape(remark.claim)}[/bold] {escape(remark.numbers)}{advice}",
+        )
+    console.print(grid, width=min(console.width, 100))
+
+
+def _as_json(comparison: "Comparison", remarks: "Sequence[Remark]", folder: Path) -> str:
+    from shoal.report.compare_table import as_data
+
+    return json.dumps(
+        {
+            "runs": [as_data(entry, comparison) for entry in comparison.entries],
+            "verdict": [vars(remark) for remark in remarks],
+            "notes": comparison.notes,
+            "report": str(folder / "report.html"),
+        }
+    )

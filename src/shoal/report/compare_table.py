@@ -1,0 +1,129 @@
+"""A comparison as one table: for a terminal, a document, a spreadsheet or another program."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from shoal.config.schema import RunConfig
+from shoal.report.compare import Comparison, Entry, has_same_bits, is_faster, speed_up
+
+HEADER = (
+    "run",
+    "accuracy",
+    "time (s)",
+    "samples/s",
+    "× all cores",
+    "× one core",
+    "compute",
+    "move",
+    "wait",
+    "sent (MB)",
+    "differs by",
+)
+"""The columns; a terminal breaks each before its last word."""
+
+LEGEND = (
+    "× is the speed-up over one process, from the median steps; ≈: within their spread. compute, move, wait: parts of "
+    "the training time, means over the workers. sent: by rank 0. differs by: max|a − b| / max|b| of the final weights, "
+    "against one process."
+)
+
+
+def table_rows(comparison: Comparison) -> list[list[str]]:
+    """A row for each run, under HEADER."""
+    return [_row(entry, comparison) for entry in comparison.entries]
+
+
+def _row(entry: Entry, comparison: Comparison) -> list[str]:
+    result, shares = entry.run.result, entry.shares
+    return [
+        entry.name,
+        "–" if entry.accuracy is None else f"{100 * entry.accuracy:.2f} %",
+        f"{result['seconds']:.2f}",
+        f"{entry.samples_per_s:,.0f}",
+        _speed_up(entry, comparison.all_cores),
+        _speed_up(entry, comparison.one_core),
+        *(f"{100 * shares[kind]:.0f} %" for kind in ("compute", "move", "wait")),
+        f"{result['bytes_sent'] / 1e6:.1f}",
+        _difference(entry, comparison.reference),
+    ]
+
+
+def _speed_up(entry: Entry, reference: Entry | None) -> str:
+    ratio = speed_up(entry, reference)
+    if ratio is None or reference is None:
+        return "–"
+    undecided = entry is not reference and is_faster(entry, reference) == "undecided"
+    return f"{'≈ ' * undecided}{ratio:.2f}"
+
+
+def _difference(entry: Entry, reference: Entry | None) -> str:
+    if reference is None or entry.difference is None:
+        return "–"
+    if entry is reference:
+        return "reference"
+    return "same bits" if has_same_bits(entry, reference) else f"{entry.difference:.1e}"
+
+
+def described(config: RunConfig) -> str:
+    """How a run divides the work, in a few words.
+
+    >>> from shoal.config.read import read
+    >>> described(read(None, ["--strategy", "naive", "--workers", "2", "--group", "gloo", "--threads", "1"]))
+    'naive, 2 workers with 1 thread each, gloo'
+    """
+    launch, threads = config.launch, config.threads
+    count = "all threads" if threads is None else f"{threads} thread{'s' * (threads > 1)}"
+    if launch.workers == 1:
+        words = [config.strategy.name, f"1 process with {count}"]
+    else:
+        group = {"auto": "shared memory", "shm": "shared memory"}.get(launch.group, launch.group)
+        each = f"with {count} each" if threads else "sharing the cores"
+        words = [config.strategy.name, f"{launch.workers} workers {each}"]
+        words.append("threads of one process" if launch.launcher == "threads" else group)
+    words += [f"exchange {config.exchange.name}"] * (config.exchange.name != "all_reduce")
+    words += [f"partition {config.partition.name}"] * (config.partition.name != "global")
+    words += [f"bottleneck {text}" for text in launch.bottleneck]
+    words += [f"link {text}" for text in launch.link]
+    words += ["balanced"] * config.train.balance
+    return ", ".join(words)
+
+
+def as_data(entry: Entry, comparison: Comparison) -> dict[str, Any]:
+    """A run as numbers: what `--json` prints and the table of the report holds."""
+    result = entry.run.result
+    return {
+        "name": entry.name,
+        "how": described(entry.config),
+        "strategy": entry.config.strategy.name,
+        "workers": entry.workers,
+        "test_accuracy": result["test_accuracy"],
+        "test_loss": result["test_loss"],
+        "seconds": result["seconds"],
+        "samples_per_s": round(entry.samples_per_s, 3),
+        "speed_up_over_all_cores": _rounded(speed_up(entry, comparison.all_cores)),
+        "speed_up_over_one_core": _rounded(speed_up(entry, comparison.one_core)),
+        **{f"{kind}_share": round(share, 4) for kind, share in entry.shares.items()},
+        "bytes_sent": result["bytes_sent"],
+        "difference": entry.difference,
+        "same_bits": comparison.reference is not None and has_same_bits(entry, comparison.reference),
+        "weights_sha256": result["weights_sha256"],
+        "run": str(entry.run.folder.path),
+    }
+
+
+def worker_rows(entries: Sequence[Entry]) -> list[list[str]]:
+    """A row for each worker of each run: where its time went."""
+    return [
+        [
+            entry.name,
+            str(rank.rank),
+            *(f"{100 * getattr(rank, kind):.1f} %" for kind in ("compute", "move", "wait", "other")),
+            f"{1e3 * rank.train_s / rank.steps:.2f}",
+        ]
+        for entry in entries
+        for rank in entry.ranks
+    ]
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
