@@ -89,7 +89,7 @@ def test_resumed_under_another_strategy(tmp_path, capsys):
     assert_exactly_once(entries_of(tmp_path / "run"))
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", ["ddp", "dp"])
 def test_a_worker_is_killed_and_others_go_on(tmp_path, capsys, strategy):
     """The step in which it died is made again, by all; its half of it, before, has left no trace."""
     flags = f"--strategy {strategy} --workers 2 --epochs 1 --batch-size {BATCH}"
@@ -114,21 +114,41 @@ def test_a_worker_is_killed_and_others_go_on(tmp_path, capsys, strategy):
     assert_batches_of_one_machine(steps, epoch=0)
 
 
-def test_the_ledger_can_fail(tmp_path, capsys, monkeypatch):
-    """Two workers that both take rank 0's samples: the classic error of a sampler that was never told its rank."""
-    from shoal.train import loop
+PARTITIONS = ["random", "contiguous", "hash", "stratified", "label", "dirichlet"]
 
-    monkeypatch.setattr(
-        loop, "worker_indices", lambda order, start, shares, rank: order[start : start + shares[0]]
-    )
-    train(
-        capsys,
-        tmp_path,
-        FLAGS,
-        f"--strategy naive --workers 2 --launcher threads --epochs 1 --batch-size {BATCH}",
-    )
+
+@pytest.mark.parametrize("partition", PARTITIONS)
+def test_workers_that_own_samples_train_on_theirs_once_per_epoch(tmp_path, capsys, partition):
+    strategy = STRATEGIES[PARTITIONS.index(partition) % 2]
+    flags = f"--partition {partition} --strategy {strategy} --workers 3 --launcher threads"
+    train(capsys, tmp_path, FLAGS, flags, f"--epochs 2 --batch-size {BATCH}")
+    steps = entries_of(tmp_path / "run")
+    first, second = steps[:EPOCH], steps[EPOCH:]
+    assert_exactly_once(first)
+    assert_exactly_once(second)
+    assert torch.equal(sum(first), sum(second)), "a sample has changed its owner"
+    assert [int(entries.sum()) for entries in steps] == [32, 32, 32, 4] * 2
+
+
+@pytest.mark.parametrize("partition", PARTITIONS)
+def test_they_are_resumed_in_mid_epoch_with_other_workers(tmp_path, capsys, partition):
+    flags = f"--partition {partition} --strategy ddp --launcher threads --epochs 2 --batch-size {BATCH}"
+    train(capsys, tmp_path, FLAGS, flags, "--workers 2 --steps 2")
+    resume = f"--resume {tmp_path / 'run'}"
+    train(capsys, tmp_path, resume, "--workers 3 --steps 3")
+    train(capsys, tmp_path, resume, "--workers 1 --steps 8")
+    steps = entries_of(tmp_path / "run")
+    assert_exactly_once(steps[:EPOCH])
+    assert_exactly_once(steps[EPOCH:])
+
+
+def test_the_ledger_can_fail(tmp_path, capsys):
+    """Draws with replacement are no partition: the ledger shows samples that came twice, and some that never did."""
+    flags = "--partition sampling --strategy naive --workers 2 --launcher threads --epochs 1"
+    train(capsys, tmp_path, FLAGS, flags, f"--batch-size {BATCH}")
     times = sum(entries_of(tmp_path / "run")).sum(0)
-    assert sorted(set(times.tolist())) == [0, 2]
+    assert times.sum() == SAMPLES
+    assert {0, 1, 2} <= set(times.tolist())
 
 
 def test_more_workers_than_samples_of_a_batch(tmp_path, capsys):
