@@ -146,8 +146,8 @@ class ByTurns(ABC):
 
     def step(self, epoch: int, consumed: int, count: int, rank: int) -> Tensor:
         """The next samples of the worker's sequence, as many as it has turns in the step."""
-        ends = torch.tensor([consumed, consumed + count])
-        start, end = torch.searchsorted(self._turns_of(rank), ends).tolist()
+        # Numpy's search takes a few microseconds where torch's takes tens, and a step asks for nothing else.
+        start, end = self._turns_of(rank).numpy().searchsorted((consumed, consumed + count)).tolist()
         return self._sequence(epoch, rank)[start:end]
 
     def order(self, epoch: int) -> Tensor:

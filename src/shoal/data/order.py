@@ -13,7 +13,6 @@ True
 
 import math
 from collections.abc import Sequence
-from fractions import Fraction
 
 import torch
 from torch import Tensor
@@ -51,7 +50,7 @@ def shares_by_weight(count: int, weights: Sequence[float]) -> tuple[int, ...]:
     """So many samples divided in proportion to the weights, by largest remainder.
 
     Everyone gets the whole part of count · w / Σw; those whose lost fraction is largest get one more, of equals the
-    lower rank. Computed in exact fractions, so that all workers agree on every machine. Equal weights are even shares.
+    lower rank. Computed without rounding, so that all workers agree on every machine. Equal weights are even shares.
 
     >>> shares_by_weight(64, (2.0, 1.0, 1.0)), shares_by_weight(2, (1, 1, 1)), shares_by_weight(5, (0.5, 0, 0.5))
     ((32, 16, 16), (1, 1, 0), (3, 0, 2))
@@ -64,12 +63,16 @@ def shares_by_weight(count: int, weights: Sequence[float]) -> tuple[int, ...]:
         raise ConfigError(
             f"weights of workers are numbers from 0, and not all of them 0: {', '.join(map(str, weights)) or 'none'}"
         )
-    exact = [Fraction(weight) for weight in weights]
-    quotas = [count * weight / sum(exact) for weight in exact]
-    whole = [math.floor(quota) for quota in quotas]
-    by_lost_fraction = sorted(range(len(quotas)), key=lambda rank: whole[rank] - quotas[rank])
-    favoured = set(by_lost_fraction[: count - sum(whole)])
-    return tuple(share + (rank in favoured) for rank, share in enumerate(whole))
+    # Every float is a whole number over a power of two: over a common denominator all of this is whole numbers.
+    ratios = [weight.as_integer_ratio() for weight in weights]
+    common = math.lcm(*(denominator for _, denominator in ratios))
+    exact = [numerator * (common // denominator) for numerator, denominator in ratios]
+    total = sum(exact)
+    quotas = [divmod(count * weight, total) for weight in exact]
+    left = count - sum(whole for whole, _ in quotas)
+    by_lost_fraction = sorted(range(len(quotas)), key=lambda rank: -quotas[rank][1])
+    favoured = set(by_lost_fraction[:left])
+    return tuple(whole + (rank in favoured) for rank, (whole, _) in enumerate(quotas))
 
 
 def step_indices(order: Tensor, consumed: int, batch_size: int) -> Tensor:
