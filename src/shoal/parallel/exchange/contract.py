@@ -1,0 +1,309 @@
+"""The contract of an exchange, as checks that run: over all of our own in the tests, over a user's in `shoal check`."""
+
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from shoal.comm.group import Group
+from shoal.parallel.exchange.exam import Broken, Stuck, Subject, exchanged, hard_rows, together
+from shoal.parallel.exchange.exchange import Exchange
+
+NUMEL = 257
+"""A length that no small number of workers divides."""
+MARK = 12345.0
+"""What is written where an exchange has no business."""
+LATE_S = 0.05
+"""How long one looks whether somebody still writes."""
+APART_S = 0.02
+"""How long after each other the workers come, where it matters who is first."""
+
+
+class Check(NamedTuple):
+    """One clause of the contract."""
+
+    sentence: str
+    run: Callable[[Subject], None]
+    """Raises `Broken` with the first values that break it."""
+    applies: Callable[[Subject], bool] = lambda subject: True
+
+
+class Verdict(NamedTuple):
+    """What a check found; no problem: the exchange keeps this clause."""
+
+    name: str
+    sentence: str
+    problem: str = ""
+
+
+def examine(subject: Subject) -> Iterator[Verdict]:
+    """Run all checks that apply, one after the other; where an exchange does not come back, the others mean nothing."""
+    for name, check in CHECKS.items():
+        if not check.applies(subject):
+            continue
+        try:
+            check.run(subject)
+        except Broken as broken:
+            ends = isinstance(broken, Stuck) or check.run is _comes_back
+            yield Verdict(
+                name, check.sentence, f"{broken}\nNo further check was made." if ends else str(broken)
+            )
+            if ends:
+                return
+        else:
+            yield Verdict(name, check.sentence)
+
+
+# The checks. What each of them asks for stands in the table at the end.
+
+
+def _comes_back(subject: Subject) -> None:
+    for rows in _cases(subject):
+        with _told(rows):
+            exchanged(subject, rows)
+
+
+def _same_bits(subject: Subject) -> None:
+    for rows in _cases(subject):
+        with _told(rows):
+            _compare_members(exchanged(subject, rows))
+
+
+def _sum(subject: Subject) -> None:
+    for rows in _cases(subject):
+        with _told(rows):
+            _compare_sum(subject, rows, exchanged(subject, rows))
+
+
+def _permutation(subject: Subject) -> None:
+    """A rule must not prefer a rank; sums keep this by being the sum."""
+    for rows in _cases(subject):
+        result = exchanged(subject, rows)[0]
+        for other in (rows.flip(0), rows.roll(1, 0)):
+            with _told(rows):
+                changed = exchanged(subject, other)[0]
+                allowed = _epsilon(subject, rows) * len(rows) ** 2 * rows.abs().amax(0)
+                _compare(changed, result, allowed.to(rows.dtype), "with the workers in another order", "else")
+
+
+def _unanimous(subject: Subject) -> None:
+    """A rule that gives one worker's bucket, and not W times that, would make every step W times shorter."""
+    for rows in _cases(subject):
+        same = rows[:1].expand_as(rows)
+        with _told(rows):
+            bucket = exchanged(subject, same)[0]
+            allowed = (len(rows) + 1) * _epsilon(subject, rows) * len(rows) * rows[0].abs()
+            _compare(bucket, len(rows) * rows[0], allowed, "where all workers send the same", "as the sum")
+
+
+def _any_arrival(subject: Subject) -> None:
+    rows = hard_rows(subject.sizes[-1], NUMEL, torch.float32)
+    ranks = list(range(len(rows)))
+    with _told(rows):
+        result = exchanged(subject, rows)[0]
+        for order in (ranks, ranks[::-1], [*ranks[1::2], *ranks[::2]]):
+            changed = exchanged(subject, rows, [APART_S * order.index(rank) for rank in ranks])[0]
+            coming = ", ".join(map(str, order))
+            _compare_bits(changed, result, f"when the ranks come in the order {coming}", "otherwise")
+
+
+def _in_flight(subject: Subject) -> None:
+    size = subject.sizes[-1]
+    several = [hard_rows(size, numel, torch.float32, seed=numel) for numel in (NUMEL, 3, 64)]
+
+    def work(group: Group, exchange: Exchange) -> list[Tensor]:
+        buckets = [rows[group.rank].clone() for rows in several]
+        for underway in reversed([exchange(group, bucket) for bucket in buckets]):
+            underway.wait()
+        return buckets
+
+    members = together(subject, size, work)
+    for place, rows in enumerate(several):
+        with _told(rows):
+            _compare_with_alone(subject, rows, [member[place] for member in members], "among others")
+
+
+def _over_when_waited(subject: Subject) -> None:
+    rows = hard_rows(subject.sizes[-1], NUMEL, torch.float32)
+
+    def work(group: Group, exchange: Exchange) -> tuple[Tensor, Tensor]:
+        bucket = rows[group.rank].clone()
+        exchange(group, bucket).wait()
+        result = bucket.clone()
+        bucket.fill_(MARK)  # others may still be reading, if the exchange lets them
+        time.sleep(LATE_S)
+        return result, bucket
+
+    with _told(rows):
+        members = together(subject, len(rows), work)
+        _compare_with_alone(subject, rows, [result for result, _ in members], "right after wait()")
+        for rank, (_, bucket) in enumerate(members):
+            _compare_bits(
+                bucket,
+                torch.full_like(bucket, MARK),
+                f"on rank {rank}, some time after wait()",
+                "as it was left",
+            )
+
+
+def _other_memory(subject: Subject) -> None:
+    rows = hard_rows(subject.sizes[-1], NUMEL, torch.float32)
+
+    def work(group: Group, exchange: Exchange) -> Tensor:
+        memory = torch.full((3 * NUMEL,), MARK)
+        bucket = memory[NUMEL : 2 * NUMEL]
+        bucket.copy_(rows[group.rank])
+        exchange(group, bucket).wait()
+        return memory
+
+    with _told(rows):
+        members = together(subject, len(rows), work)
+        inside = [memory[NUMEL : 2 * NUMEL].clone() for memory in members]
+        _compare_with_alone(subject, rows, inside, "in the middle of a buffer")
+        for rank, memory in enumerate(members):
+            for part, where in ((memory[:NUMEL], "before"), (memory[2 * NUMEL :], "behind")):
+                whose = f"{where} rank {rank}'s bucket"
+                _compare_bits(part, torch.full_like(part, MARK), whose, "as it was left")
+
+
+def _group_as_before(subject: Subject) -> None:
+    for size in subject.sizes:
+        rows = hard_rows(size, NUMEL, torch.float32)
+
+        def work(group: Group, exchange: Exchange, rows: Tensor = rows) -> tuple[float, float]:
+            exchange(group, rows[group.rank].clone()).wait()
+            total, letter = torch.ones(5), torch.full((3,), float(group.rank))
+            group.all_reduce(total).wait()
+            if group.size > 1:
+                group.send(letter.clone(), (group.rank + 1) % group.size).wait()
+                group.recv(letter, (group.rank - 1) % group.size).wait()
+            return total[0].item(), letter[0].item()
+
+        with _told(rows):
+            for rank, (total, letter) in enumerate(together(subject, size, work)):
+                if (total, letter) != (size, (rank - 1) % size):
+                    raise Broken(f"after it, an all-reduce or a message of rank {rank} brings something else")
+
+
+def _bears_bad_workers(subject: Subject) -> None:
+    """Whatever the bad rows hold, the aggregate stays within what good ones would allow."""
+    size = subject.sizes[-1]
+    bears = subject.make(size).bears
+    if bears >= size:
+        raise Broken(f"it says that it bears {bears} bad workers, and there are {size}")
+    for value in (torch.nan, torch.inf, -torch.inf, 1e30):
+        for first in (0, size - bears):
+            rows = hard_rows(size, NUMEL, torch.float32)
+            good = torch.cat([rows[:first], rows[first + bears :]])
+            rows[first : first + bears] = value
+            with _told(rows):
+                result = exchanged(subject, rows)[0]
+                allowed = size * good.abs().amax(0) * (1 + 1e-5)
+                wrong = ~(result.abs() <= allowed)  # NaN is never within anything
+                if wrong.any():
+                    place = int(wrong.nonzero()[0])
+                    ranks = ", ".join(map(str, range(first, first + bears)))
+                    raise Broken(
+                        f"element {place} is {result[place]:.9g} when rank {ranks} sends {value:g}; "
+                        f"the good workers allow no more than {allowed[place]:.2g}"
+                    )
+
+
+# What they share.
+
+
+def _cases(subject: Subject) -> Iterator[Tensor]:
+    """One row per worker, for every number of workers, length and kind of number."""
+    for size in subject.sizes:
+        for numel in (NUMEL, 0, 1, 2, size - 1, size, size + 1, 1024):
+            for dtype in (torch.float32, torch.float64):
+                yield hard_rows(size, numel, dtype)
+
+
+@contextmanager
+def _told(rows: Tensor) -> Generator[None]:
+    """Say beside a problem with which data it showed."""
+    try:
+        yield
+    except Broken as broken:
+        size, numel = rows.shape
+        kind = str(rows.dtype).removeprefix("torch.")
+        workers = f"{size} worker{'s' * (size > 1)}"
+        raise type(broken)(f"{workers}, {numel} × {kind}: {broken}") from None
+
+
+def _compare_with_alone(subject: Subject, rows: Tensor, buckets: Sequence[Tensor], here: str) -> None:
+    """By itself, with time for everyone: whether that is right is for other checks to say."""
+    for rank, (bucket, alone) in enumerate(
+        zip(buckets, exchanged(subject, rows, settle_s=LATE_S), strict=True)
+    ):
+        _compare_bits(bucket, alone, f"on rank {rank} {here}", "otherwise")
+
+
+def _compare_members(buckets: Sequence[Tensor]) -> None:
+    for rank, bucket in enumerate(buckets):
+        _compare_bits(bucket, buckets[0], f"on rank {rank}", "on rank 0")
+
+
+def _compare_sum(subject: Subject, rows: Tensor, buckets: Sequence[Tensor]) -> None:
+    """|result − Σ xᵢ| ≤ (W + 1)·ε·Σ |xᵢ|: every number rounded once, and W − 1 additions, in whatever order."""
+    exact = rows.double().sum(0)
+    allowed = (len(rows) + 1) * _epsilon(subject, rows) * rows.double().abs().sum(0)
+    for rank, bucket in enumerate(buckets):
+        _compare(bucket.double(), exact, allowed, f"on rank {rank}", "as the sum")
+
+
+def _epsilon(subject: Subject, rows: Tensor) -> float:
+    return max(torch.finfo(rows.dtype).eps, torch.finfo(subject.precision or rows.dtype).eps)
+
+
+def _compare(found: Tensor, expected: Tensor, allowed: Tensor, here: str, there: str) -> None:
+    if found.shape != expected.shape:
+        raise Broken(f"the bucket has {found.numel()} elements {here}, and {expected.numel()} {there}")
+    wrong = ~((found - expected).abs() <= allowed)
+    if wrong.any():
+        place = int(wrong.nonzero()[0])
+        raise Broken(
+            f"element {place} is {found[place]:.9g} {here}, and {expected[place]:.9g} {there} "
+            f"(they may differ by {allowed[place]:.2g})"
+        )
+
+
+def _compare_bits(found: Tensor, expected: Tensor, here: str, there: str) -> None:
+    if not torch.equal(found.view(torch.uint8), expected.view(torch.uint8)):
+        differ = (found.view(torch.uint8) != expected.view(torch.uint8)).view(len(found), -1).any(1)
+        place = int(differ.nonzero()[0])
+        raise Broken(f"element {place} is {found[place]:.17g} {here}, and {expected[place]:.17g} {there}")
+
+
+CHECKS: dict[str, Check] = {
+    "comes back": Check("every call and its wait end, with buckets of any length, also of none", _comes_back),
+    "same bits": Check("all workers hold the same bits", _same_bits),
+    "the sum": Check(
+        "the result is the sum, as precise as its numbers are", _sum, lambda subject: not subject.is_rule
+    ),
+    "no favourites": Check(
+        "workers in another order change nothing", _permutation, lambda subject: subject.is_rule
+    ),
+    "stands for the sum": Check(
+        "where all workers send the same, W times that comes back",
+        _unanimous,
+        lambda subject: subject.is_rule,
+    ),
+    "any arrival": Check("the same bits, whoever comes first", _any_arrival),
+    "several at once": Check("buckets started together do not disturb each other", _in_flight),
+    "over when waited": Check(
+        "after wait() the result is there, and the bucket is the caller's", _over_when_waited
+    ),
+    "own memory only": Check("what lies before and behind the bucket stays as it was", _other_memory),
+    "group as before": Check("calls after it meet each other as if nothing had been", _group_as_before),
+    "bears": Check(
+        "as many bad workers as it says may send NaN, infinity or anything huge",
+        _bears_bad_workers,
+        lambda subject: subject.make(subject.sizes[-1]).bears > 0,
+    ),
+}
+"""All clauses, in the order in which they are checked."""
