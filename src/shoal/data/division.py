@@ -126,7 +126,7 @@ class ByTurns(ABC):
     """Each worker has a sequence of its own for an epoch, and takes from it when it is its turn.
 
     Turns are in proportion to the lengths of the sequences and the same in every epoch: all sequences end together,
-    and every step has exactly `count` samples. Costs 16 bytes per sample.
+    and every step has exactly `count` samples. Costs about 24 bytes per sample.
     """
 
     def __init__(self, lengths: Sequence[int]) -> None:
