@@ -9,7 +9,11 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_LAZY = {"join": "shoal.launch.seat"}
+_LAZY = {
+    "join": "shoal.launch.seat",
+    "DistributedDataParallel": "shoal.parallel.wrapper",
+    "SyncBatchNorm": "shoal.parallel.sync_batchnorm",
+}
 """Public names and the modules that hold them, imported when they are first asked for."""
 
 

@@ -182,7 +182,7 @@ class Reducer:
         """Backward is over: exchange what is left. Without `prepare`, a worker without samples: it gives zeros."""
         without_samples = not self._exchanging
         if without_samples:
-            self.prepare()
+            self.prepare(weight=0.0)
         rest = [slot for bucket in self._buckets[self._next :] for slot in bucket.slots if not slot.arrived]
         absent = [slot for slot in rest if slot.param.grad is None]
         if absent and self._unused == "refuse" and not without_samples:

@@ -1,6 +1,7 @@
 """`ddp`: gradients are summed over the workers in buckets, while backward is still at work where that pays."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -8,11 +9,15 @@ from shoal.comm.group import Group
 from shoal.config.schema import DdpConfig
 from shoal.data.dataset import Batch
 from shoal.parallel.buckets import MIB
+from shoal.parallel.copies import Copies
 from shoal.parallel.exchange.exchange import Exchange
 from shoal.parallel.guard import Guard
+from shoal.parallel.lockstep import in_lockstep
 from shoal.parallel.reducer import Reducer
 from shoal.parallel.replica import Replica
 from shoal.parallel.strategy import Pieces, Share, StepResult, Sums
+from shoal.parallel.sync.alike import begin_alike
+from shoal.parallel.sync_batchnorm import SyncBatchNorm, give_group
 
 
 class Ddp:
@@ -29,13 +34,20 @@ class Ddp:
         self, replica: Replica, group: Group, exchange: Exchange, guard: Guard, config: DdpConfig
     ) -> None:
         self._replica = replica
+        self._group = group
         self._guard = guard
         self.data_rank = group.rank
         self.data_size = group.size
         self._reducer: Reducer | None = None
+        self._buffers: Copies | None = None
+        self._in_lockstep = False
         if group.size > 1:
-            for piece in replica.pieces().values():
-                group.broadcast(piece).wait()
+            begin_alike(group, replica.pieces())
+            if config.sync_batchnorm:
+                SyncBatchNorm.convert_sync_batchnorm(replica.model)
+            self._in_lockstep = give_group(replica.model, group)
+            if buffers := [*replica.model.buffers()]:
+                self._buffers = Copies(group, buffers)
             self._reducer = Reducer(
                 group,
                 exchange,
@@ -54,11 +66,15 @@ class Ddp:
             loss = replica.gradients(share)
             replica.update(lr)
             return StepResult(loss)
+        if self._in_lockstep:
+            share = replace(share, parts=in_lockstep(self._group, share.parts, replica.zero.device))
         loss = replica.gradients(share, before_last=reducer.prepare)
         with replica.span("exchange", "move"):
             reducer.complete()
+            if self._buffers is not None:
+                self._buffers.update()
             # Before the buckets are waited for: the loss is under way together with them.
-            loss, may_update = self._guard.agree(loss)
+            loss, may_update = self._guard.agree(loss, share.num_samples / share.num_samples_global)
             reducer.wait()
         if may_update:
             replica.update(lr)

@@ -1,0 +1,51 @@
+"""Parts of a share in lockstep: every worker runs the model equally often, whoever has nothing left on no samples.
+
+For models whose forward pass is itself a meeting of the workers (synchronised batch norm).
+"""
+
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import Tensor
+
+from shoal.comm.calls import DTYPES
+from shoal.comm.group import Group
+from shoal.comm.reduction import Op
+from shoal.data.dataset import Batch
+from shoal.errors import ConfigError
+
+MOST_DIMS = 8
+
+
+def in_lockstep(group: Group, parts: Iterable[Batch], device: torch.device) -> Iterator[Batch]:
+    """The parts, and then empty ones as long as other workers have any. Costs a small all-reduce per part."""
+    mine = iter(parts)
+    while True:
+        part = next(mine, None)
+        form = torch.zeros(2 * (2 + MOST_DIMS), dtype=torch.int64)
+        if part is not None:
+            form = torch.cat([_form(part.inputs), _form(part.labels)])
+        # All have samples of the same form: whoever has one tells those who have none.
+        group.all_reduce(form, Op.MAX).wait()
+        if not form.any():
+            return
+        if part is None:
+            inputs, labels = (_empty(half, device) for half in form.chunk(2))
+            part = Batch(inputs, labels, 0)
+        yield part
+
+
+def _form(tensor: Tensor) -> Tensor:
+    """Of what kind a sample is, and its shape, as numbers; 0 would be none at all."""
+    if tensor.dim() > MOST_DIMS:
+        raise ConfigError(f"samples of {tensor.dim() - 1} dimensions; at most {MOST_DIMS - 1} can be told")
+    shape = tensor.shape[1:]
+    return torch.tensor(
+        [1 + DTYPES.index(tensor.dtype), tensor.dim(), *shape, *[0] * (MOST_DIMS - len(shape))]
+    )
+
+
+def _empty(form: Tensor, device: torch.device) -> Tensor:
+    """No samples of that form."""
+    kind, dims, *lengths = form.tolist()
+    return torch.empty(0, *lengths[: dims - 1], dtype=DTYPES[kind - 1], device=device)
