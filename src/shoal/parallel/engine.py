@@ -5,7 +5,9 @@ gradient. A strategy takes an engine and knows nothing else about it.
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +21,8 @@ from shoal.data.dataset import Batch
 from shoal.errors import AutogradError
 from shoal.events.spans import SpanRecorder
 from shoal.parallel.strategy import Gradients
+
+Precision = Literal["float32", "bf16"]
 
 OnFinal = Callable[[Tensor, Callable[[Tensor], None]], Callable[[], None]]
 """`on_final(param, callback)`: call `callback(param)` then; gives what removes it again."""
@@ -35,16 +39,26 @@ class Engine:
     """Tells when a parameter's gradient of one backward pass is complete: in `param.grad`, nothing more to come."""
 
 
-def build_engine(name: str, model: nn.Module, loss: LossConfig, span: SpanRecorder) -> Engine:
-    """The engine of that name for a model and a loss."""
-    return _by_torch(model, loss, span) if name == "torch" else _by_our_own(name, model, loss, span)
+def build_engine(
+    name: str, model: nn.Module, loss: LossConfig, span: SpanRecorder, precision: Precision = "float32"
+) -> Engine:
+    """The engine of that name for a model and a loss; `precision` is torch's alone."""
+    return (
+        _by_torch(model, loss, span, precision) if name == "torch" else _by_our_own(name, model, loss, span)
+    )
 
 
-def _by_torch(model: nn.Module, config: LossConfig, span: SpanRecorder) -> Engine:
+def _by_torch(model: nn.Module, config: LossConfig, span: SpanRecorder, precision: Precision) -> Engine:
     loss = models.build_loss(config)
+    autocasts: dict[Precision, Callable[[str], AbstractContextManager[object]]] = {
+        "float32": lambda device: nullcontext(),
+        # Weights, their gradients and the loss stay in float32; bfloat16 has its range, so nothing need be scaled.
+        "bf16": lambda device: torch.autocast(device, torch.bfloat16),
+    }
+    autocast = autocasts[precision]
 
     def gradients(batch: Batch, scale: float) -> Tensor:
-        with span("forward", "compute"):
+        with span("forward", "compute"), autocast(batch.inputs.device.type):
             loss_sum = loss(model(batch.inputs), batch.labels)
         with span("backward", "compute"):
             # The scale enters as the seed of backward: the same as scaling the loss, without two more operations.

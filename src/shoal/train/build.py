@@ -74,7 +74,7 @@ def build(config: RunConfig, device: torch.device, group: Traced) -> Built:
     model = build_model(config, dataset).to(device)
     _check_work(config, dataset, model, group.size)
     span = SpanRecorder(clock_of(device))
-    engine = build_engine(config.engine, model, config.loss, span)
+    engine = build_engine(config.engine, model, config.loss, span, config.precision)
     optimizer = optim.build(config.optimizer, engine.params.values())
     replica = Replica(model, loss, engine, optimizer, config.train.clip_norm, span)
     check_same_model(group, engine.params)
