@@ -152,20 +152,20 @@ def _show_table(comparison: "Comparison", console: "Console") -> None:
     from rich import box
     from rich.table import Table
 
-    from shoal.report.compare_table import HEADER, LEGEND, table_rows
+    from shoal.report.compare_table import LEGEND, SHARES_LEGEND, TERMINAL_HEADER, terminal_rows
 
     table = Table(
         box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1), show_edge=False, header_style="bold"
     )
-    for column, name in enumerate(HEADER):
+    for column, name in enumerate(TERMINAL_HEADER):
         head, _, unit = name.rpartition(" ")
         table.add_column(
             f"{head}\n{unit}" if head else name, justify="right" if column else "left", no_wrap=True
         )
-    for row in table_rows(comparison):
+    for row in terminal_rows(comparison):
         table.add_row(*row)
     console.print(table)
-    console.print(f"[dim]{LEGEND}[/dim]\n", width=min(console.width, 100))
+    console.print(f"[dim]{LEGEND} {SHARES_LEGEND}[/dim]\n", width=min(console.width, 100))
 
 
 def _show_verdict(remarks: "Sequence[Remark]", console: "Console") -> None:

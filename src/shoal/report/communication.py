@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from shoal.errors import ConfigError
 from shoal.events.file import Record, read_events
+from shoal.report.findings import Measured, inside_run
 
 MESSAGES = ("send", "recv")
 """Calls between two members. Every other call is made by all members of its group, in the same order."""
@@ -80,6 +81,8 @@ class RankShares:
     """Forward, backward, update, and making batches."""
     move_s: float
     wait_s: float
+    work_s: Measured
+    """Its own work in one step: the median, and how much that scatters from step to step."""
     steps: int
     steps_kept: int
     """Steps that tell waiting from moving."""
@@ -233,6 +236,7 @@ def _shares(
         min(compute_s, train_s - exchange_s),
         max(0.0, exchange_s - wait_s),
         wait_s,
+        inside_run([step.compute_s or 0.0 for step in measured] or [0.0]),
         len(steps),
         len(kept),
         _operations(met, last_ns, len(kept)),

@@ -1,21 +1,20 @@
 """The two figures of a comparison: all losses together, and where a step's time goes."""
 
-import io
 from collections.abc import Sequence
 from typing import Any
 
 from shoal.report.compare import KINDS, Comparison, Entry
-from shoal.report.figures import COLOURS, DASHES, Drawing
+from shoal.report.figures import COLOURS, DASHES, Drawing, painted
 
 SMOOTHED_OVER = 10
 MOST_BARS = 24
 """With more workers than this a bar stands for the mean of a run's workers."""
-PALETTE = (*COLOURS.values(), "#E69F00", "#56B4E9")
-"""The colours of the other figures, and two more of the same set."""
+ORANGE, SKY = "#E69F00", "#56B4E9"
+PALETTE = tuple(dict.fromkeys([*COLOURS.values(), ORANGE, SKY]))
 LOOKS: dict[str, tuple[str, str]] = {
     "compute": (COLOURS["blue"], ""),
     "move": (COLOURS["vermilion"], "////"),
-    "wait": (PALETTE[5], "...."),
+    "wait": (ORANGE, "...."),
     "other": ("#c8ccd0", ""),
 }
 """Colour and hatching of each kind of time, told apart in grey, too."""
@@ -27,62 +26,51 @@ def loss_figure(comparison: Comparison) -> Drawing:
 
     The reference is a wide band, so that a curve which lies on it can be seen.
     """
-    from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9.6, 4.9), layout="constrained")
-    axes: Any = figure.subplots(1, 2, sharey=True)
-    others = [entry for entry in comparison.entries if entry is not comparison.reference]
-    for entry in comparison.entries:
-        curve = entry.run.curve
-        loss = curve.smoothed(SMOOTHED_OVER)
-        style = REFERENCE_STYLE if entry is comparison.reference else _line_style(others.index(entry))
-        axes[0].plot(curve.steps, loss, label=entry.name, **style)
-        axes[1].plot(curve.seconds, loss, **style)
-    labels = (("the same steps", "steps"), ("the same seconds", "training time (s)"))
-    for axis, (title, label) in zip(axes, labels, strict=True):
-        axis.set_title(title)
-        axis.set_xlabel(label)
-        axis.set_yscale("log")
-        _plain(axis)
-        _decimal_ticks(axis)
-    axes[0].set_ylabel(f"training loss (nats, mean of {SMOOTHED_OVER} steps)")
-    figure.legend(loc="outside lower center", ncols=min(4, len(comparison.entries)), frameon=False)
-    return _drawing(figure)
+    def paint(figure: Any) -> None:
+        axes: Any = figure.subplots(1, 2, sharey=True)
+        others = [entry for entry in comparison.entries if entry is not comparison.reference]
+        for entry in comparison.entries:
+            curve = entry.run.curve
+            loss = curve.smoothed(SMOOTHED_OVER)
+            style = REFERENCE_STYLE if entry is comparison.reference else _line_style(others.index(entry))
+            axes[0].plot(curve.steps, loss, label=entry.name, **style)
+            axes[1].plot(curve.seconds, loss, **style)
+        labels = (("by step", "steps"), ("by time", "training time (s)"))
+        for axis, (title, label) in zip(axes, labels, strict=True):
+            axis.set_title(title)
+            axis.set_xlabel(label)
+            axis.set_yscale("log")
+            _grid(axis)
+            _decimal_ticks(axis)
+        axes[0].set_ylabel(f"training loss (nats, mean of {SMOOTHED_OVER} steps)")
+        figure.legend(loc="outside lower center", ncols=min(4, len(comparison.entries)), frameon=False)
+
+    return painted(paint, 9.6, 4.9)
 
 
 def time_figure(comparison: Comparison) -> Drawing:
     """A bar for each worker: how long a step takes it, and of what that consists."""
-    from matplotlib.figure import Figure
-
     bars = _bars(comparison.entries)
-    figure = Figure(figsize=(8.4, 1.3 + 0.27 * len(bars)), layout="constrained")
-    axis: Any = figure.subplots()
     positions = _positions([name for name, _, _ in bars])
-    for kind in KINDS:
-        lefts = [
-            sum(milliseconds[other] for other in KINDS[: KINDS.index(kind)]) for _, _, milliseconds in bars
-        ]
-        lengths = [milliseconds[kind] for _, _, milliseconds in bars]
-        colour, hatch = LOOKS[kind]
-        axis.barh(
-            positions,
-            lengths,
-            0.8,
-            lefts,
-            label=kind,
-            color=colour,
-            hatch=hatch,
-            edgecolor="white",
-            linewidth=0.4,
-        )
-    axis.set_yticks(positions, [f"{name}  {worker}" for name, worker, _ in bars])
-    axis.invert_yaxis()
-    axis.set_xlabel("time of a step (ms, mean)")
-    _plain(axis)
-    axis.grid(False, axis="y")
-    axis.tick_params(axis="y", length=0)
-    figure.legend(loc="outside lower center", ncols=len(KINDS), frameon=False)
-    return _drawing(figure)
+
+    def paint(figure: Any) -> None:
+        axis: Any = figure.subplots()
+        lefts = [0.0] * len(bars)
+        for kind, (colour, hatch) in LOOKS.items():
+            lengths = [milliseconds[kind] for _, _, milliseconds in bars]
+            looks = {"color": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0.4}
+            axis.barh(positions, lengths, 0.8, lefts, label=kind, **looks)
+            lefts = [left + length for left, length in zip(lefts, lengths, strict=True)]
+        axis.set_yticks(positions, [f"{name}  {worker}" for name, worker, _ in bars])
+        axis.invert_yaxis()
+        axis.set_xlabel("time of a step (ms, mean)")
+        _grid(axis)
+        axis.grid(False, axis="y")
+        axis.tick_params(axis="y", length=0)
+        figure.legend(loc="outside lower center", ncols=len(KINDS), frameon=False)
+
+    return painted(paint, 9.6, 1.3 + 0.27 * len(bars))
 
 
 def _bars(entries: Sequence[Entry]) -> list[tuple[str, str, dict[str, float]]]:
@@ -119,10 +107,9 @@ def _line_style(index: int) -> dict[str, Any]:
     }
 
 
-def _plain(axis: Any) -> None:
+def _grid(axis: Any) -> None:
     axis.grid(True, color="#d8dce0", linewidth=0.6)
     axis.set_axisbelow(True)
-    axis.spines[["top", "right"]].set_visible(False)
 
 
 def _decimal_ticks(axis: Any) -> None:
@@ -131,12 +118,3 @@ def _decimal_ticks(axis: Any) -> None:
     axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.yaxis.set_minor_formatter(NullFormatter())
-
-
-def _drawing(figure: Any) -> Drawing:
-    def saved(kind: str, **options: Any) -> bytes:
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format=kind, **options)
-        return buffer.getvalue()
-
-    return Drawing(saved("png", dpi=200), saved("pdf", metadata={"CreationDate": None}))

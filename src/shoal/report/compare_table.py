@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shoal.config.schema import RunConfig
-from shoal.report.compare import Comparison, Entry, has_same_bits, is_faster, speed_up
+from shoal.report.compare import KINDS, Comparison, Entry, has_same_bits, is_faster, speed_up
 
 HEADER = (
     "run",
@@ -13,19 +13,18 @@ HEADER = (
     "samples/s",
     "× all cores",
     "× one core",
-    "compute",
-    "move",
-    "wait",
     "sent (MB)",
     "differs by",
 )
-"""The columns; a terminal breaks each before its last word."""
+SHARES = ("compute", "move", "wait")
+TERMINAL_HEADER = (*HEADER[:6], *SHARES, *HEADER[6:])
+"""In a terminal the shares stand in the same table; it breaks each name before its last word."""
 
 LEGEND = (
-    "× is the speed-up over one process, from the median steps; ≈: within their spread. compute, move, wait: parts of "
-    "the training time, means over the workers. sent: by rank 0. differs by: max|a − b| / max|b| of the final weights, "
-    "against one process."
+    "× is the speed-up over one process, from the median steps; ≈: within their spread. sent: by rank 0. differs by: "
+    "max|a − b| / max|b| of the final weights, against one process."
 )
+SHARES_LEGEND = "compute, move, wait: parts of the training time, means over the workers."
 
 
 def table_rows(comparison: Comparison) -> list[list[str]]:
@@ -33,8 +32,14 @@ def table_rows(comparison: Comparison) -> list[list[str]]:
     return [_row(entry, comparison) for entry in comparison.entries]
 
 
+def terminal_rows(comparison: Comparison) -> list[list[str]]:
+    """A row for each run, under TERMINAL_HEADER."""
+    shares = [[f"{100 * entry.shares[kind]:.0f} %" for kind in SHARES] for entry in comparison.entries]
+    return [[*row[:6], *parts, *row[6:]] for row, parts in zip(table_rows(comparison), shares, strict=True)]
+
+
 def _row(entry: Entry, comparison: Comparison) -> list[str]:
-    result, shares = entry.run.result, entry.shares
+    result = entry.run.result
     return [
         entry.name,
         "–" if entry.accuracy is None else f"{100 * entry.accuracy:.2f} %",
@@ -42,7 +47,6 @@ def _row(entry: Entry, comparison: Comparison) -> list[str]:
         f"{entry.samples_per_s:,.0f}",
         _speed_up(entry, comparison.all_cores),
         _speed_up(entry, comparison.one_core),
-        *(f"{100 * shares[kind]:.0f} %" for kind in ("compute", "move", "wait")),
         f"{result['bytes_sent'] / 1e6:.1f}",
         _difference(entry, comparison.reference),
     ]
@@ -117,7 +121,7 @@ def worker_rows(entries: Sequence[Entry]) -> list[list[str]]:
         [
             entry.name,
             str(rank.rank),
-            *(f"{100 * getattr(rank, kind):.1f} %" for kind in ("compute", "move", "wait", "other")),
+            *(f"{100 * getattr(rank, kind):.1f} %" for kind in KINDS),
             f"{1e3 * rank.train_s / rank.steps:.2f}",
         ]
         for entry in entries

@@ -12,7 +12,7 @@ from shoal.report.compare import (
     settings_apart,
     speed_up,
 )
-from shoal.report.findings import SPREADS, Verdict
+from shoal.report.findings import SPREADS, Verdict, higher
 
 MATTERS = 0.10
 """From this part of the training time on, waiting or moving is worth a sentence."""
@@ -21,9 +21,9 @@ SLOWER = 1.2
 
 THRESHOLDS = (
     f"Waiting or moving is named from {100 * MATTERS:.0f} % of the training time on; a worker is called slow when its "
-    f"own work takes {SLOWER:g} times as long as that of the fastest. One run is called faster than another when their "
-    f"median steps differ by more than {SPREADS:g} times the scatter of both; every variant ran once, so what changes "
-    "from run to run is not in that scatter."
+    f"own work takes {SLOWER:g} times as long as that of the fastest, and that is more than both scatter. One run is "
+    f"called faster than another when their median steps differ by more than {SPREADS:g} times the scatter of both; "
+    "every variant ran once, so what changes from run to run is not in that scatter."
 )
 
 
@@ -76,7 +76,7 @@ def waiting(comparison: Comparison) -> Iterator[Remark]:
             continue
         slow, quick = max(entry.ranks, key=_work_s), min(entry.ranks, key=_work_s)
         ratio = _work_s(slow) / _work_s(quick) if _work_s(quick) else 1.0
-        if ratio < SLOWER:
+        if ratio < SLOWER or higher(slow.work_s, quick.work_s) != "holds":
             by_turns.append(entry)
             continue
         most = max(entry.ranks, key=lambda rank: rank.wait)
@@ -104,7 +104,9 @@ def moving(comparison: Comparison) -> Iterator[Remark]:
         calls = sum(operation.calls for operation in rank.operations)
         size = sum(operation.num_bytes for operation in rank.operations)
         numbers = f"{_percent(entry.shares['move'])} of the workers' time"
-        numbers += f", for {calls:.0f} calls and {_bytes(size)} in every step" if calls else ""
+        numbers += (
+            f", for {calls:.0f} call{'s' * (calls > 1)} and {_bytes(size)} in every step" if calls else ""
+        )
         claim = f"{entry.name}: exchanges take time."
         yield Remark("fails", "moves", claim, f"{numbers}.", _for_moving(entry))
 
@@ -205,7 +207,7 @@ _WORDS: dict[Verdict, str] = {"holds": "faster", "fails": "slower", "undecided":
 
 
 def _work_s(rank: RankShares) -> float:
-    return rank.compute_s / rank.steps
+    return rank.work_s.value
 
 
 def _accuracies(entries: Sequence[Entry]) -> str:
