@@ -24,17 +24,17 @@ from shoal.parallel.strategy import Share
 LR = 0.1
 
 
-def replica_of(model, optimizer=None):
+def replica_of(model, optimizer=None, conditions=lambda gradients: gradients):
     loss, span = CrossEntropyConfig(), SpanRecorder(HostClock())
     engine = build_engine("torch", model, loss, span)
     optimizer = optim.build(optimizer or SgdConfig(lr=LR), engine.params.values())
-    return Replica(model, build_loss(loss), engine, optimizer, None, span)
+    return Replica(model, build_loss(loss), engine, optimizer, None, span, conditions)
 
 
-def dp_of(model, group, optimizer=None, on_nonfinite="stop"):
+def dp_of(model, group, optimizer=None, on_nonfinite="stop", **others):
     exchange = AllReduce()
     guard = Guard(group, exchange, on_nonfinite)
-    return Dp(replica_of(model, optimizer), group, exchange, guard, DpConfig())
+    return Dp(replica_of(model, optimizer, **others), group, exchange, guard, DpConfig())
 
 
 def numbered(count, features=3):
@@ -271,6 +271,30 @@ def test_or_the_step_is_left_out_and_the_next_one_is_as_good_as_ever():
 
     for weight in run_threads(2, work):
         assert torch.allclose(weight, alone.pieces()["model.linear.weight"], rtol=1e-12)
+
+
+def test_what_spoils_one_workers_computation_spoils_its_stretch_alone():
+    """A fault multiplies the scale of gradients; under dp too, on the worker that has it and on no other."""
+
+    def flipped_on_rank_1(group):
+        def conditions(gradients):
+            factor = -1.0 if group.rank == 1 else 1.0
+            return lambda batch, scale: gradients(batch, scale * factor)
+
+        return conditions
+
+    def work(group):
+        model = Recorder()
+        before = model.linear.weight.detach().clone()
+        strategy = dp_of(model, group, conditions=flipped_on_rank_1(group))
+        strategy.step(share_of(numbered(6)), LR)
+        return (before - model.linear.weight.detach()) / LR
+
+    model, batch = Recorder(), numbered(6)
+    losses = nn.functional.cross_entropy(model(batch.inputs), batch.labels, reduction="none")
+    (losses[:3].sum() - losses[3:].sum()).div(6).backward()
+    for gradient in run_threads(2, work):
+        assert torch.allclose(gradient, model.linear.weight.grad, rtol=1e-9)
 
 
 @pytest.mark.parametrize("engine", ["tape", "static"])

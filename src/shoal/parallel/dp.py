@@ -16,6 +16,8 @@ from shoal.comm.calls import DTYPES
 from shoal.comm.group import Group, Work
 from shoal.config.schema import DpConfig
 from shoal.data.dataset import Batch
+from shoal.parallel import buckets
+from shoal.parallel.copies import Copies
 from shoal.parallel.exchange.exchange import Exchange
 from shoal.parallel.guard import Guard
 from shoal.parallel.replica import Replica
@@ -24,6 +26,8 @@ from shoal.parallel.strategy import Pieces, Share, StepResult, Sums
 
 MAX_DIMS = 8
 """Most dimensions of an input, that of the samples included."""
+NO_LABELS = torch.empty(0)
+"""What the others know of the labels."""
 
 
 class Dp:
@@ -61,9 +65,10 @@ class Dp:
         self._replica = replica
         self._group = group
         self._guard = guard
-        self._gradients = _side_by_side(group, replica.params.values(), spare=1)
-        self._state = _side_by_side(group, [*replica.model.parameters(), *replica.model.buffers()])
-        self._broadcast_state()
+        self._sums = _SumsOnRank0(group, list(replica.params.values()))
+        self._state = Copies(group, [*replica.model.parameters(), *replica.model.buffers()])
+        self._state.update()
+        self._compute = replica.conditions(self._lead_part if group.rank == 0 else self._follow_part)
 
     def step(self, share: Share, lr: float) -> StepResult:
         """One update on one batch. Only rank 0 takes the share's parts; to the others they are never made."""
@@ -71,17 +76,17 @@ class Dp:
             param.grad = None
         loss = self._lead(share) if self._group.rank == 0 else self._follow()
         with self._replica.span("reduce", "move"):
-            self._reduce_gradients()
+            self._sums.reduce(self._guard)
             loss, may_update = self._guard.agree(loss, 1.0 if self._group.rank == 0 else 0.0)
         if may_update and self._group.rank == 0:
             self._replica.update(lr)
         with self._replica.span("broadcast", "move"):
-            self._broadcast_state()
+            self._state.update()
         return StepResult(loss)
 
     def _lead(self, share: Share) -> Tensor:
         """Phases 1 to 5 on rank 0, for all parts; the mean loss of the batch."""
-        loss = accumulate(self._lead_part, share, self._replica.zero)
+        loss = accumulate(self._compute, share, self._replica.zero)
         with self._replica.span("scatter", "move"):
             self._announce(None)
         return loss
@@ -91,54 +96,54 @@ class Dp:
         group, replica, span = self._group, self._replica, self._replica.span
         plan = _Plan(tuple(batch.inputs.shape), batch.inputs.dtype)
         mine = plan.rows(0, group.size)
-        others = range(1, group.size)
         with span("scatter", "move"):
             self._announce(plan)
-            self._send_pieces(plan, batch.inputs)
+            _finish(group.send(piece, rank) for rank, piece in plan.others(batch.inputs, group.size))
         with span("forward", "compute"):
             outputs = replica.model(batch.inputs[mine])
         with span("gather", "move"):
             # The outputs end their graph here: on the other side of the loss each worker takes up its own again.
             joined = outputs.new_empty(len(batch.inputs), *outputs.shape[1:], requires_grad=False)
             joined[mine] = outputs.detach()
-            pieces = [(rank, joined[plan.rows(rank, group.size)]) for rank in others]
-            _finish(group.recv(piece, rank) for rank, piece in pieces if len(piece))
+            _finish(group.recv(piece, rank) for rank, piece in plan.others(joined, group.size))
         with span("loss", "compute"):
             joined.requires_grad_()
             loss_sum = replica.loss(joined, batch.labels)
             (gradient,) = torch.autograd.grad(loss_sum * scale, joined)
         with span("scatter", "move"):
-            self._send_pieces(plan, gradient)
+            _finish(group.send(piece, rank) for rank, piece in plan.others(gradient, group.size))
         with span("backward", "compute"):
             _backward(outputs, gradient[mine])
         return loss_sum.detach()
 
     def _follow(self) -> Tensor:
         """Phases 1 to 5 on the others, until rank 0 has no more parts; their loss is nothing."""
-        group, span = self._group, self._replica.span
+        group, zero = self._group, self._replica.zero
         while True:
-            with span("scatter", "move"):
+            with self._replica.span("scatter", "move"):
                 plan = self._hear()
                 if plan is None:
-                    return self._replica.zero
+                    return zero
                 mine = plan.rows(group.rank, group.size)
-                if mine.start == mine.stop:
+                inputs = plan.empty(mine.stop - mine.start, zero.device)
+                if not len(inputs):
                     continue
-                inputs = plan.empty(mine.stop - mine.start, self._replica.zero.device)
                 group.recv(inputs, 0).wait()
-            with span("forward", "compute"):
-                outputs = self._replica.model(inputs)
-            with span("gather", "move"):
-                group.send(outputs.detach(), 0).wait()
-            with span("scatter", "move"):
-                gradient = torch.empty_like(outputs, requires_grad=False)
-                group.recv(gradient, 0).wait()
-            with span("backward", "compute"):
-                _backward(outputs, gradient)
+            self._compute(Batch(inputs, NO_LABELS, len(inputs)), 1.0)
 
-    def _send_pieces(self, plan: "_Plan", whole: Tensor) -> None:
-        pieces = [(rank, whole[plan.rows(rank, self._group.size)]) for rank in range(1, self._group.size)]
-        _finish(self._group.send(piece, rank) for rank, piece in pieces if len(piece))
+    def _follow_part(self, batch: Batch, scale: float) -> Tensor:
+        """Phases 2 to 5 on the others. `scale` is 1: what rank 0 sends is scaled."""
+        group, span = self._group, self._replica.span
+        with span("forward", "compute"):
+            outputs = self._replica.model(batch.inputs)
+        with span("gather", "move"):
+            group.send(outputs.detach(), 0).wait()
+        with span("scatter", "move"):
+            gradient = torch.empty_like(outputs, requires_grad=False)
+            group.recv(gradient, 0).wait()
+        with span("backward", "compute"):
+            _backward(outputs, gradient * scale)
+        return self._replica.zero
 
     def _announce(self, plan: "_Plan | None") -> None:
         header = plan.encoded() if plan else torch.zeros(2 + MAX_DIMS, dtype=torch.int64)
@@ -148,29 +153,6 @@ class Dp:
         header = torch.empty(2 + MAX_DIMS, dtype=torch.int64)
         self._group.broadcast(header).wait()
         return _Plan.decoded(header)
-
-    def _reduce_gradients(self) -> None:
-        """Phase 6. A parameter that no sample reached keeps no gradient, as on one machine; a flag each tells."""
-        for flat in self._gradients:
-            for param, view, flag in zip(flat.tensors, flat.views, flat.spare, strict=True):
-                flag.fill_(param.grad is not None)
-                view.zero_() if param.grad is None else view.copy_(param.grad)
-            self._guard.look(flat.buffer[: -len(flat.spare)])
-            self._group.reduce(flat.buffer).wait()
-            if self._group.rank == 0:
-                for param, view, flag in zip(flat.tensors, flat.views, flat.spare.tolist(), strict=True):
-                    param.grad = view if flag else None
-
-    def _broadcast_state(self) -> None:
-        """Phase 8."""
-        for flat in self._state:
-            if self._group.rank == 0:
-                for tensor, view in zip(flat.tensors, flat.views, strict=True):
-                    view.copy_(tensor.detach())
-            self._group.broadcast(flat.buffer).wait()
-            if self._group.rank != 0:
-                for tensor, view in zip(flat.tensors, flat.views, strict=True):
-                    tensor.detach().copy_(view)
 
     def evaluate(self, batch: Batch) -> Sums:
         """Loss and hits on a batch: since the last broadcast every worker has the whole model."""
@@ -206,6 +188,11 @@ class _Plan(NamedTuple):
         each = -(-samples // size)
         return slice(min(rank * each, samples), min((rank + 1) * each, samples))
 
+    def others(self, whole: Tensor, size: int) -> list[tuple[int, Tensor]]:
+        """The other workers, each with its stretch of a tensor with a row for each sample; who has none is left out."""
+        pieces = [(rank, whole[self.rows(rank, size)]) for rank in range(1, size)]
+        return [(rank, piece) for rank, piece in pieces if len(piece)]
+
     def empty(self, samples: int, device: torch.device) -> Tensor:
         """Room for so many samples."""
         return torch.empty(samples, *self.shape[1:], dtype=self.dtype, device=device)
@@ -222,30 +209,40 @@ class _Plan(NamedTuple):
         return cls(tuple(lengths[:dims]), DTYPES[dtype]) if dims else None
 
 
-class _Flat(NamedTuple):
-    """Tensors of one dtype, and a buffer with a place for each: what moves together moves once."""
+class _SumsOnRank0:
+    """Phase 6: all gradients side by side in memory of the group, so that what is summed together moves at once."""
 
-    tensors: list[Tensor]
-    buffer: Tensor
-    views: list[Tensor]
-    """The tensors' places, each in its tensor's shape."""
-    spare: Tensor
-    """A number more for each tensor, behind all of them; or nothing."""
+    def __init__(self, group: Group, params: list[Tensor]) -> None:
+        self._group = group
+        self._params = params
+        # A parameter that no sample reached keeps no gradient, as on one machine: a flag for each tells, and is summed.
+        places = [*params, params[0].new_empty(len(params))]
+        sizes = buckets.sizes_of(places)
+        memory = buckets.Memory(group, sizes)
+        whole = sum(place.nbytes for place in places) + 1
+        planned = buckets.plan(sizes, range(len(places)), whole, whole)
+        self._flats = [memory.flat(bucket) for bucket in planned]
+        views = {
+            place: view
+            for bucket in planned
+            for place, view in zip(bucket.params, memory.views(bucket, places), strict=True)
+        }
+        *self._views, self._flags = [views[place] for place in range(len(places))]
 
-
-def _side_by_side(group: Group, tensors: Iterable[Tensor], spare: int = 0) -> list[_Flat]:
-    """Buffers for the tensors, one for each dtype, in memory that the group moves without copying."""
-    by_dtype: dict[torch.dtype, list[Tensor]] = {}
-    for tensor in tensors:
-        by_dtype.setdefault(tensor.dtype, []).append(tensor)
-    flats: list[_Flat] = []
-    for dtype, alike in by_dtype.items():
-        lengths = [tensor.numel() for tensor in alike]
-        buffer = group.empty(sum(lengths) + spare * len(alike), dtype, alike[0].device)
-        *places, behind = buffer.split([*lengths, spare * len(alike)])
-        views = [place.view(tensor.shape) for place, tensor in zip(places, alike, strict=True)]
-        flats.append(_Flat(alike, buffer, views, behind))
-    return flats
+    def reduce(self, guard: Guard) -> None:
+        """Make rank 0's gradients the sums of all workers'; each worker's own are shown to the guard first."""
+        present = [param.grad is not None for param in self._params]
+        for param, view in zip(self._params, self._views, strict=True):
+            view.zero_() if param.grad is None else view.copy_(param.grad)
+        self._flags.zero_()
+        for flat in self._flats:
+            guard.look(flat)
+        self._flags.copy_(torch.tensor(present))
+        for flat in self._flats:
+            self._group.reduce(flat).wait()
+        if self._group.rank == 0:
+            for param, view, flag in zip(self._params, self._views, self._flags.tolist(), strict=True):
+                param.grad = view if flag else None
 
 
 def _backward(outputs: Tensor, gradient: Tensor) -> None:

@@ -10,7 +10,7 @@ from shoal.events.spans import SpanRecorder
 from shoal.parallel.engine import Engine
 from shoal.parallel.state import load_pieces, pieces_of
 from shoal.parallel.step import Loss, accumulate, clip_by_norm, evaluate_batch
-from shoal.parallel.strategy import Pieces, Share, Sums
+from shoal.parallel.strategy import Gradients, Pieces, Share, Sums
 
 
 class Replica:
@@ -24,13 +24,16 @@ class Replica:
         optimizer: torch.optim.Optimizer,
         clip_norm: float | None,
         span: SpanRecorder,
+        conditions: Callable[[Gradients], Gradients] = lambda gradients: gradients,
     ) -> None:
         self.model = model
         self.params = engine.params
         self.on_final = engine.on_final
         self.span = span
         self.loss = loss
-        self._engine = engine
+        self.conditions = conditions
+        """Makes a worker's computation slow or wrong on purpose; applied to whatever computes its gradients."""
+        self._gradients = conditions(engine.gradients)
         self._optimizer = optimizer
         self._clip_norm = clip_norm
         self.zero = next(iter(self.params.values())).detach().new_zeros(())
@@ -45,7 +48,7 @@ class Replica:
         """
         for param in self.params.values():
             param.grad = None
-        return accumulate(self._engine.gradients, share, self.zero, before_last)
+        return accumulate(self._gradients, share, self.zero, before_last)
 
     def update(self, lr: float) -> None:
         """Clip, if asked, and step."""
