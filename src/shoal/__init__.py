@@ -13,6 +13,11 @@ _LAZY = {
     "join": "shoal.launch.seat",
     "DistributedDataParallel": "shoal.parallel.wrapper",
     "SyncBatchNorm": "shoal.parallel.sync_batchnorm",
+    "partition": "shoal.data.subsets",
+    "DistributedSampler": "shoal.data.samplers",
+    "PartitionSampler": "shoal.data.samplers",
+    "RandomSampler": "shoal.data.samplers",
+    "check_loader": "shoal.data.check_loader",
 }
 """Public names and the modules that hold them, imported when they are first asked for."""
 

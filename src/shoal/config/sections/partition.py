@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from shoal.config.kinds import Checked
-from shoal.config.sections.values import Custom, PositiveFloat
+from shoal.config.sections.values import Count, Custom, PositiveFloat
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,11 @@ class StratifiedConfig(Checked):
 
 @dataclass(frozen=True)
 class LabelConfig(Checked):
-    """Each worker owns some of the labels, and nobody else has them."""
+    """Each worker owns some of the labels, and nobody else has them unless that is asked for."""
 
     name: Literal["label"] = "label"
+    labels_per_worker: Count | None = None
+    """So many labels for each worker, shared with others; none: every label has one owner."""
 
 
 @dataclass(frozen=True)
