@@ -24,9 +24,9 @@ from shoal.parallel.strategy import Share
 LR = 0.1
 
 
-def replica_of(model, optimizer=None, conditions=lambda gradients: gradients):
+def replica_of(model, optimizer=None, conditions=lambda gradients: gradients, precision="float32"):
     loss, span = CrossEntropyConfig(), SpanRecorder(HostClock())
-    engine = build_engine("torch", model, loss, span)
+    engine = build_engine("torch", model, loss, span, precision)
     optimizer = optim.build(optimizer or SgdConfig(lr=LR), engine.params.values())
     return Replica(model, build_loss(loss), engine, optimizer, None, span, conditions)
 
@@ -210,6 +210,33 @@ def test_tokens_are_scattered_too():
 
     for weight in run_threads(2, work):
         assert torch.allclose(weight, alone.pieces()["model.embed.weight"], rtol=1e-12)
+
+
+def test_bf16_is_computed_and_moved_in_bf16_on_every_worker():
+    class Kinds(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(3, 2)
+
+        def forward(self, inputs):
+            outputs = self.linear(inputs)
+            self.kind = outputs.dtype
+            return outputs
+
+    batch = numbered(6)
+    batch = batch._replace(inputs=batch.inputs.float())
+
+    def work(group):
+        group, model = traced(group), Kinds()
+        strategy = dp_of(model, group, precision="bf16")
+        strategy.step(share_of(batch), LR)
+        return model.kind, model.linear.weight.dtype, group.totals["recv"].num_bytes
+
+    inputs, outputs = 3 * 3 * 4, 3 * 2 * 2  # bytes of a stretch of three samples
+    assert run_threads(2, work) == [
+        (torch.bfloat16, torch.float32, outputs),
+        (torch.bfloat16, torch.float32, inputs + outputs),
+    ]
 
 
 def test_a_parameter_that_no_sample_reaches_is_left_alone():

@@ -99,14 +99,14 @@ class Dp:
         with span("scatter", "move"):
             self._announce(plan)
             _finish(group.send(piece, rank) for rank, piece in plan.others(batch.inputs, group.size))
-        with span("forward", "compute"):
+        with span("forward", "compute"), replica.autocast(batch.inputs.device.type):
             outputs = replica.model(batch.inputs[mine])
         with span("gather", "move"):
             # The outputs end their graph here: on the other side of the loss each worker takes up its own again.
             joined = outputs.new_empty(len(batch.inputs), *outputs.shape[1:], requires_grad=False)
             joined[mine] = outputs.detach()
             _finish(group.recv(piece, rank) for rank, piece in plan.others(joined, group.size))
-        with span("loss", "compute"):
+        with span("loss", "compute"), replica.autocast(batch.inputs.device.type):
             joined.requires_grad_()
             loss_sum = replica.loss(joined, batch.labels)
             (gradient,) = torch.autograd.grad(loss_sum * scale, joined)
@@ -133,9 +133,9 @@ class Dp:
 
     def _follow_part(self, batch: Batch, scale: float) -> Tensor:
         """Phases 2 to 5 on the others. `scale` is 1: what rank 0 sends is scaled."""
-        group, span = self._group, self._replica.span
-        with span("forward", "compute"):
-            outputs = self._replica.model(batch.inputs)
+        group, replica, span = self._group, self._replica, self._replica.span
+        with span("forward", "compute"), replica.autocast(batch.inputs.device.type):
+            outputs = replica.model(batch.inputs)
         with span("gather", "move"):
             group.send(outputs.detach(), 0).wait()
         with span("scatter", "move"):
@@ -143,7 +143,7 @@ class Dp:
             group.recv(gradient, 0).wait()
         with span("backward", "compute"):
             _backward(outputs, gradient * scale)
-        return self._replica.zero
+        return replica.zero
 
     def _announce(self, plan: "_Plan | None") -> None:
         header = plan.encoded() if plan else torch.zeros(2 + MAX_DIMS, dtype=torch.int64)

@@ -37,6 +37,8 @@ class Engine:
     """What the optimizer updates, under the model's names; nothing frozen. Their memory is the model's own."""
     on_final: OnFinal
     """Tells when a parameter's gradient of one backward pass is complete: in `param.grad`, nothing more to come."""
+    autocast: Callable[[str], AbstractContextManager[object]] = lambda device: nullcontext()
+    """What forward pass and loss are computed under, on a device of that type."""
 
 
 def build_engine(
@@ -68,7 +70,7 @@ def _by_torch(model: nn.Module, config: LossConfig, span: SpanRecorder, precisio
     params: dict[str, Tensor] = {
         name: param for name, param in model.named_parameters() if param.requires_grad
     }
-    return Engine(gradients, params, _torch_on_final)
+    return Engine(gradients, params, _torch_on_final, autocast)
 
 
 def _torch_on_final(param: Tensor, callback: Callable[[Tensor], None]) -> Callable[[], None]:

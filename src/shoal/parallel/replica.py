@@ -29,6 +29,7 @@ class Replica:
         self.model = model
         self.params = engine.params
         self.on_final = engine.on_final
+        self.autocast = engine.autocast
         self.span = span
         self.loss = loss
         self.conditions = conditions
