@@ -72,10 +72,16 @@ def _names_and_flags(words: Sequence[str]) -> tuple[list[str], list[str]]:
     folders = [name for name in names if Path(name).is_dir()]
     if not names:
         raise ConfigError("nothing to compare: name a recipe, or run folders", f"Usage: {USAGE}")
+    for name in names if folders else ():
+        if not (Path(name) / "config.toml").exists():
+            hint = (
+                f"Are there any in it? shoal compare {name}/*"
+                if name in folders
+                else "Compare recipes apart."
+            )
+            raise ConfigError(f"{name} is not a run folder", hint)
     if folders and len(names) == 1:
-        raise ConfigError(
-            f"{names[0]} is one run, and there is nothing to compare it with", f"Usage: {USAGE}"
-        )
+        raise ConfigError(f"{names[0]} is one run, and there is nothing to compare it with")
     if folders and flags:
         raise ConfigError(f"{flags[0]} has no use here: run folders are compared, and not trained again")
     return names, flags
@@ -165,6 +171,7 @@ def _show_table(comparison: "Comparison", console: "Console") -> None:
     for row in terminal_rows(comparison):
         table.add_row(*row)
     console.print(table)
+    console.print()
     console.print(f"[dim]{LEGEND} {SHARES_LEGEND}[/dim]\n", width=min(console.width, 100))
 
 

@@ -161,7 +161,7 @@ def _flat(config: RunConfig) -> dict[str, Any]:
 
 def _finished(folder: Path) -> Run:
     if not folder.is_dir() or not RunFolder(folder).config.exists():
-        raise ConfigError(f"{folder} is not a run folder", "Run folders lie in runs/, a folder for each run.")
+        raise ConfigError(f"{folder} is not a run folder")
     if not RunFolder(folder).result.exists() or RunFolder(folder).read_result()["status"] != "completed":
         raise ConfigError(
             f"the run in {folder} did not finish, so there is nothing to compare",

@@ -1,0 +1,114 @@
+"""`shoal compare` as a user runs it: trained or finished, table, JSON, report, and what is left after Ctrl-C."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from shoal.cli.main import main
+
+TINY = """flags = '''--data synthetic --data.samples 100 --data.shape 1,4,4 --data.classes 3 --model mlp
+           --model.hidden 8 --batch-size 32 --epochs 3 --threads 1 --device cpu --trace'''
+[variants]
+"""
+ONE, TWO = 'one = ""\n', 'two = "--strategy naive --workers 2 --launcher threads"\n'
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.toml").write_text(TINY + ONE + TWO)
+    return tmp_path
+
+
+def test_trained_compared_told_and_compared_again(here, capsys):
+    assert main(["compare", "tiny.toml", "--out", "out"]) == 0
+    told = capsys.readouterr().out
+    for words in ("1/2  one", "2/2  two", "× one", "differs", "reference", "result", "out/report.html"):
+        assert words in told
+    assert "\x1b" not in told  # plain where no terminal is
+    assert max(map(len, told.splitlines())) <= 120
+    assert "one" in (here / "out/report.md").read_text()
+    assert {path.name for path in (here / "out/runs").iterdir()} == {"one", "two"}
+
+    before = {path: path.stat().st_mtime_ns for path in (here / "out/runs").rglob("*")}
+    assert main(["compare", "out/runs/two", "out/runs/one", "--json", "--out", "again"]) == 0
+    captured = capsys.readouterr()
+    (line,) = captured.out.splitlines()
+    found = json.loads(line)
+    assert [run["name"] for run in found["runs"]] == ["two", "one"]
+    two, one = found["runs"]
+    assert one["same_bits"]
+    assert one["difference"] == 0
+    assert two["difference"] < 1e-4
+    assert two["speed_up_over_one_core"] > 0
+    assert 0.5 < sum(two[f"{kind}_share"] for kind in ("compute", "move", "wait", "other")) < 1.01
+    assert found["report"] == "again/report.html"
+    assert "× one" in captured.err
+    assert {path: path.stat().st_mtime_ns for path in (here / "out/runs").rglob("*")} == before
+
+
+def test_a_flag_goes_over_all_variants(here, capsys):
+    assert (
+        main(["compare", "tiny.toml", "--epochs", "1", "--steps", "3", "--quiet", "--json", "--out", "out"])
+        == 0
+    )
+    found = json.loads(capsys.readouterr().out)
+    for run in found["runs"]:
+        assert json.loads((here / run["run"] / "result.json").read_text())["steps"] == 3
+
+
+def test_ctrl_c_leaves_what_is_finished_and_says_how_to_compare_it(here):
+    (here / "long.toml").write_text(TINY + ONE + TWO + 'three = "--epochs 100000"\n')
+    command = [sys.executable, "-m", "shoal", "compare", "long.toml", "--out", "out"]
+    process = subprocess.Popen(command, cwd=here, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    events = here / "out/runs/three/events.rank0.jsonl"
+    while not (events.exists() and events.stat().st_size > 2000):
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "shoal compare out/runs/one out/runs/two" in err
+    assert "Traceback" not in err
+    assert not (here / "out/report.html").exists()
+
+
+def test_a_variant_that_fails_is_told_with_what_is_finished(here, capsys):
+    (here / "bad.toml").write_text(TINY + ONE + 'two = "--model nowhere:net"\n')
+    assert main(["compare", "bad.toml", "--out", "out"]) == 2
+    err = capsys.readouterr().err
+    assert "nowhere" in err
+    assert "finished until here: out/runs/one" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "nothing to compare: name a recipe, or run folders"),
+        (["quickstrat"], "did you mean 'quickstart'?"),
+        (["run"], "run is one run, and there is nothing to compare it with"),
+        (["full", "run"], "full is not a run folder"),
+        (["run", "run"], "the run in run did not finish"),
+        (["run", "run", "--lr", "1"], "--lr has no use here"),
+        (["run", "quickstart"], "quickstart is not a run folder"),
+        (["quickstart", "--lrr", "1"], "did you mean"),
+        (["quickstart", "--out", "full"], "the folder full is not empty"),
+        (["missing.toml"], "cannot read the recipe missing.toml"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_leaves_nothing(here, capsys, words, sentence):
+    for file in ("run/config.toml", "full/file"):
+        (here / file).parent.mkdir()
+        (here / file).write_text("")
+    assert main(["compare", *words]) == 2
+    assert sentence in capsys.readouterr().err
+    assert not (here / "reports").exists() or not any((here / "reports").iterdir())
+
+
+def test_help_names_the_four_ways(capsys):
+    assert main(["compare", "--help"]) == 0
+    assert "shoal compare runs/*" in capsys.readouterr().out
