@@ -46,9 +46,9 @@ def _failure(problem: WorkerError) -> None:
 
 
 def caution(message: Warning | str, category: type[Warning], *_: object) -> None:
-    """A warning (in the shape of `warnings.showwarning`): one sentence, as errors are."""
-    del category
-    warn(f"{_styled('1;33', 'warning:', sys.stderr)} {message}")
+    """A warning (in the shape of `warnings.showwarning`): one sentence, as errors are. A notice is no trouble."""
+    word = "note:" if category.__name__.endswith("Notice") else "warning:"
+    warn(f"{_styled('1;33', word, sys.stderr)} {message}")
 
 
 def bold(words: str) -> str:

@@ -34,6 +34,10 @@ def link_between(links: Sequence[Link], one: int, other: int) -> Link | None:
     return named or next((link for link in links if link.ends is None), None)
 
 
+class LinkNotice(UserWarning):
+    """What a link was measured to do: news, not trouble."""
+
+
 @dataclass(frozen=True)
 class Measured:
     """A link, and what was measured of it: the slower of its two directions."""

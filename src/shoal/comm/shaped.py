@@ -287,14 +287,22 @@ class Shaped:
 
     def close(self) -> None:
         """Leave: whoever still waits for this member gets an error that says so."""
-        if self._thread is not None:
-            self._thread.close()
-            self._thread = None
+        self._end_thread()
         if self._name == "world":
             self._courier.finish()
             self._courier.group.close()
         else:
             self._say_good_bye()
+
+    def finish(self) -> None:
+        """Deliver what was sent, and use the links no more; the group beneath stays as it is."""
+        self._end_thread()
+        self._courier.finish()
+
+    def _end_thread(self) -> None:
+        if self._thread is not None:
+            self._thread.close()
+            self._thread = None
 
     def _say_good_bye(self) -> None:
         numbers = [_lane_number(self._name, purpose) for purpose in ("messages", "collectives", "calls")]

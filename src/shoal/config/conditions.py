@@ -1,6 +1,8 @@
 """Conditions a run is put under on purpose: slow workers, slow links, bad gradients; each read from one text."""
 
+import math
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -73,7 +75,7 @@ def parse_link(text: str) -> Link:
     ends_text, _, rest = text.partition(":")
     rate_text, _, latency_text = (part.strip() for part in rest.partition(","))
     ends = re.fullmatch(r"\s*(\d+)\s*-\s*(\d+)\s*", ends_text)
-    rate = re.fullmatch(r"(\d+\.?\d*)\s*([kmg]?)bit", rate_text)
+    rate = re.fullmatch(r"(\d+\.?\d*)\s*([kmg]?)bit(/s)?", rate_text.lower())
     if not (ends or ends_text.strip() == "all") or not rate:
         raise ConfigError(
             f"'{text}' is not a link", 'Write the two workers, the rate and the latency: "0-1:100mbit,5ms".'
@@ -94,7 +96,11 @@ def parse_fault(text: str) -> Fault:
     Fault(rank=1, gradient='flip', step=10)
     """
     settings = _settings("fault", text, ("rank", "gradient", "step"))
-    kind = settings.get("gradient", "")
+    if "gradient" not in settings:
+        raise ConfigError(
+            f"fault '{text}' does not say what is wrong", "Add gradient=nan, inf, huge or flip."
+        )
+    kind = settings["gradient"]
     if kind not in get_args(GradientFault):
         raise ConfigError(f"fault '{text}': {unknown('gradient', kind, get_args(GradientFault))}")
     step = settings.get("step", "0")
@@ -103,15 +109,45 @@ def parse_fault(text: str) -> Fault:
     return Fault(_rank("fault", text, settings), kind, int(step))  # pyright: ignore[reportArgumentType]
 
 
-def check_ranks(size: int, ranks: "dict[str, list[int]]") -> None:
-    """Refuse a condition for a worker that is not there; `ranks` has the ranks that each text names."""
-    for text, named in ranks.items():
-        for rank in named:
+def check_once(kind: str, named: Mapping[str, object]) -> None:
+    """Refuse two conditions of a kind for one worker, or one link; `named` has what each text is for."""
+    texts: dict[object, str] = {}
+    for text, what in named.items():
+        if what in texts:
+            raise ConfigError(
+                f"{kind}s '{texts[what]}' and '{text}' are for the same {'link' if kind == 'link' else 'worker'}",
+                "Write them as one." if kind == "bottleneck" else "Leave one of them out.",
+            )
+        texts[what] = text
+
+
+def check_ranks(kind: str, size: int, named: Mapping[str, Sequence[int]]) -> None:
+    """Refuse a condition for a worker that is not there; `named` has the ranks that each text names."""
+    for text, ranks in named.items():
+        for rank in ranks:
             if rank >= size:
+                there = f"there are only {size}: 0 to {size - 1}" if size > 1 else "there is only worker 0"
                 raise ConfigError(
-                    f"'{text}' names worker {rank}, and there are only {size}: 0 to {size - 1}",
-                    f"Name one of those, or start more: --workers {rank + 1}",
+                    f"{kind} '{text}' names worker {rank}, and {there}",
+                    f"Name one that is there, or start more: --workers {rank + 1}",
                 )
+
+
+def shares_of(bottlenecks: Sequence[Bottleneck], size: int) -> tuple[float, ...]:
+    """The workers' parts of every batch: what bottlenecks say, and the rest in equal parts.
+
+    >>> shares_of([Bottleneck(rank=1, share=0.8)], size=3)
+    (0.1, 0.8, 0.1)
+    """
+    stated = {each.rank: each.share for each in bottlenecks if each.share is not None}
+    others, rest = size - len(stated), 1 - math.fsum(stated.values())
+    if rest < -1e-9 or (not others and rest > 1e-9):
+        raise ConfigError(
+            f"the shares of bottlenecks make {math.fsum(stated.values()):g} of a batch, and it has to be "
+            + ("1: every worker has one" if not others else "1 at most"),
+        )
+    each = round(max(0.0, rest) / others, 12) if others else 0.0
+    return tuple(stated.get(rank, each) for rank in range(size))
 
 
 def _settings(kind: str, text: str, known: tuple[str, ...]) -> dict[str, str]:
@@ -122,6 +158,8 @@ def _settings(kind: str, text: str, known: tuple[str, ...]) -> dict[str, str]:
             raise ConfigError(f"'{part.strip()}' in {kind} '{text}' is not of the form key=value")
         if key not in known:
             raise ConfigError(f"{kind} '{text}': {unknown('key', key, known)}")
+        if key in settings:
+            raise ConfigError(f"{kind} '{text}' says {key} twice")
         settings[key] = value
     if "rank" not in settings:
         raise ConfigError(f"{kind} '{text}' names no worker", f'Begin with rank=1: "rank=1,{text}"')

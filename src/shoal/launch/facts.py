@@ -9,7 +9,7 @@ from shoal.config.schema import RunConfig
 from shoal.config.write import to_toml
 from shoal.events.folder import RunFolder
 
-OWN = ("device", "threads", "data.dir", "output.", "launch.")
+OWN = ("device", "threads", "data.dir", "output.", "launch.workers", "launch.launcher", "launch.group")
 """Where a worker computes and where it looks for data is its own affair; where the run goes is rank 0's. How many
 workers there are, the group itself compares."""
 

@@ -74,7 +74,7 @@ def _train(teller: "Teller", task: dict[str, Any]) -> None:
 
     warnings.showwarning = teller.warned
     config = from_tree(tomllib.loads(task["config"]))
-    with membership(join(kind=config.launch.group, facts=facts_of(config))) as group:
+    with membership(join(kind=config.launch.group_kind, facts=facts_of(config))) as group:
         observer = PipeObserver(teller, time.monotonic) if group.rank == 0 else Silent()
         if task["resumed"]:
             result = worker.resume(RunFolder(Path(task["resumed"])), config, observer, group)

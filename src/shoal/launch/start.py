@@ -35,6 +35,7 @@ def start(
     `join_timeout_s` for the others. Without one it trains alone, or launches as many workers as the config asks for.
     """
     place = place or place_from_environment(os.environ)
+    config.launch.check_workers(place.size if place else config.launch.workers)
     if place is not None:
         with _told_to_torchrun():
             return _as_one_of(place, config, observer, resumed, join_timeout_s)
@@ -49,7 +50,7 @@ def _as_one_of(
     config = replace(config, launch=replace(config.launch, workers=place.size))
     watcher = observer if place.rank == 0 else Silent()
     facts = facts_of(config, resumed)
-    with membership(join(place, kind=config.launch.group, facts=facts, timeout_s=timeout_s)) as group:
+    with membership(join(place, kind=config.launch.group_kind, facts=facts, timeout_s=timeout_s)) as group:
         if resumed:
             return worker.resume(resumed, config, watcher, group)
         return worker.run(config, watcher, group)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from shoal.comm.group import SlowMemberWarning
+from shoal.comm.links import LinkNotice
 from shoal.comm.threads import ThreadGroup
 from shoal.config.schema import RunConfig
 from shoal.config.write import to_toml
@@ -19,6 +20,9 @@ from shoal.train.build import torch_settings
 from shoal.train.observer import Observer, Silent
 from shoal.train.result import Result
 from shoal.train.stop import StopRequest
+
+CATEGORIES: dict[str, type[Warning]] = {each.__name__: each for each in (SlowMemberWarning, LinkNotice)}
+"""Warnings that keep their kind on their way from a worker to its launcher."""
 
 
 def by_threads(config: RunConfig, observer: Observer, resumed: RunFolder | None = None) -> Result:
@@ -80,7 +84,7 @@ class _Ears:
         key = text.partition(":")[0] if slow else text
         if key not in self._warned:
             self._warned.add(key)
-            warnings.warn(text, SlowMemberWarning if slow else UserWarning, stacklevel=2)
+            warnings.warn(text, CATEGORIES.get(category, UserWarning), stacklevel=2)
 
     def printed(self, rank: int, output: bytes) -> None:
         """Keep what a worker has printed, where there is anything and a run to keep it with."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from shoal.data.division import Division
 from shoal.data.load import load
 from shoal.errors import ConfigError
 from shoal.events.spans import SpanRecorder
+from shoal.parallel.conditions import under_conditions
 from shoal.parallel.dp import Dp
 from shoal.parallel.engine import build_engine
 from shoal.parallel.exchange.build import build_exchange
@@ -76,12 +77,15 @@ def build(config: RunConfig, device: torch.device, group: Traced) -> Built:
     span = SpanRecorder(clock_of(device))
     engine = build_engine(config.engine, model, config.loss, span, config.precision)
     optimizer = optim.build(config.optimizer, engine.params.values())
-    replica = Replica(model, loss, engine, optimizer, config.train.clip_norm, span)
     check_same_model(group, engine.params)
     train, num_samples = config.train, len(dataset.train)
     batch_size = train.batch_size if isinstance(train.batch_size, int) else num_samples
     steps = total_steps(num_samples, batch_size, train.epochs, train.steps)
     now = Now(total_steps=steps)
+    conditions = config.launch.bottlenecks(), config.launch.faults()
+    gradients = under_conditions(engine.gradients, *conditions, group.rank, now, config.seed, span)
+    engine = replace(engine, gradients=gradients)
+    replica = Replica(model, loss, engine, optimizer, train.clip_norm, span)
     exchange = build_exchange(config.exchange, group.size, now)
     guard = Guard(group, exchange, train.on_nonfinite)
     strategy = STRATEGIES[config.strategy.name](replica, group, exchange, guard, config.strategy)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from shoal.config.conditions import shares_of
 from shoal.config.schema import RunConfig
 from shoal.data.dataset import DataSet
 from shoal.data.division import Division, Global, build_division
@@ -21,6 +22,8 @@ def divisions(config: RunConfig, data: DataSet, size: int) -> Callable[[Progress
         )
 
     own = among(size)
+    if isinstance(own, Global):
+        own.shares = shares_of(config.launch.bottlenecks(), size)
 
     def division(progress: Progress) -> Division:
         if not progress.consumed or progress.divided_among == size or isinstance(own, Global):

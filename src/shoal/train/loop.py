@@ -22,6 +22,7 @@ from shoal.data.division import Division
 from shoal.events.spans import SpanRecorder
 from shoal.parallel.now import Now
 from shoal.parallel.strategy import Share, Strategy
+from shoal.train.balance import Balance
 from shoal.train.evaluate import Metrics, evaluate
 from shoal.train.progress import Progress
 from shoal.train.steplog import StepLog
@@ -54,6 +55,8 @@ class Job:
     """The step in progress, for what depends on it."""
     log: StepLog
     span: SpanRecorder
+    balance: Balance | None = None
+    """Divides batches by measured speed, if asked."""
 
 
 def train(job: Job, progress: Progress) -> Progress:
@@ -82,6 +85,8 @@ def train_epoch(job: Job, progress: Progress) -> Progress:
 
         result = job.strategy.step(share, lr)
 
+        if job.balance is not None:
+            job.balance.stepped(progress.step, len(mine))
         progress = progress.after_step(count)
         progress = job.log.step(progress, result, count, lr)
         if job.save_every and progress.step % job.save_every == 0:

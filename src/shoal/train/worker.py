@@ -1,6 +1,7 @@
 """A worker: trains what a config describes and leaves a run folder behind. The same for every launcher."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -11,6 +12,7 @@ from torch import Tensor
 from shoal import __version__
 from shoal.comm.agree import largest_of, share_text
 from shoal.comm.group import Group
+from shoal.comm.links import Measured
 from shoal.comm.threads import ThreadGroup
 from shoal.comm.traced import traced
 from shoal.config.schema import RunConfig
@@ -19,8 +21,10 @@ from shoal.events.file import EventFile
 from shoal.events.folder import RunFolder, create, write_whole
 from shoal.parallel.state import weights_sha256
 from shoal.train import checkpoint
+from shoal.train.balance import balance_of
 from shoal.train.build import Built, build, torch_settings
 from shoal.train.evaluate import Metrics, evaluate
+from shoal.train.links import laid, link_event
 from shoal.train.loop import Job, train
 from shoal.train.observer import Observer, Silent
 from shoal.train.progress import Progress
@@ -52,7 +56,21 @@ def work(
     group: Group,
     resumed: RunFolder | None = None,
 ) -> Result:
-    """What a worker does, be it a process or a thread: build, train, evaluate, write down.
+    """What a worker does, be it a process or a thread: lay the run's links, build, train, evaluate, write down."""
+    with laid(group, config.launch) as (linked, measured):
+        return _work(config, device, stop, observer, linked, measured, resumed)
+
+
+def _work(
+    config: RunConfig,
+    device: torch.device,
+    stop: StopRequest,
+    observer: Observer,
+    group: Group,
+    links: Sequence[Measured],
+    resumed: RunFolder | None,
+) -> Result:
+    """Build, train, evaluate, write down.
 
     All that can be wrong is found before the run folder is made. Rank 0 alone writes settings, checkpoints, weights
     and result; every worker writes its own events.
@@ -68,9 +86,9 @@ def work(
     with EventFile(folder.events(group.rank)) as events:
         notes = _Notes(built, folder, events, observer)
         log = StepLog(events, built.span, calls, observer, device, config.output.trace)
-        notes.started(progress)
+        notes.started(progress, links)
         try:
-            progress = train(_job(built, notes, stop, log), progress)
+            progress = train(_job(built, notes, stop, log, progress), progress)
         except BaseException as error:  # whatever it is, the run's own record says that it failed
             events.append({"event": "failed", "error": str(error) or type(error).__name__})
             raise
@@ -129,7 +147,7 @@ class _Notes:
         self.stopped_by = largest_of(self.built.group, stop.signal or 0)
         return self.stopped_by != 0
 
-    def started(self, progress: Progress) -> None:
+    def started(self, progress: Progress, links: Sequence[Measured]) -> None:
         built = self.built
         record = {
             "event": "start",
@@ -140,6 +158,8 @@ class _Notes:
         self.events.append(
             record | {"version": __version__, "torch": torch.__version__, "device": str(built.device)}
         )
+        for link in links if built.group.rank == 0 else ():
+            self.events.append(link_event(link))
         self.observer.started(built.config, self.folder, progress, built.total_steps, str(built.device))
 
     def save(self, progress: Progress) -> None:
@@ -158,7 +178,7 @@ class _Notes:
         self.observer.validated(progress, metrics)
 
 
-def _job(built: Built, notes: _Notes, stop: StopRequest, log: StepLog) -> Job:
+def _job(built: Built, notes: _Notes, stop: StopRequest, log: StepLog, progress: Progress) -> Job:
     return Job(
         data=built.data,
         strategy=built.strategy,
@@ -176,6 +196,7 @@ def _job(built: Built, notes: _Notes, stop: StopRequest, log: StepLog) -> Job:
         now=built.now,
         log=log,
         span=built.span,
+        balance=balance_of(built, progress, notes.events.append),
     )
 
 

@@ -3,7 +3,17 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from shoal.config.conditions import Bottleneck, Fault, Link, parse_bottleneck, parse_fault, parse_link
+from shoal.config.conditions import (
+    Bottleneck,
+    Fault,
+    Link,
+    check_once,
+    check_ranks,
+    parse_bottleneck,
+    parse_fault,
+    parse_link,
+    shares_of,
+)
 from shoal.config.kinds import Checked, Several
 from shoal.config.sections.values import Count
 from shoal.errors import ConfigError
@@ -30,13 +40,33 @@ class LaunchConfig(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for conditions in (self.bottlenecks, self.links, self.faults):
-            conditions()  # what cannot be read is refused now
-        if self.link and self.group == "shm" and self.launcher == "processes":
+        # What cannot be read is refused now, and what is said twice too.
+        check_once("bottleneck", {text: parse_bottleneck(text).rank for text in self.bottleneck})
+        check_once("link", {text: parse_link(text).ends for text in self.link})
+        check_once("fault", {text: parse_fault(text).rank for text in self.fault})
+        if self.link and self.launcher == "processes" and self.group in ("shm", "nccl"):
+            why = "shared memory" if self.group == "shm" else "nccl"
             raise ConfigError(
-                "shared memory moves without sending, so no --link can slow it",
+                f"{why} moves without sending through the processor, so no --link can slow it",
                 "Leave --group out, or use --group gloo.",
             )
+
+    @property
+    def group_kind(self) -> str:
+        """The kind of group that processes form: links lie between messages, and shared memory sends none."""
+        return "gloo" if self.link and self.group == "auto" else self.group
+
+    def check_workers(self, size: int) -> None:
+        """Refuse conditions that do not fit a world of this size."""
+        check_ranks("bottleneck", size, {text: [parse_bottleneck(text).rank] for text in self.bottleneck})
+        check_ranks("link", size, {text: parse_link(text).ends or () for text in self.link})
+        check_ranks("fault", size, {text: [parse_fault(text).rank] for text in self.fault})
+        if self.link and size == 1:
+            raise ConfigError(
+                f"link '{self.link[0]}' lies between workers, and there is only one",
+                "Start more: --workers 2",
+            )
+        shares_of(self.bottlenecks(), size)
 
     def bottlenecks(self) -> list[Bottleneck]:
         """The slow workers."""

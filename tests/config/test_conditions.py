@@ -1,0 +1,152 @@
+"""Conditions as they are written: what each text means, and one sentence for each that means nothing."""
+
+import pytest
+
+from shoal.config.conditions import (
+    Bottleneck,
+    Fault,
+    Link,
+    parse_bottleneck,
+    parse_fault,
+    parse_link,
+    shares_of,
+)
+from shoal.config.read import read
+from shoal.config.schema import LaunchConfig
+from shoal.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("text", "meaning"),
+    [
+        ("0-1:100mbit,5ms", Link((0, 1), 1e8, 0.005)),
+        ("3 - 1 : 2.5 Gbit/s , 300us", Link((1, 3), 2.5e9, 0.0003)),
+        ("all:8kbit", Link(None, 8e3)),
+        ("0-1:9bit,2s", Link((0, 1), 9.0, 2.0)),
+    ],
+)
+def test_links(text, meaning):
+    found = parse_link(text)
+    assert (found.ends, found.bits_per_s) == (meaning.ends, meaning.bits_per_s)
+    assert found.latency_s == pytest.approx(meaning.latency_s)
+
+
+@pytest.mark.parametrize(
+    ("text", "meaning"),
+    [
+        ("rank=1,slowdown=3", Bottleneck(1, slowdown=3.0)),
+        ("delay=20ms, rank=0", Bottleneck(0, delay_s=(0.02, 0.02))),
+        ("rank=2,delay=0-40ms", Bottleneck(2, delay_s=(0.0, 0.04))),
+        ("rank=2,delay=500us-1s", Bottleneck(2, delay_s=(0.0005, 1.0))),
+        ("rank=0,share=.8,slowdown=1.5", Bottleneck(0, slowdown=1.5, share=0.8)),
+    ],
+)
+def test_bottlenecks(text, meaning):
+    found = parse_bottleneck(text)
+    assert (found.rank, found.slowdown, found.share) == (meaning.rank, meaning.slowdown, meaning.share)
+    assert found.delay_s == pytest.approx(meaning.delay_s)
+
+
+def test_faults():
+    assert parse_fault("rank=1,gradient=nan") == Fault(1, "nan", 0)
+    assert parse_fault("gradient=flip,step=7,rank=3") == Fault(3, "flip", 7)
+
+
+@pytest.mark.parametrize(
+    ("flag", "text", "said"),
+    [
+        ("--link", "0-1", "'0-1' is not a link"),
+        ("--link", "0-1:fast", "'0-1:fast' is not a link"),
+        ("--link", "0-1:100mb", "is not a link"),
+        ("--link", "0:100mbit", "is not a link"),
+        ("--link", "0-1:0mbit", "link '0-1:0mbit' has no bandwidth"),
+        ("--link", "0-1:-5mbit", "is not a link"),
+        ("--link", "1-1:5mbit", "leads from worker 1 to itself"),
+        ("--link", "0-1:5mbit,slow", "'slow' is not a time"),
+        ("--link", "0-1:5mbit;1-0:6mbit", "links '0-1:5mbit' and '1-0:6mbit' are for the same link"),
+        ("--link", "all:5mbit;all:6mbit", "are for the same link"),
+        ("--bottleneck", "slowdown=3", "bottleneck 'slowdown=3' names no worker"),
+        ("--bottleneck", "rank=1", "bottleneck 'rank=1' slows nothing"),
+        ("--bottleneck", "rank=one,slowdown=3", "rank must be a whole number, not 'one'"),
+        ("--bottleneck", "rank=-1,slowdown=3", "rank must be a whole number, not '-1'"),
+        ("--bottleneck", "rank=1,slowdown=0.5", "slowdown must be at least 1, not 0.5"),
+        ("--bottleneck", "rank=1,slowdown=nan", "'nan' is not a number"),
+        ("--bottleneck", "rank=1,slow=3", "unknown key 'slow': did you mean 'slowdown'?"),
+        ("--bottleneck", "rank=1,slowdown", "'slowdown' in bottleneck 'rank=1,slowdown' is not of the form"),
+        ("--bottleneck", "rank=1,rank=0,slowdown=2", "says rank twice"),
+        ("--bottleneck", "rank=1,delay=20", "'20' is not a time"),
+        ("--bottleneck", "rank=1,delay=40-20ms", "the delay's range '40-20ms' runs backwards"),
+        ("--bottleneck", "rank=1,share=1.5", "share is a part of the batch, from 0 to 1, not 1.5"),
+        ("--bottleneck", "rank=1,slowdown=2;rank=1,share=0.5", "are for the same worker"),
+        ("--fault", "rank=1", "fault 'rank=1' does not say what is wrong"),
+        ("--fault", "rank=1,gradient=none", "unknown gradient 'none'"),
+        ("--fault", "rank=1,gradient=nan,step=soon", "step must be a whole number, not 'soon'"),
+    ],
+)
+def test_what_means_nothing_is_one_sentence(flag, text, said):
+    with pytest.raises(ConfigError) as caught:
+        read(None, ["--strategy", "naive", "--workers", "2", flag, text])
+    assert said in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("flags", "size", "said"),
+    [
+        ("--link 0-2:5mbit", 2, "link '0-2:5mbit' names worker 2, and there are only 2: 0 to 1"),
+        ("--bottleneck rank=2,slowdown=3", 2, "names worker 2, and there are only 2: 0 to 1"),
+        ("--fault rank=9,gradient=nan", 3, "names worker 9, and there are only 3: 0 to 2"),
+        ("--bottleneck rank=1,slowdown=3", 1, "names worker 1, and there is only worker 0"),
+        ("--link all:1gbit", 1, "lies between workers, and there is only one"),
+        (
+            "--bottleneck rank=0,share=0.7;rank=1,share=0.6",
+            3,
+            "make 1.3 of a batch, and it has to be 1 at most",
+        ),
+        ("--bottleneck rank=0,share=0.7;rank=1,share=0.2", 2, "it has to be 1: every worker has one"),
+    ],
+)
+def test_a_condition_must_fit_the_world(flags, size, said):
+    launch = read(None, ["--strategy", "naive", *flags.split()]).launch
+    with pytest.raises(ConfigError) as caught:
+        launch.check_workers(size)
+    assert said in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (
+            "--balance",
+            "--balance changes the workers' shares of a batch, and strategy single does not divide it",
+        ),
+        ("--balance --strategy dp --workers 2", "strategy dp does not divide it by shares"),
+        ("--balance --strategy ddp --partition label", "under --partition label each has its own data"),
+        (
+            "--bottleneck rank=0,share=0.8 --strategy dp",
+            "bottleneck 'rank=0,share=0.8' states the workers' shares",
+        ),
+        ("--bottleneck rank=0,slowdown=2 --strategy dp", "a bottleneck is put on a worker's own gradients"),
+        ("--fault rank=0,gradient=nan --strategy dp", "a fault is put on a worker's own gradients"),
+        ("--link all:1gbit --group shm --strategy ddp", "shared memory moves without sending"),
+        ("--link all:1gbit --group nccl --strategy ddp", "nccl moves without sending"),
+    ],
+)
+def test_what_has_no_place_for_a_condition_refuses_it(flags, said):
+    with pytest.raises(ConfigError) as caught:
+        read(None, flags.split())
+    assert said in caught.value.message
+
+
+def test_shares():
+    assert shares_of([], 4) == (0.25,) * 4
+    assert shares_of([Bottleneck(1, share=0.8)], 2) == (0.2, 0.8)
+    assert shares_of([Bottleneck(0, share=1.0), Bottleneck(1, slowdown=2)], 3) == (1.0, 0.0, 0.0)
+    assert shares_of([Bottleneck(0, share=0.1), Bottleneck(1, share=0.9)], 2) == (0.1, 0.9)
+
+
+def test_with_links_processes_send_messages():
+    assert LaunchConfig(link=("all:1gbit",)).group_kind == "gloo"
+    assert LaunchConfig(link=("all:1gbit",), group="gloo").group_kind == "gloo"
+    assert LaunchConfig().group_kind == "auto"
+    LaunchConfig(link=("all:1gbit",), group="shm", launcher="threads")  # threads have no such group
