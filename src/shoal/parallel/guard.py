@@ -5,12 +5,14 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from shoal.comm.group import Group
 from shoal.errors import DivergedError
 from shoal.parallel.exchange.exchange import Exchange
+
+GIANT = 1e4
+"""A gradient so many times as long as all others is mentioned. It may be right: they may have nothing left to learn."""
 
 
 class Guard:
@@ -21,7 +23,8 @@ class Guard:
     exchange `bears` are left to it; more end the run or, by policy, have the step left out.
 
     Costs one pass over the gradients (a dot product, without a temporary) and no collective of its own; the host reads
-    the outcome once per step. What it cannot see are gradients that are wrong and look like others: a flipped sign.
+    the outcome once per step. A gradient that is finite and far longer than all others is mentioned, no more. What
+    the guard cannot see are gradients that are wrong and look like others: a flipped sign.
     """
 
     def __init__(self, group: Group, exchange: Exchange, on_nonfinite: str) -> None:
@@ -29,8 +32,9 @@ class Guard:
         self._exchange = exchange
         self._on_nonfinite = on_nonfinite
         self._square: Tensor | None = None
-        self._last_loss: Tensor | None = None
+        self._last_loss = math.nan
         self._times_bad = Counter[tuple[int, ...]]()
+        self._giants = set[int]()
 
     def look(self, gradient: Tensor) -> None:
         """Measure a gradient of this worker, before it is exchanged."""
@@ -40,32 +44,34 @@ class Guard:
         square = flat.dot(flat)
         self._square = square if self._square is None else self._square + square
 
-    def agree(self, loss: Tensor, part: float | None = None) -> tuple[Tensor, bool]:
+    def agree(self, loss: Tensor, part: float = 1.0) -> tuple[Tensor, bool]:
         """The loss of all workers together, and whether the update may be made; an error names the bad ones.
 
-        `loss` is this worker's summand, and `part` its part of the samples: with it, the loss of the good workers
-        stands for the bad ones too. Without it the others' sum is given as it is.
+        `loss` is this worker's summand and `part` its part of the samples: where some workers are bad, the loss of the
+        others stands for them too.
         """
-        square = torch.zeros_like(loss) if self._square is None else self._square.to(loss.dtype)
-        self._square = None
-        square = square + 0 * loss  # a loss that is not finite makes it NaN
-        good = square.isfinite()
-        told = loss.new_zeros(2 + self._group.size)
-        told[0] = torch.where(good, loss, 0)
-        told[1] = torch.where(good, 0.0 if part is None else part, 0)
-        told[2 + self._group.rank] = square
+        # A row for every worker: the others' are zero here, so the sum is the table.
+        told = loss.new_zeros((self._group.size, 3))
+        mine = told[self._group.rank]
+        mine[0], mine[1] = loss, part
+        if self._square is not None:
+            mine[2], self._square = self._square, None
         self._group.all_reduce(told).wait()
 
-        good_part, *squares = told[1:].tolist()
+        rows: list[list[float]] = told.tolist()
+        squares = [square if math.isfinite(loss) else math.nan for loss, _, square in rows]
         bad = tuple(rank for rank, square in enumerate(squares) if not math.isfinite(square))
+        good_loss = math.fsum(loss for rank, (loss, _, _) in enumerate(rows) if rank not in bad)
         if not bad:
-            self._last_loss = told[0]
-            return told[0], True
+            self._mention_giant(squares)
+            self._last_loss = good_loss
+            return loss.new_tensor(good_loss), True
         may_update = self._may_update(bad, squares)
-        if len(bad) == len(squares) or (part is not None and not good_part):
-            # Nobody knows this step's: the last one stands, if there was one.
-            return loss.new_tensor(math.nan) if self._last_loss is None else self._last_loss, may_update
-        return told[0] / (1.0 if part is None else good_part), may_update
+        good_part = math.fsum(part for rank, (_, part, _) in enumerate(rows) if rank not in bad)
+        all_parts = math.fsum(part for _, part, _ in rows)
+        # Where nobody knows this step's loss, the last one stands.
+        standing = good_loss * all_parts / good_part if good_part else self._last_loss
+        return loss.new_tensor(standing), may_update
 
     def _may_update(self, bad: tuple[int, ...], squares: Sequence[float]) -> bool:
         """Whether the exchange bears these bad workers; the policy for those that it does not."""
@@ -84,6 +90,20 @@ class Guard:
             times_so_far = f" ({times} times so far)" if times > 1 else ""
             warnings.warn(f"{_norms(bad, squares)}: {done}{times_so_far}", stacklevel=3)
         return len(bad) <= bears
+
+    def _mention_giant(self, squares: Sequence[float]) -> None:
+        """Say once of a worker that its gradient dwarfs the others': the sum is then its own."""
+        largest = max(squares)
+        rank = squares.index(largest)
+        others = max([*squares[:rank], *squares[rank + 1 :]], default=0.0)
+        if largest > GIANT**2 * others > 0 and rank not in self._giants and not self._exchange.bears:
+            self._giants.add(rank)
+            if self._group.rank == 0:
+                warnings.warn(
+                    f"the norm of rank {rank}'s gradient is {math.sqrt(largest):.3g}, and the largest of the others "
+                    f"{math.sqrt(others):.3g}: if that is a fault, --exchange robust:median bears it",
+                    stacklevel=3,
+                )
 
 
 def _norms(bad: Sequence[int], squares: Sequence[float]) -> str:

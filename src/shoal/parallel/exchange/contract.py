@@ -157,6 +157,7 @@ def _other_memory(subject: Subject) -> None:
         bucket = memory[NUMEL : 2 * NUMEL]
         bucket.copy_(rows[group.rank])
         exchange(group, bucket).wait()
+        time.sleep(LATE_S)  # that it writes late is another check's business
         return memory
 
     with _told(rows):

@@ -1,0 +1,256 @@
+"""One contract for all exchanges: ours keep it, and exchanges that are wrong on purpose are caught by it."""
+
+import threading
+import time
+
+import pytest
+import torch
+
+from shoal.comm.algorithms import ALGORITHMS, ring
+from shoal.comm.reduction import Op
+from shoal.config.schema import AllReduceConfig, ByConfig, RobustConfig
+from shoal.errors import ConfigError
+from shoal.parallel.exchange.contract import CHECKS, examine
+from shoal.parallel.exchange.exam import Subject, hard_rows, subject_of
+from shoal.parallel.exchange.linear import AllReduce, By
+from shoal.parallel.exchange.own import Own
+from shoal.parallel.exchange.robust import Robust
+from shoal.parallel.exchange.rules import ROBUST, median
+from shoal.parallel.exchange.staged import Staged
+from shoal.parallel.now import Now
+
+STAGES = [(0.0, AllReduce()), (0.5, By(ring))]
+OURS = {
+    "all_reduce": subject_of(AllReduceConfig(), 5),
+    **{f"by:{name}": subject_of(ByConfig(algorithm=name), 5) for name in ALGORITHMS},
+    **{f"robust:{rule}": subject_of(RobustConfig(rule=rule), 6) for rule in ROBUST},
+    "robust:trimmed_mean, two bad": subject_of(RobustConfig(rule="trimmed_mean", bad=2), 6),
+    "first stage": Subject(lambda size: Staged(STAGES, Now(4, 10)), [1, 2, 3]),
+    "second stage": Subject(lambda size: Staged(STAGES, Now(5, 10)), [1, 2, 3]),
+}
+
+
+def problems(subject):
+    return {verdict.name: verdict.problem for verdict in examine(subject) if verdict.problem}
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_ours_keep_it(name):
+    verdicts = list(examine(OURS[name]))
+    assert [verdict for verdict in verdicts if verdict.problem] == []
+    assert {"comes back", "same bits", "group as before"} <= {verdict.name for verdict in verdicts}
+
+
+def test_every_check_is_made_of_some_exchange_of_ours():
+    made = {name for name, check in CHECKS.items() for subject in OURS.values() if check.applies(subject)}
+    assert made == set(CHECKS)
+
+
+def test_a_number_of_workers_that_a_rule_refuses_is_left_out():
+    assert OURS["robust:krum"].sizes == [5, 6]
+    with pytest.raises(ConfigError, match="only among 5 or more"):
+        subject_of(RobustConfig(rule="krum"), 4)
+
+
+# Wrong on purpose.
+
+
+def mean(group, bucket):
+    return group.all_reduce(bucket, Op.AVERAGE)
+
+
+def only_on_rank_0(group, bucket):
+    return group.reduce(bucket, 0)
+
+
+def aliasing(group, bucket):
+    rows = [torch.zeros_like(bucket)] * group.size
+    rows[group.rank].copy_(bucket)
+    for rank, row in enumerate(rows):
+        group.broadcast(row, rank).wait()
+    bucket.copy_(torch.stack(rows).sum(0))
+
+
+class Later:
+    def __init__(self, bucket, result):
+        threading.Timer(0.03, lambda: bucket.copy_(result)).start()
+
+    def wait(self):
+        pass
+
+    def done(self):
+        return True
+
+
+def written_late(group, bucket):
+    result = bucket.clone()
+    group.all_reduce(result).wait()
+    return Later(bucket, result)
+
+
+def first_come_first_added(group, bucket):
+    if group.rank:
+        group.send(bucket, 0).wait()
+        group.recv(bucket, 0).wait()
+        return
+    letters = {rank: torch.empty_like(bucket) for rank in range(1, group.size)}
+    coming = {rank: group.recv(letter, rank) for rank, letter in letters.items()}
+    while coming:
+        for rank in [rank for rank, work in coming.items() if work.done()]:
+            coming.pop(rank).wait()
+            bucket += letters[rank]
+        time.sleep(0.001)
+    for rank in letters:
+        group.send(bucket, rank).wait()
+
+
+def more_precise_at_home(group, bucket):
+    """Everyone keeps its own numbers as they are, and gets the others' in half precision."""
+    others = torch.zeros_like(bucket)
+    for rank in range(group.size):
+        letter = bucket.to(torch.bfloat16)
+        group.broadcast(letter, rank).wait()
+        others += letter if rank != group.rank else 0
+    bucket += others
+
+
+def in_float16(group, bucket):
+    small = bucket.half()
+    group.all_reduce(small).wait()
+    bucket.copy_(small)
+
+
+def last_element_forgotten(group, bucket):
+    even = bucket[: len(bucket) // 2 * 2]
+    group.all_reduce(even).wait()
+
+
+def one_buffer_for_all(buffers):
+    def exchange(group, bucket):
+        buffer = buffers.setdefault(group.rank, torch.zeros(2000, dtype=torch.float64))
+        buffer[: len(bucket)] = bucket
+        work = group.all_reduce(buffer[: len(bucket)])
+
+        class Unpacking:
+            def wait(self):
+                work.wait()
+                bucket.copy_(buffer[: len(bucket)])
+
+            done = work.done
+
+        return Unpacking()
+
+    return exchange
+
+
+def beyond_its_bucket(group, bucket):
+    group.all_reduce(bucket).wait()
+    if bucket.storage_offset():
+        bucket.as_strided((1,), (1,), bucket.storage_offset() - 1).zero_()
+
+
+def leaves_a_message(group, bucket):
+    group.all_reduce(bucket).wait()
+    if group.size > 1 and group.rank == 0:
+        group.send(bucket, 1)
+
+
+def rank_0_does_not_come(group, bucket):
+    if group.rank:
+        group.all_reduce(bucket).wait()
+
+
+def raises_on_rank_2(group, bucket):
+    group.barrier().wait()
+    if group.rank == 2:
+        raise ZeroDivisionError("division by zero")
+
+
+WRONG = {
+    mean: ("the sum", "2 workers, 257 × float32: element 0 is"),
+    only_on_rank_0: ("same bits", "on rank 1, and"),
+    aliasing: ("the sum", "2 workers"),
+    written_late: ("over when waited", "right after wait()"),
+    first_come_first_added: ("any arrival", "when the ranks come in the order"),
+    more_precise_at_home: ("same bits", "on rank 1, and"),
+    in_float16: ("the sum", "1 worker"),
+    last_element_forgotten: ("same bits", "element 256 is"),
+    one_buffer_for_all({}): ("several at once", "among others"),
+    beyond_its_bucket: ("own memory only", "element 256 is 0 before rank 0's bucket"),
+    leaves_a_message: ("group as before", "rank 0 sent 257 × torch.float32 to rank 1"),
+    rank_0_does_not_come: ("comes back", "rank 0 left the group before all_reduce #1"),
+    raises_on_rank_2: (
+        "comes back",
+        "3 workers, 257 × float32: rank 2: exchange mine raised ZeroDivisionError",
+    ),
+}
+
+
+@pytest.mark.parametrize("function", WRONG, ids=lambda function: function.__name__)
+def test_wrong_exchanges_are_caught(function):
+    check, words = WRONG[function]
+    found = problems(Subject(lambda size: Own("mine", function), [1, 2, 3, 4]))
+    assert words in found[check]
+    # What it does wrong is said where it is wrong: a mean is no trouble with memory.
+    assert not found.keys() & {"own memory only", "group as before"} - {check}
+
+
+def test_a_lossy_sum_passes_once_it_says_how_lossy_it_is():
+    def in_bfloat16(group, bucket):
+        small = bucket.to(torch.bfloat16)
+        ring(group, small)
+        bucket.copy_(small)
+
+    assert problems(Subject(lambda size: Own("mine", in_bfloat16), [3])).keys() == {"the sum"}
+    assert not problems(Subject(lambda size: Own("mine", in_bfloat16), [1, 3], precision=torch.bfloat16))
+    # Float16 cannot hold a gradient of a hundred-millionth, however little precision is asked for.
+    short = problems(Subject(lambda size: Own("mine", in_float16), [1, 3], precision=torch.float16))
+    assert short.keys() == {"the sum"}
+
+
+def test_wrong_rules_are_caught():
+    def the_first_one(rows, bad):
+        return rows[0]
+
+    favours = Subject(lambda size: Robust(the_first_one, bears=0), [3], is_rule=True)
+    assert problems(favours).keys() == {"no favourites"}
+
+    def one_third(rows, bad):
+        return median(rows) / 3
+
+    too_short = Subject(lambda size: Robust(one_third, bears=0), [3], is_rule=True)
+    assert "as the sum" in problems(too_short)["stands for the sum"]
+
+    def torchs_median(rows, bad):
+        return rows.median(0).values
+
+    poisoned = Subject(lambda size: Robust(torchs_median, bears=1), [3], is_rule=True)
+    assert "is nan when rank 0 sends nan" in problems(poisoned)["bears"]
+
+    boasting = Subject(lambda size: Robust(lambda rows, bad: median(rows), bears=3), [3], is_rule=True)
+    assert "it bears 3 bad workers, and there are 3" in problems(boasting)["bears"]
+
+
+@pytest.mark.parametrize("how", ["busy", "waiting"])
+def test_an_exchange_that_never_comes_back_ends_the_examination(how):
+    over = threading.Event()
+
+    def hangs(group, bucket):
+        if how == "busy" and group.rank == 1:
+            over.wait()
+        elif how == "waiting":
+            group.recv(bucket, (group.rank + 1) % group.size).wait()
+
+    (verdict,) = examine(Subject(lambda size: Own("mine", hangs), [2], limit_s=1.0))
+    over.set()
+    assert verdict.name == "comes back"
+    assert ("rank 1 has not come back after 1 s" if how == "busy" else "no progress") in verdict.problem
+    assert "No further check was made." in verdict.problem
+
+
+def test_the_data_is_hard_to_add_up():
+    """If any order of additions gave the same bits, the contract could not see the difference."""
+    rows = hard_rows(4, 257, torch.float32)
+    assert not torch.equal(
+        (rows[0] + rows[1]) + (rows[2] + rows[3]), ((rows[3] + rows[2]) + rows[1]) + rows[0]
+    )

@@ -1,0 +1,136 @@
+"""Gradients that are not finite: found, named, stopped or left out or borne, before they reach the weights."""
+
+import math
+import warnings
+
+import pytest
+import torch
+
+from shoal.comm.threads import ThreadGroup, run_threads
+from shoal.errors import DivergedError
+from shoal.parallel.exchange.linear import AllReduce
+from shoal.parallel.exchange.robust import Robust
+from shoal.parallel.exchange.rules import ROBUST
+from shoal.parallel.guard import Guard
+
+BEARS_ONE = Robust(ROBUST["median"], bears=1)
+
+
+def agreed(gradients, losses=None, exchange=None, policy="stop", parts=None):
+    """What the guards of all workers say of one step; gradient i is worker i's."""
+    size = len(gradients)
+
+    def work(group):
+        guard = Guard(group, exchange or AllReduce(), policy)
+        guard.look(torch.tensor(gradients[group.rank]))
+        loss = torch.tensor((losses or [0.5] * size)[group.rank])
+        return guard.agree(loss, (parts or [1 / size] * size)[group.rank])
+
+    answers = run_threads(size, work)
+    losses = {loss.item() for loss, _ in answers}
+    verdicts = {may_update for _, may_update in answers}
+    assert len(losses) == len(verdicts) == 1, "all workers decide alike"
+    return losses.pop(), verdicts.pop()
+
+
+def test_good_gradients_pass_and_losses_are_summed():
+    assert agreed([[1.0, 2.0], [3.0, 4.0], [0.0, 0.0]], [0.5, 0.25, 0.0]) == (0.75, True)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e30])
+def test_the_worker_is_named_and_nobody_updates(bad):
+    with pytest.raises(DivergedError, match=r"the norm of rank 1's gradient is (nan|inf)") as raised:
+        agreed([[3.0, 4.0], [1.0, bad], [1.0, 1.0]])
+    assert "(the largest of the others is 5)" in raised.value.message
+    assert "stopped before it reached the weights" in raised.value.message
+
+
+def test_a_loss_that_is_not_finite_is_bad_too():
+    with pytest.raises(DivergedError, match="rank 0's gradient is nan"):
+        agreed([[1.0], [1.0]], [math.inf, 0.5])
+
+
+def test_several_bad_workers_are_all_named():
+    with pytest.raises(DivergedError, match="rank 0's and rank 2's gradient is nan and inf"):
+        agreed([[math.nan], [1.0], [math.inf]])
+
+
+def test_by_policy_the_step_is_left_out():
+    with pytest.warns(UserWarning, match="rank 1's gradient is nan .*: the step is left out"):
+        loss, may_update = agreed([[1.0], [math.nan]], [0.25, 0.25], policy="skip")
+    assert not may_update
+    assert loss == 0.5, "the good worker's loss stands for both"
+
+
+def test_as_many_as_the_exchange_bears_are_left_to_it():
+    with pytest.warns(UserWarning, match="rank 2's gradient is inf .*: the rule leaves it aside"):
+        _, may_update = agreed([[1.0], [1.0], [math.inf]], exchange=BEARS_ONE)
+    assert may_update
+
+
+def test_more_than_it_bears_are_refused():
+    with pytest.raises(DivergedError, match=r"rank 1's and rank 2's .* and the exchange bears 1, stopped"):
+        agreed([[1.0], [math.nan], [math.inf]], exchange=BEARS_ONE)
+
+
+def test_a_bad_workers_part_of_the_loss_is_taken_from_the_others():
+    with pytest.warns(UserWarning, match="rank 2"):
+        loss, _ = agreed(
+            [[1.0], [1.0], [math.nan]], [0.1, 0.3, math.nan], policy="skip", parts=[0.25, 0.5, 0.25]
+        )
+    assert loss == pytest.approx(0.4 / 0.75)
+
+
+def test_where_nobody_knows_the_loss_the_last_one_stands():
+    (alone,) = ThreadGroup.world(1)
+    guard = Guard(alone, AllReduce(), "skip")
+    guard.look(torch.ones(2))
+    assert guard.agree(torch.tensor(0.5))[1]
+    guard.look(torch.tensor([math.nan]))
+    with pytest.warns(UserWarning, match="the step is left out"):
+        loss, may_update = guard.agree(torch.tensor(math.nan))
+    assert (loss.item(), may_update) == (0.5, False)
+    guard.look(torch.ones(2))
+    assert guard.agree(torch.tensor(0.25)) == (0.25, True), "a step forgets the one before"
+
+
+def test_it_is_said_once_and_every_tenfold_again():
+    (alone,) = ThreadGroup.world(1)
+    guard = Guard(alone, AllReduce(), "skip")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for _ in range(99):
+            guard.look(torch.tensor([math.nan]))
+            guard.agree(torch.tensor(0.5))
+    assert [str(warning.message).rpartition(": ")[2] for warning in said] == [
+        "the step is left out",
+        "the step is left out (10 times so far)",
+    ]
+
+
+def test_a_gradient_that_dwarfs_the_others_is_mentioned_and_let_pass():
+    with pytest.warns(UserWarning, match=r"rank 1's gradient is 1e\+06, and the largest of the others 1:"):
+        assert agreed([[1.0], [1e6]])[1]
+
+
+@pytest.mark.parametrize("gradients", [[[1.0], [100.0]], [[0.0], [1e6]], [[1e6]]])
+def test_what_is_merely_larger_is_not(gradients):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert agreed(gradients)[1]
+
+
+def test_sums_of_large_numbers_do_not_overflow_unseen():
+    """Each of them is finite, and so are their squares; four together still are."""
+    assert agreed([[1e18]] * 4)[1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_other_kinds_of_numbers(dtype):
+    (alone,) = ThreadGroup.world(1)
+    guard = Guard(alone, AllReduce(), "stop")
+    guard.look(torch.full((70_000,), 2.0, dtype=dtype))
+    assert guard.agree(torch.tensor(0.5))[1]
+    guard.look(torch.full((3,), math.inf, dtype=dtype))
+    with pytest.raises(DivergedError):
+        guard.agree(torch.tensor(0.5))
