@@ -41,7 +41,7 @@ def test_a_worker_that_diverges_is_one_error_with_its_rank(tmp_path):
         "--runs-dir",
         str(tmp_path),
     ]
-    with pytest.raises(WorkerError, match=r"rank \d of 2: the loss of step \d+") as caught:
+    with pytest.raises(WorkerError, match=r"rank \d of 2: the (loss|norm) of") as caught:
         start(read(None, flags), Silent())
-    assert "try a tenth" in caught.value.hint
+    assert "a tenth" in caught.value.hint
     assert caught.value.exit_code == 2

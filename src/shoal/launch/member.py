@@ -70,11 +70,13 @@ def _train(teller: "Teller", task: dict[str, Any]) -> None:
     from shoal.launch.membership import membership
     from shoal.launch.messages import PipeObserver
     from shoal.train import worker
+    from shoal.train.device import group_kind, take_device
     from shoal.train.observer import Silent
 
     warnings.showwarning = teller.warned
     config = from_tree(tomllib.loads(task["config"]))
-    with membership(join(kind=config.launch.group_kind, facts=facts_of(config))) as group:
+    kind = group_kind(config, take_device(config))
+    with membership(join(kind=kind, facts=facts_of(config))) as group:
         observer = PipeObserver(teller, time.monotonic) if group.rank == 0 else Silent()
         if task["resumed"]:
             result = worker.resume(RunFolder(Path(task["resumed"])), config, observer, group)

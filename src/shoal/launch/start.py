@@ -13,6 +13,7 @@ from shoal.launch import training
 from shoal.launch.facts import facts_of
 from shoal.launch.membership import membership
 from shoal.train import worker
+from shoal.train.device import group_kind, take_device
 from shoal.train.observer import Observer, Silent
 from shoal.train.result import Result
 
@@ -49,8 +50,8 @@ def _as_one_of(
 ) -> Result:
     config = replace(config, launch=replace(config.launch, workers=place.size))
     watcher = observer if place.rank == 0 else Silent()
-    facts = facts_of(config, resumed)
-    with membership(join(place, kind=config.launch.group_kind, facts=facts, timeout_s=timeout_s)) as group:
+    facts, kind = facts_of(config, resumed), group_kind(config, take_device(config))
+    with membership(join(place, kind=kind, facts=facts, timeout_s=timeout_s)) as group:
         if resumed:
             return worker.resume(resumed, config, watcher, group)
         return worker.run(config, watcher, group)

@@ -30,6 +30,7 @@ from shoal.parallel.strategy import Strategy
 from shoal.parallel.sync.ddp import Ddp
 from shoal.parallel.sync.naive import Naive
 from shoal.train.clock import clock_of
+from shoal.train.device import take_device
 from shoal.train.divide import divisions
 from shoal.train.progress import Progress, total_steps
 from shoal.train.schedule import factor
@@ -134,7 +135,7 @@ def _check_work(config: RunConfig, dataset: DataSet, model: nn.Module, workers: 
 @contextmanager
 def torch_settings(config: RunConfig) -> Generator[torch.device]:
     """The device of the run; torch's process-wide settings as the run needs them, and as they were afterwards."""
-    device = _device(config)
+    device = take_device(config)
     threads = torch.get_num_threads()
     try:
         if config.threads:
@@ -148,16 +149,3 @@ def torch_settings(config: RunConfig) -> Generator[torch.device]:
             yield device
     finally:
         torch.set_num_threads(threads)
-
-
-def _device(config: RunConfig) -> torch.device:
-    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if config.device == "cuda" and not gpus:
-        raise ConfigError(
-            "--device cuda, but torch sees no GPU on this machine",
-            "Use --device cpu, or run `shoal doctor` to see what is missing.",
-        )
-    # NCCL takes one worker per GPU; workers that would have to share one compute on the processor.
-    automatic = "cuda" if gpus >= config.launch.workers else "cpu"
-    wanted = automatic if config.device == "auto" else config.device
-    return torch.device("cuda", torch.cuda.current_device()) if wanted == "cuda" else torch.device("cpu")
