@@ -19,6 +19,7 @@ COLOURS = {
     "blue": "#0072B2",
     "vermilion": "#D55E00",
     "green": "#009E73",
+    "orange": "#E69F00",
     "purple": "#CC79A7",
     "black": "#000000",
 }
@@ -96,6 +97,7 @@ def draw(
         axes: Any = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for position, (axis, panel) in enumerate(zip(axes, panels, strict=True)):
             _draw_panel(axis, panel, labels_y=position == 0)
+        axes[0].set_ylim(*_y_limits(panels))
         legend_below(figure, axes[0])
 
     return painted(paint, width_in or 3.3 * len(panels) + 0.6, height_in, font)
@@ -151,7 +153,6 @@ def _draw_panel(axis: Any, panel: Panel, labels_y: bool) -> None:
         _draw_line(axis, line, panel.log_x)
     for mark in panel.marks:
         _draw_mark(axis, mark)
-    axis.set_ylim(*_y_limits(panel))
     axis.set_title(panel.title)
     axis.set_xlabel(panel.x_label)
     if labels_y:
@@ -162,16 +163,21 @@ def _draw_panel(axis: Any, panel: Panel, labels_y: bool) -> None:
     _plain_ticks(axis, panel)
 
 
-def _y_limits(panel: Panel) -> tuple[float, float]:
-    """Room for the curves and their bands; noisy points behind them are cut off, for they would stretch the scale."""
+def _y_limits(panels: Sequence[Panel]) -> tuple[float, float]:
+    """Room for all curves and their bands; noisy points behind them are cut off, for they would stretch the scale."""
     edges = [
         edge
+        for panel in panels
         for line in panel.lines
         for edge in (line.y, line.low, line.high)
         if edge is not None and len(edge)
     ]
     low, high = min(float(edge.min()) for edge in edges), max(float(edge.max()) for edge in edges)
-    return (low / 1.3, high * 1.3) if panel.log_y else (low - 0.05 * (high - low), high + 0.05 * (high - low))
+    return (
+        (low / 1.3, high * 1.3)
+        if panels[0].log_y
+        else (low - 0.05 * (high - low), high + 0.05 * (high - low))
+    )
 
 
 def _draw_line(axis: Any, line: Line, log_x: bool) -> None:

@@ -1,9 +1,12 @@
 """All runs of the lab, one after the other, each in its folder."""
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from shoal.config.schema import RunConfig
 from shoal.errors import DivergedError, WorkerError
 from shoal.labs.lab2.plan import Plan
 from shoal.labs.runs import finished
@@ -35,12 +38,22 @@ def run_all(plan: Plan, runs: Path, words: Words, watch: Watch, earlier: Path | 
     for number, (name, config) in enumerate(configs.items(), start=1):
         label = words("progress.run", number=number, total=len(configs), name=name)
         try:
-            result = finished(config, watch.running(label), earlier)
+            with _expected(config):
+                result = finished(config, watch.running(label), earlier)
         except (DivergedError, WorkerError) as error:
             if not config.launch.fault:
                 raise
-            stopped[name] = str(error)
-            watch.say(words("progress.ended", label=label, why=error))
+            stopped[name] = error.message
+            watch.say(words("progress.ended", label=label, why=error.message))
         else:
             watch.say(words("progress.done", label=label, loss=result.final_loss, seconds=result.seconds))
     return Runs(plan, {name: runs / name for name in configs}, stopped)
+
+
+@contextmanager
+def _expected(config: RunConfig) -> Generator[None]:
+    """A run with a bad worker is warned about in every step: here that is the experiment, and no news."""
+    with warnings.catch_warnings():
+        if config.launch.fault:
+            warnings.simplefilter("ignore")
+        yield

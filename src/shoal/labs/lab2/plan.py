@@ -81,8 +81,8 @@ class Size:
     seeds: int
 
 
-FULL = Size({"even": 5, "compute": 3, "batch": 3, "link": 3}, 4, 60, 20, 150, 80, 3)
-QUICK = Size({"even": 2, "compute": 1, "batch": 1, "link": 1}, 3, 20, 10, 40, 40, 2)
+FULL = Size({"even": 5, "compute": 3, "batch": 3, "link": 3}, 4, 60, 20, 100, 60, 3)
+QUICK = Size({"even": 2, "compute": 1, "batch": 1, "link": 1}, 3, 20, 10, 30, 25, 2)
 
 
 @dataclass(frozen=True)
@@ -109,10 +109,7 @@ class Plan:
     def runs(self, folder: str) -> dict[str, RunConfig]:
         """Every run by name, in the order in which they are made."""
         runs = {**self._timed(), **self._equal(), **self._learn(), **self._fault()}
-        return {
-            name: replace(config, output=replace(config.output, dir=folder, name=name))
-            for name, config in runs.items()
-        }
+        return {name: _with(config, output={"dir": folder, "name": name}) for name, config in runs.items()}
 
     def rotation(self, condition: str) -> list[str]:
         """The branch of every step of a rotation."""
@@ -165,7 +162,7 @@ class Plan:
             runs[f"equal-uneven-{combine}"] = _with(
                 self._threads(steps, sgd, NaiveConfig(combine=combine)), launch=CONDITIONS["batch"]
             )
-        return runs
+        return {name: _with(config, train={"test": False}) for name, config in runs.items()}
 
     def _learn(self) -> dict[str, RunConfig]:
         """The same training with every aggregation, repeated."""

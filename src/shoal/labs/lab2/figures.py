@@ -1,0 +1,144 @@
+"""The lab's figures: what an exchange costs, where a step's time goes, and what becomes of the loss."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from shoal.labs.bars import GAP, Bar, BarPanel, Part, draw_bars, measured_bar
+from shoal.labs.lab2.branches import COURSE, MESSAGES
+from shoal.labs.lab2.measure import Learnt, Measurements
+from shoal.labs.lab2.plan import CONDITIONS, FAULTS, RULES
+from shoal.labs.words import Words
+from shoal.report.figures import Dash, Drawing, Line, Mark, Panel, Style, draw
+from shoal.report.runs import Curve, mean_curve
+
+SMOOTHED_OVER = 10
+MOST_LOSS = 10.0
+"""What is larger is drawn here: a training that explodes would flatten all others."""
+PACES = ("even", "compute", "compute-balanced", "batch", "link")
+LOOKS: dict[str, tuple[str, Dash]] = {
+    "sum": ("blue", "solid"),
+    "mean": ("vermilion", "dashed"),
+    "scaled": ("green", "dash-dotted"),
+}
+RULE_LOOKS: dict[str, tuple[str, Dash]] = {
+    "mean": ("black", "solid"),
+    "median": ("blue", "dashed"),
+    "trimmed_mean": ("green", "dash-dotted"),
+    "krum": ("vermilion", "solid"),
+}
+
+
+def branch_label(branch: str, words: Words) -> str:
+    """A branch by the names of what it calls."""
+    return words(f"branch.{branch.replace(':', '_')}")
+
+
+def exchange_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
+    """Waiting and moving of every branch, one panel for each condition."""
+
+    def bars(condition: str, branches: Sequence[str]) -> list[Bar]:
+        times = measured.branches[condition]
+        return [
+            measured_bar(
+                branch_label(name, words), (times[name].wait_ms, times[name].move_ms), times[name].exchange_ms
+            )
+            for name in branches
+        ]
+
+    panels = [
+        BarPanel(
+            words(f"condition.{condition}"),
+            words("figure.exchange_ms"),
+            [*bars(condition, COURSE), GAP, *bars(condition, MESSAGES)],
+        )
+        for condition in CONDITIONS
+    ]
+    return draw_bars(panels, _parts(words)[1:], font=font, width_in=11.5)
+
+
+def pace_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
+    """Where a step's time goes on every worker, under every condition."""
+    bars: list[Bar] = []
+    for name in PACES:
+        for rank, times in enumerate(measured.paces[name].ranks):
+            label = words("figure.rank", condition=words(f"condition.{name}"), rank=rank)
+            bars.append(Bar(label, [part.value for part in times]))
+        bars.append(GAP)
+    return draw_bars(
+        [BarPanel("", words("figure.step_ms"), bars[:-1])], _parts(words), font=font, width_in=7.6
+    )
+
+
+def loss_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
+    """Sum and mean, of SGD and of Adam."""
+    shown = {"sgd": ("sum", "mean", "scaled"), "adam": ("sum", "mean")}
+    panels = [
+        _loss_panel(
+            words(f"figure.{optimizer}"),
+            [_learnt_line(measured.learnt[f"{optimizer}-{way}"], _style(way, words)) for way in ways],
+            words,
+        )
+        for optimizer, ways in shown.items()
+    ]
+    return draw(panels, font=font, width_in=8.4)
+
+
+def stages_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
+    """How long the exchange of each step takes, while its way changes in mid-training."""
+    steps = measured.paces["link-stages"].steps
+    exchange = np.array([sum(rank.exchange_ms for rank in step) / len(step) for step in steps])
+    line = Line(Style(words("figure.stages"), "blue"), np.arange(1, len(steps) + 1.0), exchange)
+    panel = Panel("", words("figure.steps"), words("figure.exchange_ms"), [line], log_x=False, log_y=False)
+    return draw([panel], font=font, width_in=6.4, height_in=3.2)
+
+
+def fault_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
+    """The loss under every rule, one panel for each kind of bad worker; a cross on the edge where it was stopped."""
+    panels: list[Panel] = []
+    for fault in FAULTS:
+        lines: list[Line] = []
+        marks: list[Mark] = []
+        for rule in RULES:
+            found = measured.faulty[fault, rule]
+            colour, dash = RULE_LOOKS[rule]
+            style = Style(words(f"rule.{rule}"), colour, dash)
+            lines.append(_line(style, found.curve))
+            if found.stopped:
+                marks.append(Mark(style, float(len(found.curve.steps)), None, "x"))
+        panels.append(_loss_panel(words(f"fault.{fault}"), lines, words, marks))
+    return draw(panels, font=font)
+
+
+def _parts(words: Words) -> list[Part]:
+    return [
+        Part(words("figure.own"), "blue"),
+        Part(words("figure.wait"), "orange", "...."),
+        Part(words("figure.move"), "vermilion", "////"),
+    ]
+
+
+def _loss_panel(title: str, lines: Sequence[Line], words: Words, marks: Sequence[Mark] = ()) -> Panel:
+    return Panel(
+        title, words("figure.steps"), words("figure.loss"), lines, log_x=False, log_y=True, marks=marks
+    )
+
+
+def _style(way: str, words: Words) -> Style:
+    colour, dash = LOOKS[way]
+    return Style(words(f"figure.{way}"), colour, dash)
+
+
+def _line(style: Style, curve: Curve) -> Line:
+    return Line(style, curve.steps, np.minimum(curve.smoothed(SMOOTHED_OVER), MOST_LOSS))
+
+
+def _learnt_line(learnt: Learnt, style: Style) -> Line:
+    smoothed = np.stack([curve.smoothed(SMOOTHED_OVER) for curve in learnt.curves])
+    return Line(
+        style,
+        mean_curve(learnt.curves).steps,
+        smoothed.mean(axis=0),
+        low=smoothed.min(axis=0),
+        high=smoothed.max(axis=0),
+    )
