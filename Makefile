@@ -6,9 +6,8 @@ READY := $(VENV)/.installed
 
 .PHONY: demo test lint format bench clean install
 
-demo: $(READY)  ## train a model, then run Lab 1 in its short form
-	$(BIN)/shoal train quickstart
-	$(BIN)/shoal lab 1 --quick
+demo: $(READY)  ## the same training by every strategy: one table, a verdict, a report
+	$(BIN)/shoal compare quickstart
 
 test: $(READY)  ## every test and doctest
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -q

@@ -1,5 +1,6 @@
 """`shoal compare` as a user runs it: trained or finished, table, JSON, report, and what is left after Ctrl-C."""
 
+import io
 import json
 import signal
 import subprocess
@@ -7,8 +8,11 @@ import sys
 import time
 
 import pytest
+from rich.console import Console
 
+from shoal.cli.compare import _show_table
 from shoal.cli.main import main
+from shoal.report.compare import compare
 
 TINY = """flags = '''--data synthetic --data.samples 100 --data.shape 1,4,4 --data.classes 3 --model mlp
            --model.hidden 8 --batch-size 32 --epochs 3 --threads 1 --device cpu --trace'''
@@ -33,6 +37,16 @@ def test_trained_compared_told_and_compared_again(here, capsys):
     assert max(map(len, told.splitlines())) <= 120
     assert "one" in (here / "out/report.md").read_text()
     assert {path.name for path in (here / "out/runs").iterdir()} == {"one", "two"}
+
+    comparison = compare([here / "out/runs/one", here / "out/runs/two"])
+    for width in (80, 100):
+        console = Console(file=io.StringIO(), width=width)
+        _show_table(comparison, console)
+        shown = console.file.getvalue()
+        assert "…" not in shown
+        assert all(
+            word in shown for word in ("accuracy", "samples/s", "compute", "move", "wait", "reference")
+        )
 
     before = {path: path.stat().st_mtime_ns for path in (here / "out/runs").rglob("*")}
     assert main(["compare", "out/runs/two", "out/runs/one", "--json", "--out", "again"]) == 0

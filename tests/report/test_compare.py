@@ -12,7 +12,7 @@ from shoal.config.write import to_toml
 from shoal.errors import ConfigError
 from shoal.report.compare import compare, has_same_bits, is_faster, settings_apart, speed_up
 from shoal.report.compare_report import write_report
-from shoal.report.compare_table import HEADER, TERMINAL_HEADER, as_data, described, table_rows, terminal_rows
+from shoal.report.compare_table import HEADER, as_data, described, table_rows
 from shoal.report.compare_verdict import verdict
 from shoal.report.compare_weights import largest_difference
 
@@ -109,13 +109,6 @@ def test_shares_are_means_over_the_workers(runs):
     assert shares["compute"] == pytest.approx(0.6, abs=0.01)
     assert shares["move"] == pytest.approx(0.1, abs=0.01)
     assert shares["wait"] == pytest.approx(0.3, abs=0.01)
-
-
-def test_the_table_is_narrow_enough_for_a_terminal(runs):
-    folders = [single(runs), write_run(runs / "ddp-balanced", DDP, ranks=((9, 1, 1), (9, 1, 1)))]
-    rows = [TERMINAL_HEADER, *terminal_rows(compare(folders))]
-    breaking = [[cell.rpartition(" ")[0] or cell for cell in TERMINAL_HEADER], *rows[1:]]
-    assert sum(max(len(row[column]) for row in breaking) + 2 for column in range(len(TERMINAL_HEADER))) <= 100
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from shoal.errors import ConfigError, ShoalError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from shoal.launch.compare import Variant
     from shoal.report.compare import Comparison
@@ -143,36 +144,62 @@ def _machine() -> dict[str, str]:
 def _show(comparison: "Comparison", remarks: "Sequence[Remark]", folder: Path, stream: TextIO) -> None:
     from rich.console import Console
 
-    console = Console(
-        file=stream, highlight=False, soft_wrap=False, width=None if stream.isatty() else WIDEST
-    )
-    console.print()
-    _show_table(comparison, console)
-    _show_verdict(remarks, console)
-    for note in comparison.notes:
-        console.print(f"note: {note}", markup=False, width=WIDEST)
-    console.print(f"\n{folder / 'report.html'}", markup=False, soft_wrap=True)
+    console = Console(file=stream, highlight=False, width=None if stream.isatty() else WIDEST)
+    with console.capture() as shown:
+        console.print()
+        _show_table(comparison, console)
+        _show_verdict(remarks, console)
+        for note in comparison.notes:
+            console.print(f"note: {note}", markup=False, width=_text_width(console))
+        console.print(f"\n{folder / 'report.html'}", markup=False, soft_wrap=True)
+    # Rich fills lines up with spaces, which nobody wants in a file.
+    stream.write("\n".join(line.rstrip() for line in shown.get().split("\n")))
+    stream.flush()
 
 
 def _show_table(comparison: "Comparison", console: "Console") -> None:
+    """One table, or two below each other where the terminal is too narrow for one."""
+    from shoal.report import compare_table as table
+
+    results, shares = table.table_rows(comparison), table.share_rows(comparison)
+    split = table.SHARES_AT
+    whole = _table(
+        (*table.HEADER[:split], *table.SHARES, *table.HEADER[split:]),
+        [(*row[:split], *parts, *row[split:]) for row, parts in zip(results, shares, strict=True)],
+    )
+    room = console.options.update(width=1000)
+    if console.measure(whole, options=room).maximum <= console.width:
+        console.print(whole)
+    else:
+        parts = [(row[0], *parts) for row, parts in zip(results, shares, strict=True)]
+        console.print(
+            _table(table.HEADER, results), "", _table((table.HEADER[0], *table.SHARES), parts), sep="\n"
+        )
+    console.print(
+        f"\n{table.LEGEND} {table.SHARES_LEGEND}\n", style="dim", markup=False, width=_text_width(console)
+    )
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> "Table":
+    """Names to the left, numbers to the right; a column's name breaks before its last word."""
     from rich import box
     from rich.table import Table
-
-    from shoal.report.compare_table import LEGEND, SHARES_LEGEND, TERMINAL_HEADER, terminal_rows
+    from rich.text import Text
 
     table = Table(
         box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1), show_edge=False, header_style="bold"
     )
-    for column, name in enumerate(TERMINAL_HEADER):
-        head, _, unit = name.rpartition(" ")
-        table.add_column(
-            f"{head}\n{unit}" if head else name, justify="right" if column else "left", no_wrap=True
-        )
-    for row in terminal_rows(comparison):
-        table.add_row(*row)
-    console.print(table)
-    console.print()
-    console.print(f"[dim]{LEGEND} {SHARES_LEGEND}[/dim]\n", width=min(console.width, 100))
+    for column, name in enumerate(header):
+        first, _, last = name.rpartition(" ")
+        broken = f"{first}\n{last}" if first else name
+        table.add_column(broken, justify="right" if column else "left", no_wrap=column > 0, overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _text_width(console: "Console") -> int:
+    return min(console.width, 100)
 
 
 def _show_verdict(remarks: "Sequence[Remark]", console: "Console") -> None:
@@ -188,7 +215,7 @@ def _show_verdict(remarks: "Sequence[Remark]", console: "Console") -> None:
             f"[{COLOURS[remark.tone]}]{remark.word}[/]",
             f"[bold]{escape(remark.claim)}[/bold] {escape(remark.numbers)}{advice}",
         )
-    console.print(grid, width=min(console.width, 100))
+    console.print(grid, width=_text_width(console))
 
 
 def _as_json(comparison: "Comparison", remarks: "Sequence[Remark]", folder: Path) -> str:

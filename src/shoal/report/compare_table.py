@@ -17,8 +17,8 @@ HEADER = (
     "differs by",
 )
 SHARES = ("compute", "move", "wait")
-TERMINAL_HEADER = (*HEADER[:6], *SHARES, *HEADER[6:])
-"""In a terminal the shares stand in the same table; it breaks each name before its last word."""
+SHARES_AT = 6
+"""Where the shares stand among the columns, if there is room for them in the same table."""
 
 LEGEND = (
     "× is the speed-up over one process, from the median steps; ≈: within their spread. sent: by rank 0. differs by: "
@@ -32,10 +32,9 @@ def table_rows(comparison: Comparison) -> list[list[str]]:
     return [_row(entry, comparison) for entry in comparison.entries]
 
 
-def terminal_rows(comparison: Comparison) -> list[list[str]]:
-    """A row for each run, under TERMINAL_HEADER."""
-    shares = [[f"{100 * entry.shares[kind]:.0f} %" for kind in SHARES] for entry in comparison.entries]
-    return [[*row[:6], *parts, *row[6:]] for row, parts in zip(table_rows(comparison), shares, strict=True)]
+def share_rows(comparison: Comparison) -> list[list[str]]:
+    """A row for each run, under SHARES."""
+    return [[f"{100 * entry.shares[kind]:.0f} %" for kind in SHARES] for entry in comparison.entries]
 
 
 def _row(entry: Entry, comparison: Comparison) -> list[str]:
