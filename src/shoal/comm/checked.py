@@ -78,6 +78,9 @@ class CheckedMessage:
 class Checked:
     """A torch group whose mistakes and losses are named. Made by `join_torch`, and then by `split`."""
 
+    overlaps = True
+    """Whether work moves on while the caller computes: then there is a point in starting it early."""
+
     def __init__(
         self,
         checker: Checker,

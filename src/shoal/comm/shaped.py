@@ -109,6 +109,9 @@ class ShapedWork:
 class Shaped:
     """A group with links between its members. Made by `shaped`, and then by `split`."""
 
+    overlaps = True
+    """Whether work moves on while the caller computes: then there is a point in starting it early."""
+
     def __init__(self, courier: Courier, ranks: Sequence[int], name: str, algorithm: Algorithm) -> None:
         self._courier, self._ranks, self._name, self._algorithm = courier, list(ranks), name, algorithm
         self._messages = Lane(courier, _lane_number(name, "messages"), ranks)

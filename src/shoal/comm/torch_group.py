@@ -118,6 +118,9 @@ def _flat(tensor: Tensor, on_gpu: bool) -> tuple[Tensor, Callable[[], None] | No
 class TorchGroup:
     """A group over a torch backend that was made from `store`, which is kept for splitting."""
 
+    overlaps = True
+    """Whether work moves on while the caller computes: then there is a point in starting it early."""
+
     def __init__(
         self, store: Any, rank: int, size: int, backend: str = "gloo", host: str = "127.0.0.1"
     ) -> None:

@@ -134,6 +134,11 @@ class Traced:
         self._record(span)
 
     @property
+    def overlaps(self) -> bool:
+        """Whether work moves on while the caller computes."""
+        return getattr(self._group, "overlaps", False)
+
+    @property
     def rank(self) -> int:
         """This member's number, from 0."""
         return self._group.rank
