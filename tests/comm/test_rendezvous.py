@@ -1,11 +1,14 @@
 """Workers that come together, and those that do not."""
 
+import dataclasses
+import json
+import os
 import threading
 
 import pytest
 from torch.distributed import HashStore
 
-from shoal.comm.rendezvous import meet
+from shoal.comm.rendezvous import Card, meet
 from shoal.errors import JoinError
 
 
@@ -45,8 +48,8 @@ def test_the_missing_are_named():
 def test_different_world_sizes_are_shown_from_both_sides():
     store = HashStore()
     first, second = together([lambda: meet(store, 0, 2, 5), lambda: meet(store, 1, 3, 5)])
-    assert str(first) == "rank 0 has world size 2, rank 1 has world size 3"
-    assert isinstance(second, JoinError)
+    assert first.message == "rank 0 has world size 2, rank 1 has world size 3"
+    assert second.message == "rank 1 has world size 3, rank 0 has world size 2"
 
 
 def test_the_first_differing_fact_is_shown():
@@ -56,8 +59,26 @@ def test_the_first_differing_fact_is_shown():
     assert any("rank 0 has model mlp, rank 1 has model lenet" in str(error) for error in results)
 
 
-def test_a_rank_that_is_started_twice():
+def test_whoever_waits_for_somebody_else_is_told_too():
+    """Rank 0 waits for rank 1 alone, and would not look at rank 2, which does not fit."""
+    store = HashStore()
+    first, third = together([lambda: meet(store, 0, 2, 60), lambda: meet(store, 2, 3, 60)])
+    assert first.message == third.message == "rank 2 has world size 3, rank 0 has world size 2"
+
+
+def test_a_rank_that_is_started_twice(monkeypatch):
     store = HashStore()
     meet(store, 0, 1, 1)
+    with pytest.raises(JoinError, match="rank 0 has joined already"):
+        meet(store, 0, 1, 1)
+    monkeypatch.setattr(os, "getpid", lambda: 4711)
     with pytest.raises(JoinError, match="two workers say they are rank 0"):
         meet(store, 0, 1, 1)
+
+
+def test_a_card_of_another_version_is_read_as_far_as_it_goes():
+    card = Card.of_this_process(1, {"shoal": "9.0"}, "1")
+    later = json.dumps({**dataclasses.asdict(card), "colour": "blue"}).encode()
+    assert Card.read(1, later) == card
+    with pytest.raises(JoinError, match="rank 1 left a card that cannot be read"):
+        Card.read(1, b'{"rank": 1}')

@@ -66,10 +66,10 @@ def both(tmp_path, first, second, sizes=(2, 2)):
     port = free_port()
 
     def worker(rank, flags):
-        config = read(None, [*TINY.split(), *flags.split(), "--runs-dir", str(tmp_path), "--group", "gloo"])
+        config = read(None, [*TINY.split(), "--group", "gloo", *flags.split(), "--runs-dir", str(tmp_path)])
         place = Place(rank, sizes[rank], "127.0.0.1", port)
         with pytest.raises(JoinError) as caught:
-            start(config, Silent(), None, place, join_timeout_s=5)
+            start(config, Silent(), None, place, join_timeout_s=60)
         return caught.value.message
 
     with ThreadPoolExecutor(2) as pool:
@@ -80,12 +80,20 @@ def both(tmp_path, first, second, sizes=(2, 2)):
 
 def test_other_settings_on_one_rank_show_the_first_that_differs_from_both_sides(tmp_path):
     said = both(tmp_path, "--seed 1 --lr 0.1", "--seed 2 --lr 0.1")
-    assert said[1] == "rank 1 has seed 2, rank 0 has seed 1"
+    assert said == ["rank 0 has seed 1, rank 1 has seed 2", "rank 1 has seed 2, rank 0 has seed 1"]
 
 
 def test_another_world_size_on_one_rank(tmp_path):
     said = both(tmp_path, "", "", sizes=(2, 3))
-    assert "rank 1 has world size 3, rank 0 has world size 2" in said[1]
+    assert said[0] == "rank 0 has world size 2, rank 1 has world size 3"
+    assert said[1] == "rank 1 has world size 3, rank 0 has world size 2"
+
+
+@pytest.mark.parametrize(("first", "second"), [("shm", "gloo"), ("auto", "shm"), ("gloo", "auto")])
+def test_another_group_on_one_rank(tmp_path, first, second):
+    said = both(tmp_path, f"--group {first}", f"--group {second}")
+    assert said[0] == f"rank 0 has group {first}, rank 1 has group {second}"
+    assert said[1] == f"rank 1 has group {second}, rank 0 has group {first}"
 
 
 def test_another_version_on_one_rank(tmp_path, monkeypatch):

@@ -97,6 +97,66 @@ def work_long(group, seconds):
     return total.item()
 
 
+def be_busy(group, told_s, seconds):
+    """Rank 0 says that it will be busy, and is; everyone gives the warnings it saw."""
+    group.barrier().wait()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        if group.rank == 0:
+            group.beat(told_s)
+            time.sleep(seconds)
+        group.barrier().wait()
+        group.barrier().wait()
+    return [str(warning.message) for warning in caught]
+
+
+def be_busy_and_loop_for_ever(group, told_s):
+    """Rank 0 says that it will be busy, and then never comes again."""
+    group.barrier().wait()
+    if group.rank == 0:
+        group.beat(told_s)
+        an_endless_loop()
+    group.all_reduce(torch.ones(10)).wait()
+
+
+def be_busy_in_another_group(group, seconds):
+    """All but rank 0 work in a group of their own; rank 0 waits for them in the group of all."""
+    smaller = group.split([0] if group.rank == 0 else range(1, group.size))
+    if group.rank > 0:
+        until = torch.tensor(time.monotonic() + seconds, dtype=torch.float64)
+        smaller.broadcast(until).wait()
+        while True:
+            now = torch.tensor(time.monotonic(), dtype=torch.float64)
+            smaller.broadcast(now).wait()
+            if now > until:
+                break
+            time.sleep(0.01)
+    group.barrier().wait()
+    smaller.close()
+
+
+def count_steps(group, seconds):
+    """All-reduce for so long, and give the last sum."""
+    until = torch.tensor(time.monotonic() + seconds, dtype=torch.float64)
+    group.broadcast(until).wait()
+    going, total = torch.tensor([True]), torch.zeros(1)
+    while going:
+        total.fill_(1.0)
+        group.all_reduce(total).wait()
+        going = torch.tensor([time.monotonic() < until])
+        group.broadcast(going).wait()
+        time.sleep(0.002)
+    return total.item()
+
+
+def split_over_and_over(group):
+    """Make groups until trouble."""
+    while True:
+        smaller = group.split(range(group.size))
+        smaller.barrier().wait()
+        smaller.close()
+
+
 def count_stale(group, num_rounds):
     """Members write, reduce, and check every element at once: data must never be older than its flag."""
     stale = 0

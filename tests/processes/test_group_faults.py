@@ -100,6 +100,55 @@ def test_long_work_of_all_is_not_a_standstill(kind):
         assert [outcome.value for outcome in outcomes] == [1.0, 1.0]
 
 
+def test_whoever_says_that_it_is_busy_is_waited_for(kind):
+    with World(kind, 3, limit_s=0.4) as world:
+        outcomes = world.run(faults.be_busy, 20.0, 2.5, timeout_s=20)
+        assert [outcome.error for outcome in outcomes] == [None] * 3, outcomes
+        assert [outcome.value for outcome in outcomes] == [[]] * 3, "nobody need be warned of what was told"
+
+
+def test_to_be_busy_is_not_for_ever(kind):
+    with World(kind, 3, limit_s=0.5) as world:
+        outcomes = world.run(faults.be_busy_and_loop_for_ever, 0.7, victim=0, timeout_s=8)
+        assert outcomes[0].gone
+        for outcome in others(outcomes, 0):
+            assert (outcome.rank, outcome.reason) == (0, "stuck")
+            assert "an_endless_loop" in outcome.message
+
+
+def test_progress_in_one_group_is_seen_by_who_waits_in_another(kind):
+    with World(kind, 3, limit_s=0.5) as world:
+        outcomes = world.run(faults.be_busy_in_another_group, 1.5, timeout_s=20)
+        assert [outcome.error for outcome in outcomes] == [None] * 3, outcomes
+
+
+def test_a_pause_of_everybody_harms_nobody(kind):
+    """As when a container is frozen: all stop, for longer than any limit, and go on."""
+    with World(kind, 3, limit_s=0.8) as world:
+        world.ask(faults.count_steps, 3.0)
+        time.sleep(0.5)
+        for pid in world.pids:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(1.6)
+        assert all("\nState:\tT" in Path(f"/proc/{pid}/status").read_text() for pid in world.pids)
+        for pid in world.pids:
+            os.kill(pid, signal.SIGCONT)
+        outcomes = world.answers(20)
+        assert [outcome.value for outcome in outcomes] == [3.0] * 3, outcomes
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_fault_while_groups_are_made_is_named_too(kind, number):
+    with World(kind, 3) as world:
+        world.ask(faults.split_over_and_over)
+        time.sleep(0.1)
+        os.kill(world.pids[faults.VICTIM], number)
+        outcomes = world.answers(9, faults.VICTIM)
+        for outcome in others(outcomes):
+            assert outcome.rank == faults.VICTIM, outcome
+            assert outcome.reason == ("died" if number == signal.SIGKILL else "stopped")
+
+
 def test_killing_everybody_leaves_nothing_behind(kind):
     before = set(os.listdir("/dev/shm"))
     with World(kind, 3) as world:

@@ -87,13 +87,16 @@ class Board:
     """One member's words, as everyone reads them and that member alone writes them."""
 
     def __init__(self, arena: Arena, rank: int) -> None:
-        self._words = arena.words
+        self.words = arena.words
         self._base = rank * BOARD_BYTES // 8
         self._text = arena.memory[8 * (self._base + _TEXT) : 8 * (self._base + _TEXT) + _TEXT_BYTES].numpy()
         self.posted = self._base + _POSTED
         """The index of the word that counts the rounds this member has posted."""
         self.alive = self._base + _ALIVE
-        """The index of the word that holds the time of its last progress."""
+        """The index of the word that holds the time of its last progress.
+
+        It lies in the future while the member is busy with what it has told the others of.
+        """
 
     def header(self, slot: int) -> int:
         """The index of the header of a slot: code, numel, place of the piece, place of the whole."""
@@ -101,39 +104,43 @@ class Board:
 
     def begin(self, stack_descriptor: int) -> None:
         """Say that we are there."""
-        words = self._words
+        words = self.words
         words[self._base + _STATE + 1] = stack_descriptor
         words[self.alive] = time.monotonic_ns()
 
     @property
     def state(self) -> int:
         """Running, failed or left."""
-        return self._words[self._base + _STATE]
+        return self.words[self._base + _STATE]
 
     @property
     def stack_descriptor(self) -> int:
         """Where the member's stacks can be read."""
-        return self._words[self._base + _STATE + 1]
+        return self.words[self._base + _STATE + 1]
 
     def last_progress_ns(self) -> int:
         """When the member last made progress, on the machine's monotonic clock."""
-        return self._words[self.alive]
+        return self.words[self.alive]
+
+    def note_progress(self, time_ns: int) -> None:
+        """Set the time of our last progress."""
+        self.words[self.alive] = time_ns
 
     def keep_alive(self, time_ns: int) -> None:
         """Move the time of our last progress forward, never back."""
-        if time_ns > self._words[self.alive]:
-            self._words[self.alive] = time_ns
+        if time_ns > self.words[self.alive]:
+            self.words[self.alive] = time_ns
 
     def leave(self) -> None:
         """Say that we go, in good order."""
         if self.state == RUNNING:
-            self._words[self._base + _STATE] = LEFT
+            self.words[self._base + _STATE] = LEFT
 
     def fail(self, error: BaseException, world_rank: int) -> None:
         """Say that we go because of an error; of several, the first is kept."""
         if self.state != RUNNING:
             return
-        words, at = self._words, self._base + _STATE
+        words, at = self.words, self._base + _STATE
         if isinstance(error, MemberError):
             blamed, reason, message = error.rank, REASONS.index(error.reason), error.message
         elif isinstance(error, MismatchError):
@@ -148,7 +155,7 @@ class Board:
 
     def last_words(self) -> GroupError:
         """The error that a member which failed left behind."""
-        words, at = self._words, self._base + _STATE
+        words, at = self.words, self._base + _STATE
         message = bytes(self._text[: words[at + 4]]).decode(errors="ignore")
         reason = REASONS[words[at + 3]]
         if reason == "mismatch":

@@ -30,7 +30,7 @@ from shoal.comm.calls import (
 from shoal.comm.checker import GIVE_WAY_S, Checker, Item
 from shoal.comm.group import CPU, NO_PROGRESS_LIMIT_S
 from shoal.comm.post import Job, PostThread
-from shoal.comm.presence import Presence
+from shoal.comm.presence import ENTERING, MESSAGE, Presence
 from shoal.comm.reduction import Op
 from shoal.comm.rendezvous import JOIN_TIMEOUT_S, meet
 from shoal.comm.torch_group import TorchGroup, TorchWork
@@ -85,20 +85,39 @@ class Checked:
         self,
         checker: Checker,
         store: Any,
-        inner: TorchGroup,
-        host: str,
+        rank: int,
         world_ranks: Sequence[int],
         name: str,
+        *,
+        backend: str,
+        host: str,
     ) -> None:
         self.checker = checker
         self.queue: deque[Item] = deque()
-        self._store, self._inner, self._host = store, inner, host
-        self._control = TorchGroup(dist.PrefixStore("control", store), inner.rank, inner.size, "gloo", host)
+        self._store, self._host = store, host
         self._world_ranks, self._name = list(world_ranks), name
         self._sequence = self._num_splits = 0
         self._posts: dict[tuple[int, bool], PostThread] = {}
         checker.presence.enter(name)
+        # A store's connection is taken while torch waits in it; we want to look around meanwhile.
+        apart = store.clone()
+        self._inner = self._connect(dist.PrefixStore("data", apart), rank, backend)
+        self._control = self._connect(dist.PrefixStore("control", apart), rank, "gloo")
+        # Two members that send to each other would wait for ever on NCCL, where a message blocks the device until the
+        # other side asks for it: there messages go through host memory.
+        self._mail = self._inner if backend == "gloo" else self._control
         checker.groups.append(self)
+
+    def _connect(self, store: Any, rank: int, backend: str) -> TorchGroup:
+        """Connections to all members; whoever never comes is named."""
+        size = len(self._world_ranks)
+
+        def look(waited_s: float, broken: bool) -> GroupError | None:
+            return self.checker.presence.look(
+                self._name, self._world_ranks, ENTERING, "connecting", waited_s, broken
+            )
+
+        return self.checker.make(lambda: TorchGroup(store, rank, size, backend, self._host), look)
 
     @property
     def rank(self) -> int:
@@ -149,10 +168,10 @@ class Checked:
             first = next((each for each in self.queue if not each.over), item)
             (first.header if first.data is None else first.data).wait_for(seconds)
 
-        def look(waited_s: float) -> GroupError | None:
+        def look(waited_s: float, broken: bool) -> GroupError | None:
             first = self.queue[0] if self.queue else item
             return self.checker.presence.look(
-                self._name, self._world_ranks, first.sequence, first.label(), waited_s
+                self._name, self._world_ranks, first.sequence, first.label(), waited_s, broken
             )
 
         self.checker.wait(lambda: item.over, block, look)
@@ -198,7 +217,7 @@ class Checked:
 
     def barrier(self) -> CheckedWork:
         """Wait until every member has called it: the headers say so."""
-        return self._issue(Call("barrier"), lambda: TorchWork(None))
+        return self._issue(Call("barrier"), lambda: TorchWork())
 
     # Messages: the header goes in front, under a tag of its own.
 
@@ -213,8 +232,8 @@ class Checked:
         check_peer("send", self.rank, self.size, to)
         call = checked_call("message", self.size, tensor.dtype, tensor.numel())
         self.checker.presence.beat()
-        header = self._inner.send(torch.tensor([encode(call), call.numel]), to, tag=1)
-        data = self._inner.send(tensor, to) if call.numel else TorchWork(None)
+        header = self._mail.send(torch.tensor([encode(call), call.numel]), to, tag=1)
+        data = self._mail.send(tensor, to) if call.numel else TorchWork()
 
         def work() -> None:
             header.wait()
@@ -232,12 +251,12 @@ class Checked:
 
         def work() -> None:
             header = torch.empty(2, dtype=torch.int64)
-            self._inner.recv(header, sender, tag=1).wait()
+            self._mail.recv(header, sender, tag=1).wait()
             sent = decode(*header.tolist())
             if sent != call:
                 raise message_mismatch(names[sender], names[self.rank], sent, call)
             if call.numel:
-                self._inner.recv(tensor, sender).wait()
+                self._mail.recv(tensor, sender).wait()
 
         label = f"send to rank {names[self.rank]}"
         return CheckedMessage(self, sender, label, self._post(sender, outgoing=False).add(work))
@@ -253,8 +272,10 @@ class Checked:
         def block(seconds: float) -> None:
             job.finished.wait(seconds if not self.checker.num_pending() else GIVE_WAY_S)
 
-        def look(waited_s: float) -> GroupError | None:
-            return self.checker.presence.look(self._name, [self._world_ranks[peer]], 0, label, waited_s)
+        def look(waited_s: float, broken: bool) -> GroupError | None:
+            return self.checker.presence.look(
+                self._name, [self._world_ranks[peer]], MESSAGE, label, waited_s, broken
+            )
 
         self.checker.wait(over, block, look)
 
@@ -271,22 +292,25 @@ class Checked:
         self._num_splits += 1
         name = f"{self._name}/{self._num_splits}:{'-'.join(map(str, chosen))}"
         store = dist.PrefixStore(name, self._store)
-        inner = TorchGroup(store, chosen.index(self.rank), len(chosen), self._inner.backend, self._host)
-        world_ranks = [self._world_ranks[rank] for rank in chosen]
-        group = Checked(self.checker, store, inner, self._host, world_ranks, name)
-        # Everyone's entries must be in the store before anyone looks for them.
-        self.barrier().wait()
-        return group
+        return Checked(
+            self.checker,
+            store,
+            chosen.index(self.rank),
+            [self._world_ranks[rank] for rank in chosen],
+            name,
+            backend=self._inner.backend,
+            host=self._host,
+        )
 
     def empty(self, numel: int, dtype: torch.dtype = torch.float32, device: torch.device = CPU) -> Tensor:
         """An ordinary tensor: torch's backends move any memory alike."""
         call = checked_call("empty", self.size, dtype, numel)
-        self._issue(call, lambda: TorchWork(None)).wait()
+        self._issue(call, lambda: TorchWork()).wait()
         return torch.empty(numel, dtype=dtype, device=device)
 
-    def beat(self) -> None:
-        """Say that this member makes progress, though it calls nothing."""
-        self.checker.presence.beat()
+    def beat(self, busy_s: float = 0.0) -> None:
+        """Say that this member makes progress, though it calls nothing, and may be busy for so long."""
+        self.checker.presence.beat(busy_s)
 
     def fail(self, error: BaseException) -> None:
         """Tell the others, in every group of this worker, that it ends with an error."""
@@ -301,7 +325,6 @@ class Checked:
         self._inner.close()
         self._control.close()
         if not self.checker.groups:
-            self.checker.presence.end(None)
             self.checker.presence.close()
 
 
@@ -315,14 +338,15 @@ def join_torch(
     limit_s: float = NO_PROGRESS_LIMIT_S,
     timeout_s: float = JOIN_TIMEOUT_S,
     facts: Mapping[str, str] | None = None,
+    holder: int | None = None,
 ) -> Checked:
     """Meet the others in a store (one of torch's, fresh for this group) and form a checked torch group.
 
-    `host` is the address to listen on: this machine's own, where members are on several machines.
+    `host` is the address to listen on: this machine's own, where members are on several machines. `holder` is the rank
+    in whose process the store lives, if it lives with one.
     """
     cards = meet(store, rank, size, timeout_s, {"backend": backend, **(facts or {})})
-    presence = Presence(dist.PrefixStore("presence", store), rank, cards, limit_s)
-    inner = TorchGroup(dist.PrefixStore("world", store), rank, size, backend, host)
-    group = Checked(Checker(presence), store, inner, host, range(size), "world")
+    presence = Presence(dist.PrefixStore("presence", store), rank, cards, limit_s, holder)
+    group = Checked(Checker(presence), store, rank, range(size), "world", backend=backend, host=host)
     group.barrier().wait()
     return group

@@ -4,14 +4,16 @@ A collective is first a header on its way, then data on its way. Whoever waits m
 worker, blocks in torch for a moment at a time, and now and then looks for members that will never come.
 """
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol, final
+from typing import Protocol, TypeVar, final
 
 from torch import Tensor
 
 from shoal.comm.calls import Call
+from shoal.comm.post import Job
 from shoal.comm.presence import Presence
 from shoal.comm.torch_group import TorchWork
 from shoal.errors import GroupError
@@ -21,6 +23,13 @@ BLOCK_S = 0.05
 LOOK_EVERY_S = 0.1
 BROKEN_FOR_S = 1.0
 """How long we look for a name after a connection has broken."""
+PAUSED_S = 1.0
+"""A gap this long between two looks means that we ourselves were stopped: patience begins anew."""
+
+Look = Callable[[float, bool], GroupError | None]
+"""Looks for members that will never come: (how long we have waited, whether a connection has broken)."""
+
+Made = TypeVar("Made")
 
 
 @final
@@ -84,10 +93,10 @@ class Checker:
         self,
         over: Callable[[], bool],
         block: Callable[[float], None],
-        look: Callable[[float], GroupError | None],
+        look: Look,
     ) -> None:
         """Wait until `over`: move everything, block for a moment, look around now and then."""
-        started = time.monotonic()
+        started = previous = time.monotonic()
         next_look = started + LOOK_EVERY_S
         try:
             while True:
@@ -98,11 +107,18 @@ class Checker:
                 # Blocking costs the others nothing, but only when nothing else waits for us to move it.
                 block(BLOCK_S if self.num_pending() <= 1 else GIVE_WAY_S)
                 now = time.monotonic()
+                if now - previous > PAUSED_S:
+                    started = now
+                    self.presence.forget()
                 if now >= next_look and not over():
-                    error = look(now - started)
-                    if error is not None and not over():
-                        raise error
+                    error = look(now - started, False)
+                    if error is not None:
+                        # It may have come just now, and whoever has gone since may have done its part.
+                        self.advance()
+                        if not over():
+                            raise error
                     next_look = now + LOOK_EVERY_S
+                previous = time.monotonic()
         except GroupError as error:
             self.fail(error)
             raise
@@ -111,12 +127,30 @@ class Checker:
             self.fail(named)
             raise named from error
 
-    def _name(self, look: Callable[[float], GroupError | None], error: RuntimeError) -> GroupError:
+    def make(self, work: Callable[[], Made], look: Look) -> Made:
+        """What `work` makes. It blocks in torch until the others do the same, so a thread does it, and we look."""
+        made: list[Made] = []
+        job = Job(lambda: made.append(work()))
+        threading.Thread(target=job.run, name="shoal connects", daemon=True).start()
+
+        def over() -> bool:
+            if job.finished.is_set() and job.error is not None:
+                raise job.error
+            return job.finished.is_set()
+
+        self.wait(over, lambda seconds: _sleep_until(job, seconds), look)
+        return made[0]
+
+    def _name(self, look: Look, error: RuntimeError) -> GroupError:
         """Torch says that something broke; find out who."""
         deadline = time.monotonic() + BROKEN_FOR_S
         while time.monotonic() < deadline:
-            found = look(0.0)
+            found = look(0.0, True)
             if found is not None:
                 return found
             time.sleep(LOOK_EVERY_S / 2)
         return GroupError(f"a connection of the group broke: {str(error).splitlines()[0]}")
+
+
+def _sleep_until(job: Job, seconds: float) -> None:
+    job.finished.wait(seconds)

@@ -16,6 +16,7 @@ from typing import Protocol, final
 
 from shoal.comm import stacks
 from shoal.comm.board import FAILED, LEFT, Board
+from shoal.comm.goodbye import at_exit
 from shoal.comm.group import SlowMemberWarning
 from shoal.comm.watch import Watch
 from shoal.errors import GroupError, MemberError
@@ -56,9 +57,16 @@ class Roster:
     """The members of one group: their boards, and their ranks in the world, by which errors name them."""
 
     def __init__(
-        self, boards: Sequence[Board], world_ranks: Sequence[int], pids: Sequence[int], rank: int
+        self,
+        boards: Sequence[Board],
+        world_ranks: Sequence[int],
+        pids: Sequence[int],
+        rank: int,
+        homes: Sequence[Board],
     ) -> None:
         self.boards = list(boards)
+        self.homes = list(homes)
+        """Everyone's board in the world: a member's signs of life are there, whatever group it is busy in."""
         self.world_ranks = list(world_ranks)
         self.pids = list(pids)
         self.rank = rank
@@ -98,6 +106,7 @@ class Engine:
         self.error: GroupError | None = None
         self._lanes: list[Lane] = []
         self._warned: set[int] = set()
+        self._forget_exit = at_exit(self._leave)
 
     def add(self, lane: Lane) -> None:
         """Move this lane too."""
@@ -132,6 +141,18 @@ class Engine:
         for roster in self.rosters:
             roster.boards[roster.rank].fail(error, roster.world_ranks[roster.rank])
 
+    def _leave(self, error: BaseException | None) -> None:
+        """Our process ends."""
+        if error is not None:
+            self.fail(error)
+        for roster in self.rosters:
+            roster.boards[roster.rank].leave()
+
+    def close(self) -> None:
+        """The last group has been left."""
+        self._forget_exit()
+        self.watch.close()
+
     def wait(self, work: Pending, lane: Lane) -> None:
         """Move everything until this work is over, or somebody it needs is gone."""
         spins = 0
@@ -145,6 +166,7 @@ class Engine:
                 continue
             now = time.monotonic()
             if spins == NUM_SPINS + 1 or now - previous > PAUSED_S:
+                self.watch.forget_stops()
                 started, next_look, next_close_look = now, now + LOOK_AFTER_S, now + LOOK_CLOSELY_EVERY_S
             previous = now
             if now - started < YIELD_S:
@@ -182,12 +204,12 @@ class Engine:
                     reason="died",
                 )
             if closely:
-                error = self._standstill(lane, board, name, pid, waited_s)
+                error = self._standstill(lane, roster.homes[rank], name, pid, waited_s)
                 if error is not None:
                     return error
-            newest = max(newest, board.last_progress_ns())
+            newest = max(newest, roster.homes[rank].last_progress_ns())
         # Whoever waits for a member that makes progress is not stuck either.
-        roster.boards[roster.rank].keep_alive(newest)
+        roster.homes[roster.rank].keep_alive(newest)
         return None
 
     def _standstill(
@@ -204,9 +226,11 @@ class Engine:
         # Who has not even begun has been silent since we began to wait.
         progress_ns = board.last_progress_ns()
         silent_s = (time.monotonic_ns() - progress_ns) / 1e9 if progress_ns else waited_s
-        # Only silence that somebody waited through counts: before, all may have been busy with long work.
+        # Only silence that somebody waited through counts: before, all may have been busy with long work. And of
+        # that only what the member was free to use: a process with a small share of a processor is slow, not stuck.
         silent_s = min(silent_s, waited_s)
-        if silent_s > self.limit_s:
+        starved_s = self.watch.starved_s(pid, progress_ns)
+        if silent_s - starved_s > self.limit_s:
             return MemberError(
                 f"rank {name} has not reached {lane.label()}: it is alive, "
                 f"but has made no progress for {silent_s:.1f} s",
@@ -214,7 +238,7 @@ class Engine:
                 rank=name,
                 reason="stuck",
             )
-        if waited_s > SLOW_AFTER_S and name not in self._warned:
+        if waited_s > SLOW_AFTER_S and silent_s >= 0 and name not in self._warned:
             self._warned.add(name)
             warnings.warn(
                 f"rank {name} is slow: others have waited {waited_s:.1f} s for it at {lane.label()}",

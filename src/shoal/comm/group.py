@@ -117,8 +117,12 @@ class Group(Messenger, Protocol):
         """
         ...
 
-    def beat(self) -> None:
-        """Say that this member makes progress, though it calls nothing: once per span of long work."""
+    def beat(self, busy_s: float = 0.0) -> None:
+        """Say that this member makes progress, though it calls nothing: once per span of long work.
+
+        Before work of its own in which it can say nothing, such as writing a checkpoint, a member tells how long that
+        may take: for `busy_s` the others wait without a word, and only then does their patience begin.
+        """
         ...
 
     def fail(self, error: BaseException) -> None:

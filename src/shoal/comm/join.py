@@ -5,14 +5,14 @@ Shared memory when all members are on one machine, torch's otherwise, a world of
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch.distributed as dist
 
 from shoal.comm.checked import join_torch
 from shoal.comm.group import NO_PROGRESS_LIMIT_S, Group
-from shoal.comm.rendezvous import JOIN_TIMEOUT_S, meet
+from shoal.comm.rendezvous import JOIN_TIMEOUT_S, Card, meet
 from shoal.comm.shared_memory import SharedMemoryGroup, shared_memory_works_here
 from shoal.comm.store import connect, listen, own_address, serve
 from shoal.comm.threads import ThreadGroup
@@ -100,6 +100,7 @@ def join(
         limit_s=limit_s,
         timeout_s=timeout_s,
         facts=facts,
+        holder=None if place.launcher_holds_store else 0,
     )
 
 
@@ -113,29 +114,35 @@ def join_in(
     limit_s: float = NO_PROGRESS_LIMIT_S,
     timeout_s: float = JOIN_TIMEOUT_S,
     facts: Mapping[str, str] | None = None,
+    holder: int | None = None,
 ) -> Group:
     """The group of all who meet in this store, which is fresh for it; `host` is this machine's own address."""
-    if kind == "auto":
-        kind = _choose(store, rank, size, timeout_s)
-    inner = dist.PrefixStore(kind, store)
-    if kind == "shm":
-        return SharedMemoryGroup.join(inner, rank, size, limit_s=limit_s, timeout_s=timeout_s, facts=facts)
+    cards = meet(
+        dist.PrefixStore("meet", store),
+        rank,
+        size,
+        timeout_s,
+        {"group": kind, **(facts or {})},
+        able="1" if shared_memory_works_here() else "0",
+    )
+    chosen = _choose(cards, rank) if kind == "auto" else kind
+    inner = dist.PrefixStore(chosen, store)
+    if chosen == "shm":
+        return SharedMemoryGroup.join(inner, rank, size, limit_s=limit_s, timeout_s=timeout_s)
     return join_torch(
         inner,
         rank,
         size,
-        backend=kind,
+        backend=chosen,
         host=host,
         limit_s=limit_s,
         timeout_s=timeout_s,
-        facts=facts,
+        holder=holder,
     )
 
 
-def _choose(store: dist.Store, rank: int, size: int, timeout_s: float) -> str:
+def _choose(cards: Sequence[Card], rank: int) -> str:
     """Shared memory if all members can have it, else gloo: the same answer on every member."""
-    able = "1" if shared_memory_works_here() else "0"
-    cards = meet(dist.PrefixStore("choose", store), rank, size, timeout_s, able=able)
     together = all(card.shares_machine_with(cards[0]) for card in cards)
     if together and all(card.able == "1" for card in cards):
         return "shm"

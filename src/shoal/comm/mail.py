@@ -44,7 +44,8 @@ class MailLane:
         starts = [layout.box(sender, receiver, box) for box in range(NUM_BOXES)]
         self._boxes = [arena.memory[start : start + BOX_BYTES] for start in starts]
         self._fence = find_fence() or (lambda: None)
-        self._my_alive = roster.boards[roster.rank].alive
+        home = roster.homes[roster.rank]
+        self._alive_words, self._my_alive = home.words, home.alive
         self._queue: deque[Message] = deque()
         self._moved_bytes = 0
         """How much of the first message has gone through."""
@@ -71,7 +72,7 @@ class MailLane:
         moved = False
         while self._queue and self._ready():
             self._send_chunk() if self._outgoing else self._take_chunk()
-            self._words[self._my_alive] = time.monotonic_ns()
+            self._alive_words[self._my_alive] = time.monotonic_ns()
             moved = True
         return moved
 

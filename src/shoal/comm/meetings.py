@@ -32,12 +32,13 @@ class Member:
 
     rank: int
     alive_ns: int = field(default_factory=time.monotonic_ns)
+    """Its last progress; in the future while it is busy with what it has told the others of."""
     thread: int | None = None
     error: BaseException | None = None
 
-    def beat(self) -> None:
-        """Note that the thread makes progress."""
-        self.alive_ns = time.monotonic_ns()
+    def beat(self, busy_s: float = 0.0) -> None:
+        """Note that the thread makes progress, or will have made some in so many seconds."""
+        self.alive_ns = time.monotonic_ns() + int(1e9 * busy_s)
         if self.thread is None:
             self.thread = threading.get_ident()
 
@@ -247,7 +248,7 @@ class World:
                     rank=other,
                     reason="stuck",
                 )
-            if waited_s > SLOW_AFTER_S and other not in self.warned:
+            if waited_s > SLOW_AFTER_S and silent_s >= 0 and other not in self.warned:
                 self.warned.add(other)
                 warnings.warn(
                     f"rank {other} is slow: others have waited {waited_s:.1f} s for it at {meeting.label}",

@@ -1,18 +1,25 @@
-"""Workers find each other: everyone leaves a card in a store and waits until all cards are there."""
+"""Workers find each other: everyone leaves a card in a store and waits until all cards are there.
 
+Whoever finds that a card does not fit its own says so in the store before it goes, so that all who have come end at
+once and with a reason, also those who wait for somebody else.
+"""
+
+import contextlib
 import json
 import os
 import platform
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from shoal.errors import JoinError
 
 JOIN_TIMEOUT_S = 60.0
+HEARD_S = 1.0
+"""How long whoever refuses waits until the others have heard why: the store may end with its process."""
 
 
 class Store(Protocol):
@@ -57,6 +64,18 @@ class Card:
         processes = os.readlink("/proc/self/ns/pid") if linux else ""
         return cls(rank, socket.gethostname(), boot, processes, os.getpid(), dict(facts), able)
 
+    @classmethod
+    def read(cls, rank: int, text: bytes) -> "Card":
+        """The card that a worker left, be it of another version."""
+        try:
+            entries: dict[str, Any] = json.loads(text)
+            return cls(**{field.name: entries[field.name] for field in fields(cls) if field.name in entries})
+        except (ValueError, TypeError) as error:
+            raise JoinError(
+                f"rank {rank} left a card that cannot be read: {text[:80]!r}",
+                "Does it run another version of shoal?",
+            ) from error
+
     def shares_machine_with(self, other: "Card") -> bool:
         """Whether both run on one kernel and see the same process numbers."""
         return (self.boot, self.processes) == (other.boot, other.processes)
@@ -86,22 +105,50 @@ def meet(
 def _meet(
     store: Store, rank: int, size: int, timeout_s: float, facts: Mapping[str, str], able: str
 ) -> list[Card]:
-    if store.add(f"claim/{rank}", 1) > 1:
-        raise JoinError(f"two workers say they are rank {rank}", "Start every rank once.")
     mine = Card.of_this_process(rank, facts, able)
+    if store.add(f"claim/{rank}", 1) > 1:
+        raise _claimed(store, mine)
     store.set(f"card/{rank}", json.dumps(asdict(mine)))
+    store.add("come", 1)
     cards: dict[int, Card] = {}
     deadline = time.monotonic() + timeout_s
-    while len(cards) < size:
-        for other in range(size):
-            if other not in cards and store.check([f"card/{other}"]):
-                cards[other] = Card(**json.loads(store.get(f"card/{other}")))
-                _compare(mine, cards[other])
-        if len(cards) < size:
-            if time.monotonic() > deadline:
-                raise _missing(cards, size, timeout_s)
-            time.sleep(0.01)
+    try:
+        while len(cards) < size:
+            for other in range(size):
+                if other not in cards and store.check([f"card/{other}"]):
+                    cards[other] = Card.read(other, store.get(f"card/{other}"))
+                    _compare(mine, cards[other])
+            if len(cards) < size:
+                if store.check(["refusal"]):
+                    raise JoinError(*json.loads(store.get("refusal")))
+                if time.monotonic() > deadline:
+                    raise _missing(cards, size, timeout_s)
+                time.sleep(0.01)
+    except JoinError as error:
+        _refuse(store, error)
+        raise
     return [cards[other] for other in range(size)]
+
+
+def _refuse(store: Store, error: JoinError) -> None:
+    """Tell all who have come why we go, and see that they have heard it."""
+    with contextlib.suppress(RuntimeError):  # the store may have gone already, with whoever held it
+        if not store.check(["refusal"]):
+            store.set("refusal", json.dumps([error.message, error.hint]))
+        store.add("heard", 1)
+        deadline = time.monotonic() + HEARD_S
+        while store.add("heard", 0) < store.add("come", 0) and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+
+def _claimed(store: Store, mine: Card) -> JoinError:
+    other = Card.read(mine.rank, store.get(f"card/{mine.rank}"))
+    if (other.pid, other.boot) == (mine.pid, mine.boot):
+        return JoinError(
+            f"rank {mine.rank} has joined already",
+            "Join once, and keep the group; `split` gives further ones.",
+        )
+    return JoinError(f"two workers say they are rank {mine.rank}", "Start every rank once.")
 
 
 def _missing(cards: Mapping[int, Card], size: int, timeout_s: float) -> JoinError:
@@ -117,4 +164,7 @@ def _compare(mine: Card, theirs: Card) -> None:
     for name in sorted(mine.facts.keys() | theirs.facts.keys()):
         ours, others = mine.facts.get(name, "nothing"), theirs.facts.get(name, "nothing")
         if ours != others:
-            raise JoinError(f"rank {mine.rank} has {name} {ours}, rank {theirs.rank} has {name} {others}")
+            raise JoinError(
+                f"rank {mine.rank} has {name} {ours}, rank {theirs.rank} has {name} {others}",
+                "Start every rank with the same settings.",
+            )

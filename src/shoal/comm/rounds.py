@@ -44,7 +44,9 @@ class Rounds:
         self._regions = regions
         self._fence = find_fence() or (lambda: None)
         mine = roster.boards[self.rank]
-        self._my_counter, self._my_alive = mine.posted, mine.alive
+        self._my_counter = mine.posted
+        home = roster.homes[self.rank]
+        self._alive_words, self._my_alive = home.words, home.alive
         self._my_headers = [mine.header(slot) for slot in range(NUM_SLOTS)]
         self._counters = [board.posted for board in roster.boards if board is not mine]
         self._headers = [
@@ -126,7 +128,7 @@ class Rounds:
             self._fence()
             self._posted += 1
             self._words[self._my_counter] = self._posted
-            self._words[self._my_alive] = time.monotonic_ns()
+            self._alive_words[self._my_alive] = time.monotonic_ns()
             moved = True
             self._posted_of_it += 1
             # How many rounds a large collective has is known only after its headers have been taken.
@@ -160,7 +162,7 @@ class Rounds:
             STAGED[item.call.operation].take(self._slots, item, step - 1, slot)
         self._taken += 1
         self._taken_of_first += 1
-        self._words[self._my_alive] = time.monotonic_ns()
+        self._alive_words[self._my_alive] = time.monotonic_ns()
         if self._taken_of_first == item.num_rounds:
             self._finish(item)
 

@@ -39,9 +39,10 @@ from shoal.comm.group import CPU, NO_PROGRESS_LIMIT_S
 from shoal.comm.mail import MailLane
 from shoal.comm.reduction import Op
 from shoal.comm.regions import Regions
-from shoal.comm.rendezvous import JOIN_TIMEOUT_S, Store, meet
+from shoal.comm.rendezvous import JOIN_TIMEOUT_S, Card, Store, meet
 from shoal.comm.rounds import Rounds
-from shoal.errors import GroupError, JoinError
+from shoal.comm.watch import Watch
+from shoal.errors import GroupError, JoinError, MemberError
 
 
 def shared_memory_works_here() -> bool:
@@ -54,13 +55,19 @@ class SharedMemoryGroup:
     """A group of processes on one machine. Made by `join`, and then by `split`."""
 
     def __init__(
-        self, engine: Engine, arena: Arena, rank: int, world_ranks: Sequence[int], pids: Sequence[int]
+        self,
+        engine: Engine,
+        arena: Arena,
+        rank: int,
+        world_ranks: Sequence[int],
+        pids: Sequence[int],
+        homes: Sequence[Board] = (),
     ) -> None:
         self._engine = engine
         self._arena = arena
         self._rank, self._size = rank, len(world_ranks)
         boards = [Board(arena, other) for other in range(self._size)]
-        self._roster = Roster(boards, world_ranks, pids, rank)
+        self._roster = Roster(boards, world_ranks, pids, rank, homes or boards)
         engine.rosters.append(self._roster)
         engine.watch.add(pids)
         self._regions = Regions(rank)
@@ -96,7 +103,7 @@ class SharedMemoryGroup:
                 "(or in another container): they share no memory",
                 "Use gloo or nccl.",
             )
-        arena = _share(store, rank, size, timeout_s)
+        arena = _share(store, rank, cards, timeout_s)
         engine = Engine(limit_s)
         group = cls(engine, arena, rank, range(size), [card.pid for card in cards])
         group.barrier().wait()
@@ -207,7 +214,8 @@ class SharedMemoryGroup:
         arena = self._open_everywhere(arena, maker)
         world_ranks = [self._roster.world_ranks[rank] for rank in chosen]
         pids = [self._roster.pids[rank] for rank in chosen]
-        group = SharedMemoryGroup(self._engine, arena, chosen.index(self._rank), world_ranks, pids)
+        homes = [self._roster.homes[rank] for rank in chosen]
+        group = SharedMemoryGroup(self._engine, arena, chosen.index(self._rank), world_ranks, pids, homes)
         # Boards must be filled in before anyone waits for anyone.
         self.barrier().wait()
         return group
@@ -232,9 +240,9 @@ class SharedMemoryGroup:
         self.barrier().wait()
         return memory[: numel * dtype.itemsize].view(dtype)
 
-    def beat(self) -> None:
-        """Say that this member makes progress, though it calls nothing."""
-        self._arena.words[self._roster.boards[self._rank].alive] = time.monotonic_ns()
+    def beat(self, busy_s: float = 0.0) -> None:
+        """Say that this member makes progress, though it calls nothing, and may be busy for so long."""
+        self._roster.homes[self._rank].note_progress(time.monotonic_ns() + int(1e9 * busy_s))
 
     def fail(self, error: BaseException) -> None:
         """Tell the others, in every group of this worker, that it ends with an error."""
@@ -249,18 +257,46 @@ class SharedMemoryGroup:
             self._engine.rosters.remove(self._roster)
         self._regions.clear()
         if not self._engine.rosters:
-            self._engine.watch.close()
+            self._engine.close()
 
 
-def _share(store: Store, rank: int, size: int, timeout_s: float) -> Arena:
+def _share(store: Store, rank: int, cards: Sequence[Card], timeout_s: float) -> Arena:
     """Rank 0 makes the arena and tells where it is; the others open it."""
     if rank == 0:
-        arena = Arena.create(Layout(size).num_bytes)
+        arena = Arena.create(Layout(len(cards)).num_bytes)
         store.set("arena", json.dumps(arena.address))
         return arena
+    watch, maker = Watch(), cards[0].pid
+    watch.add([maker])
     deadline = time.monotonic() + timeout_s
-    while not store.check(["arena"]):
+    try:
+        while not store.check(["arena"]):
+            if watch.dead(maker):
+                raise _maker_is(f"died (process {maker} has ended)", "died")
+            if watch.stopped(maker):
+                raise _maker_is("is stopped (SIGSTOP)", "stopped")
+            if time.monotonic() > deadline:
+                raise JoinError(f"rank 0 has not made the group's memory within {timeout_s:g} s")
+            time.sleep(0.005)
+        return Arena.open(Address(*json.loads(store.get("arena"))))
+    except (RuntimeError, JoinError) as error:
+        # With rank 0 the store may go, and its memory does.
+        if _dies_soon(watch, maker):
+            raise _maker_is(f"died (process {maker} has ended)", "died") from error
+        raise
+    finally:
+        watch.close()
+
+
+def _dies_soon(watch: Watch, pid: int) -> bool:
+    """Connections of a process break a little before it counts as dead."""
+    deadline = time.monotonic() + 1.0
+    while not watch.dead(pid):
         if time.monotonic() > deadline:
-            raise JoinError(f"rank 0 has not made the group's memory within {timeout_s:g} s")
-        time.sleep(0.005)
-    return Arena.open(Address(*json.loads(store.get("arena"))))
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def _maker_is(what: str, reason: str) -> MemberError:
+    return MemberError(f"rank 0 {what}: it has not made the group's memory", rank=0, reason=reason)

@@ -169,9 +169,9 @@ class ThreadGroup:
         ).wait()
         return torch.empty(numel, dtype=dtype, device=device)
 
-    def beat(self) -> None:
-        """Say that this member makes progress, though it calls nothing."""
-        self._world.members[self.rank].beat()
+    def beat(self, busy_s: float = 0.0) -> None:
+        """Say that this member makes progress, though it calls nothing, and may be busy for so long."""
+        self._world.members[self.rank].beat(busy_s)
 
     def fail(self, error: BaseException) -> None:
         """Tell the others, in every group of this thread, that it ended with an error."""

@@ -5,9 +5,12 @@ that, and `join_torch` gives both together. Sums follow the library's own order,
 they may differ from the balanced tree's in the last digits; all members still hold the same bits.
 """
 
+import ctypes
+import threading
+import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 import torch.distributed as dist
@@ -30,6 +33,9 @@ _DAY = timedelta(days=1)
 
 _CONNECT = timedelta(minutes=1)
 """How long connecting to members that have already met may take."""
+
+_GLANCE_S = 50e-6
+"""Between two looks at work that can only be looked at."""
 
 _OPS: dict[Op, Any] = {
     Op.SUM: dist.ReduceOp.SUM,
@@ -55,17 +61,58 @@ def _nccl(store: Any, rank: int, size: int, host: str) -> Any:
     return dist.ProcessGroupNCCL(store, rank, size, dist.ProcessGroupNCCL.Options())
 
 
-BACKENDS: dict[str, Callable[[Any, int, int, str], Any]] = {"gloo": _gloo, "nccl": _nccl}
-"""How torch's backends are made: (store, rank, size, address to listen on)."""
+def _ask_gloo(work: Any, seconds: float) -> bool:
+    try:
+        work.wait(timedelta(seconds=seconds))
+    except RuntimeError as error:
+        if "timed out" in str(error).lower():
+            return False
+        raise
+    return True
+
+
+def _ask_nccl(work: Any, seconds: float) -> bool:
+    # A wait of NCCL's that runs out of time takes the whole communicator down, so it is only looked at.
+    deadline = time.monotonic() + seconds
+    while not work.is_completed():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_GLANCE_S)
+    work.wait()  # from here on the caller's own operations on the device come after it
+    return True
+
+
+class Backend(NamedTuple):
+    """One of torch's backends, as far as they differ."""
+
+    make: Callable[[Any, int, int, str], Any]
+    """Connects to the others: (store, rank, size, address to listen on)."""
+    within_reach: Callable[[Tensor], Tensor]
+    """The tensor in memory that the backend can move: itself, or a copy where it lies elsewhere."""
+    ask: Callable[[Any, float], bool]
+    """Whether a work of the backend is over within so many seconds; asking does it no harm."""
+
+
+BACKENDS: dict[str, Backend] = {
+    "gloo": Backend(_gloo, Tensor.cpu, _ask_gloo),
+    "nccl": Backend(_nccl, Tensor.cuda, _ask_nccl),
+}
+"""Torch's backends by name."""
 
 
 @final
 class TorchWork:
     """A torch work, and what is left to do when it is over."""
 
-    def __init__(self, work: Any, after: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        work: Any = None,
+        after: Callable[[], None] | None = None,
+        ask: Callable[[Any, float], bool] = _ask_gloo,
+    ) -> None:
         self._work = work
         self._after = after
+        self._ask = ask
 
     def wait(self) -> None:
         """Wait as torch does; finish what torch leaves to us."""
@@ -75,13 +122,8 @@ class TorchWork:
 
     def wait_for(self, seconds: float) -> bool:
         """Wait that long at most; whether it is over. Not for messages: they break on a timeout."""
-        if self._work is not None:
-            try:
-                self._work.wait(timedelta(seconds=seconds))
-            except RuntimeError as error:
-                if "timed out" in str(error).lower():
-                    return False
-                raise
+        if self._work is not None and not self._ask(self._work, seconds):
+            return False
         self._finish()
         return True
 
@@ -99,24 +141,13 @@ class TorchWork:
             self._after = None
 
 
-def _flat(tensor: Tensor, on_gpu: bool) -> tuple[Tensor, Callable[[], None] | None]:
-    """The elements in one row of the backend's memory; and how to write them back, where that row is a copy."""
-    tensor = tensor.detach()
-    flat = tensor.contiguous().view(-1)
-    if on_gpu and not flat.is_cuda:
-        flat = flat.cuda()  # NCCL moves nothing else; small agreements come from the host
-    if flat.data_ptr() == tensor.data_ptr():
-        return flat, None
-
-    def back() -> None:
-        tensor.copy_(flat.view(tensor.shape))
-
-    return flat, back
-
-
 @final
 class TorchGroup:
-    """A group over a torch backend that was made from `store`, which is kept for splitting."""
+    """A group over a torch backend that was made from `store`, which is kept for splitting.
+
+    Its connections end with `close`, and with the process, but never by being forgotten: torch, told to let go of
+    connections, first waits for what is under way on them, and so for the very member that is stopped or stuck.
+    """
 
     overlaps = True
     """Whether work moves on while the caller computes: then there is a point in starting it early."""
@@ -128,10 +159,13 @@ class TorchGroup:
             raise ConfigError(unknown("backend", backend, BACKENDS))
         self._store, self._host = store, host
         self.backend = backend
-        self._on_gpu = backend == "nccl"
         self._rank, self._size = rank, size
-        self._torch: Any = BACKENDS[backend](dist.PrefixStore("torch", store), rank, size, host)
+        make, self._within_reach, self._ask = BACKENDS[backend]
+        self._torch: Any = make(dist.PrefixStore("torch", store), rank, size, host)
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._torch))
         self._num_splits = 0
+        self._num_under_way = 0
+        self._counting = threading.Lock()
 
     @property
     def rank(self) -> int:
@@ -143,10 +177,49 @@ class TorchGroup:
         """How many members there are."""
         return self._size
 
+    # What a caller hands over may lie anywhere and with any strides; torch gets rows in its own memory.
+
+    def _row(self, tensor: Tensor) -> tuple[Tensor, Callable[[], None] | None]:
+        """The elements in one row of the backend's memory; how to write them back, where that row is a copy."""
+        tensor = tensor.detach()
+        row = self._within_reach(tensor.contiguous()).view(-1)
+        if row.device == tensor.device and row.data_ptr() == tensor.data_ptr():
+            return row, None
+
+        def back() -> None:
+            tensor.copy_(row.view(tensor.shape))
+
+        return row, back
+
+    def _copied_row(self, tensor: Tensor) -> Tensor:
+        """The same, but never the tensor's own memory."""
+        row, back = self._row(tensor)
+        return row.clone() if back is None else row
+
+    def _rows(self, whole: Tensor) -> tuple[list[Tensor], Callable[[], None] | None]:
+        """The pieces of a whole."""
+        row, back = self._row(whole)
+        return list(row.view(self._size, row.numel() // self._size)), back
+
+    def _begun(self, work: Any, after: Callable[[], None] | None = None) -> TorchWork:
+        """A work of torch's, counted until somebody has waited for it."""
+
+        def finish() -> None:
+            if after is not None:
+                after()
+            self._count(-1)
+
+        self._count(1)
+        return TorchWork(work, finish, self._ask)
+
+    def _count(self, change: int) -> None:
+        with self._counting:  # messages are waited for by threads of their own
+            self._num_under_way += change
+
     def all_reduce(self, buffer: Tensor, op: Op = Op.SUM) -> TorchWork:
         """Make `buffer` the reduction of all members' buffers, on every member."""
         checked_call("all_reduce", self._size, buffer.dtype, buffer.numel(), op)
-        flat, back = _flat(buffer, self._on_gpu)
+        flat, back = self._row(buffer)
         options = dist.AllreduceOptions()
         options.reduceOp = _OPS[op]
 
@@ -156,14 +229,14 @@ class TorchGroup:
             if back is not None:
                 back()
 
-        return TorchWork(self._torch.allreduce([flat], options), finish)
+        return self._begun(self._torch.allreduce([flat], options), finish)
 
     def reduce_scatter(self, piece: Tensor, whole: Tensor, op: Op = Op.SUM) -> TorchWork:
         """Give member i the reduction of everyone's i-th piece of `whole`."""
         check_whole("reduce_scatter", self._size, whole, piece)
         checked_call("reduce_scatter", self._size, piece.dtype, piece.numel(), op)
         # Gloo has no reduce-scatter of all dtypes and operations: all is reduced, and one piece kept.
-        everything = whole.detach().clone(memory_format=torch.contiguous_format).view(-1)
+        everything = self._copied_row(whole)
         options = dist.AllreduceOptions()
         options.reduceOp = _OPS[op]
 
@@ -173,30 +246,29 @@ class TorchGroup:
                 mine.div_(self._size)
             piece.detach().copy_(mine.view(piece.shape))
 
-        return TorchWork(self._torch.allreduce([everything], options), finish)
+        return self._begun(self._torch.allreduce([everything], options), finish)
 
     def all_gather(self, whole: Tensor, piece: Tensor) -> TorchWork:
         """Fill `whole` with the members' pieces, in rank order, on every member."""
         check_whole("all_gather", self._size, whole, piece)
         checked_call("all_gather", self._size, piece.dtype, piece.numel())
-        flat, back = _flat(whole, self._on_gpu)
-        mine, _ = _flat(piece, self._on_gpu)
-        rows = list(flat.view(self._size, piece.numel()))
-        return TorchWork(self._torch.allgather([rows], [mine]), back)
+        rows, back = self._rows(whole)
+        mine, _ = self._row(piece)
+        return self._begun(self._torch.allgather([rows], [mine]), back)
 
     def broadcast(self, buffer: Tensor, root: int = 0) -> TorchWork:
         """Make `buffer` equal to the root's, on every member."""
         checked_call("broadcast", self._size, buffer.dtype, buffer.numel(), None, root)
-        flat, back = _flat(buffer, self._on_gpu)
+        flat, back = self._row(buffer)
         options = dist.BroadcastOptions()
         options.rootRank = root
-        return TorchWork(self._torch.broadcast([flat], options), back)
+        return self._begun(self._torch.broadcast([flat], options), back)
 
     def reduce(self, buffer: Tensor, root: int = 0, op: Op = Op.SUM) -> TorchWork:
         """Make the root's `buffer` the reduction of all; the others' stay as they are."""
         checked_call("reduce", self._size, buffer.dtype, buffer.numel(), op, root)
         # Torch leaves the others' buffers undefined, so what is handed over is a copy.
-        flat = buffer.detach().clone(memory_format=torch.contiguous_format).view(-1)
+        flat = self._copied_row(buffer)
         options = dist.ReduceOptions()
         options.reduceOp, options.rootRank = _OPS[op], root
 
@@ -206,7 +278,7 @@ class TorchGroup:
                     flat.div_(self._size)
                 buffer.detach().copy_(flat.view(buffer.shape))
 
-        return TorchWork(self._torch.reduce([flat], options), finish)
+        return self._begun(self._torch.reduce([flat], options), finish)
 
     def gather(self, whole: Tensor | None, piece: Tensor, root: int = 0) -> TorchWork:
         """Fill the root's `whole` with the members' pieces; the others give None."""
@@ -214,12 +286,11 @@ class TorchGroup:
         checked_call("gather", self._size, piece.dtype, piece.numel(), None, root)
         options = dist.GatherOptions()
         options.rootRank = root
-        mine, _ = _flat(piece, self._on_gpu)
+        mine, _ = self._row(piece)
         if whole is None or self._rank != root:
-            return TorchWork(self._torch.gather([], [mine], options))
-        flat, back = _flat(whole, self._on_gpu)
-        rows = list(flat.view(self._size, piece.numel()))
-        return TorchWork(self._torch.gather([rows], [mine], options), back)
+            return self._begun(self._torch.gather([], [mine], options))
+        rows, back = self._rows(whole)
+        return self._begun(self._torch.gather([rows], [mine], options), back)
 
     def scatter(self, piece: Tensor, whole: Tensor | None, root: int = 0) -> TorchWork:
         """Give member i the i-th piece of the root's `whole`; the others give None."""
@@ -227,28 +298,26 @@ class TorchGroup:
         checked_call("scatter", self._size, piece.dtype, piece.numel(), None, root)
         options = dist.ScatterOptions()
         options.rootRank = root
-        flat, back = _flat(piece, self._on_gpu)
-        rows: list[list[Tensor]] = []
-        if whole is not None and self._rank == root:
-            rows = [list(whole.detach().contiguous().view(self._size, piece.numel()))]
-        return TorchWork(self._torch.scatter([flat], rows, options), back)
+        flat, back = self._row(piece)
+        rows = [self._rows(whole)[0]] if whole is not None and self._rank == root else []
+        return self._begun(self._torch.scatter([flat], rows, options), back)
 
     def send(self, tensor: Tensor, to: int, tag: int = 0) -> TorchWork:
         """Send to one member; messages with different tags do not meet."""
         check_peer("send", self._rank, self._size, to)
         checked_call("message", self._size, tensor.dtype, tensor.numel())
-        return TorchWork(self._torch.send([tensor.detach().contiguous().view(-1)], to, tag))
+        return self._begun(self._torch.send([self._row(tensor)[0]], to, tag))
 
     def recv(self, tensor: Tensor, sender: int, tag: int = 0) -> TorchWork:
         """Receive from one member what it sent: as many elements, of the same dtype."""
         check_peer("recv", self._rank, self._size, sender)
         checked_call("message", self._size, tensor.dtype, tensor.numel())
-        flat, back = _flat(tensor, self._on_gpu)
-        return TorchWork(self._torch.recv([flat], sender, tag), back)
+        flat, back = self._row(tensor)
+        return self._begun(self._torch.recv([flat], sender, tag), back)
 
     def barrier(self) -> TorchWork:
         """Wait until every member has called it."""
-        return TorchWork(self._torch.barrier())
+        return self._begun(self._torch.barrier())
 
     def split(self, ranks: Sequence[int]) -> "TorchGroup":
         """The smaller group of these `ranks`; all members call, each naming the group it goes to."""
@@ -268,13 +337,16 @@ class TorchGroup:
         checked_call("empty", self._size, dtype, numel)
         return torch.empty(numel, dtype=dtype, device=device)
 
-    def beat(self) -> None:
+    def beat(self, busy_s: float = 0.0) -> None:
         """Nothing: torch has nobody to tell."""
+        del busy_s
 
     def fail(self, error: BaseException) -> None:
         """Nothing: torch has no way to tell why somebody goes."""
         del error
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Let go of the connections; of those with something under way only when the process ends."""
+        if self._torch is not None and not self._num_under_way:
+            ctypes.pythonapi.Py_DecRef(ctypes.py_object(self._torch))
         self._torch = None

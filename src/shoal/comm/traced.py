@@ -208,9 +208,9 @@ class Traced:
         """Memory that the group moves without copying."""
         return self._group.empty(numel, dtype, device)
 
-    def beat(self) -> None:
-        """Say that this member makes progress, though it calls nothing."""
-        self._group.beat()
+    def beat(self, busy_s: float = 0.0) -> None:
+        """Say that this member makes progress, though it calls nothing, and may be busy for so long."""
+        self._group.beat(busy_s)
 
     def fail(self, error: BaseException) -> None:
         """Tell the others that this worker ends with an error."""

@@ -1,11 +1,16 @@
-"""What has become of the other processes: alive, stopped, dead, silent. The only place that looks.
+"""What has become of the other processes: alive, stopped, dead, kept from running. The only place that looks.
 
 - Death shows on a `pidfd` at once, also when a parent has not yet reaped the child, also when forked
   children of the dead still hold its sockets.
-- A stop (SIGSTOP) shows in `/proc/<pid>/stat`; one look is not enough, since a debugger's stop may be short.
-- Progress is a time that every member writes into shared memory (`Board.alive_ns`).
+- A stop (SIGSTOP) shows in `/proc/<pid>/stat`; one look is not enough, since a debugger's stop may be short,
+  and so may be those of a tool that limits a process's share by stopping and continuing it in turn.
+- Time in which a process wanted to run and was not let (a quota, a crowded machine) shows in
+  `/proc/<pid>/task/*/schedstat`.
+
+Where the system is not Linux, deaths are still seen, and the rest counts as not seen.
 """
 
+import contextlib
 import os
 import select
 import time
@@ -16,6 +21,8 @@ from typing import final
 STOPPED_FOR_S = 0.3
 """How long a member must be seen stopped before it counts as stopped."""
 
+_NO_DESCRIPTOR = -1
+
 
 @final
 class Watch:
@@ -23,42 +30,77 @@ class Watch:
 
     def __init__(self) -> None:
         self._descriptors: dict[int, int] = {}
-        self._stopped_since: dict[int, float] = {}
+        self._stopped: dict[int, tuple[float, int]] = {}
+        """Per process that was seen stopped: since when, and how long it had run by then."""
+        self._delays: dict[int, tuple[object, dict[str, int]]] = {}
+        """Per process: the silence that is being measured, and how long its threads had waited when it began."""
 
     def add(self, pids: Iterable[int]) -> None:
         """Watch these processes too."""
         for pid in pids:
             if pid not in self._descriptors and pid != os.getpid():
-                try:
+                self._descriptors[pid] = _NO_DESCRIPTOR
+                with contextlib.suppress(OSError, AttributeError):  # gone already, or no such call here
                     self._descriptors[pid] = os.pidfd_open(pid)
-                except ProcessLookupError:
-                    self._descriptors[pid] = -1
 
     def dead(self, pid: int) -> bool:
         """Whether the process has ended."""
         descriptor = self._descriptors.get(pid)
         if descriptor is None:
             return False
-        if descriptor < 0:
-            return True
+        if descriptor == _NO_DESCRIPTOR:
+            return _is_gone(pid)
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
         return bool(poll.poll(0))
 
     def stopped(self, pid: int) -> bool:
-        """Whether the process has been seen stopped for a while; ask every now and then."""
+        """Whether the process has been seen stopped for a while, without a break; ask every now and then."""
         if _state(pid) != "T":
-            self._stopped_since.pop(pid, None)
+            self._stopped.pop(pid, None)
             return False
-        since = self._stopped_since.setdefault(pid, time.monotonic())
+        ran_ns = _times(f"/proc/{pid}")[0]
+        since, ran_before_ns = self._stopped.setdefault(pid, (time.monotonic(), ran_ns))
+        if ran_ns != ran_before_ns:  # it was continued in between
+            self._stopped[pid] = time.monotonic(), ran_ns
+            return False
         return time.monotonic() - since >= STOPPED_FOR_S
+
+    def seen_stopped(self, pid: int) -> bool:
+        """Whether the process was stopped at the last look, for however short a time."""
+        return pid in self._stopped
+
+    def starved_s(self, pid: int, silence: object) -> float:
+        """How long the process has been ready to run and was not let, since this silence was first asked about.
+
+        Of several threads the one that waited longest counts. An endless loop is not starved: it runs.
+        """
+        delays = {thread: _times(thread)[1] for thread in _threads(pid)}
+        if self._delays.get(pid, (None,))[0] != silence:
+            self._delays[pid] = silence, delays
+        before = self._delays[pid][1]
+        return max((delay - before.get(thread, 0) for thread, delay in delays.items()), default=0) / 1e9
+
+    def forget_stops(self) -> None:
+        """We ourselves were stopped: what was seen before says nothing about now."""
+        self._stopped.clear()
 
     def close(self) -> None:
         """Let go of all descriptors."""
         for descriptor in self._descriptors.values():
-            if descriptor >= 0:
+            if descriptor != _NO_DESCRIPTOR:
                 os.close(descriptor)
         self._descriptors.clear()
+
+
+def _is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return _state(pid) == "Z"
 
 
 def _state(pid: int) -> str:
@@ -68,3 +110,20 @@ def _state(pid: int) -> str:
     except OSError:
         return ""
     return text[text.rindex(")") + 2]
+
+
+def _threads(pid: int) -> list[str]:
+    folder = f"/proc/{pid}/task"
+    try:
+        return [f"{folder}/{name}" for name in os.listdir(folder)]
+    except OSError:
+        return []
+
+
+def _times(folder: str) -> tuple[int, int]:
+    """How long a thread has run, and how long it was kept from running, in nanoseconds."""
+    try:
+        ran, waited, *_ = Path(folder, "schedstat").read_text().split()
+    except (OSError, ValueError):
+        return 0, 0
+    return int(ran), int(waited)
