@@ -12,6 +12,7 @@ from shoal.events.folder import RunFolder
 from shoal.launch import training
 from shoal.launch.facts import facts_of
 from shoal.launch.membership import membership
+from shoal.parallel.exchange.build import check_exchange
 from shoal.train import worker
 from shoal.train.device import group_kind, take_device
 from shoal.train.observer import Observer, Silent
@@ -36,7 +37,9 @@ def start(
     `join_timeout_s` for the others. Without one it trains alone, or launches as many workers as the config asks for.
     """
     place = place or place_from_environment(os.environ)
-    config.launch.check_workers(place.size if place else config.launch.workers)
+    size = place.size if place else config.launch.workers
+    config.launch.check_workers(size)
+    check_exchange(config.exchange, size)
     if place is not None:
         with _told_to_torchrun():
             return _as_one_of(place, config, observer, resumed, join_timeout_s)

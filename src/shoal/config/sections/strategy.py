@@ -5,6 +5,7 @@ from typing import Literal
 
 from shoal.config.kinds import Checked
 from shoal.config.sections.values import PositiveFloat
+from shoal.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,14 @@ class NaiveConfig(Checked):
     """exact: losses are divided by the global count, gradients summed. The others start from each worker's own mean."""
     check_init: bool = False
     """Refuse workers whose initial parameters differ, instead of giving them rank 0's."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.aggregate == "parameters" and self.combine == "sum":
+            raise ConfigError(
+                "--combine sum of parameters would make them larger by the number of workers in every step",
+                "Use --combine exact or mean, or --aggregate gradients.",
+            )
 
 
 @dataclass(frozen=True)

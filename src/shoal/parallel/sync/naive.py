@@ -13,7 +13,6 @@ from shoal.comm.group import Group
 from shoal.comm.reduction import Op
 from shoal.config.schema import NaiveConfig
 from shoal.data.dataset import Batch
-from shoal.errors import ConfigError
 from shoal.parallel.exchange.exchange import Exchange
 from shoal.parallel.guard import Guard
 from shoal.parallel.replica import Replica
@@ -44,11 +43,6 @@ class Naive:
     def __init__(
         self, replica: Replica, group: Group, exchange: Exchange, guard: Guard, config: NaiveConfig
     ) -> None:
-        if config.aggregate == "parameters" and config.combine == "sum":
-            raise ConfigError(
-                "--combine sum of parameters would make them larger by the number of workers in every step",
-                "Use --combine exact or mean, or --aggregate gradients.",
-            )
         self._replica = replica
         self._group = group
         self._exchange = exchange
