@@ -164,6 +164,7 @@ def test_workers_that_wait_by_turns_are_no_slow_workers(runs):
         ("--strategy naive --workers 2", "--strategy ddp"),
         ("--strategy dp --workers 2", "--strategy ddp"),
         ("--strategy ddp --workers 2 --group gloo", "--group shm"),
+        ("--strategy ddp --workers 2 --exchange by:ring", "without --exchange"),
         ("--strategy ddp --workers 2", "--batch-size 256"),
     ],
 )
@@ -230,6 +231,7 @@ def test_one_core_alone_is_not_called_all_cores(runs):
     comparison = compare([narrow, write_run(runs / "ddp", DDP, ranks=((9, 0, 0), (9, 0, 0)))])
     assert comparison.all_cores is None
     assert comparison.reference is comparison.one_core
+    assert "one process with 1 thread" in text_of(narrow, runs / "ddp")
 
 
 def test_what_did_not_finish_is_refused(runs):

@@ -73,6 +73,8 @@ def described(config: RunConfig) -> str:
     >>> from shoal.config.read import read
     >>> described(read(None, ["--strategy", "naive", "--workers", "2", "--group", "gloo", "--threads", "1"]))
     'naive, 2 workers with 1 thread each, gloo'
+    >>> described(read(None, ["--strategy", "ddp", "--workers", "3", "--exchange", "by:ring"]))
+    'ddp, 3 workers sharing the cores, shared memory, exchange by:ring'
     """
     launch, threads = config.launch, config.threads
     count = "all threads" if threads is None else f"{threads} thread{'s' * (threads > 1)}"
@@ -83,12 +85,18 @@ def described(config: RunConfig) -> str:
         each = f"with {count} each" if threads else "sharing the cores"
         words = [config.strategy.name, f"{launch.workers} workers {each}"]
         words.append("threads of one process" if launch.launcher == "threads" else group)
-    words += [f"exchange {config.exchange.name}"] * (config.exchange.name != "all_reduce")
-    words += [f"partition {config.partition.name}"] * (config.partition.name != "global")
+    words += [f"exchange {_in_short(config.exchange)}"] * (config.exchange.name != "all_reduce")
+    words += [f"partition {_in_short(config.partition)}"] * (config.partition.name != "global")
     words += [f"bottleneck {text}" for text in launch.bottleneck]
     words += [f"link {text}" for text in launch.link]
     words += ["balanced"] * config.train.balance
     return ", ".join(words)
+
+
+def _in_short(choice: Any) -> str:
+    """A choice with its main setting, as flags write it."""
+    setting: str | None = getattr(choice, "SHORT", None)
+    return f"{choice.name}:{getattr(choice, setting)}" if setting else choice.name
 
 
 def as_data(entry: Entry, comparison: Comparison) -> dict[str, Any]:

@@ -45,8 +45,8 @@ def verdict(comparison: Comparison) -> list[Remark]:
 
 
 def speed(comparison: Comparison) -> Iterator[Remark]:
-    """The fastest of several workers against one process with all cores."""
-    reference, several = comparison.all_cores, comparison.several()
+    """The fastest of several workers against one process, with all cores if there is such a run."""
+    reference, several = comparison.reference, comparison.several()
     if reference is None or not several:
         return
     best = min(several, key=lambda entry: entry.sample_s.value)
@@ -58,7 +58,7 @@ def speed(comparison: Comparison) -> Iterator[Remark]:
         "undecided": f"{best.name} and {against} are not told apart: within the spread of the steps.",
     }
     numbers = f"{best.name} is {speed_up(best, reference):.2f} × as fast{_scatter(judged, best, reference)}"
-    if comparison.one_core:
+    if comparison.one_core and comparison.one_core is not reference:
         numbers += f", and {speed_up(best, comparison.one_core):.2f} × as fast as one core"
     if best.cores() and best.cores() == reference.cores():
         numbers += f". Both use the same {best.cores()} cores: 1 is to be expected"
@@ -235,6 +235,8 @@ def _for_slow(entry: Entry) -> str:
 def _for_moving(entry: Entry) -> str:
     if entry.config.launch.group == "gloo" and not entry.config.launch.link:
         return "If all workers are on one machine, try --group shm."
+    if entry.config.exchange.name != "all_reduce":
+        return "Try it without --exchange: the group's own all-reduce."
     if entry.config.strategy.name == "naive":
         return "Try --strategy ddp: one bucket instead of a call for every parameter."
     if entry.config.strategy.name == "dp":
