@@ -1,0 +1,91 @@
+"""The example programs train: alone and as threads they print the same, and what they print is true."""
+
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from shoal.cli.main import main
+from shoal.config.schema import SyntheticConfig
+from shoal.data import load
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+# 61 samples in batches of 12: the last step of an epoch has a single sample, and most workers none.
+SMALL = {
+    "mnist_ddp.py": "--synthetic 61 --batch-size 12 --epochs 2 --lr 0.02",
+    "cifar10_resnet18_ddp.py": "--synthetic 61 --batch-size 12 --steps 7 --width 4 --lr 0.01 --float64",
+}
+LINE = re.compile(r"epoch (\d+): .*training loss ([\d.]+), test accuracy ([\d.]+)%")
+
+
+def told(capsys):
+    """Per epoch: loss and accuracy."""
+    lines = [LINE.fullmatch(line) for line in capsys.readouterr().out.splitlines()]
+    assert [int(line[1]) for line in lines] == [*range(1, len(lines) + 1)]
+    return [(float(line[2]), float(line[3])) for line in lines]
+
+
+def alone(monkeypatch, program, flags):
+    monkeypatch.setattr(sys, "argv", [program, *flags.split()])
+    return runpy.run_path(str(EXAMPLES / program), run_name="__main__")
+
+
+def by_threads(program, flags, workers):
+    words = ["launch", "--workers", str(workers), "--launcher", "threads", str(EXAMPLES / program)]
+    return main([*words, *flags.split()])
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4])
+@pytest.mark.parametrize("program", SMALL)
+def test_any_number_of_workers_computes_the_same(program, workers, capsys, monkeypatch):
+    alone(monkeypatch, program, SMALL[program])
+    expected = told(capsys)
+    assert by_threads(program, SMALL[program], workers) == 0
+    found = told(capsys)
+    assert len(found) == 2
+    assert sum(found, ()) == pytest.approx(sum(expected, ()), abs=2e-4)
+
+
+def test_accuracy_is_that_of_the_whole_test_set(tmp_path, capsys, monkeypatch):
+    path = tmp_path / "weights.safetensors"
+    assert by_threads("mnist_ddp.py", f"{SMALL['mnist_ddp.py']} --save {path}", 3) == 0
+    (_, (_, accuracy)) = told(capsys)
+    names = runpy.run_path(str(EXAMPLES / "mnist_ddp.py"))
+    net = names["Net"]()
+    net.load_state_dict(load_file(path))
+    test = load(SyntheticConfig(samples=61)).test
+    hits = (net(test.inputs).argmax(1) == test.labels).float().mean().item()
+    assert accuracy == pytest.approx(100 * hits, abs=0.006)
+
+
+def test_it_learns_digits(capsys, monkeypatch):
+    alone(monkeypatch, "mnist_ddp.py", "--digits --epochs 1")
+    ((_, accuracy),) = told(capsys)
+    assert accuracy > 85
+
+
+@pytest.mark.parametrize("program", SMALL)
+def test_a_batch_that_cannot_be_divided_is_one_sentence(program, capsys):
+    assert by_threads(program, f"{SMALL[program]} --batch-size 11", 2) == 2
+    assert "--batch-size 11 cannot be divided among 2 workers" in capsys.readouterr().err
+
+
+def test_missing_data_is_one_sentence_that_says_how_to_get_them(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("SHOAL_DATA", str(tmp_path))
+    assert by_threads("cifar10_resnet18_ddp.py", f"--data-dir {tmp_path}", 2) == 2
+    said = capsys.readouterr().err
+    assert "cifar10 is not in" in said
+    assert "shoal data fetch cifar10" in said
+
+
+def test_the_random_state_of_torch_decides_nothing(capsys, monkeypatch):
+    results = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        alone(monkeypatch, "mnist_ddp.py", SMALL["mnist_ddp.py"])
+        results.append(told(capsys))
+    assert results[0] == results[1]

@@ -1,0 +1,42 @@
+"""The example programs in real processes: by torchrun and by `shoal launch` they print what one process prints."""
+
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+from launching import command, environment, members_of
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+CIFAR = [str(EXAMPLES / "cifar10_resnet18_ddp.py"), "--synthetic", "64", "--batch-size", "16", "--width", "4"]
+CIFAR += ["--steps", "5", "--lr", "0.01", "--float64"]
+MNIST = [str(EXAMPLES / "mnist_ddp.py"), "--synthetic", "200", "--batch-size", "20", "--epochs", "2"]
+
+
+def output(words, tmp_path):
+    launcher = subprocess.Popen(
+        words, env=environment(), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    said, errors = launcher.communicate(timeout=110)
+    assert launcher.returncode == 0, errors
+    assert members_of(launcher.pid) == []
+    return said.splitlines()
+
+
+def alone(words, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", words)
+    runpy.run_path(words[0], run_name="__main__")
+    return capsys.readouterr().out.splitlines()
+
+
+def test_cifar10_by_torchrun(tmp_path, monkeypatch, capsys):
+    expected = alone(CIFAR, monkeypatch, capsys)
+    assert len(expected) == 2
+    assert output([*TORCHRUN, *CIFAR], tmp_path) == expected
+
+
+def test_mnist_by_shoal_launch(tmp_path, monkeypatch, capsys):
+    expected = alone(MNIST, monkeypatch, capsys)
+    assert len(expected) == 2
+    assert output(command("launch", "--workers", "2", *MNIST), tmp_path) == expected
