@@ -1,4 +1,4 @@
-"""What workers must agree on besides tensors: a text, the largest of their numbers, and that they hold the same model."""
+"""What workers agree on besides tensors: a text, the largest of their numbers, and that they hold the same model."""
 
 from collections.abc import Mapping
 

@@ -1,10 +1,10 @@
-"""Fills buckets with gradients as they become final, and exchanges each bucket when it is full.
+"""Fills buckets with gradients, and exchanges each bucket when it is full.
 
-Used by the strategy `ddp` and by the wrapper `shoal.DistributedDataParallel`: both say when the backward pass begins
-whose end is an update, and when it is over.
+Used by the strategy `ddp` and by the wrapper `shoal.DistributedDataParallel`: both say which backward pass is the last
+one before an update, and when it is over.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, final
 
 import torch
@@ -30,7 +30,7 @@ class _Slot:
         self.name = name
         self.param = param
         self.arrived = False
-        """Whether its gradient has become final in this pass."""
+        """Whether its gradient has become final in the pass that exchanges."""
         self.view: Tensor
         self.bucket: _Filling
 
@@ -50,28 +50,37 @@ def _ignore(gradient: Tensor) -> None:
     del gradient
 
 
+def _multiply(tensors: Sequence[Tensor], factor: float, out: Sequence[Tensor]) -> None:
+    """Each tensor times the factor, into `out`."""
+    # A tensor of the same kind is multiplied with at a third of a number's cost; half precision would round it.
+    single, double = torch.tensor(factor), torch.tensor(factor, dtype=torch.float64)
+    for tensor, product in zip(tensors, out, strict=True):
+        torch.mul(tensor, double if tensor.dtype is torch.float64 else single, out=product)
+
+
 @final
 class Reducer:
     """Gradients reach the group's memory once, and are exchanged there.
 
-    Phase 1, fill: in the first backward pass after the gradients were dropped, autograd hands each one over, and its
-    hook copies it to its place in a bucket, which is then `param.grad`: later passes are added there by autograd
-    itself. It does not matter how the gradients were dropped.
-    Phase 2, exchange: in the pass announced by `prepare`, a bucket that is full is exchanged, in the same order on
-    every worker. `complete` takes care of the buckets that did not become full.
+    Phase 1, fill: autograd hands each gradient over in memory of its own; it is copied to its place in a bucket, and
+    that place is then `param.grad`, to which later passes are added by autograd itself. It does not matter how and when
+    gradients are dropped. (Places that autograd fills itself would have to be zeroed first and added to: three passes
+    over memory instead of one.)
+    Phase 2, exchange: every full bucket, in the same order on every worker.
     Phase 3, `wait`: every `param.grad` is the aggregate.
 
-    Buckets are planned in the reverse order of the parameters, and once more, after the first exchange, in the order in
-    which gradients really became final on rank 0.
+    *Early*, where work of the group moves on while backward computes and there are several buckets: hooks copy each
+    gradient when it is final, and a bucket goes when its last one has come. Buckets are planned in the reverse order of
+    the parameters, and once more, after the first exchange, in the order in which gradients became final on rank 0.
+    *Late*, everywhere else: all is copied and exchanged when backward is over. In shared memory members move data only
+    inside their own calls: nothing could happen meanwhile, and a hook per parameter costs more than it saves.
 
-    A parameter that gets no gradient on this worker would leave the others waiting for its bucket. `refuse` names it,
-    here and to all others. `zero` takes zero for it; if no worker has a gradient for it, it keeps none at all, as on
-    one machine, where the optimizer then leaves it alone: that costs one small all-reduce per exchange.
+    A parameter that gets no gradient on this worker: `refuse` names it, here and to the others, who wait in vain.
+    `zero` takes zero for it; if no worker has a gradient for it, it keeps none at all, as on one machine, where the
+    optimizer then leaves it alone. That costs one small all-reduce per exchange.
 
-    `look` is shown every bucket before its exchange. `begins` is called by gradients that come unannounced, and may
-    announce their pass.
-
-    Memory: the gradients twice while backward hands them over, once afterwards.
+    `look` is shown every bucket before its exchange. `begins` is called, if given, by gradients that come unannounced,
+    and may announce their pass. Memory: the gradients twice while backward hands them over, once afterwards.
     """
 
     def __init__(
@@ -85,28 +94,33 @@ class Reducer:
         most_bytes: int,
         unused: Unused = "refuse",
         look: Callable[[Tensor], None] = _ignore,
-        begins: Callable[[], None] = lambda: None,
+        begins: Callable[[], None] | None = None,
     ) -> None:
         self._group = group
         self._exchange = exchange
-        self._first_bytes, self._most_bytes = first_bytes, most_bytes
         self._unused: Unused = unused
         self._look = look
         self._begins = begins
         self._params = list(params.values())
-        self._sizes = buckets.sizes_of(self._params)
-        self._memory = buckets.Memory(group, self._sizes)
         self._slots = [_Slot(index, name, param) for index, (name, param) in enumerate(params.items())]
+        self._sizes = buckets.sizes_of(self._params)
         self._order = [*reversed(range(len(self._slots)))]
-        self._seen: list[int] | None = []
-        """The order in which gradients become final; None once the buckets follow it."""
+        planned = buckets.plan(self._sizes, self._order, first_bytes, most_bytes)
+        self.is_early = getattr(group, "overlaps", False) and len(planned) > 1
+        """Whether buckets go while backward is still at work."""
+        self._first_bytes = first_bytes if self.is_early else most_bytes
+        self._most_bytes = most_bytes
+        self._memory = buckets.Memory(group, self._sizes)
+        self._seen: list[int] | None = [] if self.is_early else None
+        """The order in which gradients become final; none once the buckets follow it, or where it does not matter."""
         self._cut()
         self._exchanging = False
         self._weight: float | None = None
         self._next = 0
         """The bucket to be exchanged next."""
         self._works: list[Work] = []
-        self._removers = [on_final(slot.param, self._hook(slot)) for slot in self._slots]
+        hook = self._arriving if self.is_early else self._announcing if begins else None
+        self._removers = [on_final(slot.param, hook(slot)) for slot in self._slots if hook]
 
     def _cut(self) -> None:
         """Lay the gradients out in the order expected."""
@@ -118,55 +132,41 @@ class Reducer:
                 slot.view, slot.bucket = view, filling
             self._buckets.append(filling)
 
-    def _hook(self, slot: _Slot) -> Callable[[Tensor], None]:
+    # What hooks do.
+
+    def _announcing(self, slot: _Slot) -> Callable[[Tensor], None]:
+        del slot
+        begins = self._begins
+
         def final(param: Tensor) -> None:
             del param
-            if not self._exchanging:
-                self._begins()
-            self._place(slot)
+            if not self._exchanging and begins is not None:
+                begins()
+
+        return final
+
+    def _arriving(self, slot: _Slot) -> Callable[[Tensor], None]:
+        announce = self._announcing(slot)
+
+        def final(param: Tensor) -> None:
+            announce(param)
+            self._fill([slot])
             if self._exchanging:
                 self._arrive(slot)
 
         return final
 
-    def _place(self, slot: _Slot) -> None:
-        """Make a parameter's gradient its place in the bucket, weighted if this pass exchanges weighted gradients."""
-        view, grad = slot.view, slot.param.grad
-        if self._weight == 0:
-            view.zero_()  # and not 0 · gradient: the mean over no samples is NaN
-            slot.param.grad = view
-            return
-        if grad is view:
-            if self._weight is not None:
-                view.mul_(self._weight)
-            return
-        if grad is None or grad.layout is not torch.strided:
-            raise ConfigError(
-                f"parameter '{slot.name}' has a sparse gradient, and buckets hold dense ones",
-                "Build the layer with sparse=False.",
-            )
-        if self._weight is None:
-            view.copy_(grad)
-        else:
-            torch.mul(grad, self._weight, out=view)
-        slot.param.grad = view
-
     def _arrive(self, slot: _Slot) -> None:
         slot.arrived = True
         if self._seen is not None:
             self._seen.append(slot.index)
-        bucket = slot.bucket
-        bucket.num_missing -= 1
-        if not bucket.num_missing:
+        slot.bucket.num_missing -= 1
+        if self._works:
+            self._works[-1].done()  # asking moves it forward
+        if not slot.bucket.num_missing:
             self._exchange_full()
 
-    def _exchange_full(self) -> None:
-        """Start the exchange of all buckets that are full and whose turn it is."""
-        while self._next < len(self._buckets) and not self._buckets[self._next].num_missing:
-            flat = self._buckets[self._next].flat
-            self._look(flat)
-            self._works.append(self._exchange(self._group, flat))
-            self._next += 1
+    # From gradients to aggregates.
 
     def prepare(self, weight: float | None = None) -> None:
         """Announce the last backward pass before an update: its gradients, times `weight`, are exchanged."""
@@ -183,16 +183,14 @@ class Reducer:
         without_samples = not self._exchanging
         if without_samples:
             self.prepare(weight=0.0)
-        rest = [slot for bucket in self._buckets[self._next :] for slot in bucket.slots if not slot.arrived]
+        left = self._buckets[self._next :]
+        rest = [slot for bucket in left for slot in bucket.slots if not slot.arrived]
         absent = [slot for slot in rest if slot.param.grad is None]
         if absent and self._unused == "refuse" and not without_samples:
             self._refuse(absent)
-        for slot in rest:
-            if slot.param.grad is None:
-                slot.view.zero_()
-            else:  # it came in an earlier pass
-                self._place(slot)
-            slot.bucket.num_missing -= 1
+        self._fill(rest)
+        for bucket in left:
+            bucket.num_missing = 0
         self._exchange_full()
         self._exchanging = False
         self._weight = None
@@ -200,6 +198,56 @@ class Reducer:
         for slot in absent:
             if present is None or present[slot.index]:
                 slot.param.grad = slot.view
+
+    def wait(self) -> None:
+        """Return when every gradient is the aggregate of all workers'."""
+        for work in self._works:
+            work.wait()
+        self._works.clear()
+        if self._seen is not None:
+            self._follow_rank_0()
+
+    def remove(self) -> None:
+        """Take the hooks off the parameters."""
+        for remove in self._removers:
+            remove()
+
+    def _fill(self, slots: Iterable[_Slot]) -> None:
+        """Put gradients, times the weight, in their places; zero where there is none."""
+        weight = self._weight
+        zeros: list[Tensor] = []
+        places: list[Tensor] = []
+        grads: list[Tensor] = []
+        for slot in slots:
+            view, grad = slot.view, slot.param.grad
+            if grad is None:
+                zeros.append(view)
+            elif grad is not view or weight is not None:
+                if grad.layout is not torch.strided:
+                    raise ConfigError(
+                        f"parameter '{slot.name}' has a sparse gradient, and buckets hold dense ones",
+                        "Build the layer with sparse=False.",
+                    )
+                places.append(view)
+                grads.append(grad)
+                slot.param.grad = view
+        if weight is None:
+            if places:
+                torch._foreach_copy_(places, grads)  # pyright: ignore[reportPrivateUsage]
+        elif weight == 0:
+            zeros += places  # and not 0 · gradient: the mean over no samples is NaN
+        else:
+            _multiply(grads, weight, places)
+        if zeros:
+            torch._foreach_zero_(zeros)  # pyright: ignore[reportPrivateUsage]
+
+    def _exchange_full(self) -> None:
+        """Start the exchange of all buckets that are full and whose turn it is."""
+        while self._next < len(self._buckets) and not self._buckets[self._next].num_missing:
+            flat = self._buckets[self._next].flat
+            self._look(flat)
+            self._works.append(self._exchange(self._group, flat))
+            self._next += 1
 
     def _refuse(self, absent: Sequence[_Slot]) -> None:
         names = ", ".join(f"'{slot.name}'" for slot in absent[:5]) + (" and others" if absent[5:] else "")
@@ -217,14 +265,6 @@ class Reducer:
         self._group.all_reduce(found, Op.MAX).wait()
         return [bool(one) for one in found.tolist()]
 
-    def wait(self) -> None:
-        """Return when every gradient is the aggregate of all workers'."""
-        for work in self._works:
-            work.wait()
-        self._works.clear()
-        if self._seen is not None:
-            self._follow_rank_0()
-
     def _follow_rank_0(self) -> None:
         """Lay the buckets out in the order in which gradients became final on rank 0, once it has had any."""
         seen = self._seen or []
@@ -240,8 +280,3 @@ class Reducer:
             for slot, gradient in held:
                 slot.view.copy_(gradient)
                 slot.param.grad = slot.view
-
-    def remove(self) -> None:
-        """Take the hooks off the parameters."""
-        for remove in self._removers:
-            remove()

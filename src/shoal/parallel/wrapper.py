@@ -1,24 +1,46 @@
 """`shoal.DistributedDataParallel`: data parallelism for a training loop of your own, with torch's verbs."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, final
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 from shoal.comm.agree import check_same_model
 from shoal.comm.from_torch import group_beside
-from shoal.comm.group import Group
+from shoal.comm.group import Group, Work
+from shoal.comm.reduction import Op
 from shoal.errors import ConfigError
 from shoal.parallel.buckets import MIB
 from shoal.parallel.copies import Copies
 from shoal.parallel.exchange.exchange import Exchange
-from shoal.parallel.exchange.linear import AllReduce
 from shoal.parallel.reducer import Reducer
 from shoal.parallel.sync_batchnorm import give_group
 from shoal.parallel.torch_options import check_torch_options, moved_to
+
+
+class _Mean:
+    """The exchange of torch's wrapper: the mean over the workers, taken by the group in the same pass as the sum."""
+
+    bears = 0
+
+    def __call__(self, group: Group, bucket: Tensor) -> Work:
+        return group.all_reduce(bucket, Op.AVERAGE)
+
+
+@dataclass
+class _Now:
+    """Where a wrapper stands. Not attributes of the module itself: those take torch many times as long to set."""
+
+    weight: float
+    """What this worker's gradients count for: 1 / size, or its part of all samples."""
+    exchanges: bool = True
+    """Whether backward exchanges; decided by the last forward pass, as under torch."""
+    in_no_sync: bool = False
+    num_exchanges: int = 0
 
 
 @final
@@ -93,11 +115,9 @@ class DistributedDataParallel(nn.Module):
             )
         self.module = module
         self._group = group if group is not None else _default_group(process_group, params)
-        self._syncing = True
-        """Whether backward exchanges; decided by the last forward pass, as under torch."""
-        self._in_no_sync = False
-        self._weight: Callable[[], float] = lambda: 1 / self._group.size
-        self._num_exchanges = 0
+        self._now = _Now(1 / self._group.size)
+        self._divisor = self._group.size if exchange is None else 1
+        """What the exchange itself divides by: other exchanges give sums."""
         self._reducer: Reducer | None = None
         self._buffers_of_rank_0: Copies | None = None
         if self._group.size > 1:
@@ -106,13 +126,14 @@ class DistributedDataParallel(nn.Module):
                 check_same_model(self._group, state)
                 for tensor in state.values():
                     self._group.broadcast(tensor).wait()
-            give_group(module, self._group, lambda: self._weight())
+            now = self._now
+            give_group(module, self._group, lambda: now.weight)
             buffers = [*module.buffers()]
             if broadcast_buffers and buffers:
                 self._buffers_of_rank_0 = Copies(self._group, buffers)
             self._reducer = Reducer(
                 self._group,
-                exchange or AllReduce(),
+                exchange or _Mean(),
                 params,
                 lambda param, callback: param.register_post_accumulate_grad_hook(callback).remove,
                 first_bytes=MIB,
@@ -124,7 +145,7 @@ class DistributedDataParallel(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's own output."""
         if torch.is_grad_enabled():
-            self._syncing = not self._in_no_sync
+            self._now.exchanges = not self._now.in_no_sync
         if self._device is not None:
             args, kwargs = moved_to(self._device, args), moved_to(self._device, kwargs)
         return self.module(*args, **kwargs)
@@ -132,11 +153,11 @@ class DistributedDataParallel(nn.Module):
     @contextmanager
     def no_sync(self) -> Generator[None]:
         """Gradients of forward passes begun in here stay this worker's own, and are added up."""
-        before, self._in_no_sync = self._in_no_sync, True
+        before, self._now.in_no_sync = self._now.in_no_sync, True
         try:
             yield
         finally:
-            self._in_no_sync = before
+            self._now.in_no_sync = before
 
     @contextmanager
     def batch(self, num_samples: int) -> Generator[None]:
@@ -155,11 +176,12 @@ class DistributedDataParallel(nn.Module):
         everyones = total.item()
         if not everyones:
             raise ConfigError("no worker has a sample: batch(num_samples=0) on all of them")
-        before, self._weight = self._weight, lambda: num_samples / everyones
-        exchanges = self._num_exchanges
+        now = self._now
+        before, now.weight = now.weight, num_samples / everyones
+        exchanges = now.num_exchanges
         try:
             yield
-            if self._num_exchanges == exchanges:
+            if now.num_exchanges == exchanges:
                 if num_samples:
                     raise ConfigError(
                         f"batch(num_samples={num_samples}) ended without an exchange: the others wait for it",
@@ -167,18 +189,19 @@ class DistributedDataParallel(nn.Module):
                     )
                 self._finish()
         finally:
-            self._weight = before
+            now.weight = before
 
     def _backward_begins(self) -> None:
         """The first gradient of a pass is final: from here on, if this pass exchanges, buckets may go."""
-        if not self._syncing or self._reducer is None:
+        if not self._now.exchanges or self._reducer is None:
             return
         if torch.is_grad_enabled():
             raise ConfigError(
                 "backward(create_graph=True) cannot pass through an exchange of gradients",
                 "Take second derivatives with torch.autograd.grad on model.module, or under no_sync().",
             )
-        self._reducer.prepare(self._weight())
+        weight = self._now.weight * self._divisor
+        self._reducer.prepare(None if weight == 1 else weight)
         torch.autograd.Variable._execution_engine.queue_callback(self._finish)  # pyright: ignore[reportPrivateUsage]
 
     def _finish(self) -> None:
@@ -188,7 +211,7 @@ class DistributedDataParallel(nn.Module):
             if self._buffers_of_rank_0 is not None:
                 self._buffers_of_rank_0.update()
             self._reducer.wait()
-            self._num_exchanges += 1
+            self._now.num_exchanges += 1
 
     def join(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Refused: uneven inputs are what `batch` is for."""

@@ -1,0 +1,255 @@
+"""One training step of two workers: ours, torch's DistributedDataParallel, one process, and no communication at all.
+
+Two processes, one thread each, 64 samples per worker. All rivals live in the same two processes and take turns:
+
+    no communication   each worker trains alone: what communication costs is what lies above this
+    torch              torch.nn.parallel.DistributedDataParallel on gloo, as it comes
+    torch, tuned       the same with static_graph and gradient_as_bucket_view
+    shm, gloo          shoal.DistributedDataParallel in the same loop, on shared memory and on gloo
+    ddp shm, ddp gloo  `--strategy ddp`: our own loop's step, which also sums the losses and looks for bad numbers
+    one process        one worker with both threads and all 128 samples
+    single, ddp of 1   the strategies `single`, and `ddp` in a world of one, on one worker with one thread
+
+Optimizers are fused for everyone.
+
+    python bench/step.py [--models mlp lenet large] [--optimizers sgd adam] [--rounds 31] [--json]
+"""
+
+import gc
+import multiprocessing
+import sys
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from common import Target, interleave, options, report
+from shoal import models, optim
+from shoal.comm.checked import join_torch
+from shoal.comm.group import Group
+from shoal.comm.shared_memory import SharedMemoryGroup
+from shoal.comm.threads import ThreadGroup
+from shoal.comm.traced import traced
+from shoal.config.schema import (
+    AdamConfig,
+    CrossEntropyConfig,
+    DdpConfig,
+    LenetConfig,
+    MlpConfig,
+    ModelConfig,
+    OptimizerConfig,
+    SgdConfig,
+)
+from shoal.data.dataset import Batch
+from shoal.events.spans import HostClock, SpanRecorder
+from shoal.parallel.engine import build_engine
+from shoal.parallel.exchange.linear import AllReduce
+from shoal.parallel.guard import Guard
+from shoal.parallel.replica import Replica
+from shoal.parallel.single import Single
+from shoal.parallel.strategy import Share, Strategy
+from shoal.parallel.sync.ddp import Ddp
+from shoal.parallel.wrapper import DistributedDataParallel
+
+WORKERS = 2
+BATCH = 64
+
+MODELS: dict[str, tuple[ModelConfig, int]] = {
+    "mlp": (MlpConfig(), 40),
+    "lenet": (LenetConfig(), 20),
+    "large": (MlpConfig(hidden=(2048, 2048)), 4),
+}
+"""Each with the steps of one round: enough that asking for them takes no part of the time."""
+
+OPTIMIZERS: dict[str, tuple[OptimizerConfig, Callable[..., torch.optim.Optimizer]]] = {
+    "sgd": (SgdConfig(lr=1e-3, momentum=0.9), lambda params: torch.optim.SGD(params, 1e-3, 0.9, fused=True)),
+    "adam": (AdamConfig(lr=1e-4), lambda params: torch.optim.Adam(params, 1e-4, fused=True)),
+}
+"""Ours for the strategies; torch's own for every loop that is written out."""
+
+FASTER_THAN_TORCH = {"mlp": 1.8, "lenet": 1.05, "large": 1.25}
+
+
+def targets(model: str) -> list[Target]:
+    """What is promised of this model."""
+    faster = FASTER_THAN_TORCH[model]
+    return [
+        Target("torch", "shm", at_least=faster),
+        Target("torch, tuned", "shm", at_least=faster),
+        Target("shm", "no communication", at_most=1.25),
+        Target("ddp shm", "no communication", at_most=1.25),
+        Target("gloo", "torch", at_most=1.10),
+        Target("ddp gloo", "torch", at_most=1.10),
+        Target("ddp of 1", "single", at_most=1.03),
+    ]
+
+
+Step = Callable[[], object]
+
+
+class Rivals:
+    """All rivals of one model and optimizer, on one worker."""
+
+    def __init__(self, groups: Mapping[str, Group], model: str, optimizer: str) -> None:
+        self._config = MODELS[model][0]
+        self._ours, self._torchs = OPTIMIZERS[optimizer]
+        draw = torch.Generator().manual_seed(groups["shm"].rank)
+        self._inputs = torch.randn(BATCH * WORKERS, 1, 28, 28, generator=draw)
+        self._labels = torch.randint(10, (BATCH * WORKERS,), generator=draw)
+        (alone,) = ThreadGroup.world(1)
+        torch_ddp = nn.parallel.DistributedDataParallel
+        self.steps: dict[str, Step] = {
+            "no communication": self._loop(self._model()),
+            "torch": self._loop(torch_ddp(self._model())),
+            "torch, tuned": self._loop(
+                torch_ddp(self._model(), static_graph=True, gradient_as_bucket_view=True)
+            ),
+            "shm": self._loop(DistributedDataParallel(self._model(), groups["shm"])),
+            "gloo": self._loop(DistributedDataParallel(self._model(), groups["gloo"])),
+            "ddp shm": self._strategy(groups["shm"]),
+            "ddp gloo": self._strategy(groups["gloo"]),
+            "one process": self._loop(self._model(), BATCH * WORKERS),
+            "single": self._strategy(None),
+            "ddp of 1": self._strategy(alone),
+        }
+
+    def _model(self) -> nn.Module:
+        return models.build(self._config, (1, 28, 28), 10, seed=0)
+
+    def _loop(self, model: nn.Module, num_samples: int = BATCH) -> Step:
+        """A step as one writes it."""
+        optimizer = self._torchs(model.parameters())
+        inputs, labels = self._inputs[:num_samples], self._labels[:num_samples]
+
+        def step() -> None:
+            optimizer.zero_grad()
+            F.cross_entropy(model(inputs), labels).backward()
+            optimizer.step()
+
+        return step
+
+    def _strategy(self, group: Group | None) -> Step:
+        """A step of ours; without a group, of `single`."""
+        model, loss, span = self._model(), CrossEntropyConfig(), SpanRecorder(HostClock())
+        engine = build_engine("torch", model, loss, span)
+        optimizer = optim.build(self._ours, engine.params.values())
+        replica = Replica(model, models.build_loss(loss), engine, optimizer, None, span)
+        strategy: Strategy = Single(replica)
+        if group is not None:
+            exchange, counted = AllReduce(), traced(group)
+            strategy = Ddp(replica, counted, exchange, Guard(counted, exchange, "stop"), DdpConfig())
+        batch = Batch(self._inputs[:BATCH], self._labels[:BATCH], BATCH)
+        share = Share([batch], BATCH * strategy.data_size, BATCH)
+
+        def step() -> Tensor:
+            span.marks.clear()
+            return strategy.step(share, 1e-3).loss
+
+        return step
+
+
+ALONE = {"one process": WORKERS, "single": 1, "ddp of 1": 1}
+"""What rank 0 does while the others rest, and with how many threads."""
+
+
+def work(rank: int, port: int, pipe: Connection) -> None:
+    """A worker: makes rivals when it is given a model, and runs the one that is named, until it is told to end."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=WORKERS)
+    store: Any = dist.distributed_c10d._get_default_store()  # pyright: ignore[reportPrivateUsage]
+    groups: dict[str, Group] = {
+        "shm": SharedMemoryGroup.join(dist.PrefixStore("shm", store), rank, WORKERS),
+        "gloo": join_torch(dist.PrefixStore("gloo", store), rank, WORKERS),
+    }
+    rivals: dict[str, Step] = {}
+    gc.disable()
+    while (told := pipe.recv()) is not None:
+        what, *names = told
+        if what == "make":
+            rivals = Rivals(groups, *names).steps
+            gc.collect()
+        else:
+            (name, count) = names
+            torch.set_num_threads(ALONE.get(name, 1))
+            for _ in range(count if rank == 0 or name not in ALONE else 0):
+                rivals[name]()
+            torch.set_num_threads(1)
+        pipe.send("done")
+    dist.destroy_process_group()
+
+
+class Pair:
+    """The two workers, as the benchmark sees them."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        port = store.port
+        del store  # only to find a free port
+        self._pipes: list[Connection] = []
+        self._processes: list[Any] = []
+        for rank in range(WORKERS):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=work, args=(rank, port, theirs), daemon=True)
+            process.start()
+            self._pipes.append(ours)
+            self._processes.append(process)
+
+    def ask(self, *what: Any) -> None:
+        """Have both do something, and wait until they have."""
+        for pipe in self._pipes:
+            pipe.send(what)
+        for pipe in self._pipes:
+            pipe.recv()
+
+    def end(self) -> None:
+        """Let them go."""
+        for pipe in self._pipes:
+            pipe.send(None)
+        for process in self._processes:
+            process.join()
+
+
+def main() -> int:
+    """Measure every model with every optimizer; 1 when a target is missed."""
+    parser = options("One training step of two workers: ours, torch's, one process, none.", rounds=31)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), help="which models")
+    parser.add_argument(
+        "--optimizers", nargs="+", choices=OPTIMIZERS, default=list(OPTIMIZERS), help="which optimizers"
+    )
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    pair = Pair()
+    met: list[bool] = []
+    for model in given.models:
+        for optimizer in given.optimizers:
+            pair.ask("make", model, optimizer)
+            count = MODELS[model][1]
+
+            def running(name: str, count: int = count) -> Callable[[], None]:
+                return lambda: pair.ask("run", name, count)
+
+            names = [
+                "no communication",
+                "torch",
+                "torch, tuned",
+                "shm",
+                "gloo",
+                "ddp shm",
+                "ddp gloo",
+                *ALONE,
+            ]
+            seconds = interleave({name: running(name) for name in names}, given.rounds)
+            per_step = {name: [each / count for each in rounds] for name, rounds in seconds.items()}
+            title = f"{model}, {optimizer}, {WORKERS} workers with {BATCH} samples each"
+            met.append(report(title, per_step, "no communication", targets(model), given.json))
+    pair.end()
+    return 0 if all(met) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
