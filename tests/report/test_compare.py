@@ -149,6 +149,11 @@ def test_what_balancing_brought_is_said_either_way(runs):
     assert ("faster", "better is faster than plain.") in claims(plain, better)
     assert ("slower", "worse is slower than plain.") in claims(plain, worse)
     assert "waiting goes from 30 % to 0 %" in text_of(plain, better)
+    turns = write_run(
+        runs / "turns", f"{flags} --balance", step_ms=10, turns=True, ranks=((4, 0.5, 1), (9, 0.5, 1))
+    )
+    assert "turns: the workers wait" in text_of(turns, better)
+    assert "turns: the workers wait" not in text_of(plain, turns)  # said once, by the pair
 
 
 def test_workers_that_wait_by_turns_are_no_slow_workers(runs):

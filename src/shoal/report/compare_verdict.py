@@ -70,6 +70,8 @@ def speed(comparison: Comparison) -> Iterator[Remark]:
 
 def waiting(comparison: Comparison) -> Iterator[Remark]:
     """Runs whose workers stand still until another one comes."""
+    # Of a balanced run with its counterpart `balance` tells more: it waited until its shares had settled.
+    balanced = [after for _, after in _pairs(comparison, "train.balance", False, True)]
     by_turns: list[Entry] = []
     for entry in comparison.several():
         if entry.shares["wait"] < MATTERS:
@@ -77,7 +79,8 @@ def waiting(comparison: Comparison) -> Iterator[Remark]:
         slow, quick = max(entry.ranks, key=_work_s), min(entry.ranks, key=_work_s)
         ratio = _work_s(slow) / _work_s(quick) if _work_s(quick) else 1.0
         if ratio < SLOWER or higher(slow.work_s, quick.work_s) != "holds":
-            by_turns.append(entry)
+            if entry not in balanced:
+                by_turns.append(entry)
             continue
         most = max(entry.ranks, key=lambda rank: rank.wait)
         claim = f"{entry.name}: rank {slow.rank} is slow, and the others wait for it."
@@ -115,6 +118,7 @@ def balance(comparison: Comparison) -> Iterator[Remark]:
     """Runs that differ in --balance alone."""
     for plain, balanced in _pairs(comparison, "train.balance", False, True):
         waits = f"waiting goes from {_percent(plain.shares['wait'])} to {_percent(balanced.shares['wait'])}"
+        waits += ", the steps before its shares had settled included"
         yield _pair_remark(balanced, plain, waits)
 
 
