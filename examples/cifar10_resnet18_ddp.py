@@ -164,7 +164,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--steps", type=int, help="stop after so many, also in mid-epoch")
     parser.add_argument("--batch-size", type=int, default=64, help="samples of a step, over all workers")
-    parser.add_argument("--lr", type=float, default=0.1)
+    parser.add_argument("--lr", type=float, default=0.05)
     parser.add_argument("--width", type=int, default=64, help="channels of the first stage; 64 is ResNet-18")
     parser.add_argument("--float64", action="store_true", help="compute in double precision")
     parser.add_argument("--save", default="", help="file for the weights, in safetensors format")

@@ -87,3 +87,12 @@ def test_as_many_workers_as_samples_is_enough(here, capsys):
 )
 def test_a_setting_that_does_not_belong_to_the_strategy(capsys, here, flags, sentence):
     assert sentence in refused(capsys, here, "--model mlp", flags)
+
+
+def test_a_fault_is_put_on_workers_under_every_strategy(capsys, here):
+    for strategy in ("naive", "ddp", "dp"):
+        flags = f"--strategy {strategy} --workers 3 --launcher threads --fault rank=1,gradient=nan,step=2"
+        assert main(["train", *f"{FLAGS} --model mlp {flags} --quiet".split()]) == 2
+        said = capsys.readouterr().err
+        assert "rank 1's gradient is nan" in said, strategy
+        assert "rank 2's" not in said

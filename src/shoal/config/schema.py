@@ -195,8 +195,7 @@ class RunConfig(Checked):
     def _check_conditions(self) -> None:
         """Refuse conditions that the strategy or the partition has no place for."""
         strategy, partition = self.strategy.name, self.partition.name
-        bottlenecks = self.launch.bottlenecks()
-        texts = zip(self.launch.bottleneck, bottlenecks, strict=True)
+        texts = zip(self.launch.bottleneck, self.launch.bottlenecks(), strict=True)
         uneven = next((text for text, each in texts if each.share is not None), None)
         if self.train.balance or uneven:
             what = "--balance changes" if self.train.balance else f"bottleneck '{uneven}' states"
@@ -210,13 +209,6 @@ class RunConfig(Checked):
                     f"{what} the workers' shares of a batch, and under --partition {partition} each has its own data",
                     "Use --partition global.",
                 )
-        slow = any(each.slowdown > 1 or each.delay_s[1] > 0 for each in bottlenecks)
-        if isinstance(self.strategy, DpConfig) and (slow or self.launch.fault):
-            raise ConfigError(
-                f"a {'bottleneck' if slow else 'fault'} is put on a worker's own gradients, "
-                "and under strategy dp all workers compute rank 0's",
-                "Use --strategy naive or ddp; a --link slows dp too.",
-            )
 
 
 SHORT_FLAGS: dict[str, str] = {

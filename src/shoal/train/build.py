@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ from shoal.parallel.guard import Guard
 from shoal.parallel.now import Now
 from shoal.parallel.replica import Replica
 from shoal.parallel.single import Single
-from shoal.parallel.strategy import Strategy
+from shoal.parallel.strategy import Gradients, Strategy
 from shoal.parallel.sync.ddp import Ddp
 from shoal.parallel.sync.naive import Naive
 from shoal.train.clock import clock_of
@@ -83,10 +83,12 @@ def build(config: RunConfig, device: torch.device, group: Traced) -> Built:
     batch_size = train.batch_size if isinstance(train.batch_size, int) else num_samples
     steps = total_steps(num_samples, batch_size, train.epochs, train.steps)
     now = Now(total_steps=steps)
-    conditions = config.launch.bottlenecks(), config.launch.faults()
-    gradients = under_conditions(engine.gradients, *conditions, group.rank, now, config.seed, span)
-    engine = replace(engine, gradients=gradients)
-    replica = Replica(model, loss, engine, optimizer, train.clip_norm, span)
+    bottlenecks, faults = config.launch.bottlenecks(), config.launch.faults()
+
+    def conditions(gradients: Gradients) -> Gradients:
+        return under_conditions(gradients, bottlenecks, faults, group.rank, now, config.seed, span)
+
+    replica = Replica(model, loss, engine, optimizer, train.clip_norm, span, conditions)
     exchange = build_exchange(config.exchange, group.size, now)
     guard = Guard(group, exchange, train.on_nonfinite)
     strategy = STRATEGIES[config.strategy.name](replica, group, exchange, guard, config.strategy)
