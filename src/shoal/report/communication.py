@@ -12,7 +12,8 @@ long as they share one machine. How long a worker is blocked is known of every s
 moving only of the steps whose calls were kept (every 20th, all with `--trace`), and what is known of those is taken for
 all.
 
-The first step is left out: libraries are still being loaded in it, and it can last as long as twenty others.
+The first two steps are left out: libraries are still being loaded and buckets put in order, and one of them can last as
+long as twenty others.
 """
 
 import re
@@ -25,6 +26,7 @@ from shoal.errors import ConfigError
 from shoal.events.file import Record, read_events
 from shoal.report.findings import Measured, inside_run
 
+WARM_UP_STEPS = 2
 MESSAGES = ("send", "recv")
 """Calls between two members. Every other call is made by all members of its group, in the same order."""
 
@@ -147,7 +149,7 @@ def _event_files(folder: Path) -> list[tuple[int, Path]]:
 
 
 def _steps_of(path: Path) -> list[_Step]:
-    """The steps of one rank, without the first; what a resumed run did again counts once."""
+    """The steps of one rank after warming up; what a resumed run did again counts once."""
     try:
         records = {record["step"]: record for record in read_events(path) if record["event"] == "step"}
     except ValueError as error:
@@ -157,7 +159,8 @@ def _steps_of(path: Path) -> list[_Step]:
     steps = [
         _step(record, end - start) for record, start, end in zip(ordered, ends_s, ends_s[1:], strict=False)
     ]
-    return steps[1:] if any(step.kept for step in steps[1:]) else steps
+    steady = steps[WARM_UP_STEPS:]
+    return steady if any(step.kept for step in steady) else steps
 
 
 def _step(record: Record, seconds: float) -> _Step:

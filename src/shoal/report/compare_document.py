@@ -84,7 +84,7 @@ def _kept(entries: Sequence[Entry]) -> str:
     )
     return (
         "A worker waits in a call until the last worker has come to it, and moves for the rest of the call. The two "
-        f"were told apart on {every}. The first step of a run is left out: libraries are still being loaded in it."
+        f"were told apart on {every}. The first two steps are left out: libraries are still being loaded."
     )
 
 
