@@ -14,6 +14,7 @@ from shoal.config.schema import (
     CrossEntropyConfig,
     DdpConfig,
     DpConfig,
+    GdConfig,
     NaiveConfig,
     SgdConfig,
 )
@@ -28,7 +29,6 @@ from shoal.parallel.replica import Replica
 from shoal.parallel.single import Single
 from shoal.parallel.strategy import Share
 from shoal.parallel.sync.ddp import Ddp
-from shoal.parallel.sync.ddp import Ddp
 from shoal.parallel.sync.naive import Naive
 
 STEPS = 10
@@ -39,13 +39,10 @@ STRATEGIES = {
     "ddp": lambda replica, group: made(
         Ddp, DdpConfig(bucket_mib=1e-4, first_bucket_mib=1e-5), replica, group
     ),
-    # Buckets of 100 bytes: this model's gradients are three of them.
-    "ddp": lambda replica, group: made(
-        Ddp, DdpConfig(bucket_mib=1e-4, first_bucket_mib=1e-5), replica, group
-    ),
     "dp": lambda replica, group: made(Dp, DpConfig(), replica, group),
 }
 OPTIMIZERS = {
+    "gd": GdConfig(lr=0.1),
     "sgd": SgdConfig(lr=0.1, momentum=0.9, weight_decay=0.01),
     "adam": AdamConfig(lr=0.01),
     "adamw": AdamWConfig(lr=0.01),
