@@ -42,9 +42,9 @@ class Dp:
     Phase 7, update: rank 0 clips and steps; nobody else has an optimizer's state.
     Phase 8, broadcast: everyone gets rank 0's weights and buffers, for the next step and for evaluation.
 
-    The loss is one number of one whole part, so it is single's own, to the bit; gradients are single's but for the
-    order of their sums. Stretches are those of `torch.chunk`: as equal as can be with only the last one shorter, and
-    with fewer samples than workers the last workers get none.
+    The loss is computed as on one machine, over a whole part; gradients are one machine's but for the order of their
+    sums. Stretches are those of `torch.chunk`: all of one length but the last, which may be shorter; where there are
+    few samples the last workers get none.
 
     Costs, with w workers, P bytes of parameters, X and Y bytes of a batch's inputs and outputs: through rank 0's link
     go (X + 2Y)·(w − 1)/w for the pieces, and P in and P out, times as many members as the group's reduce and broadcast
