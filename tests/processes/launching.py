@@ -36,8 +36,12 @@ def command(*words):
 
 def members_of(launcher_pid):
     """The processes that a launcher has started and that are still there, forked children included."""
-    name = f"shoal.launch.member\0{launcher_pid}\0".encode()
-    return [pid for pid in _pids() if name in _read(f"/proc/{pid}/cmdline") and _state(pid) not in ("", "Z")]
+    return _living(f"shoal.launch.member\0{launcher_pid}\0")
+
+
+def guards_of(launcher_pid):
+    """The guard that a launcher has started, if it is still there."""
+    return _living(f"guard.py\0{launcher_pid}\0")
 
 
 def wait_until(condition, timeout_s=100.0):
@@ -47,8 +51,18 @@ def wait_until(condition, timeout_s=100.0):
         time.sleep(0.01)
 
 
-def _pids():
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+def state_of(pid):
+    """The letter for what a process does: T is stopped, Z dead, nothing where it is gone."""
+    return _read(f"/proc/{pid}/stat").rpartition(b")")[2].decode().strip()[:1]
+
+
+def _living(words):
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return [
+        pid
+        for pid in pids
+        if words.encode() in _read(f"/proc/{pid}/cmdline") and state_of(pid) not in ("", "Z")
+    ]
 
 
 def _read(path):
@@ -56,7 +70,3 @@ def _read(path):
         return Path(path).read_bytes()
     except OSError:
         return b""
-
-
-def _state(pid):
-    return _read(f"/proc/{pid}/stat").rpartition(b")")[2].decode().strip()[:1]

@@ -14,17 +14,28 @@ from torch import nn
 
 
 def _fork_and_die():
-    """Die, with a child left behind that holds every socket and pipe of ours."""
+    _fork()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _fork():
+    """Leave a child behind that holds every socket and pipe of ours, and go on."""
     if os.fork() == 0:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         time.sleep(60)
         os._exit(0)
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def loop_for_ever():
     while True:
         time.sleep(0.001)
+
+
+def _compute():
+    """Need a processor for 0.7 s: with 5 % of one that takes longer than a member may be silent."""
+    until = time.thread_time() + 0.7
+    while time.thread_time() < until:
+        pass
 
 
 def _raise():
@@ -37,9 +48,11 @@ FAULTS = {
     "SIGSEGV": lambda: os.kill(os.getpid(), signal.SIGSEGV),
     "exit": lambda: os._exit(3),
     "fork": _fork_and_die,
+    "child": _fork,
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "loop": loop_for_ever,
     "pause": lambda: time.sleep(4),
+    "compute": _compute,
     "raise": _raise,
 }
 

@@ -12,7 +12,8 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from launching import HERE, command, config, environment, flags, members_of, wait_until
+from launching import HERE, command, config, environment, flags, guards_of, members_of, state_of, wait_until
+from throttling import throttled
 
 from shoal.cli.main import main
 from shoal.comm.group import SlowMemberWarning
@@ -33,7 +34,7 @@ def _surroundings(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(HERE))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     yield
-    assert members_of(os.getpid()) == [], "nothing may be left behind"
+    assert members_of(os.getpid()) + guards_of(os.getpid()) == [], "nothing may be left behind"
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +112,10 @@ def test_rank_0_that_just_exits_is_named_and_its_code_kept(tmp_path):
     ("group", "sentence"),
     [
         ("shm", r"rank 0 died before all_reduce #\d+ \(process \d+ has ended\)"),
-        ("gloo", r"rank 0 died before all_reduce #\d+|the store where workers meet is gone.*\n.*rank 0"),
+        (
+            "gloo",
+            r"rank 0 died before all_reduce #\d+ \(process \d+ has ended; with it went the store where workers meet\)",
+        ),
     ],
 )
 def test_by_hand_the_death_of_rank_0_is_named_as_such(tmp_path, group, sentence):
@@ -175,6 +179,36 @@ def test_stopped_stuck_and_slow_are_told_apart(tmp_path, faultless):
     assert any(text.startswith("rank 1 is slow: others have waited 2") for text in slow), slow
 
 
+def test_a_worker_with_5_percent_of_a_processor_is_slow_but_never_given_up(tmp_path, faultless):
+    """By a quota of the system's where tests may set one, else by stopping and continuing the worker in turn."""
+
+    def outcome(group):
+        folder = tmp_path / group
+        folder.mkdir()
+        with ThreadPoolExecutor(1) as pool:
+            settings = config(folder, f"--workers 2 --group {group}", fault="compute")
+            run = pool.submit(start, settings, Silent())
+            wait_until((folder / "proof").exists)
+            wait_until((folder / "proof").read_text)
+            with throttled(int((folder / "proof").read_text())) as held_back:
+                wait_until(lambda: held_back() > 120 or run.done())
+                assert held_back() > 80, (
+                    "the fault must have happened: 80 tenths of a second without a processor"
+                )
+            return run.result()
+
+    with warnings.catch_warnings(record=True) as caught, ThreadPoolExecutor(2) as pool:
+        warnings.simplefilter("always")
+        results = dict(zip(("shm", "gloo"), pool.map(outcome, ("shm", "gloo")), strict=True))
+    assert {name: (each.status, each.weights_sha256) for name, each in results.items()} == {
+        "shm": ("completed", faultless),
+        "gloo": ("completed", faultless),
+    }
+    slow = [str(each.message) for each in caught if issubclass(each.category, SlowMemberWarning)]
+    assert len(slow) == 2, "one warning in each run"
+    assert all(text.startswith("rank 1 is slow: others have waited 2") for text in slow), slow
+
+
 def test_more_workers_than_cores_are_slow_but_never_wrong(tmp_path):
     many = start(config(tmp_path, "--workers 8", slow=0.01), Silent())
     threads = start(config(tmp_path, "--workers 8 --launcher threads"), Silent())
@@ -199,16 +233,18 @@ def launched(folder, *words, **options):
 
 
 def test_killing_the_launcher_leaves_no_orphan(tmp_path):
-    process = launched(tmp_path)
-    assert len(members_of(process.pid)) == 2, "the fault must find workers to orphan"
+    process = launched(tmp_path, fault="child")
+    wait_until(lambda: len(members_of(process.pid)) == 3)  # two workers, and a child of one of them
     process.kill()
     process.communicate(timeout=10)
-    wait_until(lambda: not members_of(process.pid), timeout_s=5)
+    wait_until(lambda: not members_of(process.pid) and not guards_of(process.pid), timeout_s=5)
 
 
 @pytest.mark.parametrize(("launcher", "number"), [("processes", signal.SIGINT), ("threads", signal.SIGTERM)])
 def test_a_stopped_run_resumes_to_the_weights_of_an_uninterrupted_one(tmp_path, launcher, number):
     process = launched(tmp_path, "--launcher", launcher, rank=0)
+    if launcher == "processes":
+        stop_and_continue(process)
     process.send_signal(number)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 128 + number
@@ -223,6 +259,17 @@ def test_a_stopped_run_resumes_to_the_weights_of_an_uninterrupted_one(tmp_path, 
     resumed = start(config(tmp_path, more), Silent(), RunFolder(tmp_path / "run"))
     whole = start(config(tmp_path / "whole", more.replace("processes", "threads")), Silent())
     assert (resumed.steps, resumed.weights_sha256) == (whole.steps, whole.weights_sha256)
+
+
+def stop_and_continue(process):
+    """Ctrl-Z stops the launcher and all workers; they all go on together."""
+    everybody = [process.pid, *members_of(process.pid)]
+    assert len(everybody) == 3
+    process.send_signal(signal.SIGTSTP)
+    wait_until(lambda: {state_of(pid) for pid in everybody} == {"T"})
+    time.sleep(0.5)
+    process.send_signal(signal.SIGCONT)
+    wait_until(lambda: "T" not in {state_of(pid) for pid in everybody})
 
 
 def test_a_second_ctrl_c_ends_even_a_worker_that_will_never_stop(tmp_path):

@@ -1,12 +1,10 @@
 """Users' programs that call `shoal.join()` and are started by hand: how they end, and what the others hear of it."""
 
-import os
 import signal
-import subprocess
-import sys
 
 import pytest
-from launching import environment, wait_until
+from launching import environment, state_of, wait_until
+from nursery import Nursery
 
 from shoal.comm.store import listen
 
@@ -15,44 +13,36 @@ ENDS_S = 8.0
 """Before the 10 s of silence after which a member is given up, and long before any timeout of torch's."""
 
 
-def by_hand(tmp_path, kind, text, size=2):
-    """One process per rank of a program that has joined as `group`."""
-    program = tmp_path / "program.py"
-    program.write_text(
-        f"import os, signal, sys, time, torch, shoal\ngroup = shoal.join(kind='{kind}')\n{text}"
-    )
-    with listen("127.0.0.1", 0) as server:
-        port = server.getsockname()[1]
-    place = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    return [
-        subprocess.Popen(
-            [sys.executable, str(program)],
-            env=environment(RANK=str(rank), **place),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=tmp_path,
-        )
-        for rank in range(size)
-    ]
+@pytest.fixture(scope="module")
+def nursery():
+    nursery = Nursery(environment())
+    yield nursery
+    nursery.close()
 
 
-def ended(worker, within_s=60.0):
-    """What a worker said; a worker that does not end by itself is a failure."""
-    try:
-        out, err = worker.communicate(timeout=within_s)
-    finally:
-        worker.kill()
-    return out, err
+@pytest.fixture
+def by_hand(nursery, tmp_path):
+    """Starts one process per rank of a program that has joined as `group`; none of them outlives the test."""
+    started = []
+
+    def start(kind, text, size=2):
+        beginning = "import os, signal, sys, time, torch, shoal\n"
+        beginning += f"torch.set_num_threads(1)\ngroup = shoal.join(kind='{kind}')\n"
+        with listen("127.0.0.1", 0) as server:
+            port = server.getsockname()[1]
+        place = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        for rank in range(size):
+            started.append(nursery.start(beginning + text, tmp_path, f"rank{rank}", RANK=str(rank), **place))
+        return started
+
+    yield start
+    for program in started:
+        program.send_signal(signal.SIGKILL)
+        program.ended()
 
 
-def stopped(worker):
-    return worker.poll() is not None or "State:\tT" in _status(worker.pid)
-
-
-def _status(pid):
-    with open(f"/proc/{pid}/status") as file:
-        return file.read()
+def stopped(program):
+    return state_of(program.pid) == "T"
 
 
 WAYS_OUT = {
@@ -66,57 +56,50 @@ WAYS_OUT = {
 
 
 @pytest.mark.parametrize("way", WAYS_OUT)
-def test_a_stopped_peer_keeps_nobody_from_ending(tmp_path, way):
+def test_a_stopped_peer_keeps_nobody_from_ending(by_hand, tmp_path, way):
     """Rank 0 has work under way on connections to rank 1, which is stopped, and ends in every way there is."""
     text = (
         "group.barrier().wait()\n"
         "if group.rank == 1:\n"
         "    os.kill(os.getpid(), signal.SIGSTOP)\n"
-        "    sys.exit()\n"
-        "open('begun', 'w').close()\n"
         "while not os.path.exists('stopped'):\n"
         "    time.sleep(0.01)\n"
         "work = group.all_reduce(torch.ones(1000))\n"
-    ) + WAYS_OUT[way]
-    first, second = by_hand(tmp_path, "gloo", text)
-    try:
-        wait_until((tmp_path / "begun").exists)
-        wait_until(lambda: stopped(second))
-        assert second.poll() is None, "the fault must have happened"
-        (tmp_path / "stopped").touch()
-        _, said = ended(first, ENDS_S)
-        assert ("it is stopped (SIGSTOP)" in said) == (way in ("waiting for it", "a message")), said
-    finally:
-        second.send_signal(signal.SIGKILL)
-        ended(second)
+    )
+    first, second = by_hand("gloo", text + WAYS_OUT[way])
+    wait_until(lambda: stopped(second))
+    (tmp_path / "stopped").touch()
+    _, said = first.ended(ENDS_S)
+    assert stopped(second), "the fault must have happened"
+    assert ("it is stopped (SIGSTOP)" in said) == (way in ("waiting for it", "a message")), said
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("guilty", [0, 1])
-def test_an_exception_that_ends_a_program_is_told_to_the_others(tmp_path, kind, guilty):
+def test_an_exception_that_ends_a_program_is_told_to_the_others(by_hand, kind, guilty):
     """Also where the store lives in the process that ends."""
     text = (
         f"if group.rank == {guilty}:\n"
         "    raise ValueError('no such column')\n"
         "group.all_reduce(torch.ones(1000)).wait()\n"
     )
-    workers = by_hand(tmp_path, kind, text)
-    said = [ended(worker)[1] for worker in workers]
+    programs = by_hand(kind, text)
+    said = [program.ended()[1] for program in programs]
     assert f"rank {guilty} failed: ValueError: no such column" in said[1 - guilty], said[1 - guilty]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_end_of_a_program_is_told_as_leaving(tmp_path, kind):
+def test_the_end_of_a_program_is_told_as_leaving(by_hand, kind):
     text = "if group.rank == 1: sys.exit(3)\ngroup.all_reduce(torch.ones(1000)).wait()\n"
-    workers = by_hand(tmp_path, kind, text)
-    _, said = ended(workers[0])
+    programs = by_hand(kind, text)
+    _, said = programs[0].ended()
     assert "rank 1 left the group before all_reduce #" in said
-    ended(workers[1])
-    assert workers[1].returncode == 3
+    programs[1].ended()
+    assert programs[1].returncode == 3
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_forked_child_that_ends_is_not_the_end_of_its_parent(tmp_path, kind):
+def test_a_forked_child_that_ends_is_not_the_end_of_its_parent(by_hand, kind):
     text = (
         "if group.rank == 1 and os.fork() == 0:\n"
         "    sys.exit()\n"
@@ -125,12 +108,12 @@ def test_a_forked_child_that_ends_is_not_the_end_of_its_parent(tmp_path, kind):
         "group.all_reduce(total).wait()\n"
         "print(total.item())\n"
     )
-    for worker in by_hand(tmp_path, kind, text):
-        out, err = ended(worker)
-        assert (out, worker.returncode) == ("2.0\n", 0), err
+    for program in by_hand(kind, text):
+        out, err = program.ended()
+        assert (out, program.returncode) == ("2.0\n", 0), err
 
 
-def test_rank_0_ends_last_because_the_store_lives_with_it(tmp_path):
+def test_rank_0_ends_last_because_the_store_lives_with_it(by_hand):
     """The others still talk to each other, for longer than they wait before they ask the store."""
     text = (
         "if group.rank == 0:\n"
@@ -143,25 +126,47 @@ def test_rank_0_ends_last_because_the_store_lives_with_it(tmp_path):
         "    group.recv(message, 1).wait()\n"
         "    print(message.tolist())\n"
     )
-    workers = by_hand(tmp_path, "gloo", text, size=3)
-    outputs = [ended(worker) for worker in workers]
+    programs = by_hand("gloo", text, size=3)
+    outputs = [program.ended() for program in programs]
     assert outputs[2][0] == "[1.0, 1.0, 1.0]\n", outputs
-    assert [worker.returncode for worker in workers] == [0, 0, 0]
+    assert [program.returncode for program in programs] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_by_hand_a_stop_of_rank_0_is_told_though_the_store_is_stopped_too(tmp_path, kind):
+def test_a_stop_of_rank_0_is_told_though_the_store_is_stopped_too(by_hand, kind):
     text = (
         "group.barrier().wait()\n"
         "if group.rank == 0: os.kill(os.getpid(), signal.SIGSTOP)\n"
         "group.all_reduce(torch.ones(1000)).wait()\n"
     )
-    workers = by_hand(tmp_path, kind, text)
-    try:
-        wait_until(lambda: stopped(workers[0]))
-        _, said = ended(workers[1], ENDS_S)
-        assert "rank 0 has not reached all_reduce #" in said
-        assert "it is stopped (SIGSTOP)" in said
-    finally:
-        os.kill(workers[0].pid, signal.SIGKILL)
-        ended(workers[0])
+    programs = by_hand(kind, text)
+    wait_until(lambda: stopped(programs[0]))
+    _, said = programs[1].ended(ENDS_S)
+    assert "rank 0 has not reached all_reduce #" in said
+    assert "it is stopped (SIGSTOP)" in said
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [2, 3])
+def test_the_death_of_rank_0_is_named_though_the_store_is_gone_too(by_hand, kind, size):
+    """At whatever moment: in a collective, in a message, between two."""
+    text = (
+        "group.barrier().wait()\n"
+        "if group.rank == 0:\n"
+        "    for turn in range(os.getpid() % 7): group.all_reduce(torch.ones(1000)).wait()\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "while True: group.all_reduce(torch.ones(1000)).wait()\n"
+    )
+    programs = by_hand(kind, text, size)
+    for program in programs[1:]:
+        _, said = program.ended(ENDS_S)
+        assert "MemberError: rank 0 died before all_reduce #" in said
+    assert programs[0].returncode == -signal.SIGKILL
+
+
+def test_joining_twice_is_refused_with_a_word_of_advice(by_hand):
+    text = "group.barrier().wait()\nif group.rank: shoal.join(kind='gloo')\n"
+    programs = by_hand("gloo", text)
+    _, said = programs[1].ended()
+    assert "rank 1 has joined already" in said
+    assert "keep the group" in said

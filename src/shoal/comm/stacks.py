@@ -2,7 +2,7 @@
 
 Every worker lets the interpreter's own fault handler write its stacks into a nameless file on a signal.
 It is written in C and needs no lock, so it answers from an endless loop, and from a call that never
-returns. A peer sends the signal and reads the file through `/proc`.
+returns. A peer sends the signal and reads the file through `/proc`; where there is none, no stack is shown.
 """
 
 import contextlib
@@ -21,6 +21,8 @@ ANSWER_S = 0.5
 @lru_cache(maxsize=1)
 def _listen(pid: int) -> int:
     del pid
+    if not hasattr(os, "memfd_create"):
+        return -1  # not Linux: nobody could read it
     descriptor = os.memfd_create("shoal stacks", os.MFD_CLOEXEC)
     faulthandler.register(SIGNAL, file=descriptor, all_threads=True)
     return descriptor

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import select
 import threading
 from collections.abc import Callable
 from dataclasses import asdict
@@ -38,6 +39,10 @@ class Teller:
             while data:
                 data = data[os.write(self._descriptor, data) :]
 
+    def has_room(self) -> bool:
+        """Whether a short message would go at once: not when the launcher has been stopped for a while."""
+        return bool(select.select([], [self._descriptor], [], 0)[1])
+
     def failed(self, failure: Failure) -> None:
         """What went wrong, and where."""
         self.tell(kind="failed", failure=asdict(failure))
@@ -72,9 +77,9 @@ class PipeObserver:
         )
 
     def stepped(self, progress: Progress, loss: float) -> None:
-        """A step, if the last one told is long enough ago."""
+        """A step, if the last one told is long enough ago, and without ever waiting for a launcher that is stopped."""
         now = self._clock()
-        if now - self._last_step_told >= STEPS_EVERY_S:
+        if now - self._last_step_told >= STEPS_EVERY_S and self._teller.has_room():
             self._last_step_told = now
             self._teller.tell(kind="stepped", progress=asdict(progress), loss=loss)
 

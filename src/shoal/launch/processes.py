@@ -2,7 +2,8 @@
 
 The launcher holds the store where workers meet, on loopback and on a port that the system chose, so that no death of
 a worker takes it away. Workers run in sessions of their own: Ctrl-C reaches the launcher alone, which passes it on
-once, and ending a worker ends whatever it started. A worker dies with its launcher (`member.die_with_parent`).
+once, and ending a worker ends whatever it started. A worker dies with its launcher (`member.die_with_parent`), and what
+it had started dies too (`guard.py`).
 """
 
 import contextlib
@@ -12,7 +13,7 @@ import selectors
 import signal
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Protocol
@@ -20,6 +21,7 @@ from typing import Protocol
 from shoal.comm.store import listen, serve
 from shoal.errors import WorkerError
 from shoal.launch.failure import Failure, told_by_its_end, told_by_worker
+from shoal.launch.guard import guard
 from shoal.launch.members import Member, Task, start
 from shoal.launch.messages import Message
 
@@ -64,6 +66,14 @@ class Crew:
             for member in self.members:
                 member.send(number)
 
+    def pause(self, number: int, frame: FrameType | None = None) -> None:
+        """Stop, with all workers, until somebody continues us; they would soon have to wait for us anyway."""
+        for member in self.members:
+            member.send(signal.SIGSTOP)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        for member in self.members:
+            member.send(signal.SIGCONT)
+
 
 def run(task: Task, listener: Listener) -> None:
     """Carry a task out with one process per worker. The first failure is raised.
@@ -75,10 +85,11 @@ def run(task: Task, listener: Listener) -> None:
     port = server.getsockname()[1]
     store = serve(server, STORE_TIMEOUT_S)
     try:
-        with _signals_to(crew.take_signal):
+        with _signals_to(crew), guard() as warden:
             try:
                 for rank in range(task.workers):
                     crew.members.append(start(task, rank, port))
+                    warden.take(crew.members[-1].process.pid)
                     if crew.signals:  # it came while this one was being started
                         crew.members[-1].send(crew.signals[0])
                 _watch(crew)
@@ -98,12 +109,13 @@ def run(task: Task, listener: Listener) -> None:
 
 
 @contextlib.contextmanager
-def _signals_to(handler: Callable[[int, FrameType | None], None]) -> Generator[None]:
-    """Ctrl-C and SIGTERM go to the handler meanwhile. Only the main thread can have that."""
+def _signals_to(crew: Crew) -> Generator[None]:
+    """Ctrl-C, SIGTERM and Ctrl-Z go to the crew meanwhile. Only the main thread can have that."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {signal.SIGINT: crew.take_signal, signal.SIGTERM: crew.take_signal, signal.SIGTSTP: crew.pause}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:
