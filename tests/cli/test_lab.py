@@ -29,6 +29,8 @@ def test_the_labs_and_flags_are_listed(capsys, words):
         (("1", "--data", "digits", "--data-dir", "x"), "--data-dir has no use for digits"),
         (("1", "--data", "mnist", "--data-dir", "/nowhere"), "/nowhere"),
         (("1", "--seed", "many"), "--seed must be a whole number, not 'many'"),
+        (("2", "--workers", "few"), "--workers must be a whole number, not 'few'"),
+        (("1", "--workers", "2"), "--workers has no use in lab 1"),
         (("1", "2"), "'2' is not understood here"),
         (("start", "1", "--quick"), "--quick has no use in `shoal lab start`"),
     ],

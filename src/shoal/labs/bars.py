@@ -9,7 +9,6 @@ from shoal.report.findings import Measured
 
 ROW_IN, EDGES_IN = 0.27, 1.35
 """Height of one bar's row; of titles, axis and legend together."""
-LIGHTER = 0.55
 
 
 @dataclass(frozen=True)
@@ -19,7 +18,6 @@ class Part:
     label: str
     colour: str
     hatch: str = ""
-    light: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,21 +79,14 @@ def _draw_panel(axis: Any, panel: BarPanel, parts: Sequence[Part]) -> None:
             height=0.72,
             label=part.label,
             color=COLOURS[part.colour],
-            alpha=LIGHTER if part.light else 1.0,
             hatch=part.hatch,
             edgecolor="white",
             linewidth=0.6,
         )
         lefts = [left + width for left, width in zip(lefts, widths, strict=True)]
-    axis.errorbar(
-        lefts,
-        places,
-        xerr=[bar.spread for bar in bars],
-        fmt="none",
-        ecolor="#333333",
-        elinewidth=1,
-        capsize=2,
-    )
+    if any(bar.spread for bar in bars):
+        spreads = [bar.spread for bar in bars]
+        axis.errorbar(lefts, places, xerr=spreads, fmt="none", ecolor="#333333", elinewidth=1, capsize=2)
     axis.set_title(panel.title)
     axis.set_xlabel(panel.x_label)
     axis.set_xlim(left=0)

@@ -223,7 +223,7 @@ def _draw_mark(axis: Any, mark: Mark) -> None:
 
 def _plain_ticks(axis: Any, panel: Panel) -> None:
     """0.1, 0.2, 0.5 and 10k rather than powers of ten, which few readers take in at a glance."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     if panel.log_y:
         axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
@@ -233,6 +233,8 @@ def _plain_ticks(axis: Any, panel: Panel) -> None:
         axis.xaxis.set_major_locator(LogLocator())
         axis.xaxis.set_major_formatter(FuncFormatter(_short))
         axis.xaxis.set_minor_formatter(NullFormatter())
+    else:
+        axis.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
 
 
 def _short(value: float, _: object = None) -> str:

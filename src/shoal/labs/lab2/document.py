@@ -16,12 +16,12 @@ from shoal.labs.lab2.plan import (
     FAULT_WORKERS,
     FAULTS,
     LINK,
+    MOMENTUM,
     RATE,
     RULES,
     SHARE,
     SLOW,
     SLOWDOWN,
-    Plan,
 )
 from shoal.labs.numbers import listed, scientific
 from shoal.labs.pictures import Pictures
@@ -48,7 +48,7 @@ def document(
         *opening(plan.quick, command, words),
         *principle(words),
         *code(words),
-        *set_up(plan, measured.parameters, machine, words),
+        *set_up(measured, machine, words),
         Heading(words("results.heading")),
         *collectives(measured, pictures, words),
         *aggregation(measured, pictures, words),
@@ -86,16 +86,23 @@ def code(words: Words) -> list[Block]:
     ]
 
 
-def set_up(plan: Plan, parameters: int, machine: Mapping[str, str], words: Words) -> list[Block]:
+def set_up(measured: Measurements, machine: Mapping[str, str], words: Words) -> list[Block]:
     """Data, model, runs, conditions, machine."""
-    size = plan.size
+    plan, size = measured.plan, measured.plan.size
     conditions = {"slow": SLOW, "slowdown": SLOWDOWN, "share": 100 * SHARE, "link": LINK.partition(":")[2]}
     return [
         Heading(words("setup.heading")),
         Bullets(
             [
-                words("setup.data", parameters=parameters, kib=parameters * 4 / 1024),
-                words("setup.training", batch=BATCH_SIZE, rate=RATE, adam_rate=ADAM_RATE),
+                words(
+                    "setup.data",
+                    data=plan.data.name,
+                    model=plan.model.name,
+                    parameters=measured.parameters,
+                    kib=measured.parameters * 4 / 1024,
+                    tensors=measured.tensors,
+                ),
+                words("setup.training", batch=BATCH_SIZE, rate=RATE, momentum=MOMENTUM, adam_rate=ADAM_RATE),
                 words(
                     "setup.rotation", branches=len(ALL), turn=size.branch_steps, rounds=size.rounds["even"]
                 ),

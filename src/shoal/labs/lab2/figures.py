@@ -6,14 +6,14 @@ import numpy as np
 
 from shoal.labs.bars import GAP, Bar, BarPanel, Part, draw_bars, measured_bar
 from shoal.labs.lab2.branches import COURSE, MESSAGES
-from shoal.labs.lab2.measure import Learnt, Measurements
+from shoal.labs.lab2.measure import Learnt, Measurements, stage_start
 from shoal.labs.lab2.plan import CONDITIONS, FAULTS, RULES
 from shoal.labs.words import Words
 from shoal.report.figures import Dash, Drawing, Line, Mark, Panel, Style, draw
 from shoal.report.runs import Curve, mean_curve
 
 SMOOTHED_OVER = 10
-MOST_LOSS = 10.0
+MOST_LOSS = 4.0
 """What is larger is drawn here: a training that explodes would flatten all others."""
 PACES = ("even", "compute", "compute-balanced", "batch", "link")
 LOOKS: dict[str, tuple[str, Dash]] = {
@@ -86,10 +86,18 @@ def loss_figure(measured: Measurements, words: Words, font: str | None) -> Drawi
 
 def stages_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
     """How long the exchange of each step takes, while its way changes in mid-training."""
-    steps = measured.paces["link-stages"].steps
-    exchange = np.array([sum(rank.exchange_ms for rank in step) / len(step) for step in steps])
-    line = Line(Style(words("figure.stages"), "blue"), np.arange(1, len(steps) + 1.0), exchange)
-    panel = Panel("", words("figure.steps"), words("figure.exchange_ms"), [line], log_x=False, log_y=False)
+    exchange = measured.link_stage_steps
+    middle = stage_start(len(exchange))
+    numbers = np.arange(len(exchange), dtype=np.float64)
+    looks: dict[str, tuple[slice, str, Dash, str]] = {
+        "gather_broadcast": (slice(middle), "blue", "solid", "o"),
+        "by:ring": (slice(middle, None), "vermilion", "dashed", "s"),
+    }
+    lines = [
+        Line(Style(branch_label(name, words), colour, dash, marker), numbers[part], np.array(exchange[part]))
+        for name, (part, colour, dash, marker) in looks.items()
+    ]
+    panel = Panel("", words("figure.steps"), words("figure.exchange_ms"), lines, log_x=False, log_y=False)
     return draw([panel], font=font, width_in=6.4, height_in=3.2)
 
 

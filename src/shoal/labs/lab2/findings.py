@@ -1,222 +1,14 @@
-"""The lab's findings: each a function of numbers alone, so that a test can feed it either outcome."""
+"""From what was measured to the lab's findings."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from shoal.labs.analysis import Groups
+from shoal.labs.lab2 import claims
 from shoal.labs.lab2.averaging import CALLS
 from shoal.labs.lab2.branches import MESSAGES
-from shoal.labs.lab2.measure import Faulty, Measurements, as_labelled, loss_gaps
+from shoal.labs.lab2.measure import Faulty, Measurements, as_labelled, loss_gaps, stage_times
 from shoal.labs.lab2.plan import FAULTS, RULES, SLOWDOWN
-from shoal.labs.numbers import scientific, whether
-from shoal.report.findings import Finding, Measured, higher, lower
-
-ROUNDING = 1e-5
-"""A relative difference of weights or sums below this is rounding in float32, carried through a few steps."""
-PARTLY = 0.1
-"""Accuracy that a rule may lose to a bad worker and still count as bearing it."""
-
-
-# ── the collectives ──
-
-
-def same_sum(errors: Mapping[str, float], same_bits: Mapping[str, bool]) -> Finding:
-    """Every branch leaves the sum in every worker's bucket, and the same bits in all of them."""
-    worst = max(errors.values())
-    return Finding(
-        "same_sum",
-        {"branches": len(errors), "worst": scientific(worst), "same": all(same_bits.values())},
-        whether(worst <= ROUNDING and all(same_bits.values())),
-    )
-
-
-def labels(labelled: Mapping[str, bool]) -> Finding:
-    """Every branch called what its label says, in every step of every turn, and nothing else."""
-    wrong = [branch for branch, right in labelled.items() if not right]
-    numbers = {"right": len(labelled) - len(wrong), "branches": len(labelled)}
-    return Finding("labels", numbers, whether(not wrong))
-
-
-def bytes_sent(sent: Mapping[str, int], predicted: Mapping[str, int], parameters: int) -> Finding:
-    """Every algorithm sends as much as its formula says: the ring 2(W − 1)/W buffers, central W − 1 of rank 0."""
-    numbers = {
-        "ring": sent["by:ring"] / 4 / parameters,
-        "central": sent["by:central"] / 4 / parameters,
-        "right": sum(sent[name] == predicted[name] for name in predicted),
-        "algorithms": len(predicted),
-    }
-    return Finding("bytes_sent", numbers, whether(sent == predicted))
-
-
-def all_reduce_beats_gather(all_reduce: Measured, gather: Measured) -> Finding:
-    """All-reduce takes less time than gathering at one worker and sending the sum back."""
-    numbers = {"all_reduce": all_reduce, "gather": gather}
-    return Finding("all_reduce_beats_gather", numbers, lower(all_reduce, gather))
-
-
-def all_reduce_beats_all_gather(all_reduce: Measured, all_gather: Measured) -> Finding:
-    """All-reduce takes less time than an all-gather after which everyone adds for itself."""
-    numbers = {"all_reduce": all_reduce, "all_gather": all_gather}
-    return Finding("all_reduce_beats_all_gather", numbers, lower(all_reduce, all_gather))
-
-
-def waiting_is_less(wait: Measured, move: Measured) -> Finding:
-    """Where all workers are equally fast, an all-reduce is more moving than waiting."""
-    return Finding("waiting_is_less", {"wait": wait, "move": move}, lower(wait, move))
-
-
-# ── what is aggregated, and how ──
-
-
-def sum_is_scaled_mean(difference: float, workers: int) -> Finding:
-    """For SGD the sum at a learning rate η equals the mean at η·W."""
-    numbers = {"difference": scientific(difference), "bitwise": difference == 0, "workers": workers}
-    return Finding("sum_is_scaled_mean", numbers, whether(difference <= ROUNDING))
-
-
-def sum_learns_faster(total: Measured, mean: Measured, steps: int) -> Finding:
-    """For SGD at the same learning rate, the sum ends with a lower loss than the mean."""
-    numbers = {"sum": total, "mean": mean, "steps": steps}
-    return Finding("sum_learns_faster", numbers, lower(total, mean))
-
-
-def adam_indifferent(adam: Measured, sgd: Measured) -> Finding:
-    """Between sum and mean, Adam's loss changes less than SGD's; each the difference of two runs of one seed."""
-    return Finding("adam_indifferent", {"adam": adam, "sgd": sgd}, lower(adam, sgd))
-
-
-def parameters_equal_gradients(difference: float) -> Finding:
-    """For SGD, averaging parameters after the update equals averaging gradients before it."""
-    numbers = {"difference": scientific(difference)}
-    return Finding("parameters_equal_gradients", numbers, whether(difference <= ROUNDING))
-
-
-def adam_parameters_differ(difference: float) -> Finding:
-    """For Adam the two are not the same."""
-    numbers = {"difference": scientific(difference)}
-    return Finding("adam_parameters_differ", numbers, whether(difference > ROUNDING))
-
-
-def stages_equal(difference: float) -> Finding:
-    """A training whose exchange changes twice ends with the weights of one that keeps to all-reduce."""
-    return Finding("stages_equal", {"difference": scientific(difference)}, whether(difference <= ROUNDING))
-
-
-def stages_faster(first: Measured, second: Measured) -> Finding:
-    """Behind a slow link, the exchange takes less time once it goes around the ring instead of through one worker."""
-    return Finding("stages_faster", {"first": first, "second": second}, lower(second, first))
-
-
-# ── bottlenecks ──
-
-
-def slow_worker_keeps_all_waiting(even: Measured, slow: Measured) -> Finding:
-    """With a slow worker the fast ones wait longer in every step."""
-    return Finding("slow_worker_keeps_all_waiting", {"even": even, "slow": slow}, higher(slow, even))
-
-
-def no_collective_helps(waits: Sequence[Measured]) -> Finding:
-    """Behind a slow worker every collective waits: the shortest waiting of them is most of the longest."""
-    shortest, longest = min(wait.value for wait in waits), max(wait.value for wait in waits)
-    numbers = {"shortest": shortest, "longest": longest}
-    return Finding("no_collective_helps", numbers, whether(shortest > longest / 2))
-
-
-def slow_link_moves(even: Measured, slow: Measured) -> Finding:
-    """Behind a slow link it is moving that takes longer."""
-    return Finding("slow_link_moves", {"even": even, "slow": slow}, higher(slow, even))
-
-
-def slow_link_choice(gather: Measured, ring: Measured) -> Finding:
-    """Behind a slow link the choice of the exchange matters: through one worker takes longer than around the ring."""
-    return Finding("slow_link_choice", {"gather": gather, "ring": ring}, higher(gather, ring))
-
-
-def throughput_falls(even: Measured, slow: Measured, slowdown: float) -> Finding:
-    """A slow worker slows the whole training."""
-    numbers = {"even": even, "slow": slow, "ratio": slow.value / even.value, "slowdown": slowdown}
-    return Finding("throughput_falls", numbers, lower(slow, even))
-
-
-def balance_brings_back(slow: Measured, balanced: Measured) -> Finding:
-    """Dividing batches by measured speed makes training faster again."""
-    numbers = {"slow": slow, "balanced": balanced, "ratio": balanced.value / slow.value}
-    return Finding("balance_brings_back", numbers, higher(balanced, slow))
-
-
-def balance_changes_nothing(difference: float, steps: int) -> Finding:
-    """Balancing changes who computes a sample, not what is computed: the losses are the same."""
-    numbers = {"difference": scientific(difference), "steps": steps}
-    return Finding("balance_changes_nothing", numbers, whether(difference <= 100 * ROUNDING))
-
-
-# ── uneven batches ──
-
-
-def exact_on_uneven(exact: float, weighted: float) -> Finding:
-    """The global count and the weighted mean both equal one machine, however the batch is divided."""
-    numbers = {"exact": scientific(exact), "weighted": scientific(weighted)}
-    return Finding("exact_on_uneven", numbers, whether(max(exact, weighted) <= ROUNDING))
-
-
-def mean_of_means_differs(difference: float, exact: float) -> Finding:
-    """The mean of means does not."""
-    numbers = {"difference": scientific(difference), "exact": scientific(exact)}
-    return Finding("mean_of_means_differs", numbers, whether(difference > ROUNDING))
-
-
-def mean_of_means_costs(exact: Measured, means: Measured) -> Finding:
-    """The mean of means ends with a lower accuracy."""
-    numbers = {"exact": exact.scaled(100), "means": means.scaled(100)}
-    return Finding("mean_of_means_costs", numbers, lower(means, exact))
-
-
-# ── a bad worker ──
-
-
-def nan_is_stopped(stopped: bool) -> Finding:
-    """With the sum, a NaN is caught before it reaches the weights."""
-    return Finding("nan_is_stopped", {"stopped": stopped}, whether(stopped))
-
-
-def huge_breaks_the_mean(clean: float, faulty: float | None) -> Finding:
-    """With the sum, one worker with huge gradients ruins the training."""
-    return _accuracies("huge_breaks_the_mean", clean, faulty, broken=True)
-
-
-def flip_breaks_the_mean(clean: float, faulty: float | None) -> Finding:
-    """With the sum, one worker with flipped gradients ruins the training."""
-    return _accuracies("flip_breaks_the_mean", clean, faulty, broken=True)
-
-
-def median_bears(clean: float, worst: float | None) -> Finding:
-    """The median bears one bad worker of any kind."""
-    return _accuracies("median_bears", clean, worst, broken=False)
-
-
-def trimmed_mean_bears(clean: float, worst: float | None) -> Finding:
-    """The trimmed mean does."""
-    return _accuracies("trimmed_mean_bears", clean, worst, broken=False)
-
-
-def krum_bears(clean: float, worst: float | None) -> Finding:
-    """Krum does."""
-    return _accuracies("krum_bears", clean, worst, broken=False)
-
-
-def krum_costs(mean: Measured, krum: Measured) -> Finding:
-    """Where nobody is bad, Krum ends with a lower accuracy than the mean: it uses one worker's gradient only."""
-    numbers = {"mean": mean.scaled(100), "krum": krum.scaled(100)}
-    return Finding("krum_costs", numbers, lower(krum, mean))
-
-
-def _accuracies(claim: str, clean: float, faulty: float | None, broken: bool) -> Finding:
-    """Accuracy without and with a bad worker; a run that was stopped has none."""
-    lost = faulty is None or faulty < clean - PARTLY
-    shown = "–" if faulty is None else f"{100 * faulty:.1f}"
-    return Finding(claim, {"clean": 100 * clean, "faulty": shown}, whether(lost == broken))
-
-
-# ── all of them ──
+from shoal.report.findings import Finding
 
 
 def find(measured: Measurements) -> list[Finding]:
@@ -229,35 +21,35 @@ def _collectives(measured: Measurements) -> list[Finding]:
     all_reduce = measured.branches["even"]["all_reduce"]
     recorded = measured.recorded
     return [
-        same_sum(
+        claims.same_sum(
             {name: sums.error for name, sums in measured.sums.items()},
             {name: sums.same_bits for name, sums in measured.sums.items()},
         ),
-        labels({name: as_labelled(name, record) for name, record in recorded.items()}),
-        bytes_sent(
+        claims.labels({name: as_labelled(name, record) for name, record in recorded.items()}),
+        claims.bytes_sent(
             {name: recorded[name].sent for name in MESSAGES},
             {name: recorded[name].predicted or 0 for name in MESSAGES},
             measured.parameters,
         ),
-        all_reduce_beats_gather(even["all_reduce"], even["gather_broadcast"]),
-        all_reduce_beats_all_gather(even["all_reduce"], even["all_gather"]),
-        waiting_is_less(all_reduce.wait_ms, all_reduce.move_ms),
+        claims.all_reduce_beats_gather(even["all_reduce"], even["gather_broadcast"]),
+        claims.all_reduce_beats_all_gather(even["all_reduce"], even["all_gather"]),
+        claims.waiting_is_less(all_reduce.wait_ms, all_reduce.move_ms),
     ]
 
 
 def _aggregation(measured: Measurements) -> list[Finding]:
     apart, learnt, size = measured.differences, measured.learnt, measured.plan.size
     return [
-        sum_is_scaled_mean(apart["sum"], measured.plan.workers),
-        sum_learns_faster(learnt["sgd-sum"].loss, learnt["sgd-mean"].loss, size.learn_steps),
-        adam_indifferent(
+        claims.sum_is_scaled_mean(apart["sum"], measured.plan.workers),
+        claims.sum_learns_faster(learnt["sgd-sum"].loss, learnt["sgd-mean"].loss, size.learn_steps),
+        claims.adam_indifferent(
             loss_gaps(learnt["adam-sum"], learnt["adam-mean"]),
             loss_gaps(learnt["sgd-sum"], learnt["sgd-mean"]),
         ),
-        parameters_equal_gradients(apart["parameters"]),
-        adam_parameters_differ(apart["adam-parameters"]),
-        stages_equal(apart["stages"]),
-        stages_faster(*measured.link_stages),
+        claims.parameters_equal_gradients(apart["parameters"]),
+        claims.adam_parameters_differ(apart["adam-parameters"]),
+        claims.stages_equal(apart["stages"]),
+        claims.stages_faster(*stage_times(measured.link_stage_steps)),
     ]
 
 
@@ -265,16 +57,16 @@ def _bottlenecks(measured: Measurements) -> list[Finding]:
     paces, apart = measured.paces, measured.differences
     compute, link = measured.branches["compute"], measured.branches["link"]
     return [
-        slow_worker_keeps_all_waiting(paces["even"].wait_ms, paces["compute"].wait_ms),
-        no_collective_helps([compute[name].wait_ms for name in CALLS]),
-        slow_link_moves(paces["even"].move_ms, paces["link"].move_ms),
-        slow_link_choice(link["gather_broadcast"].move_ms, link["by:ring"].move_ms),
-        throughput_falls(paces["even"].samples_per_s, paces["compute"].samples_per_s, SLOWDOWN),
-        balance_brings_back(paces["compute"].samples_per_s, paces["compute-balanced"].samples_per_s),
-        balance_changes_nothing(apart["balanced"], measured.plan.size.equal_steps),
-        exact_on_uneven(apart["uneven-exact"], apart["uneven-weighted_mean"]),
-        mean_of_means_differs(apart["uneven-mean"], apart["uneven-exact"]),
-        mean_of_means_costs(
+        claims.slow_worker_keeps_all_waiting(paces["even"].wait_ms, paces["compute"].wait_ms),
+        claims.no_collective_helps([compute[name].wait_ms for name in CALLS]),
+        claims.slow_link_moves(paces["even"].move_ms, paces["link"].move_ms),
+        claims.slow_link_choice(link["gather_broadcast"].move_ms, link["by:ring"].move_ms),
+        claims.throughput_falls(paces["even"].samples_per_s, paces["compute"].samples_per_s, SLOWDOWN),
+        claims.balance_brings_back(paces["compute"].samples_per_s, paces["compute-balanced"].samples_per_s),
+        claims.balance_changes_nothing(apart["balanced"], measured.plan.size.equal_steps),
+        claims.exact_on_uneven(apart["uneven-exact"], apart["uneven-weighted_mean"]),
+        claims.mean_of_means_differs(apart["uneven-mean"], apart["uneven-exact"]),
+        claims.mean_of_means_costs(
             measured.learnt["uneven-exact"].accuracy, measured.learnt["uneven-mean"].accuracy
         ),
     ]
@@ -287,13 +79,13 @@ def _faults(measured: Measurements) -> list[Finding]:
     assert mean is not None, "without a bad worker no run is stopped"
     assert krum is not None, "without a bad worker no run is stopped"
     return [
-        nan_is_stopped(bool(faulty["nan", "mean"].stopped)),
-        huge_breaks_the_mean(clean["mean"], _accuracy(faulty["huge", "mean"])),
-        flip_breaks_the_mean(clean["mean"], _accuracy(faulty["flip", "mean"])),
-        median_bears(clean["median"], _worst(faulty, "median")),
-        trimmed_mean_bears(clean["trimmed_mean"], _worst(faulty, "trimmed_mean")),
-        krum_bears(clean["krum"], _worst(faulty, "krum")),
-        krum_costs(mean, krum),
+        claims.nan_is_stopped(bool(faulty["nan", "mean"].stopped)),
+        claims.huge_breaks_the_mean(clean["mean"], _accuracy(faulty["huge", "mean"])),
+        claims.flip_breaks_the_mean(clean["mean"], _accuracy(faulty["flip", "mean"])),
+        claims.median_bears(clean["median"], _worst(faulty, "median")),
+        claims.trimmed_mean_bears(clean["trimmed_mean"], _worst(faulty, "trimmed_mean")),
+        claims.krum_bears(clean["krum"], _worst(faulty, "krum")),
+        claims.krum_costs(mean, krum),
     ]
 
 
@@ -309,39 +101,39 @@ def _worst(faulty: Mapping[tuple[str, str], Faulty], rule: str) -> float | None:
 
 GROUPS: Groups = {
     "collectives": (
-        same_sum,
-        labels,
-        bytes_sent,
-        all_reduce_beats_gather,
-        all_reduce_beats_all_gather,
-        waiting_is_less,
+        claims.same_sum,
+        claims.labels,
+        claims.bytes_sent,
+        claims.all_reduce_beats_gather,
+        claims.all_reduce_beats_all_gather,
+        claims.waiting_is_less,
     ),
     "aggregation": (
-        sum_is_scaled_mean,
-        sum_learns_faster,
-        adam_indifferent,
-        parameters_equal_gradients,
-        adam_parameters_differ,
+        claims.sum_is_scaled_mean,
+        claims.sum_learns_faster,
+        claims.adam_indifferent,
+        claims.parameters_equal_gradients,
+        claims.adam_parameters_differ,
     ),
-    "stages": (stages_equal, stages_faster),
+    "stages": (claims.stages_equal, claims.stages_faster),
     "bottleneck": (
-        slow_worker_keeps_all_waiting,
-        no_collective_helps,
-        slow_link_moves,
-        slow_link_choice,
-        throughput_falls,
-        balance_brings_back,
-        balance_changes_nothing,
+        claims.slow_worker_keeps_all_waiting,
+        claims.no_collective_helps,
+        claims.slow_link_moves,
+        claims.slow_link_choice,
+        claims.throughput_falls,
+        claims.balance_brings_back,
+        claims.balance_changes_nothing,
     ),
-    "uneven": (exact_on_uneven, mean_of_means_differs, mean_of_means_costs),
+    "uneven": (claims.exact_on_uneven, claims.mean_of_means_differs, claims.mean_of_means_costs),
     "faults": (
-        nan_is_stopped,
-        huge_breaks_the_mean,
-        flip_breaks_the_mean,
-        median_bears,
-        trimmed_mean_bears,
-        krum_bears,
-        krum_costs,
+        claims.nan_is_stopped,
+        claims.huge_breaks_the_mean,
+        claims.flip_breaks_the_mean,
+        claims.median_bears,
+        claims.trimmed_mean_bears,
+        claims.krum_bears,
+        claims.krum_costs,
     ),
 }
 """The sections of the analysis."""

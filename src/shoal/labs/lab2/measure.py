@@ -94,13 +94,14 @@ class Measurements:
 
     plan: Plan
     parameters: int
+    tensors: int
     branches: Mapping[str, Mapping[str, BranchTimes]]
     """By condition and branch."""
     recorded: Mapping[str, Recorded]
     sums: Mapping[str, SumError]
     paces: Mapping[str, Pace]
-    link_stages: tuple[Measured, Measured]
-    """The exchange of a step before and after it changes behind the slow link, in ms."""
+    link_stage_steps: tuple[float, ...]
+    """The exchange of every step of the run whose way of exchanging changes half-way, in ms."""
     differences: Mapping[str, float]
     """How far the weights of two runs are from each other, by what is compared."""
     learnt: Mapping[str, Learnt]
@@ -114,22 +115,25 @@ def measure(runs: Runs) -> Measurements:
     steps = {
         condition: read_steps(runs.path(f"rotate-{condition}"), plan.workers) for condition in CONDITIONS
     }
-    shapes = _numels(runs.path("equal-exact"))
+    numels = _numels(runs.path("equal-exact"))
     return Measurements(
         plan=plan,
-        parameters=sum(shapes),
+        parameters=sum(numels),
+        tensors=len(numels),
         branches={
             condition: branch_times(steps[condition], plan.rotation(condition), plan.size.branch_steps)
             for condition in CONDITIONS
         },
-        recorded=recorded_calls(steps["even"], plan.rotation("even"), shapes),
+        recorded=recorded_calls(steps["even"], plan.rotation("even"), numels),
         sums=sum_errors(plan.workers, plan.first_seed),
         paces={
             name.removeprefix("pace-"): _pace(runs.path(name), plan.workers)
             for name in runs.folders
             if name.startswith("pace-")
         },
-        link_stages=_halves(read_steps(runs.path("pace-link-stages"), plan.workers)),
+        link_stage_steps=tuple(
+            _mean_over_ranks(step) for step in read_steps(runs.path("pace-link-stages"), plan.workers)
+        ),
         differences=_differences(runs),
         learnt={name: _learnt(runs, name) for name in LEARNING},
         faulty={(fault, rule): _faulty(runs, fault, rule) for fault in FAULTS for rule in RULES},
@@ -257,14 +261,19 @@ def loss_gaps(one: Learnt, other: Learnt) -> Measured:
     return over_seeds([abs(end_loss(a) - end_loss(b)) for a, b in pairs])
 
 
-def _halves(steps: Sequence[Step]) -> tuple[Measured, Measured]:
+def stage_start(steps: int) -> int:
+    """The first step of the second half."""
+    return math.ceil(steps / 2)
+
+
+def stage_times(exchange: Sequence[float]) -> tuple[Measured, Measured]:
     """The exchange in the first and in the second half of a run; the first step of each warms up."""
-    middle = math.ceil(len(steps) / 2)
-    first, second = (
-        inside_run([sum(rank.exchange_ms for rank in step) / len(step) for step in half])
-        for half in (steps[1:middle], steps[middle + 1 :])
-    )
-    return first, second
+    middle = stage_start(len(exchange))
+    return inside_run(exchange[1:middle]), inside_run(exchange[middle + 1 :])
+
+
+def _mean_over_ranks(step: Step) -> float:
+    return sum(rank.exchange_ms for rank in step) / len(step)
 
 
 def end_loss(curve: Curve) -> float:

@@ -23,6 +23,7 @@ from shoal.config.schema import (
     ExchangeConfig,
     LaunchConfig,
     LenetConfig,
+    ModelConfig,
     NaiveConfig,
     OptimizerConfig,
     OutputConfig,
@@ -37,8 +38,8 @@ from shoal.errors import ConfigError
 from shoal.labs.lab2.branches import ALL, exchange_of
 
 BATCH_SIZE = 64
-RATE = 0.1
-"""Learning rate of SGD, where gradients are averaged."""
+RATE, MOMENTUM = 0.02, 0.9
+"""Of SGD, where gradients are averaged."""
 ADAM_RATE = 2e-3
 SLOWDOWN, SHARE = 3, 0.8
 """The slow worker computes this many times as long; the loaded one has this part of the batch."""
@@ -94,6 +95,9 @@ class Plan:
     first_seed: int = 0
     quick: bool = False
     data: DataConfig = field(default_factory=DigitsConfig)
+    model: ModelConfig = field(default_factory=LenetConfig)
+    timed_by: Literal["processes", "threads"] = "processes"
+    """What workers are where times count."""
 
     def __post_init__(self) -> None:
         if self.workers < 2:
@@ -134,7 +138,7 @@ class Plan:
         return self._processes(condition, self.size.pace_steps, AllReduceConfig())
 
     def _processes(self, condition: str, steps: int, exchange: ExchangeConfig) -> RunConfig:
-        config = self._run("processes", self.workers, steps, SgdConfig(lr=RATE), exchange=exchange)
+        config = self._run(self.timed_by, self.workers, steps, _sgd(RATE), exchange=exchange)
         # A slow link needs a group whose every byte is sent; the others are compared with it on the same group.
         config = _with(config, launch={"group": "gloo", **CONDITIONS[condition]})
         return _with(config, output={"trace": True}, train={"test": False})
@@ -144,14 +148,14 @@ class Plan:
     def _equal(self) -> dict[str, RunConfig]:
         """The same first steps by ways that are equal, or are thought to be."""
         steps, workers = self.size.equal_steps, self.workers
-        sgd, adam = SgdConfig(lr=RATE), AdamConfig(lr=ADAM_RATE)
+        sgd, adam = _sgd(RATE), AdamConfig(lr=ADAM_RATE)
         by_parameters = NaiveConfig(aggregate="parameters", combine="mean")
         means = NaiveConfig(combine="mean")
         exact = self._threads(steps, sgd)
         runs = {
             "equal-single": replace(self._run("threads", 1, steps, sgd), strategy=SingleConfig()),
             "equal-exact": exact,
-            "equal-sum": self._threads(steps, SgdConfig(lr=RATE / workers), NaiveConfig(combine="sum")),
+            "equal-sum": self._threads(steps, _sgd(RATE / workers), NaiveConfig(combine="sum")),
             "equal-mean": self._threads(steps, sgd, means),
             "equal-parameters": self._threads(steps, sgd, by_parameters),
             "equal-adam": self._threads(steps, adam, means),
@@ -169,14 +173,14 @@ class Plan:
         steps, workers = self.size.learn_steps, self.workers
         uneven = CONDITIONS["batch"]
         once: dict[str, RunConfig] = {
-            "sgd-sum": self._threads(steps, SgdConfig(lr=RATE / workers), NaiveConfig(combine="sum")),
-            "sgd-mean": self._threads(steps, SgdConfig(lr=RATE / workers), NaiveConfig(combine="mean")),
-            "sgd-scaled": self._threads(steps, SgdConfig(lr=RATE), NaiveConfig(combine="mean")),
+            "sgd-sum": self._threads(steps, _sgd(RATE / workers), NaiveConfig(combine="sum")),
+            "sgd-mean": self._threads(steps, _sgd(RATE / workers), NaiveConfig(combine="mean")),
+            "sgd-scaled": self._threads(steps, _sgd(RATE), NaiveConfig(combine="mean")),
             "adam-sum": self._threads(steps, AdamConfig(lr=ADAM_RATE), NaiveConfig(combine="sum")),
             "adam-mean": self._threads(steps, AdamConfig(lr=ADAM_RATE), NaiveConfig(combine="mean")),
-            "uneven-exact": _with(self._threads(steps, SgdConfig(lr=RATE)), launch=uneven),
+            "uneven-exact": _with(self._threads(steps, _sgd(RATE)), launch=uneven),
             "uneven-mean": _with(
-                self._threads(steps, SgdConfig(lr=RATE), NaiveConfig(combine="mean")), launch=uneven
+                self._threads(steps, _sgd(RATE), NaiveConfig(combine="mean")), launch=uneven
             ),
         }
         return {
@@ -191,7 +195,7 @@ class Plan:
         for rule, exchange in RULES.items():
             for fault in FAULTS:
                 config = self._run(
-                    "threads", FAULT_WORKERS, self.size.fault_steps, SgdConfig(lr=RATE), exchange=exchange
+                    "threads", FAULT_WORKERS, self.size.fault_steps, _sgd(RATE), exchange=exchange
                 )
                 if fault != "none":
                     config = _with(config, launch={"fault": (f"rank={SLOW},gradient={fault}",)})
@@ -218,7 +222,7 @@ class Plan:
             device="cpu",
             threads=1,
             data=self.data,
-            model=LenetConfig(),
+            model=self.model,
             optimizer=optimizer,
             strategy=strategy or NaiveConfig(),
             exchange=exchange or AllReduceConfig(),
@@ -227,6 +231,10 @@ class Plan:
             checkpoint=CheckpointConfig(every=NEVER, keep=1),
             output=OutputConfig(),
         )
+
+
+def _sgd(rate: float) -> SgdConfig:
+    return SgdConfig(lr=rate, momentum=MOMENTUM)
 
 
 def equal_stages() -> StagesConfig:

@@ -1,0 +1,211 @@
+"""What the lab claims: each claim a function of numbers alone, so that a test can feed it either outcome."""
+
+from collections.abc import Mapping, Sequence
+
+from shoal.labs.numbers import scientific, whether
+from shoal.report.findings import Finding, Measured, higher, lower
+
+ROUNDING = 1e-5
+"""A relative difference of weights or sums below this is rounding in float32, carried through a few steps."""
+PARTLY = 0.1
+"""Accuracy that a rule may lose to a bad worker and still count as bearing it."""
+
+
+# ── the collectives ──
+
+
+def same_sum(errors: Mapping[str, float], same_bits: Mapping[str, bool]) -> Finding:
+    """Every branch leaves the sum in every worker's bucket, and the same bits in all of them."""
+    worst = max(errors.values())
+    return Finding(
+        "same_sum",
+        {"branches": len(errors), "worst": scientific(worst), "same": all(same_bits.values())},
+        whether(worst <= ROUNDING and all(same_bits.values())),
+    )
+
+
+def labels(labelled: Mapping[str, bool]) -> Finding:
+    """Every branch called what its label says, in every step of every turn, and nothing else."""
+    wrong = [branch for branch, right in labelled.items() if not right]
+    numbers = {"right": len(labelled) - len(wrong), "branches": len(labelled)}
+    return Finding("labels", numbers, whether(not wrong))
+
+
+def bytes_sent(sent: Mapping[str, int], predicted: Mapping[str, int], parameters: int) -> Finding:
+    """Every algorithm sends as much as its formula says: the ring 2(W − 1)/W buffers, central W − 1 of rank 0."""
+    numbers = {
+        "ring": sent["by:ring"] / 4 / parameters,
+        "central": sent["by:central"] / 4 / parameters,
+        "right": sum(sent[name] == predicted[name] for name in predicted),
+        "algorithms": len(predicted),
+    }
+    return Finding("bytes_sent", numbers, whether(sent == predicted))
+
+
+def all_reduce_beats_gather(all_reduce: Measured, gather: Measured) -> Finding:
+    """All-reduce takes less time than gathering at one worker and sending the sum back."""
+    numbers = {"all_reduce": all_reduce, "gather": gather}
+    return Finding("all_reduce_beats_gather", numbers, lower(all_reduce, gather))
+
+
+def all_reduce_beats_all_gather(all_reduce: Measured, all_gather: Measured) -> Finding:
+    """All-reduce takes less time than an all-gather after which everyone adds for itself."""
+    numbers = {"all_reduce": all_reduce, "all_gather": all_gather}
+    return Finding("all_reduce_beats_all_gather", numbers, lower(all_reduce, all_gather))
+
+
+def waiting_is_less(wait: Measured, move: Measured) -> Finding:
+    """Where all workers are equally fast, an all-reduce is more moving than waiting."""
+    return Finding("waiting_is_less", {"wait": wait, "move": move}, lower(wait, move))
+
+
+# ── what is aggregated, and how ──
+
+
+def sum_is_scaled_mean(difference: float, workers: int) -> Finding:
+    """For SGD the sum at a learning rate η equals the mean at η·W."""
+    numbers = {"difference": scientific(difference), "bitwise": difference == 0, "workers": workers}
+    return Finding("sum_is_scaled_mean", numbers, whether(difference <= ROUNDING))
+
+
+def sum_learns_faster(total: Measured, mean: Measured, steps: int) -> Finding:
+    """For SGD at the same learning rate, the sum ends with a lower loss than the mean."""
+    numbers = {"sum": total, "mean": mean, "steps": steps}
+    return Finding("sum_learns_faster", numbers, lower(total, mean))
+
+
+def adam_indifferent(adam: Measured, sgd: Measured) -> Finding:
+    """Between sum and mean, Adam's loss changes less than SGD's; each the difference of two runs of one seed."""
+    return Finding("adam_indifferent", {"adam": adam, "sgd": sgd}, lower(adam, sgd))
+
+
+def parameters_equal_gradients(difference: float) -> Finding:
+    """For SGD, averaging parameters after the update equals averaging gradients before it."""
+    numbers = {"difference": scientific(difference)}
+    return Finding("parameters_equal_gradients", numbers, whether(difference <= ROUNDING))
+
+
+def adam_parameters_differ(difference: float) -> Finding:
+    """For Adam the two are not the same."""
+    numbers = {"difference": scientific(difference)}
+    return Finding("adam_parameters_differ", numbers, whether(difference > ROUNDING))
+
+
+def stages_equal(difference: float) -> Finding:
+    """A training whose exchange changes twice ends with the weights of one that keeps to all-reduce."""
+    return Finding("stages_equal", {"difference": scientific(difference)}, whether(difference <= ROUNDING))
+
+
+def stages_faster(first: Measured, second: Measured) -> Finding:
+    """Behind a slow link, the exchange takes less time once it goes around the ring instead of through one worker."""
+    return Finding("stages_faster", {"first": first, "second": second}, lower(second, first))
+
+
+# ── bottlenecks ──
+
+
+def slow_worker_keeps_all_waiting(even: Measured, slow: Measured) -> Finding:
+    """With a slow worker the fast ones wait longer in every step."""
+    return Finding("slow_worker_keeps_all_waiting", {"even": even, "slow": slow}, higher(slow, even))
+
+
+def no_collective_helps(waits: Sequence[Measured]) -> Finding:
+    """Behind a slow worker every collective waits: the shortest waiting of them is most of the longest."""
+    shortest, longest = min(wait.value for wait in waits), max(wait.value for wait in waits)
+    numbers = {"shortest": shortest, "longest": longest}
+    return Finding("no_collective_helps", numbers, whether(shortest > longest / 2))
+
+
+def slow_link_moves(even: Measured, slow: Measured) -> Finding:
+    """Behind a slow link it is moving that takes longer."""
+    return Finding("slow_link_moves", {"even": even, "slow": slow}, higher(slow, even))
+
+
+def slow_link_choice(gather: Measured, ring: Measured) -> Finding:
+    """Behind a slow link the choice of the exchange matters: through one worker takes longer than around the ring."""
+    return Finding("slow_link_choice", {"gather": gather, "ring": ring}, higher(gather, ring))
+
+
+def throughput_falls(even: Measured, slow: Measured, slowdown: float) -> Finding:
+    """A slow worker slows the whole training."""
+    numbers = {"even": even, "slow": slow, "ratio": slow.value / even.value, "slowdown": slowdown}
+    return Finding("throughput_falls", numbers, lower(slow, even))
+
+
+def balance_brings_back(slow: Measured, balanced: Measured) -> Finding:
+    """Dividing batches by measured speed makes training faster again."""
+    numbers = {"slow": slow, "balanced": balanced, "ratio": balanced.value / slow.value}
+    return Finding("balance_brings_back", numbers, higher(balanced, slow))
+
+
+def balance_changes_nothing(difference: float, steps: int) -> Finding:
+    """Balancing changes who computes a sample, not what is computed: the losses are the same."""
+    numbers = {"difference": scientific(difference), "steps": steps}
+    return Finding("balance_changes_nothing", numbers, whether(difference <= 100 * ROUNDING))
+
+
+# ── uneven batches ──
+
+
+def exact_on_uneven(exact: float, weighted: float) -> Finding:
+    """The global count and the weighted mean both equal one machine, however the batch is divided."""
+    numbers = {"exact": scientific(exact), "weighted": scientific(weighted)}
+    return Finding("exact_on_uneven", numbers, whether(max(exact, weighted) <= ROUNDING))
+
+
+def mean_of_means_differs(difference: float, exact: float) -> Finding:
+    """The mean of means does not."""
+    numbers = {"difference": scientific(difference), "exact": scientific(exact)}
+    return Finding("mean_of_means_differs", numbers, whether(difference > ROUNDING))
+
+
+def mean_of_means_costs(exact: Measured, means: Measured) -> Finding:
+    """The mean of means ends with a lower accuracy."""
+    numbers = {"exact": exact.scaled(100), "means": means.scaled(100)}
+    return Finding("mean_of_means_costs", numbers, lower(means, exact))
+
+
+# ── a bad worker ──
+
+
+def nan_is_stopped(stopped: bool) -> Finding:
+    """With the sum, a NaN is caught before it reaches the weights."""
+    return Finding("nan_is_stopped", {"stopped": stopped}, whether(stopped))
+
+
+def huge_breaks_the_mean(clean: float, faulty: float | None) -> Finding:
+    """With the sum, one worker with huge gradients ruins the training."""
+    return _accuracies("huge_breaks_the_mean", clean, faulty, broken=True)
+
+
+def flip_breaks_the_mean(clean: float, faulty: float | None) -> Finding:
+    """With the sum, one worker with flipped gradients ruins the training."""
+    return _accuracies("flip_breaks_the_mean", clean, faulty, broken=True)
+
+
+def median_bears(clean: float, worst: float | None) -> Finding:
+    """The median bears one bad worker of any kind."""
+    return _accuracies("median_bears", clean, worst, broken=False)
+
+
+def trimmed_mean_bears(clean: float, worst: float | None) -> Finding:
+    """The trimmed mean does."""
+    return _accuracies("trimmed_mean_bears", clean, worst, broken=False)
+
+
+def krum_bears(clean: float, worst: float | None) -> Finding:
+    """Krum does."""
+    return _accuracies("krum_bears", clean, worst, broken=False)
+
+
+def krum_costs(mean: Measured, krum: Measured) -> Finding:
+    """Where nobody is bad, Krum ends with a lower accuracy than the mean: it uses one worker's gradient only."""
+    numbers = {"mean": mean.scaled(100), "krum": krum.scaled(100)}
+    return Finding("krum_costs", numbers, lower(krum, mean))
+
+
+def _accuracies(claim: str, clean: float, faulty: float | None, broken: bool) -> Finding:
+    """Accuracy without and with a bad worker; a run that was stopped has none."""
+    lost = faulty is None or faulty < clean - PARTLY
+    shown = "–" if faulty is None else f"{100 * faulty:.1f}"
+    return Finding(claim, {"clean": 100 * clean, "faulty": shown}, whether(lost == broken))

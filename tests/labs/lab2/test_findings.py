@@ -1,0 +1,69 @@
+import pytest
+from outcomes import assert_complete, assert_says, cases_of
+
+from shoal.labs.lab2 import claims
+from shoal.labs.lab2.findings import GROUPS
+from shoal.report.findings import Measured
+
+
+def num(value):
+    return Measured(value, 0.1, "seeds", 3)
+
+
+LOW, NEAR, HIGH = num(1.0), num(1.1), num(5.0)
+FIRST_LOWER = {"holds": [(LOW, HIGH)], "fails": [(HIGH, LOW)], "undecided": [(LOW, NEAR)]}
+SECOND_LOWER = {"holds": [(HIGH, LOW)], "fails": [(LOW, HIGH)], "undecided": [(LOW, NEAR)]}
+BREAKS = {"holds": [(0.9, 0.2), (0.9, None)], "fails": [(0.9, 0.85)]}
+BEARS = {"holds": [(0.9, 0.85), (0.5, 0.6)], "fails": [(0.9, 0.2), (0.9, None)]}
+SENT = {"by:ring": 800, "by:central": 800}
+
+
+def with_last(cases, *last):
+    return {verdict: [(*args, *last) for args in rows] for verdict, rows in cases.items()}
+
+
+OUTCOMES = {
+    claims.same_sum: {
+        "holds": [({"a": 1e-8}, {"a": True})],
+        "fails": [({"a": 0.1}, {"a": True}), ({"a": 0.0}, {"a": False})],
+    },
+    claims.labels: {"holds": [({"a": True},)], "fails": [({"a": True, "b": False},)]},
+    claims.bytes_sent: {"holds": [(SENT, SENT, 100)], "fails": [(SENT, {**SENT, "by:ring": 804}, 100)]},
+    claims.all_reduce_beats_gather: FIRST_LOWER,
+    claims.all_reduce_beats_all_gather: FIRST_LOWER,
+    claims.waiting_is_less: FIRST_LOWER,
+    claims.sum_is_scaled_mean: {"holds": [(0.0, 2), (1e-7, 3)], "fails": [(1e-2, 2)]},
+    claims.sum_learns_faster: with_last(FIRST_LOWER, 100),
+    claims.adam_indifferent: FIRST_LOWER,
+    claims.parameters_equal_gradients: {"holds": [(1e-7,)], "fails": [(0.1,)]},
+    claims.adam_parameters_differ: {"holds": [(0.1,)], "fails": [(1e-7,)]},
+    claims.stages_equal: {"holds": [(0.0,)], "fails": [(0.1,)]},
+    claims.stages_faster: SECOND_LOWER,
+    claims.slow_worker_keeps_all_waiting: FIRST_LOWER,
+    claims.no_collective_helps: {"holds": [([LOW, NEAR],)], "fails": [([LOW, HIGH],)]},
+    claims.slow_link_moves: FIRST_LOWER,
+    claims.slow_link_choice: SECOND_LOWER,
+    claims.throughput_falls: with_last(SECOND_LOWER, 3),
+    claims.balance_brings_back: FIRST_LOWER,
+    claims.balance_changes_nothing: {"holds": [(1e-6, 20)], "fails": [(0.1, 20)]},
+    claims.exact_on_uneven: {"holds": [(1e-7, 1e-7)], "fails": [(1e-7, 0.1), (0.1, 1e-7)]},
+    claims.mean_of_means_differs: {"holds": [(0.1, 1e-7)], "fails": [(1e-7, 1e-7)]},
+    claims.mean_of_means_costs: SECOND_LOWER,
+    claims.nan_is_stopped: {"holds": [(True,)], "fails": [(False,)]},
+    claims.huge_breaks_the_mean: BREAKS,
+    claims.flip_breaks_the_mean: BREAKS,
+    claims.median_bears: BEARS,
+    claims.trimmed_mean_bears: BEARS,
+    claims.krum_bears: BEARS,
+    claims.krum_costs: SECOND_LOWER,
+}
+
+
+@pytest.mark.parametrize(("finding", "verdict", "args"), cases_of(OUTCOMES))
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_every_finding_can_come_out_either_way_and_says_so(finding, verdict, args, lang):
+    assert_says(finding, verdict, args, "shoal.labs.lab2", lang)
+
+
+def test_no_finding_is_without_its_outcomes():
+    assert_complete(OUTCOMES, GROUPS)

@@ -1,0 +1,129 @@
+import pytest
+from reports import Listening, assert_judged, assert_whole, rows, text_of
+
+from shoal.cli.main import main
+from shoal.config.schema import LinearConfig, SyntheticConfig
+from shoal.errors import WorkerError
+from shoal.labs.lab2 import lab
+from shoal.labs.lab2.branches import ALL
+from shoal.labs.lab2.plan import CONDITIONS, FAULTS, RULES, Plan, Size
+from shoal.labs.pictures import Pictures
+from shoal.labs.watch import QuietWatch
+from shoal.labs.words import load_words
+from shoal.report.figures import Drawing
+
+TINY = Plan(
+    workers=2,
+    size=Size(
+        dict.fromkeys(CONDITIONS, 1), 3, pace_steps=6, equal_steps=4, learn_steps=6, fault_steps=6, seeds=1
+    ),
+    quick=True,
+    data=SyntheticConfig(samples=128, shape=(1, 4, 4)),
+    model=LinearConfig(),
+    timed_by="threads",
+)
+FIGURES = ("exchange", "loss", "stages", "pace", "faults")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    words, watch = load_words(lab.PACKAGE, "en"), Listening()
+    folder = tmp_path_factory.mktemp("lab") / "report"
+    return lab.run_plan(TINY, folder, "shoal lab 2", words, watch), words, watch
+
+
+@pytest.fixture(scope="module")
+def in_chinese(finished, tmp_path_factory):
+    """The same runs once more, for a report in the other language."""
+    outcome, _, _ = finished
+    words, folder = load_words(lab.PACKAGE, "zh"), tmp_path_factory.mktemp("lab") / "zh"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("shoal.labs.runs.start", only_what_was_stopped)
+        drawn = dict.fromkeys(FIGURES, Drawing(b"", b""))
+        patch.setattr(lab, "draw_all", lambda *_: Pictures(drawn, in_english=True))
+        return lab.run_plan(TINY, folder, "", words, QuietWatch(), outcome.folder / "runs"), words
+
+
+def only_what_was_stopped(config, observer):
+    from shoal.launch.start import start
+
+    assert config.launch.fault, f"{config.output.name} was trained again"
+    return start(config, observer)
+
+
+def test_the_folder_holds_report_figures_tables_and_runs(finished):
+    outcome, _, _ = finished
+    names = {path.relative_to(outcome.folder).as_posix() for path in outcome.folder.glob("[!r]*/*")}
+    tables = ("exchange", "record", "pace", "differences", "learnt", "faults", "findings")
+    drawn = {f"figures/{name}.{kind}" for name in FIGURES for kind in ("png", "pdf")}
+    assert names == drawn | {f"tables/{name}.csv" for name in tables}
+    assert {path.name for path in (outcome.folder / "runs").iterdir()} == set(TINY.runs(""))
+
+
+def test_the_report_is_whole_in_both_languages(finished, in_chinese):
+    for outcome, words in (finished[:2], in_chinese):
+        assert_whole(outcome.folder, words)
+        assert "def reduce_scatter_all_gather(" in text_of(outcome.folder)  # the code that ran
+        assert_judged(outcome, words, 30)
+
+
+def test_figures_without_a_font_are_explained(in_chinese):
+    outcome, words = in_chinese
+    assert words("figure.in_english") in text_of(outcome.folder)
+
+
+def test_finished_runs_are_taken_over(finished, in_chinese):
+    assert rows(in_chinese[0].folder, "exchange") == rows(finished[0].folder, "exchange")
+
+
+def test_every_branch_is_timed_under_every_condition_and_is_what_it_says(finished):
+    outcome, _, _ = finished
+    timed = rows(outcome.folder, "exchange")
+    assert [(row["condition"], row["branch"]) for row in timed] == [(c, b) for c in CONDITIONS for b in ALL]
+    assert all(float(row["exchange (ms)"]) > 0 for row in timed)
+    assert {row["as labelled"] for row in rows(outcome.folder, "record")} == {"True"}
+
+
+def test_the_identities_hold(finished):
+    outcome, _, _ = finished
+    apart = {
+        row["compared"]: float(row["relative difference"]) for row in rows(outcome.folder, "differences")
+    }
+    assert apart["sum"] == 0  # two workers: a power of two
+    for equal in ("exact", "parameters", "stages", "uneven-exact", "uneven-weighted_mean", "balanced"):
+        assert apart[equal] < 1e-5, equal
+    for other in ("adam-parameters", "uneven-mean"):
+        assert apart[other] > 1e-3, other
+
+
+def test_a_bad_worker_stops_the_sum_and_no_rule(finished):
+    outcome, _, watch = finished
+    found = {(row["fault"], row["rule"]): row for row in rows(outcome.folder, "faults")}
+    assert set(found) == {(fault, rule) for fault in FAULTS for rule in RULES}
+    stopped = {key for key, row in found.items() if row["stopped"]}
+    assert ("nan", "mean") in stopped
+    assert all(rule == "mean" for _, rule in stopped)
+    assert "rank 1" in found["nan", "mean"]["stopped"]
+    assert any("fault-nan-mean" in line and "stopped" in line for line in watch.lines)
+
+
+def test_every_run_is_told(finished):
+    _, _, watch = finished
+    for name in TINY.runs(""):
+        assert any(f" {name}: " in line for line in watch.lines)
+
+
+def test_an_error_that_no_fault_explains_ends_the_lab(tmp_path, monkeypatch):
+    def fail(config, observer):
+        raise WorkerError("rank 1 of 2 was killed", "", 1)
+
+    monkeypatch.setattr("shoal.labs.runs.start", fail)
+    with pytest.raises(WorkerError, match="was killed"):
+        lab.run_plan(TINY, tmp_path / "out", "", load_words(lab.PACKAGE, "en"), QuietWatch())
+    assert not (tmp_path / "out").exists()
+
+
+def test_one_worker_is_refused_before_anything_is_written(capsys, tmp_path):
+    assert main(["lab", "2", "--workers", "1", "--out", str(tmp_path / "out")]) == 2
+    assert "at least 2 workers" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
