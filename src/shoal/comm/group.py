@@ -29,6 +29,9 @@ CPU = torch.device("cpu")
 NO_PROGRESS_LIMIT_S = 10.0
 """How long a member may go without any sign of progress before the others give it up."""
 
+BUSY_S = 300.0
+"""What work of one member's own in which it can say nothing (reading data, saving) is commonly given: `beat(BUSY_S)`."""
+
 
 class SlowMemberWarning(UserWarning):
     """A member that keeps the others waiting, though it still makes progress."""
