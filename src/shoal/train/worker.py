@@ -156,7 +156,10 @@ class _Notes:
             "total_steps": built.total_steps,
         }
         self.events.append(
-            record | {"version": __version__, "torch": torch.__version__, "device": str(built.device)}
+            record
+            | {"strategy": built.config.strategy.name, "workers": built.group.size}
+            | {"version": __version__, "torch": torch.__version__, "device": str(built.device)}
+            | {"threads": torch.get_num_threads()}
         )
         for link in links if built.group.rank == 0 else ():
             self.events.append(link_event(link))
@@ -224,7 +227,9 @@ def _result(
         validation_accuracy=validation.accuracy if validation else None,
         seconds=round(progress.seconds, 6),
         samples_per_s=round(samples / progress.seconds, 3) if progress.seconds else 0.0,
-        bytes_sent=sum(total.num_bytes for total in built.group.totals.values()) if workers > 1 else 0,
+        bytes_sent=sum(total.num_bytes for name, total in built.group.totals.items() if name != "recv")
+        if workers > 1
+        else 0,
         wait_s=round(sum(total.blocked_ns for total in built.group.totals.values()) / 1e9, 6)
         if workers > 1
         else 0.0,
