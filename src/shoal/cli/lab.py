@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
@@ -21,14 +22,13 @@ SWITCHES = {
 VALUES = {
     "--data": "digits (default), mnist or fashion-mnist",
     "--data-dir": "where the files of mnist or fashion-mnist lie",
-    "--workers": "how many workers train together (default: 2)",
+    "--workers": "how many workers train together (default: 2); for lab 3 a list (default: 2,4)",
     "--runs": "take the finished runs from the runs/ folder of an earlier report, and train only the rest",
     "--lang": "language of the report: en (default) or zh",
     "--out": "folder of the report (default: reports/lab…); for start, of the skeleton (default: here)",
     "--seed": "first seed (default: 0)",
 }
 FOR_ALL = ("--lang", "--out", "--seed")
-WHOLE_NUMBERS = ("--seed", "--workers")
 
 
 def run(argv: Sequence[str]) -> int:
@@ -74,7 +74,7 @@ def _run(name: str, options: Options) -> int:
     from shoal.labs.words import load_words
 
     lab: Any = import_module(f"{lab_of(name).package}.lab")
-    settings = lab.Settings(**_settings(name, options))
+    settings = lab.Settings(**_settings(name, lab.Settings, options))
     words = load_words(lab.PACKAGE, settings.lang)
     folder = lab.folder_for(settings)
     quiet = options.has("--quiet")
@@ -94,16 +94,17 @@ def _run(name: str, options: Options) -> int:
     return 0
 
 
-def _settings(name: str, options: Options) -> dict[str, Any]:
-    """What was given, as fields of the lab's settings; what was not keeps the lab's own default."""
+def _settings(name: str, kind: Any, options: Options) -> dict[str, Any]:
+    """What was given, as fields of the lab's settings (`kind`); what was not keeps the lab's own default."""
     taken = {*FOR_ALL, *lab_of(name).flags}
+    types = {field.name: field.type for field in fields(kind)}
     settings: dict[str, Any] = {"quick": options.has("--quick")}
     for flag, value in options.values.items():
         if flag in VALUES and flag not in taken:
             raise ConfigError(f"{flag} has no use in lab {name}", "`shoal lab --help` lists the flags.")
         if flag in VALUES and value is not None:
             field = flag.removeprefix("--").replace("-", "_")
-            settings[field] = _whole_number(flag, value) if flag in WHOLE_NUMBERS else value
+            settings[field] = _whole_number(flag, value) if types[field] is int else value
     return settings
 
 

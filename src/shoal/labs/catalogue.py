@@ -32,6 +32,13 @@ LABS: dict[str, Lab] = {
         ("task2/dist_utils.py", "task2/model.py", "task2/model-mp.py", "task2/docker-compose.yml"),
         "task2/data",
     ),
+    "3": Lab(
+        "shoal.labs.lab3",
+        "Data parallelism: every division of the data against one machine, and two wrong samplers.",
+        ("--workers", "--runs"),
+        ("task3/sampler.py", "task3/dist_utils.py", "task3/model.py", "task3/check_sampler.py"),
+        "task3/data",
+    ),
     "autograd": Lab(
         "shoal.labs.autograd",
         "Automatic differentiation: a tape, a static graph, and what each of them costs.",

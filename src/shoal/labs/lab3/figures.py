@@ -1,0 +1,180 @@
+"""The lab's figures: who has which labels, loss and accuracy by epoch, where a step's time goes, what is seen."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shoal.labs.bars import GAP, Bar, BarPanel, Part, draw_bars
+from shoal.labs.lab3.epochs import EpochPanel, Scale, draw_epochs
+from shoal.labs.lab3.measure import Learnt, Measurements, Pace
+from shoal.labs.lab3.plan import ALIKE, DIVISIONS, UNLIKE
+from shoal.labs.words import Words
+from shoal.report.figures import Dash, Drawing, Line, Style, painted
+from shoal.report.runs import Array
+
+LOOKS: dict[str, tuple[str, Dash, str]] = {
+    "global": ("black", "dashed", ""),
+    "random": ("blue", "solid", "o"),
+    "sampling": ("purple", "dashed", "D"),
+    "stratified": ("green", "dash-dotted", "^"),
+    "contiguous": ("orange", "solid", "v"),
+    "hash": ("vermilion", "dashed", "P"),
+    "speed": ("blue", "dash-dotted", "x"),
+    "dirichlet-1": ("green", "dashed", "<"),
+    "dirichlet-0.1": ("orange", "dash-dotted", ">"),
+    "label": ("vermilion", "solid", "s"),
+    "right": ("blue", "solid", "o"),
+    "range": ("vermilion", "solid", "s"),
+    "rank-seed": ("green", "dash-dotted", "^"),
+}
+SHOWN_OWNERS = tuple(name for name in DIVISIONS if name != "global")
+"""Under `global` nobody owns any samples."""
+MOST_COLUMNS = 3
+SCALES: dict[str, Scale] = {"loss": "logarithmic", "accuracy": "linear", "coverage": "from zero"}
+
+
+def label_of(name: str, words: Words) -> str:
+    """A division, or a way of the lab's own loop, in words."""
+    return words(f"division.{name}" if name in DIVISIONS else f"way.{name}")
+
+
+def owners_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
+    """How many samples of each label each worker has: a panel for each division, with the first seed."""
+    most = measured.plan.most
+    surveys = [measured.divided[name, most].seen[0].first for name in SHOWN_OWNERS]
+    rows = -(-len(surveys) // MOST_COLUMNS)
+
+    def paint(figure: Any) -> None:
+        axes: Any = figure.subplots(rows, MOST_COLUMNS, squeeze=False)
+        for axis in axes.flat[len(surveys) :]:
+            axis.set_visible(False)
+        for axis, name, seen in zip(axes.flat, SHOWN_OWNERS, surveys, strict=False):
+            histogram = seen.histogram.numpy()
+            axis.imshow(histogram / seen.whole.numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
+            for (rank, label), count in np.ndenumerate(histogram):
+                if count:
+                    dark = count > 0.55 * seen.whole[label]
+                    colour = "white" if dark else "#1b1f24"
+                    axis.text(label, rank, count, ha="center", va="center", color=colour, fontsize=6.5)
+            axis.set_title(label_of(name, words))
+            axis.set_xticks(range(len(seen.labels)), map(str, seen.labels))
+            sizes = [f"{rank}  ({count:,})" for rank, count in enumerate(seen.per_worker)]
+            axis.set_yticks(range(most), sizes)
+            axis.tick_params(length=0, labelsize=8)
+            axis.hlines(
+                np.arange(most - 1) + 0.5, -0.5, len(seen.labels) - 0.5, color="#aeb6bf", linewidth=0.5
+            )
+        for axis in axes[:, 0]:
+            axis.set_ylabel(words("figure.worker"))
+        for axis in axes[-1]:
+            axis.set_xlabel(words("figure.label"))
+
+    return painted(paint, 10.4, rows * (0.95 + 0.26 * most) + 0.3, font)
+
+
+def curves_figure(measured: Measurements, workers: int, words: Words, font: str | None) -> Drawing:
+    """Loss and accuracy by epoch: divisions that give all workers the same kind of data, and those that do not."""
+    columns = {"alike": ALIKE, "unlike": ("random", *UNLIKE)}
+    rows = [
+        [
+            EpochPanel(
+                words(f"figure.{kind}") if part == "loss" else "",
+                words(f"figure.{part}"),
+                [_line(name, measured.divided[name, workers].learnt, part, words) for name in names],
+                _reference(measured.single, part, words),
+                scale=SCALES[part],
+            )
+            for kind, names in columns.items()
+        ]
+        for part in ("loss", "accuracy")
+    ]
+    return draw_epochs(rows, words("figure.epoch"), font)
+
+
+def samplers_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
+    """The right sampler and the wrong ones: what is seen so far, training loss, accuracy."""
+    ways = ("right", "range", "rank-seed")
+
+    def panel(part: str, workers: int) -> EpochPanel:
+        sampling = measured.divided["sampling", workers]
+        lines: list[Line] = []
+        for way in ways:
+            own = measured.own[way, workers]
+            if part == "coverage":
+                lines.append(_values(way, 100 * own.coverage, words))
+            else:
+                lines.append(_line(way, own.learnt, part, words))
+        if part == "coverage":
+            coverage = np.array([seen.coverage for seen in sampling.seen])
+            lines.append(_values("sampling", 100 * coverage, words))
+        else:
+            lines.append(_line("sampling", sampling.learnt, part, words))
+        title = words("figure.workers", workers=workers) if part == "coverage" else ""
+        return EpochPanel(title, words(f"figure.{part}"), lines, scale=SCALES[part])
+
+    rows = [
+        [panel(part, workers) for workers in measured.plan.workers]
+        for part in ("coverage", "loss", "accuracy")
+    ]
+    return draw_epochs(rows, words("figure.epoch"), font)
+
+
+def speed_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
+    """Where the time of a step goes, one panel for each number of workers."""
+
+    def bar(label: str, pace: Pace) -> Bar:
+        parts = [part * pace.step_ms.value for part in (pace.own, pace.wait, pace.move)]
+        return Bar(label, parts, pace.step_ms.spread)
+
+    def bars(workers: int) -> list[Bar]:
+        single = [
+            bar(words("way.all_cores", cores=measured.plan.cores), measured.all_cores),
+            bar(words("way.one_core"), measured.one_core),
+        ]
+        timed = [(name, measured.divided[name, workers].pace) for name in DIVISIONS]
+        even = [bar(label_of(name, words), pace) for name, pace in timed if pace and name != "speed"]
+        slow = [bar(words("way.slow_random"), measured.slow_random[workers])]
+        slow += [bar(words("way.slow_speed"), pace) for name, pace in timed if pace and name == "speed"]
+        return [*single, GAP, *even, GAP, *slow]
+
+    panels = [
+        BarPanel(words("figure.workers", workers=workers), words("figure.step_ms"), bars(workers))
+        for workers in measured.plan.workers
+    ]
+    parts = [
+        Part(words("figure.own"), "blue"),
+        Part(words("figure.wait"), "orange", "...."),
+        Part(words("figure.move"), "vermilion", "////"),
+    ]
+    return draw_bars(panels, parts, font=font, width_in=max(7.6, 3.2 * len(panels) + 2.6))
+
+
+def _line(name: str, learnt: Learnt, part: str, words: Words) -> Line:
+    values = learnt.loss if part == "loss" else 100 * learnt.accuracy
+    return _values(name, values, words)
+
+
+def _values(name: str, values: Array, words: Words) -> Line:
+    """The mean over the seeds, and a band from the lowest to the highest."""
+    colour, dash, marker = LOOKS[name]
+    style = Style(label_of(name, words), colour, dash, marker)
+    return Line(style, _epochs(values), values.mean(axis=0), values.min(axis=0), values.max(axis=0))
+
+
+def _reference(single: Learnt, part: str, words: Words) -> Line:
+    values = single.loss if part == "loss" else 100 * single.accuracy
+    return Line(Style(words("way.single"), "black"), _epochs(values), values.mean(axis=0))
+
+
+def _epochs(values: Array) -> Array:
+    return np.arange(1.0, values.shape[1] + 1)
+
+
+def curve_names(workers: Sequence[int]) -> dict[int, str]:
+    """The figure of each number of workers.
+
+    >>> curve_names([2, 4])
+    {2: 'curves-2', 4: 'curves-4'}
+    """
+    return {each: f"curves-{each}" for each in workers}

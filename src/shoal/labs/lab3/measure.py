@@ -1,0 +1,243 @@
+"""Run folders become the numbers that the findings rest on. No number here comes from anywhere else."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from shoal.data.dataset import DataSet
+from shoal.events.folder import RunFolder
+from shoal.labs.lab3.experiment import Runs
+from shoal.labs.lab3.order import differences_from_same_order
+from shoal.labs.lab3.own_loop import SELDOM, WAYS, WRONG, OwnResult
+from shoal.labs.lab3.plan import BATCH_SIZE, DIVISIONS, Plan, run_name
+from shoal.labs.lab3.seen import Seen, refusals, seen_in
+from shoal.labs.lab3.wrong_samplers import coverage_of_one_workers_range, coverage_of_seed_per_rank
+from shoal.report.compare import Comparison, Entry, compare, speed_up
+from shoal.report.compare_weights import largest_difference
+from shoal.report.findings import Measured, over_seeds
+from shoal.report.runs import Array, Run, read_run
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """One way of training, repeated with every seed. Arrays have a row for each seed and a column for each epoch."""
+
+    loss: Array
+    """Mean training loss of the epoch."""
+    accuracy: Array
+    """On the validation part, at the end of the epoch."""
+    test_accuracy: Measured
+
+    @property
+    def final_loss(self) -> Measured:
+        """Of the last epoch."""
+        return over_seeds(self.loss[:, -1].tolist())
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast a run was, and where its time went."""
+
+    sample_ms: Measured
+    """Milliseconds per sample: median and spread over the steps."""
+    against_all_cores: float
+    """How many times as fast as one process on all cores."""
+    against_one_core: float
+    own: float
+    """Parts of the time, means over the workers: own work (data, forward, backward, update, the loop itself)."""
+    move: float
+    wait: float
+
+    @property
+    def samples_per_s(self) -> float:
+        """Of the median step."""
+        return 1e3 / self.sample_ms.value
+
+    @property
+    def step_ms(self) -> Measured:
+        """A whole step."""
+        return self.sample_ms.scaled(BATCH_SIZE)
+
+    @property
+    def communication(self) -> float:
+        """The part of the time in which a worker moved bytes or waited for others."""
+        return self.move + self.wait
+
+
+@dataclass(frozen=True)
+class Divided:
+    """One division of the data among so many workers."""
+
+    learnt: Learnt
+    seen: Sequence[Seen]
+    """What is seen of the data set, with every seed."""
+    pace: Pace | None
+    """None where it was not timed."""
+
+    @property
+    def coverage(self) -> Measured:
+        """Of the first epoch."""
+        return over_seeds([seen.first.coverage for seen in self.seen])
+
+
+@dataclass(frozen=True)
+class Own:
+    """One way of the lab's own loop with so many workers."""
+
+    learnt: Learnt
+    coverage: Array
+    """The part of the data set seen so far: a row for each seed, a column for each epoch."""
+    overlap: Measured
+    """The part that more than one worker sees in the first epoch."""
+    predicted: float
+    """What a formula says of the first epoch's coverage."""
+
+    @property
+    def first_coverage(self) -> Measured:
+        """Of the first epoch."""
+        return over_seeds(self.coverage[:, 0].tolist())
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """Everything measured."""
+
+    plan: Plan
+    num_samples: Mapping[str, int]
+    """Sizes of the training, validation and test part."""
+    parameters: int
+    single: Learnt
+    one_core: Pace
+    all_cores: Pace
+    divided: Mapping[tuple[str, int], Divided]
+    """By division and number of workers."""
+    slow_random: Mapping[int, Pace]
+    """Equal parts where one worker is slow."""
+    own: Mapping[tuple[str, int], Own]
+    """By way and number of workers."""
+    from_single: Mapping[int, float]
+    """How far the weights are from one machine's when every step is divided anew, by number of workers."""
+    from_same_order: Mapping[str, float]
+    """How far they are from one machine that takes the same samples, by division."""
+    refusals: Mapping[str, str]
+    """What Shoal says of the wrong samplers."""
+
+    @property
+    def fitting(self) -> int:
+        """The largest number of workers that have a core each; the smallest there is, where none has."""
+        return max((w for w in self.plan.workers if w <= self.plan.cores), default=min(self.plan.workers))
+
+
+def measure(runs: Runs, data: DataSet, parameters: int) -> Measurements:
+    """Read every run folder."""
+    plan = runs.plan
+    paces = _paces(runs)
+    divided = {
+        (name, workers): Divided(
+            _learnt([runs.folders[run_name(name, workers, seed)] for seed in plan.seeds]),
+            [seen_in(plan, data, name, workers, seed) for seed in plan.seeds],
+            paces.get(run_name(name, workers, plan.first_seed)),
+        )
+        for name in DIVISIONS
+        for workers in plan.workers
+    }
+    single = runs.folders["equal-single"]
+    return Measurements(
+        plan=plan,
+        num_samples={
+            "train": len(data.train),
+            "validation": len(data.validation or ()),
+            "test": len(data.test),
+        },
+        parameters=parameters,
+        single=_learnt([runs.folders[f"single-seed{seed}"] for seed in plan.seeds]),
+        one_core=paces[f"single-seed{plan.first_seed}"],
+        all_cores=paces["single-all-cores"],
+        divided=divided,
+        slow_random={workers: paces[f"slow-random-{workers}w"] for workers in plan.workers},
+        own={
+            (way, workers): _own(runs, way, workers)
+            for workers in plan.workers
+            for way in WAYS
+            if way not in SELDOM or workers == plan.most
+        },
+        from_single={
+            workers: _apart(runs.folders[f"equal-global-{workers}w"], single) for workers in plan.workers
+        },
+        from_same_order=differences_from_same_order(plan),
+        refusals=refusals(plan.most, len(data.train)),
+    )
+
+
+def epoch_losses(run: Run, epochs: int) -> list[float]:
+    """The mean loss over the samples of every epoch."""
+    starts = np.append(run.curve.samples, run.samples)
+    weights = np.diff(starts)
+    epoch_of = (run.curve.samples * epochs / run.samples).astype(int)
+    sums = np.bincount(epoch_of, weights * run.curve.loss, epochs)
+    return (sums / np.bincount(epoch_of, weights, epochs)).tolist()
+
+
+def _learnt(folders: Sequence[Path]) -> Learnt:
+    runs = [read_run(folder) for folder in folders]
+    return Learnt(
+        np.array([epoch_losses(run, run.config.train.epochs) for run in runs]),
+        np.array([[record["accuracy"] for record in run.validations] for run in runs]),
+        over_seeds([float(run.result["test_accuracy"]) for run in runs]),
+    )
+
+
+def _paces(runs: Runs) -> dict[str, Pace]:
+    """The runs whose times count, against one process."""
+    plan = runs.plan
+    names = ["single-all-cores", f"single-seed{plan.first_seed}"]
+    for workers in plan.workers:
+        names += [run_name(name, workers, plan.first_seed) for name in plan.size.timed]
+        names.append(f"slow-random-{workers}w")
+    compared = compare([runs.folders[name] for name in names])
+    return {entry.name: _pace(entry, compared) for entry in compared.entries}
+
+
+def _pace(entry: Entry, compared: Comparison) -> Pace:
+    shares = entry.shares
+    return Pace(
+        entry.sample_s.scaled(1e3),
+        speed_up(entry, compared.entries[0]) or 0.0,
+        speed_up(entry, compared.entries[1]) or 0.0,
+        shares["compute"] + shares["other"],
+        shares["move"],
+        shares["wait"],
+    )
+
+
+def _own(runs: Runs, way: str, workers: int) -> Own:
+    found = [runs.own[way, workers, seed] for seed in runs.plan.seeds]
+
+    def rows(part: Callable[[OwnResult], list[float]]) -> Array:
+        return np.array([part(result) for result in found])
+
+    return Own(
+        Learnt(
+            rows(lambda result: result.loss),
+            rows(lambda result: result.accuracy),
+            over_seeds([result.test_accuracy for result in found]),
+        ),
+        rows(lambda result: result.coverage),
+        over_seeds([result.overlap for result in found]),
+        PREDICTED[way](workers) if way in WRONG else 1.0,
+    )
+
+
+PREDICTED: Mapping[str, Callable[[int], float]] = {
+    "range": coverage_of_one_workers_range,
+    "rank-seed": coverage_of_seed_per_rank,
+}
+"""What a wrong sampler sees of the data set in an epoch, by formula."""
+
+
+def _apart(run: Path, reference: Path) -> float:
+    difference = largest_difference(RunFolder(run).model, RunFolder(reference).model)
+    assert difference is not None, "both runs have the same model"
+    return difference
