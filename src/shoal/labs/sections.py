@@ -8,6 +8,9 @@ from shoal.labs.regions import without_linter_marks
 from shoal.labs.words import Words
 from shoal.report.document import Block, Code, Paragraph, Table
 
+PAGE_COLUMNS = 88
+"""Letters of code that fit beside each other on the page."""
+
 
 def opening(quick: bool, command: str, words: Words) -> list[Block]:
     """What the report is, and the command that made it."""
@@ -28,6 +31,11 @@ def header_of(section: str, columns: Sequence[str], words: Words) -> list[str]:
 def number_table(caption: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     """A table whose first column names the row and whose others hold numbers."""
     return Table(caption, header, rows, frozenset(range(1, len(header))))
+
+
+def folded(text: str) -> str:
+    """Lines that fit on the page."""
+    return "\n".join(textwrap.fill(line, PAGE_COLUMNS, subsequent_indent="  ") for line in text.splitlines())
 
 
 def source(function: Callable[..., object] | type) -> str:

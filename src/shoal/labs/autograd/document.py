@@ -1,6 +1,5 @@
 """The report of the lab: principle, code, set-up, results, analysis, from measurements and words."""
 
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 
 from torch import Tensor
@@ -15,13 +14,10 @@ from shoal.labs.autograd.findings import GROUPS, kib
 from shoal.labs.autograd.networks import Network
 from shoal.labs.autograd.plan import ENGINES, NETWORKS, Plan
 from shoal.labs.pictures import Pictures
-from shoal.labs.sections import header_of, machine_table, number_table, opening, source
+from shoal.labs.sections import folded, header_of, machine_table, number_table, opening, source
 from shoal.labs.words import Words
 from shoal.report.document import Block, Bullets, Code, Document, Formula, Heading, Paragraph, Table
 from shoal.report.findings import Finding
-
-PAGE_COLUMNS = 88
-"""Letters of code that fit beside each other on the page."""
 
 
 def document(
@@ -118,7 +114,7 @@ def worked_example(measured: Measurements, pictures: Pictures, words: Words) -> 
 def dynamic_and_static(measured: Measurements, words: Words) -> list[Block]:
     """Times, passes, memory, and what only the tape can do."""
     branch = measured.branch
-    refused = [Code(_folded(branch.refusal), words("branch.refusal"), "text")] if branch.refusal else []
+    refused = [Code(folded(branch.refusal), words("branch.refusal"), "text")] if branch.refusal else []
     return [
         Heading(words("time.heading"), 3),
         Paragraph(words("time.intro")),
@@ -256,7 +252,3 @@ def chain(measured: Measurements, pictures: Pictures, words: Words) -> list[Bloc
 
 def _numbers(tensor: Tensor) -> list[str]:
     return [f"{value:.4f}" for value in tensor.tolist()]
-
-
-def _folded(text: str) -> str:
-    return "\n".join(textwrap.fill(line, PAGE_COLUMNS, subsequent_indent="  ") for line in text.splitlines())

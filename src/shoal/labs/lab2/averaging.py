@@ -40,26 +40,26 @@ def reduce_broadcast(group: Group, bucket: Tensor) -> None:
 
 def gather_broadcast(group: Group, bucket: Tensor) -> None:
     """The root receives every bucket and adds them itself; everyone receives the sum from it."""
-    everyones = _room_for_all(group, bucket)
+    everyones = room_for_all(group, bucket)
     group.gather(everyones, bucket, ROOT).wait()
     if everyones is not None:
-        _sum_into(bucket, everyones, group.size)
+        sum_into(bucket, everyones, group.size)
     group.broadcast(bucket, ROOT).wait()
 
 
 def gather_scatter(group: Group, bucket: Tensor) -> None:
     """The root receives every bucket, adds them, and deals out one copy of the sum to each."""
-    everyones = _room_for_all(group, bucket)
+    everyones = room_for_all(group, bucket)
     group.gather(everyones, bucket, ROOT).wait()
     if everyones is not None:
-        _sum_into(bucket, everyones, group.size)
+        sum_into(bucket, everyones, group.size)
         everyones.view(group.size, bucket.numel()).copy_(bucket)
     group.scatter(bucket, everyones, ROOT).wait()
 
 
 def reduce_then_scatter(group: Group, bucket: Tensor) -> None:
     """The root receives the sum and deals it out in slices; everyone passes its slice on to everyone."""
-    whole = _divisible(group, bucket)
+    whole = divisible(group, bucket)
     group.reduce(whole, ROOT).wait()
     my_slice = whole.new_empty(whole.numel() // group.size)
     group.scatter(my_slice, whole if group.rank == ROOT else None, ROOT).wait()
@@ -68,19 +68,35 @@ def reduce_then_scatter(group: Group, bucket: Tensor) -> None:
 
 
 def all_gather(group: Group, bucket: Tensor) -> None:
-    """Everyone receives every bucket and adds them for itself, in the same order as the others."""
+    """Everyone receives every bucket and adds them up, all in the same order."""
     everyones = bucket.new_empty(group.size * bucket.numel())
     group.all_gather(everyones, bucket).wait()
-    _sum_into(bucket, everyones, group.size)
+    sum_into(bucket, everyones, group.size)
 
 
 def reduce_scatter_all_gather(group: Group, bucket: Tensor) -> None:
     """Everyone receives the sum of one slice, and passes it on to everyone."""
-    whole = _divisible(group, bucket)
+    whole = divisible(group, bucket)
     my_slice = whole.new_empty(whole.numel() // group.size)
     group.reduce_scatter(my_slice, whole).wait()
     group.all_gather(whole, my_slice).wait()
     bucket.copy_(whole[: bucket.numel()])
+
+
+def room_for_all(group: Group, bucket: Tensor) -> Tensor | None:
+    """Memory for everyone's buckets, where they are gathered."""
+    return bucket.new_empty(group.size * bucket.numel()) if group.rank == ROOT else None
+
+
+def sum_into(bucket: Tensor, everyones: Tensor, size: int) -> None:
+    """Make the bucket the sum of everyone's."""
+    torch.sum(everyones.view(size, bucket.numel()), dim=0, out=bucket)
+
+
+def divisible(group: Group, bucket: Tensor) -> Tensor:
+    """A copy with zeros behind it, so that it can be cut into one equal slice for each worker."""
+    missing = -bucket.numel() % group.size
+    return torch.cat([bucket, bucket.new_zeros(missing)])
 
 
 BRANCHES: dict[str, Branch] = {
@@ -102,17 +118,3 @@ CALLS: dict[str, tuple[str, ...]] = {
     "reduce_scatter_all_gather": ("reduce_scatter", "all_gather"),
 }
 """What each branch says that it calls; the record of a run shows what it did call."""
-
-
-def _room_for_all(group: Group, bucket: Tensor) -> Tensor | None:
-    return bucket.new_empty(group.size * bucket.numel()) if group.rank == ROOT else None
-
-
-def _sum_into(bucket: Tensor, everyones: Tensor, size: int) -> None:
-    torch.sum(everyones.view(size, bucket.numel()), dim=0, out=bucket)
-
-
-def _divisible(group: Group, flat: Tensor) -> Tensor:
-    """A copy, with zeros behind it until it can be cut into as many equal slices as there are workers."""
-    missing = -flat.numel() % group.size
-    return torch.cat([flat, flat.new_zeros(missing)])

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from shoal.comm import algorithms
+from shoal.config.conditions import parse_link
 from shoal.labs.analysis import analysis
 from shoal.labs.lab2 import averaging
 from shoal.labs.lab2.branches import ALL, MESSAGES, calls_of
@@ -25,13 +26,14 @@ from shoal.labs.lab2.plan import (
 )
 from shoal.labs.numbers import listed, scientific
 from shoal.labs.pictures import Pictures
-from shoal.labs.sections import header_of, machine_table, number_table, opening, source
+from shoal.labs.sections import folded, header_of, machine_table, number_table, opening, source
 from shoal.labs.words import Words
 from shoal.report.document import Block, Bullets, Code, Document, Formula, Heading, Paragraph, Table
 from shoal.report.findings import Finding
 
 SHOWN = ("all_gather", "gather_scatter", "reduce_scatter_all_gather")
 """Branches whose code the report prints, besides the ring."""
+HELPERS = (averaging.room_for_all, averaging.sum_into, averaging.divisible)
 
 
 def document(
@@ -82,6 +84,7 @@ def code(words: Words) -> list[Block]:
             Code(source(averaging.BRANCHES[name]), words("code.branch", name=branch_label(name, words)))
             for name in SHOWN
         ),
+        Code("\n".join(map(source, HELPERS)), words("code.helpers")),
         Code(source(algorithms.ring), words("code.ring")),
     ]
 
@@ -89,7 +92,14 @@ def code(words: Words) -> list[Block]:
 def set_up(measured: Measurements, machine: Mapping[str, str], words: Words) -> list[Block]:
     """Data, model, runs, conditions, machine."""
     plan, size = measured.plan, measured.plan.size
-    conditions = {"slow": SLOW, "slowdown": SLOWDOWN, "share": 100 * SHARE, "link": LINK.partition(":")[2]}
+    link = parse_link(LINK)
+    conditions = {
+        "slow": SLOW,
+        "slowdown": SLOWDOWN,
+        "share": 100 * SHARE,
+        "mbit": link.bits_per_s / 1e6,
+        "latency": 1e3 * link.latency_s,
+    }
     return [
         Heading(words("setup.heading")),
         Bullets(
@@ -123,7 +133,8 @@ def collectives(measured: Measurements, pictures: Pictures, words: Words) -> lis
         Heading(words("collectives.heading"), 3),
         Paragraph(words("collectives.intro")),
         pictures.figure("exchange", words("collectives.caption"), words("collectives.alt"), wide=True),
-        number_table(words("collectives.table"), time_header(words), time_rows(measured, words)),
+        number_table(words("collectives.split_table"), time_header(words), time_rows(measured, words)),
+        condition_table(measured, words),
         Paragraph(words("record.intro")),
         record_table(measured, words),
     ]
@@ -131,21 +142,34 @@ def collectives(measured: Measurements, pictures: Pictures, words: Words) -> lis
 
 def time_header(words: Words) -> list[str]:
     """Columns of the table of times, with units."""
-    return [
-        words("collectives.branch_column"),
-        *(words("collectives.ms", condition=words(f"condition.{condition}")) for condition in CONDITIONS),
-    ]
+    return header_of("collectives", ("branch", "wait", "move", "both"), words)
 
 
 def time_rows(measured: Measurements, words: Words) -> list[list[str]]:
-    """The exchange of a step by every branch, under every condition."""
+    """The exchange of a step by every branch, without a bottleneck."""
     return [
+        [
+            branch_label(name, words),
+            *(f"{part:.2f}" for part in (times.wait_ms, times.move_ms, times.exchange_ms)),
+        ]
+        for name, times in measured.branches["even"].items()
+    ]
+
+
+def condition_table(measured: Measurements, words: Words) -> Table:
+    """The exchange of a step by every branch, under every condition."""
+    header = [
+        words("collectives.branch_column"),
+        *(words("collectives.ms", condition=words(f"condition.{condition}")) for condition in CONDITIONS),
+    ]
+    rows = [
         [
             branch_label(name, words),
             *(f"{measured.branches[condition][name].exchange_ms:.2f}" for condition in CONDITIONS),
         ]
         for name in ALL
     ]
+    return number_table(words("collectives.table"), header, rows)
 
 
 def record_table(measured: Measurements, words: Words) -> Table:
@@ -260,5 +284,5 @@ def faults(measured: Measurements, pictures: Pictures, words: Words) -> list[Blo
             wide=True,
         ),
         number_table(words("faults.table"), header, rows),
-        *([Code("\n".join(said), words("faults.said"), "text")] if said else []),
+        *([Code(folded("\n".join(said)), words("faults.said"), "text")] if said else []),
     ]
