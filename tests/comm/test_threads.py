@@ -124,6 +124,16 @@ def test_a_world_of_one_needs_nobody():
     assert buffer.tolist() == [0, 1, 2]
 
 
+def test_whoever_leaves_the_world_leaves_its_smaller_groups():
+    def work(group):
+        pair = group.split([0, 1])
+        if group.rank == 0:
+            pair.barrier().wait()
+
+    with pytest.raises(MemberError, match="rank 1 left the group before barrier #1"):
+        run_threads(2, work)
+
+
 def test_errors_in_a_smaller_group_name_ranks_of_the_world():
     def work(group):
         upper = group.split([0, 1] if group.rank < 2 else [2, 3])

@@ -80,6 +80,15 @@ def leave(group, victim):
     group.all_reduce(torch.ones(10)).wait()
 
 
+def leave_the_world(group, victim):
+    """The victim leaves the group of all, and with it the pair that was split off."""
+    pair = group.split(range(group.size))
+    if group.rank == victim:
+        group.close()
+        return
+    pair.all_reduce(torch.ones(10)).wait()
+
+
 def wait_for_a_message(group, victim):
     """The victim dies between two messages; who waits for it is told, and who waits for that one too."""
     group.barrier().wait()

@@ -79,9 +79,10 @@ def test_an_error_of_the_user_reaches_everyone(kind):
             assert "ValueError: no such column" in outcome.message
 
 
-def test_leaving_is_not_dying(kind):
+@pytest.mark.parametrize("how", [faults.leave, faults.leave_the_world])
+def test_leaving_is_not_dying(kind, how):
     with World(kind, 2) as world:
-        outcomes = world.run(faults.leave, faults.VICTIM, timeout_s=20)
+        outcomes = world.run(how, faults.VICTIM, timeout_s=8)
         assert outcomes[faults.VICTIM].error is None
         assert (outcomes[0].rank, outcomes[0].reason) == (faults.VICTIM, "left")
 

@@ -98,6 +98,8 @@ class Checked:
         self._world_ranks, self._name = list(world_ranks), name
         self._sequence = self._num_splits = 0
         self._posts: dict[tuple[int, bool], PostThread] = {}
+        self._larger: Checked | None = None
+        self._smaller: set[Checked] = set()
         checker.presence.enter(name)
         # A store's connection is taken while torch waits in it; we want to look around meanwhile.
         apart = store.clone()
@@ -292,7 +294,7 @@ class Checked:
         self._num_splits += 1
         name = f"{self._name}/{self._num_splits}:{'-'.join(map(str, chosen))}"
         store = dist.PrefixStore(name, self._store)
-        return Checked(
+        group = Checked(
             self.checker,
             store,
             chosen.index(self.rank),
@@ -301,6 +303,9 @@ class Checked:
             backend=self._inner.backend,
             host=self._host,
         )
+        group._larger = self
+        self._smaller.add(group)
+        return group
 
     def empty(self, numel: int, dtype: torch.dtype = torch.float32, device: torch.device = CPU) -> Tensor:
         """An ordinary tensor: torch's backends move any memory alike."""
@@ -317,7 +322,11 @@ class Checked:
         self.checker.fail(error)
 
     def close(self) -> None:
-        """Leave: whoever still waits for this member gets an error that says so."""
+        """Leave, also all groups split off: whoever still waits for this member gets an error that says so."""
+        for smaller in tuple(self._smaller):
+            smaller.close()
+        if self._larger is not None:
+            self._larger._smaller.discard(self)
         if self in self.checker.groups:
             self.checker.groups.remove(self)
         for post in self._posts.values():

@@ -133,5 +133,5 @@ class Group(Messenger, Protocol):
         ...
 
     def close(self) -> None:
-        """Leave: whoever still waits for this member gets an error that says so."""
+        """Leave, also all groups split off: whoever still waits for this member gets an error that says so."""
         ...

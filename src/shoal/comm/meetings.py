@@ -26,7 +26,7 @@ LOOK_EVERY_S = 0.05
 SLOW_AFTER_S = 2.0
 
 
-@dataclass
+@dataclass(eq=False)
 class Member:
     """One thread, the same in all its groups. Errors name it by `rank`, its rank in the world."""
 
@@ -201,6 +201,15 @@ class World:
             target.copy_(source.reshape(target.shape))
         meeting.over = True
         self.changed.notify_all()
+
+    def leave(self, member: Member) -> None:
+        """Note that a member is gone, from here and from the smaller groups."""
+        with self.changed:
+            self.left.add(self.members.index(member))
+            self.changed.notify_all()
+        for child in tuple(self.children.values()):
+            if member in child.members:
+                child.leave(member)
 
     def wait(self, meeting: Meeting, rank: int) -> None:
         """Wait until the meeting is over; raise when it failed, or when somebody will never come."""

@@ -75,6 +75,8 @@ class SharedMemoryGroup:
         self._outgoing: dict[int, MailLane] = {}
         self._incoming: dict[int, MailLane] = {}
         self._empty = torch.empty(0, dtype=torch.uint8)
+        self._larger: SharedMemoryGroup | None = None
+        self._smaller: set[SharedMemoryGroup] = set()
         boards[rank].begin(stacks.listen())
         engine.add(self._rounds)
 
@@ -216,6 +218,8 @@ class SharedMemoryGroup:
         pids = [self._roster.pids[rank] for rank in chosen]
         homes = [self._roster.homes[rank] for rank in chosen]
         group = SharedMemoryGroup(self._engine, arena, chosen.index(self._rank), world_ranks, pids, homes)
+        group._larger = self
+        self._smaller.add(group)
         # Boards must be filled in before anyone waits for anyone.
         self.barrier().wait()
         return group
@@ -249,7 +253,11 @@ class SharedMemoryGroup:
         self._engine.fail(error)
 
     def close(self) -> None:
-        """Leave: whoever still waits for this member gets an error that says so."""
+        """Leave, also all groups split off: whoever still waits for this member gets an error that says so."""
+        for smaller in tuple(self._smaller):
+            smaller.close()
+        if self._larger is not None:
+            self._larger._smaller.discard(self)
         self._roster.boards[self._rank].leave()
         for lane in (self._rounds, *self._outgoing.values(), *self._incoming.values()):
             self._engine.remove(lane)

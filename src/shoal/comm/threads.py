@@ -180,10 +180,8 @@ class ThreadGroup:
             self._world.changed.notify_all()
 
     def close(self) -> None:
-        """Leave: whoever still waits for this member gets an error that says so."""
-        with self._world.changed:
-            self._world.left.add(self.rank)
-            self._world.changed.notify_all()
+        """Leave, also all groups split off: whoever still waits for this member gets an error that says so."""
+        self._world.leave(self._world.members[self.rank])
 
 
 def run_threads(
