@@ -1,0 +1,162 @@
+"""What the contracts of strategies share: a small model, batches, strategies as `train.build` makes them, worlds."""
+
+import functools
+
+import torch
+from torch import nn
+
+from shoal import optim
+from shoal.comm.threads import run_threads
+from shoal.config.schema import (
+    AdamConfig,
+    AdamWConfig,
+    CrossEntropyConfig,
+    DdpConfig,
+    DpConfig,
+    GdConfig,
+    NaiveConfig,
+    SgdConfig,
+)
+from shoal.data.dataset import Batch
+from shoal.events.spans import HostClock, SpanRecorder
+from shoal.models import build_loss
+from shoal.parallel.dp import Dp
+from shoal.parallel.engine import build_engine
+from shoal.parallel.exchange.linear import AllReduce
+from shoal.parallel.guard import Guard
+from shoal.parallel.replica import Replica
+from shoal.parallel.single import Single
+from shoal.parallel.strategy import Share
+from shoal.parallel.sync.ddp import Ddp
+from shoal.parallel.sync.naive import Naive
+
+STEPS = 10
+BATCH = 12
+INPUTS, OUTPUTS = 6, 5
+
+
+def made(strategy, config, replica, group, exchange=None, on_nonfinite="stop"):
+    """A strategy as `train.build` makes it."""
+    exchange = exchange or AllReduce()
+    return strategy(replica, group, exchange, Guard(group, exchange, on_nonfinite), config)
+
+
+BUCKETS = DdpConfig(bucket_mib=1e-4, first_bucket_mib=1e-5)
+"""Buckets of 100 bytes: the model's gradients are three of them."""
+
+
+def early(replica, group):
+    """ddp where buckets go while backward is still at work, as on groups that say so."""
+    group.overlaps = True
+    return made(Ddp, BUCKETS, replica, group)
+
+
+STRATEGIES = {
+    "naive": lambda replica, group: made(Naive, NaiveConfig(), replica, group),
+    "ddp": lambda replica, group: made(Ddp, BUCKETS, replica, group),
+    "ddp, early": early,
+    "dp": lambda replica, group: made(Dp, DpConfig(), replica, group),
+}
+OPTIMIZERS = {
+    "gd": GdConfig(lr=0.1),
+    "sgd": SgdConfig(lr=0.1, momentum=0.9, weight_decay=0.01),
+    "adam": AdamConfig(lr=0.01),
+    "adamw": AdamWConfig(lr=0.01),
+}
+SHARES = {
+    1: {"whole": (12,)},
+    2: {"even": (6, 6), "uneven": (11, 1), "empty": (0, 12)},
+    3: {"even": (4, 4, 4), "uneven": (7, 3, 2), "empty": (7, 0, 5)},
+    4: {"even": (3, 3, 3, 3), "uneven": (1, 8, 1, 2), "empty": (0, 6, 0, 6)},
+    8: {"even": (2, 2, 2, 2, 1, 1, 1, 1), "empty": (2, 0, 1, 3, 0, 4, 1, 1)},
+}
+CASES = [(size, kind) for size, kinds in SHARES.items() for kind in kinds]
+
+
+def network():
+    return nn.Sequential(nn.Linear(INPUTS, 8), nn.ReLU(), nn.Linear(8, OUTPUTS))
+
+
+def replica(
+    optimizer, seed=0, clip_norm=None, engine="torch", dtype=torch.float64, network=network, spread=1.0
+):
+    draw = torch.Generator().manual_seed(seed)
+    model = network().to(dtype)
+    with torch.no_grad():
+        for param in model.parameters():
+            param.copy_(spread * torch.randn(param.shape, generator=draw, dtype=torch.float64))
+    loss = CrossEntropyConfig()
+    span = SpanRecorder(HostClock())
+    made = build_engine(engine, model, loss, span)
+    return Replica(
+        model, build_loss(loss), made, optim.build(optimizer, made.params.values()), clip_norm, span
+    )
+
+
+@functools.cache
+def samples():
+    draw = torch.Generator().manual_seed(1)
+    inputs = torch.randn(STEPS * BATCH, INPUTS, generator=draw, dtype=torch.float64)
+    return inputs, torch.randint(OUTPUTS, (STEPS * BATCH,), generator=draw)
+
+
+def share(step, start, count, parts=1, dtype=torch.float64):
+    """`count` samples of a step's batch, from `start` on, in so many parts."""
+    inputs, labels = samples()
+    first = step * BATCH + start
+    cuts = torch.arange(first, first + count).split(max(1, -(-count // parts))) if count else []
+    return Share([Batch(inputs[cut].to(dtype), labels[cut], len(cut)) for cut in cuts], BATCH, count)
+
+
+def share_of(strategy, step, shares, parts=1, dtype=torch.float64):
+    """A strategy's own share of a step; who is alone to its data is handed the whole batch, and divides it itself."""
+    shares = (sum(shares),) if strategy.data_size == 1 else shares
+    rank = strategy.data_rank
+    return share(step, sum(shares[:rank]), shares[rank], parts, dtype)
+
+
+def rate(step):
+    return 0.05 / (step + 1)
+
+
+def train(strategy, shares, parts=1, steps=STEPS):
+    """All pieces after every step, as this worker holds them, and the losses."""
+    history = []
+    for step in range(steps):
+        loss = strategy.step(share_of(strategy, step, shares, parts), rate(step)).loss
+        history.append(({name: piece.clone() for name, piece in strategy.pieces().items()}, loss.item()))
+    return history
+
+
+@functools.cache
+def one_machine(optimizer, clip_norm=None, network=network, parts=1):
+    """What `single` has after every step."""
+    return train(
+        Single(replica(OPTIMIZERS[optimizer], clip_norm=clip_norm, network=network)), (BATCH,), parts
+    )
+
+
+def on_threads(size, work):
+    """What every member's `work(group)` gave."""
+    return run_threads(size, work)
+
+
+def distance(piece, other):
+    """Largest difference, as a part of the largest value: element-wise ratios are meaningless near zero."""
+    return ((piece - other).abs().max() / other.abs().max().clamp(min=1e-300)).item()
+
+
+def assert_equal(members, expected):
+    """Every worker has, after every step, what one machine has; and all of them the same bits."""
+    for step, (pieces, loss) in enumerate(expected):
+        for rank, member in enumerate(members):
+            its_pieces, its_loss = member[step]
+            assert abs(its_loss - loss) <= 1e-12 * abs(loss), f"rank {rank}'s loss of step {step}"
+            # Each worker has the pieces that it owns, rank 0 at least those of a checkpoint.
+            assert its_pieces.keys() <= members[0][step][0].keys() == pieces.keys()
+            for key in its_pieces:
+                first = members[0][step][0][key]
+                assert torch.equal(its_pieces[key], first), (
+                    f"rank {rank} has other bits in {key}, step {step}"
+                )
+                assert distance(its_pieces[key], pieces[key]) <= 1e-12, f"{key} after step {step}"
