@@ -250,7 +250,8 @@ class Reducer:
             self._next += 1
 
     def _refuse(self, absent: Sequence[_Slot]) -> None:
-        names = ", ".join(f"'{slot.name}'" for slot in absent[:5]) + (" and others" if absent[5:] else "")
+        missing = [f"'{slot.name}'" for slot in sorted(absent, key=lambda slot: slot.index)]
+        names = ", ".join(missing[:5]) + (" and others" if missing[5:] else "")
         error = ConfigError(
             f"rank {self._group.rank}: no gradient reached {names} ({len(absent)} of {len(self._slots)} parameters)",
             'Freeze it (requires_grad_(False)), leave it out, or take zero for it: unused = "zero".',

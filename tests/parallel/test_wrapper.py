@@ -1,0 +1,300 @@
+"""The wrapper in a loop of one's own: the same verbs as torch's, the same update on every worker."""
+
+import contextlib
+
+import pytest
+import torch
+from strategy_cases import BATCH, distance, network, samples
+from torch import nn
+from torch.nn import functional as F
+
+import shoal
+from shoal.comm.algorithms import ring
+from shoal.comm.threads import ThreadGroup, run_threads
+from shoal.comm.traced import traced
+from shoal.errors import ConfigError, MismatchError
+from shoal.parallel.exchange.linear import By
+from shoal.parallel.wrapper import DistributedDataParallel
+
+STEPS = 4
+
+
+def model_of(seed=0, network=network):
+    draw = torch.Generator().manual_seed(seed)
+    model = network().double()
+    with torch.no_grad():
+        for param in model.parameters():
+            param.copy_(torch.randn(param.shape, generator=draw, dtype=torch.float64))
+    return model
+
+
+def rows(step, start, count):
+    inputs, labels = samples()
+    at = slice(step * BATCH + start, step * BATCH + start + count)
+    return inputs[at], labels[at]
+
+
+def optimizer_of(model):
+    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)
+
+
+def one_machine(steps=STEPS):
+    model = model_of()
+    optimizer = optimizer_of(model)
+    for step in range(steps):
+        inputs, labels = rows(step, 0, BATCH)
+        optimizer.zero_grad()
+        F.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+    return dict(model.named_parameters())
+
+
+def loop(group, shares, exact=True, parts=1, set_to_none=True, **options):
+    """A user's loop; with several parts, all but the last are computed under no_sync."""
+    # Another seed on every worker: the wrapper makes them start alike.
+    model = DistributedDataParallel(model_of(seed=group.rank), group, bucket_cap_mb=1e-4, **options)
+    optimizer = optimizer_of(model)
+    start, count = sum(shares[: group.rank]), shares[group.rank]
+    for step in range(STEPS):
+        inputs, labels = rows(step, start, count)
+        optimizer.zero_grad(set_to_none)
+        with model.batch(num_samples=count) if exact else contextlib.nullcontext():
+            size = max(1, -(-count // parts))
+            cuts = [(inputs[at : at + size], labels[at : at + size]) for at in range(0, count, size)]
+            for number, (some, theirs) in enumerate(cuts, start=1):
+                with model.no_sync() if number < len(cuts) else contextlib.nullcontext():
+                    (F.cross_entropy(model(some), theirs, reduction="sum") / count).backward()
+        optimizer.step()
+    return {name: param.detach().clone() for name, param in model.module.named_parameters()}
+
+
+def assert_is_one_machine(members):
+    for name, param in one_machine().items():
+        for member in members:
+            assert torch.equal(member[name], members[0][name]), "workers hold different bits"
+            assert distance(member[name], param) <= 1e-12
+
+
+@pytest.mark.parametrize("overlaps", [False, True])
+@pytest.mark.parametrize("set_to_none", [True, False])
+@pytest.mark.parametrize("parts", [1, 3])
+def test_equal_shares_need_nothing_else(parts, set_to_none, overlaps):
+    def work(group):
+        group.overlaps = overlaps
+        return loop(group, (6, 6), exact=False, parts=parts, set_to_none=set_to_none)
+
+    assert_is_one_machine(run_threads(2, work))
+
+
+@pytest.mark.parametrize("overlaps", [False, True])
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("shares", [(11, 1), (0, 12), (7, 0, 5), (1, 8, 1, 2), (2, 2, 0, 8)])
+def test_uneven_and_empty_shares_are_exact_when_they_are_told(shares, parts, overlaps):
+    def work(group):
+        group.overlaps = overlaps
+        return loop(group, shares, parts=parts)
+
+    assert_is_one_machine(run_threads(len(shares), work))
+
+
+def test_untold_it_is_the_mean_over_workers_as_with_torchs():
+    def work(group):
+        model = DistributedDataParallel(model_of(), group)
+        inputs, labels = rows(0, (0, 9)[group.rank], (9, 3)[group.rank])
+        F.cross_entropy(model(inputs), labels).backward()
+        return model.module[0].weight.grad
+
+    means = []
+    for start, count in ((0, 9), (9, 3)):
+        inputs, labels = rows(0, start, count)
+        model = model_of()
+        F.cross_entropy(model(inputs), labels).backward()
+        means.append(model[0].weight.grad)
+    for gradient in run_threads(2, work):
+        torch.testing.assert_close(gradient, (means[0] + means[1]) / 2)
+
+
+def test_a_sum_by_any_exchange():
+    assert_is_one_machine(run_threads(3, lambda group: loop(group, (3, 9, 0), exchange=By(ring))))
+
+
+def test_gradients_that_nobody_zeroes_add_up_as_on_one_machine():
+    def work(group):
+        model = DistributedDataParallel(model_of(), group)
+        for step in range(3):
+            inputs, labels = rows(step, 6 * group.rank, 6)
+            F.cross_entropy(model(inputs), labels).backward()
+        return model.module[0].weight.grad.clone()
+
+    model = model_of()
+    for step in range(3):
+        inputs, labels = rows(step, 0, BATCH)
+        F.cross_entropy(model(inputs), labels).backward()
+    for gradient in run_threads(2, work):
+        torch.testing.assert_close(gradient, model[0].weight.grad)
+
+
+def test_under_no_sync_nothing_is_sent_and_gradients_are_ones_own():
+    def work(group):
+        group = traced(group)
+        model = DistributedDataParallel(model_of(), group)
+        before = sum(total.calls for total in group.totals.values())
+        with model.no_sync():
+            inputs, labels = rows(0, 6 * group.rank, 6)
+            F.cross_entropy(model(inputs), labels).backward()
+        assert sum(total.calls for total in group.totals.values()) == before
+        return model.module[0].weight.grad.clone()
+
+    first, second = run_threads(2, work)
+    assert not torch.equal(first, second)
+
+
+def test_state_has_the_names_of_torchs_wrapper():
+    def work(group):
+        model = DistributedDataParallel(model_of(), group)
+        assert not model.eval().module.training
+        assert model.train().module.training
+        names = list(model.state_dict())
+        model.load_state_dict({name: torch.ones_like(value) for name, value in model.state_dict().items()})
+        return names, model.module[0].bias.detach().tolist()
+
+    for names, bias in run_threads(2, work):
+        assert names == [f"module.{name}" for name in model_of().state_dict()]
+        assert bias == [1.0] * 8
+
+
+def test_alone_no_hook_is_installed():
+    group = traced(ThreadGroup.world(1)[0])
+    model = shoal.DistributedDataParallel(model_of(), group)
+    inputs, labels = rows(0, 0, BATCH)
+    with model.batch(num_samples=BATCH), model.no_sync():
+        F.cross_entropy(model(inputs), labels).backward()
+    assert not group.totals
+    assert all(param._post_accumulate_grad_hooks is None for param in model.parameters())
+
+
+def test_buffers_follow_rank_0_with_every_exchange():
+    def work(group):
+        norm = nn.BatchNorm1d(6, affine=True).double()
+        model = DistributedDataParallel(nn.Sequential(norm, nn.Linear(6, 5).double()), group)
+        for step in range(2):
+            inputs, labels = rows(step, 6 * group.rank, 6)
+            F.cross_entropy(model(inputs), labels).backward()
+        return norm.running_mean.clone(), norm.num_batches_tracked.item()
+
+    (mean, count), (other_mean, other_count) = run_threads(2, work)
+    assert count == other_count == 2
+    assert torch.equal(mean, other_mean)
+
+
+class Forked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.used, self.unused = nn.Linear(6, 5), nn.Linear(6, 5)
+
+    def forward(self, inputs):
+        return self.used(inputs)
+
+
+@pytest.mark.parametrize("overlaps", [False, True])
+def test_backward_itself_names_a_parameter_without_gradient(overlaps):
+    def work(group):
+        group.overlaps = overlaps
+        model = DistributedDataParallel(model_of(network=Forked), group, bucket_cap_mb=1e-4)
+        inputs, labels = rows(0, 0, 6)
+        F.cross_entropy(model(inputs), labels).backward()
+
+    with pytest.raises(ConfigError, match=r"rank \d: no gradient reached 'unused.weight', 'unused.bias'"):
+        run_threads(2, work)
+
+
+def test_find_unused_parameters_allows_it_and_leaves_it_alone():
+    def work(group):
+        model = DistributedDataParallel(model_of(network=Forked), group, find_unused_parameters=True)
+        inputs, labels = rows(0, 6 * group.rank, 6)
+        F.cross_entropy(model(inputs), labels).backward()
+        return model.module.unused.weight.grad, model.module.used.weight.grad
+
+    (unused, used), (other_unused, other_used) = run_threads(2, work)
+    assert unused is None
+    assert other_unused is None
+    assert torch.equal(used, other_used)
+
+
+def test_models_that_differ_are_refused_with_both_sides():
+    def work(group):
+        DistributedDataParallel(nn.Linear(4, 3 + group.rank), group)
+
+    with pytest.raises(
+        MismatchError, match=r"rank 1 has another model: .* weight \(4, 4\).*; on rank 0 .* \(3, 4\)"
+    ):
+        run_threads(2, work)
+
+
+def test_a_batch_without_backward_is_refused():
+    def work(group):
+        model = DistributedDataParallel(model_of(), group)
+        with model.batch(num_samples=5):
+            pass
+
+    with pytest.raises(ConfigError, match=r"batch\(num_samples=5\) ended without an exchange"):
+        run_threads(2, work)
+
+
+@pytest.mark.filterwarnings("ignore:Using backward")
+def test_second_derivatives_are_refused():
+    def work(group):
+        model = DistributedDataParallel(model_of(), group)
+        inputs, labels = rows(0, 0, 6)
+        F.cross_entropy(model(inputs), labels).backward(create_graph=True)
+
+    with pytest.raises(ConfigError, match="create_graph"):
+        run_threads(2, work)
+
+
+ACCEPTED = {
+    "device_ids": None,
+    "output_device": None,
+    "dim": 0,
+    "broadcast_buffers": True,
+    "process_group": None,
+    "bucket_cap_mb": 25,
+    "find_unused_parameters": True,
+    "check_reduction": False,
+    "gradient_as_bucket_view": True,
+    "static_graph": True,
+}
+
+
+def test_torchs_keywords_are_taken():
+    assert DistributedDataParallel(nn.Linear(2, 2), **ACCEPTED)(torch.ones(1, 2)).shape == (1, 2)
+    assert DistributedDataParallel(nn.Linear(2, 2), device_ids=["cpu"], output_device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"mixed_precision": 1}, "mixed_precision=1 is torch's own"),
+        ({"device_mesh": object()}, "device_mesh="),
+        ({"dim": 1}, "dim=1"),
+        ({"output_device": 1}, "output_device=1"),
+        ({"device_ids": [0, 1]}, "a worker computes on one device"),
+        ({"device_ids": [0]}, "device_ids names cuda:0, and parameter 'weight' is on cpu"),
+        ({"bucket_cap": 3}, "unknown option 'bucket_cap'"),
+        ({"group": [0]}, "the second argument is a group"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_by_name(options, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        DistributedDataParallel(nn.Linear(2, 2), **options)
+
+
+def test_a_module_without_parameters_is_refused():
+    with pytest.raises(ConfigError, match="ReLU has no parameter that takes a gradient"):
+        DistributedDataParallel(nn.ReLU())
+
+
+@pytest.mark.parametrize("verb", ["join", "register_comm_hook"])
+def test_verbs_that_are_not_here_say_what_is(verb):
+    with pytest.raises(ConfigError, match="is not here"):
+        getattr(DistributedDataParallel(nn.Linear(2, 2)), verb)()
