@@ -1,0 +1,126 @@
+"""What the members of a world of processes run in the tests of data parallelism."""
+
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional as F
+
+import shoal
+from shoal import models, optim
+from shoal.config.schema import (
+    AdamConfig,
+    AdamWConfig,
+    CrossEntropyConfig,
+    DdpConfig,
+    DigitsConfig,
+    DpConfig,
+    GdConfig,
+    LenetConfig,
+    NaiveConfig,
+    SgdConfig,
+)
+from shoal.data.dataset import Batch
+from shoal.data.load import load
+from shoal.data.order import even_shares
+from shoal.events.spans import HostClock, SpanRecorder
+from shoal.parallel.dp import Dp
+from shoal.parallel.engine import build_engine
+from shoal.parallel.exchange.linear import AllReduce
+from shoal.parallel.guard import Guard
+from shoal.parallel.replica import Replica
+from shoal.parallel.single import Single
+from shoal.parallel.strategy import Share
+from shoal.parallel.sync.ddp import Ddp
+from shoal.parallel.sync.naive import Naive
+
+BATCH = 20
+STRATEGIES = {
+    "naive": (Naive, NaiveConfig()),
+    "ddp": (Ddp, DdpConfig()),
+    "ddp, small buckets": (Ddp, DdpConfig(bucket_mib=0.05, first_bucket_mib=0.001)),
+    "dp": (Dp, DpConfig()),
+}
+OPTIMIZERS = {
+    "gd": GdConfig(lr=0.05),
+    "sgd": SgdConfig(lr=0.05, momentum=0.9),
+    "adam": AdamConfig(lr=1e-3),
+    "adamw": AdamWConfig(lr=1e-3),
+}
+
+
+def train_lenet(group, name, optimizer, steps):
+    """The whole state after some steps of lenet in float64, as arrays; alone, of `single`."""
+    data = load(DigitsConfig())
+    model = models.build(LenetConfig(), data.input_shape, data.outputs, seed=0).double()
+    loss, span = CrossEntropyConfig(), SpanRecorder(HostClock())
+    engine = build_engine("torch", model, loss, span)
+    replica = Replica(
+        model,
+        models.build_loss(loss),
+        engine,
+        optim.build(OPTIMIZERS[optimizer], engine.params.values()),
+        0.5,
+        span,
+    )
+    strategy = Single(replica)
+    if group is not None:
+        kind, config = STRATEGIES[name]
+        exchange = AllReduce()
+        strategy = kind(replica, group, exchange, Guard(group, exchange, "stop"), config)
+    shares = even_shares(BATCH, strategy.data_size)
+    for step in range(steps):
+        start = step * BATCH + sum(shares[: strategy.data_rank])
+        count = shares[strategy.data_rank]
+        whole = data.batch(data.train, torch.arange(start, start + count))
+        parts = [
+            Batch(inputs.double(), labels, len(labels))
+            for inputs, labels in zip(whole.inputs.split(4), whole.labels.split(4), strict=True)
+        ]
+        strategy.step(Share(parts, BATCH, count), 0.05 if optimizer in ("gd", "sgd") else 1e-3)
+    return {name: piece.numpy().copy() for name, piece in strategy.pieces().items()}
+
+
+class Detour(nn.Module):
+    """Uses its second layer only when it is told to."""
+
+    def __init__(self):
+        super().__init__()
+        self.always, self.sometimes = nn.Linear(4, 3), nn.Linear(4, 3)
+
+    def forward(self, inputs, detour):
+        outputs = self.always(inputs)
+        return outputs + self.sometimes(inputs) if detour else outputs
+
+
+def one_worker_lacks_a_gradient(group):
+    model = shoal.DistributedDataParallel(Detour(), group)
+    for _ in range(2):
+        model(torch.ones(2, 4), detour=group.rank == 0).sum().backward()
+
+
+def beside_torch(group, port):
+    """A program that has initialised torch.distributed and only swaps the wrapper; two of them, one on a subgroup."""
+    store = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=timedelta(seconds=20))
+    store = dist.PrefixStore("a program's own", store)
+    dist.init_process_group("gloo", store=store, rank=group.rank, world_size=group.size)
+    try:
+        found = []
+        for process_group in (None, dist.new_group([0, 1])):
+            torch.manual_seed(group.rank)
+            inner = nn.Linear(4, 3)
+            model = shoal.DistributedDataParallel(
+                inner, process_group=process_group, device_ids=None, find_unused_parameters=True
+            )
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            inputs = torch.full((2, 4), 1.0 + group.rank)
+            for _ in range(3):
+                optimizer.zero_grad()
+                F.cross_entropy(model(inputs), torch.tensor([0, 1])).backward()
+                optimizer.step()
+            dist.barrier()
+            found.append((type(model._group).__name__, inner.weight.detach().numpy().tobytes()))
+        return found
+    finally:
+        dist.destroy_process_group()

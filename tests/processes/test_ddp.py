@@ -1,0 +1,57 @@
+"""Data parallelism among real processes: on a diagonal every strategy, optimizer and kind of group occurs."""
+
+import contextlib
+import functools
+
+import ddp_programs
+import numpy as np
+import pytest
+from group_worlds import World
+
+DIAGONAL = [
+    ("shm", 2, "ddp", "adam"),
+    ("gloo", 2, "ddp, small buckets", "sgd"),
+    ("shm", 4, "ddp, small buckets", "gd"),
+    ("gloo", 3, "naive", "adamw"),
+    ("shm", 2, "naive", "sgd"),
+    ("gloo", 2, "dp", "adam"),
+]
+STEPS = 4
+
+
+@pytest.fixture(scope="module")
+def world_of():
+    """Worlds by kind and size, each started once."""
+    with contextlib.ExitStack() as worlds:
+        yield functools.cache(lambda kind, size: worlds.enter_context(World(kind, size)))
+
+
+@pytest.mark.parametrize(("kind", "size", "strategy", "optimizer"), DIAGONAL)
+def test_lenet_equals_one_machine(world_of, kind, size, strategy, optimizer):
+    expected = ddp_programs.train_lenet(None, "single", optimizer, STEPS)
+    outcomes = world_of(kind, size).run(ddp_programs.train_lenet, strategy, optimizer, STEPS, timeout_s=100)
+    for outcome in outcomes:
+        assert outcome.error is None, outcome.message
+        assert outcome.value.keys() <= outcomes[0].value.keys() == expected.keys()
+        for name, piece in outcome.value.items():
+            assert np.array_equal(piece, outcomes[0].value[name]), f"workers hold different bits of {name}"
+            scale = max(np.abs(expected[name]).max(), 1e-300)
+            assert np.abs(piece - expected[name]).max() / scale <= 1e-12, name
+
+
+@pytest.mark.parametrize("kind", ["shm", "gloo"])
+def test_a_gradient_that_one_worker_lacks_is_named_on_all(kind):
+    with World(kind, 2) as world:
+        outcomes = world.run(ddp_programs.one_worker_lacks_a_gradient)
+    assert outcomes[1].error == "ConfigError"
+    for outcome in outcomes:
+        assert "rank 1: no gradient reached 'sometimes.weight', 'sometimes.bias' (2 of 4" in outcome.message
+
+
+def test_a_program_of_torchs_only_swaps_the_wrapper(world_of):
+    world = world_of("shm", 2)
+    outcomes = world.run(ddp_programs.beside_torch, world.store.port)
+    for outcome in outcomes:
+        assert outcome.error is None, outcome.message
+        assert [kind for kind, _ in outcome.value] == ["SharedMemoryGroup"] * 2
+    assert outcomes[0].value == outcomes[1].value
