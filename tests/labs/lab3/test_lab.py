@@ -1,0 +1,99 @@
+from dataclasses import replace
+
+import pytest
+from reports import Listening, assert_judged, assert_whole, rows, text_of
+
+from shoal.config.schema import MlpConfig, SyntheticConfig
+from shoal.labs.lab3 import lab
+from shoal.labs.lab3.plan import DIVISIONS, Plan, Size
+from shoal.labs.watch import QuietWatch
+from shoal.labs.words import load_words
+
+SIZE = Size(2, 2, ("global", "random", "dirichlet-0.1", "speed"), slow_epochs=1, equal_steps=3)
+TINY = Plan(
+    (2,),
+    SIZE,
+    quick=True,
+    data=SyntheticConfig(samples=240, validation=0.2),
+    model=MlpConfig(hidden=(16,)),
+    timed_launcher="threads",
+)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder, watch = tmp_path_factory.mktemp("lab") / "report", Listening()
+    return lab.run_plan(TINY, folder, "shoal lab 3", load_words(lab.PACKAGE, "en"), watch), watch
+
+
+@pytest.fixture(scope="module")
+def in_chinese(finished, tmp_path_factory):
+    """The same report in the other language, from the same runs: whoever trains again is caught."""
+
+    def train(*_):
+        raise AssertionError("trained again")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("shoal.labs.runs.start", train)
+        patch.setattr("shoal.labs.lab3.experiment.train_own", train)
+        return lab.run_plan(
+            TINY,
+            tmp_path_factory.mktemp("zh") / "report",
+            "shoal lab 3",
+            load_words(lab.PACKAGE, "zh"),
+            QuietWatch(),
+            earlier=finished[0].folder / "runs",
+        )
+
+
+def test_the_report_has_the_courses_sections_and_leaves_no_place_empty(finished, in_chinese):
+    for outcome, lang in ((finished[0], "en"), (in_chinese, "zh")):
+        words = load_words(lab.PACKAGE, lang)
+        assert_whole(outcome.folder, words)
+        assert_judged(outcome, words, 20 if TINY.most <= TINY.cores else 19)
+        assert "torch.randperm" in text_of(outcome.folder)  # the divisions' own source
+        assert len(text_of(outcome.folder).split("![")) == 5  # owners, curves, speed, samplers
+
+
+def test_every_division_has_its_curve_its_accuracy_and_its_coverage(finished):
+    folder = finished[0].folder
+    for table in ("results", "curves", "coverage"):
+        names = {row["division"] for row in rows(folder, table)}
+        assert {*DIVISIONS, "own-right", "own-range", "own-rank-seed", "own-seldom-label"} <= names
+    assert {row["division"] for row in rows(folder, "speed") if row["workers"] == "2"} >= {*SIZE.timed}
+    per_epoch = [row for row in rows(folder, "curves") if row["division"] == "label"]
+    assert [(row["seed"], row["epoch"]) for row in per_epoch] == [
+        ("0", "1"),
+        ("0", "2"),
+        ("1", "1"),
+        ("1", "2"),
+    ]
+
+
+def test_runs_are_told_and_numbers_are_those_of_the_runs(finished, in_chinese):
+    outcome, watch = finished
+    assert any("own-range-2w-seed1" in line for line in watch.lines)
+    for table in ("results", "curves", "coverage"):
+        assert rows(outcome.folder, table) == rows(in_chinese.folder, table)
+    exact = {
+        row["compared"]: float(row["relative difference"]) for row in rows(outcome.folder, "differences")
+    }
+    assert len(exact) == len(DIVISIONS) + 1
+    assert max(exact.values()) < 1e-5
+
+
+def test_runs_with_other_settings_are_made_again(finished, tmp_path, monkeypatch):
+    def train(*_):
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr("shoal.labs.runs.start", train)
+    words = load_words(lab.PACKAGE, "en")
+    with pytest.raises(AssertionError, match="trained again"):
+        lab.run_plan(
+            replace(TINY, first_seed=5),
+            tmp_path / "out",
+            "",
+            words,
+            QuietWatch(),
+            earlier=finished[0].folder / "runs",
+        )

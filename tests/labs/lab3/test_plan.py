@@ -1,0 +1,51 @@
+import pytest
+
+from shoal.config.schema import SpeedConfig
+from shoal.errors import ConfigError
+from shoal.labs.lab3.plan import ALIKE, DIVISIONS, SLOW, UNLIKE, partition_of, plan_for
+
+
+def test_every_division_is_run_with_every_number_of_workers_and_every_seed():
+    plan = plan_for("4,2", quick=False, first_seed=7)
+    runs = plan.runs("runs")
+    assert plan.workers == (2, 4)
+    for division in DIVISIONS:
+        for workers in (2, 4):
+            configs = [runs[f"{division}-{workers}w-seed{seed}"] for seed in (7, 8, 9)]
+            assert {config.partition for config in configs} == {partition_of(division, workers)}
+            assert {config.launch.workers for config in configs} == {workers}
+            assert [config.launch.launcher for config in configs] == ["processes", "threads", "threads"]
+    assert {*ALIKE, *UNLIKE} == set(DIVISIONS)
+
+
+def test_all_of_them_are_the_same_task_as_one_machines():
+    runs = plan_for("2", quick=False, first_seed=0).runs("runs")
+    single = runs["single-seed0"]
+    for name, config in runs.items():
+        assert config.data == single.data
+        assert config.train.batch_size == single.train.batch_size
+        if not name.startswith(("equal-", "slow-")):
+            assert config.train.epochs == single.train.epochs
+            assert config.optimizer == single.optimizer
+
+
+def test_parts_by_speed_know_the_slow_worker():
+    partition = partition_of("speed", 3)
+    assert isinstance(partition, SpeedConfig)
+    assert min(partition.speeds) == partition.speeds[SLOW]
+    slow = plan_for("3", quick=True, first_seed=0).runs("")["speed-3w-seed0"]
+    assert slow.launch.bottlenecks()[0].rank == SLOW
+
+
+@pytest.mark.parametrize(
+    ("workers", "sentence"),
+    [
+        ("1", "2 to 10 workers, and --workers says 1"),
+        ("2,11", "--workers says 11"),
+        ("2,x", "list of whole numbers, not '2,x'"),
+        ("", "list of whole numbers, not ''"),
+    ],
+)
+def test_numbers_of_workers_that_the_lab_cannot_use(workers, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        plan_for(workers, quick=True, first_seed=0)
