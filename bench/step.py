@@ -190,7 +190,7 @@ class Pair:
         store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         port = store.port
         del store  # only to find a free port
-        self._pipes: list[Connection] = []
+        self._pipes: list[Any] = []
         self._processes: list[Any] = []
         for rank in range(WORKERS):
             ours, theirs = context.Pipe()

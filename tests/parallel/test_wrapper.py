@@ -204,7 +204,7 @@ def test_backward_itself_names_a_parameter_without_gradient(overlaps):
         inputs, labels = rows(0, 0, 6)
         F.cross_entropy(model(inputs), labels).backward()
 
-    with pytest.raises(ConfigError, match=r"rank \d: no gradient reached 'unused.weight', 'unused.bias'"):
+    with pytest.raises(ConfigError, match=r"no gradient reached 'unused.weight', 'unused.bias' on rank \d"):
         run_threads(2, work)
 
 

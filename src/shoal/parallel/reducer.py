@@ -253,8 +253,8 @@ class Reducer:
         missing = [f"'{slot.name}'" for slot in sorted(absent, key=lambda slot: slot.index)]
         names = ", ".join(missing[:5]) + (" and others" if missing[5:] else "")
         error = ConfigError(
-            f"rank {self._group.rank}: no gradient reached {names} ({len(absent)} of {len(self._slots)} parameters)",
-            'Freeze it (requires_grad_(False)), leave it out, or take zero for it: unused = "zero".',
+            f"no gradient reached {names} on rank {self._group.rank} ({len(absent)} of {len(self._slots)} parameters)",
+            'Freeze it, leave it out, or take zero for it: unused="zero" (--strategy.unused zero).',
         )
         # The others wait for a bucket that will not come: they are told why.
         self._group.fail(error)

@@ -55,11 +55,11 @@ def step(group, network, config, to_the_right=(), early=False):
 @pytest.mark.parametrize("early", [False, True])
 def test_a_parameter_without_gradient_is_named_on_every_worker(early):
     with pytest.raises(
-        ConfigError, match=r"rank \d: no gradient reached 'right.weight', 'right.bias'"
+        ConfigError, match=r"no gradient reached 'right.weight', 'right.bias' on rank \d"
     ) as raised:
         on_threads(2, lambda group: step(group, Detour, DdpConfig(bucket_mib=1e-4), early=early))
     assert "(2 of 4 parameters)" in raised.value.message
-    assert 'unused = "zero"' in raised.value.hint
+    assert 'unused="zero"' in raised.value.hint
 
 
 @pytest.mark.parametrize("early", [False, True])
@@ -76,7 +76,7 @@ def test_when_one_worker_alone_lacks_it_the_others_hear_of_it(early):
     with pytest.raises(ShoalError):
         run_threads(3, work, limit_s=5)
     for rank in range(3):
-        assert "rank 2: no gradient reached 'right.weight', 'right.bias' (2 of 4 parameters)" in said[rank]
+        assert "no gradient reached 'right.weight', 'right.bias' on rank 2 (2 of 4 parameters)" in said[rank]
 
 
 @pytest.mark.parametrize("early", [False, True])
