@@ -4,7 +4,9 @@
 
     plan        which runs, under which conditions                        words/      the sentences, per language
     averaging   gradient averaging by every collective of the course      solution/   the student's files, solved
-    experiment  all runs, in run folders                                  measure     run folders → numbers
-    findings    numbers → verdicts                                        figures, document   the report
+    branches    these and our algorithms, by name                         sums        is it the sum?
+    experiment  all runs, in run folders                                  steps       own work, waiting, moving
+    measure     run folders → numbers                                     claims      numbers → verdicts
+    findings    which numbers go into which claim                         figures, document   the report
     lab         from settings to report
 """

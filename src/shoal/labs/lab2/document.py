@@ -29,7 +29,7 @@ from shoal.labs.pictures import Pictures
 from shoal.labs.sections import folded, header_of, machine_table, number_table, opening, source
 from shoal.labs.words import Words
 from shoal.report.document import Block, Bullets, Code, Document, Formula, Heading, Paragraph, Table
-from shoal.report.findings import Finding
+from shoal.report.findings import Finding, over_seeds
 
 SHOWN = ("all_gather", "gather_scatter", "reduce_scatter_all_gather")
 """Branches whose code the report prints, besides the ring."""
@@ -203,8 +203,8 @@ def aggregation(measured: Measurements, pictures: Pictures, words: Words) -> lis
     learnt = [
         [
             words(f"learn.{name.replace('-', '_')}"),
-            f"{measured.learnt[name].loss:.4f}",
-            f"{measured.learnt[name].accuracy.scaled(100):.2f}",
+            f"{over_seeds(measured.learnt[name].losses):.4f}",
+            f"{over_seeds(measured.learnt[name].accuracies).scaled(100):.2f}",
         ]
         for name in LEARNING
         if not name.startswith("uneven")
@@ -243,7 +243,9 @@ def bottleneck(measured: Measurements, pictures: Pictures, words: Words) -> list
         [
             words(f"equal.{way.replace('-', '_')}"),
             scientific(measured.differences[way]),
-            f"{measured.learnt[way].accuracy.scaled(100):.2f}" if way in measured.learnt else "–",
+            f"{over_seeds(measured.learnt[way].accuracies).scaled(100):.2f}"
+            if way in measured.learnt
+            else "–",
         ]
         for way in ways
     ]
@@ -268,8 +270,8 @@ def faults(measured: Measurements, pictures: Pictures, words: Words) -> list[Blo
     """One bad worker against every rule."""
 
     def cell(fault: str, rule: str) -> str:
-        accuracy = measured.faulty[fault, rule].accuracy
-        return words("faults.stopped") if accuracy is None else f"{accuracy.scaled(100):.1f}"
+        accuracies = measured.faulty[fault, rule].accuracies
+        return f"{over_seeds(accuracies).scaled(100):.1f}" if accuracies else words("faults.stopped")
 
     rows = [[words(f"rule.{rule}"), *(cell(fault, rule) for fault in FAULTS)] for rule in RULES]
     header = [words("faults.rule_column"), *(words(f"fault.{fault}") for fault in FAULTS)]

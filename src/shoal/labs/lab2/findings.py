@@ -1,14 +1,15 @@
 """From what was measured to the lab's findings."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 
 from shoal.labs.analysis import Groups
 from shoal.labs.lab2 import claims
 from shoal.labs.lab2.averaging import CALLS
 from shoal.labs.lab2.branches import MESSAGES
-from shoal.labs.lab2.measure import Faulty, Measurements, as_labelled, loss_gaps, stage_times
+from shoal.labs.lab2.measure import Faulty, Measurements, as_labelled, stage_times
 from shoal.labs.lab2.plan import FAULTS, RULES, SLOWDOWN
-from shoal.report.findings import Finding
+from shoal.report.findings import Finding, Measured, over_seeds
 
 
 def find(measured: Measurements) -> list[Finding]:
@@ -41,10 +42,20 @@ def _aggregation(measured: Measurements) -> list[Finding]:
     apart, learnt, size = measured.differences, measured.learnt, measured.plan.size
     return [
         claims.sum_is_scaled_mean(apart["sum"], measured.plan.workers),
-        claims.sum_learns_faster(learnt["sgd-sum"].loss, learnt["sgd-mean"].loss, size.learn_steps),
+        claims.sum_learns_faster(
+            over_seeds(learnt["sgd-sum"].losses),
+            over_seeds(learnt["sgd-mean"].losses),
+            lead(learnt["sgd-mean"].losses, learnt["sgd-sum"].losses),
+            size.learn_steps,
+        ),
         claims.adam_indifferent(
-            loss_gaps(learnt["adam-sum"], learnt["adam-mean"]),
-            loss_gaps(learnt["sgd-sum"], learnt["sgd-mean"]),
+            *(
+                over_seeds([abs(a - b) for a, b in zip(*pair, strict=True)])
+                for pair in (
+                    (learnt["adam-sum"].losses, learnt["adam-mean"].losses),
+                    (learnt["sgd-sum"].losses, learnt["sgd-mean"].losses),
+                )
+            )
         ),
         claims.parameters_equal_gradients(apart["parameters"]),
         claims.adam_parameters_differ(apart["adam-parameters"]),
@@ -66,18 +77,17 @@ def _bottlenecks(measured: Measurements) -> list[Finding]:
         claims.balance_changes_nothing(apart["balanced"], measured.plan.size.equal_steps),
         claims.exact_on_uneven(apart["uneven-exact"], apart["uneven-weighted_mean"]),
         claims.mean_of_means_differs(apart["uneven-mean"], apart["uneven-exact"]),
-        claims.mean_of_means_costs(
-            measured.learnt["uneven-exact"].accuracy, measured.learnt["uneven-mean"].accuracy
+        _compared(
+            claims.mean_of_means_costs,
+            measured.learnt["uneven-exact"].accuracies,
+            measured.learnt["uneven-mean"].accuracies,
         ),
     ]
 
 
 def _faults(measured: Measurements) -> list[Finding]:
     faulty = measured.faulty
-    clean = {rule: _accuracy(faulty["none", rule]) or 0.0 for rule in RULES}
-    mean, krum = (faulty["none", rule].accuracy for rule in ("mean", "krum"))
-    assert mean is not None, "without a bad worker no run is stopped"
-    assert krum is not None, "without a bad worker no run is stopped"
+    clean = {rule: fmean(faulty["none", rule].accuracies) for rule in RULES}
     return [
         claims.nan_is_stopped(bool(faulty["nan", "mean"].stopped)),
         claims.huge_breaks_the_mean(clean["mean"], _accuracy(faulty["huge", "mean"])),
@@ -85,12 +95,24 @@ def _faults(measured: Measurements) -> list[Finding]:
         claims.median_bears(clean["median"], _worst(faulty, "median")),
         claims.trimmed_mean_bears(clean["trimmed_mean"], _worst(faulty, "trimmed_mean")),
         claims.krum_bears(clean["krum"], _worst(faulty, "krum")),
-        claims.krum_costs(mean, krum),
+        _compared(claims.krum_costs, faulty["none", "mean"].accuracies, faulty["none", "krum"].accuracies),
     ]
 
 
+def _compared(
+    claim: Callable[[Measured, Measured, Measured], Finding], better: Sequence[float], worse: Sequence[float]
+) -> Finding:
+    """A claim about two series of runs with the same seeds."""
+    return claim(over_seeds(better), over_seeds(worse), lead(better, worse))
+
+
+def lead(higher: Sequence[float], lower: Sequence[float]) -> Measured:
+    """By how much the runs of one series are above those of another, seed by seed."""
+    return over_seeds([a - b for a, b in zip(higher, lower, strict=True)])
+
+
 def _accuracy(faulty: Faulty) -> float | None:
-    return None if faulty.accuracy is None else faulty.accuracy.value
+    return faulty.accuracies[0] if faulty.accuracies else None
 
 
 def _worst(faulty: Mapping[tuple[str, str], Faulty], rule: str) -> float | None:

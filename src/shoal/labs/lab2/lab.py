@@ -101,13 +101,16 @@ def _tables(measured: Measurements) -> dict[str, Rows]:
         for name, pace in measured.paces.items()
         for rank, times in enumerate(pace.ranks)
     ]
+    seeds = measured.plan.seeds
     learnt = [
-        [name, one.accuracy.value, one.accuracy.spread, one.loss.value, one.loss.spread]
+        [name, seed, accuracy, loss]
         for name, one in measured.learnt.items()
+        for seed, accuracy, loss in zip(seeds, one.accuracies, one.losses, strict=True)
     ]
     faulty = [
-        [fault, rule, "" if one.accuracy is None else one.accuracy.value, one.stopped]
+        [fault, rule, seed, accuracy, one.stopped]
         for (fault, rule), one in measured.faulty.items()
+        for seed, accuracy in zip(seeds, one.accuracies or ("",), strict=False)
     ]
     spreads = ["waiting", "moving", "exchange"]
     return {
@@ -143,8 +146,6 @@ def _tables(measured: Measurements) -> dict[str, Rows]:
             paces,
         ),
         "differences": Rows(["compared", "relative difference"], list(measured.differences.items())),
-        "learnt": Rows(
-            ["aggregation", "test accuracy (1)", "spread (1)", "final loss (nat)", "spread (nat)"], learnt
-        ),
-        "faults": Rows(["fault", "rule", "test accuracy (1)", "stopped"], faulty),
+        "learnt": Rows(["aggregation", "seed", "test accuracy (1)", "final loss (nat)"], learnt),
+        "faults": Rows(["fault", "rule", "seed", "test accuracy (1)", "stopped"], faulty),
     }

@@ -15,7 +15,7 @@ from shoal.labs.lab2.experiment import Runs
 from shoal.labs.lab2.plan import CONDITIONS, FAULTS, RULES, Plan
 from shoal.labs.lab2.steps import RankStep, Step, read_steps
 from shoal.labs.lab2.sums import SumError, sum_errors
-from shoal.report.findings import Measured, inside_run, over_seeds
+from shoal.report.findings import Measured, inside_run
 from shoal.report.runs import Curve, curve_of, read_run
 
 BYTES_PER_ELEMENT = 4
@@ -72,9 +72,12 @@ class Learnt:
     """One aggregation, repeated with every seed."""
 
     curves: tuple[Curve, ...]
-    accuracy: Measured
-    loss: Measured
-    """Of the last steps."""
+    accuracies: tuple[float, ...]
+
+    @property
+    def losses(self) -> tuple[float, ...]:
+        """Of the last steps."""
+        return tuple(map(end_loss, self.curves))
 
 
 @dataclass(frozen=True)
@@ -82,8 +85,8 @@ class Faulty:
     """One rule with one kind of bad worker."""
 
     curve: Curve
-    accuracy: Measured | None
-    """None where the run was stopped."""
+    accuracies: tuple[float, ...]
+    """Of every seed; none where the run was stopped."""
     stopped: str
     """Why, in the run's own words; empty where it went on to the end."""
 
@@ -239,26 +242,15 @@ def _learnt(runs: Runs, name: str) -> Learnt:
     folders = [runs.path(f"learn-{name}-seed{seed}") for seed in runs.plan.seeds]
     found = [read_run(folder) for folder in folders]
     return Learnt(
-        curves=tuple(run.curve for run in found),
-        accuracy=over_seeds([float(run.result["test_accuracy"]) for run in found]),
-        loss=over_seeds([end_loss(run.curve) for run in found]),
+        tuple(run.curve for run in found), tuple(float(run.result["test_accuracy"]) for run in found)
     )
 
 
 def _faulty(runs: Runs, fault: str, rule: str) -> Faulty:
-    seeds = runs.plan.seeds if fault == "none" else runs.plan.seeds[:1]
-    names = [f"fault-{fault}-{rule}-seed{seed}" for seed in seeds]
+    names = [f"fault-{fault}-{rule}-seed{seed}" for seed in runs.plan.fault_seeds(fault, rule)]
     stopped = runs.stopped.get(names[0], "")
-    accuracies = (
-        [] if stopped else [float(read_run(runs.path(name)).result["test_accuracy"]) for name in names]
-    )
-    return Faulty(_curve(runs.path(names[0])), over_seeds(accuracies) if accuracies else None, stopped)
-
-
-def loss_gaps(one: Learnt, other: Learnt) -> Measured:
-    """How far apart two aggregations end, seed by seed."""
-    pairs = zip(one.curves, other.curves, strict=True)
-    return over_seeds([abs(end_loss(a) - end_loss(b)) for a, b in pairs])
+    accuracies = [] if stopped else [float(read_run(runs.path(n)).result["test_accuracy"]) for n in names]
+    return Faulty(_curve(runs.path(names[0])), tuple(accuracies), stopped)
 
 
 def stage_start(steps: int) -> int:
