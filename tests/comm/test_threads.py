@@ -29,6 +29,18 @@ def test_the_first_failure_wins_and_ends_everyone():
     assert seen == [(1, "failed", True)] * 2
 
 
+def test_whoever_only_asks_is_told_too():
+    def work(group):
+        if group.rank == 1:
+            raise ValueError("no such file")
+        work = group.all_reduce(torch.zeros(1))
+        while not work.done():
+            time.sleep(0.001)
+
+    with pytest.raises(ValueError, match="no such file"):
+        run_threads(2, work)
+
+
 def test_a_consequence_names_the_cause():
     """Rank 2 waits for rank 1, which gave up because of rank 0: rank 2 is told of rank 0."""
     seen = {}

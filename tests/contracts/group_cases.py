@@ -329,6 +329,22 @@ def misuse_is_refused_before_anything_moves(group, tree):
     group.barrier().wait()
 
 
+def a_closed_group_is_of_no_more_use_and_does_no_harm(group):
+    smaller = group.split(range(group.size))
+    group.barrier().wait()
+    smaller.close()
+    smaller.close()
+    for call in (lambda: smaller.all_reduce(torch.zeros(3)), smaller.barrier):
+        with pytest.raises(GroupError, match="this member has left the group"):
+            call()
+    if group.size > 1:
+        with pytest.raises(GroupError, match="this member has left the group"):
+            smaller.send(torch.zeros(3), (group.rank + 1) % group.size)
+        with pytest.raises(GroupError, match="this member has left the group"):
+            smaller.recv(torch.zeros(3), (group.rank + 1) % group.size)
+    group.barrier().wait()
+
+
 CASES = {
     case.__name__: case
     for case in (

@@ -1,7 +1,13 @@
 """The contract of a group, kept by every kind of group at every world size."""
 
 import pytest
-from group_cases import CASES, MISTAKES, message_of_another_length, run_case
+from group_cases import (
+    CASES,
+    MISTAKES,
+    a_closed_group_is_of_no_more_use_and_does_no_harm,
+    message_of_another_length,
+    run_case,
+)
 from group_worlds import World
 
 from shoal.comm.threads import run_threads
@@ -31,6 +37,10 @@ def test_a_message_between_threads_must_fit():
         run_threads(2, message_of_another_length)
 
 
+def test_a_closed_group_of_threads():
+    run_threads(3, a_closed_group_is_of_no_more_use_and_does_no_harm)
+
+
 # Real processes: one world per kind and size, asked case after case.
 
 
@@ -54,6 +64,12 @@ def worlds():
 @pytest.mark.parametrize("kind", KINDS)
 def test_processes(worlds, kind, size, case):
     outcomes = worlds(kind, size).run(run_case, case, KINDS[kind] or size <= 2)
+    assert [outcome for outcome in outcomes if outcome.gone or outcome.error] == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_closed_group_of_processes(worlds, kind):
+    outcomes = worlds(kind, 3).run(a_closed_group_is_of_no_more_use_and_does_no_harm)
     assert [outcome for outcome in outcomes if outcome.gone or outcome.error] == []
 
 

@@ -80,6 +80,16 @@ def leave(group, victim):
     group.all_reduce(torch.ones(10)).wait()
 
 
+def ask_again_and_again(group, victim, message):
+    """The victim dies; the others ask whether a work is done, and never wait."""
+    group.barrier().wait()
+    if group.rank == victim:
+        os._exit(3)
+    work = group.recv(torch.zeros(1), victim) if message else group.all_reduce(torch.zeros(10))
+    while not work.done():
+        time.sleep(0.001)
+
+
 def leave_the_world(group, victim):
     """The victim leaves the group of all, and with it the pair that was split off."""
     pair = group.split(range(group.size))

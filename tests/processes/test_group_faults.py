@@ -87,6 +87,18 @@ def test_leaving_is_not_dying(kind, how):
         assert (outcomes[0].rank, outcomes[0].reason) == (faults.VICTIM, "left")
 
 
+@pytest.mark.parametrize("message", [False, True])
+def test_whoever_only_asks_is_told_too(kind, message):
+    with World(kind, 3) as world:
+        outcomes = world.run(
+            faults.ask_again_and_again, faults.VICTIM, message, victim=faults.VICTIM, timeout_s=8
+        )
+        assert outcomes[faults.VICTIM].gone
+        assert [(outcome.rank, outcome.reason) for outcome in others(outcomes)] == [
+            (faults.VICTIM, "died")
+        ] * 2
+
+
 def test_a_chain_of_waits_names_the_first_cause(kind):
     with World(kind, 4) as world:
         outcomes = world.run(faults.wait_for_a_message, faults.VICTIM, victim=faults.VICTIM, timeout_s=20)

@@ -103,6 +103,12 @@ def check_peer(operation: str, rank: int, size: int, peer: int) -> None:
         )
 
 
+def check_still_in(operation: str, left: bool) -> None:
+    """Refuse a call on a group that this member has closed."""
+    if left:
+        raise GroupError(f"{operation}: this member has left the group", "It was closed.")
+
+
 def check_split(rank: int, size: int, ranks: Sequence[int]) -> tuple[int, ...]:
     """The ranks of a smaller group: ascending, within the group, the caller among them."""
     chosen = tuple(ranks)

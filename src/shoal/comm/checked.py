@@ -22,13 +22,15 @@ from shoal.comm.calls import (
     check_peer,
     check_root_whole,
     check_split,
+    check_still_in,
     check_whole,
     checked_call,
     message_mismatch,
     mismatch,
 )
-from shoal.comm.checker import GIVE_WAY_S, Checker, Item
+from shoal.comm.checker import GIVE_WAY_S, Checker, Item, Look
 from shoal.comm.group import CPU, NO_PROGRESS_LIMIT_S
+from shoal.comm.patience import Patience
 from shoal.comm.post import Job, PostThread
 from shoal.comm.presence import ENTERING, MESSAGE, Presence
 from shoal.comm.reduction import Op
@@ -42,7 +44,7 @@ class CheckedWork:
     """A collective of a checked group."""
 
     def __init__(self, group: "Checked", item: Item) -> None:
-        self._group, self._item = group, item
+        self._group, self._item, self._patience = group, item, Patience()
 
     def wait(self) -> None:
         """Wait until the data has moved, or somebody is missing for good."""
@@ -51,9 +53,7 @@ class CheckedWork:
 
     def done(self) -> bool:
         """Whether `wait` would return at once. Asking moves the work forward."""
-        if not self._item.over:
-            self._group.checker.advance()
-        return self._item.over
+        return self._item.over or self._group.ask(self._item, self._patience)
 
 
 @final
@@ -62,6 +62,7 @@ class CheckedMessage:
 
     def __init__(self, group: "Checked", peer: int, label: str, job: Job) -> None:
         self._group, self._peer, self._label, self._job = group, peer, label, job
+        self._patience = Patience()
 
     def wait(self) -> None:
         """Wait until the message has gone or come."""
@@ -70,8 +71,7 @@ class CheckedMessage:
 
     def done(self) -> bool:
         """Whether `wait` would return at once."""
-        self._group.checker.advance()
-        return self._job.finished.is_set()
+        return self._group.ask_for_message(self._peer, self._label, self._job, self._patience)
 
 
 @final
@@ -97,6 +97,7 @@ class Checked:
         self._store, self._host = store, host
         self._world_ranks, self._name = list(world_ranks), name
         self._sequence = self._num_splits = 0
+        self._left = False
         self._posts: dict[tuple[int, bool], PostThread] = {}
         self._larger: Checked | None = None
         self._smaller: set[Checked] = set()
@@ -136,6 +137,7 @@ class Checked:
     def _issue(self, call: Call, launch: Callable[[], TorchWork]) -> CheckedWork:
         if self.checker.error is not None:
             raise self.checker.error
+        check_still_in(call.operation, self._left)
         self.checker.presence.beat()
         self._sequence += 1
         header = torch.tensor([encode(call), call.numel], dtype=torch.int64)
@@ -170,13 +172,20 @@ class Checked:
             first = next((each for each in self.queue if not each.over), item)
             (first.header if first.data is None else first.data).wait_for(seconds)
 
+        self.checker.wait(lambda: item.over, block, self._look_for(item))
+
+    def ask(self, item: Item, patience: Patience) -> bool:
+        """Whether one collective is over."""
+        return self.checker.ask(lambda: item.over, self._look_for(item), patience)
+
+    def _look_for(self, item: Item) -> Look:
         def look(waited_s: float, broken: bool) -> GroupError | None:
             first = self.queue[0] if self.queue else item
             return self.checker.presence.look(
                 self._name, self._world_ranks, first.sequence, first.label(), waited_s, broken
             )
 
-        self.checker.wait(lambda: item.over, block, look)
+        return look
 
     def all_reduce(self, buffer: Tensor, op: Op = Op.SUM) -> CheckedWork:
         """Make `buffer` the reduction of all members' buffers, on every member."""
@@ -232,6 +241,7 @@ class Checked:
     def send(self, tensor: Tensor, to: int) -> CheckedMessage:
         """Send to one member. `wait()` may return before the other has received."""
         check_peer("send", self.rank, self.size, to)
+        check_still_in("send", self._left)
         call = checked_call("message", self.size, tensor.dtype, tensor.numel())
         self.checker.presence.beat()
         header = self._mail.send(torch.tensor([encode(call), call.numel]), to, tag=1)
@@ -247,6 +257,7 @@ class Checked:
     def recv(self, tensor: Tensor, sender: int) -> CheckedMessage:
         """Receive from one member what it sent: as many elements, of the same dtype."""
         check_peer("recv", self.rank, self.size, sender)
+        check_still_in("recv", self._left)
         call = checked_call("message", self.size, tensor.dtype, tensor.numel())
         self.checker.presence.beat()
         names = self._world_ranks
@@ -266,20 +277,22 @@ class Checked:
     def wait_for_message(self, peer: int, label: str, job: Job) -> None:
         """Wait for one message."""
 
-        def over() -> bool:
-            if job.finished.is_set() and job.error is not None:
-                raise job.error
-            return job.finished.is_set()
-
         def block(seconds: float) -> None:
             job.finished.wait(seconds if not self.checker.num_pending() else GIVE_WAY_S)
 
+        self.checker.wait(job.over, block, self._look_for_message(peer, label))
+
+    def ask_for_message(self, peer: int, label: str, job: Job, patience: Patience) -> bool:
+        """Whether one message has gone or come."""
+        return self.checker.ask(job.over, self._look_for_message(peer, label), patience)
+
+    def _look_for_message(self, peer: int, label: str) -> Look:
         def look(waited_s: float, broken: bool) -> GroupError | None:
             return self.checker.presence.look(
                 self._name, [self._world_ranks[peer]], MESSAGE, label, waited_s, broken
             )
 
-        self.checker.wait(over, block, look)
+        return look
 
     # Groups within the group.
 
@@ -327,6 +340,7 @@ class Checked:
             smaller.close()
         if self._larger is not None:
             self._larger._smaller.discard(self)
+        self._left = True
         if self in self.checker.groups:
             self.checker.groups.remove(self)
         for post in self._posts.values():

@@ -7,12 +7,14 @@ worker, blocks in torch for a moment at a time, and now and then looks for membe
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Protocol, TypeVar, final
 
 from torch import Tensor
 
 from shoal.comm.calls import Call
+from shoal.comm.patience import PAUSED_S, Patience
 from shoal.comm.post import Job
 from shoal.comm.presence import Presence
 from shoal.comm.torch_group import TorchWork
@@ -23,9 +25,6 @@ BLOCK_S = 0.05
 LOOK_EVERY_S = 0.1
 BROKEN_FOR_S = 1.0
 """How long we look for a name after a connection has broken."""
-PAUSED_S = 1.0
-"""A gap this long between two looks means that we ourselves were stopped: patience begins anew."""
-
 Look = Callable[[float, bool], GroupError | None]
 """Looks for members that will never come: (how long we have waited, whether a connection has broken)."""
 
@@ -89,16 +88,11 @@ class Checker:
             self.error = error
         self.presence.end(error)
 
-    def wait(
-        self,
-        over: Callable[[], bool],
-        block: Callable[[float], None],
-        look: Look,
-    ) -> None:
+    def wait(self, over: Callable[[], bool], block: Callable[[float], None], look: Look) -> None:
         """Wait until `over`: move everything, block for a moment, look around now and then."""
         started = previous = time.monotonic()
         next_look = started + LOOK_EVERY_S
-        try:
+        with self._naming(look):
             while True:
                 self.advance()
                 if over():
@@ -111,14 +105,33 @@ class Checker:
                     started = now
                     self.presence.forget()
                 if now >= next_look and not over():
-                    error = look(now - started, False)
-                    if error is not None:
-                        # It may have come just now, and whoever has gone since may have done its part.
-                        self.advance()
-                        if not over():
-                            raise error
+                    self._look(over, look, now - started)
                     next_look = now + LOOK_EVERY_S
                 previous = time.monotonic()
+
+    def ask(self, over: Callable[[], bool], look: Look, patience: Patience) -> bool:
+        """Whether it is over: move everything, look around now and then, and do not wait."""
+        with self._naming(look):
+            self.advance()
+            if not over():
+                waited_s = patience.to_look()
+                if waited_s is not None:
+                    self._look(over, look, waited_s)
+            return over()
+
+    def _look(self, over: Callable[[], bool], look: Look, waited_s: float) -> None:
+        error = look(waited_s, False)
+        if error is not None:
+            # It may have come just now, and whoever has gone since may have done its part.
+            self.advance()
+            if not over():
+                raise error
+
+    @contextmanager
+    def _naming(self, look: Look) -> Generator[None]:
+        """What goes wrong here is told to the others; where torch says that something broke, we find out who."""
+        try:
+            yield
         except GroupError as error:
             self.fail(error)
             raise
@@ -133,12 +146,10 @@ class Checker:
         job = Job(lambda: made.append(work()))
         threading.Thread(target=job.run, name="shoal connects", daemon=True).start()
 
-        def over() -> bool:
-            if job.finished.is_set() and job.error is not None:
-                raise job.error
-            return job.finished.is_set()
+        def block(seconds: float) -> None:
+            job.finished.wait(seconds)
 
-        self.wait(over, lambda seconds: _sleep_until(job, seconds), look)
+        self.wait(job.over, block, look)
         return made[0]
 
     def _name(self, look: Look, error: RuntimeError) -> GroupError:
@@ -150,7 +161,3 @@ class Checker:
                 return found
             time.sleep(LOOK_EVERY_S / 2)
         return GroupError(f"a connection of the group broke: {str(error).splitlines()[0]}")
-
-
-def _sleep_until(job: Job, seconds: float) -> None:
-    job.finished.wait(seconds)

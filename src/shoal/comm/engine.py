@@ -18,6 +18,7 @@ from shoal.comm import stacks
 from shoal.comm.board import FAILED, LEFT, Board
 from shoal.comm.goodbye import at_exit
 from shoal.comm.group import SlowMemberWarning
+from shoal.comm.patience import PAUSED_S, Patience
 from shoal.comm.watch import Watch
 from shoal.errors import GroupError, MemberError
 
@@ -27,8 +28,6 @@ SLEEP_S = 50e-6
 LOOK_AFTER_S = 0.002
 LOOK_CLOSELY_EVERY_S = 0.1
 SLOW_AFTER_S = 2.0
-PAUSED_S = 1.0
-"""A gap this long between two looks means that we ourselves were stopped: patience begins anew."""
 
 
 class Lane(Protocol):
@@ -76,11 +75,12 @@ class Roster:
 class Pending:
     """A piece of work that somebody may wait for."""
 
-    __slots__ = ("_engine", "_lane", "over")
+    __slots__ = ("_engine", "_lane", "_patience", "over")
 
     def __init__(self, engine: "Engine", lane: Lane) -> None:
         self._engine = engine
         self._lane = lane
+        self._patience: Patience | None = None
         self.over = False
 
     def wait(self) -> None:
@@ -92,6 +92,11 @@ class Pending:
         """Whether `wait` would return at once. Asking moves the work forward."""
         if not self.over:
             self._engine.advance()
+            if not self.over:
+                self._patience = self._patience or Patience()
+                waited_s = self._patience.to_look()
+                if waited_s is not None:
+                    self._engine.look(self._lane, waited_s)
         return self.over
 
 
@@ -175,14 +180,18 @@ class Engine:
             time.sleep(SLEEP_S)
             if now >= next_look:
                 closely = now >= next_close_look
-                # Whoever is found dead may have done its part just before: look at the lane once more first.
-                error = self._trouble(lane, now - started, closely)
-                if error is not None and not self.advance():
-                    self.fail(error)
-                    raise error
+                self.look(lane, now - started, closely)
                 next_look = now + LOOK_AFTER_S
                 if closely:
                     next_close_look = now + LOOK_CLOSELY_EVERY_S
+
+    def look(self, lane: Lane, waited_s: float, closely: bool = True) -> None:
+        """Raise when this lane waits for somebody in vain."""
+        error = self._trouble(lane, waited_s, closely)
+        # Whoever is found dead may have done its part just before: look at the lane once more first.
+        if error is not None and not self.advance():
+            self.fail(error)
+            raise error
 
     def _trouble(self, lane: Lane, waited_s: float, closely: bool) -> GroupError | None:
         """The error for a member this lane waits for in vain, if there is one."""

@@ -30,7 +30,7 @@ NO_PROGRESS_LIMIT_S = 10.0
 """How long a member may go without any sign of progress before the others give it up."""
 
 BUSY_S = 300.0
-"""What work of one member's own in which it can say nothing (reading data, saving) is commonly given: `beat(BUSY_S)`."""
+"""What a member that reads data, saves or evaluates tells the others before: `beat(BUSY_S)`."""
 
 
 class SlowMemberWarning(UserWarning):

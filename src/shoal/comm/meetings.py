@@ -224,6 +224,12 @@ class World:
         if meeting.error is not None:
             raise meeting.error
 
+    def look(self, meeting: Meeting, rank: int, waited_s: float) -> None:
+        """Raise when somebody will never come to a meeting that is not over."""
+        with self.changed:
+            if not meeting.over:
+                self._look(meeting, rank, waited_s)
+
     def _look(self, meeting: Meeting, rank: int, waited_s: float) -> None:
         """Raise when a missing member is gone or stuck; warn once when it is merely slow."""
         missing = meeting.missing()

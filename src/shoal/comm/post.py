@@ -22,6 +22,12 @@ class Job:
         self.finished = threading.Event()
         self.error: Exception | None = None
 
+    def over(self) -> bool:
+        """Whether it has been done; raises what went wrong."""
+        if self.finished.is_set() and self.error is not None:
+            raise self.error
+        return self.finished.is_set()
+
     def run(self) -> None:
         """Do the blocking."""
         try:

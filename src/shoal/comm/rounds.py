@@ -19,7 +19,7 @@ from torch import Tensor
 
 from shoal.comm.arena import Arena
 from shoal.comm.board import NUM_SLOTS, decode
-from shoal.comm.calls import Call, mismatch
+from shoal.comm.calls import Call, check_still_in, mismatch
 from shoal.comm.collective import Collective
 from shoal.comm.direct import choose_direct
 from shoal.comm.engine import Engine, Pending, Roster
@@ -59,6 +59,7 @@ class Rounds:
         self._posted_of_it = 0
         self._taken_of_first = 0
         self._posted = self._taken = 0
+        self.left = False
         self.sequence = 0
         """How many collectives this member has begun."""
 
@@ -66,6 +67,7 @@ class Rounds:
         """Begin a collective: post what can be posted at once."""
         if self._engine.error is not None:
             raise self._engine.error
+        check_still_in(call.operation, self.left)
         way = STAGED[call.operation]
         pending = Pending(self._engine, self)
         self.sequence += 1

@@ -29,6 +29,7 @@ from shoal.comm.calls import (
     check_peer,
     check_root_whole,
     check_split,
+    check_still_in,
     check_whole,
     checked_call,
     mismatch,
@@ -171,6 +172,7 @@ class SharedMemoryGroup:
     def send(self, tensor: Tensor, to: int) -> Pending:
         """Send to one member. `wait()` may return before the other has received."""
         check_peer("send", self._rank, self._size, to)
+        check_still_in("send", self._rounds.left)
         if to not in self._outgoing:
             self._outgoing[to] = MailLane(self._engine, self._arena, self._roster, to, outgoing=True)
         return self._outgoing[to].issue(
@@ -180,6 +182,7 @@ class SharedMemoryGroup:
     def recv(self, tensor: Tensor, sender: int) -> Pending:
         """Receive from one member what it sent: as many elements, of the same dtype."""
         check_peer("recv", self._rank, self._size, sender)
+        check_still_in("recv", self._rounds.left)
         if sender not in self._incoming:
             self._incoming[sender] = MailLane(self._engine, self._arena, self._roster, sender, outgoing=False)
         return self._incoming[sender].issue(
@@ -258,6 +261,7 @@ class SharedMemoryGroup:
             smaller.close()
         if self._larger is not None:
             self._larger._smaller.discard(self)
+        self._rounds.left = True
         self._roster.boards[self._rank].leave()
         for lane in (self._rounds, *self._outgoing.values(), *self._incoming.values()):
             self._engine.remove(lane)

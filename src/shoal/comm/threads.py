@@ -16,11 +16,13 @@ from shoal.comm.calls import (
     check_peer,
     check_root_whole,
     check_split,
+    check_still_in,
     check_whole,
     checked_call,
 )
 from shoal.comm.group import CPU, NO_PROGRESS_LIMIT_S
 from shoal.comm.meetings import Meeting, Member, World
+from shoal.comm.patience import Patience
 from shoal.comm.reduction import Op
 
 Result = TypeVar("Result")
@@ -34,6 +36,7 @@ class ThreadWork:
         self._world = world
         self._rank = rank
         self._meeting = meeting
+        self._patience = Patience()
 
     def wait(self) -> None:
         """Wait until the collective has been carried out."""
@@ -42,7 +45,12 @@ class ThreadWork:
 
     def done(self) -> bool:
         """Whether it has been."""
-        return self._meeting is None or self._meeting.over
+        if self._meeting is None or self._meeting.over:
+            return True
+        waited_s = self._patience.to_look()
+        if waited_s is not None:
+            self._world.look(self._meeting, self._rank, waited_s)
+        return self._meeting.over
 
 
 @final
@@ -86,11 +94,15 @@ class ThreadGroup:
         root: int | None = None,
     ) -> ThreadWork:
         call = checked_call(operation, self.size, piece.dtype, piece.numel(), op, root)
+        self._check_still_in(operation)
         self.beat()
         self._sequence += 1
         whole = None if whole is None else whole.detach()
         meeting = self._world.arrive(self._sequence, self.rank, call, whole, piece.detach())
         return ThreadWork(self._world, self.rank, meeting)
+
+    def _check_still_in(self, operation: str) -> None:
+        check_still_in(operation, self.rank in self._world.left)
 
     def all_reduce(self, buffer: Tensor, op: Op = Op.SUM) -> ThreadWork:
         """Make `buffer` the reduction of all members' buffers, on every member."""
@@ -127,6 +139,7 @@ class ThreadGroup:
     def send(self, tensor: Tensor, to: int) -> ThreadWork:
         """Send to one member: the tensor is copied at once."""
         check_peer("send", self.rank, self.size, to)
+        self._check_still_in("send")
         self.beat()
         call = checked_call("message", self.size, tensor.dtype, tensor.numel())
         self._world.post(self.rank, to, call, tensor.detach())
@@ -135,6 +148,7 @@ class ThreadGroup:
     def recv(self, tensor: Tensor, sender: int) -> ThreadWork:
         """Receive from one member what it sent: as many elements, of the same dtype."""
         check_peer("recv", self.rank, self.size, sender)
+        self._check_still_in("recv")
         self.beat()
         call = checked_call("message", self.size, tensor.dtype, tensor.numel())
         return ThreadWork(self._world, self.rank, self._world.ask(sender, self.rank, call, tensor.detach()))

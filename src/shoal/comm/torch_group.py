@@ -21,6 +21,7 @@ from shoal.comm.calls import (
     check_peer,
     check_root_whole,
     check_split,
+    check_still_in,
     check_whole,
     checked_call,
 )
@@ -177,6 +178,11 @@ class TorchGroup:
         """How many members there are."""
         return self._size
 
+    def _connected(self) -> Any:
+        """Torch's own group."""
+        check_still_in("a call", self._torch is None)
+        return self._torch
+
     # What a caller hands over may lie anywhere and with any strides; torch gets rows in its own memory.
 
     def _row(self, tensor: Tensor) -> tuple[Tensor, Callable[[], None] | None]:
@@ -229,7 +235,7 @@ class TorchGroup:
             if back is not None:
                 back()
 
-        return self._begun(self._torch.allreduce([flat], options), finish)
+        return self._begun(self._connected().allreduce([flat], options), finish)
 
     def reduce_scatter(self, piece: Tensor, whole: Tensor, op: Op = Op.SUM) -> TorchWork:
         """Give member i the reduction of everyone's i-th piece of `whole`."""
@@ -246,7 +252,7 @@ class TorchGroup:
                 mine.div_(self._size)
             piece.detach().copy_(mine.view(piece.shape))
 
-        return self._begun(self._torch.allreduce([everything], options), finish)
+        return self._begun(self._connected().allreduce([everything], options), finish)
 
     def all_gather(self, whole: Tensor, piece: Tensor) -> TorchWork:
         """Fill `whole` with the members' pieces, in rank order, on every member."""
@@ -254,7 +260,7 @@ class TorchGroup:
         checked_call("all_gather", self._size, piece.dtype, piece.numel())
         rows, back = self._rows(whole)
         mine, _ = self._row(piece)
-        return self._begun(self._torch.allgather([rows], [mine]), back)
+        return self._begun(self._connected().allgather([rows], [mine]), back)
 
     def broadcast(self, buffer: Tensor, root: int = 0) -> TorchWork:
         """Make `buffer` equal to the root's, on every member."""
@@ -262,7 +268,7 @@ class TorchGroup:
         flat, back = self._row(buffer)
         options = dist.BroadcastOptions()
         options.rootRank = root
-        return self._begun(self._torch.broadcast([flat], options), back)
+        return self._begun(self._connected().broadcast([flat], options), back)
 
     def reduce(self, buffer: Tensor, root: int = 0, op: Op = Op.SUM) -> TorchWork:
         """Make the root's `buffer` the reduction of all; the others' stay as they are."""
@@ -278,7 +284,7 @@ class TorchGroup:
                     flat.div_(self._size)
                 buffer.detach().copy_(flat.view(buffer.shape))
 
-        return self._begun(self._torch.reduce([flat], options), finish)
+        return self._begun(self._connected().reduce([flat], options), finish)
 
     def gather(self, whole: Tensor | None, piece: Tensor, root: int = 0) -> TorchWork:
         """Fill the root's `whole` with the members' pieces; the others give None."""
@@ -288,9 +294,9 @@ class TorchGroup:
         options.rootRank = root
         mine, _ = self._row(piece)
         if whole is None or self._rank != root:
-            return self._begun(self._torch.gather([], [mine], options))
+            return self._begun(self._connected().gather([], [mine], options))
         rows, back = self._rows(whole)
-        return self._begun(self._torch.gather([rows], [mine], options), back)
+        return self._begun(self._connected().gather([rows], [mine], options), back)
 
     def scatter(self, piece: Tensor, whole: Tensor | None, root: int = 0) -> TorchWork:
         """Give member i the i-th piece of the root's `whole`; the others give None."""
@@ -300,24 +306,24 @@ class TorchGroup:
         options.rootRank = root
         flat, back = self._row(piece)
         rows = [self._rows(whole)[0]] if whole is not None and self._rank == root else []
-        return self._begun(self._torch.scatter([flat], rows, options), back)
+        return self._begun(self._connected().scatter([flat], rows, options), back)
 
     def send(self, tensor: Tensor, to: int, tag: int = 0) -> TorchWork:
         """Send to one member; messages with different tags do not meet."""
         check_peer("send", self._rank, self._size, to)
         checked_call("message", self._size, tensor.dtype, tensor.numel())
-        return self._begun(self._torch.send([self._row(tensor)[0]], to, tag))
+        return self._begun(self._connected().send([self._row(tensor)[0]], to, tag))
 
     def recv(self, tensor: Tensor, sender: int, tag: int = 0) -> TorchWork:
         """Receive from one member what it sent: as many elements, of the same dtype."""
         check_peer("recv", self._rank, self._size, sender)
         checked_call("message", self._size, tensor.dtype, tensor.numel())
         flat, back = self._row(tensor)
-        return self._begun(self._torch.recv([flat], sender, tag), back)
+        return self._begun(self._connected().recv([flat], sender, tag), back)
 
     def barrier(self) -> TorchWork:
         """Wait until every member has called it."""
-        return self._begun(self._torch.barrier())
+        return self._begun(self._connected().barrier())
 
     def split(self, ranks: Sequence[int]) -> "TorchGroup":
         """The smaller group of these `ranks`; all members call, each naming the group it goes to."""

@@ -41,7 +41,9 @@ class Teller:
 
     def has_room(self) -> bool:
         """Whether a short message would go at once: not when the launcher has been stopped for a while."""
-        return bool(select.select([], [self._descriptor], [], 0)[1])
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLOUT)
+        return bool(poll.poll(0))
 
     def failed(self, failure: Failure) -> None:
         """What went wrong, and where."""

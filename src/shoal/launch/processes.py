@@ -128,7 +128,7 @@ def _watch(crew: Crew) -> None:
     with selectors.DefaultSelector() as selector, contextlib.ExitStack() as descriptors:
         for member in crew.members:
             selector.register(member.pipe, selectors.EVENT_READ)
-            if hasattr(os, "pidfd_open"):  # elsewhere the end is seen at the next look
+            with contextlib.suppress(AttributeError, OSError):  # without one the end is seen at the next look
                 end = os.pidfd_open(member.process.pid)
                 descriptors.callback(os.close, end)
                 selector.register(end, selectors.EVENT_READ)
