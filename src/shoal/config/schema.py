@@ -131,8 +131,8 @@ class RunConfig(Checked):
     """Where to compute; auto takes a GPU if there is one."""
     engine: Literal["torch", "tape", "static"] = "torch"
     """What computes gradients: torch's autograd, our own tape, or our own graph, compiled at the first batch."""
-    precision: Literal["float32", "bf16"] = "float32"
-    """bf16: forward and backward in bfloat16 where that is safe; weights and their update stay in float32."""
+    precision: Literal["float32", "tf32", "bf16"] = "float32"
+    """bf16: forward and backward in bfloat16 where that is safe, weights in float32. tf32: GPU products, to 1e-3."""
     threads: Count | None = None
     """Threads of one worker's tensor operations; none: torch's choice."""
     data: DataConfig = field(default_factory=DigitsConfig)

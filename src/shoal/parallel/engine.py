@@ -22,7 +22,7 @@ from shoal.errors import AutogradError
 from shoal.events.spans import SpanRecorder
 from shoal.parallel.strategy import Gradients
 
-Precision = Literal["float32", "bf16"]
+Precision = Literal["float32", "tf32", "bf16"]
 
 OnFinal = Callable[[Tensor, Callable[[Tensor], None]], Callable[[], None]]
 """`on_final(param, callback)`: call `callback(param)` then; gives what removes it again."""
@@ -54,6 +54,7 @@ def _by_torch(model: nn.Module, config: LossConfig, span: SpanRecorder, precisio
     loss = models.build_loss(config)
     autocasts: dict[Precision, Callable[[str], AbstractContextManager[object]]] = {
         "float32": lambda device: nullcontext(),
+        "tf32": lambda device: nullcontext(),  # a setting of the whole process: see `torch_settings`
         # Weights, their gradients and the loss stay in float32; bfloat16 has its range, so nothing need be scaled.
         "bf16": lambda device: torch.autocast(device, torch.bfloat16),
     }

@@ -13,6 +13,7 @@ from shoal.comm.agree import check_same_model
 from shoal.comm.from_torch import group_beside
 from shoal.comm.group import Group, Work
 from shoal.comm.reduction import Op
+from shoal.comm.threads import ThreadGroup
 from shoal.errors import ConfigError
 from shoal.parallel.buckets import MIB
 from shoal.parallel.copies import Copies
@@ -115,6 +116,7 @@ class DistributedDataParallel(nn.Module):
             )
         self.module = module
         self._group = group if group is not None else _default_group(process_group, params)
+        _check_threads(self._group, params)
         self._now = _Now(1 / self._group.size)
         self._divisor = self._group.size if exchange is None else 1
         """What the exchange itself divides by: other exchanges give sums."""
@@ -226,6 +228,15 @@ class DistributedDataParallel(nn.Module):
         raise ConfigError(
             "register_comm_hook() of torch's wrapper is not here",
             "Pass exchange=: a call (group, bucket) -> Work.",
+        )
+
+
+def _check_threads(group: Group, params: dict[str, nn.Parameter]) -> None:
+    if isinstance(group, ThreadGroup) and group.size > 1 and any(param.is_cuda for param in params.values()):
+        raise ConfigError(
+            "gradients are exchanged during backward, and all threads share the one thread in which torch runs "
+            "backward on a GPU: each would wait for the other",
+            "Start processes: shoal launch --launcher processes, or torchrun.",
         )
 
 

@@ -11,7 +11,7 @@ from torch import nn
 from shoal import models, optim
 from shoal.comm.agree import check_same_model
 from shoal.comm.traced import Traced
-from shoal.config.schema import RunConfig
+from shoal.config.schema import DdpConfig, RunConfig
 from shoal.data.dataset import DataSet
 from shoal.data.division import Division
 from shoal.data.load import load
@@ -74,7 +74,7 @@ def build(config: RunConfig, device: torch.device, group: Traced) -> Built:
     dataset = load(config.data).to(device)
     loss = models.build_loss(config.loss)
     model = build_model(config, dataset).to(device)
-    _check_work(config, dataset, model, group.size)
+    _check_work(config, dataset, model, group.size, device)
     span = SpanRecorder(clock_of(device))
     engine = build_engine(config.engine, model, config.loss, span, config.precision)
     optimizer = optim.build(config.optimizer, engine.params.values())
@@ -119,8 +119,22 @@ def build_model(config: RunConfig, dataset: DataSet) -> nn.Module:
     return model
 
 
-def _check_work(config: RunConfig, dataset: DataSet, model: nn.Module, workers: int) -> None:
-    """Something to train, and something to train it on for every worker."""
+def _check_work(
+    config: RunConfig, dataset: DataSet, model: nn.Module, workers: int, device: torch.device
+) -> None:
+    """Something to train, something to train it on for every worker, and a way to do it on this device."""
+    if (
+        isinstance(config.strategy, DdpConfig)
+        and config.strategy.sync_batchnorm
+        and config.launch.launcher == "threads"
+        and device.type == "cuda"
+        and workers > 1
+    ):
+        raise ConfigError(
+            "batch statistics are exchanged during backward, and all threads share the one thread in which torch runs "
+            "backward on a GPU: each would wait for the other",
+            "Use --launcher processes.",
+        )
     samples = len(dataset.train)
     if samples < workers:
         raise ConfigError(
@@ -138,16 +152,20 @@ def _check_work(config: RunConfig, dataset: DataSet, model: nn.Module, workers: 
 def torch_settings(config: RunConfig) -> Generator[torch.device]:
     """The device of the run; torch's process-wide settings as the run needs them, and as they were afterwards."""
     device = take_device(config)
-    threads = torch.get_num_threads()
+    threads, in_tf32 = torch.get_num_threads(), torch.backends.cuda.matmul.allow_tf32
+    tf32 = config.precision == "tf32"
     try:
         if config.threads:
             torch.set_num_threads(config.threads)
+        torch.backends.cuda.matmul.allow_tf32 = tf32
         # A model of the user's own may draw from torch's global state (dropout): it starts from the seed.
         with (
             torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
-            torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True),
+            # Torch's own default for convolutions is tf32: 1e-3 of a gradient, and no run on a GPU equals another.
+            torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=tf32),
         ):
             torch.manual_seed(config.seed)
             yield device
     finally:
+        torch.backends.cuda.matmul.allow_tf32 = in_tf32
         torch.set_num_threads(threads)
