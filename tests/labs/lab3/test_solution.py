@@ -39,35 +39,36 @@ def free_port():
         return listener.getsockname()[1]
 
 
-def run(folder, nodes, *flags):
-    """Run the nodes side by side as a student does in terminals; their output, together."""
-    common = [*flags, f"--n_devices={nodes}", f"--master_port={free_port()}", "--passes=1", "--lr=0.05"]
-    started = [
-        subprocess.Popen(
-            [sys.executable, "model.py", *common, f"--rank={rank}"],
-            cwd=folder,
-            env={"OMP_NUM_THREADS": "1", "PATH": ""},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(nodes)
-    ]
+def run(folder, worlds):
+    """Run worlds of so many nodes side by side, each node as a student does in a terminal; the worlds' outputs."""
+    started = []
+    for nodes in worlds:
+        flags = [f"--n_devices={nodes}", f"--master_port={free_port()}", "--passes=1", "--lr=0.05"]
+        for rank in range(nodes):
+            process = subprocess.Popen(
+                [sys.executable, "model.py", *flags, f"--rank={rank}"],
+                cwd=folder,
+                env={"OMP_NUM_THREADS": "1", "PATH": ""},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            started.append((nodes, process))
+    outputs = dict.fromkeys(worlds, "")
     try:
-        outputs = [process.communicate(timeout=LIMIT_S)[0] for process in started]
+        for nodes, process in started:
+            outputs[nodes] += process.communicate(timeout=LIMIT_S)[0]
     finally:
-        for process in started:
+        for _, process in started:
             process.kill()
-    assert [process.returncode for process in started] == [0] * nodes, outputs
-    return "".join(outputs)
+    assert not any(process.returncode for _, process in started), outputs
+    return outputs
 
 
 def test_two_terminals_end_with_the_weights_of_one_machine(tmp_path):
     """97 and 96 samples in steps of 32: the last step has one sample on one node, and none on the other."""
-    folder = lay_out(tmp_path, solution("3"))
     sums = {}
-    for nodes in (1, 2):
-        output = run(folder, nodes, "--division=partition")
+    for nodes, output in run(lay_out(tmp_path, solution("3")), (1, 2)).items():
         found = re.findall(r"sum of weights (-?[\d.]+)", output)
         assert len(found) == nodes
         assert len(set(found)) == 1
