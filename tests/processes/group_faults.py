@@ -90,6 +90,16 @@ def ask_again_and_again(group, victim, message):
         time.sleep(0.001)
 
 
+def send_again_and_again(group, victim):
+    """The victim dies; another goes on to send to it."""
+    group.barrier().wait()
+    if group.rank == victim:
+        os._exit(3)
+    while group.rank == 0:
+        group.send(torch.ones(10), victim).wait()
+        time.sleep(0.001)
+
+
 def leave_the_world(group, victim):
     """The victim leaves the group of all, and with it the pair that was split off."""
     pair = group.split(range(group.size))
@@ -155,7 +165,7 @@ def be_busy_in_another_group(group, seconds):
 
 
 def count_steps(group, seconds):
-    """All-reduce for so long, and give the last sum."""
+    """All-reduce for so long, and give the last sum. The others wait for rank 1 most of the time."""
     until = torch.tensor(time.monotonic() + seconds, dtype=torch.float64)
     group.broadcast(until).wait()
     going, total = torch.tensor([True]), torch.zeros(1)
@@ -164,7 +174,7 @@ def count_steps(group, seconds):
         group.all_reduce(total).wait()
         going = torch.tensor([time.monotonic() < until])
         group.broadcast(going).wait()
-        time.sleep(0.002)
+        time.sleep(0.4 if group.rank == 1 else 0.0)
     return total.item()
 
 

@@ -99,6 +99,12 @@ def test_whoever_only_asks_is_told_too(kind, message):
         ] * 2
 
 
+def test_whoever_only_sends_is_told_too(kind):
+    with World(kind, 2) as world:
+        outcomes = world.run(faults.send_again_and_again, faults.VICTIM, victim=faults.VICTIM, timeout_s=8)
+        assert (outcomes[0].rank, outcomes[0].reason) == (faults.VICTIM, "died"), outcomes[0]
+
+
 def test_a_chain_of_waits_names_the_first_cause(kind):
     with World(kind, 4) as world:
         outcomes = world.run(faults.wait_for_a_message, faults.VICTIM, victim=faults.VICTIM, timeout_s=20)

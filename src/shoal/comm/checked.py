@@ -25,14 +25,13 @@ from shoal.comm.calls import (
     check_still_in,
     check_whole,
     checked_call,
-    message_mismatch,
     mismatch,
 )
-from shoal.comm.checker import GIVE_WAY_S, Checker, Item, Look
+from shoal.comm.checked_mail import CheckedMail, CheckedMessage
+from shoal.comm.checker import Checker, Item, Look
 from shoal.comm.group import CPU, NO_PROGRESS_LIMIT_S
 from shoal.comm.patience import Patience
-from shoal.comm.post import Job, PostThread
-from shoal.comm.presence import ENTERING, MESSAGE, Presence
+from shoal.comm.presence import ENTERING, Presence
 from shoal.comm.reduction import Op
 from shoal.comm.rendezvous import JOIN_TIMEOUT_S, meet
 from shoal.comm.torch_group import TorchGroup, TorchWork
@@ -54,24 +53,6 @@ class CheckedWork:
     def done(self) -> bool:
         """Whether `wait` would return at once. Asking moves the work forward."""
         return self._item.over or self._group.ask(self._item, self._patience)
-
-
-@final
-class CheckedMessage:
-    """A message of a checked group."""
-
-    def __init__(self, group: "Checked", peer: int, label: str, job: Job) -> None:
-        self._group, self._peer, self._label, self._job = group, peer, label, job
-        self._patience = Patience()
-
-    def wait(self) -> None:
-        """Wait until the message has gone or come."""
-        if not self._job.finished.is_set() or self._job.error is not None:
-            self._group.wait_for_message(self._peer, self._label, self._job)
-
-    def done(self) -> bool:
-        """Whether `wait` would return at once."""
-        return self._group.ask_for_message(self._peer, self._label, self._job, self._patience)
 
 
 @final
@@ -98,17 +79,17 @@ class Checked:
         self._world_ranks, self._name = list(world_ranks), name
         self._sequence = self._num_splits = 0
         self._left = False
-        self._posts: dict[tuple[int, bool], PostThread] = {}
         self._larger: Checked | None = None
         self._smaller: set[Checked] = set()
-        checker.presence.enter(name)
+        checker.presence.signs.enter(name)
         # A store's connection is taken while torch waits in it; we want to look around meanwhile.
         apart = store.clone()
         self._inner = self._connect(dist.PrefixStore("data", apart), rank, backend)
         self._control = self._connect(dist.PrefixStore("control", apart), rank, "gloo")
         # Two members that send to each other would wait for ever on NCCL, where a message blocks the device until the
         # other side asks for it: there messages go through host memory.
-        self._mail = self._inner if backend == "gloo" else self._control
+        carrier = self._inner if backend == "gloo" else self._control
+        self._mail = CheckedMail(checker, carrier, name, self._world_ranks)
         checker.groups.append(self)
 
     def _connect(self, store: Any, rank: int, backend: str) -> TorchGroup:
@@ -132,13 +113,16 @@ class Checked:
         """How many members there are."""
         return self._inner.size
 
+    def _begin(self, operation: str) -> None:
+        if self.checker.error is not None:
+            raise self.checker.error
+        check_still_in(operation, self._left)
+        self.checker.presence.signs.beat()
+
     # Collectives: headers first, then data.
 
     def _issue(self, call: Call, launch: Callable[[], TorchWork]) -> CheckedWork:
-        if self.checker.error is not None:
-            raise self.checker.error
-        check_still_in(call.operation, self._left)
-        self.checker.presence.beat()
+        self._begin(call.operation)
         self._sequence += 1
         header = torch.tensor([encode(call), call.numel], dtype=torch.int64)
         table = torch.empty(self.size, 2, dtype=torch.int64)
@@ -230,69 +214,17 @@ class Checked:
         """Wait until every member has called it: the headers say so."""
         return self._issue(Call("barrier"), lambda: TorchWork())
 
-    # Messages: the header goes in front, under a tag of its own.
-
-    def _post(self, peer: int, outgoing: bool) -> PostThread:
-        if (peer, outgoing) not in self._posts:
-            arrow = f"{self.rank} → {peer}" if outgoing else f"{peer} → {self.rank}"
-            self._posts[peer, outgoing] = PostThread(f"shoal {self._name} {arrow}")
-        return self._posts[peer, outgoing]
-
     def send(self, tensor: Tensor, to: int) -> CheckedMessage:
         """Send to one member. `wait()` may return before the other has received."""
         check_peer("send", self.rank, self.size, to)
-        check_still_in("send", self._left)
-        call = checked_call("message", self.size, tensor.dtype, tensor.numel())
-        self.checker.presence.beat()
-        header = self._mail.send(torch.tensor([encode(call), call.numel]), to, tag=1)
-        data = self._mail.send(tensor, to) if call.numel else TorchWork()
-
-        def work() -> None:
-            header.wait()
-            data.wait()
-
-        label = f"recv from rank {self._world_ranks[self.rank]}"
-        return CheckedMessage(self, to, label, self._post(to, outgoing=True).add(work))
+        self._begin("send")
+        return self._mail.send(tensor, to)
 
     def recv(self, tensor: Tensor, sender: int) -> CheckedMessage:
         """Receive from one member what it sent: as many elements, of the same dtype."""
         check_peer("recv", self.rank, self.size, sender)
-        check_still_in("recv", self._left)
-        call = checked_call("message", self.size, tensor.dtype, tensor.numel())
-        self.checker.presence.beat()
-        names = self._world_ranks
-
-        def work() -> None:
-            header = torch.empty(2, dtype=torch.int64)
-            self._mail.recv(header, sender, tag=1).wait()
-            sent = decode(*header.tolist())
-            if sent != call:
-                raise message_mismatch(names[sender], names[self.rank], sent, call)
-            if call.numel:
-                self._mail.recv(tensor, sender).wait()
-
-        label = f"send to rank {names[self.rank]}"
-        return CheckedMessage(self, sender, label, self._post(sender, outgoing=False).add(work))
-
-    def wait_for_message(self, peer: int, label: str, job: Job) -> None:
-        """Wait for one message."""
-
-        def block(seconds: float) -> None:
-            job.finished.wait(seconds if not self.checker.num_pending() else GIVE_WAY_S)
-
-        self.checker.wait(job.over, block, self._look_for_message(peer, label))
-
-    def ask_for_message(self, peer: int, label: str, job: Job, patience: Patience) -> bool:
-        """Whether one message has gone or come."""
-        return self.checker.ask(job.over, self._look_for_message(peer, label), patience)
-
-    def _look_for_message(self, peer: int, label: str) -> Look:
-        def look(waited_s: float, broken: bool) -> GroupError | None:
-            return self.checker.presence.look(
-                self._name, [self._world_ranks[peer]], MESSAGE, label, waited_s, broken
-            )
-
-        return look
+        self._begin("recv")
+        return self._mail.recv(tensor, sender)
 
     # Groups within the group.
 
@@ -328,7 +260,7 @@ class Checked:
 
     def beat(self, busy_s: float = 0.0) -> None:
         """Say that this member makes progress, though it calls nothing, and may be busy for so long."""
-        self.checker.presence.beat(busy_s)
+        self.checker.presence.signs.beat(busy_s)
 
     def fail(self, error: BaseException) -> None:
         """Tell the others, in every group of this worker, that it ends with an error."""
@@ -343,8 +275,7 @@ class Checked:
         self._left = True
         if self in self.checker.groups:
             self.checker.groups.remove(self)
-        for post in self._posts.values():
-            post.close()
+        self._mail.close()
         self._inner.close()
         self._control.close()
         if not self.checker.groups:

@@ -86,17 +86,17 @@ class Checker:
         """Tell everyone that this worker ends with an error."""
         if self.error is None and isinstance(error, GroupError):
             self.error = error
-        self.presence.end(error)
+        self.presence.signs.end(error)
 
     def wait(self, over: Callable[[], bool], block: Callable[[float], None], look: Look) -> None:
         """Wait until `over`: move everything, block for a moment, look around now and then."""
         started = previous = time.monotonic()
         next_look = started + LOOK_EVERY_S
-        with self._naming(look):
+        with self.naming(look):
             while True:
                 self.advance()
                 if over():
-                    self.presence.beat()
+                    self.presence.signs.beat()
                     return
                 # Blocking costs the others nothing, but only when nothing else waits for us to move it.
                 block(BLOCK_S if self.num_pending() <= 1 else GIVE_WAY_S)
@@ -111,7 +111,7 @@ class Checker:
 
     def ask(self, over: Callable[[], bool], look: Look, patience: Patience) -> bool:
         """Whether it is over: move everything, look around now and then, and do not wait."""
-        with self._naming(look):
+        with self.naming(look):
             self.advance()
             if not over():
                 waited_s = patience.to_look()
@@ -128,7 +128,7 @@ class Checker:
                 raise error
 
     @contextmanager
-    def _naming(self, look: Look) -> Generator[None]:
+    def naming(self, look: Look) -> Generator[None]:
         """What goes wrong here is told to the others; where torch says that something broke, we find out who."""
         try:
             yield

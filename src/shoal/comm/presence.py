@@ -1,9 +1,7 @@
-"""Signs of life through a store, for workers that share no memory.
+"""What has become of members who share no memory with us: read from their signs of life in a store (`signs.py`).
 
-Everyone keeps three short entries: how long ago it last made progress, why it ended, and which collective
-it waits in. They are written about once a second, and only read by who has been waiting for a while. For
-members on this machine the operating system is asked as well (`watch.py`): it knows of deaths and stops
-at once.
+Only who has been waiting for a while looks. For members on this machine the operating system is asked as well
+(`watch.py`): it knows of deaths and stops at once.
 """
 
 import json
@@ -13,14 +11,12 @@ from collections.abc import Sequence
 from typing import Any, final
 
 from shoal.comm import stacks
-from shoal.comm.goodbye import at_exit
 from shoal.comm.group import SlowMemberWarning
 from shoal.comm.rendezvous import Card
+from shoal.comm.signs import Signs
 from shoal.comm.watch import Watch
 from shoal.errors import GroupError, MemberError, MismatchError
 
-WRITE_EVERY_S = 0.5
-"""And at least four times within the limit after which a silent member is given up."""
 SLOW_AFTER_S = 2.0
 
 ENTERING = -1
@@ -34,8 +30,8 @@ SURE_OF_LEAVING_S = 1.0
 SURE_OF_BREAK_S = 0.04
 """The same once a connection has broken: then only its last words can still come."""
 
-HOLD_S = 1.0
-"""After an error, how long whoever holds the store keeps it for the others to read of it."""
+SURE_OF_LOSS_S = 1.0
+"""How long we look for whoever took the store away."""
 
 
 @final
@@ -48,113 +44,34 @@ class Presence:
     def __init__(
         self, store: Any, rank: int, cards: Sequence[Card], limit_s: float, holder: int | None = None
     ) -> None:
-        self.rank, self.limit_s = rank, limit_s
-        self._write_every_s = min(WRITE_EVERY_S, limit_s / 4)
+        self._rank, self._limit_s = rank, limit_s
         self._store, self._cards, self._holder = store, list(cards), holder
         self._near = [
             card.rank for card in cards if card.rank != rank and card.shares_machine_with(cards[rank])
         ]
         self._watch = Watch()
         self._watch.add(cards[other].pid for other in self._near)
-        self._progress = time.monotonic()
-        self._written = 0.0
-        self._promised = False
         self._seen: dict[int, tuple[str, float, float]] = {}
         """Per member: its last entry, the idle time it stated, and when we first saw that entry."""
         self._gone_since: dict[int, float] = {}
         self._warned: set[int] = set()
-        self._count = 0
-        self._ended = False
-        store.set(f"stack/{rank}", str(stacks.listen()))
-        store.set(f"end/{rank}", "")
-        self._write_idle(0.0)
-        self._forget_exit = at_exit(self._leave)
-
-    # What we tell.
-
-    def enter(self, group: str) -> None:
-        """Begin with a new group: nobody waits in it yet."""
-        self._store.set(f"at/{group}/{self.rank}", "0")
-
-    def beat(self, busy_s: float = 0.0) -> None:
-        """Note progress, or that there will have been some in so many seconds; tell it now and then."""
-        self._progress = time.monotonic()
-        if busy_s or self._promised or self._progress - self._written > self._write_every_s:
-            self._promised = busy_s > 0
-            self._write_idle(-busy_s)
-
-    def _write_idle(self, idle_s: float) -> None:
-        self._written = time.monotonic()
-        self._count += 1
-        self._tell(f"idle/{self.rank}", json.dumps([self._count, idle_s]))
-
-    def _tell(self, key: str, value: str) -> None:
-        try:
-            self._store.set(key, value)
-        except RuntimeError:
-            # The store is gone with whoever held it; the next look will say so.
-            self._ended = True
-
-    def end(self, error: BaseException | None) -> None:
-        """Tell why this worker goes: an error, or nothing. The first reason is kept."""
-        if self._ended:
-            return
-        self._ended = True
-        if isinstance(error, MemberError):
-            reason, rank, message = error.reason, error.rank, error.message
-        elif isinstance(error, MismatchError):
-            reason, rank, message = "mismatch", self.rank, error.message
-        elif error is not None:
-            reason, rank = "failed", self.rank
-            message = f"rank {self.rank} failed: {type(error).__name__}: {error}"
-        else:
-            reason, rank, message = "left", self.rank, ""
-        self._tell(f"end/{self.rank}", json.dumps([reason, rank, message]))
-        if error is not None:
-            self._hold_store(HOLD_S, HOLD_S)
+        keeps_for = {card.rank for card in cards} - {rank} if rank == holder else set[int]()
+        self.signs = Signs(store, rank, limit_s, keeps_for, self._is_out)
 
     def close(self) -> None:
         """Say good-bye, and let go of what watches the others."""
-        self.end(None)
-        if self.rank != self._holder:  # who has the store keeps it until its process ends
-            self._forget_exit()
+        self.signs.end(None)
+        if self._rank != self._holder:  # who has the store keeps it until its process ends
+            self.signs.forget_exit()
             self._watch.close()
 
-    def _leave(self, error: BaseException | None) -> None:
-        """Our process ends."""
-        self.end(error)
-        if error is None:
-            self._hold_store(self.limit_s)
-
-    def _hold_store(self, silence_s: float, most_s: float = float("inf")) -> None:
-        """If the store is ours, wait until the others are gone, or silent for so long: they may still need it."""
-        if self.rank != self._holder:
-            return
-        others = {card.rank for card in self._cards} - {self.rank}
-        started = heard = time.monotonic()
-        entries: dict[int, bytes] = {}
-        while others and time.monotonic() < min(heard + silence_s, started + most_s):
-            try:
-                for rank in tuple(others):
-                    if rank in self._near and self._out_of_it(self._cards[rank].pid):
-                        others.remove(rank)
-                    elif self._store.check([f"end/{rank}", f"idle/{rank}"]):
-                        end, idle = self._read("end", "idle", ranks=[rank])
-                        if end:
-                            others.remove(rank)
-                        elif entries.get(rank) != idle:
-                            entries[rank], heard = idle, time.monotonic()
-                time.sleep(0.02)
-            except (RuntimeError, KeyboardInterrupt):
-                return
-
-    def _out_of_it(self, pid: int) -> bool:
-        return self._watch.dead(pid) or self._watch.stopped(pid)
+    def _is_out(self, rank: int) -> bool:
+        """Whether a neighbour is dead or stopped."""
+        pid = self._cards[rank].pid
+        return rank in self._near and (self._watch.dead(pid) or self._watch.stopped(pid))
 
     def _read(self, *kinds: str, ranks: Sequence[int]) -> list[bytes]:
-        return self._store.multi_get([f"{kind}/{rank}" for rank in ranks for kind in kinds])
-
-    # What we see.
+        return self._store.multi_get([f"{kind}/{rank}" for rank in ranks for kind in kinds]) if ranks else []
 
     def forget(self) -> None:
         """We ourselves were stopped for a while: what the others told before that is no measure of them."""
@@ -175,7 +92,7 @@ class Presence:
 
         `sequence` is the collective we wait in, or ENTERING, or MESSAGE. `broken` says that a connection has broken.
         """
-        others = [rank for rank in ranks if rank != self.rank]
+        others = [rank for rank in ranks if rank != self._rank]
         stopped, error = self._store_is_stopped(label)
         if stopped:
             return error
@@ -202,7 +119,7 @@ class Presence:
         if sequence == ENTERING:
             absent = [rank for rank, key in zip(others, keys, strict=True) if not self._store.check([key])]
             return [rank for rank in absent if self._store.check([f"end/{rank}", f"idle/{rank}"])]
-        self._store.set(f"at/{group}/{self.rank}", str(sequence))
+        self.signs.wait_in(group, sequence)
         positions = [int(value) for value in self._store.multi_get(keys)]
         return [rank for rank, position in zip(others, positions, strict=True) if position < sequence]
 
@@ -222,7 +139,7 @@ class Presence:
             if error is not None:
                 return error
         # Whoever waits for a member that makes progress is not stuck either.
-        self._write_idle(min(time.monotonic() - self._progress, newest))
+        self.signs.wait_for(newest)
         return None
 
     def _ended_member(self, rank: int, label: str, end: str, broken: bool) -> GroupError | None:
@@ -270,7 +187,7 @@ class Presence:
 
     def _without_store(self, label: str, error: RuntimeError) -> GroupError:
         """Say who took the store away. Its connections break a little before its process counts as dead."""
-        deadline = time.monotonic() + HOLD_S
+        deadline = time.monotonic() + SURE_OF_LOSS_S
         while time.monotonic() < deadline:
             dead = [rank for rank in self._near if self._watch.dead(self._cards[rank].pid)]
             if dead:
@@ -322,7 +239,7 @@ class Presence:
             return self._stopped(rank, label)
         # A process with a small share of a processor is slow, not stuck.
         starved_s = self._watch.starved_s(pid, self._seen[rank][0]) if near else 0.0
-        if idle_s - starved_s > self.limit_s:
+        if idle_s - starved_s > self._limit_s:
             stack = (
                 stacks.ask(pid, int(self._store.get(f"stack/{rank}"))) if near else "    (on another machine)"
             )

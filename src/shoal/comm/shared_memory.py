@@ -11,7 +11,6 @@ What is not safe: calls from several threads at once; a death between two member
 half reduced (the error says that they are worthless).
 """
 
-import json
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -40,10 +39,10 @@ from shoal.comm.group import CPU, NO_PROGRESS_LIMIT_S
 from shoal.comm.mail import MailLane
 from shoal.comm.reduction import Op
 from shoal.comm.regions import Regions
-from shoal.comm.rendezvous import JOIN_TIMEOUT_S, Card, Store, meet
+from shoal.comm.rendezvous import JOIN_TIMEOUT_S, Store, meet
 from shoal.comm.rounds import Rounds
-from shoal.comm.watch import Watch
-from shoal.errors import GroupError, JoinError, MemberError
+from shoal.comm.sharing import share_arena
+from shoal.errors import GroupError, JoinError
 
 
 def shared_memory_works_here() -> bool:
@@ -106,7 +105,7 @@ class SharedMemoryGroup:
                 "(or in another container): they share no memory",
                 "Use gloo or nccl.",
             )
-        arena = _share(store, rank, cards, timeout_s)
+        arena = share_arena(store, rank, cards, timeout_s)
         engine = Engine(limit_s)
         group = cls(engine, arena, rank, range(size), [card.pid for card in cards])
         group.barrier().wait()
@@ -270,45 +269,3 @@ class SharedMemoryGroup:
         self._regions.clear()
         if not self._engine.rosters:
             self._engine.close()
-
-
-def _share(store: Store, rank: int, cards: Sequence[Card], timeout_s: float) -> Arena:
-    """Rank 0 makes the arena and tells where it is; the others open it."""
-    if rank == 0:
-        arena = Arena.create(Layout(len(cards)).num_bytes)
-        store.set("arena", json.dumps(arena.address))
-        return arena
-    watch, maker = Watch(), cards[0].pid
-    watch.add([maker])
-    deadline = time.monotonic() + timeout_s
-    try:
-        while not store.check(["arena"]):
-            if watch.dead(maker):
-                raise _maker_is(f"died (process {maker} has ended)", "died")
-            if watch.stopped(maker):
-                raise _maker_is("is stopped (SIGSTOP)", "stopped")
-            if time.monotonic() > deadline:
-                raise JoinError(f"rank 0 has not made the group's memory within {timeout_s:g} s")
-            time.sleep(0.005)
-        return Arena.open(Address(*json.loads(store.get("arena"))))
-    except (RuntimeError, JoinError) as error:
-        # With rank 0 the store may go, and its memory does.
-        if _dies_soon(watch, maker):
-            raise _maker_is(f"died (process {maker} has ended)", "died") from error
-        raise
-    finally:
-        watch.close()
-
-
-def _dies_soon(watch: Watch, pid: int) -> bool:
-    """Connections of a process break a little before it counts as dead."""
-    deadline = time.monotonic() + 1.0
-    while not watch.dead(pid):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
-
-
-def _maker_is(what: str, reason: str) -> MemberError:
-    return MemberError(f"rank 0 {what}: it has not made the group's memory", rank=0, reason=reason)
