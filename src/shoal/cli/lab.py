@@ -16,7 +16,7 @@ from shoal.labs.catalogue import LABS, lab_of
 RUN_USAGE = "shoal lab LAB [--quick] [--lang en|zh] [--out DIR] [--seed N] [--quiet] [flags of the lab]"
 START_USAGE = "shoal lab start LAB [--out DIR] [--lang en|zh]"
 SWITCHES = {
-    "--quick": "fewer steps, seeds and samples: about a minute",
+    "--quick": "fewer steps, seeds and samples: a minute or two",
     "--quiet": "only the paths",
 }
 VALUES = {
