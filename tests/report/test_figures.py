@@ -37,6 +37,12 @@ def test_the_pdf_repeats_bit_by_bit():
 
 
 def test_single_noisy_points_do_not_stretch_the_scale():
-    low, high = _y_limits(panel())
+    low, high = _y_limits([panel()])
     assert low < Y.min() / 2
     assert Y.max() * 2 < high < 10
+
+
+def test_panels_side_by_side_have_room_for_the_curves_of_all():
+    other = Panel("", "", "", [Line(STYLE, X, Y * 100)])
+    assert _y_limits([panel(), other])[1] > 200
+    assert _y_limits([other, panel()]) == _y_limits([panel(), other])

@@ -1,0 +1,24 @@
+from shoal.labs.bars import GAP, Bar, BarPanel, Part, draw_bars, measured_bar
+from shoal.report.findings import Measured
+
+PARTS = [Part("waiting", "orange", "...."), Part("moving", "vermilion", "////")]
+
+
+def test_a_bar_is_as_long_as_the_whole_and_divided_like_its_parts():
+    bar = measured_bar(
+        "ring", [Measured(1.0, 0, "none", 1), Measured(3.0, 0, "none", 1)], Measured(8, 2, "steps", 9)
+    )
+    assert list(bar.parts) == [2.0, 6.0]
+    assert bar.spread == 2
+
+
+def test_a_bar_of_nothing_is_empty():
+    nothing = Measured(0.0, 0.0, "none", 1)
+    assert list(measured_bar("", [nothing, nothing], nothing).parts) == [0.0, 0.0]
+
+
+def test_panels_with_gaps_are_drawn_in_both_forms():
+    bars = [Bar("a", [1.0, 2.0], 0.5), GAP, Bar("b", [2.0, 0.0])]
+    drawing = draw_bars([BarPanel("one", "ms", bars), BarPanel("two", "ms", bars)], PARTS)
+    assert drawing.png.startswith(b"\x89PNG")
+    assert drawing.pdf.startswith(b"%PDF")
