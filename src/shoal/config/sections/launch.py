@@ -30,7 +30,7 @@ class LaunchConfig(Checked):
     launcher: Literal["processes", "threads"] = "processes"
     """What a worker is; as threads, a breakpoint works in every rank."""
     group: Literal["auto", "shm", "gloo", "nccl"] = "auto"
-    """Through what processes talk; auto: shared memory on one machine, gloo elsewhere."""
+    """Through what processes talk; auto: shared memory on one machine, gloo elsewhere, nccl where each has a GPU."""
     bottleneck: Texts = ()
     """Slow a worker, "rank=1,slowdown=3" or "rank=1,delay=20ms" (0-40ms: random), or load it: "rank=1,share=0.8"."""
     link: Texts = ()
