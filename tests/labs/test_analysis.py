@@ -1,0 +1,40 @@
+from shoal.labs.analysis import analysis, judgement
+from shoal.labs.words import Words
+from shoal.report.document import Judgement, Paragraph
+from shoal.report.findings import SPREADS, Finding
+
+
+def sinks() -> Finding:
+    return Finding("sinks", {"deep": True, "metres": 3}, "fails")
+
+
+WORDS = Words(
+    "en",
+    {
+        "finding.sinks.claim": "It sinks.",
+        "finding.sinks.numbers": "Deep: {deep}; {metres} m.",
+        "finding.sinks.reason": "Water.",
+        "verdict.fails": "does not hold",
+        "answer.yes": "yes",
+        "answer.no": "no",
+        "analysis.heading": "Analysis",
+        "analysis.intro": "Twice: {spreads:g}.",
+        "analysis.sea": "The sea",
+        "analysis.sea_intro": "Deep.",
+        "analysis.summary": "Summary",
+        "analysis.counts": "{holds}, {fails}, {undecided}",
+    },
+)
+
+
+def test_true_and_false_are_yes_and_no():
+    assert judgement(sinks(), WORDS) == Judgement(
+        "fails", "does not hold", "It sinks.", "Deep: yes; 3 m.", "Water."
+    )
+
+
+def test_every_section_has_its_findings_and_the_end_counts_them():
+    blocks = analysis({"sea": (sinks,)}, [sinks()], WORDS)
+    assert Paragraph(f"Twice: {SPREADS:g}.") in blocks
+    assert sum(isinstance(block, Judgement) for block in blocks) == 1
+    assert blocks[-1] == Paragraph("0, 1, 0")

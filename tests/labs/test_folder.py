@@ -1,0 +1,27 @@
+from pathlib import Path
+
+import pytest
+
+from shoal.errors import ConfigError
+from shoal.labs.folder import claimed, report_folder
+
+
+def test_a_folder_that_was_asked_for_is_taken_and_another_is_named_after_lab_and_time():
+    assert report_folder("here", "lab2") == Path("here")
+    assert report_folder("", "lab2").match("reports/lab2-*-*")
+
+
+def test_a_lab_that_fails_leaves_no_empty_folder_and_keeps_what_was_made(tmp_path):
+    with pytest.raises(KeyboardInterrupt), claimed(tmp_path / "empty"):
+        raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt), claimed(tmp_path / "full"):
+        (tmp_path / "full" / "runs").mkdir()
+        raise KeyboardInterrupt
+    assert [path.name for path in tmp_path.iterdir()] == ["full"]
+
+
+def test_a_folder_in_use_is_not_touched(tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="is not empty"), claimed(tmp_path):
+        pass
+    assert (tmp_path / "mine.txt").read_text() == "mine"
