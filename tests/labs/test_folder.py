@@ -11,12 +11,17 @@ def test_a_folder_that_was_asked_for_is_taken_and_another_is_named_after_lab_and
     assert report_folder("", "lab2").match("reports/lab2-*-*")
 
 
+def interrupted(folder, made=""):
+    with claimed(folder):
+        (folder / made).mkdir(exist_ok=True)
+        raise KeyboardInterrupt
+
+
 def test_a_lab_that_fails_leaves_no_empty_folder_and_keeps_what_was_made(tmp_path):
-    with pytest.raises(KeyboardInterrupt), claimed(tmp_path / "empty"):
-        raise KeyboardInterrupt
-    with pytest.raises(KeyboardInterrupt), claimed(tmp_path / "full"):
-        (tmp_path / "full" / "runs").mkdir()
-        raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(tmp_path / "empty")
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(tmp_path / "full", made="runs")
     assert [path.name for path in tmp_path.iterdir()] == ["full"]
 
 
