@@ -6,6 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
 
 from shoal.cli.main import COMMANDS, main
 from shoal.config.read import read_flags
@@ -20,7 +22,7 @@ def blocks(language):
 def test_the_three_lines_that_load_the_weights(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["train", "quickstart", "--steps", "2", "--threads", "1", "--name", "quickstart"]) == 0
-    (code,) = blocks("python")
+    (code,) = (block for block in blocks("python") if "load_file" in block)
     names: dict[str, object] = {}
     exec(code, names)
     from shoal.train.weights import read_model
@@ -28,6 +30,23 @@ def test_the_three_lines_that_load_the_weights(tmp_path, monkeypatch, capsys):
     weights, _ = read_model(tmp_path / "runs/quickstart/model.safetensors")
     for name, tensor in names["net"].state_dict().items():
         assert (tensor == weights[name]).all()
+
+
+def test_the_loop_of_ones_own():
+    """As it stands there, on a small data set: a world of one, as anybody's first try is."""
+    inputs, labels = torch.randn(100, 4), torch.randint(3, (100,))
+    model = torch.nn.Linear(4, 3)
+    names = {
+        "model": model,
+        "dataset": TensorDataset(inputs, labels),
+        "DataLoader": DataLoader,
+        "functional": torch.nn.functional,
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
+    }
+    before = model.weight.clone()
+    (code,) = (block for block in blocks("python") if "shoal.join" in block)
+    exec(code, names)
+    assert not torch.equal(model.weight, before)
 
 
 COMMANDS_SHOWN = [

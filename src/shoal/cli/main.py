@@ -31,7 +31,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "lab": Command("shoal.cli.lab", "The labs: run one and get its report, or start your own solution."),
     "graph": Command("shoal.cli.graph", "Draw what our own automatic differentiation computes."),
-    "data": Command("shoal.cli.data", "Data sets: list, fetch, verify."),
+    "data": Command("shoal.cli.data", "Data sets: list, fetch, verify, divide among workers."),
     "bench": Command("shoal.cli.bench", "Measure collectives: shared memory, gloo, MPI, our own algorithms."),
     "explain": Command(
         "shoal.cli.explain", "An all-reduce algorithm round by round, as the code carries it out."
@@ -82,5 +82,5 @@ def _help() -> str:
     return (
         f"{text.bold('shoal')} {__version__}: distributed deep learning that is complete, readable, true and fast\n\n"
         f"Usage: shoal COMMAND …        shoal COMMAND --help says more\n\n{commands}\n\n"
-        f"Begin with:  shoal train quickstart"
+        f"Begin with:  shoal compare quickstart"
     )
