@@ -5,6 +5,7 @@ import importlib
 import inspect
 import os
 import sys
+import threading
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -12,16 +13,21 @@ from shoal.config.schema import Custom
 from shoal.errors import ConfigError, unknown
 
 
+_IMPORT_PATH = threading.RLock()
+"""The import path is the process's, and workers may be its threads: one at a time changes it."""
+
+
 @contextlib.contextmanager
 def current_directory_importable() -> Generator[None]:
     """The current directory first on the import path, as under `python -m`, and gone again afterwards."""
     here = os.getcwd()
-    sys.path.insert(0, here)
-    importlib.invalidate_caches()  # the file may be younger than the import system's last look
-    try:
-        yield
-    finally:
-        sys.path.remove(here)
+    with _IMPORT_PATH:
+        sys.path.insert(0, here)
+        importlib.invalidate_caches()  # the file may be younger than the import system's last look
+        try:
+            yield
+        finally:
+            sys.path.remove(here)
 
 
 def load(kind: str, config: Custom) -> Callable[..., Any]:
