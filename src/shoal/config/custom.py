@@ -12,7 +12,6 @@ from typing import Any
 from shoal.config.schema import Custom
 from shoal.errors import ConfigError, unknown
 
-
 _IMPORT_PATH = threading.RLock()
 """The import path is the process's, and workers may be its threads: one at a time changes it."""
 
