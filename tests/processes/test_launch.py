@@ -1,11 +1,14 @@
 """The same all-reduce program, started in every way there is."""
 
 import runpy
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
-from launching import command, environment, flags, members_of
+import pytest
+from launching import command, environment, flags, members_of, wait_until
 
 from shoal.cli.main import main
 from shoal.comm.store import listen
@@ -71,6 +74,20 @@ def test_torchruns_closing_summary_knows_what_happened(tmp_path):
 def test_alone(capsys):
     runpy.run_path(PROGRAM, run_name="__main__")
     assert capsys.readouterr().out == "rank 0 of 1: [1.0, 1.0, 1.0, 1.0]\n"
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.3])
+def test_ctrl_c_while_workers_start_is_one_line(after_s):
+    launcher = subprocess.Popen(
+        command("launch", "--workers", "2", PROGRAM), env=environment(), stderr=subprocess.PIPE, text=True
+    )
+    wait_until(lambda: len(members_of(launcher.pid)) == 2)
+    time.sleep(after_s)
+    launcher.send_signal(signal.SIGINT)
+    _, said = launcher.communicate(timeout=30)
+    assert launcher.returncode == 130
+    assert said == "┌── error\n│ stopped by SIGINT\n└──\n"
+    assert members_of(launcher.pid) == []
 
 
 def test_one_programs_failure_ends_all_and_shows_where(tmp_path):

@@ -32,6 +32,9 @@ def main() -> int:
     """Work, and tell how it went; the exit code is what the failure asks for."""
     parent, descriptor = map(int, sys.argv[1:])
     die_with_parent(parent)
+    # Whoever is interrupted before its work begins ends without a word.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     # A crash in native code then leaves the Python stack of its thread among the worker's last words.
     faulthandler.enable(all_threads=False)
     task: dict[str, Any] = json.loads(sys.stdin.read())
@@ -40,6 +43,7 @@ def main() -> int:
     from shoal.launch.messages import Teller
 
     teller = Teller(descriptor)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         TASKS[task["kind"]](teller, task)
     except SystemExit as error:

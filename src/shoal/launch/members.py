@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -66,6 +67,8 @@ def start(task: Task, rank: int, port: int) -> Member:
         read_end, write_end = os.pipe()
         undo.callback(os.close, read_end)
         log = undo.enter_context(tempfile.TemporaryFile()) if task.keeps_output else None
+        # A Ctrl-C that comes while Python starts would be a traceback; the worker unblocks it once it can be silent.
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             process = subprocess.Popen(
                 [sys.executable, "-m", "shoal.launch.member", str(os.getpid()), str(write_end)],
@@ -77,6 +80,7 @@ def start(task: Task, rank: int, port: int) -> Member:
                 start_new_session=True,
             )
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
             os.close(write_end)
         undo.pop_all()
     os.set_blocking(read_end, False)
