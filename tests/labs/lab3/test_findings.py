@@ -12,7 +12,7 @@ def num(value, spread=0.1):
 LOW, NEAR, HIGH = num(1.0), num(1.1), num(5.0)
 GOOD, ALIKE, BAD, VAGUE = (num(*each) for each in ((0.94, 0.004), (0.93, 0.004), (0.8, 0.004), (0.9, 0.05)))
 
-AS_ACCURATE = {"holds": [(GOOD, ALIKE, 4)], "fails": [(GOOD, BAD, 4)], "undecided": [(GOOD, VAGUE, 4)]}
+NO_WORSE = {"holds": [(GOOD, ALIKE, 4)], "fails": [(GOOD, BAD, 4)], "undecided": [(GOOD, VAGUE, 4)]}
 COSTS = {"holds": [(GOOD, BAD, 4)], "fails": [(BAD, GOOD, 4)], "undecided": [(GOOD, VAGUE, 4)]}
 FASTER = {"holds": [(HIGH, LOW, 2)], "fails": [(LOW, HIGH, 2)], "undecided": [(LOW, NEAR, 2)]}
 FORMULA = {
@@ -35,10 +35,10 @@ OUTCOMES = {
     findings.sampling_covers: {"holds": [(num(0.63, 0.01), 0.632)], "fails": [(num(1.0, 0.0), 0.632)]},
     findings.range_covers: FORMULA,
     findings.rank_seed_covers: FORMULA,
-    findings.random_as_accurate: AS_ACCURATE,
-    findings.sampling_as_accurate: AS_ACCURATE,
-    findings.label_as_accurate: AS_ACCURATE,
-    findings.dirichlet_as_accurate: AS_ACCURATE,
+    findings.random_no_worse: NO_WORSE,
+    findings.sampling_no_worse: NO_WORSE,
+    findings.label_no_worse: NO_WORSE,
+    findings.dirichlet_no_worse: NO_WORSE,
     findings.seldom_label_costs: COSTS,
     findings.uneven_parts_slow: {
         "holds": [(LOW, HIGH, 0.7, 2)],
@@ -82,6 +82,7 @@ def test_no_finding_is_without_its_outcomes():
     assert_complete(OUTCOMES, findings.GROUPS)
 
 
-def test_one_run_alone_shows_no_sameness():
+def test_one_run_alone_shows_nothing_and_better_is_not_worse():
     once = Measured(0.9, 0.0, "none", 1)
-    assert findings.within(once, once, 0.03) == "undecided"
+    assert findings.no_worse(once, once, 0.03) == "undecided"
+    assert findings.no_worse(BAD, GOOD, 0.03) == "holds"

@@ -14,22 +14,22 @@ from shoal.report.findings import SPREADS, Finding, Measured, Verdict, higher, l
 ROUNDING = 1e-5
 """A relative difference of weights below this is rounding in float32, carried through a few steps."""
 MARGIN = 0.03
-"""Accuracies that differ by no more than this count as the same."""
+"""Accuracy that may be lost and counts as nothing."""
 NEAR = 0.02
 """A coverage this close to its formula, or closer than it scatters, counts as equal to it."""
 
 
-def within(a: Measured, b: Measured, margin: float) -> Verdict:
-    """Whether two numbers differ by no more than a margin; undecided while their spread leaves that open.
+def no_worse(reference: Measured, other: Measured, margin: float) -> Verdict:
+    """Whether a number is lower than the reference by no more than a margin; undecided while spread leaves that open.
 
-    >>> near = Measured(0.94, 0.002, "seeds", 3)
-    >>> [within(Measured(0.95, spread, "seeds", 3), near, 0.03) for spread in (0.001, 0.1)]
+    >>> reference = Measured(0.94, 0.002, "seeds", 3)
+    >>> [no_worse(reference, Measured(0.93, spread, "seeds", 3), margin=0.03) for spread in (0.001, 0.1)]
     ['holds', 'undecided']
     """
-    gap, noise = abs(a.value - b.value), SPREADS * math.hypot(a.spread, b.spread)
-    if a.basis == b.basis == "none" or gap - noise <= margin < gap + noise:
+    lost, noise = reference.value - other.value, SPREADS * math.hypot(reference.spread, other.spread)
+    if reference.basis == other.basis == "none" or lost - noise <= margin < lost + noise:
         return "undecided"
-    return "holds" if gap <= margin else "fails"
+    return "holds" if lost <= margin else "fails"
 
 
 # ── one machine ──
@@ -87,27 +87,27 @@ def _near(measured: Measured, predicted: float) -> bool:
 # ── learning, where all workers have the same kind of data ──
 
 
-def random_as_accurate(one: Measured, random: Measured, workers: int) -> Finding:
-    """With a random partition training ends as accurate as on one machine."""
-    return _as_accurate("random_as_accurate", one, random, workers)
+def random_no_worse(one: Measured, random: Measured, workers: int) -> Finding:
+    """With a random partition training ends no less accurate than on one machine."""
+    return _no_worse("random_no_worse", one, random, workers)
 
 
-def sampling_as_accurate(one: Measured, sampling: Measured, workers: int) -> Finding:
-    """With random sampling training ends as accurate as with a random partition."""
-    return _as_accurate("sampling_as_accurate", one, sampling, workers)
+def sampling_no_worse(one: Measured, sampling: Measured, workers: int) -> Finding:
+    """With random sampling training ends no less accurate than with a random partition."""
+    return _no_worse("sampling_no_worse", one, sampling, workers)
 
 
 # ── learning, where they have not ──
 
 
-def label_as_accurate(random: Measured, label: Measured, workers: int) -> Finding:
+def label_no_worse(random: Measured, label: Measured, workers: int) -> Finding:
     """When workers that agree in every step have different labels, nothing is lost."""
-    return _as_accurate("label_as_accurate", random, label, workers)
+    return _no_worse("label_no_worse", random, label, workers)
 
 
-def dirichlet_as_accurate(random: Measured, dirichlet: Measured, workers: int) -> Finding:
+def dirichlet_no_worse(random: Measured, dirichlet: Measured, workers: int) -> Finding:
     """Nor when a Dirichlet distribution divides every label."""
-    return _as_accurate("dirichlet_as_accurate", random, dirichlet, workers)
+    return _no_worse("dirichlet_no_worse", random, dirichlet, workers)
 
 
 def seldom_label_costs(random: Measured, label: Measured, workers: int) -> Finding:
@@ -122,14 +122,14 @@ def uneven_parts_slow(even: Measured, uneven: Measured, largest: float, workers:
     return Finding("uneven_parts_slow", numbers, higher(uneven, even))
 
 
-def _as_accurate(claim: str, reference: Measured, other: Measured, workers: int) -> Finding:
+def _no_worse(claim: str, reference: Measured, other: Measured, workers: int) -> Finding:
     numbers = {
         "reference": reference.scaled(100),
         "other": other.scaled(100),
         "workers": workers,
         "margin": 100 * MARGIN,
     }
-    return Finding(claim, numbers, within(reference, other, MARGIN))
+    return Finding(claim, numbers, no_worse(reference, other, MARGIN))
 
 
 # ── the wrong samplers ──
@@ -271,10 +271,10 @@ def _learning(measured: Measurements) -> list[Finding]:
     fitting = measured.fitting
     random, dirichlet = (measured.divided[name, fitting] for name in ("random", "dirichlet-0.1"))
     return [
-        random_as_accurate(measured.single.test_accuracy, accuracy["random"], most),
-        sampling_as_accurate(accuracy["random"], accuracy["sampling"], most),
-        label_as_accurate(accuracy["random"], accuracy["label"], most),
-        dirichlet_as_accurate(accuracy["random"], accuracy["dirichlet-0.1"], most),
+        random_no_worse(measured.single.test_accuracy, accuracy["random"], most),
+        sampling_no_worse(accuracy["random"], accuracy["sampling"], most),
+        label_no_worse(accuracy["random"], accuracy["label"], most),
+        dirichlet_no_worse(accuracy["random"], accuracy["dirichlet-0.1"], most),
         seldom_label_costs(
             own["seldom-random", most].learnt.test_accuracy,
             own["seldom-label", most].learnt.test_accuracy,
@@ -330,8 +330,8 @@ def _timed(pace: Pace | None) -> Pace:
 GROUPS: Groups = {
     "one_machine": (global_equals_one, order_decides),
     "coverage": (partitions_cover_once, sampling_covers, range_covers, rank_seed_covers),
-    "alike": (random_as_accurate, sampling_as_accurate),
-    "unlike": (label_as_accurate, dirichlet_as_accurate, seldom_label_costs, uneven_parts_slow),
+    "alike": (random_no_worse, sampling_no_worse),
+    "unlike": (label_no_worse, dirichlet_no_worse, seldom_label_costs, uneven_parts_slow),
     "wrong": (range_costs, rank_seed_costs, loss_hides_it, wrong_is_refused),
     "speed": (
         faster_than_one_core,

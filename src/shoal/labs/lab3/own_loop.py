@@ -142,7 +142,7 @@ Batches = Iterator[tuple[Tensor, Tensor, Tensor]]
 def train_epoch(
     model: DistributedDataParallel, optimizer: torch.optim.Optimizer, batches: Batches
 ) -> tuple[Tensor, float]:
-    """One epoch in which all workers agree in every step; gives back the samples seen, and the sum of their losses."""
+    """All workers agree in every step; gives back the samples seen, and the sum of their losses."""
     seen, loss_sum = [torch.empty(0, dtype=torch.int64)], 0.0
     for inputs, labels, numbers in batches:
         optimizer.zero_grad()
@@ -159,7 +159,7 @@ def train_epoch(
 def train_alone(
     model: nn.Module, optimizer: torch.optim.Optimizer, loader: DataLoader[Any]
 ) -> tuple[Tensor, float]:
-    """One epoch in which a worker asks nobody."""
+    """A worker asks nobody for an epoch."""
     seen, loss_sum = [torch.empty(0, dtype=torch.int64)], 0.0
     for inputs, labels, numbers in loader:
         optimizer.zero_grad()

@@ -25,7 +25,7 @@ class OneWorkersRange(Sampler[int]):
     """Shuffles a range of one worker's length, where the whole data set's was meant.
 
     Every worker goes through the first N/W samples; all the others are never seen. At two workers that is half of
-    the data set, and the epoch is half as long, which passes for speed-up.
+    the data set. The epoch is as long as it should be, so nothing tells.
     """
 
     def __init__(self, dataset: Sized, num_replicas: int, rank: int, seed: int = 0) -> None:
@@ -40,9 +40,8 @@ class OneWorkersRange(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         generator = generator_for("wrong", self.seed, self.epoch, self.rank)
-        return iter(
-            torch.randperm(self.num_samples, generator=generator).tolist()
-        )  # wrong: not the data set's length
+        # Wrong: num_samples is one worker's, not the data set's.
+        return iter(torch.randperm(self.num_samples, generator=generator).tolist())
 
     def __len__(self) -> int:
         return self.num_samples
@@ -68,9 +67,8 @@ class SeedPerRank(Sampler[int]):
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[int]:
-        order = epoch_order(
-            self.num_samples, self.seed + self.rank, self.epoch
-        )  # wrong: the seed knows the rank
+        # Wrong: the seed knows the rank.
+        order = epoch_order(self.num_samples, self.seed + self.rank, self.epoch)
         return iter(order[self.rank :: self.num_replicas].tolist())
 
     def __len__(self) -> int:
