@@ -93,18 +93,19 @@ def plan(sizes: Sequence[Size], order: Sequence[int], first_bytes: int, most_byt
 class Memory:
     """The memory that buckets are cut from: one buffer for each kind. Making it is a collective.
 
-    However the buckets are planned, they need as much: another plan is another cut of the same memory.
+    However the buckets are planned, they need as much: another plan is another cut of the same memory. Behind the last
+    gradient of each kind there are `spare` elements more.
     """
 
-    def __init__(self, group: Group, sizes: Sequence[Size]) -> None:
+    def __init__(self, group: Group, sizes: Sequence[Size], spare: int = 0) -> None:
         numels: dict[Kind, int] = {}
         for numel, kind in sizes:
             numels[kind] = numels.get(kind, 0) + numel
-        self._buffers = {kind: group.empty(numel, *kind) for kind, numel in numels.items()}
+        self._buffers = {kind: group.empty(numel + spare, *kind) for kind, numel in numels.items()}
 
-    def flat(self, bucket: Bucket) -> Tensor:
-        """A bucket's memory."""
-        return self._buffers[bucket.kind][bucket.start : bucket.start + bucket.numel]
+    def flat(self, bucket: Bucket, spare: int = 0) -> Tensor:
+        """A bucket's memory, and so many elements behind it."""
+        return self._buffers[bucket.kind][bucket.start : bucket.start + bucket.numel + spare]
 
     def views(self, bucket: Bucket, params: Sequence[Tensor]) -> list[Tensor]:
         """The place of each of its parameters' gradients, in the parameter's shape and order of elements."""

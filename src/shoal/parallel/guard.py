@@ -14,6 +14,9 @@ from shoal.parallel.exchange.exchange import Exchange
 GIANT = 1e4
 """A gradient so many times as long as all others is mentioned. It may be right: they may have nothing left to learn."""
 
+ROW = 3
+"""What a worker tells: its loss, its part of the samples, the square of its gradient's norm."""
+
 
 class Guard:
     """Each worker measures its own gradients; the losses' all-reduce carries the norms to everyone.
@@ -50,28 +53,38 @@ class Guard:
         `loss` is this worker's summand and `part` its part of the samples: where some workers are bad, the loss of the
         others stands for them too.
         """
-        # A row for every worker: the others' are zero here, so the sum is the table.
-        told = loss.new_zeros((self._group.size, 3))
-        mine = told[self._group.rank]
+        table = loss.new_empty((self._group.size, ROW))
+        self.write(table, loss, part)
+        self._group.all_reduce(table).wait()
+        return self.read(table, loss)
+
+    def write(self, table: Tensor, loss: Tensor, part: float) -> None:
+        """This worker's row of the table; the others' are zero here, so that the sum over the workers is the table.
+
+        For callers that sum it together with something else, and then `read` it.
+        """
+        table.zero_()
+        mine = table[self._group.rank]
         mine[0], mine[1] = loss, part
         if self._square is not None:
             mine[2], self._square = self._square, None
-        self._group.all_reduce(told).wait()
 
-        rows: list[list[float]] = told.tolist()
+    def read(self, table: Tensor, like: Tensor) -> tuple[Tensor, bool]:
+        """What `agree` gives, from everyone's rows; the loss is a tensor like this one."""
+        rows: list[list[float]] = table.tolist()
         squares = [square if math.isfinite(loss) else math.nan for loss, _, square in rows]
         bad = tuple(rank for rank, square in enumerate(squares) if not math.isfinite(square))
         good_loss = math.fsum(loss for rank, (loss, _, _) in enumerate(rows) if rank not in bad)
         if not bad:
             self._mention_giant(squares)
             self._last_loss = good_loss
-            return loss.new_tensor(good_loss), True
+            return like.new_tensor(good_loss), True
         may_update = self._may_update(bad, squares)
         good_part = math.fsum(part for rank, (_, part, _) in enumerate(rows) if rank not in bad)
         all_parts = math.fsum(part for _, part, _ in rows)
         # Where nobody knows this step's loss, the last one stands.
         standing = good_loss * all_parts / good_part if good_part else self._last_loss
-        return loss.new_tensor(standing), may_update
+        return like.new_tensor(standing), may_update
 
     def _may_update(self, bad: tuple[int, ...], squares: Sequence[float]) -> bool:
         """Whether the exchange bears these bad workers; the policy for those that it does not."""

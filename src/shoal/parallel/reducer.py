@@ -38,16 +38,18 @@ class _Slot:
 class _Filling:
     """A bucket while it is being filled."""
 
-    __slots__ = ("flat", "num_missing", "slots")
+    __slots__ = ("flat", "gradients", "num_missing", "slots")
 
-    def __init__(self, flat: Tensor, slots: Sequence[_Slot]) -> None:
+    def __init__(self, gradients: Tensor, flat: Tensor, slots: Sequence[_Slot]) -> None:
+        self.gradients = gradients
         self.flat = flat
+        """What is exchanged: the gradients, and in the last bucket the rider behind them."""
         self.slots = slots
-        self.num_missing = len(slots)
+        self.num_missing = 0
 
 
-def _ignore(gradient: Tensor) -> None:
-    del gradient
+def _ignore(tensor: Tensor) -> None:
+    del tensor
 
 
 def _multiply(tensors: Sequence[Tensor], factor: float, out: Sequence[Tensor]) -> None:
@@ -79,8 +81,11 @@ class Reducer:
     `zero` takes zero for it; if no worker has a gradient for it, it keeps none at all, as on one machine, where the
     optimizer then leaves it alone. That costs one small all-reduce per exchange.
 
-    `look` is shown every bucket before its exchange. `begins` is called, if given, by gradients that come unannounced,
-    and may announce their pass. Memory: the gradients twice while backward hands them over, once afterwards.
+    `look` is shown every bucket's gradients before their exchange. `begins` is called, if given, by gradients that come
+    unannounced, and may announce their pass. So many numbers as `rider` says may travel behind the last bucket's
+    gradients, so that what else is to be summed costs no collective: `complete` is told who writes them.
+
+    Memory: the gradients twice while backward hands them over, once afterwards.
     """
 
     def __init__(
@@ -95,6 +100,7 @@ class Reducer:
         unused: Unused = "refuse",
         look: Callable[[Tensor], None] = _ignore,
         begins: Callable[[], None] | None = None,
+        rider: int = 0,
     ) -> None:
         self._group = group
         self._exchange = exchange
@@ -110,7 +116,13 @@ class Reducer:
         """Whether buckets go while backward is still at work."""
         self._first_bytes = first_bytes if self.is_early else most_bytes
         self._most_bytes = most_bytes
-        self._memory = buckets.Memory(group, self._sizes)
+        # With gradients of several kinds it may change which kind's bucket is the last; half precision is no place for
+        # other numbers.
+        kinds = {size.kind for size in self._sizes}
+        self._num_riding = rider if len(kinds) == 1 and next(iter(kinds)).dtype.itemsize >= 4 else 0
+        self._memory = buckets.Memory(group, self._sizes, spare=self._num_riding)
+        self.rider: Tensor | None = None
+        """The numbers that travel behind the last gradients, if there is room for them."""
         self._seen: list[int] | None = [] if self.is_early else None
         """The order in which gradients become final; none once the buckets follow it, or where it does not matter."""
         self._cut()
@@ -125,12 +137,16 @@ class Reducer:
     def _cut(self) -> None:
         """Lay the gradients out in the order expected."""
         self._buckets: list[_Filling] = []
-        for bucket in buckets.plan(self._sizes, self._order, self._first_bytes, self._most_bytes):
+        planned = buckets.plan(self._sizes, self._order, self._first_bytes, self._most_bytes)
+        for bucket in planned:
             slots = [self._slots[param] for param in bucket.params]
-            filling = _Filling(self._memory.flat(bucket), slots)
+            spare = self._num_riding if bucket is planned[-1] else 0
+            filling = _Filling(self._memory.flat(bucket), self._memory.flat(bucket, spare), slots)
             for slot, view in zip(slots, self._memory.views(bucket, self._params), strict=True):
                 slot.view, slot.bucket = view, filling
             self._buckets.append(filling)
+        if self._num_riding:
+            self.rider = self._buckets[-1].flat[-self._num_riding :]
 
     # What hooks do.
 
@@ -172,14 +188,19 @@ class Reducer:
         """Announce the last backward pass before an update: its gradients, times `weight`, are exchanged."""
         for bucket in self._buckets:
             bucket.num_missing = len(bucket.slots)
+        if self.rider is not None:
+            self._buckets[-1].num_missing += 1  # it is written when backward is over
         for slot in self._slots:
             slot.arrived = False
         self._next = 0
         self._weight = weight
         self._exchanging = True
 
-    def complete(self) -> None:
-        """Backward is over: exchange what is left. Without `prepare`, a worker without samples: it gives zeros."""
+    def complete(self, write: Callable[[Tensor], None] = _ignore) -> None:
+        """Backward is over: exchange what is left. Without `prepare`, a worker without samples: it gives zeros.
+
+        `write(rider)` fills in the rider, if there is one: after the last look at gradients.
+        """
         without_samples = not self._exchanging
         if without_samples:
             self.prepare(weight=0.0)
@@ -191,7 +212,7 @@ class Reducer:
         self._fill(rest)
         for bucket in left:
             bucket.num_missing = 0
-        self._exchange_full()
+        self._exchange_full(write)
         self._exchanging = False
         self._weight = None
         present = self._found_somewhere() if self._unused == "zero" else None
@@ -241,13 +262,15 @@ class Reducer:
         if zeros:
             torch._foreach_zero_(zeros)  # pyright: ignore[reportPrivateUsage]
 
-    def _exchange_full(self) -> None:
+    def _exchange_full(self, write: Callable[[Tensor], None] = _ignore) -> None:
         """Start the exchange of all buckets that are full and whose turn it is."""
         while self._next < len(self._buckets) and not self._buckets[self._next].num_missing:
-            flat = self._buckets[self._next].flat
-            self._look(flat)
-            self._works.append(self._exchange(self._group, flat))
+            bucket = self._buckets[self._next]
+            self._look(bucket.gradients)
             self._next += 1
+            if self.rider is not None and self._next == len(self._buckets):
+                write(self.rider)
+            self._works.append(self._exchange(self._group, bucket.flat))
 
     def _refuse(self, absent: Sequence[_Slot]) -> None:
         missing = [f"'{slot.name}'" for slot in sorted(absent, key=lambda slot: slot.index)]

@@ -18,6 +18,7 @@ from shoal.errors import ConfigError
 from shoal.parallel.buckets import MIB
 from shoal.parallel.copies import Copies
 from shoal.parallel.exchange.exchange import Exchange
+from shoal.parallel.exchange.linear import AllReduce
 from shoal.parallel.reducer import Reducer
 from shoal.parallel.sync_batchnorm import give_group
 from shoal.parallel.torch_options import check_torch_options, moved_to
@@ -118,8 +119,11 @@ class DistributedDataParallel(nn.Module):
         self._group = group if group is not None else _default_group(process_group, params)
         _check_threads(self._group, params)
         self._now = _Now(1 / self._group.size)
-        self._divisor = self._group.size if exchange is None else 1
-        """What the exchange itself divides by: other exchanges give sums."""
+        # Few gradients lie in the cache when the group divides their sum, and that is one call; many are multiplied
+        # on their way into the bucket, which is not one more pass over memory.
+        group_divides = exchange is None and sum(param.nbytes for param in params.values()) <= MIB
+        self._divisor = self._group.size if group_divides else 1
+        """What the exchange itself divides by: all but the mean give sums."""
         self._reducer: Reducer | None = None
         self._buffers_of_rank_0: Copies | None = None
         if self._group.size > 1:
@@ -135,7 +139,7 @@ class DistributedDataParallel(nn.Module):
                 self._buffers_of_rank_0 = Copies(self._group, buffers)
             self._reducer = Reducer(
                 self._group,
-                exchange or _Mean(),
+                _Mean() if group_divides else exchange or AllReduce(),
                 params,
                 lambda param, callback: param.register_post_accumulate_grad_hook(callback).remove,
                 first_bytes=MIB,

@@ -219,6 +219,32 @@ def test_early_buckets_follow_the_order_in_which_gradients_come():
     assert starts[half] <= 2, "planned by the order seen, it goes while others are still to come"
 
 
+@pytest.mark.parametrize("early", [False, True])
+def test_the_losses_travel_with_the_gradients(early):
+    """One collective per bucket and step, and nothing else."""
+
+    def work(group):
+        group.overlaps = early
+        counted = traced(group)
+        strategy = made(
+            Ddp, DdpConfig(bucket_mib=1e-4, first_bucket_mib=1e-4), replica(OPTIMIZERS["sgd"]), counted
+        )
+        losses = []
+        for number in range(3):
+            before = {name: total.calls for name, total in counted.totals.items()}
+            losses.append(strategy.step(share(number, 6 * group.rank, 6), 0.1).loss.item())
+        made_now = {
+            n: t.calls - before.get(n, 0) for n, t in counted.totals.items() if t.calls - before.get(n, 0)
+        }
+        return made_now, losses
+
+    single = Single(replica(OPTIMIZERS["sgd"]))
+    wanted = [single.step(share(number, 0, BATCH), 0.1).loss.item() for number in range(3)]
+    for calls, losses in on_threads(2, work):
+        assert calls == {"all_reduce": 3}
+        assert losses == pytest.approx(wanted, rel=1e-12)
+
+
 def test_sparse_gradients_are_refused_by_name():
     def work(group):
         table = nn.Embedding(10, 3, sparse=True)

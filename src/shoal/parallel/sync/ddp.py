@@ -11,7 +11,8 @@ from shoal.data.dataset import Batch
 from shoal.parallel.buckets import MIB
 from shoal.parallel.copies import Copies
 from shoal.parallel.exchange.exchange import Exchange
-from shoal.parallel.guard import Guard
+from shoal.parallel.exchange.linear import AllReduce, By
+from shoal.parallel.guard import ROW, Guard
 from shoal.parallel.lockstep import in_lockstep
 from shoal.parallel.reducer import Reducer
 from shoal.parallel.replica import Replica
@@ -26,8 +27,9 @@ class Ddp:
     Phase 2, the rest of the exchange, and the loss. Phase 3, update.
 
     As under `naive`, every loss is divided by the *global* number of samples and gradients are summed: uneven and empty
-    shares are exact. Costs one exchange per bucket (25 MiB of gradients) and one small all-reduce per step. With one
-    worker there is nothing to exchange: no hook, no bucket, `single`'s own path.
+    shares are exact. Costs one exchange per bucket (25 MiB of gradients); the losses travel behind the last one where
+    the exchange is a sum, and by a small all-reduce of their own where it is not. Buffers (running statistics) become
+    rank 0's in every step. With one worker there is nothing to exchange: no hook, no bucket, `single`'s own path.
     """
 
     def __init__(
@@ -57,6 +59,8 @@ class Ddp:
                 most_bytes=int(config.bucket_mib * MIB),
                 unused=config.unused,
                 look=guard.look,
+                # A sum can carry the guard's table too; any other rule would make something else of it.
+                rider=ROW * group.size if isinstance(exchange, AllReduce | By) else 0,
             )
 
     def step(self, share: Share, lr: float) -> StepResult:
@@ -69,13 +73,18 @@ class Ddp:
         if self._in_lockstep:
             share = replace(share, parts=in_lockstep(self._group, share.parts, replica.zero.device))
         loss = replica.gradients(share, before_last=reducer.prepare)
+        part = share.num_samples / share.num_samples_global
         with replica.span("exchange", "move"):
-            reducer.complete()
+            reducer.complete(lambda rider: self._guard.write(rider.view(-1, ROW), loss, part))
             if self._buffers is not None:
                 self._buffers.update()
-            # Before the buckets are waited for: the loss is under way together with them.
-            loss, may_update = self._guard.agree(loss, share.num_samples / share.num_samples_global)
-            reducer.wait()
+            if reducer.rider is None:
+                # Before the buckets are waited for: the loss is under way together with them.
+                loss, may_update = self._guard.agree(loss, part)
+                reducer.wait()
+            else:
+                reducer.wait()
+                loss, may_update = self._guard.read(reducer.rider.view(-1, ROW), loss)
         if may_update:
             replica.update(lr)
         return StepResult(loss)
