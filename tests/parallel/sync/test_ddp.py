@@ -241,7 +241,7 @@ def test_the_losses_travel_with_the_gradients(early):
     single = Single(replica(OPTIMIZERS["sgd"]))
     wanted = [single.step(share(number, 0, BATCH), 0.1).loss.item() for number in range(3)]
     for calls, losses in on_threads(2, work):
-        assert calls == {"all_reduce": 3}
+        assert calls == {"all_reduce": 2}, "as many as there are buckets"
         assert losses == pytest.approx(wanted, rel=1e-12)
 
 
