@@ -11,9 +11,10 @@ import torch
 from group_cases import CASES, run_case
 from torch.distributed import HashStore, PrefixStore
 
-from shoal.comm import torch_group
 from shoal.comm.checked import join_torch
-from shoal.comm.torch_group import BACKENDS, Backend, TorchGroup
+from shoal.comm.torch_backends import BACKENDS, Backend, ask_nccl
+from shoal.comm.torch_group import TorchGroup
+from shoal.errors import JoinError
 
 SPLITTING = "several_groups_at_once"
 
@@ -59,7 +60,7 @@ def played_nccl(monkeypatch):
     def make(store, rank, size, host):
         return Customs(BACKENDS["gloo"].make(store, rank, size, host), admitted)
 
-    monkeypatch.setitem(BACKENDS, "nccl", Backend(make, within_reach, torch_group._ask_nccl))
+    monkeypatch.setitem(BACKENDS, "nccl", Backend(make, within_reach, ask_nccl))
 
 
 def on_threads(size, work):
@@ -121,6 +122,12 @@ def test_a_checked_group_keeps_the_whole_contract_there(played_nccl, case):
         group.close()
 
     on_threads(2, work)
+
+
+def test_no_gpu_is_one_sentence(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(JoinError, match="rank 0 cannot use nccl: torch sees no GPU here"):
+        join_torch(HashStore(), 0, 1, backend="nccl")
 
 
 # The real NCCL, and gloo, beside a GPU.

@@ -7,10 +7,8 @@ they may differ from the balanced tree's in the last digits; all members still h
 
 import ctypes
 import threading
-import time
 from collections.abc import Callable, Sequence
-from datetime import timedelta
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import torch
 import torch.distributed as dist
@@ -27,16 +25,8 @@ from shoal.comm.calls import (
 )
 from shoal.comm.group import CPU
 from shoal.comm.reduction import Op
+from shoal.comm.torch_backends import BACKENDS, ask_gloo
 from shoal.errors import ConfigError, unknown
-
-_DAY = timedelta(days=1)
-"""Torch's own timeout: never the one that ends a wait, because it cannot say who is missing."""
-
-_CONNECT = timedelta(minutes=1)
-"""How long connecting to members that have already met may take."""
-
-_GLANCE_S = 50e-6
-"""Between two looks at work that can only be looked at."""
 
 _OPS: dict[Op, Any] = {
     Op.SUM: dist.ReduceOp.SUM,
@@ -47,60 +37,6 @@ _OPS: dict[Op, Any] = {
 }
 
 
-def _gloo(store: Any, rank: int, size: int, host: str) -> Any:
-    gloo: Any = dist.ProcessGroupGloo
-    options = gloo._Options()
-    options._timeout = _CONNECT
-    options._devices = [gloo.create_device(hostname=host)]
-    backend = gloo(store, rank, size, options)
-    backend._set_default_timeout(_DAY)
-    return backend
-
-
-def _nccl(store: Any, rank: int, size: int, host: str) -> Any:
-    del host
-    return dist.ProcessGroupNCCL(store, rank, size, dist.ProcessGroupNCCL.Options())
-
-
-def _ask_gloo(work: Any, seconds: float) -> bool:
-    try:
-        work.wait(timedelta(seconds=seconds))
-    except RuntimeError as error:
-        if "timed out" in str(error).lower():
-            return False
-        raise
-    return True
-
-
-def _ask_nccl(work: Any, seconds: float) -> bool:
-    # A wait of NCCL's that runs out of time takes the whole communicator down, so it is only looked at.
-    deadline = time.monotonic() + seconds
-    while not work.is_completed():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(_GLANCE_S)
-    work.wait()  # from here on the caller's own operations on the device come after it
-    return True
-
-
-class Backend(NamedTuple):
-    """One of torch's backends, as far as they differ."""
-
-    make: Callable[[Any, int, int, str], Any]
-    """Connects to the others: (store, rank, size, address to listen on)."""
-    within_reach: Callable[[Tensor], Tensor]
-    """The tensor in memory that the backend can move: itself, or a copy where it lies elsewhere."""
-    ask: Callable[[Any, float], bool]
-    """Whether a work of the backend is over within so many seconds; asking does it no harm."""
-
-
-BACKENDS: dict[str, Backend] = {
-    "gloo": Backend(_gloo, Tensor.cpu, _ask_gloo),
-    "nccl": Backend(_nccl, Tensor.cuda, _ask_nccl),
-}
-"""Torch's backends by name."""
-
-
 @final
 class TorchWork:
     """A torch work, and what is left to do when it is over."""
@@ -109,7 +45,7 @@ class TorchWork:
         self,
         work: Any = None,
         after: Callable[[], None] | None = None,
-        ask: Callable[[Any, float], bool] = _ask_gloo,
+        ask: Callable[[Any, float], bool] = ask_gloo,
     ) -> None:
         self._work = work
         self._after = after

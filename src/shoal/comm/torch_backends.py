@@ -1,0 +1,80 @@
+"""Torch's backends, as far as they differ: how they connect, what memory they move, how their work is looked at."""
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from shoal.errors import JoinError
+
+_DAY = timedelta(days=1)
+"""Torch's own timeout: never the one that ends a wait, because it cannot say who is missing."""
+
+_CONNECT = timedelta(minutes=1)
+"""How long connecting to members that have already met may take."""
+
+_GLANCE_S = 50e-6
+"""Between two looks at work that can only be looked at."""
+
+
+def _gloo(store: Any, rank: int, size: int, host: str) -> Any:
+    gloo: Any = dist.ProcessGroupGloo
+    options = gloo._Options()
+    options._timeout = _CONNECT
+    options._devices = [gloo.create_device(hostname=host)]
+    backend = gloo(store, rank, size, options)
+    backend._set_default_timeout(_DAY)
+    return backend
+
+
+def _nccl(store: Any, rank: int, size: int, host: str) -> Any:
+    del host
+    if not (dist.is_nccl_available() and torch.cuda.is_available()):
+        raise JoinError(
+            f"rank {rank} cannot use nccl: torch sees no GPU here", "Use gloo, or shm on one machine."
+        )
+    return dist.ProcessGroupNCCL(store, rank, size, dist.ProcessGroupNCCL.Options())
+
+
+def ask_gloo(work: Any, seconds: float) -> bool:
+    """Wait that long at most; whether it is over."""
+    try:
+        work.wait(timedelta(seconds=seconds))
+    except RuntimeError as error:
+        if "timed out" in str(error).lower():
+            return False
+        raise
+    return True
+
+
+def ask_nccl(work: Any, seconds: float) -> bool:
+    """The same, only looking: a wait of NCCL's that runs out of time takes the whole communicator down."""
+    deadline = time.monotonic() + seconds
+    while not work.is_completed():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_GLANCE_S)
+    work.wait()  # from here on the caller's own operations on the device come after it
+    return True
+
+
+class Backend(NamedTuple):
+    """One of torch's backends, as far as they differ."""
+
+    make: Callable[[Any, int, int, str], Any]
+    """Connects to the others: (store, rank, size, address to listen on)."""
+    within_reach: Callable[[Tensor], Tensor]
+    """The tensor in memory that the backend can move: itself, or a copy where it lies elsewhere."""
+    ask: Callable[[Any, float], bool]
+    """Whether a work of the backend is over within so many seconds; asking does it no harm."""
+
+
+BACKENDS: dict[str, Backend] = {
+    "gloo": Backend(_gloo, Tensor.cpu, ask_gloo),
+    "nccl": Backend(_nccl, Tensor.cuda, ask_nccl),
+}
+"""Torch's backends by name."""
