@@ -114,19 +114,6 @@ def test_untold_it_is_the_mean_over_workers_as_with_torchs():
         torch.testing.assert_close(gradient, (means[0] + means[1]) / 2)
 
 
-def test_many_gradients_are_multiplied_on_their_way():
-    """Beyond a MiB the group no longer divides: the same mean, by another way."""
-
-    def work(group):
-        model = DistributedDataParallel(model_of(network=lambda: nn.Linear(6, 30_000, bias=False)), group)
-        model(samples()[0][group.rank : group.rank + 1]).sum().backward()
-        return model.module.weight.grad
-
-    wanted = samples()[0][:3].mean(0).expand(30_000, 6)
-    for gradient in run_threads(3, work):
-        torch.testing.assert_close(gradient, wanted)
-
-
 def test_a_sum_by_any_exchange():
     assert_is_one_machine(run_threads(3, lambda group: loop(group, (3, 9, 0), exchange=By(ring))))
 

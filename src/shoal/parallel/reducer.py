@@ -52,12 +52,19 @@ def _ignore(tensor: Tensor) -> None:
     del tensor
 
 
-def _multiply(tensors: Sequence[Tensor], factor: float, out: Sequence[Tensor]) -> None:
-    """Each tensor times the factor, into `out`."""
-    # A tensor of the same kind is multiplied with at a third of a number's cost; half precision would round it.
-    single, double = torch.tensor(factor), torch.tensor(factor, dtype=torch.float64)
-    for tensor, product in zip(tensors, out, strict=True):
-        torch.mul(tensor, double if tensor.dtype is torch.float64 else single, out=product)
+class _Factor:
+    """A number to multiply tensors with, as tensors: those cost a third of what a Python number does."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+        self._single, self._double = torch.tensor(value), torch.tensor(value, dtype=torch.float64)
+
+    def multiply(self, tensors: Iterable[Tensor], out: Iterable[Tensor]) -> None:
+        """Each tensor times the factor, into `out`."""
+        single, double = self._single, self._double
+        for tensor, product in zip(tensors, out, strict=True):
+            # Half precision takes the factor in float32: its own would round it.
+            torch.mul(tensor, double if tensor.dtype is torch.float64 else single, out=product)
 
 
 @final
@@ -127,7 +134,8 @@ class Reducer:
         """The order in which gradients become final; none once the buckets follow it, or where it does not matter."""
         self._cut()
         self._exchanging = False
-        self._weight: float | None = None
+        self._weight: _Factor | None = None
+        self._last_weight = _Factor(1.0)
         self._next = 0
         """The bucket to be exchanged next."""
         self._works: list[Work] = []
@@ -193,7 +201,9 @@ class Reducer:
         for slot in self._slots:
             slot.arrived = False
         self._next = 0
-        self._weight = weight
+        if weight is not None and weight != self._last_weight.value:
+            self._last_weight = _Factor(weight)
+        self._weight = None if weight is None else self._last_weight
         self._exchanging = True
 
     def complete(self, write: Callable[[Tensor], None] = _ignore) -> None:
@@ -255,10 +265,10 @@ class Reducer:
         if weight is None:
             if places:
                 torch._foreach_copy_(places, grads)  # pyright: ignore[reportPrivateUsage]
-        elif weight == 0:
+        elif weight.value == 0:
             zeros += places  # and not 0 · gradient: the mean over no samples is NaN
         else:
-            _multiply(grads, weight, places)
+            weight.multiply(grads, places)
         if zeros:
             torch._foreach_zero_(zeros)  # pyright: ignore[reportPrivateUsage]
 

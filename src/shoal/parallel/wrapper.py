@@ -7,12 +7,11 @@ from typing import Any, Literal, NoReturn, final
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 
 from shoal.comm.agree import check_same_model
 from shoal.comm.from_torch import group_beside
-from shoal.comm.group import Group, Work
-from shoal.comm.reduction import Op
+from shoal.comm.group import Group
 from shoal.comm.threads import ThreadGroup
 from shoal.errors import ConfigError
 from shoal.parallel.buckets import MIB
@@ -22,15 +21,6 @@ from shoal.parallel.exchange.linear import AllReduce
 from shoal.parallel.reducer import Reducer
 from shoal.parallel.sync_batchnorm import give_group
 from shoal.parallel.torch_options import check_torch_options, moved_to
-
-
-class _Mean:
-    """The exchange of torch's wrapper: the mean over the workers, taken by the group in the same pass as the sum."""
-
-    bears = 0
-
-    def __call__(self, group: Group, bucket: Tensor) -> Work:
-        return group.all_reduce(bucket, Op.AVERAGE)
 
 
 @dataclass
@@ -119,11 +109,6 @@ class DistributedDataParallel(nn.Module):
         self._group = group if group is not None else _default_group(process_group, params)
         _check_threads(self._group, params)
         self._now = _Now(1 / self._group.size)
-        # Few gradients lie in the cache when the group divides their sum, and that is one call; many are multiplied
-        # on their way into the bucket, which is not one more pass over memory.
-        group_divides = exchange is None and sum(param.nbytes for param in params.values()) <= MIB
-        self._divisor = self._group.size if group_divides else 1
-        """What the exchange itself divides by: all but the mean give sums."""
         self._reducer: Reducer | None = None
         self._buffers_of_rank_0: Copies | None = None
         if self._group.size > 1:
@@ -139,7 +124,7 @@ class DistributedDataParallel(nn.Module):
                 self._buffers_of_rank_0 = Copies(self._group, buffers)
             self._reducer = Reducer(
                 self._group,
-                _Mean() if group_divides else exchange or AllReduce(),
+                exchange or AllReduce(),
                 params,
                 lambda param, callback: param.register_post_accumulate_grad_hook(callback).remove,
                 first_bytes=MIB,
@@ -206,8 +191,7 @@ class DistributedDataParallel(nn.Module):
                 "backward(create_graph=True) cannot pass through an exchange of gradients",
                 "Take second derivatives with torch.autograd.grad on model.module, or under no_sync().",
             )
-        weight = self._now.weight * self._divisor
-        self._reducer.prepare(None if weight == 1 else weight)
+        self._reducer.prepare(self._now.weight)
         torch.autograd.Variable._execution_engine.queue_callback(self._finish)  # pyright: ignore[reportPrivateUsage]
 
     def _finish(self) -> None:
