@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 from reports import Listening, assert_judged, assert_whole, rows, text_of
 
+from shoal.cli.main import main
 from shoal.config.schema import MlpConfig, SyntheticConfig
 from shoal.labs.lab3 import lab
 from shoal.labs.lab3.plan import DIVISIONS, Plan, Size
@@ -104,3 +105,18 @@ def test_runs_with_other_settings_are_made_again(finished, tmp_path, monkeypatch
             QuietWatch(),
             earlier=finished[0].folder / "runs",
         )
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--workers", "2,x"), "--workers of this lab is a list of whole numbers, not '2,x'"),
+        (("--workers", "1"), "2 to 10 workers, and --workers says 1"),
+        (("--seed", "x"), "--seed must be a whole number, not 'x'"),
+        (("--data", "mnist"), "--data has no use in lab 3"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_in_a_sentence(words, sentence, tmp_path, capsys):
+    assert main(["lab", "3", *words, "--out", str(tmp_path / "out")]) == 2
+    assert sentence in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

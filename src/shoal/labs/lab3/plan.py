@@ -99,8 +99,8 @@ FULL = Size(epochs=5, seeds=3, timed=tuple(DIVISIONS), slow_epochs=2, equal_step
 QUICK = Size(
     epochs=3, seeds=2, timed=("global", "random", "dirichlet-0.1", "speed"), slow_epochs=2, equal_steps=10
 )
-FULL_DATA = DigitsConfig(samples=1500, validation=1 / 3)
-QUICK_DATA = DigitsConfig(samples=750, validation=1 / 3)
+FULL_DATA = DigitsConfig(samples=1200, validation=1 / 3)
+QUICK_DATA = DigitsConfig(samples=600, validation=1 / 3)
 
 
 @dataclass(frozen=True)
