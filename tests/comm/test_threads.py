@@ -9,6 +9,7 @@ import torch
 from shoal.comm import meetings
 from shoal.comm.group import SlowMemberWarning
 from shoal.comm.threads import ThreadGroup, run_threads
+from shoal.comm.traced import traced
 from shoal.errors import MemberError
 
 
@@ -119,6 +120,23 @@ def test_slow_is_not_stuck(monkeypatch):
     with pytest.warns(SlowMemberWarning, match="rank [12] is slow") as caught:
         run_threads(3, work, limit_s=0.5)
     assert sum("rank 2 is slow" in str(warning.message) for warning in caught) == 1
+
+
+def test_whoever_says_that_it_is_busy_is_waited_for(monkeypatch, recwarn):
+    """For as long as it said, also by who waits for one that waits for it, and without a warning."""
+    monkeypatch.setattr(meetings, "SLOW_AFTER_S", 0.2)
+
+    def work(group):
+        if group.rank == 2:
+            traced(group).beat(busy_s=20.0)
+            time.sleep(1.0)
+            group.send(torch.ones(1), 1).wait()
+        elif group.rank == 1:
+            group.recv(torch.zeros(1), 2).wait()
+        group.barrier().wait()
+
+    run_threads(3, work, limit_s=0.4)
+    assert [str(each.message) for each in recwarn if "rank 2" in str(each.message)] == []
 
 
 def test_two_that_wait_for_each_other_are_found():
