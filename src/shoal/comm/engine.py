@@ -111,6 +111,8 @@ class Engine:
         self.error: GroupError | None = None
         self._lanes: list[Lane] = []
         self._warned: set[int] = set()
+        self._busy_until: dict[int, float] = {}
+        """When a member was last seen busy with what it had told of: nobody is warned of that."""
         self._forget_exit = at_exit(self._leave)
 
     def add(self, lane: Lane) -> None:
@@ -247,7 +249,10 @@ class Engine:
                 rank=name,
                 reason="stuck",
             )
-        if waited_s > SLOW_AFTER_S and silent_s >= 0 and name not in self._warned:
+        now = time.monotonic()
+        if silent_s < 0:
+            self._busy_until[name] = now
+        if min(waited_s, now - self._busy_until.get(name, 0.0)) > SLOW_AFTER_S and name not in self._warned:
             self._warned.add(name)
             warnings.warn(
                 f"rank {name} is slow: others have waited {waited_s:.1f} s for it at {lane.label()}",

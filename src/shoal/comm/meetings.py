@@ -132,6 +132,8 @@ class World:
         self.children: dict[tuple[int, tuple[int, ...]], World] = {}
         self.left: set[int] = set()
         self.warned: set[int] = set()
+        self.busy_until: dict[int, int] = {}
+        """When a member was last seen busy with what it had told of: nobody is warned of that."""
 
     def arrive(self, sequence: int, rank: int, call: Call, whole: Tensor | None, piece: Tensor) -> Meeting:
         """Bring one member's tensors to a collective; the last to come carries it out."""
@@ -263,7 +265,10 @@ class World:
                     rank=other,
                     reason="stuck",
                 )
-            if waited_s > SLOW_AFTER_S and silent_s >= 0 and other not in self.warned:
+            if silent_s < 0:
+                self.busy_until[other] = now
+            kept_waiting_s = min(waited_s, (now - self.busy_until.get(other, 0)) / 1e9)
+            if kept_waiting_s > SLOW_AFTER_S and other not in self.warned:
                 self.warned.add(other)
                 warnings.warn(
                     f"rank {other} is slow: others have waited {waited_s:.1f} s for it at {meeting.label}",

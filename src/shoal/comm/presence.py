@@ -55,6 +55,8 @@ class Presence:
         """Per member: its last entry, the idle time it stated, and when we first saw that entry."""
         self._gone_since: dict[int, float] = {}
         self._warned: set[int] = set()
+        self._busy_until: dict[int, float] = {}
+        """When a member was last seen busy with what it had told of: nobody is warned of that."""
         keeps_for = {card.rank for card in cards} - {rank} if rank == holder else set[int]()
         self.signs = Signs(store, rank, limit_s, keeps_for, self._is_out)
 
@@ -251,7 +253,10 @@ class Presence:
                 rank=rank,
                 reason="stuck",
             )
-        if waited_s > SLOW_AFTER_S and idle_s >= 0 and rank not in self._warned:
+        now = time.monotonic()
+        if idle_s < 0:
+            self._busy_until[rank] = now
+        if min(waited_s, now - self._busy_until.get(rank, 0.0)) > SLOW_AFTER_S and rank not in self._warned:
             self._warned.add(rank)
             warnings.warn(
                 f"rank {rank} is slow: others have waited {waited_s:.1f} s for it at {label}",
