@@ -191,8 +191,10 @@ def test_wrong_exchanges_are_caught(function):
     check, words = WRONG[function]
     found = problems(Subject(lambda size: Own("mine", function), [1, 2, 3, 4]))
     assert words in found[check]
-    # What it does wrong is said where it is wrong: a mean is no trouble with memory.
-    assert not found.keys() & {"own memory only", "group as before"} - {check}
+    # What it does wrong is said where it is wrong: a mean is no trouble with memory. (Bits that depend on the moment
+    # may be wrong anywhere.)
+    if function is not first_come_first_added:
+        assert not found.keys() & {"own memory only", "group as before"} - {check}
 
 
 def test_a_lossy_sum_passes_once_it_says_how_lossy_it_is():

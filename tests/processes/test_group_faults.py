@@ -128,7 +128,7 @@ def test_whoever_says_that_it_is_busy_is_waited_for(kind):
 
 def test_to_be_busy_is_not_for_ever(kind):
     with World(kind, 3, limit_s=0.5) as world:
-        outcomes = world.run(faults.be_busy_and_loop_for_ever, 0.7, victim=0, timeout_s=8)
+        outcomes = world.run(faults.be_busy_and_loop_for_ever, 0.7, victim=0, timeout_s=20)
         assert outcomes[0].gone
         for outcome in others(outcomes, 0):
             assert (outcome.rank, outcome.reason) == (0, "stuck")
