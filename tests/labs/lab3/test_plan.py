@@ -24,7 +24,7 @@ def test_all_of_them_are_the_same_task_as_one_machines():
     for name, config in runs.items():
         assert config.data == single.data
         assert config.train.batch_size == single.train.batch_size
-        if not name.startswith(("equal-", "slow-")):
+        if not name.startswith(("equal-", "slow-", "reference-")):
             assert config.train.epochs == single.train.epochs
             assert config.optimizer == single.optimizer
 
@@ -49,3 +49,15 @@ def test_parts_by_speed_know_the_slow_worker():
 def test_numbers_of_workers_that_the_lab_cannot_use(workers, sentence):
     with pytest.raises(ConfigError, match=sentence):
         plan_for(workers, quick=True, first_seed=0)
+
+
+def test_one_process_is_timed_between_the_timed_runs():
+    plan = plan_for("2,4", quick=False, first_seed=0)
+    runs = plan.runs("")
+    distance, longest = 0, 0
+    for name, config in runs.items():
+        distance = 0 if name.startswith("reference-") else distance + (config.launch.launcher == "processes")
+        longest = max(longest, distance)
+    assert longest == 3
+    threads = {runs[name].threads for name in runs if name.startswith("reference-all-cores")}
+    assert threads == {plan.cores}

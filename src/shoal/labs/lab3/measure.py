@@ -14,10 +14,13 @@ from shoal.labs.lab3.own_loop import SELDOM, WAYS, WRONG, OwnResult
 from shoal.labs.lab3.plan import BATCH_SIZE, DIVISIONS, Plan, run_name
 from shoal.labs.lab3.seen import Seen, refusals, seen_in
 from shoal.labs.lab3.wrong_samplers import coverage_of_one_workers_range, coverage_of_seed_per_rank
-from shoal.report.compare import Comparison, Entry, compare, speed_up
+from shoal.report.compare import compare
 from shoal.report.compare_weights import largest_difference
-from shoal.report.findings import Measured, over_seeds
+from shoal.report.findings import Measured, inside_run, over_seeds
 from shoal.report.runs import Array, Run, read_run
+
+ONE_CORE, ALL_CORES = "reference-one-core", "reference-all-cores"
+"""How the names of the runs of one process begin whose times count."""
 
 
 @dataclass(frozen=True)
@@ -153,8 +156,8 @@ def measure(runs: Runs, data: DataSet, parameters: int) -> Measurements:
         },
         parameters=parameters,
         single=_learnt([runs.folders[f"single-seed{seed}"] for seed in plan.seeds]),
-        one_core=paces[f"single-seed{plan.first_seed}"],
-        all_cores=paces["single-all-cores"],
+        one_core=paces[ONE_CORE],
+        all_cores=paces[ALL_CORES],
         divided=divided,
         slow_random={workers: paces[f"slow-random-{workers}w"] for workers in plan.workers},
         own={
@@ -192,24 +195,39 @@ def _learnt(folders: Sequence[Path]) -> Learnt:
 def _paces(runs: Runs) -> dict[str, Pace]:
     """The runs whose times count, against one process."""
     plan = runs.plan
-    names = ["single-all-cores", f"single-seed{plan.first_seed}"]
-    for workers in plan.workers:
-        names += [run_name(name, workers, plan.first_seed) for name in plan.size.timed]
-        names.append(f"slow-random-{workers}w")
-    compared = compare([runs.folders[name] for name in names])
-    return {entry.name: _pace(entry, compared) for entry in compared.entries}
+    names = [
+        name
+        for workers in plan.workers
+        for name in (
+            *(run_name(division, workers, plan.first_seed) for division in plan.size.timed),
+            f"slow-random-{workers}w",
+        )
+    ]
+    times = {cores: _reference_ms(runs, cores) for cores in (ONE_CORE, ALL_CORES)}
+
+    def pace(sample_ms: Measured, shares: Mapping[str, float]) -> Pace:
+        return Pace(
+            sample_ms,
+            times[ALL_CORES].value / sample_ms.value,
+            times[ONE_CORE].value / sample_ms.value,
+            shares["compute"] + shares["other"],
+            shares["move"],
+            shares["wait"],
+        )
+
+    paces = {
+        entry.name: pace(entry.sample_s.scaled(1e3), entry.shares)
+        for entry in compare([runs.folders[name] for name in names]).entries
+    }
+    alone = {"compute": 1.0, "other": 0.0, "move": 0.0, "wait": 0.0}
+    return paces | {cores: pace(times[cores], alone) for cores in times}
 
 
-def _pace(entry: Entry, compared: Comparison) -> Pace:
-    shares = entry.shares
-    return Pace(
-        entry.sample_s.scaled(1e3),
-        speed_up(entry, compared.entries[0]) or 0.0,
-        speed_up(entry, compared.entries[1]) or 0.0,
-        shares["compute"] + shares["other"],
-        shares["move"],
-        shares["wait"],
-    )
+def _reference_ms(runs: Runs, cores: str) -> Measured:
+    """Milliseconds per sample of one process, over the steps of all its runs; the first steps warm up."""
+    curves = [read_run(path).curve for name, path in runs.folders.items() if name.startswith(cores)]
+    each = [curve.step_seconds()[1:] / np.diff(curve.samples)[1:] for curve in curves]
+    return inside_run(np.concatenate(each).tolist()).scaled(1e3)
 
 
 def _own(runs: Runs, way: str, workers: int) -> Own:

@@ -2,7 +2,9 @@
 
 ::
 
-    single-*          one process: on one core with every seed, on all cores once for its speed
+    single-*          one machine, with every seed
+    reference-*       one process for its speed, on one core and on all, again and again between the timed runs: should
+                      the machine be busy for a while, the references tell
     <division>-4w-*   the same training with the data divided; the first seed by processes, whose times count, the
                       others by threads
     slow-random-4w    equal parts where one worker is slow: what parts by speed are compared with
@@ -52,6 +54,8 @@ SLOW, SLOWDOWN = 1, 2
 """The rank of the slow worker, and how many times as long it computes."""
 MOST_WORKERS = 10
 """As many as there are labels: one of the divisions gives every label to one worker."""
+TIMED_AT_ONCE = 3
+"""So many timed runs follow each other before one process is timed again."""
 NEVER = 10**9
 """Steps between checkpoints: a lab's run is short, and only its end is worth saving."""
 
@@ -154,21 +158,40 @@ class Plan:
         return self._run(seed, workers)
 
     def _single(self) -> dict[str, RunConfig]:
-        all_cores = replace(self._run(self.first_seed), strategy=SingleConfig(), threads=self.cores)
-        runs = {"single-all-cores": all_cores}
-        return runs | {f"single-seed{seed}": replace(all_cores, seed=seed, threads=1) for seed in self.seeds}
+        return {f"single-seed{seed}": self._alone(seed) for seed in self.seeds}
+
+    def _alone(self, seed: int, threads: int = 1) -> RunConfig:
+        return replace(self._run(seed), strategy=SingleConfig(), threads=threads)
 
     def _divided(self, workers: int) -> dict[str, RunConfig]:
-        runs: dict[str, RunConfig] = {}
+        runs = self._timed_runs(workers)
         for seed in self.seeds:
             for division in DIVISIONS:
-                config = replace(self._run(seed, workers), partition=partition_of(division, workers))
-                if seed == self.first_seed and division in self.size.timed:
-                    config = self._timed(config, slow=division == "speed")
-                runs[run_name(division, workers, seed)] = config
-        slow = self._timed(replace(self._run(self.first_seed, workers), partition=RandomConfig()), slow=True)
-        train = replace(slow.train, epochs=self.size.slow_epochs, test=False)
-        return runs | {f"slow-random-{workers}w": replace(slow, train=train)}
+                if (name := run_name(division, workers, seed)) not in runs:
+                    config = self._run(seed, workers)
+                    runs[name] = replace(config, partition=partition_of(division, workers))
+        return runs
+
+    def _timed_runs(self, workers: int) -> dict[str, RunConfig]:
+        """The runs whose times count, and one process between them."""
+        plain = self._run(self.first_seed, workers)
+        timed = {
+            run_name(name, workers, self.first_seed): self._timed(
+                replace(plain, partition=partition_of(name, workers)), slow=name == "speed"
+            )
+            for name in self.size.timed
+        }
+        timed[f"slow-random-{workers}w"] = self._timed(
+            _shortened(replace(plain, partition=RandomConfig()), self.size.slow_epochs), slow=True
+        )
+        runs: dict[str, RunConfig] = {}
+        for number, (name, config) in enumerate(timed.items()):
+            if number % TIMED_AT_ONCE == 0:
+                for cores, threads in (("one-core", 1), ("all-cores", self.cores)):
+                    reference = _shortened(self._alone(self.first_seed, threads), epochs=1)
+                    runs[f"reference-{cores}-{workers}w-{number // TIMED_AT_ONCE}"] = reference
+            runs[name] = config
+        return runs
 
     def _timed(self, config: RunConfig, slow: bool) -> RunConfig:
         """The same run by processes that have all cores together, and its times written down."""
@@ -183,7 +206,7 @@ class Plan:
     def _equal(self) -> dict[str, RunConfig]:
         """The same first steps on one machine and divided anew in every step."""
         sgd = SgdConfig(lr=EQUAL_RATE)
-        runs = {"equal-single": replace(self._run(self.first_seed, optimizer=sgd), strategy=SingleConfig())}
+        runs = {"equal-single": replace(self._alone(self.first_seed), optimizer=sgd)}
         for workers in self.workers:
             runs[f"equal-global-{workers}w"] = self._run(self.first_seed, workers, sgd)
         return {
@@ -208,6 +231,11 @@ class Plan:
             checkpoint=CheckpointConfig(every=NEVER, keep=1),
             output=OutputConfig(),
         )
+
+
+def _shortened(config: RunConfig, epochs: int) -> RunConfig:
+    """A run whose times count and nothing else."""
+    return replace(config, train=replace(config.train, epochs=epochs, test=False))
 
 
 def run_name(division: str, workers: int, seed: int) -> str:
