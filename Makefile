@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
-.PHONY: demo test lint format bench clean install
+.PHONY: demo test lint format clean install
 
 demo: $(READY)  ## the same training by every strategy: one table, a verdict, a report
 	$(BIN)/shoal compare quickstart

@@ -10,6 +10,7 @@ from torch import nn
 
 from shoal import models, optim
 from shoal.comm.agree import check_same_model
+from shoal.comm.group import BUSY_S
 from shoal.comm.traced import Traced
 from shoal.config.schema import DdpConfig, RunConfig
 from shoal.data.dataset import DataSet
@@ -71,6 +72,7 @@ STRATEGIES: dict[str, Callable[[Replica, Traced, Exchange, Guard, Any], Strategy
 
 def build(config: RunConfig, device: torch.device, group: Traced) -> Built:
     """Data, model, optimizer and strategy of a run, on its device; `group` has the workers that train together."""
+    group.beat(BUSY_S)  # a first look at a data set may take long, and who is quick waits
     dataset = load(config.data).to(device)
     loss = models.build_loss(config.loss)
     model = build_model(config, dataset).to(device)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import torch
 
-from shoal.comm.group import Group
+from shoal.comm.group import BUSY_S, Group
 from shoal.data.dataset import Batch, DataSet, Split
 from shoal.parallel.strategy import Sums
 
@@ -28,6 +28,7 @@ def evaluate(sums_of: Callable[[Batch], Sums], data: DataSet, split: Split, grou
     loss = correct = torch.zeros(())
     predictions = samples = 0
     for start in range(BATCH * group.rank, len(split), BATCH * group.size):
+        group.beat(BUSY_S)
         indices = torch.arange(start, min(start + BATCH, len(split)))
         sums = sums_of(data.batch(split, indices))
         loss, correct = loss.to(sums.loss) + sums.loss, correct.to(sums.correct) + sums.correct

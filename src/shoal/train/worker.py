@@ -11,7 +11,7 @@ from torch import Tensor
 
 from shoal import __version__
 from shoal.comm.agree import largest_of, share_text
-from shoal.comm.group import Group
+from shoal.comm.group import BUSY_S, Group
 from shoal.comm.links import Measured
 from shoal.comm.threads import ThreadGroup
 from shoal.comm.traced import traced
@@ -116,6 +116,7 @@ def alone() -> Group:
 
 
 def _restore(built: Built, folder: RunFolder) -> Progress:
+    built.group.beat(BUSY_S)
     saved = checkpoint.latest(folder.checkpoints)
     pieces = saved.pieces()
     built.strategy.load(pieces)
@@ -169,6 +170,7 @@ class _Notes:
         if self.built.group.rank != 0:
             return
         pieces = self.built.strategy.pieces() | _random_state()
+        self.built.group.beat(BUSY_S)  # a slow disk is no reason to be given up
         checkpoint.save(self.folder.checkpoints, pieces, progress, self.built.config.checkpoint.keep)
         self.events.append({"event": "checkpoint", "step": progress.step, "time_ns": time.time_ns()})
 
