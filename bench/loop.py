@@ -22,7 +22,7 @@ from shoal.train.build import build
 from shoal.train.loop import Job, train_epoch
 from shoal.train.observer import Silent
 from shoal.train.progress import Progress
-from shoal.train.steplog import StepLog
+from shoal.train.steplog import Calls, StepLog
 from shoal.train.worker import alone
 
 STEPS = 60
@@ -36,6 +36,7 @@ def ours(events: EventFile) -> Callable[[], None]:
         data=built.data,
         strategy=built.strategy,
         lr=built.lr,
+        division=built.division,
         seed=0,
         batch_size=BATCH,
         micro_batch=built.config.train.micro_batch,
@@ -45,7 +46,8 @@ def ours(events: EventFile) -> Callable[[], None]:
         should_stop=lambda: False,
         validated=lambda progress, metrics: None,
         group=built.group,
-        log=StepLog(events, built.span, Silent(), built.device, keep_all_spans=False),
+        now=built.now,
+        log=StepLog(events, built.span, Calls(), Silent(), built.device, keep_all_spans=False),
         span=built.span,
     )
 
