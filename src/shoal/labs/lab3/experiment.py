@@ -40,7 +40,7 @@ def run_all(plan: Plan, runs: Path, words: Words, watch: Watch, earlier: Path | 
         for workers in plan.workers
         for way in WAYS
         if way not in SELDOM or workers == plan.most
-        for seed in plan.seeds
+        for seed in plan.seeds_of(workers)
     ]
     total = len(configs) + len(ways)
     for number, (name, config) in enumerate(configs.items(), start=1):

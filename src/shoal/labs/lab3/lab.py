@@ -100,11 +100,11 @@ def _tables(measured: Measurements) -> dict[str, Rows]:
     ways: list[tuple[str, int, Learnt]] = [("single", 1, measured.single)]
     ways += [(name, workers, each.learnt) for (name, workers), each in measured.divided.items()]
     ways += [(f"own-{way}", workers, each.learnt) for (way, workers), each in measured.own.items()]
-    seeds = measured.plan.seeds
+    plan = measured.plan
     curves = [
         [name, workers, seed, epoch + 1, f"{loss:.6g}", f"{accuracy:.6g}"]
         for name, workers, learnt in ways
-        for row, seed in enumerate(seeds)
+        for row, seed in enumerate(plan.seeds if name == "single" else plan.seeds_of(workers))
         for epoch, (loss, accuracy) in enumerate(zip(learnt.loss[row], learnt.accuracy[row], strict=True))
     ]
     results = [
@@ -133,12 +133,12 @@ def _tables(measured: Measurements) -> dict[str, Rows]:
     coverage = [
         [name, workers, seed, *(seen.first.coverage, seen.first.overlap, seen.coverage[-1], seen.skew)]
         for (name, workers), each in measured.divided.items()
-        for seed, seen in zip(seeds, each.seen, strict=True)
+        for seed, seen in zip(plan.seeds_of(workers), each.seen, strict=True)
     ]
     coverage += [
         [f"own-{way}", workers, seed, own.coverage[row, 0], own.overlap.value, own.coverage[row, -1], ""]
         for (way, workers), own in measured.own.items()
-        for row, seed in enumerate(seeds)
+        for row, seed in enumerate(plan.seeds_of(workers))
     ]
     differences = [
         *([f"global, {workers} workers", value] for workers, value in measured.from_single.items()),

@@ -139,8 +139,8 @@ def measure(runs: Runs, data: DataSet, parameters: int) -> Measurements:
     paces = _paces(runs)
     divided = {
         (name, workers): Divided(
-            _learnt([runs.folders[run_name(name, workers, seed)] for seed in plan.seeds]),
-            [seen_in(plan, data, name, workers, seed) for seed in plan.seeds],
+            _learnt([runs.folders[run_name(name, workers, seed)] for seed in plan.seeds_of(workers)]),
+            [seen_in(plan, data, name, workers, seed) for seed in plan.seeds_of(workers)],
             paces.get(run_name(name, workers, plan.first_seed)),
         )
         for name in DIVISIONS
@@ -231,7 +231,7 @@ def _reference_ms(runs: Runs, cores: str) -> Measured:
 
 
 def _own(runs: Runs, way: str, workers: int) -> Own:
-    found = [runs.own[way, workers, seed] for seed in runs.plan.seeds]
+    found = [runs.own[way, workers, seed] for seed in runs.plan.seeds_of(workers)]
 
     def rows(part: Callable[[OwnResult], list[float]]) -> Array:
         return np.array([part(result) for result in found])

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, TensorDataset
 
 from shoal import models
 from shoal.comm.group import Group
@@ -113,7 +113,9 @@ def train_worker(way: Way, config: RunConfig, data: DataSet, samples: TensorData
     """One worker: its sampler, its loader, its replica, all epochs."""
     size, rank = group.size, group.rank
     sampler = way.sampler(samples, data.train.labels, size, rank, config.seed)
-    loader = DataLoader(samples, BATCH_SIZE // size, sampler=sampler, generator=torch.Generator())
+    # A whole batch is taken at once; sample by sample, Python would take longer than the network.
+    batches = BatchSampler(sampler, BATCH_SIZE // size, drop_last=False)
+    loader = DataLoader(samples, batch_size=None, sampler=batches, generator=torch.Generator())
     net = models.build(config.model, data.input_shape, data.outputs, config.seed)
     seen = _Seen([], [], [])
     model = DistributedDataParallel(net, group) if way.agree == "step" else net
@@ -129,10 +131,8 @@ def train_worker(way: Way, config: RunConfig, data: DataSet, samples: TensorData
             average_weights(group, net, part=len(sampler) / len(samples))
         seen.numbers.append(numbers)
         seen.loss_sum.append(loss_sum)
-        if rank == 0:
-            seen.accuracy.append(accuracy_on(net, data, data.validation or data.test))
-    if rank == 0:
-        seen.test_accuracy = accuracy_on(net, data, data.test)
+        seen.accuracy.append(accuracy_on(net, data, data.validation or data.test, group))
+    seen.test_accuracy = accuracy_on(net, data, data.test, group)
     return seen
 
 
@@ -187,10 +187,11 @@ def equally_many(loader: DataLoader[Any], steps: int) -> Batches:
 
 
 @torch.no_grad()
-def accuracy_on(model: nn.Module, data: DataSet, split: Split) -> float:
-    """The part of a split's samples that are labelled correctly."""
-    correct = 0
-    for numbers in torch.arange(len(split)).split(500):
+def accuracy_on(model: nn.Module, data: DataSet, split: Split, group: Group) -> float:
+    """The part of a split's samples that are labelled correctly; the workers divide them."""
+    correct = torch.zeros(1)
+    for numbers in torch.arange(group.rank, len(split), group.size).split(500):
         batch = data.batch(split, numbers)
-        correct += int((model(batch.inputs).argmax(1) == batch.labels).sum())
-    return correct / len(split)
+        correct += (model(batch.inputs).argmax(1) == batch.labels).sum()
+    group.all_reduce(correct).wait()
+    return correct.item() / len(split)

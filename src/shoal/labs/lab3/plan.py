@@ -143,6 +143,10 @@ class Plan:
         """The seeds of repeated runs; whatever is not repeated has the first."""
         return tuple(range(self.first_seed, self.first_seed + self.size.seeds))
 
+    def seeds_of(self, workers: int) -> tuple[int, ...]:
+        """The seeds of runs with so many workers: all for the largest number, on which findings rest; else two."""
+        return self.seeds if workers == self.most else self.seeds[:2]
+
     def runs(self, folder: str) -> dict[str, RunConfig]:
         """Every run by name, in the order in which they are made."""
         runs = {**self._single(), **self._equal()}
@@ -165,7 +169,7 @@ class Plan:
 
     def _divided(self, workers: int) -> dict[str, RunConfig]:
         runs = self._timed_runs(workers)
-        for seed in self.seeds:
+        for seed in self.seeds_of(workers):
             for division in DIVISIONS:
                 if (name := run_name(division, workers, seed)) not in runs:
                     config = self._run(seed, workers)

@@ -67,7 +67,7 @@ def lists_of(division: Division, epoch: int) -> list[Tensor]:
 def check_divisions(plan: Plan, data: DataSet) -> None:
     """Raise what any division of the plan has to say against this data set, before anything runs."""
     for workers in plan.workers:
-        for seed in plan.seeds:
+        for seed in plan.seeds_of(workers):
             for division in DIVISIONS:
                 build_division(
                     partition_of(division, workers), len(data.train), workers, seed, data.train.labels
