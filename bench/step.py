@@ -7,8 +7,11 @@ Two processes, one thread each, 64 samples per worker. All rivals live in the sa
     torch, tuned       the same with static_graph and gradient_as_bucket_view
     shm, gloo          shoal.DistributedDataParallel in the same loop, on shared memory and on gloo
     ddp shm, ddp gloo  `--strategy ddp`: our own loop's step, which also sums the losses and looks for bad numbers
-    one process        one worker with both threads and all 128 samples
+    one process        a third process, with both threads and all 128 samples
     single, ddp of 1   the strategies `single`, and `ddp` in a world of one, on one worker with one thread
+
+Threads are set in the environment before torch is there, as launchers do: on ARM `torch.set_num_threads` alone leaves
+part of the layers with as many threads as there are cores, and two such workers get in each other's way.
 
 Optimizers are fused for everyone.
 
@@ -17,8 +20,9 @@ Optimizers are fused for everyone.
 
 import gc
 import multiprocessing
+import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -94,15 +98,18 @@ Step = Callable[[], object]
 class Rivals:
     """All rivals of one model and optimizer, on one worker."""
 
-    def __init__(self, groups: Mapping[str, Group], model: str, optimizer: str) -> None:
+    def __init__(self, model: str, optimizer: str, rank: int = 0) -> None:
         self._config = MODELS[model][0]
         self._ours, self._torchs = OPTIMIZERS[optimizer]
-        draw = torch.Generator().manual_seed(groups["shm"].rank)
+        draw = torch.Generator().manual_seed(rank)
         self._inputs = torch.randn(BATCH * WORKERS, 1, 28, 28, generator=draw)
         self._labels = torch.randint(10, (BATCH * WORKERS,), generator=draw)
+
+    def of_a_pair(self, groups: Mapping[str, Group]) -> dict[str, Step]:
+        """What two workers do together, and `single` and `ddp` of one, while the other rests."""
         (alone,) = ThreadGroup.world(1)
         torch_ddp = nn.parallel.DistributedDataParallel
-        self.steps: dict[str, Step] = {
+        return {
             "no communication": self._loop(self._model()),
             "torch": self._loop(torch_ddp(self._model())),
             "torch, tuned": self._loop(
@@ -112,10 +119,13 @@ class Rivals:
             "gloo": self._loop(DistributedDataParallel(self._model(), groups["gloo"])),
             "ddp shm": self._strategy(groups["shm"]),
             "ddp gloo": self._strategy(groups["gloo"]),
-            "one process": self._loop(self._model(), BATCH * WORKERS),
             "single": self._strategy(None),
             "ddp of 1": self._strategy(alone),
         }
+
+    def of_one(self) -> dict[str, Step]:
+        """What one process does that has all cores."""
+        return {"one process": self._loop(self._model(), BATCH * WORKERS)}
 
     def _model(self) -> nn.Module:
         return models.build(self._config, (1, 28, 28), 10, seed=0)
@@ -152,38 +162,57 @@ class Rivals:
         return step
 
 
-ALONE = {"one process": WORKERS, "single": 1, "ddp of 1": 1}
-"""What rank 0 does while the others rest, and with how many threads."""
-
-
 def work(rank: int, port: int, pipe: Connection) -> None:
-    """A worker: makes rivals when it is given a model, and runs the one that is named, until it is told to end."""
-    torch.set_num_threads(1)
+    """One of the pair."""
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=WORKERS)
     store: Any = dist.distributed_c10d._get_default_store()  # pyright: ignore[reportPrivateUsage]
     groups: dict[str, Group] = {
         "shm": SharedMemoryGroup.join(dist.PrefixStore("shm", store), rank, WORKERS),
         "gloo": join_torch(dist.PrefixStore("gloo", store), rank, WORKERS),
     }
+    _obey(pipe, lambda *names: Rivals(*names, rank=rank).of_a_pair(groups))
+    dist.destroy_process_group()
+
+
+def work_alone(pipe: Connection) -> None:
+    """The process that has both cores."""
+    _obey(pipe, lambda *names: Rivals(*names).of_one())
+
+
+def _obey(pipe: Connection, make: Callable[..., dict[str, Step]]) -> None:
+    """Make rivals when given a model, and run the one that is named, until told to end."""
     rivals: dict[str, Step] = {}
     gc.disable()
     while (told := pipe.recv()) is not None:
         what, *names = told
         if what == "make":
-            rivals = Rivals(groups, *names).steps
+            rivals = make(*names)
             gc.collect()
         else:
             (name, count) = names
-            torch.set_num_threads(ALONE.get(name, 1))
-            for _ in range(count if rank == 0 or name not in ALONE else 0):
+            for _ in range(count):
                 rivals[name]()
-            torch.set_num_threads(1)
         pipe.send("done")
-    dist.destroy_process_group()
 
 
-class Pair:
-    """The two workers, as the benchmark sees them."""
+PAIR, RANK_0, THIRD = (0, 1), (0,), (2,)
+WHO = {
+    "no communication": PAIR,
+    "torch": PAIR,
+    "torch, tuned": PAIR,
+    "shm": PAIR,
+    "gloo": PAIR,
+    "ddp shm": PAIR,
+    "ddp gloo": PAIR,
+    "one process": THIRD,
+    "single": RANK_0,
+    "ddp of 1": RANK_0,
+}
+"""Which processes run a rival; the others rest."""
+
+
+class Processes:
+    """The pair and the third, as the benchmark sees them."""
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
@@ -192,19 +221,21 @@ class Pair:
         del store  # only to find a free port
         self._pipes: list[Any] = []
         self._processes: list[Any] = []
-        for rank in range(WORKERS):
+        for place in (*PAIR, *THIRD):
             ours, theirs = context.Pipe()
-            process = context.Process(target=work, args=(rank, port, theirs), daemon=True)
+            target, args = (work, (place, port, theirs)) if place in PAIR else (work_alone, (theirs,))
+            os.environ["OMP_NUM_THREADS"] = str(1 if place in PAIR else WORKERS)
+            process = context.Process(target=target, args=args, daemon=True)
             process.start()
             self._pipes.append(ours)
             self._processes.append(process)
 
-    def ask(self, *what: Any) -> None:
-        """Have both do something, and wait until they have."""
-        for pipe in self._pipes:
-            pipe.send(what)
-        for pipe in self._pipes:
-            pipe.recv()
+    def ask(self, who: Sequence[int], *what: Any) -> None:
+        """Have some do something, and wait until they have."""
+        for place in who:
+            self._pipes[place].send(what)
+        for place in who:
+            self._pipes[place].recv()
 
     def end(self) -> None:
         """Let them go."""
@@ -223,31 +254,21 @@ def main() -> int:
     )
     given = parser.parse_args()
     torch.set_num_threads(1)
-    pair = Pair()
+    processes = Processes()
     met: list[bool] = []
     for model in given.models:
         for optimizer in given.optimizers:
-            pair.ask("make", model, optimizer)
+            processes.ask((*PAIR, *THIRD), "make", model, optimizer)
             count = MODELS[model][1]
 
             def running(name: str, count: int = count) -> Callable[[], None]:
-                return lambda: pair.ask("run", name, count)
+                return lambda: processes.ask(WHO[name], "run", name, count)
 
-            names = [
-                "no communication",
-                "torch",
-                "torch, tuned",
-                "shm",
-                "gloo",
-                "ddp shm",
-                "ddp gloo",
-                *ALONE,
-            ]
-            seconds = interleave({name: running(name) for name in names}, given.rounds)
+            seconds = interleave({name: running(name) for name in WHO}, given.rounds)
             per_step = {name: [each / count for each in rounds] for name, rounds in seconds.items()}
             title = f"{model}, {optimizer}, {WORKERS} workers with {BATCH} samples each"
             met.append(report(title, per_step, "no communication", targets(model), given.json))
-    pair.end()
+    processes.end()
     return 0 if all(met) else 1
 
 
