@@ -1,15 +1,15 @@
 """What torch's groups lack: calls that must match, members that are named, waits that end.
 
 Before a collective the members exchange headers (name, dtype, number of elements …) over connections of
-their own; the data moves once all headers agree. That costs one small all-gather per collective. A
-message carries its header in front. Whoever waits for long asks who is missing, and why (`presence.py`).
+their own (`headers.py`); the data moves once all headers agree. A message carries its header in front.
+Whoever waits for long asks who is missing, and why (`presence.py`).
 
 No thread drives collectives: the data of a collective starts when its member next calls the group or waits.
 """
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 import torch
 import torch.distributed as dist
@@ -30,12 +30,15 @@ from shoal.comm.calls import (
 from shoal.comm.checked_mail import CheckedMail, CheckedMessage
 from shoal.comm.checker import Checker, Item, Look
 from shoal.comm.group import CPU, NO_PROGRESS_LIMIT_S
+from shoal.comm.headers import Header, Headers
 from shoal.comm.patience import Patience
 from shoal.comm.presence import ENTERING, Presence
 from shoal.comm.reduction import Op
 from shoal.comm.rendezvous import JOIN_TIMEOUT_S, meet
 from shoal.comm.torch_group import TorchGroup, TorchWork
 from shoal.errors import GroupError
+
+Made = TypeVar("Made")
 
 
 @final
@@ -84,24 +87,29 @@ class Checked:
         checker.presence.signs.enter(name)
         # A store's connection is taken while torch waits in it; we want to look around meanwhile.
         apart = store.clone()
-        self._inner = self._connect(dist.PrefixStore("data", apart), rank, backend)
-        self._control = self._connect(dist.PrefixStore("control", apart), rank, "gloo")
+        size = len(self._world_ranks)
+
+        def connected(apart: Any, name: str, backend: str) -> TorchGroup:
+            inside = dist.PrefixStore(name, apart)
+            return self._connect(lambda: TorchGroup(inside, rank, size, backend, host))
+
+        self._inner = connected(apart, "data", backend)
+        self._headers = self._connect(lambda: Headers(dist.PrefixStore("headers", apart), rank, size, host))
         # Two members that send to each other would wait for ever on NCCL, where a message blocks the device until the
         # other side asks for it: there messages go through host memory.
-        carrier = self._inner if backend == "gloo" else self._control
-        self._mail = CheckedMail(checker, carrier, name, self._world_ranks)
+        self._carrier = self._inner if backend == "gloo" else connected(apart, "messages", "gloo")
+        self._mail = CheckedMail(checker, self._carrier, name, self._world_ranks)
         checker.groups.append(self)
 
-    def _connect(self, store: Any, rank: int, backend: str) -> TorchGroup:
+    def _connect(self, make: Callable[[], Made]) -> Made:
         """Connections to all members; whoever never comes is named."""
-        size = len(self._world_ranks)
 
         def look(waited_s: float, broken: bool) -> GroupError | None:
             return self.checker.presence.look(
                 self._name, self._world_ranks, ENTERING, "connecting", waited_s, broken
             )
 
-        return self.checker.make(lambda: TorchGroup(store, rank, size, backend, self._host), look)
+        return self.checker.make(make, look)
 
     @property
     def rank(self) -> int:
@@ -124,9 +132,8 @@ class Checked:
     def _issue(self, call: Call, launch: Callable[[], TorchWork]) -> CheckedWork:
         self._begin(call.operation)
         self._sequence += 1
-        header = torch.tensor([encode(call), call.numel], dtype=torch.int64)
-        table = torch.empty(self.size, 2, dtype=torch.int64)
-        item = Item(call, self._sequence, table, self._control.all_gather(table, header), launch)
+        item = Item(call, self._sequence, launch)
+        self._headers.tell(Header(encode(call), call.numel))
         self.queue.append(item)
         return CheckedWork(self, item)
 
@@ -134,19 +141,18 @@ class Checked:
         """Start the data of collectives whose headers agree, in order; note what is over."""
         for item in tuple(self.queue):
             if item.data is None:
-                if not item.header.done():
+                told = self._headers.take()
+                if told is None:
                     return
-                self._compare(item)
+                self._compare(item, told)
                 item.data = item.launch()
             if item.data.done():
                 item.over = True
                 self.queue.remove(item)
 
-    def _compare(self, item: Item) -> None:
-        mine = [encode(item.call), item.call.numel]
-        rows = item.table.tolist()
-        if any(row != mine for row in rows):
-            calls = {self._world_ranks[rank]: decode(*row) for rank, row in enumerate(rows)}
+    def _compare(self, item: Item, told: Sequence[Header]) -> None:
+        if any(header != told[self.rank] for header in told):
+            calls = {self._world_ranks[rank]: decode(*header) for rank, header in enumerate(told)}
             raise mismatch(item.sequence, calls)
 
     def wait(self, item: Item) -> None:
@@ -154,7 +160,7 @@ class Checked:
 
         def block(seconds: float) -> None:
             first = next((each for each in self.queue if not each.over), item)
-            (first.header if first.data is None else first.data).wait_for(seconds)
+            (self._headers if first.data is None else first.data).wait_for(seconds)
 
         self.checker.wait(lambda: item.over, block, self._look_for(item))
 
@@ -276,8 +282,9 @@ class Checked:
         if self in self.checker.groups:
             self.checker.groups.remove(self)
         self._mail.close()
+        self._headers.close()
         self._inner.close()
-        self._control.close()
+        self._carrier.close()
         if not self.checker.groups:
             self.checker.presence.close()
 

@@ -11,8 +11,6 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Protocol, TypeVar, final
 
-from torch import Tensor
-
 from shoal.comm.calls import Call
 from shoal.comm.patience import PAUSED_S, Patience
 from shoal.comm.post import Job
@@ -35,13 +33,11 @@ Made = TypeVar("Made")
 class Item:
     """One collective: its header on the way, then its data."""
 
-    def __init__(
-        self, call: Call, sequence: int, table: Tensor, header: TorchWork, launch: Callable[[], TorchWork]
-    ) -> None:
+    def __init__(self, call: Call, sequence: int, launch: Callable[[], TorchWork]) -> None:
         self.call, self.sequence = call, sequence
-        self.table, self.header = table, header
         self.launch = launch
         self.data: TorchWork | None = None
+        """None until all headers have come and agree."""
         self.over = False
 
     def label(self) -> str:
