@@ -10,7 +10,7 @@ from shoal.config.conditions import Bottleneck, Fault
 from shoal.config.schema import CrossEntropyConfig
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
-from shoal.parallel.conditions import corrupted, delays, slowed, under_conditions
+from shoal.parallel.conditions import corrupted, delays, outdated, slowed, under_conditions
 from shoal.parallel.engine import build_engine
 from shoal.parallel.now import Now
 
@@ -121,9 +121,35 @@ def test_bad_gradients_are_bad_under_every_engine_and_the_loss_is_not(engine, ki
                 assert not grad.isfinite().any()
 
 
+@pytest.mark.parametrize("engine", ["torch", "tape", "static"])
+def test_a_stale_worker_computes_with_old_weights_and_leaves_the_new_ones_alone(engine):
+    torch.manual_seed(0)
+    model, now = nn.Sequential(nn.Linear(3, 4)), Now()
+    made = build_engine(engine, model, CrossEntropyConfig(), SpanRecorder(HostClock()))
+    stale = outdated(made.gradients, [*made.params.values()], Fault(0, "stale", step=1), now)
+    samples = Batch(torch.randn(5, 3), torch.tensor([0, 1, 2, 3, 0]), 5)
+    weights, losses, grads = [], [], []
+    for now.step in range(4):
+        for param in made.params.values():
+            param.grad = None
+        weights.append(model[0].weight.detach().clone())
+        losses.append(stale(samples, 0.2).item())
+        grads.append(torch.cat([param.grad.flatten() for param in made.params.values()]))
+        assert torch.equal(model[0].weight, weights[-1])
+        with torch.no_grad():
+            for param in made.params.values():
+                param.add_(param.grad, alpha=-0.5)
+    assert losses[1] < losses[0]
+    assert losses[1] == losses[2] == losses[3]
+    assert not torch.equal(grads[1], grads[0])
+    assert torch.equal(grads[1], grads[2])
+    assert torch.equal(grads[1], grads[3])
+    assert not torch.equal(weights[3], weights[1])
+
+
 def test_only_the_worker_that_is_named_is_touched():
     time, span = Time(), SpanRecorder(HostClock())
     conditions = [Bottleneck(1, slowdown=2.0), Bottleneck(2, share=0.5)], [Fault(1, "flip")]
     for rank, touched in ((0, False), (1, True), (2, False)):
-        gradients = under_conditions(time.gradients, *conditions, rank, Now(), 0, span)
+        gradients = under_conditions(time.gradients, [], *conditions, rank, Now(), 0, span)
         assert (gradients == time.gradients) == (not touched)

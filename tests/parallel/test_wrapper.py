@@ -12,7 +12,7 @@ import shoal
 from shoal.comm.algorithms import ring
 from shoal.comm.threads import ThreadGroup, run_threads
 from shoal.comm.traced import traced
-from shoal.errors import ConfigError, MismatchError
+from shoal.errors import ConfigError, GroupError, MismatchError
 from shoal.parallel.exchange.linear import By
 from shoal.parallel.wrapper import DistributedDataParallel
 
@@ -281,7 +281,6 @@ def test_torchs_keywords_are_taken():
         ({"device_ids": [0, 1]}, "a worker computes on one device"),
         ({"device_ids": [0]}, "device_ids names cuda:0, and parameter 'weight' is on cpu"),
         ({"bucket_cap": 3}, "unknown option 'bucket_cap'"),
-        ({"group": [0]}, "the second argument is a group"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_by_name(options, sentence):
@@ -294,7 +293,88 @@ def test_a_module_without_parameters_is_refused():
         DistributedDataParallel(nn.ReLU())
 
 
-@pytest.mark.parametrize("verb", ["join", "register_comm_hook"])
-def test_verbs_that_are_not_here_say_what_is(verb):
+def test_a_verb_that_is_not_here_says_what_is():
     with pytest.raises(ConfigError, match="is not here"):
-        getattr(DistributedDataParallel(nn.Linear(2, 2)), verb)()
+        DistributedDataParallel(nn.Linear(2, 2)).register_comm_hook()
+
+
+def test_torchs_second_argument_is_taken_for_what_it_is_there():
+    with pytest.raises(ConfigError, match="device_ids names cuda:1, and parameter 'weight' is on cpu"):
+        DistributedDataParallel(nn.Linear(2, 2), [1])
+    with pytest.raises(ConfigError, match="a group of workers, or device_ids, not 3"):
+        DistributedDataParallel(nn.Linear(2, 2), 3)
+
+
+# Loops that end at different times.
+
+LENGTHS = (2, 4, 1)
+
+
+def with_running_mean():
+    return nn.Sequential(network(), nn.BatchNorm1d(5, affine=False))
+
+
+def ending_early(group, lengths=LENGTHS, **options):
+    model = DistributedDataParallel(model_of(seed=group.rank, network=with_running_mean), group)
+    optimizer = optimizer_of(model)
+    with model.join(**options):
+        for step in range(lengths[group.rank]):
+            inputs, labels = rows(step, 4 * group.rank, 4)
+            optimizer.zero_grad()
+            F.cross_entropy(model(inputs), labels).backward()
+            optimizer.step()
+    return {name: tensor.clone() for name, tensor in model.module.state_dict().items()}
+
+
+@pytest.mark.parametrize("by_all", [True, False])
+def test_workers_that_end_early_are_zeros_and_end_with_the_model_of_the_last(by_all):
+    members = run_threads(3, lambda group: ending_early(group, divide_by_initial_world_size=by_all))
+    replicas = [model_of(seed=0, network=with_running_mean) for _ in LENGTHS]
+    optimizers = [optimizer_of(replica) for replica in replicas]
+    for step in range(max(LENGTHS)):
+        present = [rank for rank, length in enumerate(LENGTHS) if step < length]
+        for rank in present:
+            inputs, labels = rows(step, 4 * rank, 4)
+            optimizers[rank].zero_grad()
+            F.cross_entropy(replicas[rank](inputs), labels).backward()
+        divisor = len(LENGTHS) if by_all else len(present)
+        columns = zip(*(replicas[rank].parameters() for rank in present), strict=True)
+        for column in [list(each) for each in columns]:
+            mean = sum(param.grad for param in column) / divisor
+            for param in column:
+                param.grad.copy_(mean)
+        for rank in present:
+            optimizers[rank].step()
+            replicas[rank].load_state_dict(
+                replicas[rank].state_dict() | dict(replicas[present[-1]].named_buffers())
+            )
+    expected = replicas[LENGTHS.index(max(LENGTHS))].state_dict()
+    for member in members:
+        for name, tensor in expected.items():
+            torch.testing.assert_close(member[name], tensor, rtol=1e-12, atol=1e-12)
+
+
+def test_who_ends_early_is_named_where_nobody_may():
+    def work(group):
+        with pytest.raises(GroupError, match="rank 2 ran out of inputs before rank 0"):
+            ending_early(group, throw_on_early_termination=True)
+
+    run_threads(3, work)
+
+
+def test_exact_batches_are_not_for_loops_that_end_early():
+    def work(group):
+        model = DistributedDataParallel(model_of(), group)
+        with pytest.raises(ConfigError, match="cannot be inside join"), model.join(), model.batch(3):
+            pass
+
+    run_threads(2, work)
+
+
+def test_alone_or_switched_off_joining_changes_nothing():
+    (alone,) = run_threads(1, lambda group: ending_early(group, lengths=(3,)))
+    pair = run_threads(2, lambda group: ending_early(group, lengths=(3, 3), enable=False))
+    together = run_threads(2, lambda group: ending_early(group, lengths=(3, 3)))
+    assert alone.keys() == pair[0].keys()
+    for name in alone:
+        assert torch.equal(pair[0][name], together[0][name])

@@ -124,3 +124,33 @@ def beside_torch(group, port):
         return found
     finally:
         dist.destroy_process_group()
+
+
+def ending_early(group, port):
+    """The final state of torch's wrapper and of ours, after a loop that is shorter on one worker."""
+    store = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=timedelta(seconds=20))
+    store = dist.PrefixStore("ending early", store)
+    dist.init_process_group("gloo", store=store, rank=group.rank, world_size=group.size)
+    try:
+        found = []
+        for lengths in ((1, 3), (3, 2)):
+            for divides in (True, False):
+                states = []
+                for wrapper in (nn.parallel.DistributedDataParallel, shoal.DistributedDataParallel):
+                    torch.manual_seed(0)
+                    model = wrapper(nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 3)))
+                    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+                    draw = torch.Generator().manual_seed(group.rank)
+                    with model.join(divide_by_initial_world_size=divides):
+                        for _ in range(lengths[group.rank]):
+                            optimizer.zero_grad()
+                            inputs = torch.randn(5, 4, generator=draw)
+                            F.cross_entropy(model(inputs), torch.tensor([0, 1, 2, 0, 1])).backward()
+                            optimizer.step()
+                    states.append(
+                        {name: tensor.numpy() for name, tensor in model.module.state_dict().items()}
+                    )
+                found.append(states)
+        return found
+    finally:
+        dist.destroy_process_group()

@@ -55,3 +55,14 @@ def test_a_program_of_torchs_only_swaps_the_wrapper(world_of):
         assert outcome.error is None, outcome.message
         assert [kind for kind, _ in outcome.value] == ["SharedMemoryGroup"] * 2
     assert outcomes[0].value == outcomes[1].value
+
+
+def test_a_loop_that_ends_early_ends_as_under_torch(world_of):
+    world = world_of("shm", 2)
+    for outcome in world.run(ddp_programs.ending_early, world.store.port):
+        assert outcome.error is None, outcome.message
+        for torchs, ours in outcome.value:
+            # Statistics are one worker's estimate, and torch takes them over at another moment.
+            for name in torchs.keys() - {"1.running_mean", "1.running_var"}:
+                tensor = torchs[name]
+                np.testing.assert_allclose(ours[name], tensor, rtol=1e-5, atol=1e-6, err_msg=name)

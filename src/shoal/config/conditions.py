@@ -8,7 +8,8 @@ from typing import Literal, get_args
 
 from shoal.errors import ConfigError, unknown
 
-GradientFault = Literal["nan", "inf", "huge", "flip"]
+GradientFault = Literal["nan", "inf", "huge", "flip", "stale"]
+"""Not a number, infinite, a million times as long, with the wrong sign, or at weights that no update reaches."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def parse_fault(text: str) -> Fault:
     settings = _settings("fault", text, ("rank", "gradient", "step"))
     if "gradient" not in settings:
         raise ConfigError(
-            f"fault '{text}' does not say what is wrong", "Add gradient=nan, inf, huge or flip."
+            f"fault '{text}' does not say what is wrong", "Add gradient=nan, inf, huge, flip or stale."
         )
     kind = settings["gradient"]
     if kind not in get_args(GradientFault):

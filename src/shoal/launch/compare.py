@@ -23,6 +23,7 @@ from shoal.config.schema import OutputConfig, RunConfig, SingleConfig
 from shoal.errors import ConfigError, unknown
 from shoal.launch.members import threads_per_worker
 from shoal.launch.start import start
+from shoal.launch.training import by_processes
 from shoal.train.observer import Observer
 from shoal.train.result import Result
 
@@ -55,9 +56,14 @@ def variants_of(recipes: Sequence[str], flags: Sequence[str]) -> list[Variant]:
 
 
 def train(variant: Variant, folder: Path, observer: Observer) -> Result:
-    """Train one variant, in `folder/<its name>`. A Ctrl-C in it ends the comparison, too."""
+    """Train one variant, in `folder/<its name>`. A Ctrl-C in it ends the comparison, too.
+
+    One worker, too, gets a process of its own: only there do all of torch's libraries keep to its number of threads.
+    """
     output = OutputConfig(str(folder), variant.name, variant.config.output.trace)
-    result = start(replace(variant.config, output=output), observer)
+    config = replace(variant.config, output=output)
+    alone = config.launch.workers == 1
+    result = by_processes(config, observer) if alone else start(config, observer)
     if result.status != "completed":
         raise KeyboardInterrupt  # the worker ended its run in good order
     return result

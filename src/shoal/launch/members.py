@@ -22,6 +22,8 @@ class Task:
     workers: int
     keeps_output: bool
     """Whether what workers print is kept for the listener, or goes where the launcher's own output goes."""
+    threads: int = 0
+    """Threads of each worker; 0: its part of the cores, unless the environment says something else."""
 
 
 @dataclass
@@ -62,6 +64,9 @@ def start(task: Task, rank: int, port: int) -> Member:
         "MASTER_PORT": str(port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",  # torch's word for: the launcher holds the store
     }
+    # In the environment, because some libraries look there once, when they are loaded, and nowhere else.
+    if task.threads:
+        environment["OMP_NUM_THREADS"] = str(task.threads)
     environment.setdefault("OMP_NUM_THREADS", str(threads_per_worker(task.workers)))
     with contextlib.ExitStack() as undo:
         read_end, write_end = os.pipe()

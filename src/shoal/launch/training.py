@@ -52,7 +52,7 @@ def by_processes(config: RunConfig, observer: Observer, resumed: RunFolder | Non
         "config": to_toml(config),
         "resumed": str(resumed.path) if resumed else "",
     }
-    processes.run(Task(settings, config.launch.workers, keeps_output=True), ears)
+    processes.run(Task(settings, config.launch.workers, keeps_output=True, threads=config.threads or 0), ears)
     assert ears.result is not None  # rank 0 has finished, or `run` would have raised
     return ears.result
 

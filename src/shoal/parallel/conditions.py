@@ -8,7 +8,7 @@ import math
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -38,6 +38,33 @@ def corrupted(gradients: Gradients, fault: Fault, now: Now) -> Gradients:
         return gradients(batch, scale * factor if now.step >= fault.step else scale)
 
     return bad_gradients
+
+
+def outdated(gradients: Gradients, params: Sequence[Tensor], fault: Fault, now: Now) -> Gradients:
+    """Gradients at the weights of the fault's first step, for ever: as if no update reached this worker any more.
+
+    The old weights lie in the parameters only while it computes. Costs a copy of the weights, and three more a step.
+    """
+    old: list[Tensor] = []
+
+    def stale_gradients(batch: Batch, scale: float) -> Tensor:
+        if now.step < fault.step:
+            return gradients(batch, scale)
+        current = [param.detach().clone() for param in params]
+        old.extend(current if not old else ())
+        _put(params, old)
+        try:
+            return gradients(batch, scale)
+        finally:
+            _put(params, current)
+
+    return stale_gradients
+
+
+def _put(params: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+    with torch.no_grad():
+        for param, value in zip(params, values, strict=True):
+            param.copy_(value)
 
 
 def slowed(
@@ -110,6 +137,7 @@ def delays(bottleneck: Bottleneck, seed: int) -> Callable[[int], float]:
 
 def under_conditions(
     gradients: Gradients,
+    params: Iterable[Tensor],
     bottlenecks: list[Bottleneck],
     faults: list[Fault],
     rank: int,
@@ -120,7 +148,10 @@ def under_conditions(
     """The gradients of one worker, as slow and as bad as the conditions say."""
     for fault in faults:
         if fault.rank == rank:
-            gradients = corrupted(gradients, fault, now)
+            is_stale = fault.gradient == "stale"
+            gradients = (
+                outdated(gradients, [*params], fault, now) if is_stale else corrupted(gradients, fault, now)
+            )
     for bottleneck in bottlenecks:
         if bottleneck.rank == rank and (bottleneck.slowdown > 1 or bottleneck.delay_s[1] > 0):
             gradients = slowed(gradients, bottleneck, now, seed, span)

@@ -1,4 +1,4 @@
-"""Keeps tensors equal to rank 0's: many small ones as a few flat buffers."""
+"""Keeps tensors equal to one worker's: many small ones as a few flat buffers."""
 
 from collections.abc import Iterable
 from typing import final
@@ -12,7 +12,7 @@ from shoal.parallel import buckets
 
 @final
 class Copies:
-    """`update()` makes the tensors rank 0's, on every worker: one broadcast for each dtype. Making it is a collective.
+    """`update()` makes the tensors the root's on every worker: one broadcast for each dtype. Making it is a collective.
 
     For what no gradient keeps in step: running statistics and other buffers of a model.
     """
@@ -32,11 +32,11 @@ class Copies:
             for bucket in buckets.plan(sizes, range(len(sizes)), whole, whole)
         ]
 
-    def update(self) -> None:
-        """Copy rank 0's tensors into everyone's."""
+    def update(self, root: int = 0) -> None:
+        """Copy the root's tensors into everyone's."""
         for flat, views, originals in self._flats:
-            if self._group.rank == 0:
+            if self._group.rank == root:
                 torch._foreach_copy_(views, originals)  # pyright: ignore[reportPrivateUsage]
-            self._group.broadcast(flat).wait()
-            if self._group.rank != 0:
+            self._group.broadcast(flat, root).wait()
+            if self._group.rank != root:
                 torch._foreach_copy_(originals, views)  # pyright: ignore[reportPrivateUsage]

@@ -19,6 +19,7 @@ from shoal.parallel.copies import Copies
 from shoal.parallel.exchange.exchange import Exchange
 from shoal.parallel.exchange.linear import AllReduce
 from shoal.parallel.reducer import Reducer
+from shoal.parallel.roll_call import RollCall
 from shoal.parallel.sync_batchnorm import give_group
 from shoal.parallel.torch_options import check_torch_options, moved_to
 
@@ -33,6 +34,12 @@ class _Now:
     """Whether backward exchanges; decided by the last forward pass, as under torch."""
     in_no_sync: bool = False
     num_exchanges: int = 0
+    roll_call: RollCall | None = None
+    """Inside `join`."""
+    counts_present: bool = False
+    """Inside `join`: whether gradients are divided by the number of those who still have inputs."""
+    buffers_from: int = 0
+    """Whose buffers everyone takes."""
 
 
 @final
@@ -56,7 +63,8 @@ class DistributedDataParallel(nn.Module):
             if len(labels):
                 F.cross_entropy(model(inputs), labels).backward()
 
-    Accumulate under `no_sync()`: gradients stay this worker's own until the first backward outside of it.
+    Accumulate under `no_sync()`: gradients stay this worker's own until the first backward outside of it. Loops that
+    end earlier on some workers run under `join()`.
 
     `group` is the workers; none: those of `torch.distributed` if the program has initialised it (`process_group` names
     others than all), else `shoal.join()`. Several wrappers of one program share one group: hand it over. `exchange` is
@@ -85,7 +93,7 @@ class DistributedDataParallel(nn.Module):
     def __init__(
         self,
         module: nn.Module,
-        group: Group | None = None,
+        group: Group | Sequence[int | torch.device | str] | None = None,
         *,
         exchange: Exchange | None = None,
         unused: Literal["refuse", "zero"] = "refuse",
@@ -99,18 +107,17 @@ class DistributedDataParallel(nn.Module):
     ) -> None:
         super().__init__()
         params = {name: param for name, param in module.named_parameters() if param.requires_grad}
+        if isinstance(group, Sequence):  # torch's second argument
+            group, device_ids = None, group
         self._device = check_torch_options(module, params, device_ids, others)
         if group is not None and not hasattr(group, "all_reduce"):
-            raise ConfigError(
-                f"the second argument is a group of workers, not {group!r}",
-                "Give torch's options by keyword: device_ids=[…]",
-            )
+            raise ConfigError(f"the second argument is a group of workers, or device_ids, not {group!r}")
         self.module = module
         self._group = group if group is not None else _default_group(process_group, params)
         _check_threads(self._group, params)
         self._now = _Now(1 / self._group.size)
         self._reducer: Reducer | None = None
-        self._buffers_of_rank_0: Copies | None = None
+        self._shared_buffers: Copies | None = None
         if self._group.size > 1:
             state = module.state_dict()
             if init_sync:
@@ -121,7 +128,7 @@ class DistributedDataParallel(nn.Module):
             give_group(module, self._group, lambda: now.weight)
             buffers = [*module.buffers()]
             if broadcast_buffers and buffers:
-                self._buffers_of_rank_0 = Copies(self._group, buffers)
+                self._shared_buffers = Copies(self._group, buffers)
             self._reducer = Reducer(
                 self._group,
                 exchange or AllReduce(),
@@ -162,6 +169,11 @@ class DistributedDataParallel(nn.Module):
         if self._reducer is None:
             yield
             return
+        if self._now.roll_call is not None:
+            raise ConfigError(
+                "batch() cannot be inside join(): whoever has ended would have to enter it too",
+                "Use one of them: under batch(num_samples=0) a worker gives nothing, and gradients are exact.",
+            )
         total = torch.tensor([float(num_samples)], dtype=torch.float64)
         self._group.all_reduce(total).wait()
         everyones = total.item()
@@ -191,24 +203,59 @@ class DistributedDataParallel(nn.Module):
                 "backward(create_graph=True) cannot pass through an exchange of gradients",
                 "Take second derivatives with torch.autograd.grad on model.module, or under no_sync().",
             )
-        self._reducer.prepare(self._now.weight)
+        weight = self._now.weight
+        if self._now.roll_call is not None:
+            weight = self._called(here=True)
+        self._reducer.prepare(weight)
         torch.autograd.Variable._execution_engine.queue_callback(self._finish)  # pyright: ignore[reportPrivateUsage]
 
     def _finish(self) -> None:
         """Backward is over: wait until all gradients are everyone's."""
         if self._reducer is not None:
             self._reducer.complete()
-            if self._buffers_of_rank_0 is not None:
-                self._buffers_of_rank_0.update()
+            if self._shared_buffers is not None:
+                self._shared_buffers.update(self._now.buffers_from)
             self._reducer.wait()
             self._now.num_exchanges += 1
 
-    def join(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refused: uneven inputs are what `batch` is for."""
-        del args, kwargs
-        raise ConfigError(
-            "join() of torch's wrapper is not here", "Uneven shares are exact under batch(num_samples=n)."
-        )
+    @contextmanager
+    def join(
+        self,
+        divide_by_initial_world_size: bool = True,
+        enable: bool = True,
+        throw_on_early_termination: bool = False,
+    ) -> Generator[None]:
+        """Around a loop that may end earlier on some workers: those that have ended take part with zeros.
+
+        As under torch's wrapper, gradients are divided by the number of all workers, or else of those still there, and
+        at the end everyone takes the model of the last one. Every exchange has one small all-reduce more. (Neither
+        divisor makes samples count alike; `batch` does.)
+        """
+        if self._reducer is None or not enable:
+            yield
+            return
+        now = self._now
+        now.roll_call = RollCall(self._group, throw_on_early_termination)
+        now.counts_present = not divide_by_initial_world_size
+        try:
+            yield
+            while self._called(here=False):
+                self._finish()
+            if now.roll_call.last_present:
+                for tensor in self.module.state_dict().values():
+                    self._group.broadcast(tensor, now.roll_call.last_present[-1]).wait()
+        finally:
+            now.roll_call, now.counts_present, now.buffers_from = None, False, 0
+
+    def _called(self, here: bool) -> float:
+        """Answer the roll call: what a gradient counts for in the exchange that follows; 0 if nobody has one."""
+        now = self._now
+        assert now.roll_call is not None
+        present = now.roll_call.answer(here)
+        if not present:
+            return 0.0
+        now.buffers_from = present[-1]
+        return 1 / len(present) if now.counts_present else now.weight
 
     def register_comm_hook(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Refused: what becomes of a bucket is the exchange."""

@@ -88,7 +88,8 @@ def build(config: RunConfig, device: torch.device, group: Traced) -> Built:
     bottlenecks, faults = config.launch.bottlenecks(), config.launch.faults()
 
     def conditions(gradients: Gradients) -> Gradients:
-        return under_conditions(gradients, bottlenecks, faults, group.rank, now, config.seed, span)
+        params = engine.params.values()
+        return under_conditions(gradients, params, bottlenecks, faults, group.rank, now, config.seed, span)
 
     replica = Replica(model, loss, engine, optimizer, train.clip_norm, span, conditions)
     exchange = build_exchange(config.exchange, group.size, now)

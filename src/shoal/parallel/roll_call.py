@@ -1,0 +1,37 @@
+"""Who still has inputs: asked of all workers before every exchange, where loops may end at different times."""
+
+from typing import final
+
+import torch
+
+from shoal.comm.group import Group
+from shoal.errors import GroupError
+
+
+@final
+class RollCall:
+    """Every worker answers each call. Costs one small all-reduce.
+
+    With `all_or_none`, a worker that has ended before the others is an error, on all of them.
+    """
+
+    def __init__(self, group: Group, all_or_none: bool = False) -> None:
+        self._group = group
+        self._all_or_none = all_or_none
+        self.last_present: list[int] = []
+        """Who was there at the last call at which anybody was."""
+
+    def answer(self, here: bool) -> list[int]:
+        """Say whether we still have inputs; the ranks of those who have."""
+        table = torch.zeros(self._group.size, dtype=torch.int32)
+        table[self._group.rank] = here
+        self._group.all_reduce(table).wait()
+        present = [rank for rank, is_there in enumerate(table.tolist()) if is_there]
+        if self._all_or_none and 0 < len(present) < self._group.size:
+            ended = [str(rank) for rank in range(self._group.size) if rank not in present]
+            raise GroupError(
+                f"rank {' and '.join(ended)} ran out of inputs before rank {present[0]}",
+                "Leave out throw_on_early_termination, or give every worker equally many batches.",
+            )
+        self.last_present = present or self.last_present
+        return present
