@@ -293,9 +293,54 @@ def test_a_module_without_parameters_is_refused():
         DistributedDataParallel(nn.ReLU())
 
 
-def test_a_verb_that_is_not_here_says_what_is():
-    with pytest.raises(ConfigError, match="is not here"):
-        DistributedDataParallel(nn.Linear(2, 2)).register_comm_hook()
+@pytest.mark.parametrize("bucket_mb", [25, 1e-4])
+def test_a_hook_makes_the_aggregate_and_sees_what_torchs_sees(bucket_mb):
+    """Summing it by the group itself, and dividing, is what happens without a hook."""
+    seen = {}
+
+    def train(group, hooked):
+        model = DistributedDataParallel(model_of(), group, bucket_cap_mb=bucket_mb)
+        plain = traced(group)
+
+        def hook(state, bucket):
+            for param, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
+                assert param.shape == gradient.shape
+            seen.setdefault(group.rank, []).append((state, bucket.index(), bucket.is_last()))
+            whole = bucket.buffer().clone()
+            plain.all_reduce(whole).wait()
+            future = torch.futures.Future()
+            future.set_result(whole / group.size)
+            return future
+
+        if hooked:
+            model.register_comm_hook("mine", hook)
+        inputs, labels = rows(0, 6 * group.rank, 6)
+        F.cross_entropy(model(inputs), labels).backward()
+        return [param.grad.clone() for param in model.parameters()]
+
+    with_hook = run_threads(2, lambda group: train(group, True))
+    without = run_threads(2, lambda group: train(group, False))
+    for ours, theirs in zip(with_hook[0] + with_hook[1], without[0] + without[1], strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-14)
+    count = len(seen[0])
+    assert seen[0] == [("mine", index, index == count - 1) for index in range(count)]
+    assert (count == 1) == (bucket_mb == 25)
+
+
+def test_programs_may_switch_the_exchange_off_by_torchs_attribute():
+    def work(group):
+        model = DistributedDataParallel(nn.Linear(2, 1), group)
+        model.require_backward_grad_sync = False
+        model(torch.full((1, 2), 1.0 + group.rank)).sum().backward()
+        alone = model.module.weight.grad.clone()
+        model.require_backward_grad_sync = True
+        model(torch.zeros(1, 2)).sum().backward()
+        return alone, model.module.weight.grad, model.require_backward_grad_sync
+
+    for rank, (alone, together, exchanges) in enumerate(run_threads(2, work)):
+        assert torch.equal(alone, torch.full((1, 2), 1.0 + rank))
+        assert torch.equal(together, torch.full((1, 2), 1.5))
+        assert exchanges
 
 
 def test_torchs_second_argument_is_taken_for_what_it_is_there():

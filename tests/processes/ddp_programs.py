@@ -154,3 +154,37 @@ def ending_early(group, port):
         return found
     finally:
         dist.destroy_process_group()
+
+
+def with_torchs_hooks(group, port):
+    """The gradients' largest difference between torch's wrapper and ours, under hooks that torch ships."""
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power
+
+    store = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=timedelta(seconds=20))
+    store = dist.PrefixStore("hooks", store)
+    dist.init_process_group("gloo", store=store, rank=group.rank, world_size=group.size)
+    try:
+        found = {}
+        for name in ("fp16", "power"):
+            weights = []
+            for wrapper in (nn.parallel.DistributedDataParallel, shoal.DistributedDataParallel):
+                torch.manual_seed(0)
+                model = wrapper(nn.Sequential(nn.Linear(40, 30), nn.ReLU(), nn.Linear(30, 3)))
+                if name == "power":
+                    state = power.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=2)
+                    model.register_comm_hook(state, power.powerSGD_hook)
+                else:
+                    model.register_comm_hook(None, getattr(default_hooks, f"{name}_compress_hook"))
+                optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+                draw = torch.Generator().manual_seed(group.rank)
+                for _ in range(4):
+                    optimizer.zero_grad()
+                    inputs = torch.randn(5, 40, generator=draw)
+                    F.cross_entropy(model(inputs), torch.tensor([0, 1, 2, 0, 1])).backward()
+                    optimizer.step()
+                weights.append(torch.cat([param.detach().flatten() for param in model.parameters()]))
+            found[name] = (weights[0] - weights[1]).abs().max().item()
+        return found
+    finally:
+        dist.destroy_process_group()

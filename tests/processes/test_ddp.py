@@ -66,3 +66,10 @@ def test_a_loop_that_ends_early_ends_as_under_torch(world_of):
             for name in torchs.keys() - {"1.running_mean", "1.running_var"}:
                 tensor = torchs[name]
                 np.testing.assert_allclose(ours[name], tensor, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_hooks_that_torch_ships_do_what_they_do_under_torch(world_of):
+    world = world_of("shm", 2)
+    for outcome in world.run(ddp_programs.with_torchs_hooks, world.store.port):
+        assert outcome.error is None, outcome.message
+        assert max(outcome.value.values()) < 1e-6, outcome.value

@@ -5,7 +5,7 @@ one before an update, and when it is over.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, final
+from typing import Any, Literal, final
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from shoal.comm.group import Group, Work
 from shoal.comm.reduction import Op
 from shoal.errors import ConfigError
 from shoal.parallel import buckets
+from shoal.parallel.comm_hook import HookBucket, HookWork
 from shoal.parallel.engine import OnFinal
 from shoal.parallel.exchange.exchange import Exchange
 
@@ -139,6 +140,7 @@ class Reducer:
         self._next = 0
         """The bucket to be exchanged next."""
         self._works: list[Work] = []
+        self._comm_hook: Callable[[HookBucket], Any] | None = None
         hook = self._arriving if self.is_early else self._announcing if begins else None
         self._removers = [on_final(slot.param, hook(slot)) for slot in self._slots if hook]
 
@@ -280,7 +282,19 @@ class Reducer:
             self._next += 1
             if self.rider is not None and self._next == len(self._buckets):
                 write(self.rider)
-            self._works.append(self._exchange(self._group, bucket.flat))
+            self._works.append(self._start(bucket))
+
+    def use_hook(self, hook: Callable[[HookBucket], Any]) -> None:
+        """From now on, have this function make the aggregate of every bucket: it gives a future of it."""
+        self._comm_hook = hook
+
+    def _start(self, bucket: _Filling) -> Work:
+        if self._comm_hook is None:
+            return self._exchange(self._group, bucket.flat)
+        views, params = [slot.view for slot in bucket.slots], [slot.param for slot in bucket.slots]
+        is_last = self._next == len(self._buckets)
+        shown = HookBucket(self._next - 1, is_last, bucket.gradients, views, params)
+        return HookWork(self._comm_hook(shown), shown)
 
     def _refuse(self, absent: Sequence[_Slot]) -> None:
         missing = [f"'{slot.name}'" for slot in sorted(absent, key=lambda slot: slot.index)]

@@ -3,7 +3,7 @@
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn, final
+from typing import Any, Literal, final
 
 import torch
 import torch.distributed as dist
@@ -15,6 +15,7 @@ from shoal.comm.group import Group
 from shoal.comm.threads import ThreadGroup
 from shoal.errors import ConfigError
 from shoal.parallel.buckets import MIB
+from shoal.parallel.comm_hook import Hook
 from shoal.parallel.copies import Copies
 from shoal.parallel.exchange.exchange import Exchange
 from shoal.parallel.exchange.linear import AllReduce
@@ -34,6 +35,8 @@ class _Now:
     """Whether backward exchanges; decided by the last forward pass, as under torch."""
     in_no_sync: bool = False
     num_exchanges: int = 0
+    hook_divides: bool = False
+    """Whether the division by the number of workers is left to a hook of the program's own."""
     roll_call: RollCall | None = None
     """Inside `join`."""
     counts_present: bool = False
@@ -73,7 +76,8 @@ class DistributedDataParallel(nn.Module):
 
     The keywords of torch's wrapper are taken with torch's meaning: `device_ids` (one), `broadcast_buffers`,
     `init_sync`, `bucket_cap_mb`, `find_unused_parameters` (`unused="zero"`); `gradient_as_bucket_view`, `static_graph`
-    and `check_reduction` change nothing here. What cannot be honoured is refused by name.
+    and `check_reduction` change nothing here. What cannot be honoured is refused by name. `register_comm_hook` takes torch's
+    hooks.
 
     Construction gives every worker rank 0's parameters and buffers; buffers (running statistics) become rank 0's again
     with every exchange. In a world of one no hook is installed and nothing is shared.
@@ -206,7 +210,7 @@ class DistributedDataParallel(nn.Module):
         weight = self._now.weight
         if self._now.roll_call is not None:
             weight = self._called(here=True)
-        self._reducer.prepare(weight)
+        self._reducer.prepare(weight * self._group.size if self._now.hook_divides else weight)
         torch.autograd.Variable._execution_engine.queue_callback(self._finish)  # pyright: ignore[reportPrivateUsage]
 
     def _finish(self) -> None:
@@ -257,13 +261,23 @@ class DistributedDataParallel(nn.Module):
         now.buffers_from = present[-1]
         return 1 / len(present) if now.counts_present else now.weight
 
-    def register_comm_hook(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refused: what becomes of a bucket is the exchange."""
-        del args, kwargs
-        raise ConfigError(
-            "register_comm_hook() of torch's wrapper is not here",
-            "Pass exchange=: a call (group, bucket) -> Work.",
-        )
+    def register_comm_hook(self, state: object, hook: Hook) -> None:
+        """Have `hook(state, bucket)` turn every bucket into the aggregate, as torch's wrapper does.
+
+        The hook communicates by itself, usually over torch's process group, and divides by the number of workers.
+        """
+        if self._reducer is not None:
+            self._reducer.use_hook(lambda bucket: hook(state, bucket))
+            self._now.hook_divides = True
+
+    @property
+    def require_backward_grad_sync(self) -> bool:
+        """Whether backward exchanges; what `no_sync` switches off, for programs that set it themselves."""
+        return not self._now.in_no_sync
+
+    @require_backward_grad_sync.setter
+    def require_backward_grad_sync(self, exchanges: bool) -> None:
+        self._now.in_no_sync = not exchanges
 
 
 def _check_threads(group: Group, params: dict[str, nn.Parameter]) -> None:
