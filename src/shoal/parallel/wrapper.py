@@ -76,8 +76,8 @@ class DistributedDataParallel(nn.Module):
 
     The keywords of torch's wrapper are taken with torch's meaning: `device_ids` (one), `broadcast_buffers`,
     `init_sync`, `bucket_cap_mb`, `find_unused_parameters` (`unused="zero"`); `gradient_as_bucket_view`, `static_graph`
-    and `check_reduction` change nothing here. What cannot be honoured is refused by name. `register_comm_hook` takes torch's
-    hooks.
+    and `check_reduction` change nothing here. What cannot be honoured is refused by name. `register_comm_hook` takes
+    torch's hooks.
 
     Construction gives every worker rank 0's parameters and buffers; buffers (running statistics) become rank 0's again
     with every exchange. In a world of one no hook is installed and nothing is shared.
