@@ -1,5 +1,9 @@
 """A place in the world, given by hand: our names and the course's."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from shoal.cli.options import split_options
@@ -36,11 +40,39 @@ def test_no_place_is_none_also_with_a_gpu_alone(monkeypatch):
 
 
 def test_the_gpu_is_the_only_one_this_worker_sees(monkeypatch):
-    import os
-
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
     place_of(options("--gpu 2 --rank 0 --world-size 1 --master a:1"))
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "2"
+
+
+PROGRAM = """
+import os, sys
+from shoal.cli.options import split_options
+from shoal.cli.place import PLACE_OPTIONS, set_threads
+
+set_threads(split_options(sys.argv[2:], values=PLACE_OPTIONS)[0], int(sys.argv[1]))
+assert "torch" not in sys.modules
+print(os.environ.get("OMP_NUM_THREADS"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("threads", "words", "said"),
+    [
+        (0, "", "None"),
+        (3, "", "3"),
+        (0, "--rank 0 --world-size 64 --master 127.0.0.1:5", "1"),
+        (0, "--rank 0 --world-size 64 --master localhost:5", "1"),
+        (0, "--rank 0 --n_devices 64 --master_port 5", "1"),
+        (0, "--rank 0 --world-size 64 --master 10.0.0.7:5", "None"),
+        (5, "--rank 0 --world-size 64 --master 127.0.0.1:5", "5"),
+    ],
+)
+def test_workers_by_hand_on_one_machine_divide_its_cores(threads, words, said):
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    command = [sys.executable, "-c", PROGRAM, str(threads), *words.split()]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout.strip() == said
 
 
 @pytest.mark.parametrize(

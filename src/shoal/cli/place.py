@@ -7,7 +7,9 @@ A worker waits 60 s for the others, or as long as `--join-timeout` says.
 The course's scripts call the same things `--n_devices --rank --master_addr --master_port`, and name a GPU with `--gpu`.
 """
 
+import ipaddress
 import os
+import sys
 from typing import TYPE_CHECKING
 
 from shoal.cli.options import Options
@@ -44,6 +46,30 @@ def place_of(options: Options) -> "Place | None":
     from shoal.comm.join import Place
 
     return Place(rank, size, host, port)
+
+
+def set_threads(options: Options, threads: int | None) -> None:
+    """Say in the environment how many threads this process may use: some libraries look there, once, and nowhere else.
+
+    As many as asked for. Otherwise, where the master is this machine, and so all workers started by hand are, their
+    part of the cores: two workers with a thread per core each are many times slower. No use once torch is loaded.
+    """
+    if "torch" in sys.modules:
+        return
+    if threads:
+        os.environ["OMP_NUM_THREADS"] = str(threads)
+    elif options.has("--rank") and _is_this_machine(_master(options)[0]):
+        from shoal.launch.members import threads_per_worker
+
+        workers = max(1, _number(options, "--world-size", "--n_devices"))
+        os.environ.setdefault("OMP_NUM_THREADS", str(threads_per_worker(workers)))
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def join_timeout_of(options: Options) -> float:

@@ -65,8 +65,11 @@ def _train(options: Options, recipe: str | None, flags: list[str]):
     else:
         config = _resumed_config(Path(folder), flags)
 
+    from shoal.cli.place import join_timeout_of, place_of, set_threads
+
+    set_threads(options, config.threads)
+
     from shoal.cli.display import display_for
-    from shoal.cli.place import join_timeout_of, place_of
     from shoal.events.folder import RunFolder
     from shoal.launch.start import start
 
