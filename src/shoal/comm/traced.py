@@ -1,40 +1,20 @@
 """Counts and times what a group does: `traced(group)` is a group, and everything on it is written down.
 
-One `Span` per call is handed to `record`; totals are kept beside. Costs about 2 µs per call, and no
+What is known of each call is handed to `record`; totals are kept beside. Costs about 2 µs per call, and no
 communication.
 """
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import final
 
 import torch
 from torch import Tensor
 
 from shoal.comm.group import CPU, Group, Work
 from shoal.comm.reduction import Op
-
-
-class Span(NamedTuple):
-    """One call on the monotonic clock: made from `start_ns` to `issued_ns`, waited for from `wait_ns` to `end_ns`.
-
-    Between the two the caller did something else; see `blocked_ns`.
-    """
-
-    operation: str
-    num_bytes: int
-    group: str
-    sequence: int
-    start_ns: int
-    issued_ns: int
-    wait_ns: int
-    end_ns: int
-
-    @property
-    def blocked_ns(self) -> int:
-        """How long the caller could do nothing else."""
-        return self.issued_ns - self.start_ns + self.end_ns - self.wait_ns
+from shoal.events.calls import Call
 
 
 @dataclass
@@ -46,8 +26,8 @@ class Total:
     blocked_ns: int = 0
 
 
-def _ignore(span: Span) -> None:
-    del span
+def _ignore(call: Call) -> None:
+    del call
 
 
 @final
@@ -82,7 +62,7 @@ class TracedWork:
         if not self._over:
             self._over = True
             self._group.note(
-                Span(
+                Call(
                     self._operation,
                     self._num_bytes,
                     self._group.name,
@@ -111,7 +91,7 @@ class Traced:
     40
     """
 
-    def __init__(self, group: Group, record: Callable[[Span], None] = _ignore, name: str = "world") -> None:
+    def __init__(self, group: Group, record: Callable[[Call], None] = _ignore, name: str = "world") -> None:
         self._group = group
         self._record = record
         self._sequence = 0
@@ -123,15 +103,15 @@ class Traced:
         self._sequence += 1
         return self._sequence
 
-    def note(self, span: Span) -> None:
+    def note(self, call: Call) -> None:
         """Add a finished call to the totals and hand it to `record`."""
-        total = self.totals.get(span.operation)
+        total = self.totals.get(call.operation)
         if total is None:
-            total = self.totals[span.operation] = Total()
+            total = self.totals[call.operation] = Total()
         total.calls += 1
-        total.num_bytes += span.num_bytes
-        total.blocked_ns += span.blocked_ns
-        self._record(span)
+        total.num_bytes += call.num_bytes
+        total.blocked_ns += call.blocked_ns
+        self._record(call)
 
     @property
     def overlaps(self) -> bool:
@@ -221,6 +201,6 @@ class Traced:
         self._group.close()
 
 
-def traced(group: Group, record: Callable[[Span], None] = _ignore, name: str = "world") -> Traced:
+def traced(group: Group, record: Callable[[Call], None] = _ignore, name: str = "world") -> Traced:
     """A group that does what `group` does, counts it, and hands every finished call to `record`."""
     return Traced(group, record, name)

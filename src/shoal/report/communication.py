@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shoal.errors import ConfigError
+from shoal.events.calls import Call
 from shoal.events.file import Record, read_events
 from shoal.report.findings import Measured, inside_run
 
@@ -32,34 +33,6 @@ MESSAGES = ("send", "recv")
 
 Meeting = tuple[object, ...]
 """What calls of different members have in common if they belong together."""
-
-
-class Call(NamedTuple):
-    """One call of a group, as a step's record keeps it: made from start to issued, waited for from wait to end."""
-
-    operation: str
-    num_bytes: int
-    group: str
-    sequence: int
-    start_ns: int
-    issued_ns: int
-    wait_ns: int
-    end_ns: int
-
-    @property
-    def blocked_ns(self) -> int:
-        """How long the worker could do nothing else."""
-        return self.issued_ns - self.start_ns + self.end_ns - self.wait_ns
-
-    def waiting_ns(self, last_ns: int) -> int:
-        """How much of that lies before the moment at which the last member came.
-
-        >>> Call("all_reduce", 8, "world", 1, start_ns=0, issued_ns=10, wait_ns=50, end_ns=100).waiting_ns(80)
-        40
-        """
-        before_issued = min(max(last_ns - self.start_ns, 0), self.issued_ns - self.start_ns)
-        before_end = min(max(last_ns - self.wait_ns, 0), self.end_ns - self.wait_ns)
-        return before_issued + before_end
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from shoal.comm.traced import Span as Call
 from shoal.errors import DivergedError
+from shoal.events.calls import Call
 from shoal.events.file import EventFile
 from shoal.events.spans import KEPT_EVERY, Span, SpanRecorder, totals_ns
 from shoal.parallel.strategy import StepResult
