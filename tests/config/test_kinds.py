@@ -51,6 +51,21 @@ def test_python_values_are_checked_like_flags():
     assert MlpConfig(hidden=[3, 4]).hidden == (3, 4)  # hashable, whatever the caller gave
 
 
+@pytest.mark.parametrize(
+    ("kind", "value", "sentence"),
+    [
+        (int, 10**20, "must be a whole number, not 100000000000000000000: it has more than 64 bits"),
+        (float, 10**400, "it has more than 64 bits"),
+        (Annotated[float, AtLeast(0)], float("inf"), "a number of at least 0, not inf: it is not finite"),
+        (tuple[int, ...], (1, "x"), "a list, each a whole number, not 1,x$"),
+        (tuple[int, ...], "", "a list, each a whole number, not ''$"),
+    ],
+)
+def test_a_refusal_shows_the_value_as_it_was_written_and_why(kind, value, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        check(kind, value, "here")
+
+
 def test_text_that_means_nothing_is_left_to_the_check():
     assert parse(int, "x") == "x"
     assert parse(bool, "yes") == "yes"

@@ -88,6 +88,9 @@ def test_gd_takes_the_whole_training_set_and_nothing_else():
         (["--model", "nets:"], "model must be text of the form package.module:function"),
         (["--epochs"], "--epochs needs a value"),
         (["extra"], "'extra' stands where a flag should"),
+        (["--exchange", "ring"], "unknown exchange 'ring': did you mean 'by:ring'?"),
+        (["--exchange", "median"], "unknown exchange 'median': did you mean 'robust:median'?"),
+        (["--exchange", "stages:0.5=all_reduce"], "begin at 0 and rise, and here they are 0.5"),
         (["--optimizer", "sgd", "--optimizer.nesterov"], "nesterov looks ahead along the momentum"),
     ],
 )

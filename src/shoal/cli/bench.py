@@ -7,7 +7,7 @@ from shoal.cli.options import Options, no_more, split_options
 from shoal.errors import ConfigError, unknown
 
 HELP = """Usage: shoal bench collectives [-b SIZE] [-e SIZE] [-f FACTOR] [--op NAME] [--group LIST] [--algorithm LIST]
-                               [--workers N] [--seconds S] [--json | --csv]
+       [--workers N] [--seconds S] [--json | --csv]
 
 Groups take turns at one collective within one run; medians of single calls, every result checked.
 
@@ -16,7 +16,8 @@ Groups take turns at one collective within one run; medians of single calls, eve
   --group          of shm, gloo, gloo+checked, mpi; default shm,gloo. gloo is torch's own, gloo+checked what we ship
   --algorithm      our algorithms on those groups, besides: ring, tree, … (`shoal explain` lists them)
   --workers        how many (2)
-  --seconds        time for each size (2)"""
+  --seconds        time for each size (2)
+  --json, --csv    the rows as one JSON line, or as CSV, instead of a table"""
 
 BENCHMARKS = ("collectives",)
 UNITS = {"K": 1024, "M": 1024**2, "G": 1024**3}
@@ -27,7 +28,7 @@ def run(argv: Sequence[str]) -> int:
     """Find the benchmark and run it."""
     options, words = split_options(argv, switches=("--help", "-h", "--json", "--csv"), values=VALUES)
     if options.has("--help", "-h") or not words:
-        text.show(HELP)
+        text.page(HELP)
         return 0
     name, *rest = words
     if name not in BENCHMARKS:

@@ -40,7 +40,7 @@ def run(argv: Sequence[str]) -> int:
         values=("--workers", "--precision", "--limit"),
     )
     if options.has("--help", "-h") or not words:
-        text.show(HELP)
+        text.page(HELP)
         return 0
     kind, *rest = words
     if kind not in KINDS:

@@ -42,7 +42,7 @@ def run(argv: Sequence[str]) -> int:
     """Train what is to be trained, compare, and tell; the report is written before anything is shown."""
     options, words = split_options(argv, switches=("--help", "-h", "--json", "--quiet"), values=("--out",))
     if options.has("--help", "-h"):
-        text.show(HELP)
+        text.page(HELP)
         return 0
     names, flags = _names_and_flags(words)
     stream = sys.stderr if options.has("--json") else sys.stdout

@@ -9,10 +9,15 @@ from shoal.cli import data_partition, text
 from shoal.cli.options import Options, no_more, split_options
 from shoal.errors import ConfigError, DataError, unknown
 
-HELP = """Usage: shoal data list      [--data-dir DIR] [--json]             what there is, and where it lies
-       shoal data fetch     NAME [--from DIR] [--data-dir DIR]    get it: from a mirror, or from files you have
-       shoal data verify    NAME [--data-dir DIR]                 compare every file with what was published
-       shoal data partition NAME [--workers N] [--by RULE] …      divide it among workers, and see who owns what
+HELP = """Usage: shoal data list      [--data-dir DIR] [--json]
+       shoal data fetch     NAME [--from DIR] [--data-dir DIR]
+       shoal data verify    NAME [--data-dir DIR]
+       shoal data partition NAME [--workers N] [--by RULE] …
+
+  list       what there is, and where it lies
+  fetch      get it: from a mirror, or from files you have (--from)
+  verify     compare every file with what was published
+  partition  divide it among workers, and see who owns what; `shoal data partition --help` says more
 
 Data sets are looked for in --data-dir, else in $SHOAL_DATA, else in the user's cache. `digits` comes with shoal, and
 `synthetic` is made from a seed; neither needs fetching."""
@@ -27,12 +32,12 @@ def run(argv: Sequence[str]) -> int:
     )
     name, *rest = words or [""]
     if not name or (options.has("--help", "-h") and name != "partition"):
-        text.show(HELP)
+        text.page(HELP)
         return 0
     if name not in VERBS:
         raise ConfigError(unknown("verb", name, VERBS), "`shoal data --help` says what each does.")
     if options.has("--help", "-h"):
-        text.show(data_partition.help_text())
+        text.page(data_partition.help_text())
         return 0
     verb = VERBS[name]
     for flag in options.values:

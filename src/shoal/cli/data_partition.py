@@ -43,9 +43,13 @@ def help_text() -> str:
         f"{text.bold('shoal data partition')}: divide a data set among workers and show who owns what\n\n"
         f"Usage: {USAGE}\n       [--data-dir DIR] [--allow-empty] [--svg FILE] [--png FILE] [--json]\n\n"
         f"--by takes the name of a rule, or package.module:function for one of your own:\n\n{rules}\n\n"
-        "  --workers N     how many (4)            --svg, --png    draw it into a file\n"
-        "  --seed S        of the draws (0)        --allow-empty   a worker may be left without samples\n"
-        "  --data.KEY VALUE, --partition.KEY VALUE     further settings, as for `shoal train`\n\n"
+        "  --workers N     how many (4)\n"
+        "  --seed S        of the draws (0)\n"
+        "  --data-dir DIR  where the files of mnist, fashion-mnist or cifar10 lie\n"
+        "  --allow-empty   a worker may be left without samples\n"
+        "  --svg, --png    draw it into a file\n"
+        "  --json          the counts as one JSON line\n\n"
+        "Other settings of the data and of the rule are written as for `shoal train`: --data.samples 100.\n\n"
         "Begin with:  shoal data partition digits --by dirichlet --alpha 0.3 --svg who.svg"
     )
 

@@ -29,7 +29,7 @@ def run(argv: Sequence[str]) -> int:
     """Examine and print; 1 if something that every run needs is broken, else 0."""
     options, words = split_options(argv, switches=("--help", "-h", "--json", "--markdown"))
     if options.has("--help", "-h"):
-        text.show(HELP)
+        text.page(HELP)
         return 0
     no_more(words, USAGE)
     found = checks()

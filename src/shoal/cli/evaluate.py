@@ -22,7 +22,7 @@ def run(argv: Sequence[str]) -> int:
     """Parse, evaluate, print."""
     options, words = split_options(argv, switches=("--json", "--help", "-h"), values=("--split",))
     if options.has("--help", "-h"):
-        text.show(HELP)
+        text.page(HELP)
         return 0
     split = options.value("--split") or "test"
     if split not in SPLITS:

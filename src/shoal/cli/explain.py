@@ -8,6 +8,14 @@ from shoal.cli.options import no_more, split_options
 from shoal.errors import ConfigError
 
 USAGE = "shoal explain ALGORITHM [--workers N] [--svg FILE]"
+HELP = f"""Usage: {USAGE}
+
+Runs an all-reduce algorithm on threads and shows its rounds: who sends what to whom.
+
+  --workers N  how many (4); W in the sentences below
+  --svg FILE   draw it, too
+
+Every one of them leaves the sum of all workers' n elements with every worker:"""
 
 
 def run(argv: Sequence[str]) -> int:
@@ -21,7 +29,7 @@ def run(argv: Sequence[str]) -> int:
             f"  {text.bold(f'{name:26}')} {(function.__doc__ or '').strip().splitlines()[0]}"
             for name, function in ALGORITHMS.items()
         )
-        text.show(f"Usage: {USAGE}\n\nRuns an algorithm on threads and shows its rounds.\n\n{names}")
+        text.page(f"{HELP}\n\n{names}")
         return 0
     name, *rest = words
     no_more(rest, USAGE)

@@ -27,7 +27,7 @@ def run(argv: Sequence[str]) -> int:
     """List the examples, or draw one."""
     options, words = split_options(argv, switches=(*SWITCHES, "--help", "-h"), values=tuple(FILES))
     if options.has("--help", "-h"):
-        text.show(_help())
+        text.page(_help())
         return 0
     _refuse_flags(words)
     if not words:

@@ -36,7 +36,7 @@ def run(argv: Sequence[str]) -> int:
     options, words = split_options(argv, switches=(*SWITCHES, "--help", "-h"), values=tuple(VALUES))
     _refuse_flags(words)
     if options.has("--help", "-h") or not words:
-        text.show(_help())
+        text.page(_help())
         return 0
     if words[0] == "start":
         return _start(options, words[1:])

@@ -20,8 +20,7 @@ Runs PROGRAM, a Python file, once per worker. It gets its group with `shoal.join
   --group X      through what processes talk; auto (default) is shared memory on one machine
 
 When one worker fails, all are ended, the first failure is shown, and its exit code is kept.
-The same program also runs by itself (as a world of one) and under torchrun, unchanged.
-"""
+The same program also runs by itself (as a world of one) and under torchrun, unchanged."""
 CHOICES = {"--launcher": ("processes", "threads"), "--group": ("auto", "shm", "gloo", "nccl")}
 
 
@@ -29,7 +28,7 @@ def run(argv: Sequence[str]) -> int:
     """Our options come before the program; what comes after it is the program's."""
     options, words = _own_options(argv)
     if "--help" in options:
-        text.show(HELP)
+        text.page(HELP)
         return 0
     if not words:
         raise ConfigError("which program?", f"Usage: {USAGE}")

@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dispatch(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
-        text.show(_help())
+        text.page(_help())
         return 0
     if words[0] in ("-V", "--version"):
         text.show(f"shoal {__version__}")

@@ -1,12 +1,17 @@
 """Plain words on the terminal, bold and colour only where a person reads them. Imports nothing heavy."""
 
 import os
+import re
 import shutil
 import sys
 import textwrap
 from typing import TextIO
 
 from shoal.errors import ShoalError, WorkerError
+
+_ESCAPES = re.compile(r"\033\[[\d;]*m")
+_FLAG = re.compile(r"Usage: | *\S.*? {2,}(?=\S)")
+"""What stands left of the first gap in a line."""
 
 
 def show(message: str = "") -> None:
@@ -65,6 +70,70 @@ def wrapped(words: str, indent: int) -> str:
     """Text that begins at a column and stays right of it, as wide as the terminal but no wider than reads well."""
     width = min(shutil.get_terminal_size((110, 24)).columns, 110)
     return textwrap.fill(words, width, initial_indent=" " * indent, subsequent_indent=" " * indent)
+
+
+def page(words: str) -> None:
+    """A page of help, on standard output. Lines that the terminal is too narrow for are broken between words."""
+    width = shutil.get_terminal_size((0, 24)).columns
+    show(fitted(words, width) if width else words)
+
+
+def fitted(words: str, width: int) -> str:
+    """The lines of a page, none wider than `width`, so that a terminal cuts no word in two.
+
+    What is broken goes on where its text began: below the sentence of a flag, below the first letter of others. Lines
+    of running text are filled anew.
+
+    >>> print(fitted("  --name TEXT  what it is called, and where it lies", 36))
+      --name TEXT  what it is called,
+                   and where it lies
+    """
+    lines: list[str] = []
+    for line in words.split("\n"):
+        if lines and _is_prose(line) and _is_prose(lines[-1]):
+            lines[-1] += f" {line}"
+        else:
+            lines.append(line)
+    too_wide = max(map(_columns, words.split("\n")), default=0) > width
+    return "\n".join(_broken(line, width) for line in lines) if too_wide else words
+
+
+def _is_prose(line: str) -> bool:
+    return bool(line) and not line.startswith(" ") and "  " not in line and not line.startswith("Usage:")
+
+
+def _broken(line: str, width: int) -> str:
+    if _columns(line) <= width:
+        return line
+    flag, sentence = _parts(line)
+    indent = _columns(flag)
+    if indent > width // 2:  # no room beside the flag: below it
+        indent = _leading(line) + 6
+        return f"{flag.rstrip()}\n{_broken(' ' * indent + sentence, width)}"
+    # What stands in brackets belongs together: [--out DIR] is not broken.
+    whole = re.sub(r"\[[^\[\]\033]*\]", lambda found: found[0].replace(" ", "\0"), sentence)
+    lines, row = list[str](), flag
+    for word in whole.split(" "):
+        if _columns(row) > indent and _columns(row) + 1 + _columns(word) > width:
+            lines.append(row)
+            row = " " * indent
+        row += word if _columns(row) <= indent else f" {word}"
+    return "\n".join([*lines, row]).replace("\0", " ")
+
+
+def _parts(line: str) -> tuple[str, str]:
+    """A flag with the space behind it, and its sentence; of another line, its indentation and the rest."""
+    found = _FLAG.match(line)
+    cut = found.end() if found else _leading(line)
+    return line[:cut], line[cut:]
+
+
+def _leading(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
+
+
+def _columns(line: str) -> int:
+    return len(_ESCAPES.sub("", line))
 
 
 def _styled(code: str, words: str, stream: TextIO) -> str:

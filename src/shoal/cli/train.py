@@ -40,7 +40,7 @@ def run(argv: Sequence[str]) -> int:
     if options.has("--help", "-h"):
         from shoal.cli.train_help import train_help
 
-        text.show(train_help())
+        text.page(train_help())
         return 0
     recipe = words.pop(0) if words and not words[0].startswith("-") else None
     result = _train(options, recipe, words)

@@ -54,7 +54,7 @@ def load(kind: str, config: Custom) -> Callable[..., Any]:
         found = getattr(found, name)
     if not callable(found):
         raise ConfigError(
-            f"{kind} {config.name} is a {type(found).__name__}, and not something that can be called",
+            f"{kind} {config.name} is of type {type(found).__name__}, and cannot be called",
             f"Name a function that returns the {kind}.",
         )
     return found

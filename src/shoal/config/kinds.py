@@ -102,7 +102,29 @@ def check(kind: Any, value: Any, where: str) -> Any:
     words = literals(kind)
     if words and isinstance(value, str):
         raise ConfigError(unknown(where, value, words))
-    raise ConfigError(f"{where} must be {describe(kind)}, not {value!r}")
+    raise ConfigError(f"{where} must be {describe(kind)}, not {_shown(value)}{_reason(value)}")
+
+
+def _shown(value: Any) -> str:
+    """A refused value as one would write it: a list without Python's brackets."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value)) or "an empty list"
+    return repr(value)
+
+
+def _reason(value: Any) -> str:
+    """Why a number is refused that seems to be of the kind."""
+    numbers = value if isinstance(value, list | tuple) else (value,)
+    if any(isinstance(number, int) and not _fits(number) for number in numbers):
+        return ": it has more than 64 bits"
+    if any(isinstance(number, float) and not math.isfinite(number) for number in numbers):
+        return ": it is not finite"
+    return ""
+
+
+def _fits(number: int) -> bool:
+    """Whether torch, which counts in 64 bits, can take this whole number."""
+    return -(2**63) <= number < 2**63
 
 
 def _accept(kind: Any, value: Any) -> tuple[bool, Any]:
@@ -122,11 +144,11 @@ def _accept(kind: Any, value: Any) -> tuple[bool, Any]:
     if origin is tuple:
         return _accept_tuple(get_args(kind), value)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return True, float(value)
+        return _fits(value), float(value) if _fits(value) else value
     if kind is float:
         return isinstance(value, float) and math.isfinite(value), value
     if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool), value
+        return isinstance(value, int) and not isinstance(value, bool) and _fits(value), value
     return isinstance(value, kind), value
 
 
@@ -235,6 +257,15 @@ def in_short(named: dict[str, type], text: str) -> tuple[str, dict[str, Any]]:
     if not colon or setting is None:
         return text, {}
     return name, {setting: parse(kinds_of(named[name])[setting], value)}
+
+
+def written_whole(named: dict[str, type], text: str) -> str | None:
+    """The whole name, `by:ring`, for somebody who wrote the main setting alone; none if it is nobody's."""
+    for name, choice in named.items():
+        setting: str | None = getattr(choice, "SHORT", None)
+        if setting and text in literals(kinds_of(choice)[setting]):
+            return f"{name}:{text}"
+    return None
 
 
 def options_of(choice: Any) -> dict[str, Any]:

@@ -15,7 +15,17 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args
 
-from shoal.config.kinds import ImportPath, Several, by_name, check, choices, in_short, kinds_of, parse
+from shoal.config.kinds import (
+    ImportPath,
+    Several,
+    by_name,
+    check,
+    choices,
+    in_short,
+    kinds_of,
+    parse,
+    written_whole,
+)
 from shoal.config.schema import SHORT_FLAGS, Custom, RunConfig
 from shoal.errors import ConfigError, unknown
 
@@ -203,6 +213,9 @@ def _chosen(options: tuple[type, ...], tree: Tree, where: str, default: type) ->
         extra = {key: _plain(value) for key, value in tree.items() if key != "name"}
         return Custom(name=check(ImportPath, str(name), where), options=tuple(sorted(extra.items())))
     if not isinstance(name, str) or name not in named:
+        whole = written_whole(named, str(name))
+        if whole:
+            raise ConfigError(f"unknown {where} '{name}': did you mean '{whole}'?")
         hint = "A name of your own is written package.module:function." if Custom in options else ""
         raise ConfigError(unknown(where, str(name), named), hint)
     for key in tree.keys() - kinds_of(named[name]).keys():

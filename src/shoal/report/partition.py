@@ -4,6 +4,7 @@ The figure has a row for each worker and three columns: how many samples it has,
 many of each label. Shades are of one colour, so a copy in grey says the same.
 """
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -74,7 +75,10 @@ def as_text(owned: Ownership, width: int) -> str:
     lines = next((lines for lines in tables if max(map(len, lines)) <= width), tables[-1])
     if owned.workers > MOST_ROWS:
         lines.insert(MOST_ROWS + 1, f"… and {owned.workers - MOST_ROWS:,} more")
-    return "\n".join([owned.title, "", *lines, "", *_notes(owned)])
+    notes = _notes(owned)
+    if lines[0].endswith("labels"):
+        notes.append("labels: how much of each of them the worker has (█: all of it, a gap: none)")
+    return "\n".join([owned.title, "", *lines, "", *(textwrap.fill(note, max(width, 40)) for note in notes)])
 
 
 def _tables(owned: Ownership) -> Iterator[list[str]]:

@@ -63,7 +63,8 @@ class StagesConfig(Checked):
         starts = [start for start, _ in stages]
         if not starts or starts[0] != 0 or sorted(set(starts)) != starts:
             raise ConfigError(
-                f"the stages of an exchange must begin at 0 and rise, and they begin at {starts}",
+                "the stages of an exchange begin at 0 and rise, and here they are "
+                + (", ".join(f"{start:g}" for start in starts) or "none"),
                 "Write for example --exchange stages:0=all_reduce,0.5=by:ring",
             )
 
