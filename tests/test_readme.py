@@ -49,6 +49,27 @@ def test_the_loop_of_ones_own():
     assert not torch.equal(model.weight, before)
 
 
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--model", "mine:net", "--model.width", "8"],
+        ["--loss", "mine:loss"],
+        ["--optimizer", "mine:optimizer", "--lr", "0.1"],
+        ["--strategy", "naive", "--exchange", "mine:exchange"],
+        ["--strategy", "naive", "--partition", "mine:partition"],
+    ],
+    ids=lambda flags: next(flag for flag in flags if flag.startswith("mine:")),
+)
+def test_what_is_ones_own_is_taken(flags, tmp_path, monkeypatch, capsys):
+    (code,) = (block for block in blocks("python") if "def net" in block)
+    (tmp_path / "mine.py").write_text(code, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    workers = ["--workers", "2", "--launcher", "threads"] if "--strategy" in flags else []
+    small = ["--data.samples", "100", "--steps", "2", "--threads", "1"]
+    assert main(["train", "--model", "linear", *small, *workers, *flags]) == 0
+    assert "test accuracy" in capsys.readouterr().out
+
+
 COMMANDS_SHOWN = [
     line.split("  #")[0].removeprefix("$ ").strip()
     for block in blocks("")

@@ -154,7 +154,9 @@ class Live(Quiet):
 def headline(config: RunConfig, device: str) -> str:
     """What is trained on what, how and where, in one line."""
     what = f"{config.model.name} on {config.data.name} with {config.optimizer.name}"
-    return f"{what}, {config.strategy.name}, on {device}"
+    workers = config.launch.workers
+    several = f" with {workers} worker{'s' * (workers > 1)}" if config.strategy.name != "single" else ""
+    return f"{what}, {config.strategy.name}{several}, on {device}"
 
 
 def epoch_line(progress: Progress, epochs: int, metrics: Metrics | None) -> str:

@@ -83,9 +83,12 @@ def _import(kind: str, path: str, module_name: str) -> Any:
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if module_name == missing or module_name.startswith(f"{missing}."):
+            bare = module_name.removesuffix(".py")
             raise ConfigError(
                 f"{kind} {path}: there is no module '{missing}' here or among the installed packages",
-                f"Modules are looked for in the current directory first: {os.getcwd()}",
+                f"Modules are looked for in the current directory first: {os.getcwd()}"
+                if bare == module_name
+                else f"A module is named without the ending of its file: {bare}:{path.partition(':')[2]}",
             ) from error
         raise ConfigError(
             f"{kind} {path}: module '{module_name}' imports '{missing}', which is not installed",
