@@ -60,6 +60,8 @@ def test_as_json(capsys):
 def test_ours_may_be_named_too(capsys):
     assert main(["check", "exchange", "robust:median", "--workers", "4"]) == 0
     assert "a rule, with 3 to 4 workers" in capsys.readouterr().out
+    assert main(["check", "exchange", "robust:median", "--workers", "3"]) == 0
+    assert "a rule, with 3 workers" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_ctrl_c_leaves_what_is_finished_and_says_how_to_compare_it(here):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "shoal compare out/runs/one out/runs/two" in err
+    assert "shoal compare out/runs/*" in err
     assert "Traceback" not in err
     assert not (here / "out/report.html").exists()
 

@@ -10,7 +10,7 @@ from shoal.cli.main import main
     [
         ([], "which program?"),
         (["--workers", "2"], "which program?"),
-        (["program.py"], "--workers must be a number from 1"),
+        (["program.py"], "how many workers? --workers says it"),
         (["--workers", "0", "program.py"], "--workers must be a number from 1, not '0'"),
         (["--wokers", "2", "program.py"], "did you mean '--workers'?"),
         (["--workers"], "--workers needs a value"),

@@ -253,6 +253,41 @@ def test_what_did_not_finish_is_refused(runs):
         compare([runs])
 
 
+def test_what_did_not_finish_is_left_out_where_two_others_did(runs):
+    folders = [single(runs / "a"), single(runs / "b"), single(runs / "c")]
+    (folders[1] / "result.json").unlink()
+    comparison = compare(folders)
+    assert [entry.run.folder.path for entry in comparison.entries] == [folders[0], folders[2]]
+    assert f"{folders[1]} did not finish and is left out" in comparison.notes[0]
+    assert f"shoal train --resume {folders[1]}" in comparison.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "sentence"),
+    [
+        ("result.json", "[]", "is damaged: result.json has no status"),
+        ("result.json", '{"status": "completed"}', "is damaged: result.json has no weights_sha256"),
+        ("result.json", "{", "result.json is missing or unreadable"),
+        ("events.rank0.jsonl", '{"event": "step"}\n', "is damaged: its events cannot be read"),
+        ("events.rank0.jsonl", "3\n", "is damaged"),
+        ("events.rank0.jsonl", "", "too few steps to time one: 0"),
+        ("config.toml", "[", "not valid TOML"),
+    ],
+)
+def test_a_damaged_run_is_named_in_one_sentence(runs, file, content, sentence):
+    folders = [single(runs / "a"), single(runs / "b")]
+    (folders[1] / file).write_text(content)
+    with pytest.raises(ConfigError, match=sentence) as error:
+        compare(folders)
+    assert str(folders[1]) in error.value.message
+
+
+def test_weights_that_cannot_be_read_are_noted(runs):
+    folders = [single(runs / "a"), single(runs / "b")]
+    (folders[1] / "model.safetensors").write_bytes(b"damaged")
+    assert "The weights of" in " ".join(compare(folders).notes)
+
+
 def test_runs_of_one_name_are_told_apart_by_their_path(runs):
     folders = [single(runs / "a"), single(runs / "b")]
     assert [entry.name for entry in compare(folders).entries] == [str(folder) for folder in folders]

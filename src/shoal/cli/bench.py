@@ -17,7 +17,11 @@ Groups take turns at one collective within one run; medians of single calls, eve
   --algorithm      our algorithms on those groups, besides: ring, tree, … (`shoal explain` lists them)
   --workers        how many (2)
   --seconds        time for each size (2)
-  --json, --csv    the rows as one JSON line, or as CSV, instead of a table"""
+  --json, --csv    the rows as JSON or as CSV, instead of a table
+
+The table has the columns of nccl-tests, in which others give their numbers. time: the median of single calls; algbw:
+bytes over time; busbw: the same, times the part of the bytes that has to go from worker to worker; #wrong: elements
+that were not right. `memory` is no group: each worker copies as many bytes, which no all-reduce can beat."""
 
 BENCHMARKS = ("collectives",)
 UNITS = {"K": 1024, "M": 1024**2, "G": 1024**3}
@@ -34,9 +38,15 @@ def run(argv: Sequence[str]) -> int:
     if name not in BENCHMARKS:
         raise ConfigError(unknown("benchmark", name, BENCHMARKS))
     no_more(rest, "shoal bench collectives --help")
+    if options.has("--json") and options.has("--csv"):
+        raise ConfigError("--json and --csv are two forms of one table", "Leave one of them out.")
 
+    from shoal.comm.algorithms import ALGORITHMS
     from shoal.launch.collectives import Settings, start
 
+    for algorithm in _names(options.value("--algorithm") or ""):
+        if algorithm not in ALGORITHMS:  # now, and not by a worker
+            raise ConfigError(unknown("algorithm", algorithm, ALGORITHMS))
     start(
         Settings(
             op=options.value("--op") or "all_reduce",

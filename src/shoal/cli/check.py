@@ -106,7 +106,9 @@ def _subject(options: Options, name: str, words: list[str]) -> "Subject":
 def _in_words(subject: "Subject") -> str:
     what = "a rule" if subject.is_rule else "a sum"
     precise = f" in {str(subject.precision).removeprefix('torch.')}" if subject.precision else ""
-    return f"{what}{precise}, with {subject.sizes[0]} to {subject.sizes[-1]} workers"
+    fewest, most = subject.sizes[0], subject.sizes[-1]
+    several = f"{fewest} to {most} workers" if fewest < most else f"{most} worker{'s' * (most > 1)}"
+    return f"{what}{precise}, with {several}"
 
 
 def _show(verdict: "Verdict") -> None:

@@ -112,11 +112,10 @@ def _train(variants: "Sequence[Variant]", folder: Path, stream: TextIO, quiet: b
                 watch.say(f"  {label}  {result.seconds:5.1f} s  {described(variant.config)}")
     except (KeyboardInterrupt, ShoalError):
         if finished:
-            these = shlex.join(map(str, finished))
             text.warn(
-                f"finished until here: {these}"
+                f"finished until here: {finished[0]}"
                 if len(finished) == 1
-                else f"compare what is finished: shoal compare {these}"
+                else f"compare what is finished: shoal compare {shlex.quote(str(folder))}/*"
             )
         raise
     return finished

@@ -154,7 +154,7 @@ def memfd(error: Callable[[], str] = probes.memfd_error) -> Outcome:
     """Memory without a name that peers can open: how workers on one machine share theirs."""
     problem = error()
     if not problem:
-        return Outcome("OK", "works, and peers can open it")
+        return Outcome("OK", "works: workers on one machine can share memory")
     return Outcome(
         "WARN",
         f"{problem}: workers on one machine cannot share memory",
@@ -213,16 +213,16 @@ def namespaces(
     allowed: Callable[[], bool] = probes.may_make_namespaces,
 ) -> Outcome:
     """Workers with a network of their own, whose links can be made slow."""
-    without = "workers cannot be put behind slow links of their own"
+    without = "workers cannot get a network each (--link needs none)"
     if not has_ip():
         return Outcome("WARN", f"the command `ip` is missing: {without}", "sudo apt install iproute2")
     if not allowed():
         return Outcome(
             "WARN",
             f"not allowed to this user: {without}",
-            "run that command with sudo (in a container: docker run --cap-add NET_ADMIN --cap-add SYS_ADMIN)",
+            "make them with sudo (in a container: docker run --cap-add NET_ADMIN --cap-add SYS_ADMIN)",
         )
-    return Outcome("OK", "may be made")
+    return Outcome("OK", "may be made: workers can get a network each")
 
 
 def data(ask: Callable[[], probes.DataFacts | None] = probes.data_sets) -> Outcome:

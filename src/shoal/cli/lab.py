@@ -1,4 +1,4 @@
-"""`shoal lab`: run a lab and get its report, or start your own solution."""
+"""`shoal lab`: run a lab and get its report, or start your own solution and have it checked."""
 
 import sys
 from collections.abc import Sequence
@@ -15,6 +15,7 @@ from shoal.labs.catalogue import LABS, lab_of
 
 RUN_USAGE = "shoal lab LAB [--quick] [--lang en|zh] [--out DIR] [--seed N] [--quiet] [flags of the lab]"
 START_USAGE = "shoal lab start LAB [--out DIR] [--lang en|zh]"
+CHECK_USAGE = "shoal lab check LAB [DIR] [--lang en|zh]"
 SWITCHES = {
     "--quick": "fewer steps, seeds and samples: a minute or two",
     "--quiet": "only the paths",
@@ -32,7 +33,7 @@ FOR_ALL = ("--lang", "--out", "--seed")
 
 
 def run(argv: Sequence[str]) -> int:
-    """List the labs, run one, or hand out its skeleton; 130 after Ctrl-C."""
+    """List the labs, run one, hand out its skeleton, or check a solution; 130 after Ctrl-C."""
     options, words = split_options(argv, switches=(*SWITCHES, "--help", "-h"), values=tuple(VALUES))
     _refuse_flags(words)
     if options.has("--help", "-h") or not words:
@@ -40,6 +41,8 @@ def run(argv: Sequence[str]) -> int:
         return 0
     if words[0] == "start":
         return _start(options, words[1:])
+    if words[0] == "check":
+        return _check(options, words[1:])
     if len(words) > 1:
         raise ConfigError(f"'{words[1]}' is not understood here", f"Usage: {RUN_USAGE}")
     return _run(words[0], options)
@@ -54,10 +57,14 @@ def _refuse_flags(words: Sequence[str]) -> None:
             raise ConfigError(f"unknown flag '{flag}'{guess}", "`shoal lab --help` lists the flags.")
 
 
-def _start(options: Options, words: Sequence[str]) -> int:
+def _take_only(options: Options, flags: Sequence[str], command: str, usage: str) -> None:
     for flag in options.values:
-        if flag not in ("--out", "--lang"):
-            raise ConfigError(f"{flag} has no use in `shoal lab start`", f"Usage: {START_USAGE}")
+        if flag not in flags:
+            raise ConfigError(f"{flag} has no use in `shoal lab {command}`", f"Usage: {usage}")
+
+
+def _start(options: Options, words: Sequence[str]) -> int:
+    _take_only(options, ("--out", "--lang"), "start", START_USAGE)
     if len(words) != 1:
         raise ConfigError("`shoal lab start` needs the number of one lab", f"Usage: {START_USAGE}")
     from shoal.labs.start import start
@@ -66,6 +73,29 @@ def _start(options: Options, words: Sequence[str]) -> int:
     for path in start(words[0], folder, options.value("--lang") or "en"):
         text.show(str(path))
     return 0
+
+
+def _check(options: Options, words: Sequence[str]) -> int:
+    """A line for every task as it is tried, sentences for what is wrong; 1 unless everything is right."""
+    _take_only(options, ("--lang",), "check", CHECK_USAGE)
+    if len(words) not in (1, 2):
+        raise ConfigError("`shoal lab check` needs the number of one lab", f"Usage: {CHECK_USAGE}")
+    from shoal.labs.check.solution import check
+    from shoal.labs.words import load_words
+
+    told = load_words(lab_of(words[0]).package, options.value("--lang") or "en")
+    folder = Path(words[1] if len(words) > 1 else ".")
+    right, tried = 0, 0
+    try:
+        for verdict in check(words[0], folder):
+            text.show(f"{told(f'check.{verdict.word}')}  {verdict.path.name}: {', '.join(verdict.tasks)}")
+            for fault in verdict.faults:
+                text.show(f"  {told(f'check.{fault.key}', **fault.values)}")
+            right, tried = right + (verdict.word == "right"), tried + 1
+    except KeyboardInterrupt:
+        return 130
+    text.show(told("check.summary", right=right, all=tried, folder=folder))
+    return 0 if right == tried else 1
 
 
 def _run(name: str, options: Options) -> int:
@@ -130,6 +160,6 @@ def _help() -> str:
     width = max(map(len, flags))
     rows = "\n".join(f"  {flag:{width}}  {sentence}" for flag, sentence in flags.items())
     return (
-        f"{text.bold('shoal lab')}: run a lab and get its report, or start your own solution\n\n"
-        f"Usage: {RUN_USAGE}\n       {START_USAGE}\n\n{labs}\n\n{rows}\n\nBegin with:  shoal lab 1 --quick"
+        f"{text.bold('shoal lab')}: run a lab and get its report, or start your own solution and check it\n\n"
+        f"Usage: {RUN_USAGE}\n       {START_USAGE}\n       {CHECK_USAGE}\n\n{labs}\n\n{rows}\n\nBegin with:  shoal lab 1 --quick"
     )

@@ -32,7 +32,9 @@ def run(argv: Sequence[str]) -> int:
         return 0
     if not words:
         raise ConfigError("which program?", f"Usage: {USAGE}")
-    count = options.get("--workers", "")
+    if "--workers" not in options:
+        raise ConfigError("how many workers? --workers says it", f"Usage: {USAGE}")
+    count = options["--workers"]
     if not count.isdigit() or int(count) < 1:
         raise ConfigError(f"--workers must be a number from 1, not '{count}'", f"Usage: {USAGE}")
 

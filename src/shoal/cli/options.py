@@ -29,6 +29,8 @@ def split_options(
     >>> options, rest = split_options(["quickstart", "--json", "--resume=runs/a"], ["--json"], ["--resume"])
     >>> options.has("--json"), options.value("--resume"), rest
     (True, 'runs/a', ['quickstart'])
+    >>> split_options(["--seed", "-1"], values=["--seed"])[0].value("--seed")
+    '-1'
     """
     found: dict[str, str | None] = {}
     rest: list[str] = []
@@ -39,12 +41,17 @@ def split_options(
         if word in switches:
             found[word] = None
         elif name in values:
-            if not equals and (not waiting or (waiting[0].startswith("-") and waiting[0] != "-")):
+            if not equals and (not waiting or _is_flag(waiting[0])):
                 raise ConfigError(f"{name} needs a value")
             found[name] = value if equals else waiting.pop(0)
         else:
             rest.append(word)
     return Options(found), rest
+
+
+def _is_flag(word: str) -> bool:
+    """Whether a word is a flag; "-" stands for standard output, and -1 is a number."""
+    return len(word) > 1 and word.startswith("-") and not word[1].isdigit()
 
 
 def no_more(words: Sequence[str], usage: str) -> None:

@@ -5,6 +5,7 @@ machine counts; its spread is half the distance between the quartiles of the run
 differ by no more than that (`findings.lower`) are not told apart.
 """
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
@@ -74,6 +75,10 @@ class Entry:
         return self.workers * self.config.threads if self.config.threads else None
 
 
+RESULT = (
+    "status", "weights_sha256", "device", "steps", "seconds", "bytes_sent", "test_accuracy", "test_loss",
+)  # fmt: skip
+"""What a comparison reads of a run's closing record."""
 KINDS = ("compute", "move", "wait", "other")
 """What training time consists of."""
 
@@ -98,8 +103,15 @@ class Comparison:
 
 
 def compare(folders: Sequence[Path]) -> Comparison:
-    """Compare finished runs; one that did not finish is refused."""
-    runs = [_finished(folder) for folder in folders]
+    """Compare finished runs. One that did not finish is left out, with a note, if two others are there to compare."""
+    given, folders = folders, [folder for folder in folders if _is_finished(folder)]
+    left_out = [folder for folder in given if folder not in folders]
+    if left_out and len(folders) < 2:
+        raise ConfigError(
+            f"the run in {left_out[0]} did not finish, so there is nothing to compare",
+            f"Finish it with: shoal train --resume {shlex.quote(str(left_out[0]))}",
+        )
+    runs = [_read(folder) for folder in folders]
     names = _names(folders)
     singles = [run for run in runs if run.config.strategy.name == "single"]
     # No number of threads given means all cores.
@@ -112,7 +124,7 @@ def compare(folders: Sequence[Path]) -> Comparison:
         reference,
         reference if reference and reference.config.threads != 1 else None,
         next((entry for entry in entries if entry.run is narrow), None),
-        tuple(_notes(entries, reference)),
+        (*map(_left_out, left_out), *_notes(entries, reference)),
     )
 
 
@@ -159,18 +171,38 @@ def _flat(config: RunConfig) -> dict[str, Any]:
     return flat
 
 
-def _finished(folder: Path) -> Run:
+def _is_finished(folder: Path) -> bool:
     if not folder.is_dir() or not RunFolder(folder).config.exists():
         raise ConfigError(f"{folder} is not a run folder")
-    if not RunFolder(folder).result.exists() or RunFolder(folder).read_result()["status"] != "completed":
-        raise ConfigError(
-            f"the run in {folder} did not finish, so there is nothing to compare",
-            f"Finish it with: shoal train --resume {folder}",
-        )
-    run = read_run(folder)
+    if not RunFolder(folder).result.exists():
+        return False
+    result = RunFolder(folder).read_result()
+    missing = [key for key in RESULT if key not in result] if isinstance(result, dict) else list(RESULT)
+    if missing:
+        raise _damaged(folder, f"{RunFolder(folder).result.name} has no {missing[0]}")
+    return result["status"] == "completed"
+
+
+def _read(folder: Path) -> Run:
+    try:
+        run = read_run(folder)
+    except (KeyError, TypeError, AttributeError) as error:  # lines of JSON that are no events of ours
+        raise _damaged(folder, f"its events cannot be read ({type(error).__name__}: {error})") from None
     if len(run.curve.loss) < 2:
-        raise ConfigError(f"the run in {folder} has {len(run.curve.loss)} steps: too few to time one")
+        raise ConfigError(
+            f"the run in {folder} has too few steps to time one: {len(run.curve.loss)}",
+            "Leave it out, or train for longer.",
+        )
     return run
+
+
+def _damaged(folder: Path, reason: str) -> ConfigError:
+    return ConfigError(f"the run in {folder} is damaged: {reason}", "Leave it out, or train it again.")
+
+
+def _left_out(folder: Path) -> str:
+    how = f"shoal train --resume {shlex.quote(str(folder))}"
+    return f"{folder} did not finish and is left out; finish it with: {how}"
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
@@ -213,6 +245,11 @@ def _notes(entries: Sequence[Entry], reference: Entry | None) -> list[str]:
         ]
         if other:
             notes.append(f"{entry.name} is another task than {first.name}: {', '.join(other)}.")
+        if reference and entry.difference is None:
+            notes.append(
+                f"The weights of {entry.name} cannot be compared with {first.name}'s: a model.safetensors is missing, "
+                "unreadable or of another model."
+            )
         devices = entry.run.result["device"], first.run.result["device"]
         if devices[0] != devices[1]:
             notes.append(f"{entry.name} ran on {devices[0]}, {first.name} on {devices[1]}.")
