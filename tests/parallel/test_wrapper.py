@@ -1,11 +1,14 @@
 """The wrapper in a loop of one's own: the same verbs as torch's, the same update on every worker."""
 
 import contextlib
+import copy
+import pickle
 
 import pytest
 import torch
 from strategy_cases import BATCH, distance, network, samples
 from torch import nn
+from torch.distributed.algorithms.join import Join
 from torch.nn import functional as F
 
 import shoal
@@ -14,6 +17,7 @@ from shoal.comm.threads import ThreadGroup, run_threads
 from shoal.comm.traced import traced
 from shoal.errors import ConfigError, GroupError, MismatchError
 from shoal.parallel.exchange.linear import By
+from shoal.parallel.sync_batchnorm import SyncBatchNorm
 from shoal.parallel.wrapper import DistributedDataParallel
 
 STEPS = 4
@@ -423,3 +427,228 @@ def test_alone_or_switched_off_joining_changes_nothing():
     assert alone.keys() == pair[0].keys()
     for name, _ in with_running_mean().named_parameters():
         assert torch.equal(pair[0][name], together[0][name])
+
+
+# What programs do with torch's wrapper besides training.
+
+
+def test_copies_share_the_group_and_only_meet_when_they_are_trained():
+    def work(group):
+        model = DistributedDataParallel(model_of(), group)
+        inputs, labels = rows(0, 6 * group.rank, 6)
+        if group.rank == 0:  # alone: the best model so far, kept to be evaluated
+            with torch.no_grad():
+                copy.deepcopy(model)(inputs)
+        twin = copy.deepcopy(model)
+        F.cross_entropy(twin(inputs), labels).backward()
+        assert model.module[0].weight.grad is None
+        F.cross_entropy(model(inputs), labels).backward()
+        return twin.module[0].weight.grad, model.module[0].weight.grad
+
+    for twins, models in run_threads(2, work):
+        assert torch.equal(twins, models)
+
+
+def test_a_copy_of_a_module_leaves_the_group_of_its_batch_norms_behind():
+    def work(group):
+        module = SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4)))
+        model = DistributedDataParallel(module.double(), group)
+        copied = copy.deepcopy(model.module)
+        if group.rank == 0:  # alone
+            copied(rows(0, 0, 6)[0])
+        return module[1].group is group, copied[1].group
+
+    assert run_threads(2, work) == [(True, None)] * 2
+
+
+def test_a_wrapper_that_was_saved_and_loaded_needs_a_group_that_can_be_found():
+    model = pickle.loads(pickle.dumps(DistributedDataParallel(model_of())))
+    inputs, labels = rows(0, 0, BATCH)
+    F.cross_entropy(model(inputs), labels).backward()
+    (group,) = ThreadGroup.world(1)
+    lost = pickle.loads(pickle.dumps(DistributedDataParallel(model_of(), group)))
+    with torch.no_grad():
+        lost(inputs)
+    with pytest.raises(ConfigError, match=r"had a group of its own\n.*Wrap its module anew"):
+        lost(inputs)
+
+
+def test_a_module_outlives_its_wrapper_and_trains_alone():
+    def work(group):
+        module = model_of()
+        model = DistributedDataParallel(module, group)
+        inputs, labels = rows(0, 6 * group.rank, 6)
+        F.cross_entropy(model(inputs), labels).backward()
+        del model
+        assert all(not param._post_accumulate_grad_hooks for param in module.parameters())
+
+    run_threads(2, work)
+
+
+class Assigning(nn.Module):
+    """Replaces its buffer, and has another one that no state tells of."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 5)
+        self.register_buffer("mean", torch.zeros(6))
+        self.register_buffer("scale", torch.rand(6), persistent=False)
+
+    def forward(self, inputs):
+        self.mean = 0.5 * self.mean + 0.5 * inputs.mean(0)
+        return self.layer((inputs - self.mean) * self.scale)
+
+    def get_extra_state(self):
+        return {"not": "a tensor"}
+
+    def set_extra_state(self, state):
+        del state
+
+
+def test_buffers_are_rank_0s_also_if_they_are_replaced_or_not_in_the_state():
+    def work(group):
+        module = model_of(network=Assigning)
+        torch.nn.init.constant_(module.scale, 1.0 + group.rank)
+        model = DistributedDataParallel(module, group)
+        scale = module.scale.clone()
+        means = []
+        for step in range(2):
+            inputs, labels = rows(step, 6 * group.rank, 6)
+            F.cross_entropy(model(inputs), labels).backward()
+            means.append(module.mean.clone())
+        return scale, *means
+
+    for ours, theirs in zip(*run_threads(2, work), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_buffers_that_are_not_shared_are_ones_own_from_the_start():
+    def work(group):
+        norm = nn.BatchNorm1d(6)
+        torch.nn.init.constant_(norm.running_mean, float(group.rank))
+        DistributedDataParallel(norm, group, broadcast_buffers=False)
+        own = norm.running_mean.clone()
+        model = DistributedDataParallel(norm, group, forward_sync_buffers=False)
+        assert not model.broadcast_buffers
+        assert not model.will_sync_module_buffers()
+        return own[0].item(), norm.running_mean[0].item()
+
+    assert run_threads(2, work) == [(0.0, 0.0), (1.0, 0.0)]
+
+
+def test_a_graph_that_holds_buffers_survives_an_exchange():
+    def work(group):
+        module = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 5)).double()
+        model = DistributedDataParallel(module, group).eval()
+        outputs = model(rows(0, 6 * group.rank, 6)[0])
+        outputs.mean().backward(retain_graph=True)
+        outputs.square().mean().backward()
+
+    run_threads(2, work)
+
+
+def test_what_the_module_is_told_to_leave_out_stays_ones_own():
+    def work(group):
+        module = nn.Linear(2, 1)
+        torch.nn.init.constant_(module.bias, float(group.rank))
+        module._ddp_params_and_buffers_to_ignore = ["bias"]
+        model = DistributedDataParallel(module, group)
+        ((1 + group.rank) * model(torch.ones(1, 2))).sum().backward()
+        return module.bias.item(), module.bias.grad.item(), module.weight.grad.tolist()
+
+    assert run_threads(2, work) == [(0.0, 1.0, [[1.5, 1.5]]), (1.0, 2.0, [[1.5, 1.5]])]
+
+
+def test_gradients_that_a_program_keeps_are_not_written_over():
+    def work(group):
+        model = DistributedDataParallel(nn.Linear(2, 1), group)
+        model(torch.ones(1, 2)).sum().backward()
+        before = [param.grad for param in model.parameters()]
+        model.zero_grad()
+        model(torch.full((1, 2), 3.0)).sum().backward()
+        return before[0].tolist(), model.module.weight.grad.tolist()
+
+    assert run_threads(2, work) == [([[1.0, 1.0]], [[3.0, 3.0]])] * 2
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_static_graph_may_have_parameters_that_no_gradient_reaches(late):
+    def work(group):
+        model = DistributedDataParallel(model_of(network=Forked), group, static_graph=not late)
+        if late:
+            model._set_static_graph()
+        assert model.static_graph
+        inputs, labels = rows(0, 6 * group.rank, 6)
+        F.cross_entropy(model(inputs), labels).backward()
+        return model.module.unused.weight.grad, model.module.used.weight.grad
+
+    (unused, used), (_, other) = run_threads(2, work)
+    assert unused is None
+    assert torch.equal(used, other)
+
+
+def test_means_of_three_are_as_exact_as_the_gradients():
+    def work(group):
+        weight = nn.ParameterList([nn.Parameter(torch.ones(1, dtype=torch.complex128))])
+        model = DistributedDataParallel(_Scaled(weight), group)
+        model(torch.ones(1)).real.sum().backward()
+        return weight[0].grad.item()
+
+    assert run_threads(3, work) == [pytest.approx(1.0, abs=1e-15)] * 3
+
+
+class _Scaled(nn.Module):
+    def __init__(self, weights):
+        super().__init__()
+        self.weights = weights
+
+    def forward(self, inputs):
+        return inputs * self.weights[0]
+
+
+def test_what_programs_ask_of_torchs_wrapper_is_answered():
+    model = DistributedDataParallel(nn.BatchNorm1d(2), find_unused_parameters=True)
+    assert model.device_ids is model.output_device is model.process_group is None
+    assert (model.device, model.device_type) == (torch.device("cpu"), "cpu")
+    assert model.find_unused_parameters
+    assert model.broadcast_buffers
+    assert not model.static_graph
+    with pytest.raises(ConfigError, match=r"this program has none\n.*with model.join"):
+        Join([model])
+
+
+@pytest.mark.parametrize(
+    ("module", "sentence"),
+    [
+        (nn.LazyLinear(3), "parameter 'weight' has no shape yet"),
+        (
+            nn.Sequential(nn.Linear(2, 2), nn.SyncBatchNorm(2)),
+            r"layer '1' is torch's SyncBatchNorm.*\n.*shoal\.Sync",
+        ),
+    ],
+)
+def test_layers_that_cannot_be_trained_so_are_named(module, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        DistributedDataParallel(module)
+
+
+def test_a_hook_around_a_hook_may_hand_on_another_dtype():
+    def work(group):
+        def rounded(state, bucket):
+            bucket.set_buffer(bucket.buffer().to(torch.float16))
+            future = inner(state, bucket)
+            return future.then(lambda done: bucket.buffer().copy_(done.value()))
+
+        def inner(state, bucket):
+            assert bucket.buffer().dtype is torch.float16
+            group.all_reduce(bucket.buffer()).wait()
+            future = torch.futures.Future()
+            future.set_result(bucket.buffer() / group.size)
+            return future
+
+        model = DistributedDataParallel(nn.Linear(2, 1), group)
+        model.register_comm_hook(None, rounded)
+        model(torch.full((1, 2), 1.0 + 2.0**-14)).sum().backward()
+        return model.module.weight.grad.tolist()
+
+    assert run_threads(2, work) == [[[1.0, 1.0]]] * 2

@@ -15,6 +15,7 @@ class HookBucket:
     ) -> None:
         self._index, self._is_last = index, is_last
         self._flat, self._views, self._params = flat, list(views), list(params)
+        self._shown = flat
 
     def index(self) -> int:
         """Its place among the buckets of a backward pass."""
@@ -26,11 +27,16 @@ class HookBucket:
 
     def buffer(self) -> Tensor:
         """All gradients of the bucket, as one flat tensor."""
-        return self._flat
+        return self._shown
 
     def set_buffer(self, buffer: Tensor) -> None:
-        """Put other values in."""
-        self._flat.copy_(buffer)
+        """Show another tensor from now on: hooks around hooks hand theirs on, in another dtype perhaps."""
+        self._shown = buffer
+
+    def take(self, aggregate: Tensor) -> None:
+        """Make this the gradients."""
+        if aggregate.data_ptr() != self._flat.data_ptr():
+            self._flat.copy_(aggregate.view(-1))
 
     def gradients(self) -> list[Tensor]:
         """The same, each in its parameter's shape."""
@@ -59,9 +65,7 @@ class HookWork:
             return
         self._over = True
         value = self._future.wait()
-        result = value[0] if isinstance(value, list | tuple) else value
-        if result.data_ptr() != self._bucket.buffer().data_ptr():
-            self._bucket.set_buffer(result.view(-1))
+        self._bucket.take(value[0] if isinstance(value, list | tuple) else value)
 
     def done(self) -> bool:
         """Whether `wait` would return at once."""

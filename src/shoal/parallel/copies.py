@@ -19,24 +19,28 @@ class Copies:
 
     def __init__(self, group: Group, tensors: Iterable[Tensor]) -> None:
         self._group = group
-        originals = [tensor.detach() for tensor in tensors]
+        originals = [*tensors]
+        self._originals = originals
         sizes = buckets.sizes_of(originals)
         memory = buckets.Memory(group, sizes)
         whole = sum(original.nbytes for original in originals) + 1
-        self._flats: list[tuple[Tensor, list[Tensor], list[Tensor]]] = [
-            (
-                memory.flat(bucket),
-                memory.views(bucket, originals),
-                [originals[number] for number in bucket.params],
-            )
+        self._flats: list[tuple[Tensor, list[Tensor], tuple[int, ...]]] = [
+            (memory.flat(bucket), memory.views(bucket, originals), bucket.params)
             for bucket in buckets.plan(sizes, range(len(sizes)), whole, whole)
         ]
 
-    def update(self, root: int = 0) -> None:
-        """Copy the root's tensors into everyone's."""
-        for flat, views, originals in self._flats:
+    def update(self, root: int = 0, tensors: Iterable[Tensor] | None = None) -> None:
+        """Copy the root's tensors into everyone's.
+
+        `tensors` are those that have taken the place of the first ones: modules may assign new buffers. Autograd is
+        not told that they change, as a graph may still hold them: backward through it again finds the new values.
+        """
+        everyone = self._originals if tensors is None else [*tensors]
+        for flat, views, numbers in self._flats:
+            originals = [everyone[number].detach() for number in numbers]
             if self._group.rank == root:
                 torch._foreach_copy_(views, originals)  # pyright: ignore[reportPrivateUsage]
             self._group.broadcast(flat, root).wait()
             if self._group.rank != root:
-                torch._foreach_copy_(originals, views)  # pyright: ignore[reportPrivateUsage]
+                with torch.autograd._unsafe_preserve_version_counter(tuple(originals)):  # pyright: ignore[reportPrivateUsage]
+                    torch._foreach_copy_(originals, views)  # pyright: ignore[reportPrivateUsage]

@@ -5,6 +5,7 @@ one before an update, and when it is over.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from sys import getrefcount
 from typing import Any, Literal, final
 
 import torch
@@ -35,6 +36,15 @@ class _Slot:
         self.view: Tensor
         self.bucket: _Filling
 
+    def leave_to_holder(self) -> None:
+        """The program has kept the last gradient (`before = [param.grad for …]`): it gets memory of its own."""
+        kept, self.view = self.view, self.view.detach()
+        kept.data = kept.clone()
+
+
+_REFERENCES = 2
+"""To a view: its slot's, and that of asking how many there are."""
+
 
 class _Filling:
     """A bucket while it is being filled."""
@@ -53,6 +63,9 @@ def _ignore(tensor: Tensor) -> None:
     del tensor
 
 
+_DOUBLE = (torch.float64, torch.complex128)
+
+
 class _Factor:
     """A number to multiply tensors with, as tensors: those cost a third of what a Python number does."""
 
@@ -65,7 +78,7 @@ class _Factor:
         single, double = self._single, self._double
         for tensor, product in zip(tensors, out, strict=True):
             # Half precision takes the factor in float32: its own would round it.
-            torch.mul(tensor, double if tensor.dtype is torch.float64 else single, out=product)
+            torch.mul(tensor, double if tensor.dtype in _DOUBLE else single, out=product)
 
 
 @final
@@ -89,6 +102,9 @@ class Reducer:
     `zero` takes zero for it; if no worker has a gradient for it, it keeps none at all, as on one machine, where the
     optimizer then leaves it alone. That costs one small all-reduce per exchange.
 
+    *Once* says that a pass gives every parameter at most one gradient; reentrant checkpoints of the same layer give it
+    several, and only the end of the pass tells which is the last: then all goes late.
+
     `look` is shown every bucket's gradients before their exchange. `begins` is called, if given, by gradients that come
     unannounced, and may announce their pass. So many numbers as `rider` says may travel behind the last bucket's
     gradients, so that what else is to be summed costs no collective: `complete` is told who writes them.
@@ -106,6 +122,7 @@ class Reducer:
         first_bytes: int,
         most_bytes: int,
         unused: Unused = "refuse",
+        once: bool = True,
         look: Callable[[Tensor], None] = _ignore,
         begins: Callable[[], None] | None = None,
         rider: int = 0,
@@ -120,7 +137,7 @@ class Reducer:
         self._sizes = buckets.sizes_of(self._params)
         self._order = [*reversed(range(len(self._slots)))]
         planned = buckets.plan(self._sizes, self._order, first_bytes, most_bytes)
-        self.is_early = getattr(group, "overlaps", False) and len(planned) > 1
+        self.is_early = once and getattr(group, "overlaps", False) and len(planned) > 1
         """Whether buckets go while backward is still at work."""
         self._first_bytes = first_bytes if self.is_early else most_bytes
         self._most_bytes = most_bytes
@@ -176,6 +193,11 @@ class Reducer:
 
         def final(param: Tensor) -> None:
             announce(param)
+            if self._exchanging and slot.arrived:
+                raise ConfigError(
+                    f"parameter '{slot.name}' got a second gradient in the same pass, after the first had been sent",
+                    "Say static_graph=True, or use_reentrant=False where the model is checkpointed.",
+                )
             self._fill([slot])
             if self._exchanging:
                 self._arrive(slot)
@@ -240,6 +262,19 @@ class Reducer:
         if self._seen is not None:
             self._follow_rank_0()
 
+    @property
+    def is_exchanging(self) -> bool:
+        """Whether a pass has been announced and is not complete."""
+        return self._exchanging
+
+    def abandon(self) -> None:
+        """Forget the pass announced: it has failed, here and on all others. What is under way comes to its end."""
+        self._exchanging, self._weight = False, None
+        for work in self._works:
+            work.wait()
+        self._works.clear()
+        self._seen = None if self._seen is None else []
+
     def remove(self) -> None:
         """Take the hooks off the parameters."""
         for remove in self._removers:
@@ -252,7 +287,10 @@ class Reducer:
         places: list[Tensor] = []
         grads: list[Tensor] = []
         for slot in slots:
-            view, grad = slot.view, slot.param.grad
+            grad = slot.param.grad
+            if grad is not slot.view and getrefcount(slot.view) > _REFERENCES:
+                slot.leave_to_holder()
+            view = slot.view
             if grad is None:
                 zeros.append(view)
             elif grad is not view or weight is not None:
@@ -301,7 +339,8 @@ class Reducer:
         names = ", ".join(missing[:5]) + (" and others" if missing[5:] else "")
         error = ConfigError(
             f"no gradient reached {names} on rank {self._group.rank} ({len(absent)} of {len(self._slots)} parameters)",
-            'Freeze it, leave it out, or take zero for it: unused="zero" (--strategy.unused zero).',
+            "Freeze it before, leave it out, or take zero for it: "
+            'find_unused_parameters=True or unused="zero" (--strategy.unused zero).',
         )
         # The others wait for a bucket that will not come: they are told why.
         self._group.fail(error)

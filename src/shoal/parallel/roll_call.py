@@ -1,8 +1,10 @@
 """Who still has inputs: asked of all workers before every exchange, where loops may end at different times."""
 
+from collections.abc import Callable
 from typing import final
 
 import torch
+from torch.distributed.algorithms.join import JoinHook
 
 from shoal.comm.group import Group
 from shoal.errors import GroupError
@@ -35,3 +37,20 @@ class RollCall:
             )
         self.last_present = present or self.last_present
         return present
+
+
+@final
+class Ended(JoinHook):
+    """For torch's `Join` around several things at once: what a worker does that has no inputs left."""
+
+    def __init__(self, once_more: Callable[[], object], at_end: Callable[[], None]) -> None:
+        self._once_more, self._at_end = once_more, at_end
+
+    def main_hook(self) -> None:
+        """Take part in one more exchange of the others."""
+        self._once_more()
+
+    def post_hook(self, is_last_joiner: bool) -> None:
+        """Nobody has inputs left."""
+        del is_last_joiner
+        self._at_end()

@@ -69,6 +69,10 @@ class SyncBatchNorm(_BatchNorm):
         made.group = group
         return made
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy has: not the group, of which only this layer is a member. A wrapper gives the copy its own."""
+        return {name: value for name, value in vars(self).items() if name not in ("group", "worker_weight")}
+
     def _check_input_dim(self, input: Tensor) -> None:  # noqa: A002 (torch's name)
         if input.dim() < 2:
             raise ValueError(f"expected at least 2 dimensions, got {input.dim()}")
