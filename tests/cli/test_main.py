@@ -1,5 +1,7 @@
 """The command itself: quick to answer, and every error one sentence with exit code 2."""
 
+import errno
+import os
 import subprocess
 import sys
 
@@ -41,6 +43,8 @@ def test_every_command_has_help(capsys):
         (["train", "--model", "lenett"], "did you mean 'lenet'?"),
         (["train", "--modle", "lenet"], "did you mean '--model'?"),
         (["train", "nothing-here"], "unknown recipe 'nothing-here'"),
+        (["train", ""], "'' is a folder, and not a recipe"),
+        (["train", "."], "'.' is a folder, and not a recipe"),
         (["train", "--data", "mnist", "--data-dir", "nowhere"], "there is no folder nowhere"),
         (["train", "--resume", "nowhere"], "nowhere is not a run folder"),
         (["train", "quickstart", "--resume", "nowhere"], "it takes no recipe"),
@@ -83,3 +87,36 @@ def test_a_reader_that_goes_away_is_no_error():
     )
     assert done.stdout.startswith("Usage")
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_without_our_letters_gets_question_marks(encoding):
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    command = [sys.executable, "-m", "shoal", "train", "--help"]
+    done = subprocess.run(command, capture_output=True, env=environment, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert b"[--section.key value ?]" in done.stdout
+
+
+def test_output_that_was_closed_leads_nowhere():
+    done = subprocess.run(
+        f"{sys.executable} -m shoal --help >&-", shell=True, capture_output=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_output_that_cannot_be_written_is_one_sentence():
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "shoal", "--help"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr == "error: cannot write to standard output: No space left on device\n"
+
+
+def test_a_full_disk_is_one_sentence_wherever_it_comes_to_light(monkeypatch, capsys):
+    def full(words):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "runs/mine/config.toml")
+
+    monkeypatch.setattr("shoal.cli.doctor.run", full)
+    assert main(["doctor"]) == 2
+    assert "error: cannot write runs/mine/config.toml: No space left on device" in capsys.readouterr().err

@@ -73,6 +73,8 @@ def test_a_comparison_of_the_users_own(here):
         ('[variants]\na = ""\n"b/c" = ""\n', "'b/c' cannot be the name of a folder"),
         ('[variants]\na = ""\nb = "--lrr 3"\n', "--lrr"),
         ('[variants]\na = ""\nb = "--workers 3"\n', "variant 'b': strategy single is one worker"),
+        ('recipe = 3\n[variants]\na = ""\nb = ""\n', "recipe is the name or the path of one, not 3"),
+        ('recipe = "c.toml"\n[variants]\na = ""\nb = ""\n', "c.toml is a comparison itself"),
         ('recip = "x"\n[variants]\na = ""\nb = ""\n', "did you mean 'recipe'?"),
     ],
 )

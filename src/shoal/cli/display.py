@@ -68,8 +68,7 @@ class Plain(Quiet):
         self._epochs, self._total_steps = config.train.epochs, total_steps
         self._last_line = self._clock_start = time.monotonic()
         self.say(headline(config, device))
-        again = f", from step {progress.step}" if progress.step else ""
-        self.say(f"  run folder {folder.path}, {total_steps} steps{again}")
+        self.say(f"  run folder {folder.path}, {extent(progress, total_steps)}")
 
     def stepped(self, progress: Progress, loss: float) -> None:
         """A line, if the last one is long ago."""
@@ -117,7 +116,7 @@ class Live(Quiet):
         self._first = progress
         self._samples_before, self._batch = progress.step, config.train.batch_size
         self.say(headline(config, device))
-        self.say(f"  run folder {folder.path}")
+        self.say(f"  run folder {folder.path}, {extent(progress, total_steps)}")
         self._task = self._bar.add_task(
             "", total=total_steps, completed=progress.step, epoch=self._epoch(progress), loss="…", rate=""
         )
@@ -157,6 +156,13 @@ def headline(config: RunConfig, device: str) -> str:
     workers = config.launch.workers
     several = f" with {workers} worker{'s' * (workers > 1)}" if config.strategy.name != "single" else ""
     return f"{what}, {config.strategy.name}{several}, on {device}"
+
+
+def extent(progress: Progress, total_steps: int) -> str:
+    """How many steps there are, and how many of them lie behind a run that goes on."""
+    if progress.step >= total_steps > 0:
+        return f"already at step {progress.step} of {total_steps}: --epochs or --steps make it longer"
+    return f"{total_steps} steps" + (f", from step {progress.step}" if progress.step else "")
 
 
 def epoch_line(progress: Progress, epochs: int, metrics: Metrics | None) -> str:

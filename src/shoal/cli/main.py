@@ -1,5 +1,6 @@
 """`shoal COMMAND …`: finds the command, runs it, and turns errors into one sentence and an exit code."""
 
+import errno
 import sys
 import warnings
 from collections.abc import Sequence
@@ -9,6 +10,9 @@ from typing import NamedTuple
 from shoal import __version__
 from shoal.cli import text
 from shoal.errors import ConfigError, ShoalError, unknown
+
+_STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+"""A place that takes no more, or nothing: not our mistake, wherever it comes to light."""
 
 
 class Command(NamedTuple):
@@ -46,6 +50,7 @@ COMMANDS: dict[str, Command] = {
 def main(argv: Sequence[str] | None = None) -> int:
     """The entry point of the command `shoal`."""
     words = list(sys.argv[1:] if argv is None else argv)
+    text.accept_any_stream()
     try:
         with warnings.catch_warnings():
             warnings.showwarning = text.caution
@@ -53,12 +58,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ShoalError as error:
         text.error(error)
         return error.exit_code
-    except KeyboardInterrupt:
-        text.warn("interrupted")
-        return 130
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         sys.stderr.close()
         return 141
+    except OSError as error:
+        if error.errno not in _STORAGE:
+            raise
+        what = f" {error.filename}" if error.filename else ""
+        text.error(
+            ShoalError(f"cannot write{what}: {error.strerror}", "Make room, or choose another folder.")
+        )
+        return ShoalError.exit_code
+    except KeyboardInterrupt:
+        text.warn("interrupted")
+        return 130
 
 
 def _dispatch(words: list[str]) -> int:

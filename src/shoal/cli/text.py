@@ -1,5 +1,6 @@
 """Plain words on the terminal, bold and colour only where a person reads them. Imports nothing heavy."""
 
+import io
 import os
 import re
 import shutil
@@ -14,10 +15,30 @@ _FLAG = re.compile(r"Usage: | *\S.*? {2,}(?=\S)")
 """What stands left of the first gap in a line."""
 
 
+def accept_any_stream() -> None:
+    """Make the standard streams ones that can always be written to.
+
+    Where the terminal has no such letter (× in ASCII) a question mark stands for it, and what was closed (`>&-`) leads
+    nowhere: neither is a reason to lose a run.
+    """
+    for name in ("stdout", "stderr"):
+        stream: TextIO | None = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (open as long as we are)
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
 def show(message: str = "") -> None:
     """A line for the user, on standard output."""
-    sys.stdout.write(message + "\n")
-    sys.stdout.flush()
+    try:
+        sys.stdout.write(message + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as problem:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (or Python would try again at its end)
+        raise ShoalError(f"cannot write to standard output: {problem.strerror}") from None
 
 
 def warn(message: str) -> None:

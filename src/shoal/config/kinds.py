@@ -109,7 +109,7 @@ def _shown(value: Any) -> str:
     """A refused value as one would write it: a list without Python's brackets."""
     if isinstance(value, list | tuple):
         return ",".join(map(str, value)) or "an empty list"
-    return repr(value)
+    return repr(value) if isinstance(value, str) else str(value)
 
 
 def _reason(value: Any) -> str:
@@ -131,6 +131,8 @@ def _accept(kind: Any, value: Any) -> tuple[bool, Any]:
     origin = get_origin(kind)
     if origin is Annotated:
         base, *limits = get_args(kind)
+        if Several() in limits and isinstance(value, str):
+            value = parse(kind, value)  # one item needs no brackets
         accepted, converted = _accept(base, value)
         return accepted and all(limit.holds(converted) for limit in limits), converted
     if origin in (types.UnionType, typing.Union):

@@ -43,13 +43,18 @@ def read(recipe: str | None, flags: Sequence[str]) -> RunConfig:
     >>> read(None, ["--model", "mlp", "--epochs=2"]).train.epochs
     2
     """
-    tree = read_recipe(recipe) if recipe else {}
+    tree = {} if recipe is None else read_recipe(recipe)
     return from_tree(merge(tree, read_flags(flags)))
 
 
 def read_recipe(recipe: str) -> Tree:
     """The tree of a TOML file: a path, or the bare name of a recipe shipped with shoal."""
     path = Path(recipe)
+    if path.is_dir():
+        raise ConfigError(
+            f"'{recipe}' is a folder, and not a recipe",
+            "Give the path of a .toml file. If it is a stopped run, it goes on with --resume.",
+        )
     if path.suffix != ".toml" and not path.exists():
         shipped = shipped_recipes()
         if recipe not in shipped:

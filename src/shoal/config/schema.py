@@ -158,7 +158,7 @@ class RunConfig(Checked):
         if isinstance(self.strategy, SingleConfig) and self.launch.workers > 1:
             raise ConfigError(
                 f"strategy single is one worker, and --workers asks for {self.launch.workers}",
-                "Choose how they work together: --strategy ddp",
+                "Choose how they work together, --strategy ddp, or take one: --workers 1",
             )
         if not isinstance(self.exchange, AllReduceConfig) and isinstance(
             self.strategy, SingleConfig | DpConfig

@@ -117,11 +117,22 @@ def _variants(source: str, tree: Tree) -> dict[str, Tree]:
     table = tree["variants"]
     if not isinstance(table, dict) or len(table) < 2:
         raise ConfigError(f"{source}: [variants] needs two variants or more, each with its flags")
-    recipe = read_recipe(tree["recipe"]) if "recipe" in tree else {}
+    recipe = _recipe(source, tree["recipe"]) if "recipe" in tree else {}
     shared = merge(recipe, _flags(source, tree.get("flags", "")))
     return {
         _name(source, name): merge(shared, _flags(f"{source}: {name}", text)) for name, text in table.items()
     }
+
+
+def _recipe(source: str, given: Any) -> Tree:
+    if not isinstance(given, str):
+        raise ConfigError(f"{source}: recipe is the name or the path of one, not {given}")
+    tree = read_recipe(given)
+    if "variants" in tree:
+        raise ConfigError(
+            f"{source}: {given} is a comparison itself, and no recipe that variants could share"
+        )
+    return tree
 
 
 def _name(source: str, name: str) -> str:

@@ -176,7 +176,7 @@ def _is_finished(folder: Path) -> bool:
         raise ConfigError(f"{folder} is not a run folder")
     if not RunFolder(folder).result.exists():
         return False
-    result = RunFolder(folder).read_result()
+    result: Any = RunFolder(folder).read_result()
     missing = [key for key in RESULT if key not in result] if isinstance(result, dict) else list(RESULT)
     if missing:
         raise _damaged(folder, f"{RunFolder(folder).result.name} has no {missing[0]}")

@@ -30,6 +30,9 @@ def write_files(folder: Path, files: Mapping[PurePosixPath, str | bytes]) -> Non
             place.parent.mkdir(parents=True, exist_ok=True)
             (beside / name).replace(place)
     except OSError as error:
-        raise ConfigError(f"cannot write {error.filename}: {error.strerror}", "Is the disk full?") from None
+        # The system names no file where a write failed, and not its opening.
+        raise ConfigError(
+            f"cannot write {error.filename or f'into {folder}'}: {error.strerror}", "Is the disk full?"
+        ) from None
     finally:
         shutil.rmtree(beside, ignore_errors=True)
