@@ -1,11 +1,15 @@
 """What the members of a world of processes run in the tests of data parallelism."""
 
+import gc
+import io
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.join import Join
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 import shoal
 from shoal import models, optim
@@ -185,6 +189,107 @@ def with_torchs_hooks(group, port):
                     optimizer.step()
                 weights.append(torch.cat([param.detach().flatten() for param in model.parameters()]))
             found[name] = (weights[0] - weights[1]).abs().max().item()
+        dist.barrier()  # gloo's thread still holds what the last hook held: the group too, which must not die there
+        return found
+    finally:
+        dist.destroy_process_group()
+
+
+def _small():
+    return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))
+
+
+class _Checkpointed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 6), nn.Linear(6, 3)
+
+    def forward(self, inputs):
+        return checkpoint(self.second, checkpoint(self.first, inputs, use_reentrant=True), use_reentrant=True)
+
+
+def _loop(model, batches, optimizer=None):
+    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for inputs in batches:
+        optimizer.zero_grad()
+        F.cross_entropy(model(inputs), torch.tensor([0, 1, 2])).backward()
+        optimizer.step()
+    return model
+
+
+def _checkpointed(wrapper, batches):
+    return _loop(wrapper(_Checkpointed()), [inputs.requires_grad_() for inputs in batches])
+
+
+def _saved_and_loaded(wrapper, batches):
+    file = io.BytesIO()
+    torch.save(_loop(wrapper(_small()), batches), file)
+    file.seek(0)
+    return _loop(torch.load(file, weights_only=False), batches)
+
+
+def _averaged(wrapper, batches):
+    model = wrapper(_small())
+    average = torch.optim.swa_utils.AveragedModel(model)
+    for inputs in batches:
+        average.update_parameters(_loop(model, [inputs]))
+    return average
+
+
+def _joined(wrapper, batches):
+    model = wrapper(_small())
+    for divides in (True, False):
+        with Join([model], divide_by_initial_world_size=divides):
+            _loop(model, batches[dist.get_rank() :])
+    return model
+
+
+def _joined_with_zero(wrapper, batches):
+    """Under torch's wrapper a worker that has ended updates its part with old gradients: there, plain Adam is right."""
+    from torch.distributed.optim import ZeroRedundancyOptimizer  # half a second, and only here
+
+    model = wrapper(_small())
+    if wrapper is nn.parallel.DistributedDataParallel:
+        with Join([model]):
+            return _loop(model, batches[dist.get_rank() :], torch.optim.Adam(model.parameters()))
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam)
+    with Join([model, optimizer]):
+        return _loop(model, batches[dist.get_rank() :], optimizer)
+
+
+def _switched_off(wrapper, batches):
+    model = wrapper(_small())
+    with Join([model], enable=False):
+        return _loop(model, batches)
+
+
+def _unwrapped(wrapper, batches):
+    """One worker goes on alone with the module."""
+    module = _small()
+    _loop(wrapper(module), batches)
+    gc.collect()
+    return _loop(module, batches) if dist.get_rank() == 0 else module
+
+
+DROP_IN = [_checkpointed, _saved_and_loaded, _averaged, _joined, _joined_with_zero, _switched_off, _unwrapped]
+
+
+def with_either_wrapper(group, port):
+    """The weights after each of these programs, under torch's wrapper and under ours."""
+    store = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=timedelta(seconds=20))
+    store = dist.PrefixStore("either", store)
+    dist.init_process_group("gloo", store=store, rank=group.rank, world_size=group.size)
+    try:
+        found = {}
+        for program in DROP_IN:
+            weights = []
+            for wrapper in (nn.parallel.DistributedDataParallel, shoal.DistributedDataParallel):
+                torch.manual_seed(0)
+                draw = torch.Generator().manual_seed(group.rank)
+                model = program(wrapper, [torch.randn(3, 4, generator=draw) for _ in range(4)])
+                weights.append(torch.cat([param.detach().flatten() for param in model.parameters()]).numpy())
+                dist.barrier()
+            found[program.__name__] = weights
         return found
     finally:
         dist.destroy_process_group()

@@ -73,3 +73,11 @@ def test_hooks_that_torch_ships_do_what_they_do_under_torch(world_of):
     for outcome in world.run(ddp_programs.with_torchs_hooks, world.store.port):
         assert outcome.error is None, outcome.message
         assert max(outcome.value.values()) < 1e-6, outcome.value
+
+
+def test_programs_that_only_swap_the_wrapper_get_the_same_bits(world_of):
+    world = world_of("shm", 2)
+    for outcome in world.run(ddp_programs.with_either_wrapper, world.store.port):
+        assert outcome.error is None, outcome.message
+        for name, (torchs, ours) in outcome.value.items():
+            assert np.array_equal(torchs, ours), f"{name}: {np.abs(torchs - ours).max()}"

@@ -1,6 +1,6 @@
 """Who still has inputs: asked of all workers before every exchange, where loops may end at different times."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import final
 
 import torch
@@ -14,12 +14,13 @@ from shoal.errors import GroupError
 class RollCall:
     """Every worker answers each call. Costs one small all-reduce.
 
-    With `all_or_none`, a worker that has ended before the others is an error, on all of them.
+    Gradients are divided by the number of all workers, or with `by_present` of those still there. With `all_or_none`, a
+    worker that has ended before the others is an error, on all of them.
     """
 
-    def __init__(self, group: Group, all_or_none: bool = False) -> None:
+    def __init__(self, group: Group, by_present: bool = False, all_or_none: bool = False) -> None:
         self._group = group
-        self._all_or_none = all_or_none
+        self._by_present, self._all_or_none = by_present, all_or_none
         self.last_present: list[int] = []
         """Who was there at the last call at which anybody was."""
 
@@ -37,6 +38,10 @@ class RollCall:
             )
         self.last_present = present or self.last_present
         return present
+
+    def weight(self, present: Sequence[int], of_all: float) -> float:
+        """What a gradient counts for with these present; `of_all` if it is divided by the number of all."""
+        return 1 / len(present) if self._by_present else of_all
 
 
 @final
