@@ -161,5 +161,6 @@ def _help() -> str:
     rows = "\n".join(f"  {flag:{width}}  {sentence}" for flag, sentence in flags.items())
     return (
         f"{text.bold('shoal lab')}: run a lab and get its report, or start your own solution and check it\n\n"
-        f"Usage: {RUN_USAGE}\n       {START_USAGE}\n       {CHECK_USAGE}\n\n{labs}\n\n{rows}\n\nBegin with:  shoal lab 1 --quick"
+        f"Usage: {RUN_USAGE}\n       {START_USAGE}\n       {CHECK_USAGE}\n\n"
+        f"{labs}\n\n{rows}\n\nBegin with:  shoal lab 1 --quick"
     )

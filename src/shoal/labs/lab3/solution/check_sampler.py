@@ -5,19 +5,58 @@ python check_sampler.py
 
 import argparse
 from collections.abc import Sequence
+from typing import Any
 
 from shoal.labs.lab3.solution.sampler import MyRandomSampler, MySampler
 
 EPOCHS = 3
+FEW, MANY_EPOCHS = 20, 50
+"""So many epochs of so few samples draw each of them for certain."""
+
+Found = list[tuple[str, dict[str, Any]]]
+"""What is wrong: the key of a sentence, and the values in it."""
+
+SENTENCES = {
+    "length": "__len__ says {said}, and __iter__ gives {given} samples",
+    "total": "all nodes together go through {given:,} samples, and there are {samples:,}",
+    "shares": "the nodes' shares differ by more than one sample",
+    "outside": "a number is outside of 0 to {last:,}",
+    "again": "made again, the sampler gives another order: use a generator with a seed of its own",
+    "second_time": "gone through again in the same epoch, the sampler does not give the same again",
+    "same_epoch": "the next epoch has the same order: does set_epoch change anything?",
+    "same_seed": "another seed gives the same order: does the generator get the seed?",
+    "shared_epoch": "set_epoch of one node's sampler changes another's: is the epoch kept in the class?",
+    "same_draws": "two nodes draw the same samples: their seeds must differ",
+    "no_replacement": "no node draws any sample twice: that is not drawing with replacement",
+    "never_drawn": "sample {index} of {samples} is not drawn once in {epochs} epochs: does the range end too early?",
+    "missed": "{missed:,} of {samples:,} samples are seen by nobody, {several:,} by more than one node",
+    "short_range": "every number is below {samples:,} / {nodes}: is the range as long as one node's share?",
+    "own_permutation": "{seen:.0f} % is about 1 - (1 - 1/W)^W: does each node permute by itself (a seed with its rank)?",
+    "fixed_parts": "each node has the same samples in every epoch: permute first, and divide then",
+    "shuffled": "without shuffle the samples do not come in the stored order",
+}
 
 
-def epoch_lists(kind: type[MySampler], num_samples: int, nodes: int, epoch: int) -> list[list[int]]:
-    """What each node goes through in an epoch. The samplers are made anew: nodes share nothing."""
+def sampler_of(kind: type[MySampler], num_samples: int, nodes: int, rank: int, **more: Any) -> MySampler:
+    """One node's sampler. It is made anew each time: nodes share nothing."""
+    given: dict[str, Any] = {"shuffle": True, "seed": 0, **more}
+    return kind(range(num_samples), nodes, rank, **given)
+
+
+def numbers(sampler: MySampler) -> list[int]:
+    """What it gives; a number may also be a tensor."""
+    return [int(index) for index in sampler]
+
+
+def epoch_lists(
+    kind: type[MySampler], num_samples: int, nodes: int, epoch: int, **more: Any
+) -> list[list[int]]:
+    """What each node goes through in an epoch."""
     lists: list[list[int]] = []
     for rank in range(nodes):
-        sampler = kind(range(num_samples), nodes, rank, shuffle=True, seed=0)
+        sampler = sampler_of(kind, num_samples, nodes, rank, **more)
         sampler.set_epoch(epoch)
-        lists.append(list(sampler))
+        lists.append(numbers(sampler))
     return lists
 
 
@@ -30,50 +69,95 @@ def nodes_per_sample(lists: Sequence[Sequence[int]], num_samples: int) -> list[i
     return counts
 
 
-def faults(kind: type[MySampler], num_samples: int, nodes: int) -> list[str]:
+def faults(kind: type[MySampler], num_samples: int, nodes: int, partition: bool) -> list[str]:
     """What is wrong, a sentence each; none if nothing is."""
+    return [SENTENCES[key].format(**values) for key, values in found(kind, num_samples, nodes, partition)]
+
+
+def found(kind: type[MySampler], num_samples: int, nodes: int, partition: bool) -> Found:
+    """What is wrong with the samplers of a partition, or of random sampling."""
     lists = epoch_lists(kind, num_samples, nodes, epoch=0)
     given = [len(own) for own in lists]
-    said = [len(kind(range(num_samples), nodes, rank)) for rank in range(nodes)]
-    found: list[str] = []
+    said = [len(sampler_of(kind, num_samples, nodes, rank)) for rank in range(nodes)]
+    wrong: Found = []
     if said != given:
-        found.append(f"__len__ says {said}, and __iter__ gives {given} samples")
-    if abs(sum(given) - num_samples) >= nodes:
-        found.append(f"all nodes together go through {sum(given):,} samples, and there are {num_samples:,}")
+        wrong.append(("length", {"said": said, "given": given}))
+    if not num_samples <= sum(given) < num_samples + nodes:
+        wrong.append(("total", {"given": sum(given), "samples": num_samples}))
     if max(given) - min(given) > 1:
-        found.append("the nodes' shares differ by more than one sample")
+        wrong.append(("shares", {}))
     if any(not 0 <= index < num_samples for own in lists for index in own):
-        return [*found, f"a number is outside of 0 to {num_samples - 1:,}"]
+        return [*wrong, ("outside", {"last": num_samples - 1})]
+    wrong += order_faults(kind, num_samples, nodes, lists)
+    more = partition_faults if partition else sampling_faults
+    return wrong + more(kind, num_samples, nodes, lists)
+
+
+def order_faults(kind: type[MySampler], num_samples: int, nodes: int, lists: list[list[int]]) -> Found:
+    """Is the order a function of seed and epoch, and of nothing else?"""
     if lists != epoch_lists(kind, num_samples, nodes, epoch=0):
-        found.append("made again, the sampler gives another order: use a generator with a seed of its own")
+        return [("again", {})]
+    wrong: Found = []
     if lists == epoch_lists(kind, num_samples, nodes, epoch=1):
-        found.append("the next epoch has the same order: does set_epoch change anything?")
-    if kind is MyRandomSampler:
-        same = any(lists[0] == own for own in lists[1:])
-        return [*found, "two nodes draw the same samples: their seeds must differ"] if same else found
-    return found + partition_faults(lists, num_samples, nodes)
+        wrong.append(("same_epoch", {}))
+    if lists == epoch_lists(kind, num_samples, nodes, epoch=0, seed=12345):
+        wrong.append(("same_seed", {}))
+    last, other = (sampler_of(kind, num_samples, nodes, nodes - 1) for _ in range(2))
+    last.set_epoch(0)
+    first = numbers(last)
+    if numbers(last) != first:
+        return [*wrong, ("second_time", {})]
+    other.set_epoch(1)
+    return wrong if numbers(last) == first else [*wrong, ("shared_epoch", {})]
 
 
-def partition_faults(lists: Sequence[Sequence[int]], num_samples: int, nodes: int) -> list[str]:
-    """What is wrong with a partition: samples that nobody sees, and samples that several nodes see.
+def sampling_faults(kind: type[MySampler], num_samples: int, nodes: int, lists: list[list[int]]) -> Found:
+    """What is wrong with drawing: the same draws on two nodes, no sample twice, one that never comes."""
+    if any(lists[one] == lists[other] for one in range(nodes) for other in range(one)):
+        return [("same_draws", {})]
+    if all(len(set(own)) == len(own) for own in lists) and max(map(len, lists)) ** 2 > 20 * num_samples:
+        return [("no_replacement", {})]
+    seen = {
+        index for epoch in range(MANY_EPOCHS) for own in epoch_lists(kind, FEW, nodes, epoch) for index in own
+    }
+    never = [index for index in range(FEW) if index not in seen]
+    if not never:
+        return []
+    return [("never_drawn", {"index": never[-1], "samples": FEW, "epochs": MANY_EPOCHS})]
 
-    Fewer samples than there are nodes may be left out, or come twice, to make all shares equal.
+
+def partition_faults(kind: type[MySampler], num_samples: int, nodes: int, lists: list[list[int]]) -> Found:
+    """What is wrong with a partition: samples that nobody sees, samples that several nodes see, parts that stay.
+
+    Fewer samples than there are nodes may come twice, to make all shares equal.
     """
     counts = nodes_per_sample(lists, num_samples)
     missed, several = counts.count(0), sum(count > 1 for count in counts)
-    if max(missed, several) < nodes:
-        return []
-    found = [f"{missed:,} of {num_samples:,} samples are seen by nobody, {several:,} by more than one node"]
+    if not missed and several < nodes:
+        return unshuffled_faults(kind, num_samples, nodes, lists)
+    wrong: Found = [("missed", {"missed": missed, "samples": num_samples, "several": several})]
     seen = 1 - missed / num_samples
-    if max(map(max, lists)) < -(-num_samples // nodes):
-        found.append(
-            f"every number is below {num_samples:,} / {nodes}: is the range as long as one node's share?"
-        )
-    elif abs(seen - (1 - (1 - 1 / nodes) ** nodes)) < 0.03:
-        found.append(
-            f"{100 * seen:.0f} % is about 1 - (1 - 1/W)^W: does every node permute by itself (a seed with its rank)?"
-        )
-    return found
+    if max(max(own, default=0) for own in lists) < -(-num_samples // nodes):
+        wrong.append(("short_range", {"samples": num_samples, "nodes": nodes}))
+    elif missed and abs(seen - (1 - (1 - 1 / nodes) ** nodes)) < 0.03:
+        wrong.append(("own_permutation", {"seen": 100 * seen}))
+    return wrong
+
+
+def unshuffled_faults(kind: type[MySampler], num_samples: int, nodes: int, lists: list[list[int]]) -> Found:
+    """Does the partition change from epoch to epoch, and keep the stored order where that is asked for?"""
+    wrong: Found = []
+    if nodes > 1 and all(
+        set(own) == set(then)
+        for epoch in range(1, EPOCHS)
+        for own, then in zip(lists, epoch_lists(kind, num_samples, nodes, epoch), strict=True)
+    ):
+        wrong.append(("fixed_parts", {}))
+    stored = epoch_lists(kind, num_samples, nodes, epoch=0, shuffle=False)
+    # The last of a share may be one of the first samples, come again to make all shares equal.
+    if any(own[:-1] != sorted(own[:-1]) for own in stored) or 0 in nodes_per_sample(stored, num_samples):
+        wrong.append(("shuffled", {}))
+    return wrong
 
 
 def seen_so_far(kind: type[MySampler], num_samples: int, nodes: int) -> str:
@@ -96,11 +180,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     wrong = 0
     for kind in (MySampler, MyRandomSampler):
         for nodes in args.n_devices:
-            found = faults(kind, args.samples, nodes)
-            wrong += len(found)
+            sentences = faults(kind, args.samples, nodes, partition=kind is MySampler)
+            wrong += len(sentences)
             seen = seen_so_far(kind, args.samples, nodes)
             print(f"{kind.__name__}, W = {nodes}: seen after 1, 2, 3 epochs: {seen}")  # noqa: T201
-            print("".join(f"  WRONG: {sentence}\n" for sentence in found) or "  right\n", end="")  # noqa: T201
+            print("".join(f"  WRONG: {sentence}\n" for sentence in sentences) or "  right\n", end="")  # noqa: T201
     return 1 if wrong else 0
 
 

@@ -1,0 +1,50 @@
+"""What is wrong where a node did not answer: a task not done, an error, or nodes that did not call the same."""
+
+from collections.abc import Sequence
+
+from shoal.labs.check.fault import Fault, fault
+from shoal.labs.check.nodes import Node, Raised
+
+LONGEST_TEXT = 160
+POINT_TO_POINT = ("send", "recv", "isend", "irecv")
+"""These differ from node to node, and rightly so."""
+OF_THE_OTHERS = ("RuntimeError", "DistBackendError", "DistNetworkError")
+"""What a node raises, too, that nobody answered; the reason is then what the others did."""
+
+
+def failures(nodes: Sequence[Node]) -> list[Fault]:
+    """Why there is no answer of every node; nothing if there is one."""
+    raised = [node.raised for node in nodes if node.raised]
+    if not raised and not any(node.late or node.died for node in nodes):
+        return []
+    own = [each for each in raised if each.kind not in OF_THE_OTHERS]
+    if own:
+        return [_of_an_error(own[0])]
+    unlike = unlike_calls(nodes)
+    if unlike:
+        return unlike
+    if raised:
+        return [_of_an_error(raised[0])]
+    return [fault("too_long" if any(node.late for node in nodes) else "died")]
+
+
+def unlike_calls(nodes: Sequence[Node]) -> list[Fault]:
+    """Where the nodes' collectives part, if they do: the others then wait, or add up what does not belong together."""
+    lists = [[call for call in node.calls if call.partition("(")[0] not in POINT_TO_POINT] for node in nodes]
+    for rank, calls in enumerate(lists[1:], start=1):
+        for count, (first, other) in enumerate(zip(lists[0], calls, strict=False), start=1):
+            if first != other:
+                return [fault("order", call=count, first=first, rank=rank, other=other)]
+        if len(calls) != len(lists[0]):
+            return [fault("count", first=len(lists[0]), rank=rank, other=len(calls))]
+    return []
+
+
+def _of_an_error(raised: Raised) -> Fault:
+    text = raised.text if len(raised.text) <= LONGEST_TEXT else f"{raised.text[:LONGEST_TEXT]}…"
+    if raised.kind == "NotImplementedError" and text.startswith("Task "):
+        return fault("not_done")
+    if raised.kind == "ModuleNotFoundError" and not raised.place:
+        return fault("no_file", text=text)
+    where = f" ({raised.place})" if raised.place else ""
+    return fault("raises", error=f"{raised.kind}: {text}{where}" if text else f"{raised.kind}{where}")

@@ -1,0 +1,35 @@
+"""What can be wrong with a solution, and what one has to be asked for to be checked."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that is wrong: the key of its sentence among a lab's words, below `check.`, and the values in it."""
+
+    key: str
+    values: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+def fault(key: str, **values: Any) -> Fault:
+    """A fault with the values of its sentence.
+
+    >>> fault("sum", nodes=3)
+    Fault(key='sum', values={'nodes': 3})
+    """
+    return Fault(key, values)
+
+
+@dataclass(frozen=True)
+class Check:
+    """How some tasks of a lab are tried."""
+
+    tasks: tuple[str, ...]
+    """The names of the tasks in the skeleton."""
+    file: str
+    """The student's file that the tasks are in."""
+    faults: Callable[[Path], list[Fault]]
+    """Given the folder of that file: what is wrong; nothing if it is right."""

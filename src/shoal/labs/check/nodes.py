@@ -1,0 +1,189 @@
+"""Runs a part of a student's solution on so many nodes, each a process of its own, and never waits for ever.
+
+Nodes are forked from a server that has torch loaded already: a world of three costs no more than its meeting. What a
+node answers comes back as JSON in a file, what it calls of torch's collectives line by line, so that both are there
+even where the node never comes back.
+"""
+
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from importlib import import_module
+from multiprocessing import get_all_start_methods, get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+START_LIMIT_S = 180.0
+"""How long the nodes may take to start and meet; on a busy machine that is loading torch."""
+WORK_LIMIT_S = 30.0
+"""How long they may take for what they are asked."""
+COLLECTIVE_LIMIT_S = 8.0
+"""How long a node waits for the others in a collective."""
+AFTER_AN_ERROR_S = 1.0
+"""How long the others still have once one of them has failed."""
+POLL_S = 0.01
+COLLECTIVES = (
+    *("all_reduce", "all_reduce_coalesced", "reduce", "reduce_scatter", "reduce_scatter_tensor"),
+    *("all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_object"),
+    *("broadcast", "broadcast_object_list", "gather", "gather_object", "scatter", "scatter_object_list"),
+    *("all_to_all", "all_to_all_single", "barrier", "send", "recv", "isend", "irecv"),
+)
+
+
+@dataclass(frozen=True)
+class Raised:
+    """An error of a student's code, and where it came from."""
+
+    kind: str
+    text: str
+    place: str
+    """File and line of the student's code."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """What became of one node: an answer, an error, or neither where it was too slow or its process died."""
+
+    answer: Any
+    raised: Raised | None
+    calls: tuple[str, ...]
+    """The collectives it began, with the size of what it handed over: `all_reduce(150)`."""
+    died: bool = False
+    late: bool = False
+
+
+def run_nodes(work: Callable[[int], Any], folder: Path, size: int, *, meet: bool) -> list[Node]:
+    """Each node's `work(rank)`, with the student's folder first in its path; `meet`: as a process group of torch's.
+
+    `work` is a function of a module; its answer must go through JSON.
+    """
+    context: Any = get_context("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
+    if hasattr(context, "set_forkserver_preload"):
+        context.set_forkserver_preload(
+            ["torch.distributed", "torch.utils.data", "shoal.data", work.__module__]
+        )
+    name = f"{work.__module__}:{work.__qualname__}"
+    with TemporaryDirectory(prefix="shoal-check-") as scratch:
+        given = (name, size, str(folder.resolve()), scratch, meet)
+        processes = [context.Process(target=_node, args=(rank, *given), daemon=True) for rank in range(size)]
+        for process in processes:
+            process.start()
+        try:
+            late = _wait(processes, Path(scratch))
+        finally:
+            for process in processes:
+                process.kill()
+                process.join()
+        return [_read(Path(scratch), rank, late) for rank in range(size)]
+
+
+def _wait(processes: Sequence[Any], scratch: Path) -> bool:
+    """Until all have answered, or one has failed and the others had a moment more; whether time ran out."""
+    ranks = range(len(processes))
+    deadline_s = time.monotonic() + START_LIMIT_S
+    begun = failed = False
+    while time.monotonic() < deadline_s:
+        if all((scratch / f"{rank}.json").exists() for rank in ranks):
+            return False
+        if not begun and all((scratch / f"{rank}.calls").exists() for rank in ranks):
+            begun, deadline_s = True, time.monotonic() + WORK_LIMIT_S
+        if not failed and any(_has_failed(process, scratch, rank) for rank, process in enumerate(processes)):
+            failed, deadline_s = True, time.monotonic() + AFTER_AN_ERROR_S
+        time.sleep(POLL_S)
+    return not failed
+
+
+def _has_failed(process: Any, scratch: Path, rank: int) -> bool:
+    answered = scratch / f"{rank}.json"
+    if answered.exists():
+        return json.loads(answered.read_text())["raised"] is not None
+    return not process.is_alive() and not answered.exists()
+
+
+def _read(scratch: Path, rank: int, late: bool) -> Node:
+    calls, answered = scratch / f"{rank}.calls", scratch / f"{rank}.json"
+    began = tuple(calls.read_text().split()) if calls.exists() else ()
+    if not answered.exists():
+        return Node(None, None, began, died=not late, late=late)
+    found = json.loads(answered.read_text())
+    return Node(found["answer"], Raised(**found["raised"]) if found["raised"] else None, began)
+
+
+def _node(rank: int, name: str, size: int, folder: str, scratch: str, meet: bool) -> None:
+    """The whole life of a node. What the student's code prints is not shown: only the verdict is."""
+    for stream in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+    sys.path.insert(0, folder)
+    sys.argv = [""]  # a script that reads its flags when it is imported finds none
+    sys.dont_write_bytecode = True
+    answer = raised = None
+    try:
+        import torch
+
+        torch.set_num_threads(1)
+        if meet:
+            _meet(rank, size, Path(scratch, "store"))
+        _record_calls(Path(scratch, f"{rank}.calls"))
+        module, _, function = name.partition(":")
+        answer = getattr(import_module(module), function)(rank)
+    except BaseException as error:  # sys.exit() in a student's file ends no more than this node
+        raised = _told(error, folder)
+    unfinished = Path(scratch, f"{rank}.unfinished")
+    unfinished.write_text(json.dumps({"answer": answer, "raised": raised}))
+    unfinished.rename(unfinished.with_suffix(".json"))
+    # A node that goes while the others still read from it would look like a fault of theirs.
+    while meet and not all(Path(scratch, f"{other}.json").exists() for other in range(size)):
+        time.sleep(POLL_S)
+    os._exit(0)
+
+
+def _meet(rank: int, size: int, store: Path) -> None:
+    import torch.distributed as dist
+
+    dist.init_process_group(
+        "gloo",
+        store=dist.FileStore(str(store), size),
+        rank=rank,
+        world_size=size,
+        timeout=timedelta(seconds=START_LIMIT_S),
+    )
+    dist.barrier()
+    dist.distributed_c10d._set_pg_timeout(timedelta(seconds=COLLECTIVE_LIMIT_S))  # pyright: ignore[reportPrivateUsage]
+
+
+def _record_calls(path: Path) -> None:
+    """Have torch's collectives write their name down before they begin, under whatever name they are imported."""
+    import torch
+    import torch.distributed as dist
+
+    path.touch()
+
+    def recorded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            first = next((each for each in (*args, *kwargs.values()) if isinstance(each, torch.Tensor)), None)
+            with path.open("a") as file:
+                file.write(f"{name}({'' if first is None else first.numel()})\n")
+            return function(*args, **kwargs)
+
+        return call
+
+    for name in COLLECTIVES:
+        if hasattr(dist, name):
+            setattr(dist, name, recorded(name, getattr(dist, name)))
+
+
+def _told(error: BaseException, folder: str) -> dict[str, str]:
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(folder)
+    ]
+    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    if isinstance(error, SyntaxError):
+        place = f"{Path(error.filename or '').name}:{error.lineno}"
+    text = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
+    return {"kind": type(error).__name__, "text": text, "place": place}

@@ -1,0 +1,55 @@
+"""A student's folder, in the course's shape or only the part of it that holds the files, and the verdict on it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from shoal.errors import ConfigError
+from shoal.labs.catalogue import LABS, lab_of
+from shoal.labs.check.fault import Check, Fault
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was tried of a student's, and what is wrong with it."""
+
+    path: Path
+    tasks: tuple[str, ...]
+    faults: tuple[Fault, ...]
+
+    @property
+    def word(self) -> Literal["right", "wrong", "open"]:
+        """The verdict in a word; what was not begun is open, and not wrong."""
+        if any(fault.key == "not_done" for fault in self.faults):
+            return "open"
+        return "wrong" if self.faults else "right"
+
+
+def check(number: str, folder: Path) -> Iterator[Verdict]:
+    """Try the tasks of a lab one after the other. The files are all looked for before the first is tried."""
+    lab = lab_of(number)
+    if not lab.hand_out:
+        raise ConfigError(
+            f"lab {number} has no tasks to check",
+            f"Labs with tasks: {', '.join(name for name, each in LABS.items() if each.hand_out)}.",
+        )
+    checks: tuple[Check, ...] = import_module(f"{lab.package}.check").CHECKS
+    found = {each.file: file_of(number, folder, each.file) for each in checks}
+    return (
+        Verdict(found[each.file], each.tasks, tuple(each.faults(found[each.file].parent))) for each in checks
+    )
+
+
+def file_of(number: str, folder: Path, name: str) -> Path:
+    """Where a file of the hand-out lies: the folder may be the one of `start`, or any below it."""
+    whole = next(path for path in map(PurePosixPath, lab_of(number).hand_out) if path.name == name)
+    places = [folder.joinpath(*whole.parts[skipped:]) for skipped in range(len(whole.parts))]
+    for place in places:
+        if place.is_file():
+            return place
+    raise ConfigError(
+        f"there is no {whole} in {folder.resolve()}",
+        f"Give the folder that you named with --out: `shoal lab check {number} FOLDER`.",
+    )

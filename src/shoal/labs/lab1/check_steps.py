@@ -1,0 +1,224 @@
+"""Are the student's GD, SGD and Adam the rules they say they are? Many steps against the rule, and against its errors.
+
+Gradients are made up, and other ones in every step; what a wrong rule would have done is computed as well, so that the
+check can say which one it is.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shoal.labs.check.alone import told
+from shoal.labs.check.fault import Fault, fault
+
+STEPS = 10
+RATE, B1, B2, EPS = 0.05, 0.8, 0.95, 1e-8
+SHAPES = ((3, 2), (3, 2), (4,))
+"""Two of one shape: a state that they share would fit both."""
+TOLERANCE = 1e-4
+"""Of float32 numbers near one, after ten steps; wrong rules differ by far more."""
+
+Params = list[Tensor]
+
+
+def first_values() -> Params:
+    """Where the parameters begin."""
+    generator = torch.Generator().manual_seed(1)
+    return [
+        torch.randn(shape, generator=generator).sign() + torch.randn(shape, generator=generator) / 4
+        for shape in SHAPES
+    ]
+
+
+def gradients(step: int) -> Params:
+    """Every parameter's gradient in a step, from 1 on."""
+    generator = torch.Generator().manual_seed(100 + step)
+    return [torch.randn(shape, generator=generator) + 0.7 for shape in SHAPES]
+
+
+def path_of(make: Callable[[Iterator[Tensor]], Any], *unused: Tensor) -> list[Params]:
+    """The parameters after each step of a student's optimizer; those `unused` never have a gradient."""
+    params = [value.clone().requires_grad_() for value in first_values()]
+    optimizer = make(
+        iter([*params, *unused])
+    )  # an iterator, as model.parameters(): it can be used up only once
+    path: list[Params] = []
+    for step in range(1, STEPS + 1):
+        for param, grad in zip(params, gradients(step), strict=True):
+            param.grad = grad.clone()
+        optimizer.step()
+        path.append([param.detach().clone() for param in params])
+    return path
+
+
+def ruled(rule: Callable[[int, int, Tensor, Tensor], Tensor]) -> list[Params]:
+    """The parameters after each step of `new = rule(step, which, old, gradient)`."""
+    params, path = first_values(), list[Params]()
+    for step in range(1, STEPS + 1):
+        params = [
+            rule(step, which, *pair) for which, pair in enumerate(zip(params, gradients(step), strict=True))
+        ]
+        path.append(params)
+    return path
+
+
+def descent(step: int, which: int, old: Tensor, grad: Tensor) -> Tensor:
+    """w ← w − η g."""
+    return old - RATE * grad
+
+
+def adam(**wrong: Any) -> list[Params]:
+    """Adam, right or with one of its known errors."""
+    state = [[torch.zeros(shape), torch.zeros(shape)] for shape in SHAPES]
+    b1, b2, rate = wrong.get("b1", B1), wrong.get("b2", B2), wrong.get("rate", RATE)
+
+    def rule(step: int, which: int, old: Tensor, grad: Tensor) -> Tensor:
+        m, v = state[0 if wrong.get("shared") and which < 2 else which]
+        if wrong.get("forgets"):
+            m, v = torch.zeros_like(m), torch.zeros_like(v)
+        m = b1 * m + (1 if wrong.get("unweighted") else 1 - b1) * grad
+        v = b2 * v + (1 - b2) * (grad if wrong.get("not_squared") else grad * grad)
+        count = wrong["count"](step, which) if "count" in wrong else step
+        m_hat, v_hat = m / (1 - b1**count), v / (1 - b2**count)
+        if wrong.get("in_place"):
+            m, v = m_hat, v_hat
+        state[0 if wrong.get("shared") and which < 2 else which] = [m, v]
+        m_used = m if "m" in wrong.get("uncorrected", "") else m_hat
+        v_used = v if "v" in wrong.get("uncorrected", "") else v_hat
+        root = v_used if wrong.get("no_root") else v_used.sqrt()
+        return old - wrong.get("sign", 1) * rate * m_used / (root + EPS)
+
+    return ruled(rule)
+
+
+WRONG_ADAMS: dict[str, dict[str, Any]] = {
+    "adam_uncorrected": {"uncorrected": "mv"},
+    "adam_m_uncorrected": {"uncorrected": "m"},
+    "adam_v_uncorrected": {"uncorrected": "v"},
+    "adam_counts_parameters": {"count": lambda step, which: (step - 1) * len(SHAPES) + which + 1},
+    "adam_count_late": {"count": lambda step, which: step + 1},
+    "adam_never_counts": {"count": lambda step, which: 1},
+    "adam_forgets": {"forgets": True},
+    "adam_in_place": {"in_place": True},
+    "adam_shared": {"shared": True},
+    "adam_not_squared": {"not_squared": True},
+    "adam_no_root": {"no_root": True},
+    "adam_unweighted": {"unweighted": True},
+    "adam_swapped": {"b1": B2, "b2": B1},
+    "adam_own_betas": {"b1": 0.9, "b2": 0.999},
+    "own_rate": {"rate": 1e-3},
+    "upwards": {"sign": -1},
+}
+"""Fault: what it does instead."""
+MORE_WRONG_ADAMS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("adam_counts_parameters", {"count": lambda step, which: step * len(SHAPES)}),
+    ("adam_counts_parameters", {"count": lambda step, which: which + 1}),
+)
+
+
+def same(path: Sequence[Params], other: Sequence[Params], steps: int = STEPS) -> bool:
+    """Whether two ways have the same parameters after each of the first steps."""
+    return all(
+        a.shape == b.shape and torch.allclose(a, b, rtol=TOLERANCE, atol=TOLERANCE)
+        for mine, theirs in zip(path[:steps], other[:steps], strict=True)
+        for a, b in zip(mine, theirs, strict=True)
+    )
+
+
+def descent_faults(kind: str) -> list[Fault]:
+    """What is wrong with an optimizer whose rule is w ← w − η g."""
+    unused = torch.ones(2, requires_grad=True)
+    path = path_of(lambda params: getattr(import_module("MyOptimizer"), kind)(params, RATE), unused)
+    if same(path, ruled(descent)):
+        return []
+    rules: dict[str, Callable[[int, int, Tensor, Tensor], Tensor]] = {
+        "upwards": lambda step, which, old, grad: old + RATE * grad,
+        "no_rate": lambda step, which, old, grad: old - grad,
+        "no_rate_upwards": lambda step, which, old, grad: old + grad,
+    }
+    named = [fault(key) for key, rule in rules.items() if same(path, ruled(rule))]
+    return named or general_faults(path, ruled(descent))
+
+
+def adam_faults() -> list[Fault]:
+    """What is wrong with the student's Adam."""
+    kind = import_module("MyOptimizer").AdamOptimizer
+    path, right = path_of(lambda params: kind(params, RATE, B1, B2)), adam()
+    if same(path, right):
+        again = path_of(lambda params: kind(params, RATE, B1, B2))
+        return [] if same(again, right) else [fault("adam_shares_state")]
+    for key, wrong in (*WRONG_ADAMS.items(), *MORE_WRONG_ADAMS):
+        if same(path, adam(**wrong)):
+            return [fault(key)]
+    return general_faults(path, right)
+
+
+def general_faults(path: Sequence[Params], right: Sequence[Params]) -> list[Fault]:
+    """What can be said of any rule that is none of the known wrong ones."""
+    start = first_values()
+    finite = [torch.cat([value.flatten() for value in params]).isfinite() for params in path]
+    if not all(bool(each.all()) for each in finite):
+        step = next(number for number, each in enumerate(finite, start=1) if not each.all())
+        return [fault("partly_finite" if bool(finite[step - 1].any()) else "not_finite", step=step)]
+    moved = [[(a != b).sum().item() for a, b in zip(params, start, strict=True)] for params in path]
+    if not any(map(sum, moved)):
+        return [fault("unmoved")]
+    total = sum(math.prod(shape) for shape in SHAPES)
+    if sum(moved[0]) < total:
+        return [fault("partly_moved", moved=sum(moved[0]), numbers=total)]
+    if decays(path[0], right[0], start):
+        return [fault("decay")]
+    step = next(n for n in range(1, STEPS + 1) if not same(path, right, n))
+    if step > 1:
+        return [fault("later", step=step)]
+    off = max((a - b).abs().max().item() for a, b in zip(path[0], right[0], strict=True))
+    return [fault("another_rule", off=off)]
+
+
+def decays(params: Params, right: Params, start: Params) -> bool:
+    """Whether the first step differs from the right one by a multiple of the parameters themselves."""
+    difference = torch.cat([(a - b).flatten() for a, b in zip(params, right, strict=True)])
+    if float(difference.abs().max()) < TOLERANCE:
+        return False
+    values = torch.cat([value.flatten() for value in start])
+    factor = (difference @ values) / (values @ values)
+    return bool(
+        torch.allclose(difference, factor * values, rtol=0, atol=0.02 * difference.abs().max().item())
+    )
+
+
+def zero_grad_faults() -> list[Fault]:
+    """What is wrong with clearing the gradients: they may be zeros afterwards, or None."""
+    params = [value.clone().requires_grad_() for value in first_values()]
+    for param, grad in zip(params, gradients(1), strict=True):
+        param.grad = grad
+    unused = torch.ones(2, requires_grad=True)
+    import_module("MyOptimizer").GdOptimizer(iter([*params, unused]), RATE).zero_grad()
+    if any(not torch.equal(param, value) for param, value in zip(params, first_values(), strict=True)):
+        return [fault("zero_grad_moves")]
+    left = sum(param.grad is not None and bool(param.grad.any()) for param in params)
+    return [fault("grad_left", left=left, all=len(params))] if left else []
+
+
+def gd_step(rank: int) -> list[Any]:
+    """The faults of GdOptimizer."""
+    return told(descent_faults("GdOptimizer"))
+
+
+def sgd_step(rank: int) -> list[Any]:
+    """The faults of SgdOptimizer."""
+    return told(descent_faults("SgdOptimizer"))
+
+
+def adam_step(rank: int) -> list[Any]:
+    """The faults of AdamOptimizer."""
+    return told(adam_faults())
+
+
+def zero_grad(rank: int) -> list[Any]:
+    """The faults of BaseOptimizer.zero_grad."""
+    return told(zero_grad_faults())

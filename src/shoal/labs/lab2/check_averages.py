@@ -1,0 +1,170 @@
+"""Is the student's mean over the nodes the mean, on every node, and by the collective it is named after?
+
+Three nodes have gradients that are multiples of one another, so that what comes out tells what was done: with factors
+1, 4 and 10 the mean has 5, the sum 15, and whoever forgot to share still has its own.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from shoal.labs.check.failures import failures, unlike_calls
+from shoal.labs.check.fault import Fault, fault
+from shoal.labs.check.nodes import Node, run_nodes
+
+NODES = 3
+FACTORS = (1.0, 4.0, 10.0)
+MEAN, SUM = sum(FACTORS) / NODES, sum(FACTORS)
+SIZES = (6, 5, 4)
+"""Of the parameters: all different, so that a wrong order shows in what the nodes call."""
+ROUNDS = 2
+TOLERANCE = 1e-5
+
+Values = list[list[float]]
+"""Of each parameter."""
+
+
+def base(round_number: int) -> Values:
+    """The gradients but for the node's factor; other ones in every round."""
+    return [
+        [i + 1.25 + 10 * which + 3 * round_number for i in range(size)] for which, size in enumerate(SIZES)
+    ]
+
+
+class Parameters(nn.Module):
+    """Nothing but parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values = nn.ParameterList([torch.ones(size) for size in SIZES])
+
+
+def averaged(name: str, rank: int) -> dict[str, Any]:
+    """A node's gradients after averaging, round by round, and whether its parameters are what they were."""
+    average = getattr(import_module("dist_utils"), name)
+    model, rounds = Parameters(), list[Values]()
+    for number in range(ROUNDS):
+        for param, values in zip(model.parameters(), base(number), strict=True):
+            param.grad = FACTORS[rank] * torch.tensor(values)
+        average(model)
+        rounds.append(
+            [[] if p.grad is None else p.grad.detach().flatten().tolist() for p in model.parameters()]
+        )
+    return {"rounds": rounds, "unmoved": all(bool((param == 1).all()) for param in model.parameters())}
+
+
+def allreduce(rank: int) -> dict[str, Any]:
+    """The student's all-reduce on one node."""
+    return averaged("allreduce_average_gradients", rank)
+
+
+def allgather(rank: int) -> dict[str, Any]:
+    """The student's all-gather on one node."""
+    return averaged("allgather_average_gradients", rank)
+
+
+def reduce(rank: int) -> dict[str, Any]:
+    """The student's reduce and broadcast on one node."""
+    return averaged("reduce_average_gradients", rank)
+
+
+def average_check(work: Callable[[int], Any], named: str, *instead: str) -> Callable[[Path], list[Fault]]:
+    """The faults of an average that is to call what begins with `named`, and none of `instead`."""
+
+    def faults(folder: Path) -> list[Fault]:
+        nodes = run_nodes(work, folder, NODES, meet=True)
+        return failures(nodes) or value_faults(nodes) or call_faults(nodes, named, instead)
+
+    return faults
+
+
+def call_faults(nodes: Sequence[Node], named: str, instead: Sequence[str]) -> list[Fault]:
+    """Is it the collective that the function is named after?"""
+    called = {call.partition("(")[0] for node in nodes for call in node.calls}
+    if any(call == named or call.startswith(f"{named}_") for call in called) and not called & set(instead):
+        return []
+    return [fault("another_collective", called=", ".join(sorted(called)) or "—", named=named)]
+
+
+def value_faults(nodes: Sequence[Node]) -> list[Fault]:
+    """What came out instead of the mean."""
+    if not all(node.answer["unmoved"] for node in nodes):
+        return [fault("parameters_changed")]
+    wrong = [
+        number for number in range(ROUNDS) if any(not _all_mean(_ratios(node, number)) for node in nodes)
+    ]
+    if not wrong:
+        return []
+    if wrong == [1]:
+        return [fault("second_round")]
+    if unlike := unlike_calls(nodes):
+        return unlike
+    ratios = [_ratios(node, 0) for node in nodes]
+    if any(ratio is None for node in ratios for ratio in node):
+        return [_odd_fault(nodes)]
+    by_parameter = list(zip(*ratios, strict=True))
+    off = [each for each in by_parameter if not all(_near(ratio, MEAN) for ratio in each)]
+    if len(off) < len(SIZES):
+        return [fault("some_parameters", off=len(off), all=len(SIZES))]
+    return [_ratio_fault([ratio or 0.0 for ratio in by_parameter[0]])]
+
+
+def _ratio_fault(by_node: Sequence[float]) -> Fault:
+    """What was done, by the factor that each node has of the base gradient."""
+    right = [rank for rank, ratio in enumerate(by_node) if _near(ratio, MEAN)]
+    if right:
+        return fault("only_some_nodes", right=", ".join(map(str, right)), nodes=NODES)
+    if all(map(_near, by_node, FACTORS)):
+        return fault("own_gradient")
+    if all(_near(ratio, own / NODES) for ratio, own in zip(by_node, FACTORS, strict=True)):
+        return fault("own_divided")
+    first = by_node[0]
+    if all(_near(ratio, first) for ratio in by_node):
+        if _near(first, SUM):
+            return fault("sum", nodes=NODES)
+        if _near(first, MEAN / NODES):
+            return fault("divided_twice", nodes=NODES)
+        if any(_near(first, factor) for factor in FACTORS):
+            return fault("one_nodes", rank=next(r for r, f in enumerate(FACTORS) if _near(first, f)))
+        if first and _near(SUM / first, round(SUM / first)):
+            return fault("divided_by", divisor=round(SUM / first), nodes=NODES)
+    # The last node's own gradient counted more than once, or not at all: told by what each node has.
+    shown = ", ".join(f"{ratio / MEAN:.3g}" for ratio in by_node)
+    return fault("factors", factors=shown)
+
+
+def _odd_fault(nodes: Sequence[Node]) -> Fault:
+    """Gradients that are no multiple of what they are made from."""
+    got, wanted = nodes[0].answer["rounds"][0], base(0)
+    if any(not values for values in got):
+        return fault("gradient_gone")
+    if any(len(values) != len(right) for values, right in zip(got, wanted, strict=True)):
+        return fault("other_shape")
+    if all(value == math.floor(value) for values in got for value in values):
+        return fault("whole_numbers")
+    return fault("no_mean")
+
+
+def _ratios(node: Node, number: int) -> list[float | None]:
+    """The factor that each parameter's gradient has of the base; None where it is not a multiple of it."""
+    return [_ratio(got, made) for got, made in zip(node.answer["rounds"][number], base(number), strict=True)]
+
+
+def _ratio(got: Sequence[float], made: Sequence[float]) -> float | None:
+    if len(got) != len(made):
+        return None
+    ratios = [a / b for a, b in zip(got, made, strict=True)]
+    return ratios[0] if all(_near(ratio, ratios[0]) for ratio in ratios) else None
+
+
+def _all_mean(ratios: Sequence[float | None]) -> bool:
+    return all(_near(ratio, MEAN) for ratio in ratios)
+
+
+def _near(a: float | None, b: float) -> bool:
+    return a is not None and math.isclose(a, b, rel_tol=TOLERANCE, abs_tol=TOLERANCE)

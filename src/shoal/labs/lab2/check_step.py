@@ -1,0 +1,148 @@
+"""Is the student's training step in the right order, and does it time what it says? On a clock that the check turns."""
+
+import time
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from torch import Tensor, nn
+
+from shoal.labs.check.alone import is_number, told
+from shoal.labs.check.fault import Fault, fault
+from shoal.labs.check.one_step import NotingOptimizer, alike, gradient_of, network, samples
+
+DELAY_S, AVERAGE_S, FORWARD_S = 0.25, 1.0, 16.0
+"""What takes how long on the check's clock: every sum of them tells what was timed."""
+FACTOR = 3.0
+"""What the check's average makes of a gradient: a step with another one came too early."""
+CLOCKS = ("perf_counter", "monotonic", "time", "process_time")
+
+
+class Clock:
+    """A clock that goes on only when told."""
+
+    def __init__(self, notes: list[str]) -> None:
+        self.now_s = 1000.0
+        self.notes = notes
+        self.slept_s = 0.0
+
+    def sleep(self, seconds: float) -> None:
+        """Instead of time.sleep."""
+        if seconds > 0:
+            self.notes.append("sleep")
+        self.slept_s += seconds
+        self.now_s += seconds
+
+    def read(self) -> float:
+        """Instead of every clock of Python's."""
+        return self.now_s
+
+    def install(self) -> None:
+        """In this process, which is the check's alone: before the student's files are imported."""
+        time.sleep = self.sleep
+        for name in CLOCKS:
+            setattr(time, name, self.read)
+            setattr(time, f"{name}_ns", lambda: round(1e9 * self.now_s))
+
+
+def train_step_faults() -> list[Fault]:
+    """What is wrong with two steps of a node that is to be late."""
+    notes = list[str]()
+    clock = Clock(notes)
+    clock.install()
+    train_step = import_module("model").train_step
+    model = network()
+    optimizer = NotingOptimizer(model.parameters(), notes)
+    model.register_forward_hook(lambda *_: setattr(clock, "now_s", clock.now_s + FORWARD_S))
+    earlier: list[Tensor] = []
+    for number in (1, 2):
+        pictures, labels = samples(6, seed=number)
+        loss, grad = gradient_of(model, pictures, labels)
+        seen: list[list[Tensor] | None] = []
+        notes.clear()
+        clock.slept_s = 0.0
+        given = train_step(model, optimizer, pictures, labels, _average(clock, notes, seen), DELAY_S)
+        found = (
+            order_faults(notes, clock.slept_s)
+            or gradient_faults(seen[0], optimizer.used[-1], grad, earlier)
+            or answer_faults(given, loss)
+        )
+        if found:
+            return found
+        earlier = [FACTOR * each for each in grad]
+    return []
+
+
+def _average(clock: Clock, notes: list[str], seen: list[list[Tensor] | None]) -> Callable[[nn.Module], None]:
+    """An average that shows when it was called and with what, and whose gradient is known again."""
+
+    def average(model: nn.Module) -> None:
+        notes.append("average")
+        clock.now_s += AVERAGE_S
+        grads = [param.grad for param in model.parameters()]
+        seen.append(
+            [grad.detach().clone() for grad in grads if grad is not None]
+            if all(g is not None for g in grads)
+            else None
+        )
+        for grad in grads:
+            if grad is not None:
+                grad.mul_(FACTOR)
+
+    return average
+
+
+def order_faults(notes: list[str], slept_s: float) -> list[Fault]:
+    """Every part once, the sleep before the average, the average before the step."""
+    for part in ("average", "step"):
+        if notes.count(part) != 1:
+            return [fault(f"{part}_times", times=notes.count(part))]
+    if notes.index("step") < notes.index("average"):
+        return [fault("step_before_average")]
+    if abs(slept_s - DELAY_S) > 1e-6:
+        return [fault("slept", slept=slept_s, delay=DELAY_S)]
+    if notes.index("sleep") > notes.index("average"):
+        return [fault("sleeps_after")]
+    return []
+
+
+def gradient_faults(
+    seen: list[Tensor] | None, used: list[Tensor] | None, grad: list[Tensor], earlier: list[Tensor]
+) -> list[Fault]:
+    """The average is given this batch's gradient, and the step the average."""
+    if seen is None or not any(bool(each.any()) for each in seen):
+        return [fault("average_before_backward")]
+    if earlier and alike(seen, [a + b for a, b in zip(grad, earlier, strict=True)]):
+        return [fault("accumulates")]
+    if earlier and alike(seen, earlier):
+        return [fault("average_before_backward")]
+    if not alike(seen, grad):
+        return [fault("wrong_gradient")]
+    if used is None or not any(bool(each.any()) for each in used):
+        return [fault("average_cleared")]
+    return [] if alike(used, [FACTOR * each for each in grad]) else [fault("not_the_average")]
+
+
+def answer_faults(given: Any, loss: float) -> list[Fault]:
+    """The loss before the step as a float, and the seconds of the average alone."""
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        return [fault("not_two", kind=type(given).__name__)]
+    its_loss, seconds = given
+    for value in (its_loss, seconds):
+        if not is_number(value):
+            return [fault("not_a_float", kind=type(value).__name__)]
+    if abs(its_loss - loss) > 1e-4:
+        swapped = abs(seconds - loss) < 1e-4
+        return [fault("swapped") if swapped else fault("wrong_loss", given=float(its_loss), loss=loss)]
+    if abs(seconds - AVERAGE_S) < 1e-6:
+        return []
+    whole = {DELAY_S: "delay_timed", FORWARD_S: "all_timed", FORWARD_S + DELAY_S: "all_timed"}
+    named = [key for more, key in whole.items() if abs(seconds - AVERAGE_S - more) < 1e-6]
+    if abs(seconds - 1e3 * AVERAGE_S) < 1e-3:
+        return [fault("milliseconds")]
+    return [fault(named[0])] if named else [fault("wrong_seconds", given=float(seconds), right=AVERAGE_S)]
+
+
+def train_step(rank: int) -> list[Any]:
+    """The faults of a training step."""
+    return told(train_step_faults())
