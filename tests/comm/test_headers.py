@@ -1,12 +1,15 @@
 """Headers reach everyone in order, whatever the network and strangers do."""
 
+import os
 import socket
 import threading
 
 import pytest
 from torch.distributed import HashStore
 
+from shoal.comm import headers
 from shoal.comm.headers import Header, Headers
+from shoal.comm.store import listen
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -16,7 +19,7 @@ def connected(size, store=None):
     store, made = store or HashStore(), [None] * size
 
     def connect(rank):
-        made[rank] = Headers(store, rank, size, "127.0.0.1")
+        made[rank] = Headers(store, rank, range(size), "127.0.0.1")
 
     threads = [threading.Thread(target=connect, args=(rank,)) for rank in range(size)]
     for thread in threads:
@@ -26,13 +29,13 @@ def connected(size, store=None):
     return made
 
 
-def taken(headers):
+def taken(member):
     """The next rows, waited for."""
     for _ in range(100):
-        rows = headers.take()
+        rows = member.take()
         if rows is not None:
             return rows
-        headers.wait_for(0.1)
+        member.wait_for(0.1)
     raise AssertionError("the headers never came")
 
 
@@ -101,12 +104,68 @@ def test_a_stranger_is_not_taken_for_a_member():
                 stranger_was_let_go.set()
 
     zero = []
-    first = threading.Thread(target=lambda: zero.append(Headers(store, 0, 2, "127.0.0.1")))
+    first = threading.Thread(target=lambda: zero.append(Headers(store, 0, range(2), "127.0.0.1")))
     first.start()
     intrude()
-    one = Headers(store, 1, 2, "127.0.0.1")
+    one = Headers(store, 1, range(2), "127.0.0.1")
     first.join(30)
     assert stranger_was_let_go.is_set()
     one.tell(Header(5, 6))
     zero[0].tell(Header(5, 6))
     assert taken(zero[0]) == [Header(5, 6)] * 2
+
+
+def test_strangers_who_say_nothing_or_little_delay_nobody(monkeypatch):
+    """More of them than are heard at once, all there before the member comes."""
+    monkeypatch.setattr(headers, "_HELLO_S", 1000.0)
+    store, strangers = HashStore(), []
+    made = []
+    first = threading.Thread(
+        target=lambda: made.append(Headers(store, 0, range(2), "127.0.0.1")), daemon=True
+    )
+    first.start()
+    port, address = store.get("address/0").decode().split(" ", 1)
+    for number in range(headers._MOST_UNKNOWN + 10):
+        strangers.append(socket.create_connection((address, int(port)), timeout=20))
+        strangers[-1].sendall(bytes(number % 3))
+    made.append(Headers(store, 1, range(2), "127.0.0.1"))
+    first.join(30)
+    assert len(made) == 2
+    assert all(stranger.recv(1) == b"" for stranger in strangers), "all are let go in the end"
+    for stranger in strangers:
+        stranger.close()
+
+
+def test_a_stranger_who_keeps_silent_is_let_go(monkeypatch):
+    monkeypatch.setattr(headers, "_HELLO_S", 0.0)
+    store = HashStore()
+    threading.Thread(target=lambda: Headers(store, 0, range(2), "127.0.0.1"), daemon=True).start()
+    port, address = store.get("address/0").decode().split(" ", 1)
+    with socket.create_connection((address, int(port)), timeout=20) as stranger:
+        assert stranger.recv(1) == b""
+    monkeypatch.undo()
+    Headers(store, 1, range(2), "127.0.0.1").close()
+
+
+def test_who_cannot_reach_whom_is_said_with_the_ranks_of_the_world(monkeypatch):
+    monkeypatch.setattr(headers, "_CONNECT_S", 0.1)
+    with listen("127.0.0.1", 0) as server:
+        port = server.getsockname()[1]
+    store = HashStore()
+    store.set("token", "00" * 16)
+    store.set("address/0", f"{port} 127.0.0.1")
+    with pytest.raises(RuntimeError, match=f"rank 7 cannot reach rank 4 at 127.0.0.1, port {port}: "):
+        Headers(store, 1, [4, 7], "127.0.0.1")
+    with pytest.raises(RuntimeError, match=r"no connection came to rank 4 from rank 7 \(is there a firewall"):
+        Headers(HashStore(), 0, [4, 7], "127.0.0.1")
+
+
+def test_nothing_stays_open():
+    def open_files():
+        return len(os.listdir("/proc/self/fd"))
+
+    before = open_files()
+    for _ in range(20):
+        for member in connected(3):
+            member.close()
+    assert open_files() <= before

@@ -8,6 +8,7 @@ import warnings
 import torch
 
 from shoal.comm.group import SlowMemberWarning
+from shoal.errors import GroupError
 
 VICTIM = 1
 
@@ -78,6 +79,30 @@ def leave(group, victim):
         group.close()
         return
     group.all_reduce(torch.ones(10)).wait()
+
+
+def leave_a_smaller_group(group, victim):
+    """The victim leaves a smaller group and lives on."""
+    smaller = group.split(range(group.size))
+    if group.rank == victim:
+        smaller.close()
+        time.sleep(1.5)
+        return
+    smaller.all_reduce(torch.ones(10)).wait()
+
+
+def wait_in_a_group_that_was_left(group):
+    """Whoever has left a group cannot wait for what it began there; gives the errors of waiting and of asking."""
+    smaller = group.split(range(group.size))
+    works = [smaller.all_reduce(torch.ones(10)) for _ in range(2)] if group.rank == 0 else []
+    smaller.close()
+    said = []
+    for wait in [works[0].wait, works[1].done] if works else []:
+        try:
+            wait()
+        except GroupError as error:
+            said.append(error.message)
+    return said
 
 
 def ask_again_and_again(group, victim, message):

@@ -79,12 +79,20 @@ def test_an_error_of_the_user_reaches_everyone(kind):
             assert "ValueError: no such column" in outcome.message
 
 
-@pytest.mark.parametrize("how", [faults.leave, faults.leave_the_world])
+@pytest.mark.parametrize("how", [faults.leave, faults.leave_the_world, faults.leave_a_smaller_group])
 def test_leaving_is_not_dying(kind, how):
     with World(kind, 2) as world:
         outcomes = world.run(how, faults.VICTIM, timeout_s=8)
         assert outcomes[faults.VICTIM].error is None
         assert (outcomes[0].rank, outcomes[0].reason) == (faults.VICTIM, "left")
+
+
+def test_nobody_waits_in_a_group_it_has_left(kind):
+    """Who it is that left, oneself or another, depends on who looks first; the wait ends."""
+    with World(kind, 2) as world:
+        first, _ = world.run(faults.wait_in_a_group_that_was_left, timeout_s=8)
+        assert len(first.value) == 2
+        assert all("left the group" in said for said in first.value)
 
 
 @pytest.mark.parametrize("message", [False, True])

@@ -28,9 +28,9 @@ from shoal.comm.calls import (
     mismatch,
 )
 from shoal.comm.checked_mail import CheckedMail, CheckedMessage
-from shoal.comm.checker import Checker, Item, Look
+from shoal.comm.checker import Checker, Item, Look, MissedError
 from shoal.comm.group import CPU, NO_PROGRESS_LIMIT_S
-from shoal.comm.headers import Header, Headers
+from shoal.comm.headers import Header, Headers, HungUpError
 from shoal.comm.patience import Patience
 from shoal.comm.presence import ENTERING, Presence
 from shoal.comm.reduction import Op
@@ -84,9 +84,10 @@ class Checked:
         self._left = False
         self._larger: Checked | None = None
         self._smaller: set[Checked] = set()
-        checker.presence.signs.enter(name)
-        # A store's connection is taken while torch waits in it; we want to look around meanwhile.
-        apart = store.clone()
+        with checker.naming(self._look_for_members):
+            checker.presence.signs.enter(name)
+            # A store's connection is taken while torch waits in it; we want to look around meanwhile.
+            apart = store.clone()
         size = len(self._world_ranks)
 
         def connected(apart: Any, name: str, backend: str) -> TorchGroup:
@@ -94,7 +95,8 @@ class Checked:
             return self._connect(lambda: TorchGroup(inside, rank, size, backend, host))
 
         self._inner = connected(apart, "data", backend)
-        self._headers = self._connect(lambda: Headers(dist.PrefixStore("headers", apart), rank, size, host))
+        meeting = dist.PrefixStore("headers", apart)
+        self._headers = self._connect(lambda: Headers(meeting, rank, self._world_ranks, host))
         # Two members that send to each other would wait for ever on NCCL, where a message blocks the device until the
         # other side asks for it: there messages go through host memory.
         self._carrier = self._inner if backend == "gloo" else connected(apart, "messages", "gloo")
@@ -103,13 +105,12 @@ class Checked:
 
     def _connect(self, make: Callable[[], Made]) -> Made:
         """Connections to all members; whoever never comes is named."""
+        return self.checker.make(make, self._look_for_members)
 
-        def look(waited_s: float, broken: bool) -> GroupError | None:
-            return self.checker.presence.look(
-                self._name, self._world_ranks, ENTERING, "connecting", waited_s, broken
-            )
-
-        return self.checker.make(make, look)
+    def _look_for_members(self, waited_s: float, broken: bool) -> GroupError | None:
+        return self.checker.presence.look(
+            self._name, self._world_ranks, ENTERING, "connecting", waited_s, broken
+        )
 
     @property
     def rank(self) -> int:
@@ -122,10 +123,13 @@ class Checked:
         return self._inner.size
 
     def _begin(self, operation: str) -> None:
+        self._check_usable(operation)
+        self.checker.presence.signs.beat()
+
+    def _check_usable(self, operation: str) -> None:
         if self.checker.error is not None:
             raise self.checker.error
         check_still_in(operation, self._left)
-        self.checker.presence.signs.beat()
 
     # Collectives: headers first, then data.
 
@@ -141,7 +145,7 @@ class Checked:
         """Start the data of collectives whose headers agree, in order; note what is over."""
         for item in tuple(self.queue):
             if item.data is None:
-                told = self._headers.take()
+                told = self._take(item)
                 if told is None:
                     return
                 self._compare(item, told)
@@ -150,6 +154,12 @@ class Checked:
                 item.over = True
                 self.queue.remove(item)
 
+    def _take(self, item: Item) -> list[Header] | None:
+        try:
+            return self._headers.take()
+        except HungUpError as error:
+            raise MissedError(error.rank, item.label()) from error
+
     def _compare(self, item: Item, told: Sequence[Header]) -> None:
         if any(header != told[self.rank] for header in told):
             calls = {self._world_ranks[rank]: decode(*header) for rank, header in enumerate(told)}
@@ -157,6 +167,7 @@ class Checked:
 
     def wait(self, item: Item) -> None:
         """Wait for one collective."""
+        self._check_usable(item.label())
 
         def block(seconds: float) -> None:
             first = next((each for each in self.queue if not each.over), item)
@@ -166,6 +177,7 @@ class Checked:
 
     def ask(self, item: Item, patience: Patience) -> bool:
         """Whether one collective is over."""
+        self._check_usable(item.label())
         return self.checker.ask(lambda: item.over, self._look_for(item), patience)
 
     def _look_for(self, item: Item) -> Look:

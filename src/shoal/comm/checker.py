@@ -30,6 +30,15 @@ Made = TypeVar("Made")
 
 
 @final
+class MissedError(RuntimeError):
+    """A member hung up before it told that it comes to a collective."""
+
+    def __init__(self, rank: int, label: str) -> None:
+        super().__init__(f"rank {rank} hung up before {label}")
+        self.rank, self.label = rank, label
+
+
+@final
 class Item:
     """One collective: its header on the way, then its data."""
 
@@ -156,4 +165,6 @@ class Checker:
             if found is not None:
                 return found
             time.sleep(LOOK_EVERY_S / 2)
+        if isinstance(error, MissedError):
+            return self.presence.hung_up(error.rank, error.label)
         return GroupError(f"a connection of the group broke: {str(error).splitlines()[0]}")

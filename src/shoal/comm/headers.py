@@ -10,10 +10,12 @@ import contextlib
 import hmac
 import secrets
 import select
+import selectors
 import socket
 import struct
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, NamedTuple, final
 
 from shoal.comm.store import listen
@@ -21,7 +23,9 @@ from shoal.comm.store import listen
 _CONNECT_S = 60.0
 """How long connecting to members that have already met may take."""
 _HELLO_S = 5.0
-"""How long somebody who connects may take to say who it is."""
+"""How long somebody who connects may take to say who it is. Nobody waits for it meanwhile."""
+_MOST_UNKNOWN = 64
+"""How many may be connected who have not yet said who they are; the longest silent goes first."""
 _TOKEN_BYTES = 16
 
 _HEADER = struct.Struct("<qq")
@@ -36,6 +40,15 @@ class Header(NamedTuple):
 
 
 @final
+class HungUpError(RuntimeError):
+    """A member closed its connection, or something on the way did."""
+
+    def __init__(self, rank: int, what: str) -> None:
+        super().__init__(what)
+        self.rank = rank
+
+
+@final
 class _Peer:
     """The connection to one member: what it has told, and what the system would not yet take from us."""
 
@@ -45,6 +58,10 @@ class _Peer:
         self.rank, self.socket = rank, connection
         self.told: deque[Header] = deque()
         self._to_send, self._received = bytearray(), bytearray()
+
+    def awaited(self) -> int:
+        """What must happen on the connection before it can be of use: bits of `poll`."""
+        return (0 if self.told else select.POLLIN) | (select.POLLOUT if self._to_send else 0)
 
     def send(self, data: bytes = b"") -> None:
         """Hand over as much as the system takes; the rest goes with a later call."""
@@ -65,9 +82,11 @@ class _Peer:
         except BlockingIOError:
             return
         except OSError as error:
-            raise RuntimeError(f"the connection to rank {self.rank} broke: {error.strerror}") from error
+            raise HungUpError(
+                self.rank, f"the connection to rank {self.rank} broke: {error.strerror}"
+            ) from error
         if not data:
-            raise RuntimeError(f"rank {self.rank} closed its connection")
+            raise HungUpError(self.rank, f"rank {self.rank} closed its connection")
         self._received += data
         whole = len(self._received) // _HEADER.size * _HEADER.size
         self.told.extend(Header(*fields) for fields in _HEADER.iter_unpack(self._received[:whole]))
@@ -76,16 +95,16 @@ class _Peer:
 
 @final
 class Headers:
-    """Connections among `size` members that meet in `store`. Making them blocks until all others do the same.
+    """Connections among members that meet in `store`. Making them blocks until all others do the same.
 
-    A member that is gone is noticed when a header of it is needed, as a `RuntimeError`: what it told before it went
-    counts.
+    `names` are the members' ranks in the world, `rank` is our place among them. A member that is gone is noticed
+    when a header of it is needed, as `HungUpError`: what it told before it went counts.
     """
 
-    def __init__(self, store: Any, rank: int, size: int, host: str) -> None:
+    def __init__(self, store: Any, rank: int, names: Sequence[int], host: str) -> None:
         self._rank = rank
-        connections = _connect(store, rank, size, host) if size > 1 else {}
-        self._peers = [_Peer(other, connections[other]) for other in sorted(connections)]
+        connections = _connect(store, rank, names, host) if len(names) > 1 else {}
+        self._peers = [_Peer(names[other], connections[other]) for other in sorted(connections)]
         self._mine: deque[Header] = deque()
 
     def tell(self, header: Header) -> None:
@@ -108,11 +127,11 @@ class Headers:
         return rows
 
     def wait_for(self, seconds: float) -> None:
-        """Wait until something comes from somebody whose header is missing, but no longer than that."""
+        """Wait until a missing header comes or what is left can be handed over, but no longer than that."""
         waiting = select.poll()
         for peer in self._peers:
-            if not peer.told:
-                waiting.register(peer.socket, select.POLLIN)
+            if peer.awaited():
+                waiting.register(peer.socket, peer.awaited())
         waiting.poll(1e3 * seconds)
 
     def close(self) -> None:
@@ -125,7 +144,7 @@ class Headers:
         self._peers.clear()
 
 
-def _connect(store: Any, rank: int, size: int, host: str) -> dict[int, socket.socket]:
+def _connect(store: Any, rank: int, names: Sequence[int], host: str) -> dict[int, socket.socket]:
     """A connection to every other member: those of lower rank are called, those of higher rank call us."""
     deadline = time.monotonic() + _CONNECT_S
     with listen(host, 0) as server, contextlib.ExitStack() as undo:
@@ -137,39 +156,99 @@ def _connect(store: Any, rank: int, size: int, host: str) -> dict[int, socket.so
         connections: dict[int, socket.socket] = {}
         for other in range(rank):
             port, address = store.get(f"address/{other}").decode().split(" ", 1)
-            connections[other] = undo.enter_context(_call(address, int(port), deadline))
-            connections[other].sendall(_HELLO.pack(token, rank))
-        while len(connections) < size - 1:
-            server.settimeout(max(deadline - time.monotonic(), 0.001))
             try:
-                connection = undo.enter_context(server.accept()[0])
-            except TimeoutError:
-                missing = ", ".join(str(other) for other in range(rank + 1, size) if other not in connections)
-                raise RuntimeError(f"no connection came from rank {missing}") from None
-            caller = _who_calls(connection, token)
-            if rank < caller < size and caller not in connections:
-                connections[caller] = connection
-            else:
-                connection.close()  # a stranger
+                connection = _call(address, int(port), _HELLO.pack(token, rank), deadline)
+            except OSError as error:
+                raise RuntimeError(
+                    f"rank {names[rank]} cannot reach rank {names[other]} at {address}, port {port}: "
+                    f"{error.strerror or error} (is there a firewall between them?)"
+                ) from error
+            connections[other] = undo.enter_context(connection)
+        callers = _answer(server, token, set(range(rank + 1, len(names))), deadline)
+        for connection in callers.values():
+            undo.enter_context(connection)
+        if missing := [names[other] for other in range(rank + 1, len(names)) if other not in callers]:
+            raise RuntimeError(
+                f"no connection came to rank {names[rank]} from rank {', '.join(map(str, missing))} "
+                "(is there a firewall between them?)"
+            )
         undo.pop_all()
-    return connections
+    return connections | callers
 
 
-def _call(address: str, port: int, deadline: float) -> socket.socket:
+def _call(address: str, port: int, hello: bytes, deadline: float) -> socket.socket:
+    """Connect to a member, and say who we are."""
+    connection = socket.create_connection((address, port), timeout=max(deadline - time.monotonic(), 0.001))
     try:
-        return socket.create_connection((address, port), timeout=max(deadline - time.monotonic(), 0.001))
-    except OSError as error:
-        raise RuntimeError(f"cannot reach {address}:{port}: {error.strerror or error}") from error
+        connection.sendall(hello)
+    except OSError:
+        connection.close()
+        raise
+    return connection
 
 
-def _who_calls(connection: socket.socket, token: bytes) -> int:
-    """The rank of a member that connects, or −1 for whoever does not know the token."""
-    connection.settimeout(_HELLO_S)
-    data = bytearray()
-    with contextlib.suppress(OSError):
-        while len(data) < _HELLO.size and (more := connection.recv(_HELLO.size - len(data))):
-            data += more
-    if len(data) < _HELLO.size:
-        return -1
-    theirs, rank = _HELLO.unpack(data)
-    return rank if hmac.compare_digest(theirs, token) else -1
+@final
+class _Caller:
+    """Somebody who has connected, and what it has said so far."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self.socket, self.said = connection, bytearray()
+        self.until = time.monotonic() + _HELLO_S
+
+    def has_more_to_say(self) -> bool:
+        """Take in what has come; whether something is still missing that may come."""
+        try:
+            more = self.socket.recv(_HELLO.size - len(self.said))
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        self.said += more
+        return len(more) > 0 and len(self.said) < _HELLO.size
+
+    def place(self, token: bytes) -> int:
+        """The rank of a member, or −1 for whoever does not know the token."""
+        if len(self.said) < _HELLO.size:
+            return -1
+        theirs, rank = _HELLO.unpack(self.said)
+        return rank if hmac.compare_digest(theirs, token) else -1
+
+
+def _answer(
+    server: socket.socket, token: bytes, expected: set[int], deadline: float
+) -> dict[int, socket.socket]:
+    """The connections of those who call us and know the token, as many as come in time.
+
+    Everyone is listened to at once, so that strangers who say nothing, or say it slowly, delay nobody.
+    """
+    members: dict[int, socket.socket] = {}
+    unknown: deque[_Caller] = deque()
+    server.setblocking(False)
+    with selectors.DefaultSelector() as waiting:
+        waiting.register(server, selectors.EVENT_READ)
+
+        def let_go(caller: _Caller) -> None:
+            waiting.unregister(caller.socket)
+            unknown.remove(caller)
+
+        while len(members) < len(expected) and time.monotonic() < deadline:
+            for key, _ in waiting.select(min(1.0, max(0.0, deadline - time.monotonic()))):
+                if key.fileobj is server:
+                    with contextlib.suppress(BlockingIOError, ConnectionAbortedError):
+                        caller = _Caller(server.accept()[0])
+                        unknown.append(caller)
+                        waiting.register(caller.socket, selectors.EVENT_READ, caller)
+                elif not (caller := key.data).has_more_to_say():
+                    let_go(caller)
+                    if (place := caller.place(token)) in expected - members.keys():
+                        members[place] = caller.socket
+                    else:
+                        caller.socket.close()
+            while unknown and (len(unknown) > _MOST_UNKNOWN or unknown[0].until < time.monotonic()):
+                caller = unknown[0]
+                let_go(caller)
+                caller.socket.close()
+        for caller in unknown:
+            caller.socket.close()
+    return members

@@ -14,6 +14,7 @@ from shoal.comm import stacks
 from shoal.comm.group import SlowMemberWarning
 from shoal.comm.rendezvous import Card
 from shoal.comm.signs import Signs
+from shoal.comm.store import Distant
 from shoal.comm.watch import Watch
 from shoal.errors import GroupError, MemberError, MismatchError
 
@@ -45,10 +46,12 @@ class Presence:
         self, store: Any, rank: int, cards: Sequence[Card], limit_s: float, holder: int | None = None
     ) -> None:
         self._rank, self._limit_s = rank, limit_s
-        self._store, self._cards, self._holder = store, list(cards), holder
+        self._cards, self._holder = list(cards), holder
         self._near = [
             card.rank for card in cards if card.rank != rank and card.shares_machine_with(cards[rank])
         ]
+        all_are_near = len(self._near) == len(cards) - 1
+        self._store: Any = store if all_are_near or rank == holder else Distant(store, limit_s)
         self._watch = Watch()
         self._watch.add(cards[other].pid for other in self._near)
         self._seen: dict[int, tuple[str, float, float]] = {}
@@ -58,7 +61,7 @@ class Presence:
         self._busy_until: dict[int, float] = {}
         """When a member was last seen busy with what it had told of: nobody is warned of that."""
         keeps_for = {card.rank for card in cards} - {rank} if rank == holder else set[int]()
-        self.signs = Signs(store, rank, limit_s, keeps_for, self._is_out)
+        self.signs = Signs(self._store, rank, limit_s, keeps_for, self._is_out)
 
     def close(self) -> None:
         """Say good-bye, and let go of what watches the others."""
@@ -66,6 +69,8 @@ class Presence:
         if self._rank != self._holder:  # who has the store keeps it until its process ends
             self.signs.forget_exit()
             self._watch.close()
+            if isinstance(self._store, Distant):
+                self._store.close()
 
     def _is_out(self, rank: int) -> bool:
         """Whether a neighbour is dead or stopped."""
@@ -108,6 +113,8 @@ class Presence:
                     if rank in self._near and self._watch.stopped(self._cards[rank].pid):
                         return self._stopped(rank, label)
             missing = self._missing(group, others, sequence)
+            if not missing and sequence != ENTERING:
+                return self._arrived(others, label, waited_s)
             entries = [value.decode() for value in self._read("end", "idle", ranks=missing)]
             return self._judge(missing, entries, label, waited_s, broken)
         except RuntimeError as error:
@@ -119,8 +126,14 @@ class Presence:
             return list(others)
         keys = [f"at/{group}/{rank}" for rank in others]
         if sequence == ENTERING:
-            absent = [rank for rank, key in zip(others, keys, strict=True) if not self._store.check([key])]
-            return [rank for rank in absent if self._store.check([f"end/{rank}", f"idle/{rank}"])]
+            known = [rank for rank in others if self._store.check([f"end/{rank}", f"idle/{rank}"])]
+            failed = [end != b"" and json.loads(end)[0] != "left" for end in self._read("end", ranks=known)]
+            # Who has entered and left again may have connected; who has failed has not.
+            return [
+                rank
+                for rank, has_failed in zip(known, failed, strict=True)
+                if has_failed or not self._store.check([f"at/{group}/{rank}"])
+            ]
         self.signs.wait_in(group, sequence)
         positions = [int(value) for value in self._store.multi_get(keys)]
         return [rank for rank, position in zip(others, positions, strict=True) if position < sequence]
@@ -142,6 +155,17 @@ class Presence:
                 return error
         # Whoever waits for a member that makes progress is not stuck either.
         self.signs.wait_for(newest)
+        return None
+
+    def _arrived(self, others: Sequence[int], label: str, waited_s: float) -> GroupError | None:
+        """All are here, and data moves for as long as it takes; but each looks around meanwhile, and says so."""
+        self.signs.wait_for(float("inf"))
+        for rank, entry in zip(others, self._read("idle", ranks=others), strict=True):
+            self._idle(rank, entry.decode())
+            silent_s = time.monotonic() - self._seen[rank][2]
+            error = self._silence(rank, label, silent_s, waited_s)
+            if error is not None:
+                return error
         return None
 
     def _ended_member(self, rank: int, label: str, end: str, broken: bool) -> GroupError | None:
@@ -185,6 +209,18 @@ class Presence:
             reason="died",
         )
 
+    def hung_up(self, rank: int, label: str) -> MemberError:
+        """The error for a member that closed its connection, and nobody knows why."""
+        if rank in self._near:  # it lives, so it has left this group alone
+            return _left(rank, label)
+        host = self._cards[rank].host
+        return MemberError(
+            f"rank {rank} on {host} hung up before {label}",
+            f"It died or left, or the network to {host} is down: its own log may say more.",
+            rank=rank,
+            reason="died",
+        )
+
     # The store itself may be gone, or stopped with its holder.
 
     def _without_store(self, label: str, error: RuntimeError) -> GroupError:
@@ -199,13 +235,14 @@ class Presence:
         if self._holder is not None and self._holder not in self._near:
             card = self._cards[self._holder]
             return MemberError(
-                f"rank {card.rank} on {card.host} is gone before {label}, and with it the store where workers meet",
-                "Its own log says what happened to it.",
+                f"rank {card.rank} on {card.host} is gone before {label}, and with it the store where workers meet"
+                f" ({_first_line(error)})",
+                f"Its own log says what happened to it; or the network to {card.host} is down.",
                 rank=card.rank,
                 reason="died",
             )
         return GroupError(
-            f"{label}: the store where workers meet is gone: {str(error).splitlines()[0]}",
+            f"{label}: the store where workers meet is gone: {_first_line(error)}",
             "It lives with the launcher: look at what happened there first.",
         )
 
@@ -235,24 +272,33 @@ class Presence:
             reason="stopped",
         )
 
-    def _standstill(self, rank: int, label: str, idle_s: float, waited_s: float) -> MemberError | None:
+    def _silence(self, rank: int, label: str, idle_s: float, waited_s: float) -> MemberError | None:
+        """The error of a member that is stopped, or has been idle for too long while we waited."""
         pid, near = self._cards[rank].pid, rank in self._near
         if near and self._watch.stopped(pid):
             return self._stopped(rank, label)
         # A process with a small share of a processor is slow, not stuck.
         starved_s = self._watch.starved_s(pid, self._seen[rank][0]) if near else 0.0
-        if idle_s - starved_s > self._limit_s:
-            stack = (
-                stacks.ask(pid, int(self._store.get(f"stack/{rank}"))) if near else "    (on another machine)"
-            )
-            return MemberError(
-                f"rank {rank} has not reached {label}: it is alive, but has made no progress for {idle_s:.1f} s"
-                if near
-                else f"rank {rank} on {self._cards[rank].host} has not reached {label}: silent for {idle_s:.1f} s",
-                f"It is here:\n{stack}",
-                rank=rank,
-                reason="stuck",
-            )
+        if min(idle_s - starved_s, waited_s) > self._limit_s:
+            return self._stuck(rank, label, idle_s)
+        return None
+
+    def _stuck(self, rank: int, label: str, idle_s: float) -> MemberError:
+        if rank in self._near:
+            stack = stacks.ask(self._cards[rank].pid, int(self._store.get(f"stack/{rank}")))
+            what = f"has not reached {label}: it is alive, but has made no progress for {idle_s:.1f} s"
+            return MemberError(f"rank {rank} {what}", f"It is here:\n{stack}", rank=rank, reason="stuck")
+        return MemberError(
+            f"rank {rank} on {self._cards[rank].host} has not reached {label}: silent for {idle_s:.1f} s",
+            f"It is stuck or stopped, or the network to {self._cards[rank].host} is down.",
+            rank=rank,
+            reason="stuck",
+        )
+
+    def _standstill(self, rank: int, label: str, idle_s: float, waited_s: float) -> MemberError | None:
+        error = self._silence(rank, label, idle_s, waited_s)
+        if error is not None:
+            return error
         now = time.monotonic()
         if idle_s < 0:
             self._busy_until[rank] = now
@@ -270,5 +316,13 @@ def _last_words(rank: int, label: str, reason: str, blamed: int, message: str) -
     if reason == "mismatch":
         return MismatchError(message)
     if reason == "left":
-        return MemberError(f"rank {rank} left the group before {label}", rank=rank, reason="left")
+        return _left(rank, label)
     return MemberError(message, rank=blamed, reason=reason)
+
+
+def _left(rank: int, label: str) -> MemberError:
+    return MemberError(f"rank {rank} left the group before {label}", rank=rank, reason="left")
+
+
+def _first_line(error: RuntimeError) -> str:
+    return str(error).splitlines()[0]

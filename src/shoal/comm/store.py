@@ -5,13 +5,65 @@ rank 0 opens the listening socket itself, on the address the workers were told (
 hands it over.
 """
 
+import contextlib
 import socket
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar, final
 
 import torch.distributed as dist
 
+from shoal.comm.post import PostThread
 from shoal.errors import JoinError
+
+Answer = TypeVar("Answer")
+
+
+@final
+class Distant:
+    """A store on another machine, from where an answer may never come: torch would wait for it for ever.
+
+    A thread asks. When it has heard nothing for `limit_s`, or the store is gone, that is a `RuntimeError` then and
+    ever after: whoever asks again is told at once.
+    """
+
+    def __init__(self, store: Any, limit_s: float) -> None:
+        self._store, self._limit_s = store, limit_s
+        self._thread = PostThread("shoal asks the store")
+        self._lost: Exception | None = None
+
+    def _ask(self, ask: Callable[[], Answer]) -> Answer:
+        if self._lost is not None:
+            raise self._lost
+        answers: list[Answer] = []
+        job = self._thread.add(lambda: answers.append(ask()))
+        if not job.finished.wait(self._limit_s):
+            self._lost = RuntimeError(f"no answer for {self._limit_s:g} s")
+        else:
+            self._lost = job.error
+        if self._lost is not None:
+            raise self._lost
+        return answers[0]
+
+    def set(self, key: str, value: str) -> None:
+        """Write a key."""
+        self._ask(lambda: self._store.set(key, value))
+
+    def get(self, key: str) -> bytes:
+        """Read a key."""
+        return self._ask(lambda: self._store.get(key))
+
+    def multi_get(self, keys: Sequence[str]) -> list[bytes]:
+        """Read several keys."""
+        return self._ask(lambda: self._store.multi_get(keys))
+
+    def check(self, keys: Sequence[str]) -> bool:
+        """Whether all keys are there."""
+        return self._ask(lambda: self._store.check(keys))
+
+    def close(self) -> None:
+        """Let the thread go."""
+        self._thread.close()
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -62,11 +114,15 @@ def connect(host: str, port: int, rank: int, timeout_s: float) -> Any:
 
 
 def own_address(host: str, port: int) -> str:
-    """The address of this machine that reaches the master: where our own connections should listen."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            # Nothing is sent: the system only chooses the way.
-            probe.connect((host, port or 1))
-            return probe.getsockname()[0]
-        except OSError:
-            return "127.0.0.1"
+    """The address of this machine that reaches the master: where our own connections should listen.
+
+    >>> own_address("localhost", 29517) in ("127.0.0.1", "::1")
+    True
+    """
+    with contextlib.suppress(socket.gaierror):
+        for family, kind, protocol, _, address in socket.getaddrinfo(host, port or 1, type=socket.SOCK_DGRAM):
+            with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as probe:
+                # Nothing is sent: the system only chooses the way.
+                probe.connect(address)
+                return probe.getsockname()[0]
+    return "127.0.0.1"
