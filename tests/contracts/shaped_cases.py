@@ -3,7 +3,12 @@
 from functools import lru_cache
 
 import torch
-from group_cases import MISTAKES, message_of_another_length, run_case
+from group_cases import (
+    MISTAKES,
+    a_closed_group_is_of_no_more_use_and_does_no_harm,
+    message_of_another_length,
+    run_case,
+)
 
 from shoal.comm.shaped import shaped
 from shoal.config.conditions import Link
@@ -21,6 +26,10 @@ def linked(group):
 
 def run_shaped_case(group, name, tree):
     run_case(linked(group), name, tree)
+
+
+def a_closed_shaped_group(group):
+    a_closed_group_is_of_no_more_use_and_does_no_harm(linked(group))
 
 
 def make_shaped_mistake(group, name):

@@ -5,6 +5,7 @@ import pytest
 from group_cases import CASES, MISTAKES
 from group_worlds import World
 from shaped_cases import (
+    a_closed_shaped_group,
     leave_a_split,
     make_shaped_mistake,
     run_shaped_case,
@@ -35,6 +36,10 @@ def test_a_message_between_threads_must_fit():
         run_threads(2, shaped_message_of_another_length)
 
 
+def test_a_closed_group_of_threads():
+    run_threads(3, a_closed_shaped_group)
+
+
 @pytest.fixture(scope="module")
 def world():
     with World("gloo", 3) as world:
@@ -44,6 +49,11 @@ def world():
 @pytest.mark.parametrize("case", CASES)
 def test_processes(world, case):
     outcomes = world.run(run_shaped_case, case, False)
+    assert [outcome for outcome in outcomes if outcome.gone or outcome.error] == []
+
+
+def test_a_closed_group_of_processes(world):
+    outcomes = world.run(a_closed_shaped_group)
     assert [outcome for outcome in outcomes if outcome.gone or outcome.error] == []
 
 

@@ -23,6 +23,7 @@ from shoal.comm.calls import (
     check_agreement,
     check_root_whole,
     check_split,
+    check_still_in,
     check_whole,
     checked_call,
     mismatch,
@@ -120,6 +121,7 @@ class Shaped:
         self._thread: PostThread | None = None
         self._failure: Exception | None = None
         self._sequence = self._num_splits = 0
+        self._left = False
 
     @property
     def rank(self) -> int:
@@ -134,8 +136,7 @@ class Shaped:
     # Collectives: first what is called, then the data.
 
     def _start(self, call: Call, carry_out: Callable[[Lane], None]) -> ShapedWork:
-        self.raise_failure()
-        self._courier.group.beat()
+        self._begin(call.operation)
         self._sequence += 1
         sequence = self._sequence
 
@@ -150,6 +151,11 @@ class Shaped:
         if self._thread is None:
             self._thread = PostThread(f"shoal shaped {self._name}")
         return ShapedWork(self, self._thread.add(work))
+
+    def _begin(self, operation: str) -> None:
+        self.raise_failure()
+        check_still_in(operation, self._left)
+        self._courier.group.beat()
 
     def _agree(self, call: Call, sequence: int) -> None:
         """Compare what all members call, before anything moves."""
@@ -251,14 +257,12 @@ class Shaped:
 
     def send(self, tensor: Tensor, to: int) -> Sending:
         """Send to one member; the wait is for the link, not for the receiver."""
-        self.raise_failure()
-        self._courier.group.beat()
+        self._begin("send")
         return self._messages.send(tensor, to)
 
     def recv(self, tensor: Tensor, sender: int) -> Receiving:
         """Receive from one member what it sent: as many elements, of the same dtype."""
-        self.raise_failure()
-        self._courier.group.beat()
+        self._begin("recv")
         return self._messages.recv(tensor, sender)
 
     # Groups within the group.
@@ -290,6 +294,9 @@ class Shaped:
 
     def close(self) -> None:
         """Leave: whoever still waits for this member gets an error that says so."""
+        if self._left:
+            return
+        self._left = True
         self._end_thread()
         if self._name == "world":
             self._courier.finish()
