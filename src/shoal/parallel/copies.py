@@ -36,11 +36,12 @@ class Copies:
         not told that they change, as a graph may still hold them: backward through it again finds the new values.
         """
         everyone = self._originals if tensors is None else [*tensors]
-        for flat, views, numbers in self._flats:
-            originals = [everyone[number].detach() for number in numbers]
-            if self._group.rank == root:
-                torch._foreach_copy_(views, originals)  # pyright: ignore[reportPrivateUsage]
-            self._group.broadcast(flat, root).wait()
-            if self._group.rank != root:
-                with torch.autograd._unsafe_preserve_version_counter(tuple(originals)):  # pyright: ignore[reportPrivateUsage]
-                    torch._foreach_copy_(originals, views)  # pyright: ignore[reportPrivateUsage]
+        with torch.no_grad():
+            for flat, views, numbers in self._flats:
+                originals = [everyone[number] for number in numbers]
+                if self._group.rank == root:
+                    torch._foreach_copy_(views, originals)  # pyright: ignore[reportPrivateUsage]
+                self._group.broadcast(flat, root).wait()
+                if self._group.rank != root:
+                    with torch.autograd._unsafe_preserve_version_counter(tuple(originals)):  # pyright: ignore[reportPrivateUsage]
+                        torch._foreach_copy_(originals, views)  # pyright: ignore[reportPrivateUsage]

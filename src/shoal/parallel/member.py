@@ -1,6 +1,6 @@
 """One worker's side of a wrapped module: which of its backward passes exchange gradients, and what happens then."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, final
@@ -64,9 +64,10 @@ class Member:
         if group.size == 1:
             return
         give_group(module, group, lambda: self.weight)
-        buffers = shared_buffers(module)
-        if options.shares_buffers and buffers:
-            self._buffers = Copies(group, [*buffers.values()])
+        # Modules may assign new buffers: where they are is looked up once, what is there with every exchange.
+        self._places = _places_of(module, shared_buffers(module)) if options.shares_buffers else []
+        if self._places:
+            self._buffers = Copies(group, [owner[name] for owner, name in self._places])
         self._reducer = Reducer(
             group,
             options.exchange,
@@ -161,7 +162,7 @@ class Member:
             self._reducer.complete()
             if self._buffers is not None:
                 root = self.roll_call.last_present[-1] if self.roll_call is not None else 0
-                self._buffers.update(root, shared_buffers(self._module).values())
+                self._buffers.update(root, [owner[name] for owner, name in self._places])
             self._reducer.wait()
             self.num_exchanges += 1
             self._exchanges = False
@@ -189,9 +190,15 @@ def shared_params(module: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def shared_buffers(module: nn.Module) -> dict[str, Tensor]:
-    """The buffers that are to be the same on every worker; modules may have put new ones in their place."""
+    """The buffers that are to be the same on every worker."""
     ignored = ignored_names(module)
     return {name: buffer for name, buffer in module.named_buffers() if name not in ignored}
+
+
+def _places_of(module: nn.Module, names: Iterable[str]) -> list[tuple[dict[str, Any], str]]:
+    """For each buffer, its owner's table and its name there."""
+    split = [name.rpartition(".") for name in names]
+    return [(module.get_submodule(path)._buffers, name) for path, _, name in split]  # pyright: ignore[reportPrivateUsage]
 
 
 def shared_state(module: nn.Module, buffers: bool = True) -> dict[str, Tensor]:
