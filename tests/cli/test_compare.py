@@ -39,11 +39,13 @@ def test_trained_compared_told_and_compared_again(here, capsys):
     assert {path.name for path in (here / "out/runs").iterdir()} == {"one", "two"}
 
     comparison = compare([here / "out/runs/one", here / "out/runs/two"])
-    for width in (80, 100):
+    for width in (30, 60, 80, 100):
         console = Console(file=io.StringIO(), width=width)
         _show_table(comparison, console)
         shown = console.file.getvalue()
         assert "…" not in shown
+        assert max(map(len, shown.splitlines())) <= width
+        assert any(line.startswith("one ") for line in shown.splitlines())  # a name is never cut in pieces
         assert all(
             word in shown for word in ("accuracy", "samples/s", "compute", "move", "wait", "reference")
         )

@@ -2,8 +2,9 @@
 
 import pytest
 
-from shoal.cli.display import extent, headline
+from shoal.cli.display import epoch_line, extent, headline
 from shoal.config.read import read
+from shoal.train.evaluate import Metrics
 from shoal.train.progress import Progress
 
 
@@ -30,3 +31,19 @@ def test_the_headline_says_how_many_workers_there_are(flags, line):
 )
 def test_a_run_that_has_nothing_left_to_do_says_so(step, total, words):
     assert extent(Progress(step=step), total) == words
+
+
+@pytest.mark.parametrize(
+    ("metrics", "line"),
+    [
+        (None, "  epoch 10/20  step 1410  training loss 0.4833  60.0 s"),
+        (
+            Metrics(0.1549, 0.955, 100),
+            "  epoch 10/20  step 1410  loss 0.4833, validation 0.1549, accuracy 95.50 %  60.0 s",
+        ),
+        (Metrics(0.1549, None, 100), "  epoch 10/20  step 1410  loss 0.4833, validation 0.1549  60.0 s"),
+    ],
+)
+def test_the_line_of_an_epoch(metrics, line):
+    progress = Progress(step=1410, epoch=10, last_epoch_loss=0.4833, seconds=60.0)
+    assert epoch_line(progress, 20, metrics) == line

@@ -3,7 +3,7 @@
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -157,26 +157,51 @@ def _show(comparison: "Comparison", remarks: "Sequence[Remark]", folder: Path, s
 
 
 def _show_table(comparison: "Comparison", console: "Console") -> None:
-    """One table, or two below each other where the terminal is too narrow for one."""
+    """One table, or several below each other where the terminal is too narrow for one."""
     from shoal.report import compare_table as table
 
     results, shares = table.table_rows(comparison), table.share_rows(comparison)
     split = table.SHARES_AT
-    whole = _table(
+    whole = (
         (*table.HEADER[:split], *table.SHARES, *table.HEADER[split:]),
         [(*row[:split], *parts, *row[split:]) for row, parts in zip(results, shares, strict=True)],
     )
-    room = console.options.update(width=1000)
-    if console.measure(whole, options=room).maximum <= console.width:
-        console.print(whole)
+    parts = (
+        (table.HEADER[0], *table.SHARES),
+        [(row[0], *parts) for row, parts in zip(results, shares, strict=True)],
+    )
+    if _fits(*whole, console):
+        console.print(_table(*whole))
     else:
-        parts = [(row[0], *parts) for row, parts in zip(results, shares, strict=True)]
-        console.print(
-            _table(table.HEADER, results), "", _table((table.HEADER[0], *table.SHARES), parts), sep="\n"
-        )
+        tables = [*_narrowed(table.HEADER, results, console), *_narrowed(*parts, console)]
+        for each in tables[:-1]:
+            console.print(each, "", sep="\n")
+        console.print(tables[-1])
     console.print(
         f"\n{table.LEGEND} {table.SHARES_LEGEND}\n", style="dim", markup=False, width=_text_width(console)
     )
+
+
+def _narrowed(header: Sequence[str], rows: Sequence[Sequence[str]], console: "Console") -> "Iterator[Table]":
+    """Tables with as many of the columns as fit, each with the names of the runs; one column at least."""
+    taken = [1]
+    for column in range(2, len(header)):
+        if not _fits(*_columns([0, *taken, column], header, rows), console):
+            yield _table(*_columns([0, *taken], header, rows))
+            taken = []
+        taken.append(column)
+    yield _table(*_columns([0, *taken], header, rows))
+
+
+def _columns(
+    taken: Sequence[int], header: Sequence[str], rows: Sequence[Sequence[str]]
+) -> tuple[list[str], list[list[str]]]:
+    return [header[column] for column in taken], [[row[column] for column in taken] for row in rows]
+
+
+def _fits(header: Sequence[str], rows: Sequence[Sequence[str]], console: "Console") -> bool:
+    room = console.options.update(width=1000)
+    return console.measure(_table(header, rows), options=room).maximum <= console.width
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> "Table":

@@ -166,12 +166,13 @@ def extent(progress: Progress, total_steps: int) -> str:
 
 
 def epoch_line(progress: Progress, epochs: int, metrics: Metrics | None) -> str:
-    """An epoch in numbers."""
-    line = f"  epoch {progress.epoch}/{epochs}  step {progress.step}  training loss {progress.last_epoch_loss:.4f}"
-    if metrics:
-        line += f"  validation loss {metrics.loss:.4f}"
-        if metrics.accuracy is not None:
-            line += f"  validation accuracy {100 * metrics.accuracy:.2f} %"
+    """An epoch in numbers; with validation, too, it fits a terminal of 80 columns."""
+    line = f"  epoch {progress.epoch}/{epochs}  step {progress.step}  "
+    if not metrics:
+        return f"{line}training loss {progress.last_epoch_loss:.4f}  {progress.seconds:.1f} s"
+    line += f"loss {progress.last_epoch_loss:.4f}, validation {metrics.loss:.4f}"
+    if metrics.accuracy is not None:
+        line += f", accuracy {100 * metrics.accuracy:.2f} %"
     return f"{line}  {progress.seconds:.1f} s"
 
 
