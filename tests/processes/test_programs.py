@@ -25,9 +25,9 @@ def by_hand(nursery, tmp_path):
     """Starts one process per rank of a program that has joined as `group`; none of them outlives the test."""
     started = []
 
-    def start(kind, text, size=2):
-        beginning = "import os, signal, sys, time, torch, shoal\n"
-        beginning += f"torch.set_num_threads(1)\ngroup = shoal.join(kind='{kind}')\n"
+    def start(kind, text, size=2, before="", limit_s=10.0):
+        beginning = f"import os, signal, sys, time, torch, shoal\n{before}"
+        beginning += f"torch.set_num_threads(1)\ngroup = shoal.join(kind='{kind}', limit_s={limit_s})\n"
         with listen("127.0.0.1", 0) as server:
             port = server.getsockname()[1]
         place = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
@@ -170,3 +170,50 @@ def test_joining_twice_is_refused_with_a_word_of_advice(by_hand):
     _, said = programs[1].ended()
     assert "rank 1 has joined already" in said
     assert "keep the group" in said
+
+
+# Several machines. Each rank has an address of its own and sees no process of the others, as if it were alone.
+
+APART = """
+from shoal.comm import join, rendezvous
+rank = int(os.environ["RANK"])
+join.own_address = lambda host, port: f"127.0.0.{rank + 1}"
+rendezvous.Card.shares_machine_with = lambda mine, other: mine.rank == other.rank
+rendezvous.socket.gethostname = lambda: f"host{rank}"
+"""
+
+
+def test_workers_of_several_machines_find_each_other(by_hand):
+    text = "total = torch.tensor(float(rank))\ngroup.all_reduce(total).wait()\n"
+    text += "smaller = group.split([0, 2] if rank != 1 else [1])\nsmaller.all_reduce(total).wait()\n"
+    text += "print(type(group).__name__, total.item())\n"
+    programs = by_hand("auto", text, 3, APART)
+    assert [program.ended() for program in programs] == [
+        (f"Checked {total}\n", "") for total in (6.0, 3.0, 6.0)
+    ]
+
+
+LOST = {
+    (
+        "SIGSTOP",
+        0,
+    ): "rank 0 on host0 is gone before all_reduce #{number}, and with it the store where workers meet "
+    "(no answer for 1.5 s)",
+    ("SIGSTOP", 1): "rank 1 on host1 has not reached all_reduce #{number}: silent for ",
+    (
+        "SIGKILL",
+        0,
+    ): "rank 0 on host0 is gone before all_reduce #{number}, and with it the store where workers meet ",
+    ("SIGKILL", 1): "rank 1 on host1 hung up before all_reduce #{number}",
+}
+
+
+@pytest.mark.parametrize(("how", "victim"), LOST)
+def test_the_loss_of_another_machine_is_named(by_hand, how, victim):
+    """A machine that is stopped is like one whose network is down: nobody answers, and no connection breaks."""
+    text = f"group.barrier().wait()\nif rank == {victim}: os.kill(os.getpid(), signal.{how})\n"
+    text += "group.all_reduce(torch.ones(1000)).wait()\n"
+    programs = by_hand("gloo", text, 2, APART, limit_s=1.5)
+    _, said = programs[1 - victim].ended(ENDS_S)
+    assert f"MemberError: {LOST[how, victim].format(number=3)}" in said
+    assert f"the network to host{victim} is down" in said
