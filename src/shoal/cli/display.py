@@ -45,7 +45,7 @@ class Quiet:
             ("training loss", f"{result.final_loss:.4f}  (mean of the last epoch)"),
             (
                 "training time",
-                f"{result.seconds:.2f} s for {result.steps} steps, {result.samples_per_s:,.0f} samples/s",
+                f"{result.seconds:.2f} s for {counted(result.steps)}, {result.samples_per_s:,.0f} samples/s",
             ),
             ("weights", f"sha256 {result.weights_sha256[:16]}…"),
             ("model", f"{result.run}/model.safetensors"),
@@ -162,7 +162,16 @@ def extent(progress: Progress, total_steps: int) -> str:
     """How many steps there are, and how many of them lie behind a run that goes on."""
     if progress.step >= total_steps > 0:
         return f"already at step {progress.step} of {total_steps}: --epochs or --steps make it longer"
-    return f"{total_steps} steps" + (f", from step {progress.step}" if progress.step else "")
+    return counted(total_steps) + (f", from step {progress.step}" if progress.step else "")
+
+
+def counted(steps: int) -> str:
+    """So many steps.
+
+    >>> counted(1), counted(40)
+    ('1 step', '40 steps')
+    """
+    return f"{steps} step{'s' * (steps != 1)}"
 
 
 def epoch_line(progress: Progress, epochs: int, metrics: Metrics | None) -> str:
