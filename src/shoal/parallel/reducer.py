@@ -63,7 +63,7 @@ def _ignore(tensor: Tensor) -> None:
     del tensor
 
 
-_DOUBLE = (torch.float64, torch.complex128)
+_DOUBLE = frozenset((torch.float64, torch.complex128))
 
 
 class _Factor:
