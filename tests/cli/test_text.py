@@ -3,7 +3,7 @@
 import pytest
 
 from shoal.cli.main import COMMANDS, main
-from shoal.cli.text import fitted
+from shoal.cli.text import caution, fitted
 
 PAGE = """Usage: shoal thing NAME [--out DIR] [--all]
 
@@ -44,3 +44,8 @@ def test_every_page_fits_80_columns(command, monkeypatch, capsys):
     assert main([*command, "--help"]) == 0
     for line in capsys.readouterr().out.splitlines():
         assert len(line) <= 80, line
+
+
+def test_a_warning_of_torch_comes_without_its_stack_of_cpp(capsys):
+    caution("the fast path failed\nException raised from f at f.cpp:3\nframe #0: f() + 0xc8", UserWarning)
+    assert capsys.readouterr().err == "warning: the fast path failed\n"
