@@ -74,9 +74,8 @@ def _failure(problem: WorkerError) -> None:
 def caution(message: Warning | str, category: type[Warning], *_: object) -> None:
     """A warning (in the shape of `warnings.showwarning`): one sentence, as errors are. A notice is no trouble."""
     word = "note:" if category.__name__.endswith("Notice") else "warning:"
-    sentence, _, _ = str(message).partition(
-        "\nException raised from "
-    )  # torch adds a stack of C++, for no user
+    # Torch adds a stack of C++, which is for no user.
+    sentence = str(message).partition("\nException raised from ")[0]
     warn(f"{_styled('1;33', word, sys.stderr)} {sentence}")
 
 

@@ -36,7 +36,7 @@ class LaunchConfig(Checked):
     link: Texts = ()
     """What lies between two workers, "0-1:100mbit,5ms", or between all: "all:1gbit"."""
     fault: Texts = ()
-    """Make a worker send bad gradients, "rank=1,gradient=nan" (or inf, huge, flip, stale), from a step on: ",step=10"."""
+    """Make a worker send bad gradients, "rank=1,gradient=nan" (inf, huge, flip, stale), from a step on: ",step=10"."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
