@@ -33,6 +33,10 @@ def test_the_labs_and_flags_are_listed(capsys, words):
         (("1", "--workers", "2"), "--workers has no use in lab 1"),
         (("1", "2"), "'2' is not understood here"),
         (("start", "1", "--quick"), "--quick has no use in `shoal lab start`"),
+        (("check",), "`shoal lab check` needs the number of one lab"),
+        (("check", "1", "--seed", "1"), "--seed has no use in `shoal lab check`"),
+        (("check", "autograd"), "lab autograd has no tasks to check"),
+        (("check", "1"), "there is no task1/pytorch/MyOptimizer.py in"),
     ],
 )
 def test_bad_input_gets_one_sentence_and_nothing_is_written(capsys, tmp_path, monkeypatch, words, sentence):
@@ -61,3 +65,12 @@ def test_start_writes_the_skeleton_once(capsys, tmp_path):
     code, _, err = answer(capsys, "start", "1", "--out", str(tmp_path))
     assert code == 2
     assert "exists already" in err
+
+
+def test_check_says_what_is_open_and_fails(capsys, tmp_path):
+    answer(capsys, "start", "3", "--out", str(tmp_path))
+    code, out, _ = answer(capsys, "check", "3", str(tmp_path / "task3"), "--lang", "zh")
+    assert code == 1
+    assert out.count("未完成") == 3
+    assert "正确 0 项" in out
+    assert "Traceback" not in out

@@ -9,7 +9,7 @@ import torch
 from shoal.data.idx import encode_idx
 from shoal.report.folder import write_files
 
-LIMIT_S = 90
+LIMIT_S = 180
 
 
 def lay_out(folder, files, task, samples):

@@ -16,7 +16,7 @@ from shoal.labs.start import skeleton, solution
 from shoal.models.lenet import lenet
 from shoal.report.folder import write_files
 
-LIMIT_S = 90
+LIMIT_S = 180
 
 
 def lay_out(folder, files, samples=193):
@@ -77,13 +77,11 @@ def test_two_terminals_end_with_the_weights_of_one_machine(tmp_path):
     assert sums[2] == pytest.approx(sums[1], abs=1e-3)
 
 
-@pytest.mark.parametrize(("lang", "script"), [("en", "check_sampler.py"), ("zh", "model.py")])
-def test_the_skeleton_tells_its_first_task_and_comes_with_digits(tmp_path, lang, script):
-    files = skeleton("3", lang)
+def test_the_skeleton_tells_its_first_task_and_comes_with_digits(tmp_path):
+    files = skeleton("3", "zh")
     assert sum(path.suffix == ".gz" for path in files) == 4
-    flags = ["--master_port", str(free_port())] if script == "model.py" else []
     done = subprocess.run(
-        [sys.executable, script, *flags],
+        [sys.executable, "check_sampler.py"],
         cwd=lay_out(tmp_path, files),
         env={"OMP_NUM_THREADS": "1", "PATH": ""},
         capture_output=True,
@@ -122,8 +120,9 @@ class Padded(MySampler):
         return -(-len(self.dataset) // self.num_replicas)
 
     def __iter__(self):
-        generator = torch.Generator().manual_seed(self.epoch)
-        order = torch.randperm(len(self.dataset), generator=generator).tolist()
+        generator = torch.Generator().manual_seed(self.seed + self.epoch)
+        count = len(self.dataset)
+        order = torch.randperm(count, generator=generator).tolist() if self.shuffle else list(range(count))
         order += order[: len(self) * self.num_replicas - len(order)]
         return iter(order[self.rank :: self.num_replicas])
 
@@ -139,7 +138,7 @@ class Global(MySampler):
     ("kind", "sentences"),
     [
         (RangeOfOne, ["750 of 1,000 samples are seen by nobody, 250", "is the range as long as one node's"]),
-        (RankSeed, ["does every node permute by itself", "does set_epoch change anything"]),
+        (RankSeed, ["does each node permute by itself", "does set_epoch change anything"]),
         (Everything, ["__len__ says [250, 250, 250, 250]", "1,000 by more than one node"]),
         (Global, ["made again, the sampler gives another order"]),
         (MySampler, []),
@@ -148,11 +147,11 @@ class Global(MySampler):
     ],
 )
 def test_the_check_names_what_is_wrong(kind, sentences):
-    found = faults(kind, 1000, 4)
+    found = faults(kind, 1000, 4, partition=kind is not MyRandomSampler)
     assert bool(found) == bool(sentences)
     for sentence in sentences:
         assert any(sentence in fault for fault in found), found
-    assert not faults(Padded, 1001, 3)
+    assert not faults(Padded, 1001, 3, partition=True)
 
 
 def test_the_samplers_plug_into_a_loader_and_change_with_the_epoch():

@@ -46,5 +46,7 @@ def _of_an_error(raised: Raised) -> Fault:
         return fault("not_done")
     if raised.kind == "ModuleNotFoundError" and not raised.place:
         return fault("no_file", text=text)
+    if raised.kind in OF_THE_OTHERS and "gloo" in raised.text:
+        return fault("waits", place=raised.place or "?")
     where = f" ({raised.place})" if raised.place else ""
     return fault("raises", error=f"{raised.kind}: {text}{where}" if text else f"{raised.kind}{where}")

@@ -53,7 +53,7 @@ class Node:
     answer: Any
     raised: Raised | None
     calls: tuple[str, ...]
-    """The collectives it began, with the size of what it handed over: `all_reduce(150)`."""
+    """The collectives it began, with the size of what it handed over and the root: `broadcast(150,0)`."""
     died: bool = False
     late: bool = False
 
@@ -166,9 +166,11 @@ def _record_calls(path: Path) -> None:
 
     def recorded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
-            first = next((each for each in (*args, *kwargs.values()) if isinstance(each, torch.Tensor)), None)
+            given = [*args, *kwargs.values()]
+            sizes = [str(each.numel()) for each in given if isinstance(each, torch.Tensor)]
+            roots = [str(each) for each in given if isinstance(each, int) and not isinstance(each, bool)]
             with path.open("a") as file:
-                file.write(f"{name}({'' if first is None else first.numel()})\n")
+                file.write(f"{name}({','.join(sizes[:1] + roots)})\n")
             return function(*args, **kwargs)
 
         return call

@@ -105,6 +105,9 @@ def value_faults(nodes: Sequence[Node]) -> list[Fault]:
     if unlike := unlike_calls(nodes):
         return unlike
     ratios = [_ratios(node, 0) for node in nodes]
+    right = [str(rank) for rank, node in enumerate(ratios) if _all_mean(node)]
+    if right:
+        return [fault("only_some_nodes", right=", ".join(right), nodes=NODES)]
     if any(ratio is None for node in ratios for ratio in node):
         return [_odd_fault(nodes)]
     by_parameter = list(zip(*ratios, strict=True))
@@ -116,9 +119,6 @@ def value_faults(nodes: Sequence[Node]) -> list[Fault]:
 
 def _ratio_fault(by_node: Sequence[float]) -> Fault:
     """What was done, by the factor that each node has of the base gradient."""
-    right = [rank for rank, ratio in enumerate(by_node) if _near(ratio, MEAN)]
-    if right:
-        return fault("only_some_nodes", right=", ".join(map(str, right)), nodes=NODES)
     if all(map(_near, by_node, FACTORS)):
         return fault("own_gradient")
     if all(_near(ratio, own / NODES) for ratio, own in zip(by_node, FACTORS, strict=True)):

@@ -31,7 +31,7 @@ SENTENCES = {
     "never_drawn": "sample {index} of {samples} is not drawn once in {epochs} epochs: does the range end too early?",
     "missed": "{missed:,} of {samples:,} samples are seen by nobody, {several:,} by more than one node",
     "short_range": "every number is below {samples:,} / {nodes}: is the range as long as one node's share?",
-    "own_permutation": "{seen:.0f} % is about 1 - (1 - 1/W)^W: does each node permute by itself (a seed with its rank)?",
+    "own_permutation": "{seen:.0f} % is near 1 - (1 - 1/W)^W: does each node permute by itself (a seed with the rank)?",
     "fixed_parts": "each node has the same samples in every epoch: permute first, and divide then",
     "shuffled": "without shuffle the samples do not come in the stored order",
 }
@@ -89,8 +89,9 @@ def found(kind: type[MySampler], num_samples: int, nodes: int, partition: bool) 
     if any(not 0 <= index < num_samples for own in lists for index in own):
         return [*wrong, ("outside", {"last": num_samples - 1})]
     wrong += order_faults(kind, num_samples, nodes, lists)
-    more = partition_faults if partition else sampling_faults
-    return wrong + more(kind, num_samples, nodes, lists)
+    if partition:
+        return wrong + partition_faults(kind, num_samples, nodes, lists)
+    return wrong or sampling_faults(kind, num_samples, nodes, lists)
 
 
 def order_faults(kind: type[MySampler], num_samples: int, nodes: int, lists: list[list[int]]) -> Found:
@@ -137,7 +138,7 @@ def partition_faults(kind: type[MySampler], num_samples: int, nodes: int, lists:
         return unshuffled_faults(kind, num_samples, nodes, lists)
     wrong: Found = [("missed", {"missed": missed, "samples": num_samples, "several": several})]
     seen = 1 - missed / num_samples
-    if max(max(own, default=0) for own in lists) < -(-num_samples // nodes):
+    if nodes > 1 and max(max(own, default=0) for own in lists) < -(-num_samples // nodes):
         wrong.append(("short_range", {"samples": num_samples, "nodes": nodes}))
     elif missed and abs(seen - (1 - (1 - 1 / nodes) ** nodes)) < 0.03:
         wrong.append(("own_permutation", {"seen": 100 * seen}))
