@@ -67,10 +67,11 @@ def test_what_is_ones_own_is_taken(flags, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     workers = ["--workers", "2", "--launcher", "threads"] if "--strategy" in flags else []
     small = ["--data.samples", "100", "--steps", "2", "--threads", "1"]
+    sys.modules.pop("mine", None)  # other tests, too, have a module of this name
     try:
         assert main(["train", "--model", "linear", *small, *workers, *flags]) == 0
     finally:
-        sys.modules.pop("mine", None)  # other tests, too, have a module of this name
+        sys.modules.pop("mine", None)
     assert "test accuracy" in capsys.readouterr().out
 
 
