@@ -13,8 +13,12 @@ PAGE_COLUMNS = 88
 
 
 def opening(quick: bool, command: str, words: Words) -> list[Block]:
-    """What the report is, and the command that made it."""
-    return [Paragraph(words("intro.quick" if quick else "intro.full")), Code(command, language="sh")]
+    """What the report is, whose code it is about, and the command that made it."""
+    return [
+        Paragraph(words("intro.quick" if quick else "intro.full")),
+        Paragraph(words("intro.whose")),
+        Code(command, language="sh"),
+    ]
 
 
 def machine_table(facts: Mapping[str, str], words: Words) -> Table:

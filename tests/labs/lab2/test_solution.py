@@ -22,7 +22,7 @@ WORLDS = {
     "allreduce": ("model.py --n_devices=2 --rank=0", "model.py --n_devices=2 --rank=1"),
     "reduce": ("model-mp.py --n_devices=2 --average reduce --bottleneck 1 --delay 0.4",),
 }
-"""The reference solution by hand in two terminals, and by one command with a slow node; `test_check.py` tries every average."""
+"""The solution by hand in two terminals, and by one command with a slow node; test_check.py tries the rest."""
 
 
 @pytest.fixture(scope="module")

@@ -63,6 +63,9 @@ def reference(divisor: Callable[[int, int], float], keep: bool = False) -> tuple
         total = sum(map(len, batches))
         if not keep:
             optimizer.zero_grad()
+        for param in model.parameters():
+            if param.grad is not None:  # what was summed before is on every node, and is summed again
+                param.grad *= len(SHARES)
         losses = [_summed(model, pictures[batch], labels[batch]) for batch in batches if batch]
         sizes = [len(batch) for batch in batches if batch]
         torch.stack(
