@@ -93,3 +93,35 @@ def test_the_wrapper_in_processes(tmp_path):
     path = tmp_path / "program.py"
     path.write_text(PROGRAM)
     by_processes(str(path), [], workers=2)
+
+
+BESIDE_GLOO = """
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional as F
+
+import shoal
+
+dist.init_process_group("gloo")
+ends = []
+for wrapper in (nn.parallel.DistributedDataParallel, shoal.DistributedDataParallel):
+    torch.manual_seed(0)
+    model = wrapper(nn.Sequential(nn.Linear(20, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 5)).cuda())
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    draw = torch.Generator().manual_seed(dist.get_rank())
+    with model.join():
+        for _ in range(3 + dist.get_rank()):
+            optimizer.zero_grad()
+            inputs, labels = torch.randn(8, 20, generator=draw), torch.randint(5, (8,), generator=draw)
+            F.cross_entropy(model(inputs.cuda()), labels.cuda()).backward()
+            optimizer.step()
+    ends.append(torch.cat([param.detach().flatten() for param in model.parameters()]))
+torch.testing.assert_close(ends[1], ends[0])
+"""
+
+
+def test_a_program_that_chose_gloo_for_its_gpu_keeps_it(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(BESIDE_GLOO)
+    by_processes(str(program), [], 2, "auto")

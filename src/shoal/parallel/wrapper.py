@@ -364,7 +364,9 @@ def _check_threads(group: Group, params: dict[str, nn.Parameter]) -> None:
 def _default_group(process_group: Any, params: dict[str, nn.Parameter]) -> Group:
     on_gpu = any(param.is_cuda for param in params.values())
     if process_group is not None or (dist.is_available() and dist.is_initialized()):
-        return group_beside(process_group, "nccl" if on_gpu else "auto")
+        # A program that has chosen gloo for its GPUs has its reasons: NCCL refuses workers that share one.
+        on_nccl = "nccl" in str(dist.get_backend(process_group))
+        return group_beside(process_group, ("nccl" if on_nccl else "gloo") if on_gpu else "auto")
     import shoal  # the public door: a launcher may have prepared a seat for this thread
 
     return shoal.join(kind="nccl" if on_gpu else "auto")
