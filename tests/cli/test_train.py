@@ -5,10 +5,12 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from shoal.cli.main import main
+from shoal.events.folder import RunFolder, held
 
 TINY = "--data synthetic --data.samples 100 --data.shape 1,4,4 --data.classes 3 --model mlp --model.hidden 8 "
 TINY += "--batch-size 32 --epochs 3 --threads 1 --device cpu"
@@ -63,6 +65,15 @@ def test_resuming_a_finished_run_changes_nothing_and_more_epochs_go_on(here, cap
     assert longer["weights_sha256"] == straight["weights_sha256"]
     assert main(["train", "--resume", "runs/mine", "--lr", "0.1"]) == 2
     assert "optimizer.lr is one of them" in capsys.readouterr().err
+
+
+def test_two_cannot_go_on_with_one_run_at_once(here, capsys):
+    train_json(capsys, *TINY.split(), "--name", "mine")
+    before = Path("runs/mine/events.rank0.jsonl").read_text()
+    with held(RunFolder(Path("runs/mine"))):
+        assert main(["train", "--resume", "runs/mine", "--epochs", "9"]) == 2
+    assert "the run in runs/mine is still going" in capsys.readouterr().err
+    assert Path("runs/mine/events.rank0.jsonl").read_text() == before
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from shoal.errors import ConfigError
-from shoal.events.folder import create, write_whole
+from shoal.events.folder import create, held, write_whole
 
 
 def test_automatic_names_never_collide(tmp_path):
@@ -32,3 +32,13 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
         write_whole(path, "\udcff")
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["result.json"]
+
+
+def test_a_run_that_is_still_going_is_nobody_elses(tmp_path):
+    folder = create(tmp_path, "mine", "unused")
+    with held(folder), pytest.raises(ConfigError, match="still going"), held(folder):
+        pass
+    with held(folder):
+        assert not any(folder.path.iterdir()), (
+            "nothing is left behind, nothing has to be cleaned up after a death"
+        )

@@ -8,8 +8,11 @@ runs/<name>/config.toml            the resolved settings
             worker.rank0.log       what a worker process printed, if it printed anything
 """
 
+import fcntl
 import json
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,6 +89,25 @@ def _create_named(path: Path) -> RunFolder:
             f"Choose another --name, or go on with that run: shoal train --resume {path}",
         )
     return RunFolder(path)
+
+
+@contextmanager
+def held(folder: RunFolder) -> Generator[None]:
+    """Inside, this process alone writes to the run; an error if another one does. A death lets go of it, too."""
+    descriptor = os.open(folder.path, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                f"the run in {folder.path} is still going, in another process",
+                "Let it end, or stop it with Ctrl-C there.",
+            ) from None
+        except OSError:
+            pass  # some network file systems know no locks
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -18,7 +19,7 @@ from shoal.comm.traced import traced
 from shoal.config.schema import RunConfig
 from shoal.config.write import to_toml
 from shoal.events.file import EventFile
-from shoal.events.folder import RunFolder, create, write_whole
+from shoal.events.folder import RunFolder, create, held, write_whole
 from shoal.parallel.state import weights_sha256
 from shoal.train import checkpoint
 from shoal.train.balance import balance_of
@@ -78,12 +79,12 @@ def _work(
     calls = Calls()
     group = traced(group, calls.append)
     built = build(config, device, group)
-    progress = _restore(built, resumed) if resumed else Progress()
     folder = resumed or _new_folder(config, group)
     first = group.rank == 0
-    if first:
-        write_whole(folder.config, to_toml(config))
-    with EventFile(folder.events(group.rank)) as events:
+    with held(folder) if first else nullcontext(), EventFile(folder.events(group.rank)) as events:
+        progress = _restore(built, resumed) if resumed else Progress()
+        if first:
+            write_whole(folder.config, to_toml(config))
         notes = _Notes(built, folder, events, observer)
         log = StepLog(events, built.span, calls, observer, device, config.output.trace)
         notes.started(progress, links)
@@ -105,8 +106,8 @@ def _work(
         events.append(
             {"event": "end", "status": result.status, "step": progress.step, "time_ns": time.time_ns()}
         )
-    if first:
-        write_whole(folder.result, result.to_json() + "\n")
+        if first:
+            write_whole(folder.result, result.to_json() + "\n")
     return result
 
 
