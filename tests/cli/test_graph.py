@@ -29,7 +29,14 @@ def test_without_a_file_the_operations_are_printed(capsys):
     assert code == 0
     assert "∂L/∂a[4] = mul(" in out
     compiled = answer(capsys, "course", "--static")[1]
-    assert 0 < len(compiled.splitlines()) < len(out.splitlines())
+    operations = [line for line in compiled.splitlines() if not line.endswith("a constant")]
+    assert 0 < len(operations) < len(out.splitlines())
+    for listing in (out, compiled):
+        made = {"a", "b"}
+        for line in listing.splitlines():
+            name, _, rest = line.partition("[")
+            assert set(re.findall(r"\bv\d+", rest)) <= made, "a value is used that no line made"
+            made.add(name)
 
 
 def test_files_are_written_in_every_form_and_named(capsys, tmp_path):

@@ -92,15 +92,23 @@ class Graph:
         )
 
     def listing(self) -> str:
-        """One line for each operation: `v2[64, 128] = matmul(x, fc1.weight, transpose_b=True)`."""
+        """One line for each operation: `v2[64, 128] = matmul(x, fc1.weight, transpose_b=True)`.
+
+        A constant of one element stands where it is used, as its number; a larger one has a line of its own.
+        """
         names: dict[Value, str] = {}
+        lines: list[str] = []
 
         def name(operand: Operand) -> str:
             if not isinstance(operand, Value):
                 return f"{operand:g}"
+            if operand.kind == "constant" and operand.tensor is not None and not operand.name:
+                if operand.tensor.numel() == 1:
+                    return f"{operand.tensor.item():g}"
+                if operand not in names:
+                    lines.append(f"v{len(names)}{list(operand.shape)} = a constant")
             return names.setdefault(operand, operand.name or f"v{len(names)}")
 
-        lines: list[str] = []
         for operation in self.operations:
             arguments = [name(operand) for operand in operation.inputs]
             arguments += [f"{key}={value}" for key, value in operation.attributes.items()]
