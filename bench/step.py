@@ -33,9 +33,9 @@ from torch.nn import functional as F
 
 from common import Target, interleave, options, report
 from shoal import models, optim
-from shoal.comm.checked import join_torch
 from shoal.comm.group import Group
-from shoal.comm.shared_memory import SharedMemoryGroup
+from shoal.comm.over_torch.checked import join_torch
+from shoal.comm.shared_memory.group import SharedMemoryGroup
 from shoal.comm.threads import ThreadGroup
 from shoal.comm.traced import traced
 from shoal.config.schema import (

@@ -10,7 +10,7 @@ from group_cases import (
     run_case,
 )
 
-from shoal.comm.shaped import shaped
+from shoal.comm.links.shaped import shaped
 from shoal.config.conditions import Link
 from shoal.errors import MemberError
 

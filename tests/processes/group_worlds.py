@@ -17,7 +17,7 @@ from torch.distributed import PrefixStore, TCPStore
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
-    ["torch", "torch.distributed", "shoal.comm.shared_memory", "shoal.comm.checked"]
+    ["torch", "torch.distributed", "shoal.comm.shared_memory.group", "shoal.comm.over_torch.checked"]
 )
 
 
@@ -37,10 +37,10 @@ class Outcome:
 def build(kind: str, store: Any, rank: int, size: int, limit_s: float) -> Any:
     """The group of that kind."""
     if kind == "shm":
-        from shoal.comm.shared_memory import SharedMemoryGroup
+        from shoal.comm.shared_memory.group import SharedMemoryGroup
 
         return SharedMemoryGroup.join(store, rank, size, limit_s=limit_s, timeout_s=20)
-    from shoal.comm.checked import join_torch
+    from shoal.comm.over_torch.checked import join_torch
 
     return join_torch(store, rank, size, backend="gloo", limit_s=limit_s, timeout_s=20)
 

@@ -115,8 +115,8 @@ def tell(pid, code):
 def main():
     import torch.distributed  # noqa: F401
 
-    import shoal.comm.checked
-    import shoal.comm.shared_memory
+    import shoal.comm.over_torch.checked
+    import shoal.comm.shared_memory.group
     import shoal.launch.seat  # noqa: F401
 
     gc.collect()

@@ -5,8 +5,8 @@ import warnings
 import pytest
 import torch
 
-from shoal.comm.links import LinkNotice, Measured
-from shoal.comm.shaped import Shaped
+from shoal.comm.links.measure import LinkNotice, Measured
+from shoal.comm.links.shaped import Shaped
 from shoal.comm.threads import run_threads
 from shoal.config.conditions import Link
 from shoal.config.schema import LaunchConfig

@@ -41,6 +41,8 @@ OPERATIONS = (
 )
 """Every operation a header can name, by position. A message is what `send` and `recv` exchange."""
 
+_OPS = (None, *Op)
+
 
 class Call(NamedTuple):
     """One call, as far as all members must agree on it. `numel` counts the piece where there is a whole."""
@@ -107,6 +109,24 @@ def check_still_in(operation: str, left: bool) -> None:
     """Refuse a call on a group that this member has closed."""
     if left:
         raise GroupError(f"{operation}: this member has left the group", "It was closed.")
+
+
+def encode(call: Call) -> int:
+    """The call but for its length, as one word that is never 0.
+
+    >>> decode(encode(Call("reduce", torch.int8, 0, Op.MIN, 3)), 5)
+    Call(operation='reduce', dtype=torch.int8, numel=5, op=<Op.MIN: 'min'>, root=3)
+    """
+    root = 0 if call.root is None else call.root + 1
+    fields = OPERATIONS.index(call.operation) + 1 | DTYPES.index(call.dtype) << 8
+    return fields | _OPS.index(call.op) << 16 | root << 24
+
+
+def decode(code: int, numel: int) -> Call:
+    """The call of a header."""
+    root = code >> 24
+    operation, dtype = OPERATIONS[(code & 255) - 1], DTYPES[code >> 8 & 255]
+    return Call(operation, dtype, numel, _OPS[code >> 16 & 255], root - 1 if root else None)
 
 
 def check_split(rank: int, size: int, ranks: Sequence[int]) -> tuple[int, ...]:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import torch.distributed as dist
 
-from shoal.comm.checked import join_torch
 from shoal.comm.group import NO_PROGRESS_LIMIT_S, Group
+from shoal.comm.over_torch.checked import join_torch
 from shoal.comm.rendezvous import JOIN_TIMEOUT_S, Card, meet
-from shoal.comm.shared_memory import SharedMemoryGroup, shared_memory_works_here
+from shoal.comm.shared_memory.group import SharedMemoryGroup, shared_memory_works_here
 from shoal.comm.store import connect, listen, own_address, serve
 from shoal.comm.threads import ThreadGroup
 from shoal.errors import ConfigError, JoinError, unknown

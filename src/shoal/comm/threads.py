@@ -12,10 +12,8 @@ import torch
 from torch import Tensor
 
 from shoal.comm.calls import (
-    check_agreement,
     check_peer,
     check_root_whole,
-    check_split,
     check_still_in,
     check_whole,
     checked_call,
@@ -24,6 +22,7 @@ from shoal.comm.group import CPU, NO_PROGRESS_LIMIT_S
 from shoal.comm.meetings import Meeting, Member, World
 from shoal.comm.patience import Patience
 from shoal.comm.reduction import Op
+from shoal.comm.splitting import chosen_by_all
 
 Result = TypeVar("Result")
 
@@ -159,12 +158,7 @@ class ThreadGroup:
 
     def split(self, ranks: Sequence[int]) -> "ThreadGroup":
         """The smaller group of these `ranks`; all members call, each naming the group it goes to."""
-        chosen = check_split(self.rank, self.size, ranks)
-        named = torch.full((self.size,), -1, dtype=torch.int64)
-        named[: len(chosen)] = torch.tensor(chosen)
-        table = torch.empty(self.size, self.size, dtype=torch.int64)
-        self._meet("all_gather", table, named).wait()
-        check_agreement([[r for r in row if r >= 0] for row in table.tolist()])
+        chosen = chosen_by_all(self, ranks)
         # Everyone looks the new world up under (call, ranks); the first to look makes it.
         with self._world.changed:
             key = (self._sequence, chosen)

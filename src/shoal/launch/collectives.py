@@ -18,11 +18,11 @@ from torch import Tensor
 
 from shoal.comm.benchmark import Contender, Plan, contenders, measure, sizes_between
 from shoal.comm.benchmark_tables import as_csv, as_json, as_table, load_note
-from shoal.comm.checked import join_torch
 from shoal.comm.group import Group
-from shoal.comm.shared_memory import SharedMemoryGroup
+from shoal.comm.over_torch.checked import join_torch
+from shoal.comm.over_torch.group import TorchGroup
+from shoal.comm.shared_memory.group import SharedMemoryGroup
 from shoal.comm.store import connect, listen, serve
-from shoal.comm.torch_group import TorchGroup
 from shoal.comm.traced import traced
 from shoal.errors import ConfigError, WorkerError, unknown
 from shoal.launch import programs

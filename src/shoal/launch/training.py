@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from shoal.comm.group import SlowMemberWarning
-from shoal.comm.links import LinkNotice
+from shoal.comm.links.measure import LinkNotice
 from shoal.comm.threads import ThreadGroup
 from shoal.config.schema import RunConfig
 from shoal.config.write import to_toml

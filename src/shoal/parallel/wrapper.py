@@ -13,8 +13,8 @@ from torch import nn
 from torch.distributed.algorithms.join import Join, Joinable
 
 from shoal.comm.agree import check_same_model
-from shoal.comm.from_torch import group_beside
 from shoal.comm.group import Group
+from shoal.comm.over_torch.from_torch import group_beside
 from shoal.comm.threads import ThreadGroup
 from shoal.errors import ConfigError
 from shoal.parallel.buckets import MIB

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from shoal.comm.group import Group
-from shoal.comm.links import LinkNotice, Measured, measure_links
-from shoal.comm.shaped import shaped
+from shoal.comm.links.measure import LinkNotice, Measured, measure_links
+from shoal.comm.links.shaped import shaped
 from shoal.config.sections.launch import LaunchConfig
 
 

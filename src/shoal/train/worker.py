@@ -13,7 +13,7 @@ from torch import Tensor
 from shoal import __version__
 from shoal.comm.agree import largest_of, share_text
 from shoal.comm.group import BUSY_S, Group
-from shoal.comm.links import Measured
+from shoal.comm.links.measure import Measured
 from shoal.comm.threads import ThreadGroup
 from shoal.comm.traced import traced
 from shoal.config.schema import RunConfig

@@ -6,7 +6,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from shoal.comm.arena import Arena
+from shoal.comm.shared_memory.arena import Arena
 
 ELSEWHERE = -1
 """The place of a tensor that does not lie in memory from `empty()`."""

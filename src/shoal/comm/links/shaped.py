@@ -16,27 +16,26 @@ from typing import final
 import torch
 from torch import Tensor
 
-from shoal.comm import by_messages
 from shoal.comm.algorithms import Algorithm, ring
 from shoal.comm.calls import (
     Call,
-    check_agreement,
     check_root_whole,
-    check_split,
     check_still_in,
     check_whole,
     checked_call,
     mismatch,
 )
-from shoal.comm.courier import Clock, Courier, Sleep
 from shoal.comm.group import CPU, Group
-from shoal.comm.lane import Lane, Receiving, Sending
-from shoal.comm.links import link_between
+from shoal.comm.links import by_messages
+from shoal.comm.links.courier import Clock, Courier, Sleep
+from shoal.comm.links.lane import Lane, Receiving, Sending
+from shoal.comm.links.measure import link_between
+from shoal.comm.links.wire import Wire
 from shoal.comm.post import Job, PostThread
 from shoal.comm.reduction import Op
 from shoal.comm.rendezvous import Card
-from shoal.comm.shared_memory import SharedMemoryGroup
-from shoal.comm.wire import Wire
+from shoal.comm.shared_memory.group import SharedMemoryGroup
+from shoal.comm.splitting import chosen_by_all
 from shoal.config.conditions import Link
 from shoal.errors import ConfigError
 
@@ -269,12 +268,7 @@ class Shaped:
 
     def split(self, ranks: Sequence[int]) -> "Shaped":
         """The smaller group of these `ranks`, over the same links; all members call, each naming its group."""
-        chosen = check_split(self.rank, self.size, ranks)
-        named = torch.full((self.size,), -1, dtype=torch.int64)
-        named[: len(chosen)] = torch.tensor(chosen)
-        table = torch.empty(self.size, self.size, dtype=torch.int64)
-        self.all_gather(table, named).wait()
-        check_agreement([[rank for rank in row if rank >= 0] for row in table.tolist()])
+        chosen = chosen_by_all(self, ranks)
         self._num_splits += 1
         name = f"{self._name}/{self._num_splits}:{'-'.join(map(str, chosen))}"
         return Shaped(self._courier, [self._ranks[rank] for rank in chosen], name, self._algorithm)

@@ -5,17 +5,15 @@ and two writers in one line would slow each other down.
 
 ::
 
-    boards     per member: rounds posted | last progress | state, blame | headers, one per slot |
-    last words slots      per member: NUM_SLOTS × SLOT_BYTES, what it contributes to a round boxes
-    per pair (sender, receiver): chunks sent | chunks taken | headers | NUM_BOXES × BOX_BYTES
+    boards   per member: rounds posted | last progress | state, blame | headers, one per slot | last words
+    slots    per member: NUM_SLOTS × SLOT_BYTES, what it contributes to a round
+    boxes    per pair (sender, receiver): chunks sent | chunks taken | headers | NUM_BOXES × BOX_BYTES
 """
 
 import time
 from typing import final
 
-from shoal.comm.arena import PAGE, Arena, round_up
-from shoal.comm.calls import DTYPES, OPERATIONS, Call
-from shoal.comm.reduction import Op
+from shoal.comm.shared_memory.arena import PAGE, Arena, round_up
 from shoal.errors import GroupError, MemberError, MismatchError
 
 NUM_SLOTS = 8
@@ -36,26 +34,6 @@ _TEXT_BYTES = BOARD_BYTES - 8 * _TEXT
 
 RUNNING, FAILED, LEFT = 0, 1, 2
 REASONS = ("failed", "died", "stopped", "stuck", "left", "mismatch")
-OPS = (None, *Op)
-
-
-def encode(call: Call) -> int:
-    """The call but for its length, as one word that is never 0.
-
-    >>> import torch
-    >>> decode(encode(Call("reduce", torch.int8, 0, Op.MIN, 3)), 5)
-    Call(operation='reduce', dtype=torch.int8, numel=5, op=<Op.MIN: 'min'>, root=3)
-    """
-    root = 0 if call.root is None else call.root + 1
-    fields = OPERATIONS.index(call.operation) + 1 | DTYPES.index(call.dtype) << 8
-    return fields | OPS.index(call.op) << 16 | root << 24
-
-
-def decode(code: int, numel: int) -> Call:
-    """The call of a header."""
-    root = code >> 24
-    operation, dtype = OPERATIONS[(code & 255) - 1], DTYPES[code >> 8 & 255]
-    return Call(operation, dtype, numel, OPS[code >> 16 & 255], root - 1 if root else None)
 
 
 @final

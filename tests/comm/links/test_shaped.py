@@ -5,11 +5,11 @@ import threading
 import pytest
 import torch
 
-from shoal.comm import shaped as shaped_module
 from shoal.comm.algorithms import ALGORITHMS
-from shoal.comm.links import Measured, link_between, measure_links
-from shoal.comm.shaped import shaped
-from shoal.comm.shared_memory import SharedMemoryGroup
+from shoal.comm.links import shaped as shaped_module
+from shoal.comm.links.measure import Measured, link_between, measure_links
+from shoal.comm.links.shaped import shaped
+from shoal.comm.shared_memory.group import SharedMemoryGroup
 from shoal.comm.threads import ThreadWork, run_threads
 from shoal.comm.traced import traced
 from shoal.config.conditions import Link

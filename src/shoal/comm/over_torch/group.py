@@ -15,17 +15,16 @@ import torch.distributed as dist
 from torch import Tensor
 
 from shoal.comm.calls import (
-    check_agreement,
     check_peer,
     check_root_whole,
-    check_split,
     check_still_in,
     check_whole,
     checked_call,
 )
 from shoal.comm.group import CPU
+from shoal.comm.over_torch.backends import BACKENDS, ask_gloo
 from shoal.comm.reduction import Op
-from shoal.comm.torch_backends import BACKENDS, ask_gloo
+from shoal.comm.splitting import chosen_by_all
 from shoal.errors import ConfigError, unknown
 
 _OPS: dict[Op, Any] = {
@@ -263,12 +262,7 @@ class TorchGroup:
 
     def split(self, ranks: Sequence[int]) -> "TorchGroup":
         """The smaller group of these `ranks`; all members call, each naming the group it goes to."""
-        chosen = check_split(self._rank, self._size, ranks)
-        named = torch.full((self._size,), -1, dtype=torch.int64)
-        named[: len(chosen)] = torch.tensor(chosen)
-        table = torch.empty(self._size, self._size, dtype=torch.int64)
-        self.all_gather(table, named).wait()
-        check_agreement([[rank for rank in row if rank >= 0] for row in table.tolist()])
+        chosen = chosen_by_all(self, ranks)
         self._num_splits += 1
         key = f"split{self._num_splits}/{'-'.join(map(str, chosen))}"
         store = dist.PrefixStore(key, self._store)

@@ -11,9 +11,9 @@ import torch
 from group_cases import CASES, run_case
 from torch.distributed import HashStore, PrefixStore
 
-from shoal.comm.checked import join_torch
-from shoal.comm.torch_backends import BACKENDS, Backend, ask_nccl
-from shoal.comm.torch_group import TorchGroup
+from shoal.comm.over_torch.backends import BACKENDS, Backend, ask_nccl
+from shoal.comm.over_torch.checked import join_torch
+from shoal.comm.over_torch.group import TorchGroup
 from shoal.errors import JoinError
 
 SPLITTING = "several_groups_at_once"

@@ -12,11 +12,11 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from shoal.comm.arena import Arena
-from shoal.comm.board import BOX_BYTES, LINE, NUM_BOXES, Layout, decode, encode
-from shoal.comm.calls import Call, message_mismatch
-from shoal.comm.engine import Engine, Pending, Roster
-from shoal.comm.fences import find_fence
+from shoal.comm.calls import Call, decode, encode, message_mismatch
+from shoal.comm.shared_memory.arena import Arena
+from shoal.comm.shared_memory.board import BOX_BYTES, LINE, NUM_BOXES, Layout
+from shoal.comm.shared_memory.engine import Engine, Pending, Roster
+from shoal.comm.shared_memory.fences import find_fence
 
 
 class Message(NamedTuple):

@@ -7,9 +7,9 @@ collectives are one such round, large ones several.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from shoal.comm.collective import Collective
 from shoal.comm.reduction import Op, reduce_block
-from shoal.comm.slots import Slots
+from shoal.comm.shared_memory.collective import Collective
+from shoal.comm.shared_memory.slots import Slots
 
 Step = Callable[[Slots, Collective, int, int], None]
 """(slots, item, which block, which slot)."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from shoal.comm.algorithms import chunk_bounds
 from shoal.comm.calls import Call
 from shoal.comm.reduction import COMBINE, Op, reduce_block
-from shoal.comm.regions import ELSEWHERE, Regions
+from shoal.comm.shared_memory.regions import ELSEWHERE, Regions
 
 CHUNK_BYTES = 4 * 1024 * 1024
 """Large: a copy should not write lines that the addition has just pulled into the nearest cache.

@@ -6,13 +6,12 @@ from typing import final
 import torch
 from torch import Tensor
 
-from shoal.comm.board import decode, encode
-from shoal.comm.calls import checked_call, message_mismatch
-from shoal.comm.checker import GIVE_WAY_S, Checker, Look
+from shoal.comm.calls import checked_call, decode, encode, message_mismatch
+from shoal.comm.over_torch.checker import GIVE_WAY_S, Checker, Look
+from shoal.comm.over_torch.group import TorchGroup, TorchWork
+from shoal.comm.over_torch.presence import MESSAGE
 from shoal.comm.patience import Patience
 from shoal.comm.post import Job, PostThread
-from shoal.comm.presence import MESSAGE
-from shoal.comm.torch_group import TorchGroup, TorchWork
 from shoal.errors import GroupError
 
 HEADER = 1

@@ -20,10 +20,9 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from shoal.comm.board import decode, encode
-from shoal.comm.calls import Call, checked_call
+from shoal.comm.calls import Call, checked_call, decode, encode
 from shoal.comm.group import Group, Work
-from shoal.comm.wire import Wire
+from shoal.comm.links.wire import Wire
 from shoal.errors import GroupError, MemberError
 
 FRAME_WORDS = 5

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from torch.distributed import HashStore
 
-from shoal.comm.presence import Presence
+from shoal.comm.over_torch.presence import Presence
 from shoal.comm.rendezvous import Card
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]

@@ -20,28 +20,27 @@ import torch
 from torch import Tensor
 
 from shoal.comm import stacks
-from shoal.comm.arena import PAGE, Address, Arena, round_up
-from shoal.comm.board import Board, Layout
 from shoal.comm.calls import (
     Call,
-    check_agreement,
     check_peer,
     check_root_whole,
-    check_split,
     check_still_in,
     check_whole,
     checked_call,
     mismatch,
 )
-from shoal.comm.engine import Engine, Pending, Roster
-from shoal.comm.fences import find_fence
 from shoal.comm.group import CPU, NO_PROGRESS_LIMIT_S
-from shoal.comm.mail import MailLane
 from shoal.comm.reduction import Op
-from shoal.comm.regions import Regions
 from shoal.comm.rendezvous import JOIN_TIMEOUT_S, Store, meet
-from shoal.comm.rounds import Rounds
-from shoal.comm.sharing import share_arena
+from shoal.comm.shared_memory.arena import PAGE, Address, Arena, round_up
+from shoal.comm.shared_memory.board import Board, Layout
+from shoal.comm.shared_memory.engine import Engine, Pending, Roster
+from shoal.comm.shared_memory.fences import find_fence
+from shoal.comm.shared_memory.mail import MailLane
+from shoal.comm.shared_memory.regions import Regions
+from shoal.comm.shared_memory.rounds import Rounds
+from shoal.comm.shared_memory.sharing import share_arena
+from shoal.comm.splitting import chosen_by_all
 from shoal.errors import GroupError, JoinError
 
 
@@ -210,9 +209,7 @@ class SharedMemoryGroup:
 
     def split(self, ranks: Sequence[int]) -> "SharedMemoryGroup":
         """The smaller group of these `ranks`; all members call, each naming the group it goes to."""
-        chosen = check_split(self._rank, self._size, ranks)
-        named = self._tell_all([*chosen, *[-1] * (self._size - len(chosen))])
-        check_agreement([[rank for rank in row if rank >= 0] for row in named])
+        chosen = chosen_by_all(self, ranks)
         maker = chosen[0]
         arena = Arena.create(Layout(len(chosen)).num_bytes) if self._rank == maker else None
         arena = self._open_everywhere(arena, maker)

@@ -7,8 +7,8 @@ import threading
 import pytest
 from torch.distributed import HashStore
 
-from shoal.comm import headers
-from shoal.comm.headers import Header, Headers
+from shoal.comm.over_torch import headers
+from shoal.comm.over_torch.headers import Header, Headers
 from shoal.comm.store import listen
 
 pytestmark = pytest.mark.timeout(60)

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from typing import Protocol, TypeVar, final
 
 from shoal.comm.calls import Call
+from shoal.comm.over_torch.group import TorchWork
+from shoal.comm.over_torch.presence import Presence
 from shoal.comm.patience import PAUSED_S, Patience
 from shoal.comm.post import Job
-from shoal.comm.presence import Presence
-from shoal.comm.torch_group import TorchWork
 from shoal.errors import GroupError
 
 GIVE_WAY_S = 0.001

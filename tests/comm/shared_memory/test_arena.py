@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch.distributed import HashStore
 
-from shoal.comm import fences
-from shoal.comm.arena import Arena
-from shoal.comm.shared_memory import SharedMemoryGroup
+from shoal.comm.shared_memory import fences
+from shoal.comm.shared_memory.arena import Arena
+from shoal.comm.shared_memory.group import SharedMemoryGroup
 from shoal.errors import JoinError
 
 

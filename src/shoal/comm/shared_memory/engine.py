@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from typing import Protocol, final
 
 from shoal.comm import stacks
-from shoal.comm.board import FAILED, LEFT, Board
 from shoal.comm.goodbye import at_exit
 from shoal.comm.group import SlowMemberWarning
 from shoal.comm.patience import PAUSED_S, Patience
+from shoal.comm.shared_memory.board import FAILED, LEFT, Board
 from shoal.comm.watch import Watch
 from shoal.errors import GroupError, MemberError
 

@@ -6,7 +6,7 @@ from typing import final
 from torch import Tensor
 
 from shoal.comm.calls import Call, check_peer, checked_call, message_mismatch
-from shoal.comm.courier import Courier, Slot
+from shoal.comm.links.courier import Courier, Slot
 
 
 @final

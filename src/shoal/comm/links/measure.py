@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
-from shoal.comm.courier import Clock
 from shoal.comm.group import Group, Messenger
+from shoal.comm.links.courier import Clock
 from shoal.config.conditions import Link
 
 TRANSFER_S = 0.2

@@ -15,27 +15,27 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from shoal.comm.board import decode, encode
 from shoal.comm.calls import (
     Call,
-    check_agreement,
     check_peer,
     check_root_whole,
-    check_split,
     check_still_in,
     check_whole,
     checked_call,
+    decode,
+    encode,
     mismatch,
 )
-from shoal.comm.checked_mail import CheckedMail, CheckedMessage
-from shoal.comm.checker import Checker, Item, Look, MissedError
 from shoal.comm.group import CPU, NO_PROGRESS_LIMIT_S
-from shoal.comm.headers import Header, Headers, HungUpError
+from shoal.comm.over_torch.checked_mail import CheckedMail, CheckedMessage
+from shoal.comm.over_torch.checker import Checker, Item, Look, MissedError
+from shoal.comm.over_torch.group import TorchGroup, TorchWork
+from shoal.comm.over_torch.headers import Header, Headers, HungUpError
+from shoal.comm.over_torch.presence import ENTERING, Presence
 from shoal.comm.patience import Patience
-from shoal.comm.presence import ENTERING, Presence
 from shoal.comm.reduction import Op
 from shoal.comm.rendezvous import JOIN_TIMEOUT_S, meet
-from shoal.comm.torch_group import TorchGroup, TorchWork
+from shoal.comm.splitting import chosen_by_all
 from shoal.errors import GroupError
 
 Made = TypeVar("Made")
@@ -248,12 +248,7 @@ class Checked:
 
     def split(self, ranks: Sequence[int]) -> "Checked":
         """The smaller group of these `ranks`; all members call, each naming the group it goes to."""
-        chosen = check_split(self.rank, self.size, ranks)
-        named = torch.full((self.size,), -1, dtype=torch.int64)
-        named[: len(chosen)] = torch.tensor(chosen)
-        table = torch.empty(self.size, self.size, dtype=torch.int64)
-        self.all_gather(table, named).wait()
-        check_agreement([[rank for rank in row if rank >= 0] for row in table.tolist()])
+        chosen = chosen_by_all(self, ranks)
         self._num_splits += 1
         name = f"{self._name}/{self._num_splits}:{'-'.join(map(str, chosen))}"
         store = dist.PrefixStore(name, self._store)

@@ -12,8 +12,8 @@ from typing import Any, final
 
 from shoal.comm import stacks
 from shoal.comm.group import SlowMemberWarning
+from shoal.comm.over_torch.signs import Signs
 from shoal.comm.rendezvous import Card
-from shoal.comm.signs import Signs
 from shoal.comm.store import Distant
 from shoal.comm.watch import Watch
 from shoal.errors import GroupError, MemberError, MismatchError

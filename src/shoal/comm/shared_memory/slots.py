@@ -6,8 +6,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from shoal.comm.arena import Arena
-from shoal.comm.board import NUM_SLOTS, Layout
+from shoal.comm.shared_memory.arena import Arena
+from shoal.comm.shared_memory.board import NUM_SLOTS, Layout
 
 MAX_KINDS = 256
 

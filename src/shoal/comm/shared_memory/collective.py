@@ -6,10 +6,10 @@ from typing import final
 
 from torch import Tensor
 
-from shoal.comm.board import SLOT_BYTES, encode
-from shoal.comm.calls import Call
-from shoal.comm.direct import Direct
-from shoal.comm.engine import Pending
+from shoal.comm.calls import Call, encode
+from shoal.comm.shared_memory.board import SLOT_BYTES
+from shoal.comm.shared_memory.direct import Direct
+from shoal.comm.shared_memory.engine import Pending
 
 SMALL_BYTES = 256 * 1024
 """Up to this many bytes in the slots of all members together a collective is one round."""

@@ -17,16 +17,16 @@ from typing import final
 
 from torch import Tensor
 
-from shoal.comm.arena import Arena
-from shoal.comm.board import NUM_SLOTS, decode
-from shoal.comm.calls import Call, check_still_in, mismatch
-from shoal.comm.collective import Collective
-from shoal.comm.direct import choose_direct
-from shoal.comm.engine import Engine, Pending, Roster
-from shoal.comm.fences import find_fence
-from shoal.comm.regions import ELSEWHERE, Regions
-from shoal.comm.slots import Slots
-from shoal.comm.staged import STAGED
+from shoal.comm.calls import Call, check_still_in, decode, mismatch
+from shoal.comm.shared_memory.arena import Arena
+from shoal.comm.shared_memory.board import NUM_SLOTS
+from shoal.comm.shared_memory.collective import Collective
+from shoal.comm.shared_memory.direct import choose_direct
+from shoal.comm.shared_memory.engine import Engine, Pending, Roster
+from shoal.comm.shared_memory.fences import find_fence
+from shoal.comm.shared_memory.regions import ELSEWHERE, Regions
+from shoal.comm.shared_memory.slots import Slots
+from shoal.comm.shared_memory.staged import STAGED
 
 AHEAD = NUM_SLOTS // 2
 
