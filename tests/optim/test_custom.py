@@ -16,7 +16,7 @@ from shoal.optim import build
             Custom("torch.optim:Adagrat"),
             "unknown name in module torch.optim 'Adagrat': did you mean 'Adagrad'?",
         ),
-        (Custom("math:pi"), "math:pi is a float, and not something that can be called"),
+        (Custom("math:pi"), "math:pi is of type float, and cannot be called"),
         (Custom("torch.optim:SGD", (("speed", 3),)), "cannot be called with speed=3: .*'speed'"),
         (Custom("torch.optim:SGD", (("lr", -1.0),)), "cannot be built with lr=-1.0: Invalid learning rate"),
         (Custom("builtins:list"), "gave a list, and not a torch.optim.Optimizer"),

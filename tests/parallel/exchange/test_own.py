@@ -119,7 +119,7 @@ def test_a_worker_that_is_gone_is_not_the_users_fault():
     [
         ("scaled", {"facto": 2.0}, "cannot be called with facto=2.0"),
         ("Counting", {"begin": 2}, "cannot be called with begin=2"),
-        ("PI", {}, "is a float, and not something that can be called"),
+        ("PI", {}, "is of type float, and cannot be called"),
         ("Uncallable", {}, "is a class whose objects cannot be called"),
         ("odd", {}, "declares precision = 'half', which is no dtype"),
     ],
