@@ -69,7 +69,7 @@ def test_copies_become_rank_0s():
             torch.full((5,), group.rank, dtype=torch.float64)[::2],
             torch.tensor([group.rank == 0]),
         ]
-        Copies(group, tensors).update()
+        Copies(group, lambda: tensors).update()
         return [tensor.tolist() for tensor in tensors]
 
     assert run_threads(3, work) == [[[[0.0] * 3] * 2, 7, [0.0] * 3, [True]]] * 3

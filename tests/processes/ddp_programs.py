@@ -2,6 +2,7 @@
 
 import gc
 import io
+from contextlib import contextmanager
 from datetime import timedelta
 
 import torch
@@ -104,12 +105,21 @@ def one_worker_lacks_a_gradient(group):
         model(torch.ones(2, 4), detour=group.rank == 0).sum().backward()
 
 
-def beside_torch(group, port):
-    """A program that has initialised torch.distributed and only swaps the wrapper; two of them, one on a subgroup."""
+@contextmanager
+def torchs_group(group, port, name):
+    """A program that has initialised torch.distributed."""
     store = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=timedelta(seconds=20))
-    store = dist.PrefixStore("a program's own", store)
+    store = dist.PrefixStore(name, store)
     dist.init_process_group("gloo", store=store, rank=group.rank, world_size=group.size)
     try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def beside_torch(group, port):
+    """A program that has initialised torch.distributed and only swaps the wrapper; two of them, one on a subgroup."""
+    with torchs_group(group, port, "a program's own"):
         found = []
         for process_group in (None, dist.new_group([0, 1])):
             torch.manual_seed(group.rank)
@@ -126,16 +136,11 @@ def beside_torch(group, port):
             dist.barrier()
             found.append((type(model._group).__name__, inner.weight.detach().numpy().tobytes()))
         return found
-    finally:
-        dist.destroy_process_group()
 
 
 def ending_early(group, port):
     """The final state of torch's wrapper and of ours, after a loop that is shorter on one worker."""
-    store = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=timedelta(seconds=20))
-    store = dist.PrefixStore("ending early", store)
-    dist.init_process_group("gloo", store=store, rank=group.rank, world_size=group.size)
-    try:
+    with torchs_group(group, port, "ending early"):
         found = []
         for lengths in ((1, 3), (3, 2)):
             for divides in (True, False):
@@ -156,8 +161,6 @@ def ending_early(group, port):
                     )
                 found.append(states)
         return found
-    finally:
-        dist.destroy_process_group()
 
 
 def with_torchs_hooks(group, port):
@@ -165,10 +168,7 @@ def with_torchs_hooks(group, port):
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
     from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power
 
-    store = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=timedelta(seconds=20))
-    store = dist.PrefixStore("hooks", store)
-    dist.init_process_group("gloo", store=store, rank=group.rank, world_size=group.size)
-    try:
+    with torchs_group(group, port, "hooks"):
         found = {}
         for name in ("fp16", "power"):
             weights = []
@@ -191,8 +191,6 @@ def with_torchs_hooks(group, port):
             found[name] = (weights[0] - weights[1]).abs().max().item()
         dist.barrier()  # gloo's thread still holds what the last hook held: the group too, which must not die there
         return found
-    finally:
-        dist.destroy_process_group()
 
 
 def _small():
@@ -276,10 +274,7 @@ DROP_IN = [_checkpointed, _saved_and_loaded, _averaged, _joined, _joined_with_ze
 
 def with_either_wrapper(group, port):
     """The weights after each of these programs, under torch's wrapper and under ours."""
-    store = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=timedelta(seconds=20))
-    store = dist.PrefixStore("either", store)
-    dist.init_process_group("gloo", store=store, rank=group.rank, world_size=group.size)
-    try:
+    with torchs_group(group, port, "either"):
         found = {}
         for program in DROP_IN:
             weights = []
@@ -291,5 +286,3 @@ def with_either_wrapper(group, port):
                 dist.barrier()
             found[program.__name__] = weights
         return found
-    finally:
-        dist.destroy_process_group()

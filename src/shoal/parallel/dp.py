@@ -66,7 +66,8 @@ class Dp:
         self._group = group
         self._guard = guard
         self._sums = _SumsOnRank0(group, list(replica.params.values()))
-        self._state = Copies(group, [*replica.model.parameters(), *replica.model.buffers()])
+        state = [*replica.model.parameters(), *replica.model.buffers()]
+        self._state = Copies(group, lambda: state)
         self._state.update()
         self._compute = replica.conditions(self._lead_part if group.rank == 0 else self._follow_part)
 

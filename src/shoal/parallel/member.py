@@ -1,6 +1,6 @@
 """One worker's side of a wrapped module: which of its backward passes exchange gradients, and what happens then."""
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, final
@@ -13,7 +13,7 @@ from shoal.errors import ConfigError
 from shoal.parallel.backward_pass import BackwardPass, tensors_in
 from shoal.parallel.buckets import MIB
 from shoal.parallel.comm_hook import HookBucket
-from shoal.parallel.copies import Copies
+from shoal.parallel.copies import Copies, buffers_of
 from shoal.parallel.exchange.exchange import Exchange
 from shoal.parallel.reducer import Reducer
 from shoal.parallel.roll_call import RollCall
@@ -64,10 +64,8 @@ class Member:
         if group.size == 1:
             return
         give_group(module, group, lambda: self.weight)
-        # Modules may assign new buffers: where they are is looked up once, what is there with every exchange.
-        self._places = _places_of(module, shared_buffers(module)) if options.shares_buffers else []
-        if self._places:
-            self._buffers = Copies(group, [owner[name] for owner, name in self._places])
+        if options.shares_buffers and (names := [*shared_buffers(module)]):
+            self._buffers = Copies(group, buffers_of(module, names))
         self._reducer = Reducer(
             group,
             options.exchange,
@@ -162,7 +160,7 @@ class Member:
             self._reducer.complete()
             if self._buffers is not None:
                 root = self.roll_call.last_present[-1] if self.roll_call is not None else 0
-                self._buffers.update(root, [owner[name] for owner, name in self._places])
+                self._buffers.update(root)
             self._reducer.wait()
             self.num_exchanges += 1
             self._exchanges = False
@@ -193,12 +191,6 @@ def shared_buffers(module: nn.Module) -> dict[str, Tensor]:
     """The buffers that are to be the same on every worker."""
     ignored = ignored_names(module)
     return {name: buffer for name, buffer in module.named_buffers() if name not in ignored}
-
-
-def _places_of(module: nn.Module, names: Iterable[str]) -> list[tuple[dict[str, Any], str]]:
-    """For each buffer, its owner's table and its name there."""
-    split = [name.rpartition(".") for name in names]
-    return [(module.get_submodule(path)._buffers, name) for path, _, name in split]  # pyright: ignore[reportPrivateUsage]
 
 
 def shared_state(module: nn.Module, buffers: bool = True) -> dict[str, Tensor]:

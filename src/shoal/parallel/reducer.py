@@ -4,8 +4,7 @@ Used by the strategy `ddp` and by the wrapper `shoal.DistributedDataParallel`: b
 one before an update, and when it is over.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from sys import getrefcount
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, final
 
 import torch
@@ -18,67 +17,13 @@ from shoal.parallel import buckets
 from shoal.parallel.comm_hook import HookBucket, HookWork
 from shoal.parallel.engine import OnFinal
 from shoal.parallel.exchange.exchange import Exchange
+from shoal.parallel.places import Factor, Filling, Slot, fill
 
 Unused = Literal["refuse", "zero"]
 
 
-class _Slot:
-    """The place of one parameter's gradient."""
-
-    __slots__ = ("arrived", "bucket", "index", "name", "param", "view")
-
-    def __init__(self, index: int, name: str, param: Tensor) -> None:
-        self.index = index
-        self.name = name
-        self.param = param
-        self.arrived = False
-        """Whether its gradient has become final in the pass that exchanges."""
-        self.view: Tensor
-        self.bucket: _Filling
-
-    def leave_to_holder(self) -> None:
-        """The program has kept the last gradient (`before = [param.grad for …]`): it gets memory of its own."""
-        kept, self.view = self.view, self.view.detach()
-        kept.data = kept.clone()
-
-
-_REFERENCES = 2
-"""To a view: its slot's, and that of asking how many there are."""
-
-
-class _Filling:
-    """A bucket while it is being filled."""
-
-    __slots__ = ("flat", "gradients", "num_missing", "slots")
-
-    def __init__(self, gradients: Tensor, flat: Tensor, slots: Sequence[_Slot]) -> None:
-        self.gradients = gradients
-        self.flat = flat
-        """What is exchanged: the gradients, and in the last bucket the rider behind them."""
-        self.slots = slots
-        self.num_missing = 0
-
-
 def _ignore(tensor: Tensor) -> None:
     del tensor
-
-
-_DOUBLE = frozenset((torch.float64, torch.complex128))
-
-
-class _Factor:
-    """A number to multiply tensors with, as tensors: those cost a third of what a Python number does."""
-
-    def __init__(self, value: float) -> None:
-        self.value = value
-        self._single, self._double = torch.tensor(value), torch.tensor(value, dtype=torch.float64)
-
-    def multiply(self, tensors: Iterable[Tensor], out: Iterable[Tensor]) -> None:
-        """Each tensor times the factor, into `out`."""
-        single, double = self._single, self._double
-        for tensor, product in zip(tensors, out, strict=True):
-            # Half precision takes the factor in float32: its own would round it.
-            torch.mul(tensor, double if tensor.dtype in _DOUBLE else single, out=product)
 
 
 @final
@@ -133,7 +78,7 @@ class Reducer:
         self._look = look
         self._begins = begins
         self._params = list(params.values())
-        self._slots = [_Slot(index, name, param) for index, (name, param) in enumerate(params.items())]
+        self._slots = [Slot(index, name, param) for index, (name, param) in enumerate(params.items())]
         self._sizes = buckets.sizes_of(self._params)
         self._order = [*reversed(range(len(self._slots)))]
         planned = buckets.plan(self._sizes, self._order, first_bytes, most_bytes)
@@ -152,8 +97,8 @@ class Reducer:
         """The order in which gradients become final; none once the buckets follow it, or where it does not matter."""
         self._cut()
         self._exchanging = False
-        self._weight: _Factor | None = None
-        self._last_weight = _Factor(1.0)
+        self._weight: Factor | None = None
+        self._last_weight = Factor(1.0)
         self._next = 0
         """The bucket to be exchanged next."""
         self._works: list[Work] = []
@@ -163,12 +108,12 @@ class Reducer:
 
     def _cut(self) -> None:
         """Lay the gradients out in the order expected."""
-        self._buckets: list[_Filling] = []
+        self._buckets: list[Filling] = []
         planned = buckets.plan(self._sizes, self._order, self._first_bytes, self._most_bytes)
         for bucket in planned:
             slots = [self._slots[param] for param in bucket.params]
             spare = self._num_riding if bucket is planned[-1] else 0
-            filling = _Filling(self._memory.flat(bucket), self._memory.flat(bucket, spare), slots)
+            filling = Filling(self._memory.flat(bucket), self._memory.flat(bucket, spare), slots)
             for slot, view in zip(slots, self._memory.views(bucket, self._params), strict=True):
                 slot.view, slot.bucket = view, filling
             self._buckets.append(filling)
@@ -177,7 +122,7 @@ class Reducer:
 
     # What hooks do.
 
-    def _announcing(self, slot: _Slot) -> Callable[[Tensor], None]:
+    def _announcing(self, slot: Slot) -> Callable[[Tensor], None]:
         del slot
         begins = self._begins
 
@@ -188,7 +133,7 @@ class Reducer:
 
         return final
 
-    def _arriving(self, slot: _Slot) -> Callable[[Tensor], None]:
+    def _arriving(self, slot: Slot) -> Callable[[Tensor], None]:
         announce = self._announcing(slot)
 
         def final(param: Tensor) -> None:
@@ -198,13 +143,13 @@ class Reducer:
                     f"parameter '{slot.name}' got a second gradient in the same pass, after the first had been sent",
                     "Say static_graph=True, or use_reentrant=False where the model is checkpointed.",
                 )
-            self._fill([slot])
+            fill([slot], self._weight)
             if self._exchanging:
                 self._arrive(slot)
 
         return final
 
-    def _arrive(self, slot: _Slot) -> None:
+    def _arrive(self, slot: Slot) -> None:
         slot.arrived = True
         if self._seen is not None:
             self._seen.append(slot.index)
@@ -226,7 +171,7 @@ class Reducer:
             slot.arrived = False
         self._next = 0
         if weight is not None and weight != self._last_weight.value:
-            self._last_weight = _Factor(weight)
+            self._last_weight = Factor(weight)
         self._weight = None if weight is None else self._last_weight
         self._exchanging = True
 
@@ -243,7 +188,7 @@ class Reducer:
         absent = [slot for slot in rest if slot.param.grad is None]
         if absent and self._unused == "refuse" and not without_samples:
             self._refuse(absent)
-        self._fill(rest)
+        fill(rest, self._weight)
         for bucket in left:
             bucket.num_missing = 0
         self._exchange_full(write)
@@ -280,38 +225,6 @@ class Reducer:
         for remove in self._removers:
             remove()
 
-    def _fill(self, slots: Iterable[_Slot]) -> None:
-        """Put gradients, times the weight, in their places; zero where there is none."""
-        weight = self._weight
-        zeros: list[Tensor] = []
-        places: list[Tensor] = []
-        grads: list[Tensor] = []
-        for slot in slots:
-            grad = slot.param.grad
-            if grad is not slot.view and getrefcount(slot.view) > _REFERENCES:
-                slot.leave_to_holder()
-            view = slot.view
-            if grad is None:
-                zeros.append(view)
-            elif grad is not view or weight is not None:
-                if grad.layout is not torch.strided:
-                    raise ConfigError(
-                        f"parameter '{slot.name}' has a sparse gradient, and buckets hold dense ones",
-                        "Build the layer with sparse=False.",
-                    )
-                places.append(view)
-                grads.append(grad)
-                slot.param.grad = view
-        if weight is None:
-            if places:
-                torch._foreach_copy_(places, grads)  # pyright: ignore[reportPrivateUsage]
-        elif weight.value == 0:
-            zeros += places  # and not 0 · gradient: the mean over no samples is NaN
-        else:
-            weight.multiply(grads, places)
-        if zeros:
-            torch._foreach_zero_(zeros)  # pyright: ignore[reportPrivateUsage]
-
     def _exchange_full(self, write: Callable[[Tensor], None] = _ignore) -> None:
         """Start the exchange of all buckets that are full and whose turn it is."""
         while self._next < len(self._buckets) and not self._buckets[self._next].num_missing:
@@ -326,7 +239,7 @@ class Reducer:
         """From now on, have this function make the aggregate of every bucket: it gives a future of it."""
         self._comm_hook = hook
 
-    def _start(self, bucket: _Filling) -> Work:
+    def _start(self, bucket: Filling) -> Work:
         if self._comm_hook is None:
             return self._exchange(self._group, bucket.flat)
         views, params = [slot.view for slot in bucket.slots], [slot.param for slot in bucket.slots]
@@ -334,7 +247,7 @@ class Reducer:
         shown = HookBucket(self._next - 1, is_last, bucket.gradients, views, params)
         return HookWork(self._comm_hook(shown), shown)
 
-    def _refuse(self, absent: Sequence[_Slot]) -> None:
+    def _refuse(self, absent: Sequence[Slot]) -> None:
         missing = [f"'{slot.name}'" for slot in sorted(absent, key=lambda slot: slot.index)]
         names = ", ".join(missing[:5]) + (" and others" if missing[5:] else "")
         error = ConfigError(

@@ -8,17 +8,15 @@ from dataclasses import replace
 from typing import Any, Literal, Self, final
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.join import Join, Joinable
 
 from shoal.comm.agree import check_same_model
 from shoal.comm.group import Group
-from shoal.comm.over_torch.from_torch import group_beside
-from shoal.comm.threads import ThreadGroup
 from shoal.errors import ConfigError
 from shoal.parallel.buckets import MIB
 from shoal.parallel.comm_hook import Hook
+from shoal.parallel.default_group import all_of_torchs, check_threads, default_group
 from shoal.parallel.exchange.exchange import Exchange
 from shoal.parallel.exchange.linear import AllReduce
 from shoal.parallel.member import Member, MemberOptions, make_alike, shared_params, shared_state
@@ -118,10 +116,10 @@ class DistributedDataParallel(nn.Module, Joinable):
             static_graph=static_graph,
             most_bytes=int((25 if bucket_cap_mb is None else bucket_cap_mb) * MIB),
         )
-        self._is_of_all = group is None and process_group in (None, _all_of_torchs())
-        self.process_group = process_group or (_all_of_torchs() if group is None else None)
-        self._group = group if group is not None else _default_group(process_group, params)
-        _check_threads(self._group, params)
+        self._is_of_all = group is None and process_group in (None, all_of_torchs())
+        self.process_group = process_group or (all_of_torchs() if group is None else None)
+        self._group = group if group is not None else default_group(process_group, params)
+        check_threads(self._group, params)
         if self._group.size > 1 and init_sync:
             state = shared_state(module, buffers=broadcast_buffers is not False)
             check_same_model(self._group, state)
@@ -143,8 +141,8 @@ class DistributedDataParallel(nn.Module, Joinable):
                     "Wrap its module anew: DistributedDataParallel(model.module, group).",
                 )
             if self._group is None:
-                self._group = _default_group(None, shared_params(self.module))
-                self.process_group = _all_of_torchs()
+                self._group = default_group(None, shared_params(self.module))
+                self.process_group = all_of_torchs()
             self._member = self._new_member(self._group)
         return self._member
 
@@ -345,28 +343,3 @@ class DistributedDataParallel(nn.Module, Joinable):
 
 
 _SHARED_WITH_OTHERS = ("_group", "process_group", "_member")
-
-
-def _all_of_torchs() -> Any:
-    """Torch's group of all processes, if the program has one."""
-    return dist.group.WORLD if dist.is_available() and dist.is_initialized() else None
-
-
-def _check_threads(group: Group, params: dict[str, nn.Parameter]) -> None:
-    if isinstance(group, ThreadGroup) and group.size > 1 and any(param.is_cuda for param in params.values()):
-        raise ConfigError(
-            "gradients are exchanged during backward, and all threads share the one thread in which torch runs "
-            "backward on a GPU: each would wait for the other",
-            "Start processes: shoal launch --launcher processes, or torchrun.",
-        )
-
-
-def _default_group(process_group: Any, params: dict[str, nn.Parameter]) -> Group:
-    on_gpu = any(param.is_cuda for param in params.values())
-    if process_group is not None or (dist.is_available() and dist.is_initialized()):
-        # A program that has chosen gloo for its GPUs has its reasons: NCCL refuses workers that share one.
-        on_nccl = "nccl" in str(dist.get_backend(process_group))
-        return group_beside(process_group, ("nccl" if on_nccl else "gloo") if on_gpu else "auto")
-    import shoal  # the public door: a launcher may have prepared a seat for this thread
-
-    return shoal.join(kind="nccl" if on_gpu else "auto")

@@ -124,7 +124,6 @@ class Presence:
         """Who has not come to where we wait."""
         if sequence == MESSAGE:
             return list(others)
-        keys = [f"at/{group}/{rank}" for rank in others]
         if sequence == ENTERING:
             known = [rank for rank in others if self._store.check([f"end/{rank}", f"idle/{rank}"])]
             failed = [end != b"" and json.loads(end)[0] != "left" for end in self._read("end", ranks=known)]
@@ -135,7 +134,7 @@ class Presence:
                 if has_failed or not self._store.check([f"at/{group}/{rank}"])
             ]
         self.signs.wait_in(group, sequence)
-        positions = [int(value) for value in self._store.multi_get(keys)]
+        positions = [int(value) for value in self._read(f"at/{group}", ranks=others)]
         return [rank for rank, position in zip(others, positions, strict=True) if position < sequence]
 
     def _judge(

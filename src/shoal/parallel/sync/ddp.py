@@ -9,7 +9,7 @@ from shoal.comm.group import Group
 from shoal.config.schema import DdpConfig
 from shoal.data.dataset import Batch
 from shoal.parallel.buckets import MIB
-from shoal.parallel.copies import Copies
+from shoal.parallel.copies import Copies, buffers_of
 from shoal.parallel.exchange.exchange import Exchange
 from shoal.parallel.exchange.linear import AllReduce, By
 from shoal.parallel.guard import ROW, Guard
@@ -48,8 +48,8 @@ class Ddp:
             if config.sync_batchnorm:
                 SyncBatchNorm.convert_sync_batchnorm(replica.model)
             self._in_lockstep = give_group(replica.model, group)
-            if buffers := [*replica.model.buffers()]:
-                self._buffers = Copies(group, buffers)
+            if names := [name for name, _ in replica.model.named_buffers()]:
+                self._buffers = Copies(group, buffers_of(replica.model, names))
             self._reducer = Reducer(
                 group,
                 exchange,
