@@ -33,7 +33,9 @@ COMMANDS: dict[str, Command] = {
     "evaluate": Command(
         "shoal.cli.evaluate", "Loss and accuracy of a run, or of a weights file, on any data set."
     ),
-    "lab": Command("shoal.cli.lab", "The labs: run one and get its report, or start your own solution."),
+    "lab": Command(
+        "shoal.cli.lab", "The labs: run one and get its report, or start a solution and check it."
+    ),
     "graph": Command("shoal.cli.graph", "Draw what our own automatic differentiation computes."),
     "data": Command("shoal.cli.data", "Data sets: list, fetch, verify, divide among workers."),
     "bench": Command("shoal.cli.bench", "Measure collectives: shared memory, gloo, MPI, our own algorithms."),
