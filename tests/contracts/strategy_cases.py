@@ -1,11 +1,13 @@
 """What the contracts of strategies share: a small model, batches, strategies as `train.build` makes them, worlds."""
 
 import functools
+from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from shoal import optim
+from shoal.comm.alone import alone
 from shoal.comm.threads import run_threads
 from shoal.config.schema import (
     AdamConfig,
@@ -21,24 +23,63 @@ from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
 from shoal.models import build_loss
 from shoal.parallel.dp import Dp
-from shoal.parallel.engine import build_engine
 from shoal.parallel.exchange.linear import AllReduce
+from shoal.parallel.gradient_engine import build_engine
 from shoal.parallel.guard import Guard
-from shoal.parallel.replica import Replica
-from shoal.parallel.single import Single
+from shoal.parallel.layout.whole import Whole
+from shoal.parallel.piece import by_name
 from shoal.parallel.strategy import Share
 from shoal.parallel.sync.ddp import Ddp
 from shoal.parallel.sync.naive import Naive
+from shoal.parallel.sync.none import NoSync
+from shoal.parallel.sync.sync import SyncParts
+from shoal.parallel.update import Update
 
 STEPS = 10
 BATCH = 12
 INPUTS, OUTPUTS = 6, 5
 
 
-def made(strategy, config, replica, group, exchange=None, on_nonfinite="stop"):
+@dataclass
+class Copy:
+    """One copy of a model and its update: what syncs are made of, and what their results are compared with."""
+
+    layout: Whole
+    update: Update
+
+    @property
+    def model(self):
+        return self.layout.model
+
+    @property
+    def params(self):
+        return self.layout.params
+
+    def pieces(self):
+        return by_name(self.layout.pieces() + self.update.pieces())
+
+    def load(self, saved):
+        self.layout.load(saved)
+        self.update.load(saved)
+
+
+def copy_of(model, optimizer, clip_norm=None, engine="torch", precision="float32", **others):
+    loss, span = CrossEntropyConfig(), SpanRecorder(HostClock())
+    made = build_engine(engine, model, loss, span, precision)
+    layout = Whole(model, build_loss(loss), made, span, **others)
+    return Copy(layout, Update(layout, lambda params: optim.build(optimizer, params), clip_norm))
+
+
+def made(sync, config, copy, group, exchange=None, on_nonfinite="stop"):
     """A strategy as `train.build` makes it."""
     exchange = exchange or AllReduce()
-    return strategy(replica, group, exchange, Guard(group, exchange, on_nonfinite), config)
+    guard = Guard(group, exchange, on_nonfinite, copy.layout.sharded_over)
+    return sync(SyncParts(copy.layout, copy.update, group, exchange, guard), config)
+
+
+def single(copy):
+    """The reference: one copy, one worker."""
+    return made(lambda parts, config: NoSync(parts), None, copy, alone())
 
 
 BUCKETS = DdpConfig(bucket_mib=1e-4, first_bucket_mib=1e-5)
@@ -85,12 +126,7 @@ def replica(
     with torch.no_grad():
         for param in model.parameters():
             param.copy_(spread * torch.randn(param.shape, generator=draw, dtype=torch.float64))
-    loss = CrossEntropyConfig()
-    span = SpanRecorder(HostClock())
-    made = build_engine(engine, model, loss, span)
-    return Replica(
-        model, build_loss(loss), made, optim.build(optimizer, made.params.values()), clip_norm, span
-    )
+    return copy_of(model, optimizer, clip_norm, engine)
 
 
 @functools.cache
@@ -119,12 +155,17 @@ def rate(step):
     return 0.05 / (step + 1)
 
 
+def state_of(strategy):
+    """What a worker holds, copied."""
+    return {name: tensor.clone() for name, tensor in by_name(strategy.pieces()).items()}
+
+
 def train(strategy, shares, parts=1, steps=STEPS):
     """All pieces after every step, as this worker holds them, and the losses."""
     history = []
     for step in range(steps):
         loss = strategy.step(share_of(strategy, step, shares, parts), rate(step)).loss
-        history.append(({name: piece.clone() for name, piece in strategy.pieces().items()}, loss.item()))
+        history.append((state_of(strategy), loss.item()))
     return history
 
 
@@ -132,7 +173,7 @@ def train(strategy, shares, parts=1, steps=STEPS):
 def one_machine(optimizer, clip_norm=None, network=network, parts=1):
     """What `single` has after every step."""
     return train(
-        Single(replica(OPTIMIZERS[optimizer], clip_norm=clip_norm, network=network)), (BATCH,), parts
+        single(replica(OPTIMIZERS[optimizer], clip_norm=clip_norm, network=network)), (BATCH,), parts
     )
 
 

@@ -85,7 +85,7 @@ def test_a_parameter_no_sample_reaches_is_left_alone():
     def work(group):
         mine = replica(OPTIMIZERS["adamw"])
         unused = nn.Parameter(torch.ones(3, dtype=torch.float64))
-        mine.params["unused"] = unused
+        mine.layout.params["unused"] = unused
         strategy = STRATEGIES["naive"](mine, group)
         strategy.step(share(0, 6 * group.rank, 6, 1), 0.1)
         return unused.grad
@@ -96,7 +96,8 @@ def test_a_parameter_no_sample_reaches_is_left_alone():
 class Averaging:
     """The mean where the sum is meant."""
 
-    bears = 0
+    tolerates = 0
+    is_sum = True
 
     def __call__(self, group, bucket):
         return group.all_reduce(bucket, Op.AVERAGE)
@@ -105,7 +106,8 @@ class Averaging:
 class Hasty:
     """Does not wait for the others: every third bucket stays this worker's own."""
 
-    bears = 0
+    tolerates = 0
+    is_sum = True
 
     def __init__(self):
         self._calls = 0
@@ -118,7 +120,8 @@ class Hasty:
 class Untidy:
     """The sum, but rank 1 rounds it."""
 
-    bears = 0
+    tolerates = 0
+    is_sum = True
 
     def __call__(self, group, bucket):
         group.all_reduce(bucket).wait()
@@ -140,32 +143,32 @@ def test_a_wrong_exchange_is_caught(strategy, config, exchange):
 
 def own_mean(mine):
     """Divide each worker's loss by its own number of samples: the mean of means."""
-    gradients = mine.gradients
+    gradients = mine.layout.gradients
 
     def of_own_mean(share, **given):
         return gradients(dataclasses.replace(share, num_samples_global=2 * share.num_samples), **given)
 
-    mine.gradients = of_own_mean
+    mine.layout.gradients = of_own_mean
 
 
 def first_part_only(mine):
     """Lose what later micro-batches add."""
-    gradients = mine.gradients
-    mine.gradients = lambda share, **given: gradients(
+    gradients = mine.layout.gradients
+    mine.layout.gradients = lambda share, **given: gradients(
         dataclasses.replace(share, parts=list(share.parts)[:1]), **given
     )
 
 
 def clip_alone(mine):
     """Clip before the exchange, each worker by itself."""
-    params, gradients = list(mine.params.values()), mine.gradients
+    params, gradients = list(mine.params.values()), mine.layout.gradients
 
     def clipped(share, **given):
         loss = gradients(share, **given)
         nn.utils.clip_grad_norm_(params, 0.5)
         return loss
 
-    mine.gradients = clipped
+    mine.layout.gradients = clipped
 
 
 @pytest.mark.parametrize("mistake", [own_mean, first_part_only, clip_alone])

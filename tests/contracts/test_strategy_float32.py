@@ -5,10 +5,19 @@ Free-running float32 is compared nowhere: a rounding that flips one ReLU sends t
 
 import pytest
 import torch
-from strategy_cases import BATCH, OPTIMIZERS, SHARES, STRATEGIES, on_threads, rate, replica, share_of
+from strategy_cases import (
+    BATCH,
+    OPTIMIZERS,
+    SHARES,
+    STRATEGIES,
+    on_threads,
+    rate,
+    replica,
+    share_of,
+    single,
+    state_of,
+)
 from torch.nn import functional as F
-
-from shoal.parallel.single import Single
 
 STEPS = 4
 CASES = [
@@ -30,25 +39,32 @@ def small(optimizer, clip_norm=None, dtype=torch.float32):
     return replica(OPTIMIZERS[optimizer], clip_norm=clip_norm, dtype=dtype, spread=0.3)
 
 
+class Watched:
+    """Keeps the gradients that a step updates with."""
+
+    can_be_masked = False
+
+    def __init__(self, mine, seen):
+        self._update, self._params, self._seen = mine.update, mine.params, seen
+        self.pieces, self.load = mine.update.pieces, mine.update.load
+
+    def __call__(self, lr):
+        self._seen.append({name: param.grad.clone() for name, param in self._params.items()})
+        self._update(lr)
+
+
 def watched(mine, seen):
-    """Keep the gradients that a step updates with."""
-    update = mine.update
-
-    def watching(lr):
-        seen.append({name: param.grad.clone() for name, param in mine.params.items()})
-        update(lr)
-
-    mine.update = watching
+    mine.update = Watched(mine, seen)
     return mine
 
 
 def reference_path(optimizer, clip_norm):
     """The states of one machine before every step."""
-    single = Single(small(optimizer, clip_norm))
+    reference = single(small(optimizer, clip_norm))
     states = []
     for step in range(STEPS):
-        states.append({name: piece.clone() for name, piece in single.pieces().items()})
-        single.step(share_of(single, step, (BATCH,), dtype=torch.float32), rate(step))
+        states.append(state_of(reference))
+        reference.step(share_of(reference, step, (BATCH,), dtype=torch.float32), rate(step))
     return states
 
 
@@ -56,7 +72,7 @@ def exact_gradient(state, step):
     """The gradient in float64, and the sum of its terms' absolute values: a term is what one sample adds."""
     model = small("gd", dtype=torch.float64).model
     model.load_state_dict({n.removeprefix("model."): p for n, p in state.items() if n.startswith("model.")})
-    (batch,) = share_of(Single(small("gd")), step, (BATCH,)).parts
+    (batch,) = share_of(single(small("gd")), step, (BATCH,)).parts
     params = dict(model.named_parameters())
     total = {name: torch.zeros_like(param) for name, param in params.items()}
     terms = {name: torch.zeros_like(param) for name, param in params.items()}
@@ -90,7 +106,7 @@ def test_one_step_from_one_machines_state(name, size, kind, optimizer, clip_norm
             strategy.load(state)
             mine = share_of(strategy, step, SHARES[size][kind], parts=2, dtype=torch.float32)
             strategy.step(mine, rate(step))
-            afters.append({name: piece.clone() for name, piece in strategy.pieces().items()})
+            afters.append(state_of(strategy))
         return seen, afters
 
     for seen, afters in on_threads(size, work):
@@ -110,8 +126,8 @@ def test_a_lost_sample_is_far_outside():
     """The bound can be broken: by one sample of twelve, or by the mean of means."""
     state = reference_path("gd", None)[0]
     exact, _ = exact_gradient(state, 0)
-    single = Single(small("gd"))
-    (batch,) = share_of(single, 0, (BATCH,), dtype=torch.float32).parts
+    reference = single(small("gd"))
+    (batch,) = share_of(reference, 0, (BATCH,), dtype=torch.float32).parts
     for kept in (slice(0, BATCH - 1), slice(1, BATCH)):
         mine = small("gd")
         mine.load(state)

@@ -1,4 +1,4 @@
-"""Gradients that are not finite: found, named, stopped or left out or borne, before they reach the weights."""
+"""Gradients that are not finite: found, named, stopped or left out or tolerated, before they reach the weights."""
 
 import math
 import warnings
@@ -11,9 +11,14 @@ from shoal.errors import DivergedError
 from shoal.parallel.exchange.linear import AllReduce
 from shoal.parallel.exchange.robust import Robust
 from shoal.parallel.exchange.rules import ROBUST
-from shoal.parallel.guard import Guard
+from shoal.parallel.guard import ROW, Guard
+from shoal.parallel.strategy import Share
 
-BEARS_ONE = Robust(ROBUST["median"], bears=1)
+TOLERATES_ONE = Robust(ROBUST["median"], tolerates=1)
+
+
+def share(part=1.0, stop_signal=0):
+    return Share([], 1000, int(1000 * part), stop_signal)
 
 
 def agreed(gradients, losses=None, exchange=None, policy="stop", parts=None):
@@ -24,11 +29,11 @@ def agreed(gradients, losses=None, exchange=None, policy="stop", parts=None):
         guard = Guard(group, exchange or AllReduce(), policy)
         guard.look(torch.tensor(gradients[group.rank]))
         loss = torch.tensor((losses or [0.5] * size)[group.rank])
-        return guard.agree(loss, (parts or [1 / size] * size)[group.rank])
+        return guard.agree(loss, share((parts or [1 / size] * size)[group.rank]))
 
     answers = run_threads(size, work)
-    losses = {loss.item() for loss, _ in answers}
-    verdicts = {may_update for _, may_update in answers}
+    losses = {verdict.loss.item() for verdict in answers}
+    verdicts = {verdict.may_update for verdict in answers}
     assert len(losses) == len(verdicts) == 1, "all workers decide alike"
     return losses.pop(), verdicts.pop()
 
@@ -62,15 +67,15 @@ def test_by_policy_the_step_is_left_out():
     assert loss == 0.5, "the good worker's loss stands for both"
 
 
-def test_as_many_as_the_exchange_bears_are_left_to_it():
-    with pytest.warns(UserWarning, match="rank 2's gradient is inf .*: the rule leaves it aside"):
-        _, may_update = agreed([[1.0], [1.0], [math.inf]], exchange=BEARS_ONE)
+def test_as_many_as_the_exchange_tolerates_are_left_to_it():
+    with pytest.warns(UserWarning, match="rank 2's gradient is inf .*: the exchange leaves it out"):
+        _, may_update = agreed([[1.0], [1.0], [math.inf]], exchange=TOLERATES_ONE)
     assert may_update
 
 
-def test_more_than_it_bears_are_refused():
-    with pytest.raises(DivergedError, match=r"rank 1's and rank 2's .* and the exchange bears 1, stopped"):
-        agreed([[1.0], [math.nan], [math.inf]], exchange=BEARS_ONE)
+def test_more_than_it_tolerates_are_refused():
+    with pytest.raises(DivergedError, match=r"rank 1's and rank 2's .*\(the exchange tolerates 1\): stopped"):
+        agreed([[1.0], [math.nan], [math.inf]], exchange=TOLERATES_ONE)
 
 
 def test_a_bad_workers_part_of_the_loss_is_taken_from_the_others():
@@ -85,13 +90,13 @@ def test_where_nobody_knows_the_loss_the_last_one_stands():
     (alone,) = ThreadGroup.world(1)
     guard = Guard(alone, AllReduce(), "skip")
     guard.look(torch.ones(2))
-    assert guard.agree(torch.tensor(0.5))[1]
+    assert guard.agree(torch.tensor(0.5), share()).may_update
     guard.look(torch.tensor([math.nan]))
     with pytest.warns(UserWarning, match="the step is left out"):
-        loss, may_update = guard.agree(torch.tensor(math.nan))
+        loss, may_update, _ = guard.agree(torch.tensor(math.nan), share())
     assert (loss.item(), may_update) == (0.5, False)
     guard.look(torch.ones(2))
-    assert guard.agree(torch.tensor(0.25)) == (0.25, True), "a step forgets the one before"
+    assert guard.agree(torch.tensor(0.25), share()) == (0.25, True, 0), "a step forgets the one before"
 
 
 def test_it_is_said_once_and_every_tenfold_again():
@@ -101,7 +106,7 @@ def test_it_is_said_once_and_every_tenfold_again():
         warnings.simplefilter("always")
         for _ in range(99):
             guard.look(torch.tensor([math.nan]))
-            guard.agree(torch.tensor(0.5))
+            guard.agree(torch.tensor(0.5), share())
     assert [str(warning.message).rpartition(": ")[2] for warning in said] == [
         "the step is left out",
         "the step is left out (10 times so far)",
@@ -130,7 +135,31 @@ def test_other_kinds_of_numbers(dtype):
     (alone,) = ThreadGroup.world(1)
     guard = Guard(alone, AllReduce(), "stop")
     guard.look(torch.full((70_000,), 2.0, dtype=dtype))
-    assert guard.agree(torch.tensor(0.5))[1]
+    assert guard.agree(torch.tensor(0.5), share()).may_update
     guard.look(torch.full((3,), math.inf, dtype=dtype))
     with pytest.raises(DivergedError):
-        guard.agree(torch.tensor(0.5))
+        guard.agree(torch.tensor(0.5), share())
+
+
+def test_any_workers_request_to_stop_reaches_all():
+    def work(group):
+        guard = Guard(group, AllReduce(), "stop")
+        return guard.agree(torch.tensor(0.5), share(stop_signal=15 if group.rank == 1 else 0)).stop_signal
+
+    assert run_threads(3, work) == [15, 15, 15]
+
+
+def test_a_decision_on_the_device_is_read_later():
+    (alone,) = ThreadGroup.world(1)
+    guard = Guard(alone, AllReduce(), "stop")
+    table, found = torch.empty(1, ROW), []
+    for gradient in (1.0, math.nan):
+        guard.look(torch.tensor([gradient]))
+        guard.write(table, torch.tensor(0.5), share(stop_signal=2))
+        found.append(guard.read_later(table, torch.tensor(0.5)))
+    table.zero_()  # the next step's
+    (loss, good, settle), (_, bad, settle_bad) = found
+    assert (loss, good, bad) == (0.5, 0.0, 1.0)
+    assert settle() == 2
+    with pytest.raises(DivergedError, match="rank 0's gradient is nan"):
+        settle_bad()

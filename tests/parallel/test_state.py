@@ -5,7 +5,10 @@ import torch
 from torch import nn
 
 from shoal.errors import CheckpointError
-from shoal.parallel.state import load_pieces, load_weights, pieces_of, weights_sha256
+from shoal.comm.alone import alone
+from shoal.parallel.piece import Piece, Place, by_name
+from shoal.parallel.state import load_optimizer, load_weights, optimizer_pieces
+from shoal.parallel.whole_tensors import weights_sha256
 
 
 def trained(steps, optimizer_class=torch.optim.Adam, seed=0):
@@ -17,8 +20,17 @@ def trained(steps, optimizer_class=torch.optim.Adam, seed=0):
     return model, optimizer
 
 
-def named(model, optimizer):
-    return model, dict(model.named_parameters()), optimizer
+def place_in(model):
+    return lambda name: Place.whole(dict(model.named_parameters())[name])
+
+
+def pieces_of(model, optimizer):
+    weights = [Piece.whole(f"model.{name}", tensor) for name, tensor in model.state_dict().items()]
+    return weights + optimizer_pieces(dict(model.named_parameters()), place_in(model), optimizer)
+
+
+def fingerprint_of(tensors):
+    return weights_sha256([Piece.whole(name, tensor) for name, tensor in tensors.items()], alone())
 
 
 def step(model, optimizer):
@@ -28,35 +40,36 @@ def step(model, optimizer):
 
 
 def test_names_are_those_of_one_machine():
-    names = pieces_of(*named(*trained(1))).keys()
+    names = by_name(pieces_of(*trained(1))).keys()
     assert {"model.0.weight", "model.1.running_mean", "optim.0.weight.exp_avg", "optim.1.bias.step"} <= names
 
 
 @pytest.mark.parametrize("optimizer_class", [torch.optim.Adam, torch.optim.SGD, torch.optim.Rprop])
 def test_going_on_from_pieces_changes_no_bit(optimizer_class):
     model, optimizer = trained(3, optimizer_class)
-    pieces = {name: piece.clone() for name, piece in pieces_of(*named(model, optimizer)).items()}
+    pieces = {name: tensor.clone() for name, tensor in by_name(pieces_of(model, optimizer)).items()}
     other, its_optimizer = trained(0, optimizer_class, seed=1)
-    load_pieces(*named(other, its_optimizer), pieces)
+    load_weights(other, {name: tensor for name, tensor in pieces.items() if name.startswith("model.")}, "model.")
+    load_optimizer(dict(other.named_parameters()), place_in(other), its_optimizer, pieces)
     for _ in range(3):
         step(model, optimizer)
         step(other, its_optimizer)
-    assert weights_sha256(pieces_of(*named(model, optimizer))) == weights_sha256(
-        pieces_of(*named(other, its_optimizer))
+    assert weights_sha256(pieces_of(model, optimizer), alone()) == weights_sha256(
+        pieces_of(other, its_optimizer), alone()
     )
 
 
 def test_the_fingerprint_sees_every_bit_name_and_shape():
     pieces = {"model.a": torch.zeros(4), "optim.a.step": torch.tensor(1.0)}
-    fingerprint = weights_sha256(pieces)
-    assert weights_sha256({**pieces, "optim.a.step": torch.tensor(2.0)}) == fingerprint
+    fingerprint = fingerprint_of(pieces)
+    assert fingerprint_of({**pieces, "optim.a.step": torch.tensor(2.0)}) == fingerprint
     for other in (
         {"model.a": torch.tensor([0.0, 0, 0, -0.0])},
         {"model.b": torch.zeros(4)},
         {"model.a": torch.zeros(2, 2)},
         {"model.a": torch.zeros(4, dtype=torch.int32)},
     ):
-        assert weights_sha256(other) != fingerprint
+        assert fingerprint_of(other) != fingerprint
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from torch import nn
 from shoal.config.schema import CrossEntropyConfig
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
-from shoal.parallel.engine import build_engine
+from shoal.parallel.gradient_engine import build_engine
 from shoal.parallel.step import accumulate, clip_by_norm, evaluate_batch
 from shoal.parallel.strategy import Share
 

@@ -24,6 +24,23 @@ def share_text(group: Group, text: str, root: int = 0) -> str:
     return received.numpy().tobytes().decode()
 
 
+def gather_texts(group: Group, text: str) -> list[str]:
+    """Everyone's text, in rank order, on every worker."""
+    if group.size == 1:
+        return [text]
+    data = torch.frombuffer(bytearray(text.encode() or b"\0"), dtype=torch.uint8).clone()
+    lengths = torch.empty(group.size, dtype=torch.int64)
+    group.all_gather(lengths, torch.tensor([len(data) if text else 0])).wait()
+    longest = max(1, int(lengths.max()))
+    padded = torch.zeros(longest, dtype=torch.uint8)
+    padded[: len(data)] = data[:longest]
+    rows = torch.empty(group.size, longest, dtype=torch.uint8)
+    group.all_gather(rows, padded).wait()
+    return [
+        row[:length].numpy().tobytes().decode() for row, length in zip(rows, lengths.tolist(), strict=True)
+    ]
+
+
 def largest_of(group: Group, mine: int) -> int:
     """The largest of all workers' numbers: the same answer on all of them."""
     if group.size == 1:

@@ -26,7 +26,8 @@ from shoal.config.kinds import (
     parse,
     written_whole,
 )
-from shoal.config.schema import SHORT_FLAGS, Custom, RunConfig
+from shoal.config.mesh import check_product
+from shoal.config.schema import SHORT_FLAGS, STRATEGIES, Custom, RunConfig
 from shoal.errors import ConfigError, unknown
 
 Tree = dict[str, Any]
@@ -122,7 +123,7 @@ def _path_of(name: str) -> str:
     top = kinds_of(RunConfig)
     section, dot, _ = path.partition(".")
     plain = {field.replace("_", "-") for field, kind in top.items() if not choices(kind)}
-    if dot and section in top and choices(top[section]):
+    if dot and (section == "strategy" or (section in top and choices(top[section]))):
         return path
     if not dot and path in top and not choices(top[path]):
         return path
@@ -150,13 +151,52 @@ def _may_be_repeated(path: str) -> bool:
     return any(Several() in get_args(kind) for kind in kinds)
 
 
+def expand_strategy(tree: Tree) -> Tree:
+    """`strategy` abbreviates a pair of layout and sync: its name becomes the sync's, its settings the sync's settings.
+
+    >>> expand_strategy({"strategy": {"name": "ddp", "bucket_mib": 3}, "seed": 1})
+    {'seed': 1, 'sync': {'name': 'ddp', 'bucket_mib': 3}}
+    """
+    if "strategy" not in tree:
+        return tree
+    strategy, sync = (_as_table(tree.get(key, {}), key) for key in ("strategy", "sync"))
+    if "name" in strategy:
+        name = strategy["name"]
+        if name not in STRATEGIES:
+            raise ConfigError(unknown("strategy", str(name), STRATEGIES))
+        _, named = STRATEGIES[name]
+        if sync.get("name", named) != named:
+            raise ConfigError(
+                f"strategy {name} has sync {named}, but --sync is {sync['name']}",
+                "Give --strategy or --sync, not both.",
+            )
+        strategy = {**strategy, "name": named}
+    rest = {key: value for key, value in tree.items() if key not in ("strategy", "sync")}
+    return {**rest, "sync": {**strategy, **sync}}
+
+
+def _as_table(value: Any, where: str) -> Tree:
+    if isinstance(value, str):
+        return {"name": value}  # a recipe may write model = "lenet"
+    if not isinstance(value, dict):
+        raise ConfigError(
+            f"{where} is a section, not the value {value!r}", f"Write [{where}] and its settings below."
+        )
+    return cast(Tree, value)
+
+
 def merge(recipe: Tree, flags: Tree) -> Tree:
     """Flags over a recipe: a section whose choice changes is replaced, any other is amended."""
-    merged = dict(recipe)
+    merged, flags = dict(expand_strategy(recipe)), expand_strategy(flags)
+    # A mesh implies the number of workers: of the two, a flag for one overrides the recipe's other.
+    if "mesh" in flags and "launch" in merged:
+        merged["launch"] = {key: value for key, value in merged["launch"].items() if key != "workers"}
+    elif "workers" in flags.get("launch", {}):
+        merged.pop("mesh", None)
     for key, value in flags.items():
         old = merged.get(key)
         if isinstance(value, dict) and isinstance(old, str):
-            old = {"name": old}  # a recipe may write model = "lenet"
+            old = _as_table(old, key)
         if (
             isinstance(value, dict)
             and isinstance(old, dict)
@@ -170,7 +210,12 @@ def merge(recipe: Tree, flags: Tree) -> Tree:
 
 def from_tree(tree: Tree) -> RunConfig:
     """The RunConfig of a tree of plain values, every key and value checked under its full path."""
-    return _section(RunConfig, tree, "")
+    tree = expand_strategy(tree)
+    config = _section(RunConfig, tree, "")
+    if tree.get("mesh") and "workers" in tree.get("launch", {}):
+        # Only here it is known that the user gave both, also --workers 1.
+        check_product(config.axes, int(tree["launch"]["workers"]))
+    return config
 
 
 def _section(schema: type[Schema], tree: Tree, path: str) -> Schema:
@@ -191,19 +236,12 @@ def _value(schema: type, key: str, value: Any, where: str) -> Any:
     options = choices(kind)
     if not options:
         return check(kind, parse(kind, value) if isinstance(value, FlagText) else value, where)
-    if isinstance(value, str):
-        value = {"name": value}
-    if not isinstance(value, dict):
-        raise ConfigError(
-            f"{where} is a section, not the value {value!r}", f"Write [{where}] and its settings below."
-        )
-    return _chosen(options, cast(Tree, value), where, _default_choice(schema, key))
+    return _chosen(options, _as_table(value, where), where, _default_choice(schema, key))
 
 
 def _default_choice(schema: type, key: str) -> type:
     factory = next(field.default_factory for field in fields(schema) if field.name == key)
-    assert factory is not MISSING, f"{schema.__name__}.{key} has no default"
-    return cast(type, factory)
+    return choices(kinds_of(schema)[key])[0] if factory is MISSING else cast(type, factory)
 
 
 def _chosen(options: tuple[type, ...], tree: Tree, where: str, default: type) -> Any:

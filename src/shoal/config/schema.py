@@ -1,14 +1,16 @@
 """What a run is made of: frozen data, checked the moment it is made, a sentence under every field.
 
-Each choice (data, model, loss, optimizer, schedule, strategy, exchange, partition) is a small dataclass of its own,
+Each choice (data, model, loss, optimizer, schedule, sync, exchange, partition) is a small dataclass of its own,
 selected by `name`; an option under the wrong choice is therefore an error by construction. `config.read` turns recipes
 and flags into these, and `--help` prints these sentences.
 """
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from shoal.config.kinds import Checked
+from shoal.config.mesh import check_product, layout_of, parse_mesh
 from shoal.config.sections.data import (
     Cifar10Config,
     DataConfig,
@@ -60,13 +62,21 @@ from shoal.config.sections.partition import (
     SpeedConfig,
     StratifiedConfig,
 )
-from shoal.config.sections.strategy import DdpConfig, DpConfig, NaiveConfig, SingleConfig, StrategyConfig
+from shoal.config.sections.sync import (
+    STRATEGIES,
+    DdpConfig,
+    DpConfig,
+    NaiveConfig,
+    NoSyncConfig,
+    SyncConfig,
+)
 from shoal.config.sections.train import CheckpointConfig, OutputConfig, TrainConfig
 from shoal.config.sections.values import Count, Custom
 from shoal.errors import ConfigError
 
 __all__ = [
     "SHORT_FLAGS",
+    "STRATEGIES",
     "AdamConfig",
     "AdamWConfig",
     "AllReduceConfig",
@@ -99,6 +109,7 @@ __all__ = [
     "ModelConfig",
     "MseConfig",
     "NaiveConfig",
+    "NoSyncConfig",
     "OptimizerConfig",
     "OutputConfig",
     "PartitionConfig",
@@ -109,12 +120,11 @@ __all__ = [
     "SamplingConfig",
     "ScheduleConfig",
     "SgdConfig",
-    "SingleConfig",
     "SpeedConfig",
     "StagesConfig",
     "StepDecayConfig",
-    "StrategyConfig",
     "StratifiedConfig",
+    "SyncConfig",
     "SyntheticConfig",
     "TrainConfig",
     "TransformerConfig",
@@ -135,12 +145,14 @@ class RunConfig(Checked):
     """bf16: forward and backward in bfloat16 where that is safe, weights in float32. tf32: GPU products, to 1e-3."""
     threads: Count | None = None
     """Threads of one worker's tensor operations; none: torch's choice."""
+    mesh: str = ""
+    """Axes along which the workers divide the work, data=4; sets --workers, and the sync to ddp unless it is given."""
     data: DataConfig = field(default_factory=DigitsConfig)
     model: ModelConfig = field(default_factory=LenetConfig)
     loss: LossConfig = field(default_factory=CrossEntropyConfig)
     optimizer: OptimizerConfig = field(default_factory=AdamConfig)
     schedule: ScheduleConfig = field(default_factory=ConstantConfig)
-    strategy: StrategyConfig = field(default_factory=SingleConfig)
+    sync: SyncConfig | None = None
     exchange: ExchangeConfig = field(default_factory=AllReduceConfig)
     partition: PartitionConfig = field(default_factory=GlobalConfig)
     launch: LaunchConfig = field(default_factory=LaunchConfig)
@@ -150,66 +162,106 @@ class RunConfig(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        batch_size = self.train.batch_size
-        if batch_size is None:
-            # The default depends on the optimizer, so it can be filled in only here, where both are known.
-            batch_size = "all" if isinstance(self.optimizer, GdConfig) else 64
-            object.__setattr__(self, "train", replace(self.train, batch_size=batch_size))
-        if isinstance(self.strategy, SingleConfig) and self.launch.workers > 1:
+        self._fill_in_defaults()
+        axes = self.axes
+        check_product(axes, self.launch.workers)
+        pair = layout_of(axes), self._sync.name
+        if pair not in STRATEGIES.values():
             raise ConfigError(
-                f"strategy single is one worker, and --workers asks for {self.launch.workers}",
-                "Choose how they work together, --strategy ddp, or take one: --workers 1",
+                f"no strategy combines layout {pair[0]} with sync {pair[1]}",
+                f"The pairs that exist: {', '.join(' + '.join(pair) for pair in STRATEGIES.values())}.",
             )
-        if not isinstance(self.exchange, AllReduceConfig) and isinstance(
-            self.strategy, SingleConfig | DpConfig
-        ):
+        self._check_capabilities()
+        if self.precision not in PRECISIONS[self.engine]:
             raise ConfigError(
-                f"--exchange {self.exchange.name} has nothing to do under strategy {self.strategy.name}",
-                "An exchange is how replicas agree: use --strategy naive or ddp.",
+                f"--engine {self.engine} cannot compute in {self.precision}",
+                f"Use --engine torch, or --precision {PRECISIONS[self.engine][0]}.",
             )
-        if isinstance(self.strategy, DpConfig) and self.engine != "torch":
+        if self.optimizer.name == "gd" and self.train.batch_size != "all":
             raise ConfigError(
-                f"strategy dp cuts torch's graph in two at the outputs, and --engine {self.engine} has its own",
-                "Use --engine torch, or --strategy ddp.",
-            )
-        if not isinstance(self.partition, GlobalConfig) and isinstance(
-            self.strategy, SingleConfig | DpConfig
-        ):
-            raise ConfigError(
-                f"--partition {self.partition.name} gives every worker data of its own, and under strategy "
-                f"{self.strategy.name} one has all of it",
-                "Use --strategy naive or ddp.",
-            )
-        if self.precision == "bf16" and self.engine != "torch":
-            raise ConfigError(
-                f"--precision bf16 is torch's autocast, and --engine {self.engine} computes by itself",
-                "Use --engine torch, or --precision float32.",
-            )
-        if isinstance(self.optimizer, GdConfig) and batch_size != "all":
-            raise ConfigError(
-                f"gd with batch {batch_size} is SGD: gradient descent takes the whole training set in every step",
+                f"gd with batch {self.train.batch_size} is SGD: "
+                "gradient descent takes the whole training set in every step",
                 "Use --optimizer sgd, or leave --batch-size out.",
             )
-        self._check_conditions()
 
-    def _check_conditions(self) -> None:
-        """Refuse conditions that the strategy or the partition has no place for."""
-        strategy, partition = self.strategy.name, self.partition.name
-        texts = zip(self.launch.bottleneck, self.launch.bottlenecks(), strict=True)
-        uneven = next((text for text, each in texts if each.share is not None), None)
-        if self.train.balance or uneven:
-            what = "--balance changes" if self.train.balance else f"bottleneck '{uneven}' states"
-            if isinstance(self.strategy, SingleConfig | DpConfig):
-                raise ConfigError(
-                    f"{what} the workers' shares of a batch, and strategy {strategy} does not divide it by shares",
-                    "Use --strategy naive or ddp.",
-                )
-            if not isinstance(self.partition, GlobalConfig):
-                raise ConfigError(
-                    f"{what} the workers' shares of a batch, and under --partition {partition} each has its own data",
-                    "Use --partition global.",
-                )
+    def _fill_in_defaults(self) -> None:
+        """Set what depends on other settings, and can be known only here, where all are."""
 
+        def fill(**values: object) -> None:
+            for name, value in values.items():
+                object.__setattr__(self, name, value)
+
+        if self.train.batch_size is None:
+            fill(train=replace(self.train, batch_size="all" if self.optimizer.name == "gd" else 64))
+        if self.mesh:
+            sizes = parse_mesh(self.mesh)
+            fill(mesh=",".join(f"{axis}={size}" for axis, size in sizes.items()))
+            if self.launch.workers == 1:
+                fill(launch=replace(self.launch, workers=math.prod(sizes.values())))
+        if self.sync is None:
+            fill(sync=DdpConfig() if self.mesh else NoSyncConfig())
+
+    def _check_capabilities(self) -> None:
+        """Refuse what the strategy cannot be combined with, as its sync declares."""
+        strategy, can, workers = self.strategy, self._sync.CAN, self.launch.workers
+        if can.most_workers is not None and workers > can.most_workers:
+            raise ConfigError(
+                f"strategy {strategy} runs on {can.most_workers} worker, but --workers is {workers}",
+                "Choose how they work together, --strategy ddp, or use --workers 1.",
+            )
+        if self.engine not in can.engines:
+            raise ConfigError(
+                f"strategy {strategy} does not support --engine {self.engine}",
+                f"Use --engine {can.engines[0]}, or --strategy ddp.",
+            )
+        if not can.exchanges and self.exchange.name != "all_reduce":
+            raise ConfigError(
+                f"--exchange {self.exchange.name} has no effect with strategy {strategy}",
+                "An exchange is how copies of the model agree: use --strategy naive or ddp.",
+            )
+        uneven = next((text for text, share in self.launch.stated_shares() if share is not None), None)
+        shares = (
+            "--balance changes the workers' shares of a batch"
+            if self.train.balance
+            else f"bottleneck '{uneven}' sets the workers' shares of a batch"
+            if uneven
+            else ""
+        )
+        if not can.divides_batch and (shares or self.partition.name != "global"):
+            what = shares or f"--partition {self.partition.name} gives each worker data of its own"
+            raise ConfigError(
+                f"{what}, but strategy {strategy} does not divide batches among workers",
+                "Use --strategy naive or ddp.",
+            )
+        if shares and self.partition.name != "global":
+            raise ConfigError(
+                f"{shares}, but with --partition {self.partition.name} each worker has data of its own",
+                "Use --partition global.",
+            )
+
+    @property
+    def axes(self) -> dict[str, int]:
+        """The sizes of the mesh's axes; without a mesh, all workers divide the data."""
+        return parse_mesh(self.mesh) if self.mesh else {"data": self.launch.workers}
+
+    @property
+    def _sync(self) -> SyncConfig:
+        return self.sync or NoSyncConfig()
+
+    @property
+    def strategy(self) -> str:
+        """The name of the strategy: of the pair that layout and sync make."""
+        pair = layout_of(self.axes), self._sync.name
+        return next(name for name, known in STRATEGIES.items() if known == pair)
+
+
+PRECISIONS: dict[str, tuple[str, ...]] = {
+    "torch": ("float32", "tf32", "bf16"),
+    # bf16 is torch's autocast; tf32 is a setting of the whole process.
+    "tape": ("float32", "tf32"),
+    "static": ("float32", "tf32"),
+}
+"""The precisions that each engine can compute in."""
 
 SHORT_FLAGS: dict[str, str] = {
     "data": "data.name",
@@ -223,9 +275,10 @@ SHORT_FLAGS: dict[str, str] = {
     "weight-decay": "optimizer.weight_decay",
     "schedule": "schedule.name",
     "strategy": "strategy.name",
-    "aggregate": "strategy.aggregate",
-    "combine": "strategy.combine",
-    "check-init": "strategy.check_init",
+    "sync": "sync.name",
+    "aggregate": "sync.aggregate",
+    "combine": "sync.combine",
+    "check-init": "sync.check_init",
     "exchange": "exchange.name",
     "partition": "partition.name",
     "workers": "launch.workers",

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, final
 
 import torch
+from torch import Tensor
 
 from shoal.config.sections.values import Fraction, NonNegative
 from shoal.optim.chunks import Row, chunks, columns
@@ -89,7 +90,9 @@ class Adam(Elementwise):
             # Step
             param.addcdiv_(exp_avg, exp_avg_sq.sqrt().add_(eps), value=-length)
 
-    def fused(self, rows: Sequence[Row], group: Group, step: int) -> None:
+    def fused(
+        self, rows: Sequence[Row], group: Group, step: int, found_inf: Tensor | None = None
+    ) -> None:
         """The same equations in one pass over memory."""
         params, grads, exp_avgs, exp_avg_sqs = columns(rows)
         beta1, beta2 = group["betas"]
@@ -109,6 +112,7 @@ class Adam(Elementwise):
             eps=group["eps"],
             amsgrad=False,
             maximize=False,
+            found_inf=found_inf,
         )
 
 

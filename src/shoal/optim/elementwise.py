@@ -66,12 +66,25 @@ class Elementwise(torch.optim.Optimizer, ABC):
         """Update rows in place: the definition. `step` counts from 1, and is 0 for rules that do not count."""
 
     @abstractmethod
-    def fused(self, rows: Sequence[Row], group: Group, step: int) -> None:
-        """Update rows, dense and of one device and dtype, in place: all in one call of torch's fused kernel."""
+    def fused(
+        self, rows: Sequence[Row], group: Group, step: int, found_inf: Tensor | None = None
+    ) -> None:
+        """Update rows, dense and of one device and dtype, in place: all in one call of torch's fused kernel.
+
+        Where `found_inf` is 1, the kernel changes nothing.
+        """
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Update every parameter that has a gradient; gives back the closure's loss, if there is one."""
+    def step(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, closure: Callable[[], Any] | None = None, *, found_inf: Tensor | None = None
+    ) -> Any:
+        """Update every parameter that has a gradient; returns the closure's loss, if there is one.
+
+        The fast step leaves parameters and state as they are if `found_inf`, a number on their device, is 1: the host
+        need not wait to decide. (The count of steps goes on, so this is for a run that then ends.)
+        """
+        if found_inf is not None and not self.fast:
+            raise ConfigError("found_inf is not supported by the readable step", "Use fast=True.")
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -85,7 +98,7 @@ class Elementwise(torch.optim.Optimizer, ABC):
                 rows = [
                     *zip(params, grads, *([state[name] for state in states] for name in names), strict=True)
                 ]
-                self._update(group, rows, counts)
+                self._update(group, rows, counts, found_inf)
         return loss
 
     def add_param_group(self, param_group: Group) -> None:
@@ -157,18 +170,20 @@ class Elementwise(torch.optim.Optimizer, ABC):
                 states[index][name] = zeros
         return states
 
-    def _update(self, group: Group, rows: list[Row], counts: list[int]) -> None:
+    def _update(
+        self, group: Group, rows: list[Row], counts: list[int], found_inf: Tensor | None
+    ) -> None:
         if not self.fast:
             for count, batch in _batches(rows, counts):
                 self.readable(batch, group, count)
         elif are_uniform(rows):
             for count, batch in _batches(rows, counts):
-                self.fused(joined(batch), group, count)
+                self.fused(joined(batch), group, count, found_inf)
         else:
             dense = [alike(row) for row in rows]
             kinds = [(row[0].device, row[0].dtype, count) for row, count in zip(dense, counts, strict=True)]
             for (_, _, count), batch in _batches(dense, kinds):
-                self.fused(joined(batch), group, count)
+                self.fused(joined(batch), group, count, found_inf)
             for (param, *_), (updated, _, *state) in zip(rows, dense, strict=True):
                 if updated is not param:
                     param.copy_(updated)

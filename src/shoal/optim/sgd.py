@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, final
 
 import torch
+from torch import Tensor
 
 from shoal.config.sections.values import Fraction, NonNegative
 from shoal.errors import ConfigError
@@ -86,7 +87,9 @@ class SGD(Elementwise):
             # Step
             param.sub_(direction, alpha=lr)
 
-    def fused(self, rows: Sequence[Row], group: Group, step: int) -> None:
+    def fused(
+        self, rows: Sequence[Row], group: Group, step: int, found_inf: Tensor | None = None
+    ) -> None:
         """The same equations in one pass over memory."""
         params, grads, *buffers = columns(rows)
         torch._fused_sgd_(  # pyright: ignore[reportPrivateUsage]
@@ -99,6 +102,7 @@ class SGD(Elementwise):
             dampening=0.0,
             nesterov=group["nesterov"],
             maximize=False,
+            found_inf=found_inf,
             is_first_step=False,  # the buffers begin at zero, so the first step is like any other
         )
 

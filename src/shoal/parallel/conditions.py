@@ -17,7 +17,7 @@ from shoal.config.conditions import Bottleneck, Fault, GradientFault
 from shoal.data.dataset import Batch
 from shoal.data.seeds import generator_for
 from shoal.events.spans import SpanRecorder
-from shoal.parallel.now import Now
+from shoal.parallel.training_clock import TrainingClock
 from shoal.parallel.strategy import Gradients
 
 FACTORS: dict[GradientFault, float] = {"nan": math.nan, "inf": math.inf, "huge": 1e6, "flip": -1.0}
@@ -26,7 +26,7 @@ REMEMBERED = 9
 """Computations whose times are kept, to know how long the next one will take."""
 
 
-def corrupted(gradients: Gradients, fault: Fault, now: Now) -> Gradients:
+def corrupted(gradients: Gradients, fault: Fault, training: TrainingClock) -> Gradients:
     """Gradients times the fault's factor, from its first bad step on; the loss stays what it is.
 
     The factor enters as the seed of backward: every engine takes it, and gradients that are sent while backward is
@@ -35,12 +35,12 @@ def corrupted(gradients: Gradients, fault: Fault, now: Now) -> Gradients:
     factor = FACTORS[fault.gradient]
 
     def bad_gradients(batch: Batch, scale: float) -> Tensor:
-        return gradients(batch, scale * factor if now.step >= fault.step else scale)
+        return gradients(batch, scale * factor if training.step >= fault.step else scale)
 
     return bad_gradients
 
 
-def outdated(gradients: Gradients, params: Sequence[Tensor], fault: Fault, now: Now) -> Gradients:
+def outdated(gradients: Gradients, params: Sequence[Tensor], fault: Fault, training: TrainingClock) -> Gradients:
     """Gradients at the weights of the fault's first step, for ever: as if no update reached this worker any more.
 
     The old weights lie in the parameters only while it computes. Costs a copy of the weights, and three more a step.
@@ -48,7 +48,7 @@ def outdated(gradients: Gradients, params: Sequence[Tensor], fault: Fault, now: 
     old: list[Tensor] = []
 
     def stale_gradients(batch: Batch, scale: float) -> Tensor:
-        if now.step < fault.step:
+        if training.step < fault.step:
             return gradients(batch, scale)
         current = [param.detach().clone() for param in params]
         old.extend(current if not old else ())
@@ -70,7 +70,7 @@ def _put(params: Sequence[Tensor], values: Sequence[Tensor]) -> None:
 def slowed(
     gradients: Gradients,
     bottleneck: Bottleneck,
-    now: Now,
+    training: TrainingClock,
     seed: int,
     span: SpanRecorder,
     clock: Callable[[], float] = time.perf_counter,
@@ -99,9 +99,9 @@ def slowed(
     def slow_gradients(batch: Batch, scale: float) -> Tensor:
         nonlocal delayed_step
         slower = bottleneck.slowdown - 1
-        if now.step != delayed_step:
-            delayed_step = now.step
-            rest(delay_of(now.step))
+        if training.step != delayed_step:
+            delayed_step = training.step
+            rest(delay_of(training.step))
         if seconds_per_sample:
             rest(slower * statistics.median(seconds_per_sample) * batch.num_samples)
         start = clock()
@@ -141,7 +141,7 @@ def under_conditions(
     bottlenecks: list[Bottleneck],
     faults: list[Fault],
     rank: int,
-    now: Now,
+    training: TrainingClock,
     seed: int,
     span: SpanRecorder,
 ) -> Gradients:
@@ -150,9 +150,9 @@ def under_conditions(
         if fault.rank == rank:
             is_stale = fault.gradient == "stale"
             gradients = (
-                outdated(gradients, [*params], fault, now) if is_stale else corrupted(gradients, fault, now)
+                outdated(gradients, [*params], fault, training) if is_stale else corrupted(gradients, fault, training)
             )
     for bottleneck in bottlenecks:
         if bottleneck.rank == rank and (bottleneck.slowdown > 1 or bottleneck.delay_s[1] > 0):
-            gradients = slowed(gradients, bottleneck, now, seed, span)
+            gradients = slowed(gradients, bottleneck, training, seed, span)
     return gradients

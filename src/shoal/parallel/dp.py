@@ -7,7 +7,8 @@ through.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from dataclasses import replace
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -16,13 +17,14 @@ from shoal.comm.calls import DTYPES
 from shoal.comm.group import Group, Work
 from shoal.config.schema import DpConfig
 from shoal.data.dataset import Batch
-from shoal.parallel import buckets
-from shoal.parallel.copies import Copies
-from shoal.parallel.exchange.exchange import Exchange
+from shoal.parallel.buckets.buffer_sync import BufferSync
+from shoal.parallel.buckets.plan import Memory
 from shoal.parallel.guard import Guard
-from shoal.parallel.replica import Replica
+from shoal.parallel.layout.whole import Whole
+from shoal.parallel.piece import Piece
 from shoal.parallel.step import accumulate
-from shoal.parallel.strategy import Pieces, Share, StepResult, Sums
+from shoal.parallel.strategy import Share, StepResult, Strategy, Sums
+from shoal.parallel.sync.sync import SyncParts
 
 MAX_DIMS = 8
 """Most dimensions of an input, that of the samples included."""
@@ -30,7 +32,8 @@ NO_LABELS = torch.empty(0)
 """What the others know of the labels."""
 
 
-class Dp:
+@final
+class Dp(Strategy):
     """One step, in the order in which it happens; phases 1 to 5 once for every part of the batch.
 
     Phase 1, scatter: rank 0 cuts the inputs into stretches and sends each worker one.
@@ -58,58 +61,60 @@ class Dp:
     data_rank = 0
     data_size = 1
 
-    def __init__(
-        self, replica: Replica, group: Group, exchange: Exchange, guard: Guard, config: DpConfig
-    ) -> None:
-        del exchange, config  # gradients are summed, at one place
-        self._replica = replica
-        self._group = group
-        self._guard = guard
-        self._sums = _SumsOnRank0(group, list(replica.params.values()))
-        state = [*replica.model.parameters(), *replica.model.buffers()]
-        self._state = Copies(group, lambda: state)
+    def __init__(self, parts: SyncParts, config: DpConfig) -> None:
+        del config
+        assert isinstance(parts.layout, Whole)  # the table of strategies allows no other
+        self._layout = parts.layout
+        self._update = parts.update
+        self._guard = parts.guard
+        self._group = self.copies = group = parts.group  # since the last broadcast each has a copy of the model
+        self._sums = _SumsOnRank0(group, self._layout.params)
+        state = [*self._layout.model.parameters(), *self._layout.model.buffers()]
+        self._state = BufferSync(group, lambda: state)
         self._state.update()
-        self._compute = replica.conditions(self._lead_part if group.rank == 0 else self._follow_part)
+        self._compute = self._layout.conditions(self._lead_part if group.rank == 0 else self._follow_part)
 
     def step(self, share: Share, lr: float) -> StepResult:
         """One update on one batch. Only rank 0 takes the share's parts; to the others they are never made."""
-        for param in self._replica.params.values():
+        for param in self._layout.params.values():
             param.grad = None
         loss = self._lead(share) if self._group.rank == 0 else self._follow()
-        with self._replica.span("reduce", "move"):
+        with self._layout.span("reduce", "move"):
             self._sums.reduce(self._guard)
-            loss, may_update = self._guard.agree(loss, 1.0 if self._group.rank == 0 else 0.0)
-        if may_update and self._group.rank == 0:
-            self._replica.update(lr)
-        with self._replica.span("broadcast", "move"):
+            # The whole batch is rank 0's, also to the guard.
+            samples = share.num_samples if self._group.rank == 0 else 0
+            verdict = self._guard.agree(loss, replace(share, num_samples=samples))
+        if verdict.may_update and self._group.rank == 0:
+            self._update(lr)
+        with self._layout.span("broadcast", "move"):
             self._state.update()
-        return StepResult(loss)
+        return StepResult(verdict.loss, verdict.stop_signal)
 
     def _lead(self, share: Share) -> Tensor:
         """Phases 1 to 5 on rank 0, for all parts; the mean loss of the batch."""
-        loss = accumulate(self._compute, share, self._replica.zero)
-        with self._replica.span("scatter", "move"):
+        loss = accumulate(self._compute, share, self._layout.zero)
+        with self._layout.span("scatter", "move"):
             self._announce(None)
         return loss
 
     def _lead_part(self, batch: Batch, scale: float) -> Tensor:
         """Phases 1 to 5 on rank 0; the sum of the losses."""
-        group, replica, span = self._group, self._replica, self._replica.span
+        group, layout, span = self._group, self._layout, self._layout.span
         plan = _Plan(tuple(batch.inputs.shape), batch.inputs.dtype)
         mine = plan.rows(0, group.size)
         with span("scatter", "move"):
             self._announce(plan)
             _finish(group.send(piece, rank) for rank, piece in plan.others(batch.inputs, group.size))
-        with span("forward", "compute"), replica.autocast(batch.inputs.device.type):
-            outputs = replica.model(batch.inputs[mine])
+        with span("forward", "compute"), layout.autocast(batch.inputs.device.type):
+            outputs = layout.model(batch.inputs[mine])
         with span("gather", "move"):
             # The outputs end their graph here: on the other side of the loss each worker takes up its own again.
             joined = outputs.new_empty(len(batch.inputs), *outputs.shape[1:], requires_grad=False)
             joined[mine] = outputs.detach()
             _finish(group.recv(piece, rank) for rank, piece in plan.others(joined, group.size))
-        with span("loss", "compute"), replica.autocast(batch.inputs.device.type):
+        with span("loss", "compute"), layout.autocast(batch.inputs.device.type):
             joined.requires_grad_()
-            loss_sum = replica.loss(joined, batch.labels)
+            loss_sum = layout.loss(joined, batch.labels)
             (gradient,) = torch.autograd.grad(loss_sum * scale, joined)
         with span("scatter", "move"):
             _finish(group.send(piece, rank) for rank, piece in plan.others(gradient, group.size))
@@ -119,9 +124,9 @@ class Dp:
 
     def _follow(self) -> Tensor:
         """Phases 1 to 5 on the others, until rank 0 has no more parts; their loss is nothing."""
-        group, zero = self._group, self._replica.zero
+        group, zero = self._group, self._layout.zero
         while True:
-            with self._replica.span("scatter", "move"):
+            with self._layout.span("scatter", "move"):
                 plan = self._hear()
                 if plan is None:
                     return zero
@@ -134,9 +139,9 @@ class Dp:
 
     def _follow_part(self, batch: Batch, scale: float) -> Tensor:
         """Phases 2 to 5 on the others. `scale` is 1: what rank 0 sends is scaled."""
-        group, replica, span = self._group, self._replica, self._replica.span
-        with span("forward", "compute"), replica.autocast(batch.inputs.device.type):
-            outputs = replica.model(batch.inputs)
+        group, layout, span = self._group, self._layout, self._layout.span
+        with span("forward", "compute"), layout.autocast(batch.inputs.device.type):
+            outputs = layout.model(batch.inputs)
         with span("gather", "move"):
             group.send(outputs.detach(), 0).wait()
         with span("scatter", "move"):
@@ -144,7 +149,7 @@ class Dp:
             group.recv(gradient, 0).wait()
         with span("backward", "compute"):
             _backward(outputs, gradient * scale)
-        return replica.zero
+        return layout.zero
 
     def _announce(self, plan: "_Plan | None") -> None:
         header = plan.encoded() if plan else torch.zeros(2 + MAX_DIMS, dtype=torch.int64)
@@ -157,17 +162,17 @@ class Dp:
 
     def evaluate(self, batch: Batch) -> Sums:
         """Loss and hits on a batch: since the last broadcast every worker has the whole model."""
-        return self._replica.evaluate(batch)
+        return self._layout.evaluate(batch)
 
-    def pieces(self) -> Pieces:
-        """The whole state on rank 0; on the others the model's, for there is no optimizer at work."""
-        return self._replica.pieces()
+    def pieces(self) -> list[Piece]:
+        """The whole state on rank 0; on the others the model alone, for they have no optimizer."""
+        return self._layout.pieces() + (self._update.pieces() if self._group.rank == 0 else [])
 
-    def load(self, pieces: Mapping[str, Tensor]) -> None:
-        """Take what this worker has use for: rank 0 all of it, the others the model."""
-        if self._group.rank != 0:
-            pieces = {name: piece for name, piece in pieces.items() if name.startswith("model.")}
-        self._replica.load(pieces)
+    def load(self, saved: Mapping[str, Tensor]) -> None:
+        """Load what this worker uses: rank 0 all of it, the others the model."""
+        self._layout.load(saved)
+        if self._group.rank == 0:
+            self._update.load(saved)
 
 
 class _Plan(NamedTuple):
@@ -213,22 +218,17 @@ class _Plan(NamedTuple):
 class _SumsOnRank0:
     """Phase 6: all gradients side by side in memory of the group, so that what is summed together moves at once."""
 
-    def __init__(self, group: Group, params: list[Tensor]) -> None:
+    def __init__(self, group: Group, params: Mapping[str, Tensor]) -> None:
         self._group = group
-        self._params = params
+        self._params = list(params.values())
         # A parameter that no sample reached keeps no gradient, as on one machine: a flag for each tells, and is summed.
-        places = [*params, params[0].new_empty(len(params))]
-        sizes = buckets.sizes_of(places)
-        memory = buckets.Memory(group, sizes)
-        whole = sum(place.nbytes for place in places) + 1
-        planned = buckets.plan(sizes, range(len(places)), whole, whole)
-        self._flats = [memory.flat(bucket) for bucket in planned]
+        flags = self._params[0].new_empty(len(params))
+        buckets = Memory(group, {**params, "flags": flags}).cut()
+        self._flats = [bucket.flat for bucket in buckets]
         views = {
-            place: view
-            for bucket in planned
-            for place, view in zip(bucket.params, memory.views(bucket, places), strict=True)
+            name: view for bucket in buckets for name, view in zip(bucket.names, bucket.views, strict=True)
         }
-        *self._views, self._flags = [views[place] for place in range(len(places))]
+        self._views, self._flags = [views[name] for name in params], views["flags"]
 
     def reduce(self, guard: Guard) -> None:
         """Make rank 0's gradients the sums of all workers'; each worker's own are shown to the guard first."""

@@ -1,43 +1,68 @@
-"""Numbers that are not finite are caught before they reach the weights, and the worker they came from is named."""
+"""Catches numbers that are not finite before they reach the weights, and names the worker they came from."""
 
 import math
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from shoal.comm.group import Group
 from shoal.errors import DivergedError
 from shoal.parallel.exchange.exchange import Exchange
+from shoal.parallel.strategy import Share
 
 GIANT = 1e4
-"""A gradient so many times as long as all others is mentioned. It may be right: they may have nothing left to learn."""
+"""A gradient this many times longer than all others is mentioned. It may be right: the others may have converged."""
 
-ROW = 3
-"""What a worker tells: its loss, its part of the samples, the square of its gradient's norm."""
+ROW = 4
+"""What a worker reports: its loss, its part of the samples, the square of its gradient's norm, its stop signal."""
+
+
+class Verdict(NamedTuple):
+    """What all workers decide from the same table."""
+
+    loss: Tensor
+    may_update: bool
+    stop_signal: int
 
 
 class Guard:
-    """Each worker measures its own gradients; the losses' all-reduce carries the norms to everyone.
+    """Stops numbers that are not finite before they reach the weights, and names the worker they came from.
 
-    A worker is *bad* when its loss or the square of its gradient's norm is not finite: NaN, infinity, and numbers so
-    large that no optimizer could square them. All workers decide alike, before the update: as many bad ones as the
-    exchange `bears` are left to it; more end the run or, by policy, have the step left out.
+    Each worker measures its own gradients; the table of losses and norms travels with what is exchanged anyway. A
+    worker is *bad* when its loss or the square of its gradient's norm is not finite: NaN, infinity, and numbers so
+    large that no optimizer could square them. All workers decide the same, before the update: as many bad ones as the
+    exchange `tolerates` are left to it; more end the run or, by policy, have the step left out. A request to stop
+    training travels in the same table.
 
-    Costs one pass over the gradients (a dot product, without a temporary) and no collective of its own; the host reads
-    the outcome once per step. A gradient that is finite and far longer than all others is mentioned, no more. What
-    the guard cannot see are gradients that are wrong and look like others: a flipped sign.
+    Costs one pass over the gradients (a dot product, without a temporary) and no collective of its own. A gradient that
+    is finite and far longer than all others is mentioned, no more. What the guard cannot see are gradients that are
+    wrong and look like others: a flipped sign.
     """
 
-    def __init__(self, group: Group, exchange: Exchange, on_nonfinite: str) -> None:
+    def __init__(
+        self,
+        group: Group,
+        exchange: Exchange,
+        on_nonfinite: str,
+        sharded_over: Sequence[Group] = (),
+    ) -> None:
         self._group = group
         self._exchange = exchange
         self._on_nonfinite = on_nonfinite
+        self._sharded_over = sharded_over
         self._square: Tensor | None = None
         self._last_loss = math.nan
         self._times_bad = Counter[tuple[int, ...]]()
         self._giants = set[int]()
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether the host may read a table some steps later: a bad number then ends the run and nothing else."""
+        return self._on_nonfinite == "stop" and not self._exchange.tolerates
 
     def look(self, gradient: Tensor) -> None:
         """Measure a gradient of this worker, before it is exchanged."""
@@ -47,74 +72,85 @@ class Guard:
         square = flat.dot(flat)
         self._square = square if self._square is None else self._square + square
 
-    def agree(self, loss: Tensor, part: float = 1.0) -> tuple[Tensor, bool]:
-        """The loss of all workers together, and whether the update may be made; an error names the bad ones.
-
-        `loss` is this worker's summand and `part` its part of the samples: where some workers are bad, the loss of the
-        others stands for them too.
-        """
+    def agree(self, loss: Tensor, share: Share) -> Verdict:
+        """Sum the table over the workers, and decide; `loss` is this worker's summand."""
         table = loss.new_empty((self._group.size, ROW))
-        self.write(table, loss, part)
+        self.write(table, loss, share)
         self._group.all_reduce(table).wait()
         return self.read(table, loss)
 
-    def write(self, table: Tensor, loss: Tensor, part: float) -> None:
-        """This worker's row of the table; the others' are zero here, so that the sum over the workers is the table.
+    def write(self, table: Tensor, loss: Tensor, share: Share) -> None:
+        """Fill in this worker's row; the others' are zero here, so that the sum over the workers is the table.
 
         For callers that sum it together with something else, and then `read` it.
         """
         table.zero_()
         mine = table[self._group.rank]
-        mine[0], mine[1] = loss, part
+        mine[0], mine[1], mine[3] = loss, share.num_samples / share.num_samples_global, share.stop_signal
         if self._square is not None:
             mine[2], self._square = self._square, None
+        for group in self._sharded_over:
+            group.all_reduce(mine[2]).wait()
 
-    def read(self, table: Tensor, like: Tensor) -> tuple[Tensor, bool]:
-        """What `agree` gives, from everyone's rows; the loss is a tensor like this one."""
+    def read(self, table: Tensor, like: Tensor) -> Verdict:
+        """Decide from everyone's rows; an error names the bad workers. The loss is a tensor like this one.
+
+        Where some workers are bad, the loss of the others stands for them too.
+        """
         rows: list[list[float]] = table.tolist()
-        squares = [square if math.isfinite(loss) else math.nan for loss, _, square in rows]
+        stop_signal = int(max(stop for _, _, _, stop in rows))
+        squares = [square if math.isfinite(loss) else math.nan for loss, _, square, _ in rows]
         bad = tuple(rank for rank, square in enumerate(squares) if not math.isfinite(square))
-        good_loss = math.fsum(loss for rank, (loss, _, _) in enumerate(rows) if rank not in bad)
+        good_loss = math.fsum(row[0] for rank, row in enumerate(rows) if rank not in bad)
         if not bad:
             self._mention_giant(squares)
             self._last_loss = good_loss
-            return like.new_tensor(good_loss), True
+            return Verdict(like.new_tensor(good_loss), True, stop_signal)
         may_update = self._may_update(bad, squares)
-        good_part = math.fsum(part for rank, (_, part, _) in enumerate(rows) if rank not in bad)
-        all_parts = math.fsum(part for _, part, _ in rows)
-        # Where nobody knows this step's loss, the last one stands.
+        good_part = math.fsum(row[1] for rank, row in enumerate(rows) if rank not in bad)
+        all_parts = math.fsum(row[1] for row in rows)
+        # Where no worker has a finite loss, the last one stands.
         standing = good_loss * all_parts / good_part if good_part else self._last_loss
-        return like.new_tensor(standing), may_update
+        return Verdict(like.new_tensor(standing), may_update, stop_signal)
+
+    def read_later(self, table: Tensor, like: Tensor) -> tuple[Tensor, Tensor, Callable[[], int]]:
+        """Decide on the device: the loss, 1 where a number is bad (0 elsewhere), and what `read`s the table later.
+
+        For an update that the device itself can leave out, so that the host does not wait in every step.
+        """
+        rows = table.clone()  # the table's memory belongs to the next step
+        is_bad = (~rows[:, (0, 2)].isfinite()).any().to(torch.float32)
+        return rows[:, 0].sum(), is_bad, lambda: self.read(rows, like).stop_signal
 
     def _may_update(self, bad: tuple[int, ...], squares: Sequence[float]) -> bool:
-        """Whether the exchange bears these bad workers; the policy for those that it does not."""
-        bears = self._exchange.bears
-        if len(bad) > bears and self._on_nonfinite == "stop":
-            borne = f" and the exchange bears {bears}," if bears else ""
+        """Whether the exchange tolerates these bad workers; if not, the policy decides."""
+        tolerates = self._exchange.tolerates
+        if len(bad) > tolerates and self._on_nonfinite == "stop":
+            limit = f" (the exchange tolerates {tolerates})" if tolerates else ""
             raise DivergedError(
-                f"{_norms(bad, squares)}:{borne} stopped before it reached the weights",
+                f"{_norms(bad, squares)}{limit}: stopped before it reached the weights",
                 "Try a tenth of the learning rate, --clip-norm 1, or --train.on_nonfinite skip.",
             )
         self._times_bad[bad] += 1
         times = self._times_bad[bad]
-        # Every tenfold once more: whoever looks at the end of a log must see that it was not one step.
+        # Again after 10, 100, … times: the end of a log must show that it was not one step.
         if self._group.rank == 0 and math.log10(times).is_integer():
-            done = "the rule leaves it aside" if len(bad) <= bears else "the step is left out"
+            done = "the exchange leaves it out" if len(bad) <= tolerates else "the step is left out"
             times_so_far = f" ({times} times so far)" if times > 1 else ""
             warnings.warn(f"{_norms(bad, squares)}: {done}{times_so_far}", stacklevel=3)
-        return len(bad) <= bears
+        return len(bad) <= tolerates
 
     def _mention_giant(self, squares: Sequence[float]) -> None:
-        """Say once of a worker that its gradient dwarfs the others': the sum is then its own."""
+        """Warn once of a worker whose gradient is so long that the sum is nearly its own."""
         largest = max(squares)
         rank = squares.index(largest)
         others = max([*squares[:rank], *squares[rank + 1 :]], default=0.0)
-        if largest > GIANT**2 * others > 0 and rank not in self._giants and not self._exchange.bears:
+        if largest > GIANT**2 * others > 0 and rank not in self._giants and not self._exchange.tolerates:
             self._giants.add(rank)
             if self._group.rank == 0:
                 warnings.warn(
                     f"the norm of rank {rank}'s gradient is {math.sqrt(largest):.3g}, and the largest of the others "
-                    f"{math.sqrt(others):.3g}: if that is a fault, --exchange robust:median bears it",
+                    f"{math.sqrt(others):.3g}: if that is a fault, --exchange robust:median tolerates it",
                     stacklevel=3,
                 )
 

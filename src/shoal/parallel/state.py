@@ -1,76 +1,84 @@
-"""A model and its optimizer as pieces under one set of names, and back; and the fingerprint of the weights."""
+"""A model's and an optimizer's state as pieces, and back."""
 
-import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
 
 from shoal.errors import CheckpointError
-from shoal.parallel.strategy import Pieces
+from shoal.parallel.piece import Piece, Place
+
+PlaceOf = Callable[[str], Place]
+"""Where this worker's part of a parameter lies in the whole, by the parameter's name."""
 
 
-def pieces_of(model: nn.Module, params: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) -> Pieces:
-    """`model.<name>` for every parameter and buffer, `optim.<name>.<key>` for every state of every parameter.
-
-    `params` are the tensors that the optimizer updates, under the model's names (see `Engine`).
-    """
-    pieces = {f"model.{name}": tensor.detach() for name, tensor in model.state_dict().items()}
+def optimizer_pieces(
+    params: Mapping[str, Tensor], place_of: PlaceOf, optimizer: torch.optim.Optimizer
+) -> list[Piece]:
+    """`optim.<name>.<key>` for every state of every parameter."""
+    pieces: list[Piece] = []
     for name, param in params.items():
         for key, value in optimizer.state.get(param, {}).items():
-            if value is not None:
-                # Optimizers of others may keep plain numbers; a checkpoint holds tensors only.
-                pieces[f"optim.{name}.{key}"] = value if isinstance(value, Tensor) else torch.tensor(value)
+            if value is None:
+                continue
+            # Optimizers of others may keep plain numbers; a checkpoint holds tensors only.
+            tensor = value if isinstance(value, Tensor) else torch.tensor(value)
+            place = place_of(name)
+            if tensor.shape != param.shape:
+                # A number for the whole parameter, the same for all parts: the first part's worker saves it.
+                place = Place.whole(tensor, place.replica if place.is_first else 1 + place.replica)
+            pieces.append(Piece(f"optim.{name}.{key}", tensor, place))
     return pieces
 
 
-def load_pieces(
-    model: nn.Module,
+def load_optimizer(
     params: Mapping[str, Tensor],
+    place_of: PlaceOf,
     optimizer: torch.optim.Optimizer,
-    pieces: Mapping[str, Tensor],
+    saved: Mapping[str, Tensor],
 ) -> None:
-    """Copy pieces into a model and its optimizer; a state of another model is refused before anything is changed."""
-    weights = {
-        name.removeprefix("model."): piece for name, piece in pieces.items() if name.startswith("model.")
-    }
-    load_weights(model, weights)
+    """Load the parts of a saved optimizer state that belong to these parameters."""
     names = {param: name for name, param in params.items()}
+    keys: dict[str, list[str]] = {name: [] for name in params}
+    for saved_name in saved:
+        if saved_name.startswith("optim."):
+            # Names of parameters have dots, those of their state have none.
+            name, _, key = saved_name.removeprefix("optim.").rpartition(".")
+            if name in keys:
+                keys[name].append(key)
     state: dict[int, dict[str, Tensor]] = {}
     updated = [param for group in optimizer.param_groups for param in group["params"]]
     for index, param in enumerate(updated):
-        prefix = f"optim.{names[param]}."
-        found = {key.removeprefix(prefix): piece for key, piece in pieces.items() if key.startswith(prefix)}
+        place, found = place_of(names[param]), dict[str, Tensor]()
+        for key in keys[names[param]]:
+            whole = saved[f"optim.{names[param]}.{key}"]
+            is_divided = tuple(whole.shape) == place.shape
+            found[key] = place.part(whole, tuple(param.shape)) if is_divided else whole
         if found:
             state[index] = found
-    # By the optimizer's own door: it knows on which device, and in which precision, it wants each of them.
+    # Through the optimizer's own method: it knows on which device, and in which precision, it wants each of them.
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
-def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Copy weights into a model; a CheckpointError shows the first name or shape that does not fit."""
+def load_weights(model: nn.Module, weights: Mapping[str, Tensor], prefix: str = "") -> None:
+    """Copy weights, `<prefix><name>`, into a model; a CheckpointError shows the first name or shape that differs."""
     own = model.state_dict()
-    for name in own:
-        if name not in weights:
+    for name, tensor in own.items():
+        if f"{prefix}{name}" not in weights:
             raise CheckpointError(
-                f"the weights are of another model: they lack '{name}' {tuple(own[name].shape)}"
-            )
-        if weights[name].shape != own[name].shape:
-            raise CheckpointError(
-                f"the weights are of another model: '{name}' is {tuple(weights[name].shape)} there and "
-                f"{tuple(own[name].shape)} here"
+                f"the weights are of another model: they lack '{name}' {tuple(tensor.shape)}"
             )
     for name in weights:
-        if name not in own:
-            raise CheckpointError(f"the weights are of another model: '{name}' has no place in this one")
-    model.load_state_dict(dict(weights))
-
-
-def weights_sha256(pieces: Mapping[str, Tensor]) -> str:
-    """One fingerprint of all `model.` pieces: names, kinds, shapes and every bit."""
-    digest = hashlib.sha256()
-    for name in sorted(name for name in pieces if name.startswith("model.")):
-        tensor = pieces[name].detach().cpu().contiguous()
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+        if name.startswith(prefix) and name.removeprefix(prefix) not in own:
+            raise CheckpointError(
+                f"the weights are of another model: '{name.removeprefix(prefix)}' has no place in this one"
+            )
+    loaded: dict[str, Tensor] = {}
+    for name, tensor in own.items():
+        loaded[name] = weights[f"{prefix}{name}"]
+        if loaded[name].shape != tensor.shape:
+            raise CheckpointError(
+                f"the weights are of another model: '{name}' is {tuple(loaded[name].shape)} there and "
+                f"{tuple(tensor.shape)} here"
+            )
+    model.load_state_dict(loaded)

@@ -1,10 +1,11 @@
 """What every strategy does the same way: accumulating a share, clipping, evaluation of a batch; written once."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
 
+from shoal.comm.group import Group
 from shoal.data.dataset import Batch
 from shoal.parallel.strategy import Gradients, Share, Sums
 
@@ -34,15 +35,23 @@ def accumulate(
     return total * scale
 
 
-def clip_by_norm(gradients: Iterable[Tensor], largest: float) -> Tensor:
-    """Scale gradients down, in place, so that their common norm is at most `largest`; the norm before.
+def clip_by_norm(gradients: Iterable[Tensor], largest: float, sharded_over: Sequence[Group] = ()) -> Tensor:
+    """Scale gradients down, in place, so that their common norm is at most `largest`; return the norm before.
 
     g ← g · min(1, largest / ‖g‖₂)
+
+    Where the parameters are divided among workers, the squares are summed over the groups that divide them.
     """
     grads = list(gradients)
-    if not grads:
+    if not grads and not sharded_over:
         return torch.zeros(())
-    norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(grad) for grad in grads]))
+    norms = [torch.linalg.vector_norm(grad) for grad in grads]
+    norm = torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros(())
+    if sharded_over:
+        square = norm.square()
+        for group in sharded_over:
+            group.all_reduce(square).wait()
+        norm = square.sqrt()
     # Multiplied on the device even when the factor is 1: asking whether it is would wait for the device.
     factor = torch.clamp(largest / norm, max=1.0)
     for grad in grads:

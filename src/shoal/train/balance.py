@@ -109,7 +109,7 @@ def balance_of(built: Built, progress: Progress, record: Callable[[dict[str, Any
     division = built.division(progress)
     if not built.config.train.balance or not isinstance(division, Global):
         return None
-    return Balance(division, built.group, built.span, built.batch_size, record)
+    return Balance(division, built.strategy.copies, built.span, built.batch_size, record)
 
 
 def own_seconds(span: SpanRecorder) -> float:

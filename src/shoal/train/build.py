@@ -10,7 +10,9 @@ from torch import nn
 
 from shoal import models, optim
 from shoal.comm.agree import check_same_model
+from shoal.comm.alone import alone
 from shoal.comm.group import BUSY_S
+from shoal.comm.mesh import Mesh
 from shoal.comm.traced import Traced
 from shoal.config.schema import DdpConfig, RunConfig
 from shoal.data.dataset import DataSet
@@ -20,16 +22,17 @@ from shoal.errors import ConfigError
 from shoal.events.spans import SpanRecorder
 from shoal.parallel.conditions import under_conditions
 from shoal.parallel.dp import Dp
-from shoal.parallel.engine import build_engine
 from shoal.parallel.exchange.build import build_exchange
-from shoal.parallel.exchange.exchange import Exchange
+from shoal.parallel.gradient_engine import build_engine
 from shoal.parallel.guard import Guard
-from shoal.parallel.now import Now
-from shoal.parallel.replica import Replica
-from shoal.parallel.single import Single
+from shoal.parallel.layout.whole import Whole
 from shoal.parallel.strategy import Gradients, Strategy
 from shoal.parallel.sync.ddp import Ddp
 from shoal.parallel.sync.naive import Naive
+from shoal.parallel.sync.none import NoSync
+from shoal.parallel.sync.sync import SyncParts
+from shoal.parallel.training_clock import TrainingClock
+from shoal.parallel.update import Update
 from shoal.train.clock import clock_of
 from shoal.train.device import take_device
 from shoal.train.divide import divisions
@@ -44,16 +47,15 @@ class Built:
     config: RunConfig
     device: torch.device
     data: DataSet
-    model: nn.Module
     strategy: Strategy
     group: Traced
-    """The workers that train together, and what they sent."""
+    """All workers of the run, and what they sent."""
     span: SpanRecorder
     batch_size: int
     """Samples of one step, over all workers together."""
     total_steps: int
     """Steps of the whole run."""
-    now: Now
+    training_clock: TrainingClock
     """The step in progress, for what depends on it."""
     division: Callable[[Progress], Division]
     """Who takes which samples of the epoch in progress."""
@@ -61,55 +63,56 @@ class Built:
     """The learning rate of each step."""
 
 
-STRATEGIES: dict[str, Callable[[Replica, Traced, Exchange, Guard, Any], Strategy]] = {
-    "single": lambda replica, group, exchange, guard, config: Single(replica),
+SYNCS: dict[str, Callable[[SyncParts, Any], Strategy]] = {
+    "none": lambda parts, config: NoSync(parts),
     "naive": Naive,
     "ddp": Ddp,
     "dp": Dp,
 }
-"""Each takes its replica, its group, how buckets are exchanged, who watches for bad numbers, and its own settings."""
+"""Each is built from what all syncs are built from, and its own settings."""
 
 
 def build(config: RunConfig, device: torch.device, group: Traced) -> Built:
-    """Data, model, optimizer and strategy of a run, on its device; `group` has the workers that train together."""
-    group.beat(BUSY_S)  # a first look at a data set may take long, and who is quick waits
+    """Data, model, optimizer and strategy of a run, on its device; `group` has all workers of the run."""
+    group.beat(BUSY_S)  # the first read of a data set may take long, and faster workers wait
     dataset = load(config.data).to(device)
-    loss = models.build_loss(config.loss)
     model = build_model(config, dataset).to(device)
     _check_work(config, dataset, model, group.size, device)
     span = SpanRecorder(clock_of(device))
-    engine = build_engine(config.engine, model, config.loss, span, config.precision)
-    optimizer = optim.build(config.optimizer, engine.params.values())
-    check_same_model(group, engine.params)
     train, num_samples = config.train, len(dataset.train)
     batch_size = train.batch_size if isinstance(train.batch_size, int) else num_samples
     steps = total_steps(num_samples, batch_size, train.epochs, train.steps)
-    now = Now(total_steps=steps)
+    training_clock = TrainingClock(total_steps=steps)
+    engine = build_engine(config.engine, model, config.loss, span, config.precision)
+    check_same_model(group, engine.params)
     bottlenecks, faults = config.launch.bottlenecks(), config.launch.faults()
 
     def conditions(gradients: Gradients) -> Gradients:
         params = engine.params.values()
-        return under_conditions(gradients, params, bottlenecks, faults, group.rank, now, config.seed, span)
+        return under_conditions(
+            gradients, params, bottlenecks, faults, group.rank, training_clock, config.seed, span
+        )
 
-    replica = Replica(model, loss, engine, optimizer, train.clip_norm, span, conditions)
-    exchange = build_exchange(config.exchange, group.size, now)
-    guard = Guard(group, exchange, train.on_nonfinite)
-    strategy = STRATEGIES[config.strategy.name](replica, group, exchange, guard, config.strategy)
-    base_lr: float = optimizer.param_groups[0]["lr"]
+    data_axis = Mesh(group, config.axes).axis("data") or alone()
+    layout = Whole(model, models.build_loss(config.loss), engine, span, conditions, replica=data_axis.rank)
+    update = Update(layout, lambda params: optim.build(config.optimizer, params), train.clip_norm)
+    exchange = build_exchange(config.exchange, data_axis.size, training_clock)
+    guard = Guard(data_axis, exchange, train.on_nonfinite, layout.sharded_over)
+    assert config.sync is not None  # `RunConfig` has filled it in
+    strategy = SYNCS[config.sync.name](SyncParts(layout, update, data_axis, exchange, guard), config.sync)
     multiplier = factor(config.schedule, steps)
     return Built(
         config,
         device,
         dataset,
-        model,
         strategy,
         group,
         span,
         batch_size,
         steps,
-        now,
+        training_clock,
         divisions(config, dataset, strategy.data_size),
-        lr=lambda step: base_lr * multiplier(step),
+        lr=lambda step: update.base_lr * multiplier(step),
     )
 
 
@@ -127,8 +130,8 @@ def _check_work(
 ) -> None:
     """Something to train, something to train it on for every worker, and a way to do it on this device."""
     if (
-        isinstance(config.strategy, DdpConfig)
-        and config.strategy.sync_batchnorm
+        isinstance(config.sync, DdpConfig)
+        and config.sync.sync_batchnorm
         and config.launch.launcher == "threads"
         and device.type == "cuda"
         and workers > 1
@@ -161,7 +164,7 @@ def torch_settings(config: RunConfig) -> Generator[torch.device]:
         if config.threads:
             torch.set_num_threads(config.threads)
         torch.backends.cuda.matmul.allow_tf32 = tf32
-        # A model of the user's own may draw from torch's global state (dropout): it starts from the seed.
+        # A user's model may draw its weights from torch's global state: it starts from the seed.
         with (
             torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
             # Torch's own default for convolutions is tf32: 1e-3 of a gradient, and no run on a GPU equals another.

@@ -1,7 +1,8 @@
-"""Checkpoints: safetensors and a manifest, never half of one.
+"""Checkpoints: each worker writes what it owns, a manifest binds the files, one rename makes them a checkpoint.
 
-Saving: `step-000150.tmp/` gets the tensors, then `manifest.json` with their sha256 and size, each flushed to disk, then
-the folder is renamed and its parent flushed. A crash at any moment leaves the previous checkpoint as it was.
+Saving: `step-000150.tmp/` gets a file of tensors from each worker that owns any, then `manifest.json` with their sha256
+and sizes, each flushed to disk; then the folder is renamed and its parent flushed. A crash at any moment leaves the
+previous checkpoint as it was.
 Loading: a checkpoint counts when its manifest verifies; "latest" is found by looking, not by a file that can be wrong.
 """
 
@@ -10,20 +11,65 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
+from shoal.comm.agree import gather_texts, share_text
+from shoal.comm.alone import alone
+from shoal.comm.group import Group
 from shoal.errors import CheckpointError
+from shoal.parallel.piece import Piece, Place
 from shoal.train.progress import Progress
 
-FORMAT = 1
-TENSORS = "rank0.safetensors"
+FORMAT = 2
+READABLE = (1, 2)
+"""In format 1 rank 0 wrote everything, and no tensor was divided."""
 MANIFEST = "manifest.json"
+
+
+def tensors_of(rank: int) -> str:
+    """The name of the file that a worker writes."""
+    return f"rank{rank}.safetensors"
+
+
+class SavedPieces(Mapping[str, Tensor]):
+    """The whole tensors of a checkpoint by name, on the host; each is read, and put together, when it is asked for."""
+
+    def __init__(self, path: Path, files: Sequence[str], parts: Mapping[str, Mapping[str, Any]]) -> None:
+        self._path = path
+        self._opened: dict[str, Any] = {name: safe_open(path / name, framework="pt") for name in files}
+        self._found: dict[str, list[tuple[Any, Place | None]]] = {}
+        for name, file in self._opened.items():
+            for tensor in file.keys():  # noqa: SIM118 (no mapping)
+                part = parts.get(name, {}).get(tensor)
+                place = None if part is None else Place(tuple(part["shape"]), _start(part["start"]))
+                self._found.setdefault(tensor, []).append((file, place))
+
+    def __getitem__(self, name: str) -> Tensor:
+        found = self._found[name]
+        first, place = found[0]
+        if place is None:
+            return first.get_tensor(name)
+        parts = [(file.get_tensor(name), place) for file, place in found if place is not None]
+        whole = torch.empty(place.shape, dtype=parts[0][0].dtype)
+        if sum(part.numel() for part, _ in parts) != whole.numel():
+            raise CheckpointError(f"{self._path} lacks a part of '{name}' {place.shape}")
+        for part, where in parts:
+            where.part(whole, tuple(part.shape)).copy_(part)
+        return whole
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
 
 
 @dataclass(frozen=True)
@@ -32,36 +78,65 @@ class Checkpoint:
 
     path: Path
     progress: Progress
+    files: tuple[str, ...] = (tensors_of(0),)
+    parts: Mapping[str, Mapping[str, Any]] = ()  # pyright: ignore[reportAssignmentType]
+    """Where divided tensors lie in their wholes, by file and name."""
 
-    def pieces(self) -> dict[str, Tensor]:
-        """The tensors, on the host."""
-        return load_file(self.path / TENSORS)
+    def pieces(self) -> SavedPieces:
+        """The whole tensors, by name."""
+        return SavedPieces(self.path, self.files, dict(self.parts))
 
 
-def save(folder: Path, pieces: Mapping[str, Tensor], progress: Progress, keep: int) -> Path:
-    """Write `folder/step-…`, then delete all but the newest `keep`; on an error everything older is still there."""
+def save(
+    folder: Path, pieces: Sequence[Piece], progress: Progress, keep: int, group: Group | None = None
+) -> Path:
+    """Write `folder/step-…`, then delete all but the newest `keep`; on an error everything older is still there.
+
+    A collective of the group's workers, each with the pieces it holds. An error on one of them is raised on all.
+    """
+    group = group or alone()
     name = f"step-{progress.step:06d}"
     final, beside = folder / name, folder / f"{name}.tmp"
-    if _is_whole(final):
-        return final  # saved before, by this run or by the one it resumes: the state is the same
-    try:
+    owned = [piece for piece in pieces if piece.is_saved]
+
+    def all_succeed(work: Any) -> list[Any]:
+        """Do one phase on every worker; what each returned, or the first error, on all."""
+        try:
+            answer = {"done": work()}
+        except (OSError, SafetensorError) as error:
+            needed = sum(piece.tensor.nbytes for piece in owned)
+            answer = {"error": f"({needed / 2**20:.1f} MiB needed, {_free(folder)} free): {error}"}
+        answers = [json.loads(text) for text in gather_texts(group, json.dumps(answer))]
+        for rank, each in enumerate(answers):
+            if "error" in each:
+                if group.rank == 0:
+                    shutil.rmtree(beside, ignore_errors=True)
+                whose = f"rank {rank} " if group.size > 1 else ""
+                raise CheckpointError(
+                    f"{whose}cannot save {folder / name} {each['error']}",
+                    "The checkpoints before it are untouched.",
+                )
+        return [each["done"] for each in answers]
+
+    def prepare() -> None:
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir(parents=True)
-        _write_tensors(beside / TENSORS, pieces)
-        _write_manifest(beside, progress)
-        _flush(beside)
-        shutil.rmtree(final, ignore_errors=True)  # only a damaged one can stand there
+
+    def commit(entries: Sequence[Mapping[str, Any]]) -> None:
+        _write_manifest(beside, progress, entries)
+        shutil.rmtree(final, ignore_errors=True)  # only a damaged one can be there
         beside.rename(final)
         _flush(folder)
-    except (OSError, SafetensorError) as error:
-        shutil.rmtree(beside, ignore_errors=True)
-        needed = sum(piece.numel() * piece.element_size() for piece in pieces.values())
-        raise CheckpointError(
-            f"cannot save {folder / name} ({needed / 2**20:.1f} MiB needed, {_free(folder)} free): {error}",
-            "The checkpoints before it are untouched.",
-        ) from None
-    for old in _by_age(folder)[keep:]:
-        shutil.rmtree(old, ignore_errors=True)
+
+    # Saved before, by this run or by the one it resumes: the state is the same.
+    if share_text(group, "saved" if group.rank == 0 and _is_whole(final) else "new") == "saved":
+        return final
+    all_succeed(prepare if group.rank == 0 else _nothing)
+    entries = all_succeed(lambda: _write_tensors(beside, group.rank, owned) if owned else None)
+    all_succeed((lambda: commit([entry for entry in entries if entry])) if group.rank == 0 else _nothing)
+    if group.rank == 0:
+        for old in _by_age(folder)[keep:]:
+            shutil.rmtree(old, ignore_errors=True)
     return final
 
 
@@ -82,23 +157,28 @@ def verify(path: Path) -> Checkpoint:
     """The checkpoint at a path, its files compared with the manifest before a tensor is used."""
     try:
         manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        if manifest["format"] != FORMAT:
+        if manifest["format"] not in READABLE:
             raise CheckpointError(
-                f"{path} has format {manifest['format']}; this version of shoal reads {FORMAT}"
+                f"{path} has format {manifest['format']}; this version of shoal reads {READABLE}"
             )
         for name, expected in manifest["files"].items():
             actual = _sha256(path / Path(name).name)
             if actual != expected["sha256"]:
                 raise CheckpointError(
-                    f"{path / name} is damaged: sha256 {actual}, and the manifest says {expected['sha256']}"
+                    f"{path / name} is damaged: its sha256 is {actual}, but the manifest has {expected['sha256']}"
                 )
-        if TENSORS not in manifest["files"]:
-            raise CheckpointError(f"{path / MANIFEST} does not list {TENSORS}")
-        return Checkpoint(path, Progress(**manifest["progress"]))
+        if tensors_of(0) not in manifest["files"]:
+            raise CheckpointError(f"{path / MANIFEST} does not list {tensors_of(0)}")
+        files = tuple(Path(name).name for name in manifest["files"])
+        return Checkpoint(path, Progress(**manifest["progress"]), files, dict(manifest.get("parts", {})))
     except OSError as error:
         raise CheckpointError(f"{error.filename} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path / MANIFEST} is not a manifest: {error!r}") from None
+
+
+def _nothing() -> None:
+    return None
 
 
 def _is_whole(path: Path) -> bool:
@@ -113,20 +193,32 @@ def _by_age(folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: int(path.name[5:]), reverse=True)
 
 
-def _write_tensors(path: Path, pieces: Mapping[str, Tensor]) -> None:
+def _write_tensors(folder: Path, rank: int, pieces: Sequence[Piece]) -> dict[str, Any]:
+    """Write one worker's file; its entry in the manifest."""
+    path = folder / tensors_of(rank)
     # Copied, because safetensors refuses tensors that share memory, as tied weights do.
-    save_file({name: piece.detach().cpu().clone().contiguous() for name, piece in pieces.items()}, path)
+    save_file({piece.name: piece.tensor.detach().cpu().clone().contiguous() for piece in pieces}, path)
     _flush(path)
+    parts = {
+        piece.name: {"shape": piece.place.shape, "start": piece.place.start}
+        for piece in pieces
+        if not piece.is_whole
+    }
+    return {"rank": rank, "sha256": _sha256(path), "bytes": path.stat().st_size, "parts": parts}
 
 
-def _write_manifest(folder: Path, progress: Progress) -> None:
-    tensors = folder / TENSORS
-    entry = {"sha256": _sha256(tensors), "bytes": tensors.stat().st_size, "rank": 0}
+def _write_manifest(folder: Path, progress: Progress, entries: Sequence[Mapping[str, Any]]) -> None:
+    files = {tensors_of(entry["rank"]): {key: entry[key] for key in ("sha256", "bytes", "rank")} for entry in entries}
+    parts = {tensors_of(entry["rank"]): entry["parts"] for entry in entries if entry["parts"]}
+    manifest = {"format": FORMAT, "progress": asdict(progress), "files": files, "parts": parts}
     path = folder / MANIFEST
-    path.write_text(
-        json.dumps({"format": FORMAT, "progress": asdict(progress), "files": {TENSORS: entry}}, indent=1)
-    )
+    path.write_text(json.dumps(manifest, indent=1))
     _flush(path)
+    _flush(folder)
+
+
+def _start(start: Any) -> tuple[int, ...] | int:
+    return tuple(start) if isinstance(start, list) else int(start)
 
 
 def _sha256(path: Path) -> str:

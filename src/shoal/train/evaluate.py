@@ -23,7 +23,8 @@ class Metrics(NamedTuple):
 def evaluate(sums_of: Callable[[Batch], Sums], data: DataSet, split: Split, group: Group) -> Metrics:
     """Mean loss per sample, and the part of the predictions that is right.
 
-    `sums_of` is a strategy's `evaluate`. The workers take the batches in turn and add up what they found.
+    `sums_of` is a strategy's `evaluate`, `group` one worker of every copy of the model: they take the batches in turn
+    and add up what they found.
     """
     loss = correct = torch.zeros(())
     predictions = samples = 0

@@ -1,36 +1,39 @@
 """The training loop: the file to read first.
 
 A run is three nested things. An *epoch* goes once through the training set in an order that is a pure function of
-(seed, epoch). A *step* takes the next `batch_size` samples of that order, hands this worker its share of them, as the
-*division* says, and lets the strategy make an update of it. A *part* is as much of a share as goes through the model at
+(seed, epoch). A *step* takes the next `batch_size` samples of that order; this worker gets its share of them, as the
+*division* defines, and the strategy makes an update of it. A *part* is as much of a share as goes through the model at
 once.
 
     epoch 0: ├── step 0 ──┼── step 1 ──┼── step 2 ─┤        consumed counts the samples of the epoch
     epoch 1: ├── step 3 ──┼── …
 
-All that is needed to go on later is `Progress` and the strategy's pieces: nothing here remembers anything else.
+`Progress` and the strategy's pieces are all that is needed to go on later: nothing here remembers anything else.
+
+No step has a collective of its own for stopping: the request to stop goes into the step with the share, and comes out of
+it, the same on all workers, with the result.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from torch import Tensor
 
-from shoal.comm.group import Group
 from shoal.data.dataset import Batch, DataSet
 from shoal.data.division import Division
 from shoal.events.spans import SpanRecorder
-from shoal.parallel.now import Now
-from shoal.parallel.strategy import Share, Strategy
+from shoal.parallel.strategy import Pause, Share, Strategy
+from shoal.parallel.training_clock import TrainingClock
 from shoal.train.balance import Balance
 from shoal.train.evaluate import Metrics, evaluate
 from shoal.train.progress import Progress
+from shoal.train.random_state import RandomState
 from shoal.train.steplog import StepLog
 
 
 @dataclass(frozen=True)
 class Job:
-    """What the loop is handed: everything built, nothing global."""
+    """What the loop is given: everything built, nothing global."""
 
     data: DataSet
     strategy: Strategy
@@ -47,25 +50,32 @@ class Job:
     save_every: int | None
     """Steps between two checkpoints; none: at the end of every epoch."""
     save: Callable[[Progress], None]
-    should_stop: Callable[[], bool]
+    """Write a checkpoint, together with all workers."""
+    stop_signal: Callable[[], int]
+    """The signal that asks this worker to stop, 0 for none."""
     validated: Callable[[Progress, Metrics | None], None]
-    group: Group
-    """The workers that train together."""
-    now: Now
+    training_clock: TrainingClock
     """The step in progress, for what depends on it."""
     log: StepLog
     span: SpanRecorder
+    random: RandomState
     balance: Balance | None = None
     """Divides batches by measured speed, if asked."""
+
+    def should_stop(self) -> bool:
+        """Whether the workers have agreed to stop."""
+        return self.log.stop_signal != 0
 
 
 def train(job: Job, progress: Progress) -> Progress:
     """Train from `progress` to the last step, or until asked to stop; the state is saved at either end."""
+    if job.strategy.serves:
+        return serve(job)
     while progress.step < job.total_steps and not job.should_stop():
         progress = train_epoch(job, progress)
         if progress.consumed == len(job.data.train):
             progress = end_epoch(job, progress)
-    job.save(progress)
+    save(job, progress, is_end=True)
     return progress
 
 
@@ -77,23 +87,40 @@ def train_epoch(job: Job, progress: Progress) -> Progress:
 
     while progress.consumed < num_samples and progress.step < job.total_steps and not job.should_stop():
         job.log.begin(progress.step)
-        job.now.step = progress.step
+        job.training_clock.step = progress.step
         count = min(job.batch_size, num_samples - progress.consumed)
         mine = division.step(progress.epoch, progress.consumed, count, job.strategy.data_rank)
-        share = Share(parts_of(job, mine, progress.epoch), count, len(mine))
+        share = Share(parts_of(job, mine, progress.epoch), count, len(mine), job.stop_signal())
         lr = job.lr(progress.step)
 
         result = job.strategy.step(share, lr)
 
+        job.random.after_step()
         if job.balance is not None:
             job.balance.stepped(progress.step, len(mine))
         progress = progress.after_step(count)
         progress = job.log.step(progress, result, count, lr)
         if job.save_every and progress.step % job.save_every == 0:
             progress = job.log.settle(progress)
-            job.save(progress)
+            save(job, progress)
             job.log.restart_clock()
     return job.log.settle(progress)
+
+
+def serve(job: Job) -> Progress:
+    """Answer the workers that train, and save when they do, until they have finished."""
+    while True:
+        pause = job.strategy.serve()
+        progress = Progress(**pause.progress)
+        job.save(progress)
+        if pause.is_end:
+            return progress
+
+
+def save(job: Job, progress: Progress, is_end: bool = False) -> None:
+    """Save a checkpoint, together with the workers that serve."""
+    job.strategy.pause(Pause(asdict(progress), is_end))
+    job.save(progress)
 
 
 def parts_of(job: Job, mine: Tensor, epoch: int) -> Iterator[Batch]:
@@ -109,11 +136,11 @@ def end_epoch(job: Job, progress: Progress) -> Progress:
     """Validate, if samples were held out for it, and save, unless the user chose the steps for that."""
     progress = progress.after_epoch()
     held_out = job.data.validation
-    job.validated(
-        progress,
-        evaluate(job.strategy.evaluate, job.data, held_out, job.group) if held_out is not None else None,
-    )
+    metrics = None
+    if held_out is not None:
+        metrics = evaluate(job.strategy.evaluate, job.data, held_out, job.strategy.copies)
+    job.validated(progress, metrics)
     if job.save_every is None:
-        job.save(progress)
+        save(job, progress)
     job.log.restart_clock()
     return progress

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from shoal import models
+from shoal.comm.alone import alone
 from shoal.config.read import Tree, from_tree, merge, parse_toml, read_recipe
 from shoal.config.schema import RunConfig
 from shoal.data.load import load
@@ -19,7 +20,6 @@ from shoal.train import checkpoint
 from shoal.train.build import build_model, torch_settings
 from shoal.train.evaluate import Metrics, evaluate
 from shoal.train.weights import read_model
-from shoal.train.worker import alone
 
 
 class Saved(NamedTuple):
@@ -43,9 +43,7 @@ def open_saved(path: Path) -> Saved:
         return Saved(read_model(folder.model)[0], folder.model, settings)
     newest = checkpoint.latest(folder.checkpoints)
     pieces = newest.pieces()
-    weights = {
-        name.removeprefix("model."): piece for name, piece in pieces.items() if name.startswith("model.")
-    }
+    weights = {name.removeprefix("model."): pieces[name] for name in pieces if name.startswith("model.")}
     return Saved(weights, newest.path, settings)
 
 

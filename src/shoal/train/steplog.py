@@ -24,7 +24,7 @@ class _Pending(NamedTuple):
     epoch: int
     num_samples: int
     lr: float
-    loss: torch.Tensor
+    result: StepResult
     marks: list[tuple[str, Any, Any, Any]]
     calls: list[Call]
 
@@ -64,6 +64,8 @@ class StepLog:
         self._calls.take()  # what was called while building is no part of a step
         self._pending: list[_Pending] = []
         self._since = time.perf_counter()
+        self.stop_signal = 0
+        """The signal that asks the workers to stop, once all of them know it."""
 
     def begin(self, step: int) -> None:
         """Before a step: decide whether its spans are measured."""
@@ -73,7 +75,7 @@ class StepLog:
         """After a step; `progress` already counts it."""
         marks, calls = self._span.take(), self._calls.take()
         self._pending.append(
-            _Pending(progress.step - 1, progress.epoch, num_samples, lr, result.loss, marks, calls)
+            _Pending(progress.step - 1, progress.epoch, num_samples, lr, result, marks, calls)
         )
         return self.settle(progress) if len(self._pending) >= self._lag else progress
 
@@ -83,12 +85,16 @@ class StepLog:
             return progress
         pending, self._pending = self._pending, []
         losses = (
-            [pending[0].loss.item()] if len(pending) == 1 else torch.stack([p.loss for p in pending]).tolist()
+            [pending[0].result.loss.item()]
+            if len(pending) == 1
+            else torch.stack([entry.result.loss for entry in pending]).tolist()
         )
         now = time.perf_counter()
         per_step = (now - self._since) / len(pending)
         self._since = now
         for entry, loss in zip(pending, losses, strict=True):
+            settle = entry.result.settle
+            self.stop_signal = self.stop_signal or (settle() if settle else entry.result.stop_signal)
             progress = progress.settled(loss * entry.num_samples, per_step)
             self._write(entry, loss, progress.seconds)
         self._observer.stepped(progress, losses[-1])

@@ -1,33 +1,81 @@
-"""The trained weights as one file that any torch program can read, and that says what it is."""
+"""The trained weights as one file that any torch program can read, with the settings of the run as metadata."""
 
+import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from torch import Tensor
 
-from shoal.config.write import to_toml
 from shoal.errors import CheckpointError
-from shoal.train.build import Built
+from shoal.parallel.whole_tensors import Fingerprint, WholeTensors
+
+DTYPES: dict[torch.dtype, str] = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.complex64: "C64",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+"""The names of dtypes in the safetensors format."""
 
 
-def save_model(path: Path, built: Built) -> None:
-    """Weights and buffers under the plain module's names; the settings of the run travel as metadata."""
-    state = {
-        name: tensor.detach().cpu().clone().contiguous() for name, tensor in built.model.state_dict().items()
-    }
+def export_model(path: Path, wholes: WholeTensors, is_rank_0: bool, metadata: Mapping[str, str]) -> Fingerprint:
+    """Write weights and buffers under the plain module's names; rank 0's fingerprint of what it wrote.
+
+    A collective. Rank 0 holds one tensor at a time, so a model that no worker could hold can be written.
+    """
+    fingerprint = Fingerprint()
+    if not is_rank_0:
+        for _ in wholes:
+            pass
+        return fingerprint
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        save_file(state, beside, metadata={"shoal": to_toml(built.config)})
+        with beside.open("wb") as file:
+            offsets = _write_header(file, wholes, metadata)
+            for name, tensor in wholes:
+                fingerprint.add(name, tensor)
+                file.seek(offsets[name])
+                file.write(tensor.reshape(-1).view(torch.uint8).numpy())
         beside.replace(path)
-    except (OSError, SafetensorError) as error:
+    except OSError as error:
         raise CheckpointError(f"cannot write {path}: {error}") from None
     finally:
         beside.unlink(missing_ok=True)
+    return fingerprint
 
 
-def read_model(path: Path) -> tuple[dict[str, torch.Tensor], str | None]:
+def _write_header(file: BinaryIO, wholes: WholeTensors, metadata: Mapping[str, str]) -> dict[str, int]:
+    """Write the beginning of a safetensors file: the length of the header, then names, dtypes, shapes, offsets as JSON.
+
+    Returns where each tensor goes. The largest elements come first, so that every tensor is aligned.
+    """
+    header: dict[str, object] = {"__metadata__": dict(metadata)}
+    starts: dict[str, int] = {}
+    end = 0
+    for name, parts in sorted(wholes.parts.items(), key=lambda item: (-item[1][0].dtype.itemsize, item[0])):
+        shape, dtype = parts[0].place.shape, parts[0].dtype
+        starts[name] = end
+        end += torch.Size(shape).numel() * dtype.itemsize
+        plain = name.removeprefix("model.")
+        header[plain] = {"dtype": DTYPES[dtype], "shape": shape, "data_offsets": [starts[name], end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    file.write(len(text).to_bytes(8, "little") + text)
+    return {name: 8 + len(text) + start for name, start in starts.items()}
+
+
+def read_model(path: Path) -> tuple[dict[str, Tensor], str | None]:
     """The weights of a safetensors file, and the settings of the run that made it, if it was one of ours."""
     try:
         with safe_open(path, framework="pt") as file:  # pyright: ignore[reportUnknownVariableType]

@@ -8,19 +8,18 @@ from datetime import datetime
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from shoal import __version__
-from shoal.comm.agree import largest_of, share_text
+from shoal.comm.agree import share_text
+from shoal.comm.alone import alone
 from shoal.comm.group import BUSY_S, Group
 from shoal.comm.links.measure import Measured
-from shoal.comm.threads import ThreadGroup
 from shoal.comm.traced import traced
 from shoal.config.schema import RunConfig
 from shoal.config.write import to_toml
 from shoal.events.file import EventFile
 from shoal.events.folder import RunFolder, create, held, write_whole
-from shoal.parallel.state import weights_sha256
+from shoal.parallel.whole_tensors import WholeTensors, weights_sha256
 from shoal.train import checkpoint
 from shoal.train.balance import balance_of
 from shoal.train.build import Built, build, torch_settings
@@ -29,10 +28,11 @@ from shoal.train.links import laid, link_event
 from shoal.train.loop import Job, train
 from shoal.train.observer import Observer, Silent
 from shoal.train.progress import Progress
+from shoal.train.random_state import RandomState
 from shoal.train.result import Result
 from shoal.train.steplog import Calls, StepLog
 from shoal.train.stop import StopRequest
-from shoal.train.weights import save_model
+from shoal.train.weights import export_model
 
 
 def run(config: RunConfig, observer: Observer | None = None, group: Group | None = None) -> Result:
@@ -73,60 +73,48 @@ def _work(
 ) -> Result:
     """Build, train, evaluate, write down.
 
-    All that can be wrong is found before the run folder is made. Rank 0 alone writes settings, checkpoints, weights
-    and result; every worker writes its own events.
+    All that can be wrong is found before the run folder is made. Rank 0 writes settings, weights and result; every
+    worker writes its own events, and its part of a checkpoint.
     """
     calls = Calls()
     group = traced(group, calls.append)
-    built = build(config, device, group)
-    folder = resumed or _new_folder(config, group)
-    first = group.rank == 0
-    with held(folder) if first else nullcontext(), EventFile(folder.events(group.rank)) as events:
-        progress = _restore(built, resumed) if resumed else Progress()
-        if first:
-            write_whole(folder.config, to_toml(config))
-        notes = _Notes(built, folder, events, observer)
-        log = StepLog(events, built.span, calls, observer, device, config.output.trace)
-        notes.started(progress, links)
-        try:
-            progress = train(_job(built, notes, stop, log, progress), progress)
-        except BaseException as error:  # whatever it is, the run's own record says that it failed
-            events.append({"event": "failed", "error": str(error) or type(error).__name__})
-            raise
-        done = progress.step >= built.total_steps
-        # The one time the test set is read.
-        wanted = done and config.train.test
-        test = evaluate(built.strategy.evaluate, built.data, built.data.test, group) if wanted else None
-        if done and notes.validation is None and built.data.validation is not None:
-            # A run that was stopped at its very end has its validation still to come.
-            notes.validation = evaluate(built.strategy.evaluate, built.data, built.data.validation, group)
-        if done and first:
-            save_model(folder.model, built)
-        result = _result(built, folder, progress, test, notes.validation, None if done else notes.stopped_by)
-        events.append(
-            {"event": "end", "status": result.status, "step": progress.step, "time_ns": time.time_ns()}
-        )
-        if first:
-            write_whole(folder.result, result.to_json() + "\n")
+    with RandomState(config.seed, group.rank, config.launch.launcher == "threads" and group.size > 1) as random:
+        built = build(config, device, group)
+        random.begin_training()
+        folder = resumed or _new_folder(config, group)
+        first = group.rank == 0
+        with held(folder) if first else nullcontext(), EventFile(folder.events(group.rank)) as events:
+            progress = _restore(built, random, resumed) if resumed else Progress()
+            if first:
+                write_whole(folder.config, to_toml(config))
+            log = StepLog(events, built.span, calls, observer, device, config.output.trace)
+            notes = _Notes(built, random, folder, events, observer)
+            notes.started(progress, links)
+            try:
+                progress = train(_job(built, notes, stop, log, progress), progress)
+            except BaseException as error:  # whatever it is, the run's own record says that it failed
+                events.append({"event": "failed", "error": str(error) or type(error).__name__})
+                raise
+            result = _finish(built, folder, progress, notes, log.stop_signal)
+            events.append(
+                {"event": "end", "status": result.status, "step": progress.step, "time_ns": time.time_ns()}
+            )
+            if first:
+                write_whole(folder.result, result.to_json() + "\n")
     return result
 
 
-def alone() -> Group:
-    """A world of one: every collective is over at once."""
-    return ThreadGroup.world(1)[0]
-
-
-def _restore(built: Built, folder: RunFolder) -> Progress:
+def _restore(built: Built, random: RandomState, folder: RunFolder) -> Progress:
     built.group.beat(BUSY_S)
     saved = checkpoint.latest(folder.checkpoints)
     pieces = saved.pieces()
     built.strategy.load(pieces)
-    _set_random_state(pieces)
+    random.load(pieces)
     return saved.progress
 
 
 def _new_folder(config: RunConfig, group: Group) -> RunFolder:
-    """The folder that rank 0 makes; the others are told."""
+    """The folder that rank 0 makes, on every worker."""
     path = ""
     if group.rank == 0:
         path = str(create(Path(config.output.dir), config.output.name, _automatic_name(config)).path)
@@ -135,19 +123,14 @@ def _new_folder(config: RunConfig, group: Group) -> RunFolder:
 
 @dataclass
 class _Notes:
-    """What the loop has written down on its way: checkpoints, validations, events."""
+    """What the loop has written on its way: checkpoints, validations, events."""
 
     built: Built
+    random: RandomState
     folder: RunFolder
     events: EventFile
     observer: Observer
     validation: Metrics | None = None
-    stopped_by: int = 0
-    """The signal that any worker got, 0 for none."""
-
-    def should_stop(self, stop: StopRequest) -> bool:
-        self.stopped_by = largest_of(self.built.group, stop.signal or 0)
-        return self.stopped_by != 0
 
     def started(self, progress: Progress, links: Sequence[Measured]) -> None:
         built = self.built
@@ -159,7 +142,7 @@ class _Notes:
         }
         self.events.append(
             record
-            | {"strategy": built.config.strategy.name, "workers": built.group.size}
+            | {"strategy": built.config.strategy, "workers": built.group.size}
             | {"version": __version__, "torch": torch.__version__, "device": str(built.device)}
             | {"threads": torch.get_num_threads()}
         )
@@ -168,11 +151,10 @@ class _Notes:
         self.observer.started(built.config, self.folder, progress, built.total_steps, str(built.device))
 
     def save(self, progress: Progress) -> None:
-        if self.built.group.rank != 0:
-            return
-        pieces = self.built.strategy.pieces() | _random_state()
-        self.built.group.beat(BUSY_S)  # a slow disk is no reason to be given up
-        checkpoint.save(self.folder.checkpoints, pieces, progress, self.built.config.checkpoint.keep)
+        built = self.built
+        built.group.beat(BUSY_S)  # a slow disk is no reason to give a worker up
+        pieces = built.strategy.pieces() + self.random.pieces()
+        checkpoint.save(self.folder.checkpoints, pieces, progress, built.config.checkpoint.keep, built.group)
         self.events.append({"event": "checkpoint", "step": progress.step, "time_ns": time.time_ns()})
 
     def validated(self, progress: Progress, metrics: Metrics | None) -> None:
@@ -196,31 +178,39 @@ def _job(built: Built, notes: _Notes, stop: StopRequest, log: StepLog, progress:
         total_steps=built.total_steps,
         save_every=built.config.checkpoint.every,
         save=notes.save,
-        should_stop=lambda: notes.should_stop(stop),
+        stop_signal=lambda: stop.signal or 0,
         validated=notes.validated,
-        group=built.group,
-        now=built.now,
+        training_clock=built.training_clock,
         log=log,
         span=built.span,
+        random=notes.random,
         balance=balance_of(built, progress, notes.events.append),
     )
 
 
-def _result(
-    built: Built,
-    folder: RunFolder,
-    progress: Progress,
-    test: Metrics | None,
-    validation: Metrics | None,
-    stopped_by: int | None,
-) -> Result:
-    workers = built.group.size
-    samples = progress.epoch * len(built.data.train) + progress.consumed
+def _finish(built: Built, folder: RunFolder, progress: Progress, notes: _Notes, stop_signal: int) -> Result:
+    """Evaluate and export what was trained; the closing record. A stopped run is only fingerprinted."""
+    group, strategy, data, config = built.group, built.strategy, built.data, built.config
+    done = progress.step >= built.total_steps
+    test, validation = None, notes.validation
+    if done and config.train.test:  # the one time the test set is read
+        test = evaluate(strategy.evaluate, data, data.test, strategy.copies)
+    if done and validation is None and data.validation is not None:
+        # A run that was stopped at its very end has its validation still to come.
+        validation = evaluate(strategy.evaluate, data, data.validation, strategy.copies)
+    if done:
+        wholes = WholeTensors(strategy.pieces(), group)
+        settings = {"shoal": to_toml(config)}
+        sha256 = export_model(folder.model, wholes, group.rank == 0, settings).shared(group)
+    else:
+        sha256 = weights_sha256(strategy.pieces(), group)
+    samples = progress.epoch * len(data.train) + progress.consumed
+    totals = group.totals if group.size > 1 else {}
     return Result(
-        status="completed" if stopped_by is None else "interrupted",
-        strategy=built.config.strategy.name,
-        workers=workers,
-        rank=built.group.rank,
+        status="completed" if done else "interrupted",
+        strategy=config.strategy,
+        workers=group.size,
+        rank=group.rank,
         epochs=progress.epoch,
         steps=progress.step,
         final_loss=progress.final_loss(),
@@ -230,16 +220,12 @@ def _result(
         validation_accuracy=validation.accuracy if validation else None,
         seconds=round(progress.seconds, 6),
         samples_per_s=round(samples / progress.seconds, 3) if progress.seconds else 0.0,
-        bytes_sent=sum(total.num_bytes for name, total in built.group.totals.items() if name != "recv")
-        if workers > 1
-        else 0,
-        wait_s=round(sum(total.blocked_ns for total in built.group.totals.values()) / 1e9, 6)
-        if workers > 1
-        else 0.0,
-        weights_sha256=weights_sha256(built.strategy.pieces()),
+        bytes_sent=sum(total.num_bytes for name, total in totals.items() if name != "recv"),
+        wait_s=round(sum(total.blocked_ns for total in totals.values()) / 1e9, 6),
+        weights_sha256=sha256,
         run=str(folder.path),
         device=str(built.device),
-        stopped_by=stopped_by,
+        stopped_by=None if done else stop_signal,
     )
 
 
@@ -247,15 +233,3 @@ def _automatic_name(config: RunConfig) -> str:
     model = config.model.name.rpartition(":")[2]
     optimizer = config.optimizer.name.rpartition(":")[2]
     return f"{model}-{optimizer}-{config.data.name}-{datetime.now():%Y%m%d-%H%M%S}"
-
-
-def _random_state() -> dict[str, Tensor]:
-    """Torch's global generators: nothing of ours draws from them, but a user's dropout does."""
-    state = {"random.cpu": torch.get_rng_state()}
-    return state | ({"random.cuda": torch.cuda.get_rng_state()} if torch.cuda.is_available() else {})
-
-
-def _set_random_state(pieces: dict[str, Tensor]) -> None:
-    torch.set_rng_state(pieces["random.cpu"])
-    if torch.cuda.is_available() and "random.cuda" in pieces:
-        torch.cuda.set_rng_state(pieces["random.cuda"])

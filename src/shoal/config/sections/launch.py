@@ -72,6 +72,10 @@ class LaunchConfig(Checked):
         """The slow workers."""
         return [parse_bottleneck(text) for text in self.bottleneck]
 
+    def stated_shares(self) -> list[tuple[str, float | None]]:
+        """The part of a batch that each bottleneck states, with the bottleneck as the user wrote it."""
+        return [(text, each.share) for text, each in zip(self.bottleneck, self.bottlenecks(), strict=True)]
+
     def links(self) -> list[Link]:
         """The slow links."""
         return [parse_link(text) for text in self.link]

@@ -1,1 +1,1 @@
-"""Syncs: how replicas of a model, each with its own share of the batch, agree on one update."""
+"""Syncs: how copies of a model, each with its own share of the batch, agree on one update."""

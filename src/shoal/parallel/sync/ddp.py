@@ -1,102 +1,97 @@
-"""`ddp`: gradients are summed over the workers in buckets, while backward is still at work where that pays."""
+"""`ddp`: gradients are summed over the workers in buckets, during backward where that pays."""
 
-from collections.abc import Mapping
 from dataclasses import replace
+from typing import final
 
-from torch import Tensor
-
-from shoal.comm.group import Group
+from shoal.comm.group import Work
 from shoal.config.schema import DdpConfig
-from shoal.data.dataset import Batch
-from shoal.parallel.buckets import MIB
-from shoal.parallel.copies import Copies, buffers_of
-from shoal.parallel.exchange.exchange import Exchange
-from shoal.parallel.exchange.linear import AllReduce, By
-from shoal.parallel.guard import ROW, Guard
+from shoal.parallel.buckets.bucket import Bucket
+from shoal.parallel.buckets.buffer_sync import BufferSync, buffers_of
+from shoal.parallel.buckets.plan import MIB
+from shoal.parallel.buckets.reducer import Reducer, ReducerOptions
+from shoal.parallel.guard import ROW
 from shoal.parallel.lockstep import in_lockstep
-from shoal.parallel.reducer import Reducer
-from shoal.parallel.replica import Replica
-from shoal.parallel.strategy import Pieces, Share, StepResult, Sums
-from shoal.parallel.sync.alike import begin_alike
+from shoal.parallel.strategy import Share, StepResult
+from shoal.parallel.sync.initial_state import sync_initial_state
+from shoal.parallel.sync.sync import Sync, SyncParts
 from shoal.parallel.sync_batchnorm import SyncBatchNorm, give_group
 
 
-class Ddp:
+@final
+class Ddp(Sync):
     """Phase 1, gradients of this worker's share; the last part's fill buckets, which are exchanged when they are full.
 
-    Phase 2, the rest of the exchange, and the loss. Phase 3, update.
+    Phase 2, the rest of the exchange. Phase 3, update.
 
-    As under `naive`, every loss is divided by the *global* number of samples and gradients are summed: uneven and empty
-    shares are exact. Costs one exchange per bucket (25 MiB of gradients); the losses travel behind the last one where
-    the exchange is a sum, and by a small all-reduce of their own where it is not. Buffers (running statistics) become
-    rank 0's in every step. With one worker there is nothing to exchange: no hook, no bucket, `single`'s own path.
+    Every loss is divided by the *global* number of samples and gradients are summed: uneven and empty shares are exact.
+    Costs one exchange per bucket (25 MiB of gradients) and nothing else where the exchange is a sum: losses, norms and
+    the request to stop piggyback on the last bucket. Otherwise they take a small all-reduce of their own. Buffers
+    (running statistics) become rank 0's in every step. With one worker there is nothing to exchange: no hook, no
+    bucket, the path of `single`.
+
+    On a GPU the host does not wait for a step if the exchange is a sum, the optimizer can leave out an update by itself
+    and bad numbers stop the run: then the device decides whether to update, and the host reads the reason later.
     """
 
-    def __init__(
-        self, replica: Replica, group: Group, exchange: Exchange, guard: Guard, config: DdpConfig
-    ) -> None:
-        self._replica = replica
-        self._group = group
-        self._guard = guard
-        self.data_rank = group.rank
-        self.data_size = group.size
+    def __init__(self, parts: SyncParts, config: DdpConfig) -> None:
+        super().__init__(parts)
+        group, layout = parts.group, parts.layout
         self._reducer: Reducer | None = None
-        self._buffers: Copies | None = None
+        self._buffers: BufferSync | None = None
         self._in_lockstep = False
-        if group.size > 1:
-            begin_alike(group, replica.pieces())
-            if config.sync_batchnorm:
-                SyncBatchNorm.convert_sync_batchnorm(replica.model)
-            self._in_lockstep = give_group(replica.model, group)
-            if names := [name for name, _ in replica.model.named_buffers()]:
-                self._buffers = Copies(group, buffers_of(replica.model, names))
-            self._reducer = Reducer(
-                group,
-                exchange,
-                replica.params,
-                replica.on_final,
-                first_bytes=int(config.first_bucket_mib * MIB),
-                most_bytes=int(config.bucket_mib * MIB),
-                unused=config.unused,
-                look=guard.look,
-                # A sum can carry the guard's table too; any other rule would make something else of it.
-                rider=ROW * group.size if isinstance(exchange, AllReduce | By) else 0,
-            )
+        self._waits = not (layout.zero.is_cuda and parts.guard.can_wait and parts.update.can_be_masked)
+        self._to_report = layout.zero, Share((), 1, 0)
+        """This worker's row of the guard's table: the loss of a share."""
+        if group.size == 1:
+            return
+        sync_initial_state(group, self.pieces())
+        if config.sync_batchnorm:
+            SyncBatchNorm.convert_sync_batchnorm(layout.model)
+        self._in_lockstep = give_group(layout.model, group)
+        if names := [name for name, _ in layout.model.named_buffers()]:
+            self._buffers = BufferSync(group, buffers_of(layout.model, names))
+        options = ReducerOptions(
+            first_bytes=int(config.first_bucket_mib * MIB),
+            most_bytes=int(config.bucket_mib * MIB),
+            unused=config.unused,
+            # A sum can carry the guard's table too; any other rule would make something else of it.
+            num_piggyback=ROW * group.size if parts.exchange.is_sum else 0,
+        )
+        self._reducer = Reducer(group, layout.params, layout.on_final, self._send, options)
+
+    def _send(self, bucket: Bucket) -> Work:
+        self._guard.look(bucket.gradients)
+        if bucket.piggyback is not None:
+            self._guard.write(bucket.piggyback.view(-1, ROW), *self._to_report)
+        return self._exchange(self._group, bucket)
 
     def step(self, share: Share, lr: float) -> StepResult:
         """One update on one batch, of which this worker has a share."""
-        reducer, replica = self._reducer, self._replica
+        reducer, layout = self._reducer, self._layout
         if reducer is None:
-            loss = replica.gradients(share)
-            replica.update(lr)
-            return StepResult(loss)
+            loss = layout.gradients(share)
+            self._update(lr)
+            return StepResult(loss, share.stop_signal)
         if self._in_lockstep:
-            share = replace(share, parts=in_lockstep(self._group, share.parts, replica.zero.device))
-        loss = replica.gradients(share, before_last=reducer.prepare)
-        part = share.num_samples / share.num_samples_global
-        with replica.span("exchange", "move"):
-            reducer.complete(lambda rider: self._guard.write(rider.view(-1, ROW), loss, part))
+            share = replace(share, parts=in_lockstep(self._group, share.parts, layout.zero.device))
+        loss = layout.gradients(share, before_last=reducer.prepare)
+        with layout.span("exchange", "move"):
+            self._to_report = loss, share
+            reducer.complete()
             if self._buffers is not None:
                 self._buffers.update()
-            if reducer.rider is None:
-                # Before the buckets are waited for: the loss is under way together with them.
-                loss, may_update = self._guard.agree(loss, part)
+            if reducer.piggyback is None:
+                # Before the buckets are waited for: the table moves together with them.
+                verdict = self._guard.agree(loss, share)
                 reducer.wait()
             else:
                 reducer.wait()
-                loss, may_update = self._guard.read(reducer.rider.view(-1, ROW), loss)
-        if may_update:
-            replica.update(lr)
-        return StepResult(loss)
-
-    def evaluate(self, batch: Batch) -> Sums:
-        """Loss and hits on a batch: every worker has the whole model."""
-        return self._replica.evaluate(batch)
-
-    def pieces(self) -> Pieces:
-        """The whole state: all replicas have the same."""
-        return self._replica.pieces()
-
-    def load(self, pieces: Mapping[str, Tensor]) -> None:
-        """Take the whole state."""
-        self._replica.load(pieces)
+                table = reducer.piggyback.view(-1, ROW)
+                if not self._waits:
+                    loss, is_bad, settle = self._guard.read_later(table, loss)
+                    self._update(lr, unless=is_bad)
+                    return StepResult(loss, settle=settle)
+                verdict = self._guard.read(table, loss)
+        if verdict.may_update:
+            self._update(lr)
+        return StepResult(verdict.loss, verdict.stop_signal)

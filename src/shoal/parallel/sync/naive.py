@@ -1,26 +1,24 @@
-"""`naive`: when backward is over, the workers agree on each parameter's gradient, one after the other.
+"""`naive`: after backward the workers agree on each parameter's gradient, one after the other.
 
 The first thing one would write, and the one to read first: no buckets, no overlap, one exchange per parameter.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
+from typing import final
 
 import torch
 from torch import Tensor
 
-from shoal.comm.group import Group
 from shoal.comm.reduction import Op
 from shoal.config.schema import NaiveConfig
-from shoal.data.dataset import Batch
-from shoal.parallel.exchange.exchange import Exchange
-from shoal.parallel.guard import Guard
-from shoal.parallel.replica import Replica
-from shoal.parallel.strategy import Pieces, Share, StepResult, Sums
-from shoal.parallel.sync.alike import begin_alike
+from shoal.parallel.buckets.bucket import Bucket
+from shoal.parallel.strategy import Share, StepResult
+from shoal.parallel.sync.initial_state import sync_initial_state
+from shoal.parallel.sync.sync import Sync, SyncParts
 
 
-class Naive:
+@final
+class Naive(Sync):
     """Phase 1, gradients of this worker's share. Phase 2, is anyone's not finite? Phase 3, exchange and update.
 
     Write nᵢ for worker i's samples, N for all, W for the workers, and ḡᵢ for the mean gradient over i's samples. What
@@ -36,111 +34,87 @@ class Naive:
     momentum and weight decay too, so this equals one machine exactly. Adam's is not: it divides by the root of a
     moment, and the mean of quotients is no quotient of means. Neither is clipping, which each worker then does alone.
 
-    Replicas begin with rank 0's state and make the same update of the same bits, so they stay equal. Costs one exchange
+    Copies begin with rank 0's state and make the same update of the same bits, so they stay equal. Costs one exchange
     per parameter (and per moment, if parameters are aggregated) and two small all-reduces per step.
     """
 
-    def __init__(
-        self, replica: Replica, group: Group, exchange: Exchange, guard: Guard, config: NaiveConfig
-    ) -> None:
-        self._replica = replica
-        self._group = group
-        self._exchange = exchange
-        self._guard = guard
+    def __init__(self, parts: SyncParts, config: NaiveConfig) -> None:
+        super().__init__(parts)
         self._config = config
-        self.data_rank = group.rank
-        self.data_size = group.size
-        begin_alike(group, replica.pieces(), refuse=config.check_init)
+        sync_initial_state(parts.group, self.pieces(), refuse=config.check_init)
 
     def step(self, share: Share, lr: float) -> StepResult:
         """One update on one batch, of which this worker has a share."""
         part = share.num_samples / share.num_samples_global
         loss = self._gradients(share, part)
-        with self._replica.span("exchange", "move"):
+        with self._layout.span("exchange", "move"):
             grads = self._present_gradients()
-            for grad in grads:
+            for grad in grads.values():
                 self._guard.look(grad)
-            loss, may_update = self._guard.agree(loss, part)
-        if may_update and self._config.aggregate == "gradients":
+            verdict = self._guard.agree(loss, share)
+        if verdict.may_update and self._config.aggregate == "gradients":
             self._sum_gradients(grads, part)
-            self._replica.update(lr)
-        elif may_update:
-            self._replica.update(lr)
+            self._update(lr)
+        elif verdict.may_update:
+            self._update(lr)
             self._average_parameters(part)
-        return StepResult(loss)
+        return StepResult(verdict.loss, verdict.stop_signal)
 
     def _gradients(self, share: Share, part: float) -> Tensor:
         """Gradients of this worker's loss: its part of the exact one, or the mean over its own samples."""
         if self._config.combine == "exact" and self._config.aggregate == "gradients":
-            return self._replica.gradients(share)
+            return self._layout.gradients(share)
         own = replace(share, num_samples_global=max(1, share.num_samples))
-        return self._replica.gradients(own) * part
+        return self._layout.gradients(own) * part
 
-    def _present_gradients(self) -> list[Tensor]:
-        """The gradients there are; zero where only other workers' samples reached a parameter.
+    def _present_gradients(self) -> dict[str, Tensor]:
+        """The gradients that exist; zero where only other workers' samples reached a parameter.
 
         A parameter that no worker's samples reached keeps no gradient at all, as on one machine, where the optimizer
-        then leaves it alone; so the workers first tell each other which gradients there are.
+        then skips it. So the workers first tell each other which gradients exist.
         """
-        params = list(self._replica.params.values())
-        present = torch.tensor([param.grad is not None for param in params], dtype=torch.int32)
+        params = self._layout.params
+        present = torch.tensor([param.grad is not None for param in params.values()], dtype=torch.int32)
         self._group.all_reduce(present, Op.MAX).wait()
-        reached = [param for param, somewhere in zip(params, present.tolist(), strict=True) if somewhere]
-        for param in reached:
-            param.grad = torch.zeros_like(param) if param.grad is None else param.grad
-        return [param.grad for param in reached if param.grad is not None]
+        grads: dict[str, Tensor] = {}
+        for (name, param), somewhere in zip(params.items(), present.tolist(), strict=True):
+            if somewhere:
+                grads[name] = param.grad = torch.zeros_like(param) if param.grad is None else param.grad
+        return grads
 
-    def _sum_gradients(self, grads: list[Tensor], part: float) -> None:
-        """Make every gradient what all workers' gradients are together."""
+    def _sum_gradients(self, grads: dict[str, Tensor], part: float) -> None:
+        """Aggregate every gradient over the workers."""
         combine = self._config.combine
-        with self._replica.span("exchange", "move"):
-            for grad in grads:
+        with self._layout.span("exchange", "move"):
+            for name, grad in grads.items():
                 if combine == "weighted_mean":
                     grad *= part
-                self._exchange_in_place(grad)
+                self._exchange_in_place(name, grad)
                 if combine == "mean":
                     grad /= self._group.size
 
     def _average_parameters(self, part: float) -> None:
         """Make parameters and moments the mean of all workers', weighted by their numbers of samples."""
         weight = 1 / self._group.size if self._config.combine == "mean" else part
-        with self._replica.span("exchange", "move"):
-            for piece in self._averaged_pieces():
-                piece *= weight
-                self._exchange_in_place(piece)
+        with self._layout.span("exchange", "move"):
+            for name, tensor in self._averaged_tensors().items():
+                tensor *= weight
+                self._exchange_in_place(name, tensor)
 
-    def _averaged_pieces(self) -> list[Tensor]:
-        """Weights, statistics and moments; what counts (steps, batches) is the same on all workers anyway."""
-        pieces = self._replica.pieces()
-        averaged = [
-            piece for name, piece in pieces.items() if name.startswith("model.") and piece.is_floating_point()
-        ]
-        for name, param in self._replica.params.items():
-            prefix = f"optim.{name}."
-            averaged += [
-                piece
-                for key, piece in pieces.items()
-                if key.startswith(prefix) and piece.is_floating_point() and piece.shape == param.shape
-                # The step of a parameter that is a single number has its shape too.
-                if key != f"{prefix}step"
-            ]
-        return averaged
+    def _averaged_tensors(self) -> dict[str, Tensor]:
+        """Weights, statistics and moments; counts (steps, batches) are the same on all workers anyway."""
+        averaged = {piece.name: piece.tensor for piece in self._layout.pieces()}
+        averaged |= {
+            piece.name: piece.tensor
+            for piece in self._update.pieces()
+            # A step is a number for the whole parameter; that of a parameter that is one number has its shape, too.
+            if piece.place.shape and not piece.name.endswith(".step")
+        }
+        return {name: tensor for name, tensor in averaged.items() if tensor.is_floating_point()}
 
-    def _exchange_in_place(self, tensor: Tensor) -> None:
-        """An exchange takes flat memory; where a tensor's is not, a copy that is written back."""
-        flat = tensor.contiguous().view(-1)
-        self._exchange(self._group, flat).wait()
-        if flat.data_ptr() != tensor.data_ptr():
-            tensor.copy_(flat.view(tensor.shape))
-
-    def evaluate(self, batch: Batch) -> Sums:
-        """Loss and hits on a batch: every worker has the whole model."""
-        return self._replica.evaluate(batch)
-
-    def pieces(self) -> Pieces:
-        """The whole state: all replicas have the same."""
-        return self._replica.pieces()
-
-    def load(self, pieces: Mapping[str, Tensor]) -> None:
-        """Take the whole state."""
-        self._replica.load(pieces)
+    def _exchange_in_place(self, name: str, tensor: Tensor) -> None:
+        """Exchange a tensor. An exchange takes flat memory: a tensor that is not contiguous is copied and back."""
+        contiguous = tensor.contiguous()
+        self._exchange(self._group, Bucket.of(name, contiguous)).wait()
+        if contiguous is not tensor:
+            tensor.copy_(contiguous)

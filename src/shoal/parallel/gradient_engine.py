@@ -1,4 +1,4 @@
-"""Engines: what turns a batch into gradients. Torch's autograd, our own tape, or our own static graph.
+"""Gradient engines: what turns a batch into gradients. Torch's autograd, our own tape, or our own static graph.
 
 All three keep one contract (`Gradients`): scale · ∂(sum of losses)/∂θ is set as, or added to, every parameter's
 gradient. A strategy takes an engine and knows nothing else about it.
@@ -29,7 +29,7 @@ OnFinal = Callable[[Tensor, Callable[[Tensor], None]], Callable[[], None]]
 
 
 @dataclass(frozen=True)
-class Engine:
+class GradientEngine:
     """Gradients, and the tensors they are of."""
 
     gradients: Gradients
@@ -43,14 +43,14 @@ class Engine:
 
 def build_engine(
     name: str, model: nn.Module, loss: LossConfig, span: SpanRecorder, precision: Precision = "float32"
-) -> Engine:
+) -> GradientEngine:
     """The engine of that name for a model and a loss; `precision` is torch's alone."""
     return (
         _by_torch(model, loss, span, precision) if name == "torch" else _by_our_own(name, model, loss, span)
     )
 
 
-def _by_torch(model: nn.Module, config: LossConfig, span: SpanRecorder, precision: Precision) -> Engine:
+def _by_torch(model: nn.Module, config: LossConfig, span: SpanRecorder, precision: Precision) -> GradientEngine:
     loss = models.build_loss(config)
     autocasts: dict[Precision, Callable[[str], AbstractContextManager[object]]] = {
         "float32": lambda device: nullcontext(),
@@ -71,14 +71,14 @@ def _by_torch(model: nn.Module, config: LossConfig, span: SpanRecorder, precisio
     params: dict[str, Tensor] = {
         name: param for name, param in model.named_parameters() if param.requires_grad
     }
-    return Engine(gradients, params, _torch_on_final, autocast)
+    return GradientEngine(gradients, params, _torch_on_final, autocast)
 
 
 def _torch_on_final(param: Tensor, callback: Callable[[Tensor], None]) -> Callable[[], None]:
     return param.register_post_accumulate_grad_hook(callback).remove
 
 
-def _by_our_own(name: str, model: nn.Module, config: LossConfig, span: SpanRecorder) -> Engine:
+def _by_our_own(name: str, model: nn.Module, config: LossConfig, span: SpanRecorder) -> GradientEngine:
     """The module is lowered to our layers, which compute on the very memory of its parameters."""
     if isinstance(config, Custom):
         raise AutogradError(
@@ -94,4 +94,4 @@ def _by_our_own(name: str, model: nn.Module, config: LossConfig, span: SpanRecor
             return compute(batch.inputs, batch.labels, scale)
 
     params = {path: param.value for path, param in layer.named_parameters()}
-    return Engine(gradients, params, compute.on_final)
+    return GradientEngine(gradients, params, compute.on_final)

@@ -1,0 +1,69 @@
+"""The mesh as text: `data=4,tensor=2` names the axes along which workers divide the work, and their sizes."""
+
+import math
+from collections.abc import Mapping
+
+from shoal.config.kinds import check
+from shoal.config.sections.values import Count
+from shoal.errors import ConfigError, unknown
+
+AXES = ("data", "pipeline", "tensor")
+"""The axes, slowest first: workers that differ only in the last one have neighbouring ranks."""
+
+LAYOUT_AXES: Mapping[str, str] = {}
+"""The layout that divides the model along an axis. `data` needs none: it divides batches."""
+
+
+def parse_mesh(text: str) -> dict[str, int]:
+    """The sizes of a mesh's axes, in the order of AXES; an axis that is not named has size 1 and is left out.
+
+    >>> parse_mesh("tensor=2,data=4")
+    {'data': 4, 'tensor': 2}
+    """
+    sizes: dict[str, int] = {}
+    for item in text.split(","):
+        axis, equals, size = (part.strip() for part in item.partition("="))
+        if axis not in AXES:
+            raise ConfigError(unknown("mesh axis", axis, AXES), "Write for example --mesh data=4")
+        if not equals or not (size.isascii() and size.isdecimal()) or len(size) > 9:
+            raise ConfigError(f"--mesh {text}: expected {axis}=SIZE, got '{item.strip()}'")
+        if axis in sizes:
+            raise ConfigError(f"--mesh {text}: the axis {axis} is given twice")
+        sizes[axis] = check(Count, int(size), f"the size of mesh axis {axis}")
+    return {axis: sizes[axis] for axis in AXES if axis in sizes}
+
+
+def check_product(sizes: Mapping[str, int], workers: int) -> None:
+    """Refuse a mesh whose sizes do not multiply to the number of workers.
+
+    >>> check_product({"data": 3, "tensor": 2}, workers=4)
+    Traceback (most recent call last):
+        ...
+    shoal.errors.ConfigError: data (3) × tensor (2) = 6 workers, but there are 4
+      Use --workers 6, or --mesh data=2,tensor=2.
+    """
+    product = math.prod(sizes.values())
+    if product == workers:
+        return
+    factors = " × ".join(f"{axis} ({size})" for axis, size in sizes.items())
+    others = math.prod(size for axis, size in sizes.items() if axis != "data")
+    fix = ""
+    if workers % others == 0:
+        fitting = {**({"data": 1} if "data" not in sizes else {}), **sizes, "data": workers // others}
+        fix = f", or --mesh {','.join(f'{axis}={fitting[axis]}' for axis in AXES if axis in fitting)}"
+    raise ConfigError(
+        f"{factors} = {product} workers, but there are {workers}", f"Use --workers {product}{fix}."
+    )
+
+
+def layout_of(sizes: Mapping[str, int]) -> str:
+    """The name of the layout that a mesh needs: `whole` without an axis that divides the model."""
+    dividing = [axis for axis, size in sizes.items() if axis != "data" and size > 1]
+    for axis in dividing:
+        if axis not in LAYOUT_AXES:
+            known = ", ".join(["data", *LAYOUT_AXES])
+            raise ConfigError(
+                f"--mesh has {axis}={sizes[axis]}, but no layout divides a model along {axis}",
+                f"Axes that can be larger than 1: {known}.",
+            )
+    return "+".join(LAYOUT_AXES[axis] for axis in dividing) or "whole"

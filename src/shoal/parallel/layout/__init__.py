@@ -1,0 +1,1 @@
+"""Layouts: how one copy of a model is divided among workers."""

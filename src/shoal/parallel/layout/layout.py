@@ -1,0 +1,55 @@
+"""The contract of a layout: how one copy of the model is divided among workers, and computed there."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+
+from torch import Tensor, nn
+
+from shoal.comm.group import Group
+from shoal.data.dataset import Batch
+from shoal.events.spans import SpanRecorder
+from shoal.parallel.gradient_engine import OnFinal
+from shoal.parallel.piece import Piece, Place
+from shoal.parallel.strategy import Share, Sums
+
+
+class Layout(ABC):
+    """This worker's part of one copy of the model. All workers of the copy call its methods together.
+
+    A sync updates `params` from their gradients and knows nothing else about where the model is.
+    """
+
+    model: nn.Module
+    """The modules that this worker computes."""
+    params: dict[str, Tensor]
+    """What the optimizer updates here, under the names of the whole model: this worker's part of each parameter."""
+    on_final: OnFinal
+    """Calls back when a parameter's gradient of one backward pass is complete."""
+    span: SpanRecorder
+    zero: Tensor
+    """The loss of no samples: a scalar on the model's device, in the precision of its parameters."""
+    sharded_over: Sequence[Group] = ()
+    """The groups that divide the parameters: a norm over all parameters is summed over these, and over no others."""
+
+    @abstractmethod
+    def gradients(self, share: Share, before_last: Callable[[], None] | None = None) -> Tensor:
+        """Set fresh gradients of a whole share, and return its loss divided by the global number of samples.
+
+        `before_last` is called when the last backward pass begins: gradients that become final from then on are whole.
+        """
+
+    @abstractmethod
+    def evaluate(self, batch: Batch) -> Sums:
+        """Loss and hits on a batch, in evaluation mode; the same result on all workers of the copy."""
+
+    @abstractmethod
+    def place_of(self, name: str) -> Place:
+        """Where this worker's part of a parameter lies in the whole."""
+
+    @abstractmethod
+    def pieces(self) -> list[Piece]:
+        """Parameters and buffers that this worker holds, as `model.<name>`."""
+
+    @abstractmethod
+    def load(self, saved: Mapping[str, Tensor]) -> None:
+        """Load this worker's parts of the whole tensors `model.<name>`; another model's are refused."""

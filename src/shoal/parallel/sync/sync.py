@@ -1,0 +1,61 @@
+"""What every sync is built from, and what all of them do the same way."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from shoal.comm.group import Group
+from shoal.data.dataset import Batch
+from shoal.parallel.exchange.exchange import Exchange
+from shoal.parallel.guard import Guard
+from shoal.parallel.layout.layout import Layout
+from shoal.parallel.piece import Piece
+from shoal.parallel.strategy import Strategy, Sums
+from shoal.parallel.update import Update
+
+
+@dataclass(frozen=True)
+class SyncParts:
+    """What a sync is built from."""
+
+    layout: Layout
+    update: Update
+    group: Group
+    """The data axis: workers that hold the same part of the model, each with its own share of the batch."""
+    exchange: Exchange
+    guard: Guard
+
+
+class Sync(Strategy):
+    """A strategy made of a layout, which holds the model, and an update of what the layout holds here."""
+
+    def __init__(self, parts: SyncParts) -> None:
+        self._layout, self._update = parts.layout, parts.update
+        self._exchange, self._guard = parts.exchange, parts.guard
+        self._group = self.copies = parts.group
+        self.data_rank, self.data_size = parts.group.rank, parts.group.size
+
+    def evaluate(self, batch: Batch) -> Sums:
+        """Loss and hits on a batch."""
+        return self._layout.evaluate(batch)
+
+    def pieces(self) -> list[Piece]:
+        """What layout, optimizer and exchange hold here. Each worker saves its own state of the exchange."""
+        exchange = self._exchange.pieces()
+        own = f"exchange.rank{self._group.rank}."
+        return [
+            *self._layout.pieces(),
+            *self._update.pieces(),
+            *(Piece.whole(own + key, tensor) for key, tensor in exchange.items()),
+        ]
+
+    def load(self, saved: Mapping[str, Tensor]) -> None:
+        """Load the parts that layout, optimizer and exchange hold here.
+
+        Another exchange, and a rank that did not save, begin with a fresh state of the exchange.
+        """
+        self._layout.load(saved)
+        self._update.load(saved)
+        own = f"exchange.rank{self._group.rank}."
+        self._exchange.load({name.removeprefix(own): saved[name] for name in saved if name.startswith(own)})

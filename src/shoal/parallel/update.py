@@ -1,0 +1,58 @@
+"""From gradients to an update: clipping, the learning rate, the optimizer. The end of every sync's step."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+import torch
+from torch import Tensor
+
+from shoal.optim.elementwise import Elementwise
+from shoal.parallel.layout.layout import Layout
+from shoal.parallel.piece import Piece
+from shoal.parallel.state import load_optimizer, optimizer_pieces
+from shoal.parallel.step import clip_by_norm
+
+MakeOptimizer = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
+"""Builds the optimizer over the tensors it is given: a sync may hold a part of the parameters only."""
+
+
+class Update:
+    """Clips the gradients by their norm over all parameters, if asked, and steps the optimizer."""
+
+    def __init__(self, layout: Layout, make_optimizer: MakeOptimizer, clip_norm: float | None = None) -> None:
+        self._layout = layout
+        self._optimizer = make_optimizer(layout.params.values())
+        self._clip_norm = clip_norm
+        groups = self._optimizer.param_groups
+        self.base_lr: float = groups[0]["lr"]
+        """The learning rate that the optimizer was built with."""
+        # A user's optimizer may give groups rates of their own: they keep their ratio to the first.
+        self._lr_ratios = [group["lr"] / self.base_lr for group in groups]
+
+    @property
+    def can_be_masked(self) -> bool:
+        """Whether `unless` works: a decision that is still on the device can leave the update out."""
+        return isinstance(self._optimizer, Elementwise) and self._optimizer.fast
+
+    def __call__(self, lr: float, unless: Tensor | None = None) -> None:
+        """Make the update; where `unless` (a number on the device) is 1, leave everything as it is."""
+        span, optimizer = self._layout.span, self._optimizer
+        if self._clip_norm is not None:
+            with span("clip", "compute"):
+                grads = [param.grad for param in self._layout.params.values() if param.grad is not None]
+                clip_by_norm(grads, self._clip_norm, self._layout.sharded_over)
+        for group, ratio in zip(optimizer.param_groups, self._lr_ratios, strict=True):
+            group["lr"] = lr * ratio
+        with span("update", "compute"):
+            if unless is None:
+                optimizer.step()
+            else:
+                assert isinstance(optimizer, Elementwise)
+                optimizer.step(found_inf=unless)
+
+    def pieces(self) -> list[Piece]:
+        """The optimizer's state, each tensor in the place of its parameter."""
+        return optimizer_pieces(self._layout.params, self._layout.place_of, self._optimizer)
+
+    def load(self, saved: Mapping[str, Tensor]) -> None:
+        """Load the parts of a saved optimizer state that belong to the parameters here."""
+        load_optimizer(self._layout.params, self._layout.place_of, self._optimizer, saved)
