@@ -13,7 +13,7 @@ from shoal.parallel.exchange.robust import Robust
 from shoal.parallel.exchange.rules import ROBUST
 from shoal.parallel.guard import Guard
 
-BEARS_ONE = Robust(ROBUST["median"], bears=1)
+TOLERATES_ONE = Robust(ROBUST["median"], bad=1)
 
 
 def agreed(gradients, losses=None, exchange=None, policy="stop", parts=None):
@@ -64,13 +64,15 @@ def test_by_policy_the_step_is_left_out():
 
 def test_as_many_as_the_exchange_bears_are_left_to_it():
     with pytest.warns(UserWarning, match="rank 2's gradient is inf .*: the rule leaves it aside"):
-        _, may_update = agreed([[1.0], [1.0], [math.inf]], exchange=BEARS_ONE)
+        _, may_update = agreed([[1.0], [1.0], [math.inf]], exchange=TOLERATES_ONE)
     assert may_update
 
 
 def test_more_than_it_bears_are_refused():
-    with pytest.raises(DivergedError, match=r"rank 1's and rank 2's .* and the exchange bears 1, stopped"):
-        agreed([[1.0], [math.nan], [math.inf]], exchange=BEARS_ONE)
+    with pytest.raises(
+        DivergedError, match=r"rank 1's and rank 2's .* and the exchange tolerates 1, stopped"
+    ):
+        agreed([[1.0], [math.nan], [math.inf]], exchange=TOLERATES_ONE)
 
 
 def test_a_bad_workers_part_of_the_loss_is_taken_from_the_others():

@@ -36,12 +36,13 @@ class Recorded:
     """An exchange that keeps what went in and what came out."""
 
     def __init__(self, exchange):
-        self.exchange, self.bears = exchange, exchange.bears
+        self.exchange, self.tolerates = exchange, exchange.tolerates
+        self.is_sum = False
         self.sent, self.result = [], []
 
     def __call__(self, group, bucket):
-        self.sent.append(bucket.clone())
-        return Recording(self.exchange(group, bucket), bucket, self.result)
+        self.sent.append(bucket.flat.clone())
+        return Recording(self.exchange(group, bucket), bucket.flat, self.result)
 
 
 class Recording:
@@ -132,13 +133,13 @@ def test_a_sum_is_moved_by_what_is_finite_and_says_what_it_can():
 @pytest.mark.parametrize("rule", ROBUST)
 @pytest.mark.filterwarnings("ignore:the norm of rank 1")
 def test_robust_rules_are_unharmed(rule, kind, strategy):
-    members = train(Robust(ROBUST[rule], bears=1), [fault(kind)], strategy=strategy)
+    members = train(Robust(ROBUST[rule], bad=1), [fault(kind)], strategy=strategy)
     assert [error for _, error, _ in members] == [None] * SIZE
     for weights, _, _ in members:
         assert torch.equal(weights, members[0][0])
     records = [record for _, _, record in members]
     first_bad = FIRST_BAD * len(records[1].sent) // STEPS
-    meant = train(Robust(ROBUST[rule], bears=1), strategy=strategy)[1][2].sent
+    meant = train(Robust(ROBUST[rule], bad=1), strategy=strategy)[1][2].sent
     if kind == "stale":
         # In its first step it still has everyone's weights.
         assert torch.equal(records[1].sent[first_bad], meant[first_bad])
@@ -169,11 +170,11 @@ def assert_fired(sent, meant, kind):
 
 @pytest.mark.parametrize("rule", ROBUST)
 def test_beyond_its_bound_a_rule_stops_too(rule):
-    members = train(Robust(ROBUST[rule], bears=1), [fault("nan", rank=1), fault("inf", rank=3)])
+    members = train(Robust(ROBUST[rule], bad=1), [fault("nan", rank=1), fault("inf", rank=3)])
     for weights, error, _ in members:
         assert error is not None
         assert "rank 1's and rank 3's gradient is nan and" in error
-        assert "the exchange bears 1" in error
+        assert "the exchange tolerates 1" in error
         assert weights.isfinite().all()
 
 

@@ -16,8 +16,8 @@ from shoal.comm.calls import DTYPES
 from shoal.comm.group import Group, Work
 from shoal.config.schema import DpConfig
 from shoal.data.dataset import Batch
-from shoal.parallel import buckets
-from shoal.parallel.copies import Copies
+from shoal.parallel.buckets.buffer_sync import BufferSync
+from shoal.parallel.buckets.plan import Memory
 from shoal.parallel.exchange.exchange import Exchange
 from shoal.parallel.guard import Guard
 from shoal.parallel.replica import Replica
@@ -65,9 +65,9 @@ class Dp:
         self._replica = replica
         self._group = group
         self._guard = guard
-        self._sums = _SumsOnRank0(group, list(replica.params.values()))
-        state = [*replica.model.parameters(), *replica.model.buffers()]
-        self._state = Copies(group, lambda: state)
+        self._sums = _SumsOnRank0(group, replica.params)
+        state = dict([*replica.model.named_parameters(), *replica.model.named_buffers()])
+        self._state = BufferSync(group, lambda: state)
         self._state.update()
         self._compute = replica.conditions(self._lead_part if group.rank == 0 else self._follow_part)
 
@@ -213,22 +213,17 @@ class _Plan(NamedTuple):
 class _SumsOnRank0:
     """Phase 6: all gradients side by side in memory of the group, so that what is summed together moves at once."""
 
-    def __init__(self, group: Group, params: list[Tensor]) -> None:
+    def __init__(self, group: Group, params: dict[str, Tensor]) -> None:
         self._group = group
-        self._params = params
+        self._params = list(params.values())
         # A parameter that no sample reached keeps no gradient, as on one machine: a flag for each tells, and is summed.
-        places = [*params, params[0].new_empty(len(params))]
-        sizes = buckets.sizes_of(places)
-        memory = buckets.Memory(group, sizes)
-        whole = sum(place.nbytes for place in places) + 1
-        planned = buckets.plan(sizes, range(len(places)), whole, whole)
-        self._flats = [memory.flat(bucket) for bucket in planned]
+        flags = self._params[0].new_empty(len(params))
+        buckets = Memory(group, {**params, "flags": flags}).cut()
+        self._flats = [bucket.flat for bucket in buckets]
         views = {
-            place: view
-            for bucket in planned
-            for place, view in zip(bucket.params, memory.views(bucket, places), strict=True)
+            name: view for bucket in buckets for name, view in zip(bucket.names, bucket.views, strict=True)
         }
-        *self._views, self._flags = [views[place] for place in range(len(places))]
+        self._views, self._flags = [views[name] for name in params], views["flags"]
 
     def reduce(self, guard: Guard) -> None:
         """Make rank 0's gradients the sums of all workers'; each worker's own are shown to the guard first."""

@@ -23,7 +23,7 @@ class Guard:
 
     A worker is *bad* when its loss or the square of its gradient's norm is not finite: NaN, infinity, and numbers so
     large that no optimizer could square them. All workers decide alike, before the update: as many bad ones as the
-    exchange `bears` are left to it; more end the run or, by policy, have the step left out.
+    exchange `tolerates` are left to it; more end the run or, by policy, have the step left out.
 
     Costs one pass over the gradients (a dot product, without a temporary) and no collective of its own; the host reads
     the outcome once per step. A gradient that is finite and far longer than all others is mentioned, no more. What
@@ -87,10 +87,10 @@ class Guard:
         return like.new_tensor(standing), may_update
 
     def _may_update(self, bad: tuple[int, ...], squares: Sequence[float]) -> bool:
-        """Whether the exchange bears these bad workers; the policy for those that it does not."""
-        bears = self._exchange.bears
-        if len(bad) > bears and self._on_nonfinite == "stop":
-            borne = f" and the exchange bears {bears}," if bears else ""
+        """Whether the exchange tolerates these bad workers; the policy for those that it does not."""
+        tolerates = self._exchange.tolerates
+        if len(bad) > tolerates and self._on_nonfinite == "stop":
+            borne = f" and the exchange tolerates {tolerates}," if tolerates else ""
             raise DivergedError(
                 f"{_norms(bad, squares)}:{borne} stopped before it reached the weights",
                 "Try a tenth of the learning rate, --clip-norm 1, or --train.on_nonfinite skip.",
@@ -99,22 +99,22 @@ class Guard:
         times = self._times_bad[bad]
         # Every tenfold once more: whoever looks at the end of a log must see that it was not one step.
         if self._group.rank == 0 and math.log10(times).is_integer():
-            done = "the rule leaves it aside" if len(bad) <= bears else "the step is left out"
+            done = "the rule leaves it aside" if len(bad) <= tolerates else "the step is left out"
             times_so_far = f" ({times} times so far)" if times > 1 else ""
             warnings.warn(f"{_norms(bad, squares)}: {done}{times_so_far}", stacklevel=3)
-        return len(bad) <= bears
+        return len(bad) <= tolerates
 
     def _mention_giant(self, squares: Sequence[float]) -> None:
         """Say once of a worker that its gradient dwarfs the others': the sum is then its own."""
         largest = max(squares)
         rank = squares.index(largest)
         others = max([*squares[:rank], *squares[rank + 1 :]], default=0.0)
-        if largest > GIANT**2 * others > 0 and rank not in self._giants and not self._exchange.bears:
+        if largest > GIANT**2 * others > 0 and rank not in self._giants and not self._exchange.tolerates:
             self._giants.add(rank)
             if self._group.rank == 0:
                 warnings.warn(
                     f"the norm of rank {rank}'s gradient is {math.sqrt(largest):.3g}, and the largest of the others "
-                    f"{math.sqrt(others):.3g}: if that is a fault, --exchange robust:median bears it",
+                    f"{math.sqrt(others):.3g}: if that is a fault, --exchange robust:median tolerates it",
                     stacklevel=3,
                 )
 

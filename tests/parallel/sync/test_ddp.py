@@ -1,5 +1,7 @@
 """`ddp` beyond equality: what a user notices when something is missing, empty, early or of another kind."""
 
+from functools import partial
+
 import pytest
 import torch
 from strategy_cases import BATCH, OPTIMIZERS, made, network, on_threads, replica, share, train
@@ -9,8 +11,8 @@ from shoal.comm.threads import ThreadGroup, run_threads
 from shoal.comm.traced import traced
 from shoal.config.schema import DdpConfig
 from shoal.errors import ConfigError, DivergedError, ShoalError
+from shoal.parallel.buckets.reducer import Reducer, ReducerOptions
 from shoal.parallel.exchange.linear import AllReduce
-from shoal.parallel.reducer import Reducer
 from shoal.parallel.single import Single
 from shoal.parallel.sync.ddp import Ddp
 
@@ -250,11 +252,10 @@ def test_sparse_gradients_are_refused_by_name():
         table = nn.Embedding(10, 3, sparse=True)
         reducer = Reducer(
             group,
-            AllReduce(),
             {"table": table.weight},
             lambda param, callback: param.register_post_accumulate_grad_hook(callback).remove,
-            first_bytes=10,
-            most_bytes=10,
+            partial(AllReduce(), group),
+            ReducerOptions(first_bytes=10, most_bytes=10),
         )
         reducer.prepare()
         table(torch.tensor([1])).sum().backward()

@@ -5,16 +5,16 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from shoal.comm.group import Group
+from shoal.comm.group import Group, Work
 from shoal.config.schema import DdpConfig
 from shoal.data.dataset import Batch
-from shoal.parallel.buckets import MIB
-from shoal.parallel.copies import Copies, buffers_of
+from shoal.parallel.buckets.bucket import Bucket
+from shoal.parallel.buckets.buffer_sync import BufferSync, buffers_of
+from shoal.parallel.buckets.plan import MIB
+from shoal.parallel.buckets.reducer import Reducer, ReducerOptions
 from shoal.parallel.exchange.exchange import Exchange
-from shoal.parallel.exchange.linear import AllReduce, By
 from shoal.parallel.guard import ROW, Guard
 from shoal.parallel.lockstep import in_lockstep
-from shoal.parallel.reducer import Reducer
 from shoal.parallel.replica import Replica
 from shoal.parallel.strategy import Pieces, Share, StepResult, Sums
 from shoal.parallel.sync.alike import begin_alike
@@ -38,10 +38,12 @@ class Ddp:
         self._replica = replica
         self._group = group
         self._guard = guard
+        self._exchange = exchange
+        self._loss, self._part = replica.zero, 0.0
         self.data_rank = group.rank
         self.data_size = group.size
         self._reducer: Reducer | None = None
-        self._buffers: Copies | None = None
+        self._buffers: BufferSync | None = None
         self._in_lockstep = False
         if group.size > 1:
             begin_alike(group, replica.pieces())
@@ -49,19 +51,26 @@ class Ddp:
                 SyncBatchNorm.convert_sync_batchnorm(replica.model)
             self._in_lockstep = give_group(replica.model, group)
             if names := [name for name, _ in replica.model.named_buffers()]:
-                self._buffers = Copies(group, buffers_of(replica.model, names))
+                self._buffers = BufferSync(group, buffers_of(replica.model, names))
             self._reducer = Reducer(
                 group,
-                exchange,
                 replica.params,
                 replica.on_final,
-                first_bytes=int(config.first_bucket_mib * MIB),
-                most_bytes=int(config.bucket_mib * MIB),
-                unused=config.unused,
-                look=guard.look,
-                # A sum can carry the guard's table too; any other rule would make something else of it.
-                rider=ROW * group.size if isinstance(exchange, AllReduce | By) else 0,
+                self._send,
+                ReducerOptions(
+                    first_bytes=int(config.first_bucket_mib * MIB),
+                    most_bytes=int(config.bucket_mib * MIB),
+                    unused=config.unused,
+                    # A sum can carry the guard's table too; any other rule would make something else of it.
+                    num_piggyback=ROW * group.size if exchange.is_sum else 0,
+                ),
             )
+
+    def _send(self, bucket: Bucket) -> Work:
+        self._guard.look(bucket.gradients)
+        if bucket.piggyback is not None:
+            self._guard.write(bucket.piggyback.view(-1, ROW), self._loss, self._part)
+        return self._exchange(self._group, bucket)
 
     def step(self, share: Share, lr: float) -> StepResult:
         """One update on one batch, of which this worker has a share."""
@@ -75,16 +84,17 @@ class Ddp:
         loss = replica.gradients(share, before_last=reducer.prepare)
         part = share.num_samples / share.num_samples_global
         with replica.span("exchange", "move"):
-            reducer.complete(lambda rider: self._guard.write(rider.view(-1, ROW), loss, part))
+            self._loss, self._part = loss, part
+            reducer.complete()
             if self._buffers is not None:
                 self._buffers.update()
-            if reducer.rider is None:
+            if reducer.piggyback is None:
                 # Before the buckets are waited for: the loss is under way together with them.
                 loss, may_update = self._guard.agree(loss, part)
                 reducer.wait()
             else:
                 reducer.wait()
-                loss, may_update = self._guard.read(reducer.rider.view(-1, ROW), loss)
+                loss, may_update = self._guard.read(reducer.piggyback.view(-1, ROW), loss)
         if may_update:
             replica.update(lr)
         return StepResult(loss)

@@ -13,6 +13,7 @@ from shoal.comm.group import Group
 from shoal.comm.reduction import Op
 from shoal.config.schema import NaiveConfig
 from shoal.data.dataset import Batch
+from shoal.parallel.buckets.bucket import Bucket
 from shoal.parallel.exchange.exchange import Exchange
 from shoal.parallel.guard import Guard
 from shoal.parallel.replica import Replica
@@ -58,7 +59,7 @@ class Naive:
         loss = self._gradients(share, part)
         with self._replica.span("exchange", "move"):
             grads = self._present_gradients()
-            for grad in grads:
+            for grad in grads.values():
                 self._guard.look(grad)
             loss, may_update = self._guard.agree(loss, part)
         if may_update and self._config.aggregate == "gradients":
@@ -76,28 +77,29 @@ class Naive:
         own = replace(share, num_samples_global=max(1, share.num_samples))
         return self._replica.gradients(own) * part
 
-    def _present_gradients(self) -> list[Tensor]:
+    def _present_gradients(self) -> dict[str, Tensor]:
         """The gradients there are; zero where only other workers' samples reached a parameter.
 
         A parameter that no worker's samples reached keeps no gradient at all, as on one machine, where the optimizer
         then leaves it alone; so the workers first tell each other which gradients there are.
         """
-        params = list(self._replica.params.values())
-        present = torch.tensor([param.grad is not None for param in params], dtype=torch.int32)
+        params = self._replica.params
+        present = torch.tensor([param.grad is not None for param in params.values()], dtype=torch.int32)
         self._group.all_reduce(present, Op.MAX).wait()
-        reached = [param for param, somewhere in zip(params, present.tolist(), strict=True) if somewhere]
-        for param in reached:
-            param.grad = torch.zeros_like(param) if param.grad is None else param.grad
-        return [param.grad for param in reached if param.grad is not None]
+        grads: dict[str, Tensor] = {}
+        for (name, param), somewhere in zip(params.items(), present.tolist(), strict=True):
+            if somewhere:
+                grads[name] = param.grad = torch.zeros_like(param) if param.grad is None else param.grad
+        return grads
 
-    def _sum_gradients(self, grads: list[Tensor], part: float) -> None:
+    def _sum_gradients(self, grads: dict[str, Tensor], part: float) -> None:
         """Make every gradient what all workers' gradients are together."""
         combine = self._config.combine
         with self._replica.span("exchange", "move"):
-            for grad in grads:
+            for name, grad in grads.items():
                 if combine == "weighted_mean":
                     grad *= part
-                self._exchange_in_place(grad)
+                self._exchange_in_place(name, grad)
                 if combine == "mean":
                     grad /= self._group.size
 
@@ -105,33 +107,35 @@ class Naive:
         """Make parameters and moments the mean of all workers', weighted by their numbers of samples."""
         weight = 1 / self._group.size if self._config.combine == "mean" else part
         with self._replica.span("exchange", "move"):
-            for piece in self._averaged_pieces():
+            for name, piece in self._averaged_pieces().items():
                 piece *= weight
-                self._exchange_in_place(piece)
+                self._exchange_in_place(name, piece)
 
-    def _averaged_pieces(self) -> list[Tensor]:
+    def _averaged_pieces(self) -> dict[str, Tensor]:
         """Weights, statistics and moments; what counts (steps, batches) is the same on all workers anyway."""
         pieces = self._replica.pieces()
-        averaged = [
-            piece for name, piece in pieces.items() if name.startswith("model.") and piece.is_floating_point()
-        ]
+        averaged = {
+            name: piece
+            for name, piece in pieces.items()
+            if name.startswith("model.") and piece.is_floating_point()
+        }
         for name, param in self._replica.params.items():
             prefix = f"optim.{name}."
-            averaged += [
-                piece
+            averaged |= {
+                key: piece
                 for key, piece in pieces.items()
                 if key.startswith(prefix) and piece.is_floating_point() and piece.shape == param.shape
                 # The step of a parameter that is a single number has its shape too.
                 if key != f"{prefix}step"
-            ]
+            }
         return averaged
 
-    def _exchange_in_place(self, tensor: Tensor) -> None:
+    def _exchange_in_place(self, name: str, tensor: Tensor) -> None:
         """An exchange takes flat memory; where a tensor's is not, a copy that is written back."""
-        flat = tensor.contiguous().view(-1)
-        self._exchange(self._group, flat).wait()
-        if flat.data_ptr() != tensor.data_ptr():
-            tensor.copy_(flat.view(tensor.shape))
+        contiguous = tensor.contiguous()
+        self._exchange(self._group, Bucket.of(name, contiguous)).wait()
+        if contiguous is not tensor:
+            tensor.copy_(contiguous)
 
     def evaluate(self, batch: Batch) -> Sums:
         """Loss and hits on a batch: every worker has the whole model."""
