@@ -13,6 +13,7 @@ import torch
 from torch.nn import functional as F
 
 from common import Target, interleave, options, report
+from shoal.comm.alone import alone
 from shoal.comm.traced import traced
 from shoal.config.schema import DigitsConfig, LenetConfig, RunConfig
 from shoal.data.load import load
@@ -22,8 +23,8 @@ from shoal.train.build import build
 from shoal.train.loop import Job, train_epoch
 from shoal.train.observer import Silent
 from shoal.train.progress import Progress
+from shoal.train.random_state import RandomState
 from shoal.train.steplog import Calls, StepLog
-from shoal.train.worker import alone
 
 STEPS = 60
 BATCH = 64
@@ -43,10 +44,11 @@ def ours(events: EventFile) -> Callable[[], None]:
         total_steps=STEPS,
         save_every=None,
         save=lambda progress: None,
-        should_stop=lambda: False,
+        stop_signal=lambda: 0,
+        is_alone=True,
         validated=lambda progress, metrics: None,
-        group=built.group,
-        now=built.now,
+        training_clock=built.training_clock,
+        random=RandomState(0, 0, shared_by_threads=False),
         log=StepLog(events, built.span, Calls(), Silent(), built.device, keep_all_spans=False),
         span=built.span,
     )

@@ -33,10 +33,10 @@ from torch.nn import functional as F
 
 from common import Target, interleave, options, report
 from shoal import models, optim
+from shoal.comm.alone import alone
 from shoal.comm.group import Group
 from shoal.comm.over_torch.checked import join_torch
 from shoal.comm.shared_memory.group import SharedMemoryGroup
-from shoal.comm.threads import ThreadGroup
 from shoal.comm.traced import traced
 from shoal.config.schema import (
     AdamConfig,
@@ -50,13 +50,15 @@ from shoal.config.schema import (
 )
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
-from shoal.parallel.engine import build_engine
 from shoal.parallel.exchange.linear import AllReduce
+from shoal.parallel.gradient_engine import build_engine
 from shoal.parallel.guard import Guard
-from shoal.parallel.replica import Replica
-from shoal.parallel.single import Single
-from shoal.parallel.strategy import Share, Strategy
+from shoal.parallel.layout.whole import Whole
+from shoal.parallel.strategy import Share
 from shoal.parallel.sync.ddp import Ddp
+from shoal.parallel.sync.none import NoSync
+from shoal.parallel.sync.sync import SyncParts
+from shoal.parallel.update import Update
 from shoal.parallel.wrapper import DistributedDataParallel
 
 WORKERS = 2
@@ -107,7 +109,6 @@ class Rivals:
 
     def of_a_pair(self, groups: Mapping[str, Group]) -> dict[str, Step]:
         """What two workers do together, and `single` and `ddp` of one, while the other rests."""
-        (alone,) = ThreadGroup.world(1)
         torch_ddp = nn.parallel.DistributedDataParallel
         return {
             "no communication": self._loop(self._model()),
@@ -120,7 +121,7 @@ class Rivals:
             "ddp shm": self._strategy(groups["shm"]),
             "ddp gloo": self._strategy(groups["gloo"]),
             "single": self._strategy(None),
-            "ddp of 1": self._strategy(alone),
+            "ddp of 1": self._strategy(alone()),
         }
 
     def of_one(self) -> dict[str, Step]:
@@ -146,12 +147,11 @@ class Rivals:
         """A step of ours; without a group, of `single`."""
         model, loss, span = self._model(), CrossEntropyConfig(), SpanRecorder(HostClock())
         engine = build_engine("torch", model, loss, span)
-        optimizer = optim.build(self._ours, engine.params.values())
-        replica = Replica(model, models.build_loss(loss), engine, optimizer, None, span)
-        strategy: Strategy = Single(replica)
-        if group is not None:
-            exchange, counted = AllReduce(), traced(group)
-            strategy = Ddp(replica, counted, exchange, Guard(counted, exchange, "stop"), DdpConfig())
+        layout = Whole(model, models.build_loss(loss), engine, span)
+        update = Update(layout, lambda params: optim.build(self._ours, params))
+        exchange, counted = AllReduce(), traced(group or alone())
+        parts = SyncParts(layout, update, counted, exchange, Guard(counted, exchange, "stop"))
+        strategy = NoSync(parts) if group is None else Ddp(parts, DdpConfig())
         batch = Batch(self._inputs[:BATCH], self._labels[:BATCH], BATCH)
         share = Share([batch], BATCH * strategy.data_size, BATCH)
 

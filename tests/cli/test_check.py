@@ -77,7 +77,7 @@ def test_ours_may_be_named_too(capsys):
         (["exchange", "exchange_to_check:right", "--limit", "0"], "seconds above 0, not '0'"),
         (["exchange", "exchange_to_check:right", "--precision", "float8"], "unknown --precision 'float8'"),
         (["exchange", "exchange_to_check:right", "--lr", "2"], "'--lr' is not understood here"),
-        (["exchange", "robust:krum"], "krum bears 1 bad worker only among 5 or more, and there are 4"),
+        (["exchange", "robust:krum"], "krum tolerates 1 bad worker only with at least 5 workers; you have 4"),
         (["exchange", "stages:0=all_reduce"], "stages of an exchange are checked one by one"),
     ],
 )

@@ -118,13 +118,16 @@ def test_a_condition_must_fit_the_world(flags, size, said):
     [
         (
             "--balance",
-            "--balance changes the workers' shares of a batch, and strategy single does not divide it",
+            "--balance changes the workers' shares of a batch, but strategy single does not divide batches",
         ),
-        ("--balance --strategy dp --workers 2", "strategy dp does not divide it by shares"),
-        ("--balance --strategy ddp --partition label", "under --partition label each has its own data"),
+        ("--balance --strategy dp --workers 2", "strategy dp does not divide batches"),
+        (
+            "--balance --strategy ddp --partition label",
+            "with --partition label each worker has data of its own",
+        ),
         (
             "--bottleneck rank=0,share=0.8 --strategy dp",
-            "bottleneck 'rank=0,share=0.8' states the workers' shares",
+            "bottleneck 'rank=0,share=0.8' sets the workers' shares",
         ),
         ("--link all:1gbit --group shm --strategy ddp", "shared memory moves without sending"),
         ("--link all:1gbit --group nccl --strategy ddp", "nccl moves without sending"),

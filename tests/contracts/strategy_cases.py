@@ -201,3 +201,10 @@ def assert_equal(members, expected):
                     f"rank {rank} has other bits in {key}, step {step}"
                 )
                 assert distance(its_pieces[key], pieces[key]) <= 1e-12, f"{key} after step {step}"
+
+
+def assert_close_states(state, expected, when):
+    """The same names, and per tensor at most 1e-12 of its largest value apart."""
+    assert state.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert distance(state[name], tensor) <= 1e-12, f"{name} {when}"

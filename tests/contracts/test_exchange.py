@@ -13,11 +13,11 @@ from shoal.errors import ConfigError
 from shoal.parallel.exchange.contract import CHECKS, examine
 from shoal.parallel.exchange.exam import Subject, hard_rows, subject_of
 from shoal.parallel.exchange.linear import AllReduce, By
-from shoal.parallel.exchange.own import Own
 from shoal.parallel.exchange.robust import Robust
 from shoal.parallel.exchange.rules import ROBUST, median
 from shoal.parallel.exchange.staged import Staged
-from shoal.parallel.now import Now
+from shoal.parallel.exchange.user_exchange import UserExchange
+from shoal.parallel.training_clock import TrainingClock
 
 STAGES = [(0.0, AllReduce()), (0.5, By(ring))]
 OURS = {
@@ -25,8 +25,8 @@ OURS = {
     **{f"by:{name}": subject_of(ByConfig(algorithm=name), 5) for name in ALGORITHMS},
     **{f"robust:{rule}": subject_of(RobustConfig(rule=rule), 6) for rule in ROBUST},
     "robust:trimmed_mean, two bad": subject_of(RobustConfig(rule="trimmed_mean", bad=2), 6),
-    "first stage": Subject(lambda size: Staged(STAGES, Now(4, 10)), [1, 2, 3]),
-    "second stage": Subject(lambda size: Staged(STAGES, Now(5, 10)), [1, 2, 3]),
+    "first stage": Subject(lambda size: Staged(STAGES, TrainingClock(4, 10)), [1, 2, 3]),
+    "second stage": Subject(lambda size: Staged(STAGES, TrainingClock(5, 10)), [1, 2, 3]),
 }
 
 
@@ -38,7 +38,7 @@ def problems(subject):
 def test_ours_keep_it(name):
     verdicts = list(examine(OURS[name]))
     assert [verdict for verdict in verdicts if verdict.problem] == []
-    assert {"comes back", "same bits", "group as before"} <= {verdict.name for verdict in verdicts}
+    assert {"returns", "same bits", "group as before"} <= {verdict.name for verdict in verdicts}
 
 
 def test_every_check_is_made_of_some_exchange_of_ours():
@@ -48,7 +48,7 @@ def test_every_check_is_made_of_some_exchange_of_ours():
 
 def test_a_number_of_workers_that_a_rule_refuses_is_left_out():
     assert OURS["robust:krum"].sizes == [5, 6]
-    with pytest.raises(ConfigError, match="only among 5 or more"):
+    with pytest.raises(ConfigError, match="only with at least 5 workers"):
         subject_of(RobustConfig(rule="krum"), 4)
 
 
@@ -171,16 +171,16 @@ WRONG = {
     only_on_rank_0: ("same bits", "on rank 1, and"),
     aliasing: ("the sum", "2 workers"),
     written_late: ("over when waited", "right after wait()"),
-    first_come_first_added: ("any arrival", "when the ranks come in the order"),
+    first_come_first_added: ("any arrival", "when the ranks arrive in the order"),
     more_precise_at_home: ("same bits", "on rank 1, and"),
     in_float16: ("the sum", "1 worker"),
     last_element_forgotten: ("same bits", "element 256 is"),
     one_buffer_for_all({}): ("several at once", "among others"),
     beyond_its_bucket: ("own memory only", "element 256 is 0 before rank 0's bucket"),
     leaves_a_message: ("group as before", "rank 0 sent 257 × torch.float32 to rank 1"),
-    rank_0_does_not_come: ("comes back", "rank 0 left the group before all_reduce #1"),
+    rank_0_does_not_come: ("returns", "rank 0 left the group before all_reduce #1"),
     raises_on_rank_2: (
-        "comes back",
+        "returns",
         "3 workers, 257 × float32: rank 2: exchange mine raised ZeroDivisionError",
     ),
 }
@@ -189,7 +189,7 @@ WRONG = {
 @pytest.mark.parametrize("function", WRONG, ids=lambda function: function.__name__)
 def test_wrong_exchanges_are_caught(function):
     check, words = WRONG[function]
-    found = problems(Subject(lambda size: Own("mine", function), [1, 2, 3, 4]))
+    found = problems(Subject(lambda size: UserExchange("mine", function), [1, 2, 3, 4]))
     assert words in found[check]
     # What it does wrong is said where it is wrong: a mean is no trouble with memory. (Bits that depend on the moment
     # may be wrong anywhere.)
@@ -203,10 +203,12 @@ def test_a_lossy_sum_passes_once_it_says_how_lossy_it_is():
         ring(group, small)
         bucket.copy_(small)
 
-    assert problems(Subject(lambda size: Own("mine", in_bfloat16), [3])).keys() == {"the sum"}
-    assert not problems(Subject(lambda size: Own("mine", in_bfloat16), [1, 3], precision=torch.bfloat16))
+    assert problems(Subject(lambda size: UserExchange("mine", in_bfloat16), [3])).keys() == {"the sum"}
+    assert not problems(
+        Subject(lambda size: UserExchange("mine", in_bfloat16), [1, 3], precision=torch.bfloat16)
+    )
     # Float16 cannot hold a gradient of a hundred-millionth, however little precision is asked for.
-    short = problems(Subject(lambda size: Own("mine", in_float16), [1, 3], precision=torch.float16))
+    short = problems(Subject(lambda size: UserExchange("mine", in_float16), [1, 3], precision=torch.float16))
     assert short.keys() == {"the sum"}
 
 
@@ -214,23 +216,23 @@ def test_wrong_rules_are_caught():
     def the_first_one(rows, bad):
         return rows[0]
 
-    favours = Subject(lambda size: Robust(the_first_one, bears=0), [3], is_rule=True)
-    assert problems(favours).keys() == {"no favourites"}
+    favours = Subject(lambda size: Robust(the_first_one, bad=0), [3], is_rule=True)
+    assert problems(favours).keys() == {"no preferred rank"}
 
     def one_third(rows, bad):
         return median(rows) / 3
 
-    too_short = Subject(lambda size: Robust(one_third, bears=0), [3], is_rule=True)
+    too_short = Subject(lambda size: Robust(one_third, bad=0), [3], is_rule=True)
     assert "as the sum" in problems(too_short)["stands for the sum"]
 
     def torchs_median(rows, bad):
         return rows.median(0).values
 
-    poisoned = Subject(lambda size: Robust(torchs_median, bears=1), [3], is_rule=True)
-    assert "is nan when rank 0 sends nan" in problems(poisoned)["bears"]
+    poisoned = Subject(lambda size: Robust(torchs_median, bad=1), [3], is_rule=True)
+    assert "is nan when rank 0 sends nan" in problems(poisoned)["tolerates"]
 
-    boasting = Subject(lambda size: Robust(lambda rows, bad: median(rows), bears=3), [3], is_rule=True)
-    assert "it bears 3 bad workers, and there are 3" in problems(boasting)["bears"]
+    boasting = Subject(lambda size: Robust(lambda rows, bad: median(rows), bad=3), [3], is_rule=True)
+    assert "tolerates 3 bad workers, but there are only 3" in problems(boasting)["tolerates"]
 
 
 @pytest.mark.parametrize("how", ["busy", "waiting"])
@@ -243,10 +245,10 @@ def test_an_exchange_that_never_comes_back_ends_the_examination(how):
         elif how == "waiting":
             group.recv(bucket, (group.rank + 1) % group.size).wait()
 
-    (verdict,) = examine(Subject(lambda size: Own("mine", hangs), [2], limit_s=1.0))
+    (verdict,) = examine(Subject(lambda size: UserExchange("mine", hangs), [2], limit_s=1.0))
     over.set()
-    assert verdict.name == "comes back"
-    assert ("rank 1 has not come back after 1 s" if how == "busy" else "no progress") in verdict.problem
+    assert verdict.name == "returns"
+    assert ("rank 1 has not returned after 1 s" if how == "busy" else "no progress") in verdict.problem
     assert "No further check was made." in verdict.problem
 
 

@@ -23,7 +23,7 @@ from torch import nn
 
 from shoal.comm.reduction import Op
 from shoal.config.schema import NaiveConfig
-from shoal.parallel.exchange.exchange import Done
+from shoal.parallel.exchange.exchange import Done, Exchange
 from shoal.parallel.sync.ddp import Ddp
 from shoal.parallel.sync.naive import Naive
 
@@ -93,40 +93,31 @@ def test_a_parameter_no_sample_reaches_is_left_alone():
     assert on_threads(2, work) == [None, None]
 
 
-class Averaging:
+class Averaging(Exchange):
     """The mean where the sum is meant."""
 
-    tolerates = 0
-    is_sum = True
-
     def __call__(self, group, bucket):
-        return group.all_reduce(bucket, Op.AVERAGE)
+        return group.all_reduce(bucket.flat, Op.AVERAGE)
 
 
-class Hasty:
+class Hasty(Exchange):
     """Does not wait for the others: every third bucket stays this worker's own."""
-
-    tolerates = 0
-    is_sum = True
 
     def __init__(self):
         self._calls = 0
 
     def __call__(self, group, bucket):
         self._calls += 1
-        return Done() if self._calls % 3 == 0 else group.all_reduce(bucket)
+        return Done() if self._calls % 3 == 0 else group.all_reduce(bucket.flat)
 
 
-class Untidy:
+class Untidy(Exchange):
     """The sum, but rank 1 rounds it."""
 
-    tolerates = 0
-    is_sum = True
-
     def __call__(self, group, bucket):
-        group.all_reduce(bucket).wait()
+        group.all_reduce(bucket.flat).wait()
         if group.rank == 1:
-            bucket.mul_(1 + 2**-52)
+            bucket.flat.mul_(1 + 2**-52)
         return Done()
 
 

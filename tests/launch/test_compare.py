@@ -2,10 +2,10 @@
 
 import pytest
 
+from shoal.config.schema import STRATEGIES
 from shoal.errors import ConfigError
 from shoal.launch.compare import variants_of
 from shoal.launch.members import threads_per_worker
-from shoal.train.build import STRATEGIES
 
 
 def by_name(recipes, *flags):
@@ -25,10 +25,10 @@ def write(path, text):
 
 def test_the_demo_compares_every_strategy_on_the_same_batches():
     configs = by_name(["quickstart"])
-    assert {config.strategy.name for config in configs.values()} == {"single", "dp", "naive", "ddp"}
-    assert {config.strategy.name for config in configs.values()} <= set(STRATEGIES)
+    assert {config.strategy for config in configs.values()} == {"single", "dp", "naive", "ddp"}
+    assert {config.strategy for config in configs.values()} <= set(STRATEGIES)
     assert {config.launch.group for config in configs.values()} >= {"gloo", "shm"}
-    assert {config.threads for config in configs.values() if config.strategy.name == "single"} >= {1}
+    assert {config.threads for config in configs.values() if config.strategy == "single"} >= {1}
     assert len({(c.seed, c.train.batch_size, c.train.epochs, c.model, c.data) for c in configs.values()}) == 1
     slow = [config for config in configs.values() if config.launch.bottleneck]
     assert {config.train.balance for config in slow} == {False, True}
@@ -43,8 +43,8 @@ def test_flags_go_over_all_and_those_of_the_launcher_over_several_workers():
     configs = by_name(["quickstart"], "--epochs", "2", "--workers", "4", "--lr", "0.5")
     assert {config.train.epochs for config in configs.values()} == {2}
     assert {config.optimizer.lr for config in configs.values()} == {0.5}
-    assert {c.launch.workers for c in configs.values() if c.strategy.name == "single"} == {1}
-    assert {c.launch.workers for c in configs.values() if c.strategy.name != "single"} == {4}
+    assert {c.launch.workers for c in configs.values() if c.strategy == "single"} == {1}
+    assert {c.launch.workers for c in configs.values() if c.strategy != "single"} == {4}
 
 
 def test_a_plain_recipe_is_tried_in_every_way_and_several_are_left_as_they_are(here):
@@ -53,7 +53,7 @@ def test_a_plain_recipe_is_tried_in_every_way_and_several_are_left_as_they_are(h
     assert by_name([mine]).keys() == by_name(["quickstart"]).keys()
     assert {config.model.name for config in by_name([mine]).values()} == {"mlp"}
     both = by_name([mine, other], "--workers", "3")
-    assert (both["mine"].strategy.name, both["other"].strategy.name) == ("single", "naive")
+    assert (both["mine"].strategy, both["other"].strategy) == ("single", "naive")
     assert (both["mine"].launch.workers, both["other"].launch.workers) == (1, 3)
 
 

@@ -11,8 +11,8 @@ from shoal.config.schema import CrossEntropyConfig
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
 from shoal.parallel.conditions import corrupted, delays, outdated, slowed, under_conditions
-from shoal.parallel.engine import build_engine
-from shoal.parallel.now import Now
+from shoal.parallel.gradient_engine import build_engine
+from shoal.parallel.training_clock import TrainingClock
 
 
 class Time:
@@ -46,7 +46,7 @@ def batch(num_samples):
 
 def test_it_takes_so_many_times_as_long():
     time = Time(cost=0.01)
-    slow = time.slowed(Now(), slowdown=3.0)
+    slow = time.slowed(TrainingClock(), slowdown=3.0)
     for size in (4, 4, 8, 2):
         slow(batch(size), 1.0)
     assert time.now == pytest.approx(3 * 0.01 * (4 + 4 + 8 + 2))
@@ -54,7 +54,7 @@ def test_it_takes_so_many_times_as_long():
 
 def test_but_for_the_first_time_it_sleeps_before_it_computes():
     time = Time(cost=0.01)
-    slow = time.slowed(Now(), slowdown=2.0)
+    slow = time.slowed(TrainingClock(), slowdown=2.0)
     for size in (4, 8):
         slow(batch(size), 1.0)
     assert time.log == [("compute", 4), ("sleep", 0.04), ("sleep", 0.08), ("compute", 8)]
@@ -62,7 +62,7 @@ def test_but_for_the_first_time_it_sleeps_before_it_computes():
 
 def test_one_hiccup_is_not_multiplied():
     time = Time(cost=0.01)
-    slow = time.slowed(Now(), slowdown=2.0)
+    slow = time.slowed(TrainingClock(), slowdown=2.0)
     for cost in (0.01, 0.01, 9.0, 0.01):
         time.cost = cost
         slow(batch(1), 1.0)
@@ -70,7 +70,7 @@ def test_one_hiccup_is_not_multiplied():
 
 
 def test_the_delay_comes_once_per_step_whatever_the_parts():
-    time, now = Time(), Now()
+    time, now = Time(), TrainingClock()
     slow = time.slowed(now, delay_s=(0.5, 0.5))
     for now.step in (0, 0, 0, 1, 1):
         slow(batch(2), 1.0)
@@ -89,7 +89,9 @@ def test_random_delays_are_drawn_anew_and_repeat():
 
 def test_sleeping_is_seen_as_computation():
     time, span = Time(), SpanRecorder(HostClock())
-    slow = slowed(time.gradients, Bottleneck(1, slowdown=2.0), Now(), 0, span, time.clock, time.sleep)
+    slow = slowed(
+        time.gradients, Bottleneck(1, slowdown=2.0), TrainingClock(), 0, span, time.clock, time.sleep
+    )
     slow(batch(2), 1.0)
     assert [(name, kind) for name, kind, *_ in span.marks] == [("slowed", "compute")]
 
@@ -100,7 +102,7 @@ def test_sleeping_is_seen_as_computation():
 )
 def test_bad_gradients_are_bad_under_every_engine_and_the_loss_is_not(engine, kind, factor):
     torch.manual_seed(0)
-    model, now = nn.Sequential(nn.Linear(3, 4)), Now()
+    model, now = nn.Sequential(nn.Linear(3, 4)), TrainingClock()
     made = build_engine(engine, model, CrossEntropyConfig(), SpanRecorder(HostClock()))
     bad = corrupted(made.gradients, Fault(0, kind, step=3), now)
     samples = Batch(torch.randn(5, 3), torch.tensor([0, 1, 2, 3, 0]), 5)
@@ -124,7 +126,7 @@ def test_bad_gradients_are_bad_under_every_engine_and_the_loss_is_not(engine, ki
 @pytest.mark.parametrize("engine", ["torch", "tape", "static"])
 def test_a_stale_worker_computes_with_old_weights_and_leaves_the_new_ones_alone(engine):
     torch.manual_seed(0)
-    model, now = nn.Sequential(nn.Linear(3, 4)), Now()
+    model, now = nn.Sequential(nn.Linear(3, 4)), TrainingClock()
     made = build_engine(engine, model, CrossEntropyConfig(), SpanRecorder(HostClock()))
     stale = outdated(made.gradients, [*made.params.values()], Fault(0, "stale", step=1), now)
     samples = Batch(torch.randn(5, 3), torch.tensor([0, 1, 2, 3, 0]), 5)
@@ -151,5 +153,5 @@ def test_only_the_worker_that_is_named_is_touched():
     time, span = Time(), SpanRecorder(HostClock())
     conditions = [Bottleneck(1, slowdown=2.0), Bottleneck(2, share=0.5)], [Fault(1, "flip")]
     for rank, touched in ((0, False), (1, True), (2, False)):
-        gradients = under_conditions(time.gradients, [], *conditions, rank, Now(), 0, span)
+        gradients = under_conditions(time.gradients, [], *conditions, rank, TrainingClock(), 0, span)
         assert (gradients == time.gradients) == (not touched)

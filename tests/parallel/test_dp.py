@@ -2,39 +2,28 @@
 
 import pytest
 import torch
+from strategy_cases import copy_of, made, single
 from torch import nn
 
-from shoal import optim
 from shoal.comm.threads import run_threads
 from shoal.comm.traced import traced
 from shoal.config.read import read
-from shoal.config.schema import AdamConfig, CrossEntropyConfig, DpConfig, SgdConfig
+from shoal.config.schema import AdamConfig, DpConfig, SgdConfig
 from shoal.data.dataset import Batch
 from shoal.errors import ConfigError, DivergedError
-from shoal.events.spans import HostClock, SpanRecorder
-from shoal.models import build_loss
 from shoal.parallel.dp import Dp
-from shoal.parallel.engine import build_engine
-from shoal.parallel.exchange.linear import AllReduce
-from shoal.parallel.guard import Guard
-from shoal.parallel.replica import Replica
-from shoal.parallel.single import Single
+from shoal.parallel.piece import by_name
 from shoal.parallel.strategy import Share
 
 LR = 0.1
 
 
-def replica_of(model, optimizer=None, conditions=lambda gradients: gradients, precision="float32"):
-    loss, span = CrossEntropyConfig(), SpanRecorder(HostClock())
-    engine = build_engine("torch", model, loss, span, precision)
-    optimizer = optim.build(optimizer or SgdConfig(lr=LR), engine.params.values())
-    return Replica(model, build_loss(loss), engine, optimizer, None, span, conditions)
+def replica_of(model, optimizer=None, **others):
+    return copy_of(model, optimizer or SgdConfig(lr=LR), **others)
 
 
 def dp_of(model, group, optimizer=None, on_nonfinite="stop", **others):
-    exchange = AllReduce()
-    guard = Guard(group, exchange, on_nonfinite)
-    return Dp(replica_of(model, optimizer, **others), group, exchange, guard, DpConfig())
+    return made(Dp, DpConfig(), replica_of(model, optimizer, **others), group, on_nonfinite=on_nonfinite)
 
 
 def numbered(count, features=3):
@@ -94,7 +83,7 @@ def test_only_rank_0_makes_batches():
         parts = iter([whole]) if group.rank == 0 else forbidden()
         return dp_of(Recorder(), group).step(Share(parts, 5, 5), LR).loss.item()
 
-    expected = Single(replica_of(Recorder())).step(share_of(numbered(5)), LR).loss.item()
+    expected = single(replica_of(Recorder())).step(share_of(numbered(5)), LR).loss.item()
     assert run_threads(3, work) == pytest.approx([expected] * 3, rel=1e-12)
 
 
@@ -106,13 +95,13 @@ def test_a_batch_in_parts_is_scattered_part_by_part():
         model = Recorder()
         strategy = dp_of(model, group)
         strategy.step(share_of(*parts), LR)
-        return model.seen, strategy.pieces()
+        return model.seen, by_name(strategy.pieces())
 
     (first, pieces), (second, _) = run_threads(2, work)
     assert (first, second) == ([[0, 1], [4, 5], [8]], [[2, 3], [6, 7]])
-    alone = Single(replica_of(Recorder()))
+    alone = single(replica_of(Recorder()))
     alone.step(share_of(whole), LR)
-    for name, piece in alone.pieces().items():
+    for name, piece in by_name(alone.pieces()).items():
         assert torch.allclose(pieces[name], piece, rtol=1e-12)
 
 
@@ -120,7 +109,7 @@ def test_rank_0_alone_has_an_optimizers_state_and_all_have_its_weights():
     def work(group):
         strategy = dp_of(Recorder(seed=group.rank), group, AdamConfig())
         strategy.step(share_of(numbered(6)), LR)
-        return {name: piece.clone() for name, piece in strategy.pieces().items()}
+        return {name: piece.clone() for name, piece in by_name(strategy.pieces()).items()}
 
     first, second = run_threads(2, work)
     assert {name.partition(".")[0] for name in first} == {"model", "optim"}
@@ -129,20 +118,20 @@ def test_rank_0_alone_has_an_optimizers_state_and_all_have_its_weights():
 
 
 def test_it_takes_up_the_state_of_one_machine_and_goes_on():
-    alone = Single(replica_of(Recorder(), AdamConfig()))
+    alone = single(replica_of(Recorder(), AdamConfig()))
     alone.step(share_of(numbered(6)), LR)
-    state = {name: piece.clone() for name, piece in alone.pieces().items()}
+    state = {name: piece.clone() for name, piece in by_name(alone.pieces()).items()}
     alone.step(share_of(numbered(4)), LR)
 
     def work(group):
         strategy = dp_of(Recorder(seed=9), group, AdamConfig())
         strategy.load(state)
         strategy.step(share_of(numbered(4)), LR)
-        return strategy.pieces()
+        return by_name(strategy.pieces())
 
     pieces = run_threads(3, work)[0]
-    assert pieces.keys() == alone.pieces().keys()
-    for name, piece in alone.pieces().items():
+    assert pieces.keys() == by_name(alone.pieces()).keys()
+    for name, piece in by_name(alone.pieces()).items():
         assert torch.allclose(pieces[name], piece, rtol=1e-12), name
 
 
@@ -200,16 +189,16 @@ def test_tokens_are_scattered_too():
 
     tokens = torch.arange(12).view(3, 4) % 5
     batch = Batch(tokens, (tokens + 1) % 5, 3)
-    alone = Single(replica_of(Text()))
+    alone = single(replica_of(Text()))
     alone.step(share_of(batch), LR)
 
     def work(group):
         strategy = dp_of(Text(), group)
         strategy.step(share_of(batch), LR)
-        return strategy.pieces()["model.embed.weight"]
+        return by_name(strategy.pieces())["model.embed.weight"]
 
     for weight in run_threads(2, work):
-        assert torch.allclose(weight, alone.pieces()["model.embed.weight"], rtol=1e-12)
+        assert torch.allclose(weight, by_name(alone.pieces())["model.embed.weight"], rtol=1e-12)
 
 
 def test_bf16_is_computed_and_moved_in_bf16_on_every_worker():
@@ -287,17 +276,17 @@ def test_a_gradient_that_is_no_number_is_named_and_never_reaches_the_weights():
 
 @pytest.mark.filterwarnings("ignore:the norm of")
 def test_or_the_step_is_left_out_and_the_next_one_is_as_good_as_ever():
-    alone = Single(replica_of(Recorder()))
+    alone = single(replica_of(Recorder()))
     alone.step(share_of(numbered(4)), LR)
 
     def work(group):
         strategy = dp_of(Recorder(), group, on_nonfinite="skip")
         strategy.step(share_of(with_nan_in_last()), LR)
         strategy.step(share_of(numbered(4)), LR)
-        return strategy.pieces()["model.linear.weight"]
+        return by_name(strategy.pieces())["model.linear.weight"]
 
     for weight in run_threads(2, work):
-        assert torch.allclose(weight, alone.pieces()["model.linear.weight"], rtol=1e-12)
+        assert torch.allclose(weight, by_name(alone.pieces())["model.linear.weight"], rtol=1e-12)
 
 
 def test_what_spoils_one_workers_computation_spoils_its_stretch_alone():

@@ -14,7 +14,7 @@ from shoal.parallel.exchange.rules import ROBUST
 from shoal.parallel.guard import ROW, Guard
 from shoal.parallel.strategy import Share
 
-TOLERATES_ONE = Robust(ROBUST["median"], tolerates=1)
+TOLERATES_ONE = Robust(ROBUST["median"], bad=1)
 
 
 def share(part=1.0, stop_signal=0):

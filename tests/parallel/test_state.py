@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from shoal.errors import CheckpointError
 from shoal.comm.alone import alone
+from shoal.errors import CheckpointError
 from shoal.parallel.piece import Piece, Place, by_name
 from shoal.parallel.state import load_optimizer, load_weights, optimizer_pieces
 from shoal.parallel.whole_tensors import weights_sha256
@@ -49,7 +49,9 @@ def test_going_on_from_pieces_changes_no_bit(optimizer_class):
     model, optimizer = trained(3, optimizer_class)
     pieces = {name: tensor.clone() for name, tensor in by_name(pieces_of(model, optimizer)).items()}
     other, its_optimizer = trained(0, optimizer_class, seed=1)
-    load_weights(other, {name: tensor for name, tensor in pieces.items() if name.startswith("model.")}, "model.")
+    load_weights(
+        other, {name: tensor for name, tensor in pieces.items() if name.startswith("model.")}, "model."
+    )
     load_optimizer(dict(other.named_parameters()), place_in(other), its_optimizer, pieces)
     for _ in range(3):
         step(model, optimizer)

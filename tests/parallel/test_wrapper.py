@@ -120,6 +120,7 @@ def test_untold_it_is_the_mean_over_workers_as_with_torchs():
 
 def test_a_sum_by_any_exchange():
     assert_is_one_machine(run_threads(3, lambda group: loop(group, (3, 9, 0), exchange=By(ring))))
+    assert_is_one_machine(run_threads(3, lambda group: loop(group, (3, 9, 0), exchange=ring)))
 
 
 def test_gradients_that_nobody_zeroes_add_up_as_on_one_machine():

@@ -7,17 +7,17 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from strategy_cases import copy_of, made, single
 from torch import nn
 from torch.distributed.algorithms.join import Join
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import shoal
-from shoal import models, optim
+from shoal import models
 from shoal.config.schema import (
     AdamConfig,
     AdamWConfig,
-    CrossEntropyConfig,
     DdpConfig,
     DigitsConfig,
     DpConfig,
@@ -29,13 +29,8 @@ from shoal.config.schema import (
 from shoal.data.dataset import Batch
 from shoal.data.load import load
 from shoal.data.order import even_shares
-from shoal.events.spans import HostClock, SpanRecorder
 from shoal.parallel.dp import Dp
-from shoal.parallel.engine import build_engine
-from shoal.parallel.exchange.linear import AllReduce
-from shoal.parallel.guard import Guard
-from shoal.parallel.replica import Replica
-from shoal.parallel.single import Single
+from shoal.parallel.piece import by_name
 from shoal.parallel.strategy import Share
 from shoal.parallel.sync.ddp import Ddp
 from shoal.parallel.sync.naive import Naive
@@ -59,21 +54,8 @@ def train_lenet(group, name, optimizer, steps):
     """The whole state after some steps of lenet in float64, as arrays; alone, of `single`."""
     data = load(DigitsConfig())
     model = models.build(LenetConfig(), data.input_shape, data.outputs, seed=0).double()
-    loss, span = CrossEntropyConfig(), SpanRecorder(HostClock())
-    engine = build_engine("torch", model, loss, span)
-    replica = Replica(
-        model,
-        models.build_loss(loss),
-        engine,
-        optim.build(OPTIMIZERS[optimizer], engine.params.values()),
-        0.5,
-        span,
-    )
-    strategy = Single(replica)
-    if group is not None:
-        kind, config = STRATEGIES[name]
-        exchange = AllReduce()
-        strategy = kind(replica, group, exchange, Guard(group, exchange, "stop"), config)
+    mine = copy_of(model, OPTIMIZERS[optimizer], clip_norm=0.5)
+    strategy = single(mine) if group is None else made(*STRATEGIES[name], mine, group)
     shares = even_shares(BATCH, strategy.data_size)
     for step in range(steps):
         start = step * BATCH + sum(shares[: strategy.data_rank])
@@ -84,7 +66,7 @@ def train_lenet(group, name, optimizer, steps):
             for inputs, labels in zip(whole.inputs.split(4), whole.labels.split(4), strict=True)
         ]
         strategy.step(Share(parts, BATCH, count), 0.05 if optimizer in ("gd", "sgd") else 1e-3)
-    return {name: piece.numpy().copy() for name, piece in strategy.pieces().items()}
+    return {name: piece.numpy().copy() for name, piece in by_name(strategy.pieces()).items()}
 
 
 class Detour(nn.Module):

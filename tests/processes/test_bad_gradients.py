@@ -17,31 +17,35 @@ from shoal.errors import DivergedError
 from shoal.events.spans import HostClock, SpanRecorder
 from shoal.models import build_loss
 from shoal.parallel.conditions import FACTORS, under_conditions
-from shoal.parallel.engine import Engine, build_engine
+from shoal.parallel.exchange.exchange import Exchange
 from shoal.parallel.exchange.linear import AllReduce
 from shoal.parallel.exchange.robust import Robust
 from shoal.parallel.exchange.rules import ROBUST
+from shoal.parallel.gradient_engine import GradientEngine, build_engine
 from shoal.parallel.guard import Guard
-from shoal.parallel.now import Now
-from shoal.parallel.replica import Replica
+from shoal.parallel.layout.whole import Whole
 from shoal.parallel.strategy import Share
 from shoal.parallel.sync.ddp import Ddp
 from shoal.parallel.sync.naive import Naive
+from shoal.parallel.sync.sync import SyncParts
+from shoal.parallel.training_clock import TrainingClock
+from shoal.parallel.update import Update
 
 SIZE, STEPS, FIRST_BAD = 5, 4, 2
 STRATEGIES = {"naive": (Naive, NaiveConfig()), "ddp": (Ddp, DdpConfig())}
 
 
-class Recorded:
+class Recorded(Exchange):
     """An exchange that keeps what went in and what came out."""
 
     def __init__(self, exchange):
-        self.exchange, self.bears = exchange, exchange.bears
+        self.exchange, self.tolerates = exchange, exchange.tolerates
+        self.is_sum = False
         self.sent, self.result = [], []
 
     def __call__(self, group, bucket):
-        self.sent.append(bucket.clone())
-        return Recording(self.exchange(group, bucket), bucket, self.result)
+        self.sent.append(bucket.flat.clone())
+        return Recording(self.exchange(group, bucket), bucket.flat, self.result)
 
 
 class Recording:
@@ -58,7 +62,7 @@ def train(exchange, faults=(), policy="stop", strategy="naive"):
     """STEPS steps of SIZE workers: each worker's weights at its end, its error if there was one, and its record."""
 
     def work(group):
-        draw, now, span = torch.Generator().manual_seed(0), Now(), SpanRecorder(HostClock())
+        draw, now, span = torch.Generator().manual_seed(0), TrainingClock(), SpanRecorder(HostClock())
         net = nn.Linear(6, 3)
         with torch.no_grad():
             for param in net.parameters():
@@ -69,12 +73,12 @@ def train(exchange, faults=(), policy="stop", strategy="naive"):
         gradients = under_conditions(
             engine.gradients, engine.params.values(), [], list(faults), group.rank, now, 0, span
         )
-        engine = Engine(gradients, engine.params, engine.on_final)
-        optimizer = optim.build(SgdConfig(lr=0.5), engine.params.values())
-        mine = Replica(net, build_loss(CrossEntropyConfig()), engine, optimizer, None, span)
+        engine = GradientEngine(gradients, engine.params, engine.on_final)
+        layout = Whole(net, build_loss(CrossEntropyConfig()), engine, span)
+        update = Update(layout, lambda params: optim.build(SgdConfig(lr=0.5), params))
         record = Recorded(exchange)
         sync, config = STRATEGIES[strategy]
-        trained = sync(mine, group, record, Guard(group, exchange, policy), config)
+        trained = sync(SyncParts(layout, update, group, record, Guard(group, exchange, policy)), config)
         error = None
         try:
             for now.step in range(STEPS):
@@ -132,13 +136,13 @@ def test_a_sum_is_moved_by_what_is_finite_and_says_what_it_can():
 @pytest.mark.parametrize("rule", ROBUST)
 @pytest.mark.filterwarnings("ignore:the norm of rank 1")
 def test_robust_rules_are_unharmed(rule, kind, strategy):
-    members = train(Robust(ROBUST[rule], bears=1), [fault(kind)], strategy=strategy)
+    members = train(Robust(ROBUST[rule], bad=1), [fault(kind)], strategy=strategy)
     assert [error for _, error, _ in members] == [None] * SIZE
     for weights, _, _ in members:
         assert torch.equal(weights, members[0][0])
     records = [record for _, _, record in members]
     first_bad = FIRST_BAD * len(records[1].sent) // STEPS
-    meant = train(Robust(ROBUST[rule], bears=1), strategy=strategy)[1][2].sent
+    meant = train(Robust(ROBUST[rule], bad=1), strategy=strategy)[1][2].sent
     if kind == "stale":
         # In its first step it still has everyone's weights.
         assert torch.equal(records[1].sent[first_bad], meant[first_bad])
@@ -169,11 +173,11 @@ def assert_fired(sent, meant, kind):
 
 @pytest.mark.parametrize("rule", ROBUST)
 def test_beyond_its_bound_a_rule_stops_too(rule):
-    members = train(Robust(ROBUST[rule], bears=1), [fault("nan", rank=1), fault("inf", rank=3)])
+    members = train(Robust(ROBUST[rule], bad=1), [fault("nan", rank=1), fault("inf", rank=3)])
     for weights, error, _ in members:
         assert error is not None
         assert "rank 1's and rank 3's gradient is nan and" in error
-        assert "the exchange bears 1" in error
+        assert "the exchange tolerates 1" in error
         assert weights.isfinite().all()
 
 

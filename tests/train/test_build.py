@@ -75,14 +75,14 @@ def test_as_many_workers_as_samples_is_enough(here, capsys):
     [
         (
             "--strategy dp --strategy.bucket_mib 3",
-            "strategy 'dp' has no setting 'bucket_mib': it belongs to ddp",
+            "sync 'dp' has no setting 'bucket_mib': it belongs to ddp",
         ),
         (
             "--strategy ddp --aggregate parameters",
-            "strategy 'ddp' has no setting 'aggregate': it belongs to naive",
+            "sync 'ddp' has no setting 'aggregate': it belongs to naive",
         ),
-        ("--strategy dp --workers 2 --engine static", "--engine static has its own"),
-        ("--strategy dp --workers 2 --exchange by:ring", "--exchange by has nothing to do under strategy dp"),
+        ("--strategy dp --workers 2 --engine static", "strategy dp does not support --engine static"),
+        ("--strategy dp --workers 2 --exchange by:ring", "--exchange by has no effect with strategy dp"),
     ],
 )
 def test_a_setting_that_does_not_belong_to_the_strategy(capsys, here, flags, sentence):

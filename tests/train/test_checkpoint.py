@@ -7,13 +7,15 @@ import pytest
 import torch
 
 from shoal.errors import CheckpointError
+from shoal.parallel.piece import Piece
 from shoal.train import checkpoint
 from shoal.train.progress import Progress
 
-PIECES = {"model.w": torch.arange(6.0).view(2, 3), "optim.w.step": torch.tensor(3.0)}
+TENSORS = {"model.w": torch.arange(6.0).view(2, 3), "optim.w.step": torch.tensor(3.0)}
 
 
-def save(folder, step, keep=2, pieces=PIECES):
+def save(folder, step, keep=2, tensors=TENSORS):
+    pieces = [Piece.whole(name, tensor) for name, tensor in tensors.items()]
     return checkpoint.save(
         folder, pieces, Progress(step=step, epoch=1, consumed=64, epoch_loss_sum=0.1), keep
     )
@@ -24,13 +26,13 @@ def test_what_is_saved_is_what_is_loaded(tmp_path):
     found = checkpoint.latest(tmp_path)
     assert found.progress == Progress(step=5, epoch=1, consumed=64, epoch_loss_sum=0.1)
     pieces = found.pieces()
-    assert pieces.keys() == PIECES.keys()
-    assert all(torch.equal(pieces[name], PIECES[name]) for name in PIECES)
+    assert pieces.keys() == TENSORS.keys()
+    assert all(torch.equal(pieces[name], TENSORS[name]) for name in TENSORS)
 
 
 def test_tied_weights_and_slices_can_be_saved(tmp_path):
     weight = torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
-    save(tmp_path, 1, pieces={"model.a": weight, "model.b": weight, "model.c": weight.t()[1:]})
+    save(tmp_path, 1, tensors={"model.a": weight, "model.b": weight, "model.c": weight.t()[1:]})
     pieces = checkpoint.latest(tmp_path).pieces()
     assert torch.equal(pieces["model.a"], pieces["model.b"])
     assert torch.equal(pieces["model.c"], weight.t()[1:])
@@ -45,13 +47,13 @@ def test_older_ones_go_once_newer_ones_are_safe(tmp_path):
 
 def test_a_damaged_one_is_passed_over_for_the_one_before(tmp_path):
     save(tmp_path, 5)
-    path = save(tmp_path, 10) / checkpoint.TENSORS
+    path = save(tmp_path, 10) / checkpoint.tensors_of(0)
     damaged = bytearray(path.read_bytes())
     damaged[-1] ^= 1
     path.write_bytes(damaged)
     assert checkpoint.latest(tmp_path).progress.step == 5
     with pytest.raises(
-        CheckpointError, match="is damaged: sha256 [0-9a-f]{64}, and the manifest says [0-9a-f]{64}"
+        CheckpointError, match="is damaged: its sha256 is [0-9a-f]{64}, but the manifest has [0-9a-f]{64}"
     ):
         checkpoint.verify(tmp_path / "step-000010")
 
@@ -89,7 +91,7 @@ def test_a_save_that_fails_keeps_what_was_there_and_leaves_nothing_beside_it(tmp
     save(tmp_path, 5)
     meta = torch.empty(3, device="meta")
     with pytest.raises((CheckpointError, NotImplementedError)):
-        save(tmp_path, 10, pieces={"model.w": meta})
+        save(tmp_path, 10, tensors={"model.w": meta})
     (tmp_path / "blocked").write_text("")
     with pytest.raises(CheckpointError, match="MiB needed, .* free"):
         save(tmp_path / "blocked", 10)

@@ -7,7 +7,7 @@ import torch
 
 from shoal.comm.threads import run_threads
 from shoal.config.read import read
-from shoal.parallel.replica import Replica
+from shoal.parallel.layout.whole import Whole
 from shoal.train import build, checkpoint, worker
 from shoal.train.observer import Silent
 from shoal.train.stop import StopRequest
@@ -29,7 +29,7 @@ def slowly(function):
     return slow
 
 
-@pytest.mark.parametrize(("where", "name"), [(checkpoint, "save"), (build, "load"), (Replica, "evaluate")])
+@pytest.mark.parametrize(("where", "name"), [(checkpoint, "save"), (build, "load"), (Whole, "evaluate")])
 def test_the_others_wait_for_one_that_is_busy(tmp_path, monkeypatch, where, name):
     monkeypatch.setattr(where, name, slowly(getattr(where, name)))
     config = read(None, [*FLAGS.split(), "--runs-dir", str(tmp_path), "--name", "run"])

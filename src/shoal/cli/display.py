@@ -154,8 +154,8 @@ def headline(config: RunConfig, device: str) -> str:
     """What is trained on what, how and where, in one line."""
     what = f"{config.model.name} on {config.data.name} with {config.optimizer.name}"
     workers = config.launch.workers
-    several = f" with {workers} worker{'s' * (workers > 1)}" if config.strategy.name != "single" else ""
-    return f"{what}, {config.strategy.name}{several}, on {device}"
+    several = f" with {workers} worker{'s' * (workers > 1)}" if config.strategy != "single" else ""
+    return f"{what}, {config.strategy}{several}, on {device}"
 
 
 def extent(progress: Progress, total_steps: int) -> str:

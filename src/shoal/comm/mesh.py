@@ -44,7 +44,7 @@ def coordinates(rank: int, sizes: Mapping[str, int]) -> dict[str, int]:
     {'data': 1, 'tensor': 1}
     """
     place: dict[str, int] = {}
-    for axis in reversed(sizes):
+    for axis in reversed(list(sizes)):
         rank, place[axis] = divmod(rank, sizes[axis])
     return {axis: place[axis] for axis in sizes}
 

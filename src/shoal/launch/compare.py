@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.config.read import Tree, from_tree, merge, parse_toml, read_flags, read_recipe, shipped_recipes
-from shoal.config.schema import OutputConfig, RunConfig, SingleConfig
+from shoal.config.schema import OutputConfig, RunConfig
 from shoal.errors import ConfigError, unknown
 from shoal.launch.members import threads_per_worker
 from shoal.launch.start import start
@@ -73,7 +73,7 @@ def _config(name: str, tree: Tree, changes: Tree) -> RunConfig:
     alone = {section: change for section, change in changes.items() if section != "launch"}
     try:
         config = from_tree(merge(tree, alone))
-        if not isinstance(config.strategy, SingleConfig):
+        if config.strategy != "single":
             config = from_tree(merge(tree, changes))
     except ConfigError as error:
         raise ConfigError(f"variant '{name}': {error.message}", error.hint) from None

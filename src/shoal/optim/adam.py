@@ -90,9 +90,7 @@ class Adam(Elementwise):
             # Step
             param.addcdiv_(exp_avg, exp_avg_sq.sqrt().add_(eps), value=-length)
 
-    def fused(
-        self, rows: Sequence[Row], group: Group, step: int, found_inf: Tensor | None = None
-    ) -> None:
+    def fused(self, rows: Sequence[Row], group: Group, step: int, found_inf: Tensor | None = None) -> None:
         """The same equations in one pass over memory."""
         params, grads, exp_avgs, exp_avg_sqs = columns(rows)
         beta1, beta2 = group["betas"]

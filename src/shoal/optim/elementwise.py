@@ -66,9 +66,7 @@ class Elementwise(torch.optim.Optimizer, ABC):
         """Update rows in place: the definition. `step` counts from 1, and is 0 for rules that do not count."""
 
     @abstractmethod
-    def fused(
-        self, rows: Sequence[Row], group: Group, step: int, found_inf: Tensor | None = None
-    ) -> None:
+    def fused(self, rows: Sequence[Row], group: Group, step: int, found_inf: Tensor | None = None) -> None:
         """Update rows, dense and of one device and dtype, in place: all in one call of torch's fused kernel.
 
         Where `found_inf` is 1, the kernel changes nothing.
@@ -170,9 +168,7 @@ class Elementwise(torch.optim.Optimizer, ABC):
                 states[index][name] = zeros
         return states
 
-    def _update(
-        self, group: Group, rows: list[Row], counts: list[int], found_inf: Tensor | None
-    ) -> None:
+    def _update(self, group: Group, rows: list[Row], counts: list[int], found_inf: Tensor | None) -> None:
         if not self.fast:
             for count, batch in _batches(rows, counts):
                 self.readable(batch, group, count)

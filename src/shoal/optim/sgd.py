@@ -87,9 +87,7 @@ class SGD(Elementwise):
             # Step
             param.sub_(direction, alpha=lr)
 
-    def fused(
-        self, rows: Sequence[Row], group: Group, step: int, found_inf: Tensor | None = None
-    ) -> None:
+    def fused(self, rows: Sequence[Row], group: Group, step: int, found_inf: Tensor | None = None) -> None:
         """The same equations in one pass over memory."""
         params, grads, *buffers = columns(rows)
         torch._fused_sgd_(  # pyright: ignore[reportPrivateUsage]

@@ -17,8 +17,8 @@ from shoal.config.conditions import Bottleneck, Fault, GradientFault
 from shoal.data.dataset import Batch
 from shoal.data.seeds import generator_for
 from shoal.events.spans import SpanRecorder
-from shoal.parallel.training_clock import TrainingClock
 from shoal.parallel.strategy import Gradients
+from shoal.parallel.training_clock import TrainingClock
 
 FACTORS: dict[GradientFault, float] = {"nan": math.nan, "inf": math.inf, "huge": 1e6, "flip": -1.0}
 """What a fault multiplies gradients by."""
@@ -40,7 +40,9 @@ def corrupted(gradients: Gradients, fault: Fault, training: TrainingClock) -> Gr
     return bad_gradients
 
 
-def outdated(gradients: Gradients, params: Sequence[Tensor], fault: Fault, training: TrainingClock) -> Gradients:
+def outdated(
+    gradients: Gradients, params: Sequence[Tensor], fault: Fault, training: TrainingClock
+) -> Gradients:
     """Gradients at the weights of the fault's first step, for ever: as if no update reached this worker any more.
 
     The old weights lie in the parameters only while it computes. Costs a copy of the weights, and three more a step.
@@ -150,7 +152,9 @@ def under_conditions(
         if fault.rank == rank:
             is_stale = fault.gradient == "stale"
             gradients = (
-                outdated(gradients, [*params], fault, training) if is_stale else corrupted(gradients, fault, training)
+                outdated(gradients, [*params], fault, training)
+                if is_stale
+                else corrupted(gradients, fault, training)
             )
     for bottleneck in bottlenecks:
         if bottleneck.rank == rank and (bottleneck.slowdown > 1 or bottleneck.delay_s[1] > 0):

@@ -67,9 +67,11 @@ class Dp(Strategy):
         self._layout = parts.layout
         self._update = parts.update
         self._guard = parts.guard
-        self._group = self.copies = group = parts.group  # since the last broadcast each has a copy of the model
+        self._group = self.copies = group = (
+            parts.group
+        )  # since the last broadcast each has a copy of the model
         self._sums = _SumsOnRank0(group, self._layout.params)
-        state = [*self._layout.model.parameters(), *self._layout.model.buffers()]
+        state = dict([*self._layout.model.named_parameters(), *self._layout.model.named_buffers()])
         self._state = BufferSync(group, lambda: state)
         self._state.update()
         self._compute = self._layout.conditions(self._lead_part if group.rank == 0 else self._follow_part)

@@ -50,7 +50,9 @@ def build_engine(
     )
 
 
-def _by_torch(model: nn.Module, config: LossConfig, span: SpanRecorder, precision: Precision) -> GradientEngine:
+def _by_torch(
+    model: nn.Module, config: LossConfig, span: SpanRecorder, precision: Precision
+) -> GradientEngine:
     loss = models.build_loss(config)
     autocasts: dict[Precision, Callable[[str], AbstractContextManager[object]]] = {
         "float32": lambda device: nullcontext(),

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, final
 
 import torch
@@ -11,11 +12,11 @@ from torch import Tensor, nn
 from shoal.comm.group import Group
 from shoal.errors import ConfigError
 from shoal.parallel.backward_pass import BackwardPass, tensors_in
-from shoal.parallel.buckets import MIB
-from shoal.parallel.comm_hook import HookBucket
-from shoal.parallel.copies import Copies, buffers_of
+from shoal.parallel.buckets.buffer_sync import BufferSync, buffers_of
+from shoal.parallel.buckets.plan import MIB
+from shoal.parallel.buckets.reducer import Reducer, ReducerOptions
+from shoal.parallel.comm_hook import Hook, HookSender
 from shoal.parallel.exchange.exchange import Exchange
-from shoal.parallel.reducer import Reducer
 from shoal.parallel.roll_call import RollCall
 from shoal.parallel.sync_batchnorm import give_group
 from shoal.parallel.torch_options import ignored_names
@@ -60,21 +61,23 @@ class Member:
         """Whether the division by the number of workers is left to a hook of the program's own."""
         self._backward = BackwardPass(self._backward_is_over, self._backward_has_failed)
         self._reducer: Reducer | None = None
-        self._buffers: Copies | None = None
+        self._buffers: BufferSync | None = None
         if group.size == 1:
             return
         give_group(module, group, lambda: self.weight)
         if options.shares_buffers and (names := [*shared_buffers(module)]):
-            self._buffers = Copies(group, buffers_of(module, names))
+            self._buffers = BufferSync(group, buffers_of(module, names))
         self._reducer = Reducer(
             group,
-            options.exchange,
             shared_params(module),
             lambda param, callback: param.register_post_accumulate_grad_hook(callback).remove,
-            first_bytes=min(MIB, options.most_bytes),
-            most_bytes=options.most_bytes,
-            unused=options.unused,
-            once=not options.static_graph,
+            partial(options.exchange, group),
+            ReducerOptions(
+                first_bytes=min(MIB, options.most_bytes),
+                most_bytes=options.most_bytes,
+                unused=options.unused,
+                once=not options.static_graph,
+            ),
             begins=self._backward_begins,
         )
 
@@ -93,10 +96,10 @@ class Member:
         if self._reducer is not None:
             self._reducer.remove()
 
-    def use_hook(self, hook: Callable[[HookBucket], Any]) -> None:
-        """From now on, have this function make the aggregate of every bucket, division included."""
+    def use_hook(self, hook: Hook, state: object) -> None:
+        """From now on, `hook(state, bucket)` makes the aggregate of every bucket, division included."""
         if self._reducer is not None:
-            self._reducer.use_hook(hook)
+            self._reducer.send = HookSender(hook, state, shared_params(self._module)).send
             self._hook_divides = True
 
     @contextmanager

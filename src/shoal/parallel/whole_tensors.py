@@ -31,7 +31,9 @@ class WholeTensors:
 
     def __init__(self, pieces: Sequence[Piece], group: Group, prefix: str = "model.") -> None:
         self._group = group
-        self._mine = {piece.name: piece for piece in pieces if piece.is_saved and piece.name.startswith(prefix)}
+        self._mine = {
+            piece.name: piece for piece in pieces if piece.is_saved and piece.name.startswith(prefix)
+        }
         described = [_described(piece) for piece in self._mine.values()]
         self.parts: dict[str, list[Part]] = {}
         """Who holds what, by the name of the whole."""

@@ -2,23 +2,24 @@
 
 import copy
 import weakref
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal, Self, final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.algorithms.join import Join, Joinable
 
 from shoal.comm.agree import check_same_model
 from shoal.comm.group import Group
 from shoal.errors import ConfigError
-from shoal.parallel.buckets import MIB
+from shoal.parallel.buckets.plan import MIB
 from shoal.parallel.comm_hook import Hook
 from shoal.parallel.default_group import all_of_torchs, check_threads, default_group
 from shoal.parallel.exchange.exchange import Exchange
 from shoal.parallel.exchange.linear import AllReduce
+from shoal.parallel.exchange.user_exchange import UserExchange
 from shoal.parallel.member import Member, MemberOptions, make_alike, shared_params, shared_state
 from shoal.parallel.roll_call import Ended, RollCall
 from shoal.parallel.torch_options import check_torch_options, moved_to
@@ -85,7 +86,7 @@ class DistributedDataParallel(nn.Module, Joinable):
         group: Group | Sequence[int | torch.device | str] | None = None,
         output_device: int | torch.device | str | None = None,
         *,
-        exchange: Exchange | None = None,
+        exchange: Exchange | Callable[[Group, Tensor], Any] | None = None,
         unused: Literal["refuse", "zero"] = "refuse",
         device_ids: Sequence[int | torch.device | str] | None = None,
         process_group: Any = None,
@@ -110,7 +111,7 @@ class DistributedDataParallel(nn.Module, Joinable):
         self.find_unused_parameters = find_unused_parameters
         shares_buffers = forward_sync_buffers if forward_sync_buffers is not None else broadcast_buffers
         self._options = MemberOptions(
-            exchange or AllReduce(),
+            _as_exchange(exchange),
             "zero" if find_unused_parameters or static_graph else unused,
             shares_buffers=shares_buffers is not False,
             static_graph=static_graph,
@@ -207,7 +208,7 @@ class DistributedDataParallel(nn.Module, Joinable):
 
         The hook communicates by itself, usually over torch's process group, and divides by the number of workers.
         """
-        self._connected().use_hook(lambda bucket: hook(state, bucket))
+        self._connected().use_hook(hook, state)
 
     # Loops that end at different times.
 
@@ -340,6 +341,13 @@ class DistributedDataParallel(nn.Module, Joinable):
         twin.__setstate__(copy.deepcopy(self.__getstate__(), memo))
         twin._group, twin.process_group = self._group, self.process_group
         return twin
+
+
+def _as_exchange(given: Exchange | Callable[[Group, Tensor], Any] | None) -> Exchange:
+    """An exchange, or a function of (group, flat tensor), or the default."""
+    if given is None or isinstance(given, Exchange):
+        return given or AllReduce()
+    return UserExchange(getattr(given, "__name__", type(given).__name__), given)
 
 
 _SHARED_WITH_OTHERS = ("_group", "process_group", "_member")

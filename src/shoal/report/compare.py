@@ -68,7 +68,7 @@ class Entry:
 
     def is_single(self) -> bool:
         """Whether it is one process."""
-        return self.config.strategy.name == "single"
+        return self.config.strategy == "single"
 
     def cores(self) -> int | None:
         """Threads of all its workers together; none where the settings do not say."""
@@ -113,7 +113,7 @@ def compare(folders: Sequence[Path]) -> Comparison:
         )
     runs = [_read(folder) for folder in folders]
     names = _names(folders)
-    singles = [run for run in runs if run.config.strategy.name == "single"]
+    singles = [run for run in runs if run.config.strategy == "single"]
     # No number of threads given means all cores.
     wide = max(singles, key=lambda run: run.config.threads or 10**6, default=None)
     narrow = next((run for run in singles if run.config.threads == 1), None)

@@ -79,11 +79,11 @@ def described(config: RunConfig) -> str:
     launch, threads = config.launch, config.threads
     count = "all threads" if threads is None else f"{threads} thread{'s' * (threads > 1)}"
     if launch.workers == 1:
-        words = [config.strategy.name, f"1 process with {count}"]
+        words = [config.strategy, f"1 process with {count}"]
     else:
         group = {"auto": "shared memory", "shm": "shared memory"}.get(launch.group, launch.group)
         each = f"with {count} each" if threads else "sharing the cores"
-        words = [config.strategy.name, f"{launch.workers} workers {each}"]
+        words = [config.strategy, f"{launch.workers} workers {each}"]
         words.append("threads of one process" if launch.launcher == "threads" else group)
     words += [f"exchange {_in_short(config.exchange)}"] * (config.exchange.name != "all_reduce")
     words += [f"partition {_in_short(config.partition)}"] * (config.partition.name != "global")
@@ -105,7 +105,7 @@ def as_data(entry: Entry, comparison: Comparison) -> dict[str, Any]:
     return {
         "name": entry.name,
         "how": described(entry.config),
-        "strategy": entry.config.strategy.name,
+        "strategy": entry.config.strategy,
         "workers": entry.workers,
         "test_accuracy": result["test_accuracy"],
         "test_loss": result["test_loss"],

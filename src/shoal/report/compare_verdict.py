@@ -227,7 +227,7 @@ def _accuracies(entries: Sequence[Entry]) -> str:
 
 
 def _for_slow(entry: Entry) -> str:
-    if entry.config.strategy.name == "dp":
+    if entry.config.strategy == "dp":
         return (
             "In dp rank 0 alone computes the loss and the update. Try --strategy ddp, where all do the same."
         )
@@ -241,9 +241,9 @@ def _for_moving(entry: Entry) -> str:
         return "If all workers are on one machine, try --group shm."
     if entry.config.exchange.name != "all_reduce":
         return "Try it without --exchange: the group's own all-reduce."
-    if entry.config.strategy.name == "naive":
+    if entry.config.strategy == "naive":
         return "Try --strategy ddp: one bucket instead of a call for every parameter."
-    if entry.config.strategy.name == "dp":
+    if entry.config.strategy == "dp":
         return "All data pass through rank 0. Try --strategy ddp, where every worker reads its own."
     return _larger_batch(entry)
 

@@ -167,8 +167,8 @@ def verify(path: Path) -> Checkpoint:
                 raise CheckpointError(
                     f"{path / name} is damaged: its sha256 is {actual}, but the manifest has {expected['sha256']}"
                 )
-        if tensors_of(0) not in manifest["files"]:
-            raise CheckpointError(f"{path / MANIFEST} does not list {tensors_of(0)}")
+        if not manifest["files"]:
+            raise CheckpointError(f"{path / MANIFEST} lists no file of tensors")
         files = tuple(Path(name).name for name in manifest["files"])
         return Checkpoint(path, Progress(**manifest["progress"]), files, dict(manifest.get("parts", {})))
     except OSError as error:
@@ -208,7 +208,10 @@ def _write_tensors(folder: Path, rank: int, pieces: Sequence[Piece]) -> dict[str
 
 
 def _write_manifest(folder: Path, progress: Progress, entries: Sequence[Mapping[str, Any]]) -> None:
-    files = {tensors_of(entry["rank"]): {key: entry[key] for key in ("sha256", "bytes", "rank")} for entry in entries}
+    files = {
+        tensors_of(entry["rank"]): {key: entry[key] for key in ("sha256", "bytes", "rank")}
+        for entry in entries
+    }
     parts = {tensors_of(entry["rank"]): entry["parts"] for entry in entries if entry["parts"]}
     manifest = {"format": FORMAT, "progress": asdict(progress), "files": files, "parts": parts}
     path = folder / MANIFEST

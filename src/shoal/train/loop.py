@@ -10,8 +10,8 @@ once.
 
 `Progress` and the strategy's pieces are all that is needed to go on later: nothing here remembers anything else.
 
-No step has a collective of its own for stopping: the request to stop goes into the step with the share, and comes out of
-it, the same on all workers, with the result.
+No step has a collective of its own for stopping: the request to stop goes into the step with the share, and comes
+out of it, the same on all workers, with the result.
 """
 
 from collections.abc import Callable, Iterator
@@ -53,6 +53,8 @@ class Job:
     """Write a checkpoint, together with all workers."""
     stop_signal: Callable[[], int]
     """The signal that asks this worker to stop, 0 for none."""
+    is_alone: bool
+    """Whether there is one worker."""
     validated: Callable[[Progress, Metrics | None], None]
     training_clock: TrainingClock
     """The step in progress, for what depends on it."""
@@ -62,16 +64,17 @@ class Job:
     balance: Balance | None = None
     """Divides batches by measured speed, if asked."""
 
-    def should_stop(self) -> bool:
-        """Whether the workers have agreed to stop."""
-        return self.log.stop_signal != 0
+    @property
+    def stopped_by(self) -> int:
+        """The signal by which all workers stop now, 0 for none. A worker alone need not wait for a step to carry it."""
+        return self.log.stop_signal or (self.stop_signal() if self.is_alone else 0)
 
 
 def train(job: Job, progress: Progress) -> Progress:
     """Train from `progress` to the last step, or until asked to stop; the state is saved at either end."""
     if job.strategy.serves:
         return serve(job)
-    while progress.step < job.total_steps and not job.should_stop():
+    while progress.step < job.total_steps and not job.stopped_by:
         progress = train_epoch(job, progress)
         if progress.consumed == len(job.data.train):
             progress = end_epoch(job, progress)
@@ -85,7 +88,7 @@ def train_epoch(job: Job, progress: Progress) -> Progress:
     progress = progress.among(job.strategy.data_size)
     division = job.division(progress)
 
-    while progress.consumed < num_samples and progress.step < job.total_steps and not job.should_stop():
+    while progress.consumed < num_samples and progress.step < job.total_steps and not job.stopped_by:
         job.log.begin(progress.step)
         job.training_clock.step = progress.step
         count = min(job.batch_size, num_samples - progress.consumed)

@@ -29,7 +29,9 @@ DTYPES: dict[torch.dtype, str] = {
 """The names of dtypes in the safetensors format."""
 
 
-def export_model(path: Path, wholes: WholeTensors, is_rank_0: bool, metadata: Mapping[str, str]) -> Fingerprint:
+def export_model(
+    path: Path, wholes: WholeTensors, is_rank_0: bool, metadata: Mapping[str, str]
+) -> Fingerprint:
     """Write weights and buffers under the plain module's names; rank 0's fingerprint of what it wrote.
 
     A collective. Rank 0 holds one tensor at a time, so a model that no worker could hold can be written.
@@ -46,7 +48,7 @@ def export_model(path: Path, wholes: WholeTensors, is_rank_0: bool, metadata: Ma
             for name, tensor in wholes:
                 fingerprint.add(name, tensor)
                 file.seek(offsets[name])
-                file.write(tensor.reshape(-1).view(torch.uint8).numpy())
+                file.write(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
         beside.replace(path)
     except OSError as error:
         raise CheckpointError(f"cannot write {path}: {error}") from None

@@ -78,7 +78,9 @@ def _work(
     """
     calls = Calls()
     group = traced(group, calls.append)
-    with RandomState(config.seed, group.rank, config.launch.launcher == "threads" and group.size > 1) as random:
+    with RandomState(
+        config.seed, group.rank, config.launch.launcher == "threads" and group.size > 1
+    ) as random:
         built = build(config, device, group)
         random.begin_training()
         folder = resumed or _new_folder(config, group)
@@ -91,11 +93,12 @@ def _work(
             notes = _Notes(built, random, folder, events, observer)
             notes.started(progress, links)
             try:
-                progress = train(_job(built, notes, stop, log, progress), progress)
+                job = _job(built, notes, stop, log, progress)
+                progress = train(job, progress)
             except BaseException as error:  # whatever it is, the run's own record says that it failed
                 events.append({"event": "failed", "error": str(error) or type(error).__name__})
                 raise
-            result = _finish(built, folder, progress, notes, log.stop_signal)
+            result = _finish(built, folder, progress, notes, job.stopped_by)
             events.append(
                 {"event": "end", "status": result.status, "step": progress.step, "time_ns": time.time_ns()}
             )
@@ -179,6 +182,7 @@ def _job(built: Built, notes: _Notes, stop: StopRequest, log: StepLog, progress:
         save_every=built.config.checkpoint.every,
         save=notes.save,
         stop_signal=lambda: stop.signal or 0,
+        is_alone=built.group.size == 1,
         validated=notes.validated,
         training_clock=built.training_clock,
         log=log,

@@ -9,7 +9,7 @@ from shoal.errors import ConfigError
 from shoal.parallel.exchange.build import BUILDERS, build_exchange, check_exchange
 from shoal.parallel.exchange.linear import AllReduce, By
 from shoal.parallel.exchange.rules import ROBUST
-from shoal.parallel.now import Now
+from shoal.parallel.training_clock import TrainingClock
 
 
 def exchange_of(*flags):
@@ -17,10 +17,12 @@ def exchange_of(*flags):
 
 
 def test_each_name_gives_its_exchange():
-    assert build_exchange(exchange_of(), 2, Now()) == AllReduce()
-    assert build_exchange(exchange_of("--exchange", "by:ring"), 2, Now()) == By(ring)
-    robust = build_exchange(exchange_of("--exchange", "robust:krum", "--exchange.bad", "2"), 7, Now())
-    assert (robust.rule, robust.bears) == (ROBUST["krum"], 2)
+    assert build_exchange(exchange_of(), 2, TrainingClock()) == AllReduce()
+    assert build_exchange(exchange_of("--exchange", "by:ring"), 2, TrainingClock()) == By(ring)
+    robust = build_exchange(
+        exchange_of("--exchange", "robust:krum", "--exchange.bad", "2"), 7, TrainingClock()
+    )
+    assert (robust.rule, robust.bad) == (ROBUST["krum"], 2)
 
 
 def test_the_schema_and_the_tables_know_the_same_names():
@@ -52,9 +54,17 @@ def test_settings_that_cannot_be_are_one_sentence(flags, sentence):
 @pytest.mark.parametrize(
     ("config", "size", "sentence"),
     [
-        (RobustConfig(rule="median"), 2, "median bears 1 bad worker only among 3 or more, and there are 2"),
-        (RobustConfig(rule="krum"), 4, "krum bears 1 bad worker only among 5 or more, and there are 4"),
-        (StagesConfig(plan=("0=all_reduce", "0.9=robust:krum")), 4, "only among 5 or more"),
+        (
+            RobustConfig(rule="median"),
+            2,
+            "median tolerates 1 bad worker only with at least 3 workers; you have 2",
+        ),
+        (
+            RobustConfig(rule="krum"),
+            4,
+            "krum tolerates 1 bad worker only with at least 5 workers; you have 4",
+        ),
+        (StagesConfig(plan=("0=all_reduce", "0.9=robust:krum")), 4, "only with at least 5 workers"),
         (Custom(name="no_such_module:exchange"), 2, "there is no module 'no_such_module'"),
         (Custom(name="math:sine"), 2, "unknown name in module math 'sine'"),
         (StagesConfig(plan=("0=all_reduce", "0.5=math:sine")), 2, "unknown name in module math 'sine'"),
@@ -66,13 +76,13 @@ def test_what_the_workers_cannot_have_is_refused(config, size, sentence):
 
 
 def test_the_exchange_changes_with_the_stage_of_training():
-    now = Now(total_steps=10)
+    now = TrainingClock(total_steps=10)
     staged = build_exchange(StagesConfig(plan=("0=all_reduce", "0.3=by:ring", "0.8=robust:median")), 3, now)
     used = []
     for now.step in range(10):
         used.append(type(staged.current).__name__)
     assert used == ["AllReduce"] * 3 + ["By"] * 5 + ["Robust"] * 2
     now.step = 7
-    assert staged.bears == 0
+    assert staged.tolerates == 0
     now.step = 8
-    assert staged.bears == 1, "a stage that bears a bad worker says so"
+    assert staged.tolerates == 1, "a stage that tolerates a bad worker says so"

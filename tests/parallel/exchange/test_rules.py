@@ -33,7 +33,7 @@ PLAIN = {
 
 @st.composite
 def drawn(draw, rule):
-    """Rows, and how many of them may be bad: any number that the rule bears."""
+    """Rows, and how many of them may be bad: any number that the rule tolerates."""
     size = draw(st.integers(SPARE[rule], 8))
     bad = draw(st.integers(0, (size - SPARE[rule]) // 2))
     numel = draw(st.integers(0 if rule != "krum" else 1, 5))
@@ -144,10 +144,15 @@ def test_the_mean_of_means_is_not_the_mean_of_all_samples():
 @pytest.mark.parametrize(
     ("rule", "workers", "bad", "sentence"),
     [
-        ("median", 2, 1, "median bears 1 bad worker only among 3 or more, and there are 2"),
-        ("trimmed_mean", 4, 2, "trimmed_mean bears 2 bad workers only among 5 or more, and there are 4"),
-        ("krum", 4, 1, "krum bears 1 bad worker only among 5 or more, and there are 4"),
-        ("krum", 2, 0, "krum bears 0 bad workers only among 3 or more, and there are 2"),
+        ("median", 2, 1, "median tolerates 1 bad worker only with at least 3 workers; you have 2"),
+        (
+            "trimmed_mean",
+            4,
+            2,
+            "trimmed_mean tolerates 2 bad workers only with at least 5 workers; you have 4",
+        ),
+        ("krum", 4, 1, "krum tolerates 1 bad worker only with at least 5 workers; you have 4"),
+        ("krum", 2, 0, "krum tolerates 0 bad workers only with at least 3 workers; you have 2"),
     ],
 )
 def test_a_bound_that_cannot_hold_is_refused(rule, workers, bad, sentence):
@@ -158,7 +163,7 @@ def test_a_bound_that_cannot_hold_is_refused(rule, workers, bad, sentence):
 
 
 def test_the_rules_themselves_refuse_it_too():
-    with pytest.raises(ConfigError, match="only among 5 or more"):
+    with pytest.raises(ConfigError, match="only with at least 5 workers"):
         rules.krum(torch.ones(4, 2), bad=1)
-    with pytest.raises(ConfigError, match="only among 3 or more"):
+    with pytest.raises(ConfigError, match="only with at least 3 workers"):
         rules.trimmed_mean(torch.ones(2, 2), bad=1)

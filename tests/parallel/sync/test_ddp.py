@@ -1,17 +1,19 @@
 """`ddp` beyond equality: what a user notices when something is missing, empty, early or of another kind."""
 
+from functools import partial
+
 import pytest
 import torch
-from strategy_cases import BATCH, OPTIMIZERS, made, network, on_threads, replica, share, train
+from strategy_cases import BATCH, OPTIMIZERS, made, network, on_threads, replica, share, single, train
 from torch import nn
 
 from shoal.comm.threads import ThreadGroup, run_threads
 from shoal.comm.traced import traced
 from shoal.config.schema import DdpConfig
 from shoal.errors import ConfigError, DivergedError, ShoalError
+from shoal.parallel.buckets.reducer import Reducer, ReducerOptions
 from shoal.parallel.exchange.linear import AllReduce
-from shoal.parallel.reducer import Reducer
-from shoal.parallel.single import Single
+from shoal.parallel.piece import by_name
 from shoal.parallel.sync.ddp import Ddp
 
 ZERO = DdpConfig(unused="zero", bucket_mib=1e-4)
@@ -102,7 +104,7 @@ def test_frozen_parameters_take_no_part():
         history = train(made(Ddp, DdpConfig(), mine, group), (6, 6), steps=2)
         return torch.equal(before, mine.model[0].weight), history
 
-    expected = train(Single(replica(OPTIMIZERS["sgd"], network=frozen)), (BATCH,), steps=2)
+    expected = train(single(replica(OPTIMIZERS["sgd"], network=frozen)), (BATCH,), steps=2)
     for stayed, history in on_threads(2, work):
         assert stayed
         torch.testing.assert_close(history[-1][0], expected[-1][0], rtol=1e-12, atol=0)
@@ -111,7 +113,7 @@ def test_frozen_parameters_take_no_part():
 def test_alone_it_is_single_without_a_hook_or_a_bucket():
     group = traced(ThreadGroup.world(1)[0])
     mine = replica(OPTIMIZERS["adam"])
-    expected = train(Single(replica(OPTIMIZERS["adam"])), (BATCH,))
+    expected = train(single(replica(OPTIMIZERS["adam"])), (BATCH,))
     history = train(made(Ddp, DdpConfig(), mine, group), (BATCH,))
     assert not group.totals
     assert all(param._post_accumulate_grad_hooks is None for param in mine.params.values())
@@ -147,11 +149,11 @@ def test_a_step_left_out_leaves_weights_and_gradients_in_order():
         strategy.step(share(1, 6 * group.rank, 6), 0.1)
         return {name: param.clone() for name, param in mine.params.items()}
 
-    single = Single(replica(OPTIMIZERS["sgd"]))
-    single.step(share(1, 0, BATCH), 0.1)
+    alone = single(replica(OPTIMIZERS["sgd"]))
+    alone.step(share(1, 0, BATCH), 0.1)
     for params in on_threads(2, work):
         for name, param in params.items():
-            torch.testing.assert_close(param, single.pieces()[f"model.{name}"], rtol=1e-12, atol=0)
+            torch.testing.assert_close(param, by_name(alone.pieces())[f"model.{name}"], rtol=1e-12, atol=0)
 
 
 class _nothing:  # noqa: N801
@@ -238,8 +240,8 @@ def test_the_losses_travel_with_the_gradients(early):
         }
         return made_now, losses
 
-    single = Single(replica(OPTIMIZERS["sgd"]))
-    wanted = [single.step(share(number, 0, BATCH), 0.1).loss.item() for number in range(3)]
+    alone = single(replica(OPTIMIZERS["sgd"]))
+    wanted = [alone.step(share(number, 0, BATCH), 0.1).loss.item() for number in range(3)]
     for calls, losses in on_threads(2, work):
         assert calls == {"all_reduce": 2}, "as many as there are buckets"
         assert losses == pytest.approx(wanted, rel=1e-12)
@@ -250,11 +252,10 @@ def test_sparse_gradients_are_refused_by_name():
         table = nn.Embedding(10, 3, sparse=True)
         reducer = Reducer(
             group,
-            AllReduce(),
             {"table": table.weight},
             lambda param, callback: param.register_post_accumulate_grad_hook(callback).remove,
-            first_bytes=10,
-            most_bytes=10,
+            partial(AllReduce(), group),
+            ReducerOptions(first_bytes=10, most_bytes=10),
         )
         reducer.prepare()
         table(torch.tensor([1])).sum().backward()

@@ -2,20 +2,14 @@
 
 import pytest
 import torch
+from strategy_cases import copy_of, made
 from torch import nn
 
-from shoal import optim
 from shoal.comm.threads import run_threads
 from shoal.comm.traced import traced
-from shoal.config.schema import AdamConfig, CrossEntropyConfig, NaiveConfig, SgdConfig
+from shoal.config.schema import AdamConfig, NaiveConfig, SgdConfig
 from shoal.data.dataset import Batch
 from shoal.errors import ConfigError, MismatchError
-from shoal.events.spans import HostClock, SpanRecorder
-from shoal.models import build_loss
-from shoal.parallel.engine import build_engine
-from shoal.parallel.exchange.linear import AllReduce
-from shoal.parallel.guard import Guard
-from shoal.parallel.replica import Replica
 from shoal.parallel.strategy import Share
 from shoal.parallel.sync.naive import Naive
 
@@ -33,10 +27,7 @@ def model(seed=0, extra=()):
 
 
 def replica(optimizer=SGD, net=None):
-    net = net or model()
-    loss, span = CrossEntropyConfig(), SpanRecorder(HostClock())
-    engine = build_engine("torch", net, loss, span)
-    return Replica(net, build_loss(loss), engine, optim.build(optimizer, engine.params.values()), None, span)
+    return copy_of(net or model(), optimizer)
 
 
 def share(rank, step=0, shares=SHARES):
@@ -62,7 +53,7 @@ def own_mean_gradients():
 def weights_after(config, optimizer=SGD, lr=0.1, steps=1, net=model, shares=SHARES):
     def work(group):
         mine = replica(optimizer, net())
-        strategy = Naive(mine, group, AllReduce(), Guard(group, AllReduce(), "stop"), config)
+        strategy = made(Naive, config, mine, group)
         for step in range(steps):
             strategy.step(share(group.rank, step, shares), lr)
         return [tensor.clone() for tensor in mine.model.state_dict().values()]
@@ -142,7 +133,7 @@ def test_steps_are_counted_not_averaged():
     def work(group):
         mine = replica(AdamConfig(lr=0.01))
         config = NaiveConfig(aggregate="parameters")
-        strategy = Naive(mine, group, AllReduce(), Guard(group, AllReduce(), "stop"), config)
+        strategy = made(Naive, config, mine, group)
         for step in range(3):
             strategy.step(share(group.rank, step, (1, 4, 2)), 0.01)
         return [piece for name, piece in mine.pieces().items() if name.endswith(".step")]
@@ -178,8 +169,7 @@ def test_nothing_is_exchanged_but_what_the_docstring_counts():
         counts = {}
         for aggregate in ("gradients", "parameters"):
             config = NaiveConfig(aggregate=aggregate)
-            guard = Guard(group, AllReduce(), "stop")
-            strategy = Naive(replica(SgdConfig(lr=0.1, momentum=0.9)), group, AllReduce(), guard, config)
+            strategy = made(Naive, config, replica(SgdConfig(lr=0.1, momentum=0.9)), group)
             before = group.totals["all_reduce"].calls if "all_reduce" in group.totals else 0
             strategy.step(share(group.rank), 0.1)
             counts[aggregate] = group.totals["all_reduce"].calls - before
@@ -190,9 +180,7 @@ def test_nothing_is_exchanged_but_what_the_docstring_counts():
 
 def test_other_initial_parameters_are_said_or_refused():
     def work(group, config):
-        Naive(
-            replica(net=model(seed=group.rank)), group, AllReduce(), Guard(group, AllReduce(), "stop"), config
-        )
+        made(Naive, config, replica(net=model(seed=group.rank)), group)
 
     with pytest.warns(UserWarning, match="'0.weight' of rank 1 is not rank 0's"):
         run_threads(2, lambda group: work(group, NaiveConfig()))

@@ -25,12 +25,12 @@ from shoal.config.schema import (
     LenetConfig,
     ModelConfig,
     NaiveConfig,
+    NoSyncConfig,
     OptimizerConfig,
     OutputConfig,
     RobustConfig,
     RunConfig,
     SgdConfig,
-    SingleConfig,
     StagesConfig,
     TrainConfig,
 )
@@ -157,7 +157,7 @@ class Plan:
         means = NaiveConfig(combine="mean")
         exact = self._threads(steps, sgd)
         runs = {
-            "equal-single": replace(self._run("threads", 1, steps, sgd), strategy=SingleConfig()),
+            "equal-single": replace(self._run("threads", 1, steps, sgd), sync=NoSyncConfig()),
             "equal-exact": exact,
             "equal-sum": self._threads(steps, _sgd(RATE / workers), NaiveConfig(combine="sum")),
             "equal-mean": self._threads(steps, sgd, means),
@@ -228,7 +228,7 @@ class Plan:
             data=self.data,
             model=self.model,
             optimizer=optimizer,
-            strategy=strategy or NaiveConfig(),
+            sync=strategy or NaiveConfig(),
             exchange=exchange or AllReduceConfig(),
             launch=LaunchConfig(workers=workers, launcher=launcher),
             train=TrainConfig(epochs=NEVER, steps=steps, batch_size=BATCH_SIZE),

@@ -30,6 +30,7 @@ from shoal.config.schema import (
     LaunchConfig,
     LenetConfig,
     ModelConfig,
+    NoSyncConfig,
     OptimizerConfig,
     OutputConfig,
     PartitionConfig,
@@ -37,7 +38,6 @@ from shoal.config.schema import (
     RunConfig,
     SamplingConfig,
     SgdConfig,
-    SingleConfig,
     SpeedConfig,
     StratifiedConfig,
     TrainConfig,
@@ -165,7 +165,7 @@ class Plan:
         return {f"single-seed{seed}": self._alone(seed) for seed in self.seeds}
 
     def _alone(self, seed: int, threads: int = 1) -> RunConfig:
-        return replace(self._run(seed), strategy=SingleConfig(), threads=threads)
+        return replace(self._run(seed), sync=NoSyncConfig(), threads=threads)
 
     def _divided(self, workers: int) -> dict[str, RunConfig]:
         runs = self._timed_runs(workers)
@@ -229,7 +229,7 @@ class Plan:
             data=self.data,
             model=self.model,
             optimizer=optimizer or AdamConfig(lr=RATE),
-            strategy=DdpConfig(),
+            sync=DdpConfig(),
             launch=LaunchConfig(workers=workers, launcher="threads"),
             train=TrainConfig(epochs=self.size.epochs, batch_size=BATCH_SIZE),
             checkpoint=CheckpointConfig(every=NEVER, keep=1),

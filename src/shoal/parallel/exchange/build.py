@@ -1,4 +1,4 @@
-"""From a config to an exchange. What cannot be is refused here, before a worker is started."""
+"""Build an exchange from its config. An impossible one is an error here, before any worker starts."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,42 +7,48 @@ from shoal.comm.algorithms import ALGORITHMS
 from shoal.config.schema import ByConfig, Custom, ExchangeConfig, RobustConfig, StagesConfig
 from shoal.parallel.exchange.exchange import Exchange
 from shoal.parallel.exchange.linear import AllReduce, By
-from shoal.parallel.exchange.own import load_own
 from shoal.parallel.exchange.robust import Robust
 from shoal.parallel.exchange.rules import ROBUST, check_bound
 from shoal.parallel.exchange.staged import Staged
-from shoal.parallel.now import Now
+from shoal.parallel.exchange.user_exchange import load_user_exchange
+from shoal.parallel.training_clock import TrainingClock
 
 
-def build_exchange(config: ExchangeConfig, size: int, now: Now) -> Exchange:
+def build_exchange(config: ExchangeConfig, size: int, training: TrainingClock) -> Exchange:
     """The exchange that a config describes, among `size` workers."""
-    return load_own(config) if isinstance(config, Custom) else BUILDERS[config.name](config, size, now)
+    return (
+        load_user_exchange(config)
+        if isinstance(config, Custom)
+        else BUILDERS[config.name](config, size, training)
+    )
 
 
 def check_exchange(config: ExchangeConfig, size: int) -> None:
-    """Refuse an exchange that `size` workers cannot have: too few for its bound, or a path that leads nowhere."""
-    build_exchange(config, size, Now())
+    """Refuse an exchange that is impossible with `size` workers: too few for its bound, or a wrong path."""
+    build_exchange(config, size, TrainingClock())
 
 
-def _by(config: ByConfig, size: int, now: Now) -> Exchange:
-    del size, now
+def _by(config: ByConfig, size: int, training: TrainingClock) -> Exchange:
+    del size, training
     return By(ALGORITHMS[config.algorithm])
 
 
-def _robust(config: RobustConfig, size: int, now: Now) -> Exchange:
-    del now
+def _robust(config: RobustConfig, size: int, training: TrainingClock) -> Exchange:
+    del training
     check_bound(config.rule, size, config.bad)
     return Robust(ROBUST[config.rule], config.bad)
 
 
-def _staged(config: StagesConfig, size: int, now: Now) -> Exchange:
-    return Staged([(start, build_exchange(stage, size, now)) for start, stage in config.stages()], now)
+def _staged(config: StagesConfig, size: int, training: TrainingClock) -> Exchange:
+    return Staged(
+        [(start, build_exchange(stage, size, training)) for start, stage in config.stages()], training
+    )
 
 
-BUILDERS: dict[str, Callable[[Any, int, Now], Exchange]] = {
-    "all_reduce": lambda config, size, now: AllReduce(),
+BUILDERS: dict[str, Callable[[Any, int, TrainingClock], Exchange]] = {
+    "all_reduce": lambda config, size, training: AllReduce(),
     "by": _by,
     "robust": _robust,
     "stages": _staged,
 }
-"""Each takes its config, the number of workers, and where training stands."""
+"""Each takes its config, the number of workers, and the clock of the training."""

@@ -1,4 +1,4 @@
-"""The contract of an exchange, as checks that run: over all of our own in the tests, over a user's in `shoal check`."""
+"""The contract of an exchange, as checks that run: on our own exchanges in the tests, on a user's in `shoal check`."""
 
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 
 from shoal.comm.group import Group
-from shoal.parallel.exchange.exam import Broken, Stuck, Subject, exchanged, hard_rows, together
+from shoal.parallel.exchange.exam import Broken, Stuck, Subject, exchanged, hard_rows, start, together
 from shoal.parallel.exchange.exchange import Exchange
 
 NUMEL = 257
-"""A length that no small number of workers divides."""
+"""A prime: no number of workers divides it."""
 MARK = 12345.0
-"""What is written where an exchange has no business."""
+"""Written to memory that an exchange must not touch."""
 LATE_S = 0.05
-"""How long one looks whether somebody still writes."""
+"""How long to wait for writes after the end."""
 APART_S = 0.02
-"""How long after each other the workers come, where it matters who is first."""
+"""The delay between workers where the order of arrival matters."""
 
 
 class Check(NamedTuple):
@@ -32,7 +32,7 @@ class Check(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What a check found; no problem: the exchange keeps this clause."""
+    """The result of a check; an empty problem means that the exchange passes."""
 
     name: str
     sentence: str
@@ -40,14 +40,14 @@ class Verdict(NamedTuple):
 
 
 def examine(subject: Subject) -> Iterator[Verdict]:
-    """Run all checks that apply, one after the other; where an exchange does not come back, the others mean nothing."""
+    """Run all checks that apply, in order; an exchange that does not return ends the examination."""
     for name, check in CHECKS.items():
         if not check.applies(subject):
             continue
         try:
             check.run(subject)
         except Broken as broken:
-            ends = isinstance(broken, Stuck) or check.run is _comes_back
+            ends = isinstance(broken, Stuck) or check.run is _returns
             yield Verdict(
                 name, check.sentence, f"{broken}\nNo further check was made." if ends else str(broken)
             )
@@ -57,57 +57,59 @@ def examine(subject: Subject) -> Iterator[Verdict]:
             yield Verdict(name, check.sentence)
 
 
-# The checks. What each of them asks for stands in the table at the end.
+# The checks. The table at the end says what each requires.
 
 
-def _comes_back(subject: Subject) -> None:
+def _returns(subject: Subject) -> None:
     for rows in _cases(subject):
-        with _told(rows):
+        with _with_case(rows):
             exchanged(subject, rows)
 
 
 def _same_bits(subject: Subject) -> None:
     for rows in _cases(subject):
-        with _told(rows):
+        with _with_case(rows):
             _compare_members(exchanged(subject, rows))
 
 
 def _sum(subject: Subject) -> None:
     for rows in _cases(subject):
-        with _told(rows):
+        with _with_case(rows):
             _compare_sum(subject, rows, exchanged(subject, rows))
 
 
 def _permutation(subject: Subject) -> None:
-    """A rule must not prefer a rank; sums keep this by being the sum."""
+    """A rule must not prefer a rank. (For sums, the check of the sum implies this.)"""
     for rows in _cases(subject):
         result = exchanged(subject, rows)[0]
         for other in (rows.flip(0), rows.roll(1, 0)):
-            with _told(rows):
+            with _with_case(rows):
                 changed = exchanged(subject, other)[0]
                 allowed = _epsilon(subject, rows) * len(rows) ** 2 * rows.abs().amax(0)
-                _compare(changed, result, allowed.to(rows.dtype), "with the workers in another order", "else")
+                _compare(
+                    changed, result, allowed.to(rows.dtype), "with the workers in another order", "otherwise"
+                )
 
 
 def _unanimous(subject: Subject) -> None:
-    """A rule that gives one worker's bucket, and not W times that, would make every step W times shorter."""
+    """A rule that returns one worker's bucket instead of W times that would make every step W times shorter."""
     for rows in _cases(subject):
         same = rows[:1].expand_as(rows)
-        with _told(rows):
+        with _with_case(rows):
             bucket = exchanged(subject, same)[0]
             allowed = (len(rows) + 1) * _epsilon(subject, rows) * len(rows) * rows[0].abs()
-            _compare(bucket, len(rows) * rows[0], allowed, "where all workers send the same", "as the sum")
+            _compare(bucket, len(rows) * rows[0], allowed, "when all workers send the same", "as the sum")
 
 
 def _any_arrival(subject: Subject) -> None:
     rows = hard_rows(subject.sizes[-1], NUMEL, torch.float32)
     ranks = list(range(len(rows)))
-    with _told(rows):
+    with _with_case(rows):
         result = exchanged(subject, rows)[0]
         for order in (ranks, ranks[::-1], [*ranks[1::2], *ranks[::2]]):
             changed = exchanged(subject, rows, [APART_S * order.index(rank) for rank in ranks])[0]
-            coming = ", ".join(map(str, order))
-            _compare_bits(changed, result, f"when the ranks come in the order {coming}", "otherwise")
+            arrival = ", ".join(map(str, order))
+            _compare_bits(changed, result, f"when the ranks arrive in the order {arrival}", "otherwise")
 
 
 def _in_flight(subject: Subject) -> None:
@@ -116,13 +118,13 @@ def _in_flight(subject: Subject) -> None:
 
     def work(group: Group, exchange: Exchange) -> list[Tensor]:
         buckets = [rows[group.rank].clone() for rows in several]
-        for underway in reversed([exchange(group, bucket) for bucket in buckets]):
+        for underway in reversed([start(exchange, group, bucket) for bucket in buckets]):
             underway.wait()
         return buckets
 
     members = together(subject, size, work)
     for place, rows in enumerate(several):
-        with _told(rows):
+        with _with_case(rows):
             _compare_with_alone(subject, rows, [member[place] for member in members], "among others")
 
 
@@ -131,20 +133,20 @@ def _over_when_waited(subject: Subject) -> None:
 
     def work(group: Group, exchange: Exchange) -> tuple[Tensor, Tensor]:
         bucket = rows[group.rank].clone()
-        exchange(group, bucket).wait()
+        start(exchange, group, bucket).wait()
         result = bucket.clone()
-        bucket.fill_(MARK)  # others may still be reading, if the exchange lets them
+        bucket.fill_(MARK)  # a wrong exchange lets other workers still read
         time.sleep(LATE_S)
         return result, bucket
 
-    with _told(rows):
+    with _with_case(rows):
         members = together(subject, len(rows), work)
         _compare_with_alone(subject, rows, [result for result, _ in members], "right after wait()")
         for rank, (_, bucket) in enumerate(members):
             _compare_bits(
                 bucket,
                 torch.full_like(bucket, MARK),
-                f"on rank {rank}, some time after wait()",
+                f"on rank {rank}, {LATE_S:g} s after wait()",
                 "as it was left",
             )
 
@@ -156,16 +158,16 @@ def _other_memory(subject: Subject) -> None:
         memory = torch.full((3 * NUMEL,), MARK)
         bucket = memory[NUMEL : 2 * NUMEL]
         bucket.copy_(rows[group.rank])
-        exchange(group, bucket).wait()
-        time.sleep(LATE_S)  # that it writes late is another check's business
+        start(exchange, group, bucket).wait()
+        time.sleep(LATE_S)  # late writes are the subject of another check
         return memory
 
-    with _told(rows):
+    with _with_case(rows):
         members = together(subject, len(rows), work)
         inside = [memory[NUMEL : 2 * NUMEL].clone() for memory in members]
         _compare_with_alone(subject, rows, inside, "in the middle of a buffer")
         for rank, memory in enumerate(members):
-            for part, where in ((memory[:NUMEL], "before"), (memory[2 * NUMEL :], "behind")):
+            for part, where in ((memory[:NUMEL], "before"), (memory[2 * NUMEL :], "after")):
                 whose = f"{where} rank {rank}'s bucket"
                 _compare_bits(part, torch.full_like(part, MARK), whose, "as it was left")
 
@@ -175,7 +177,7 @@ def _group_as_before(subject: Subject) -> None:
         rows = hard_rows(size, NUMEL, torch.float32)
 
         def work(group: Group, exchange: Exchange, rows: Tensor = rows) -> tuple[float, float]:
-            exchange(group, rows[group.rank].clone()).wait()
+            start(exchange, group, rows[group.rank].clone()).wait()
             total, letter = torch.ones(5), torch.full((3,), float(group.rank))
             group.all_reduce(total).wait()
             if group.size > 1:
@@ -183,33 +185,33 @@ def _group_as_before(subject: Subject) -> None:
                 group.recv(letter, (group.rank - 1) % group.size).wait()
             return total[0].item(), letter[0].item()
 
-        with _told(rows):
+        with _with_case(rows):
             for rank, (total, letter) in enumerate(together(subject, size, work)):
                 if (total, letter) != (size, (rank - 1) % size):
-                    raise Broken(f"after it, an all-reduce or a message of rank {rank} brings something else")
+                    raise Broken(f"after it, an all-reduce or a message of rank {rank} has a wrong result")
 
 
-def _bears_bad_workers(subject: Subject) -> None:
-    """Whatever the bad rows hold, the aggregate stays within what good ones would allow."""
+def _tolerates_bad_workers(subject: Subject) -> None:
+    """Whatever the bad rows hold, the aggregate stays within the range of the good ones."""
     size = subject.sizes[-1]
-    bears = subject.make(size).bears
-    if bears >= size:
-        raise Broken(f"it says that it bears {bears} bad workers, and there are {size}")
+    bad = subject.make(size).tolerates
+    if bad >= size:
+        raise Broken(f"it declares that it tolerates {bad} bad workers, but there are only {size} workers")
     for value in (torch.nan, torch.inf, -torch.inf, 1e30):
-        for first in (0, size - bears):
+        for first in (0, size - bad):
             rows = hard_rows(size, NUMEL, torch.float32)
-            good = torch.cat([rows[:first], rows[first + bears :]])
-            rows[first : first + bears] = value
-            with _told(rows):
+            good = torch.cat([rows[:first], rows[first + bad :]])
+            rows[first : first + bad] = value
+            with _with_case(rows):
                 result = exchanged(subject, rows)[0]
                 allowed = size * good.abs().amax(0) * (1 + 1e-5)
                 wrong = ~(result.abs() <= allowed)  # NaN is never within anything
                 if wrong.any():
                     place = int(wrong.nonzero()[0])
-                    ranks = ", ".join(map(str, range(first, first + bears)))
+                    ranks = ", ".join(map(str, range(first, first + bad)))
                     raise Broken(
                         f"element {place} is {result[place]:.9g} when rank {ranks} sends {value:g}; "
-                        f"the good workers allow no more than {allowed[place]:.2g}"
+                        f"the good workers allow at most {allowed[place]:.2g}"
                     )
 
 
@@ -217,7 +219,7 @@ def _bears_bad_workers(subject: Subject) -> None:
 
 
 def _cases(subject: Subject) -> Iterator[Tensor]:
-    """One row per worker, for every number of workers, length and kind of number."""
+    """One row per worker, for every number of workers, length and dtype."""
     for size in subject.sizes:
         for numel in (NUMEL, 0, 1, 2, size - 1, size, size + 1, 1024):
             for dtype in (torch.float32, torch.float64):
@@ -225,8 +227,8 @@ def _cases(subject: Subject) -> Iterator[Tensor]:
 
 
 @contextmanager
-def _told(rows: Tensor) -> Generator[None]:
-    """Say beside a problem with which data it showed."""
+def _with_case(rows: Tensor) -> Generator[None]:
+    """Report a problem with the data that showed it."""
     try:
         yield
     except Broken as broken:
@@ -237,7 +239,7 @@ def _told(rows: Tensor) -> Generator[None]:
 
 
 def _compare_with_alone(subject: Subject, rows: Tensor, buckets: Sequence[Tensor], here: str) -> None:
-    """By itself, with time for everyone: whether that is right is for other checks to say."""
+    """Compare with an exchange that runs by itself; other checks judge whether that one is right."""
     for rank, (bucket, alone) in enumerate(
         zip(buckets, exchanged(subject, rows, settle_s=LATE_S), strict=True)
     ):
@@ -250,7 +252,7 @@ def _compare_members(buckets: Sequence[Tensor]) -> None:
 
 
 def _compare_sum(subject: Subject, rows: Tensor, buckets: Sequence[Tensor]) -> None:
-    """|result − Σ xᵢ| ≤ (W + 1)·ε·Σ |xᵢ|: every number rounded once, and W − 1 additions, in whatever order."""
+    """|result − Σ xᵢ| ≤ (W + 1)·ε·Σ |xᵢ|: every number rounded once, and W − 1 additions in any order."""
     exact = rows.double().sum(0)
     allowed = (len(rows) + 1) * _epsilon(subject, rows) * rows.double().abs().sum(0)
     for rank, bucket in enumerate(buckets):
@@ -281,30 +283,30 @@ def _compare_bits(found: Tensor, expected: Tensor, here: str, there: str) -> Non
 
 
 CHECKS: dict[str, Check] = {
-    "comes back": Check("every call and its wait end, with buckets of any length, also of none", _comes_back),
+    "returns": Check("every call and its wait end, with buckets of any length, 0 included", _returns),
     "same bits": Check("all workers hold the same bits", _same_bits),
     "the sum": Check(
-        "the result is the sum, as precise as its numbers are", _sum, lambda subject: not subject.is_rule
+        "the result is the sum, as precise as its dtype", _sum, lambda subject: not subject.is_rule
     ),
-    "no favourites": Check(
-        "workers in another order change nothing", _permutation, lambda subject: subject.is_rule
+    "no preferred rank": Check(
+        "the order of the workers does not matter", _permutation, lambda subject: subject.is_rule
     ),
     "stands for the sum": Check(
-        "where all workers send the same, W times that comes back",
+        "if all workers send the same, the result is W times that",
         _unanimous,
         lambda subject: subject.is_rule,
     ),
-    "any arrival": Check("the same bits, whoever comes first", _any_arrival),
-    "several at once": Check("buckets started together do not disturb each other", _in_flight),
+    "any arrival": Check("the order of arrival does not change a bit", _any_arrival),
+    "several at once": Check("several exchanges in progress do not disturb each other", _in_flight),
     "over when waited": Check(
-        "after wait() the result is there, and the bucket is the caller's", _over_when_waited
+        "after wait() the result is complete, and the bucket belongs to the caller", _over_when_waited
     ),
-    "own memory only": Check("what lies before and behind the bucket stays as it was", _other_memory),
-    "group as before": Check("calls after it meet each other as if nothing had been", _group_as_before),
-    "bears": Check(
-        "as many bad workers as it says may send NaN, infinity or anything huge",
-        _bears_bad_workers,
-        lambda subject: subject.make(subject.sizes[-1]).bears > 0,
+    "own memory only": Check("memory before and after the bucket does not change", _other_memory),
+    "group as before": Check("later calls of the group match as before", _group_as_before),
+    "tolerates": Check(
+        "as many bad workers as declared may send NaN, infinity or huge numbers",
+        _tolerates_bad_workers,
+        lambda subject: subject.make(subject.sizes[-1]).tolerates > 0,
     ),
 }
-"""All clauses, in the order in which they are checked."""
+"""All clauses, in the order of checking."""

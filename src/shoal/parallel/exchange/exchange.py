@@ -1,29 +1,48 @@
-"""What an exchange is: one verb, and how many bad workers it bears."""
+"""The protocol of exchanges: one verb, what it guarantees, and the state it may keep."""
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
 from shoal.comm.group import Group, Work
+from shoal.parallel.buckets.bucket import Bucket
 
 
+@runtime_checkable
 class Exchange(Protocol):
-    """`exchange(group, bucket)`: when the work it gives is done, `bucket` holds the aggregate on every worker.
+    """`exchange(group, bucket)`: when its work is done, the bucket holds the aggregate on every worker.
 
-    A bucket is flat and contiguous, of any length, also of none. The aggregate stands for the *sum* over the workers
+    `bucket.flat` is flat and contiguous, of any length, 0 included. The aggregate stands for the *sum* over the workers
     (each loss is divided by the global number of samples), and has the same bits on all of them. Until the work is
-    done the bucket belongs to the exchange, afterwards to the caller. Several may be under way at once; workers start
-    them in the same order. `contract.py` checks all of this, for our own exchanges and for a user's.
+    done the bucket belongs to the exchange, afterwards to the caller. Several exchanges may be in progress at once;
+    workers start them in the same order. `contract.py` checks all of this, for our own exchanges and for a user's.
+
+    An exchange may keep state for each bucket, under `bucket.key`, or for each parameter (`parameter_state.py`): error
+    feedback, low-rank factors. `pieces` and `load` put it into checkpoints. It belongs to this worker alone.
     """
 
     @property
-    def bears(self) -> int:
-        """Bad workers it bears: as many may send anything at all, numbers that are not finite too."""
-        ...
+    def tolerates(self) -> int:
+        """How many bad workers it tolerates: they may send anything, also numbers that are not finite."""
+        return 0
 
-    def __call__(self, group: Group, bucket: Tensor) -> Work:
+    @property
+    def is_sum(self) -> bool:
+        """Whether every element becomes the sum of all workers', as precise as its dtype. It may then piggyback."""
+        return False
+
+    def __call__(self, group: Group, bucket: Bucket) -> Work:
         """Start the exchange of one bucket."""
         ...
+
+    def pieces(self) -> dict[str, Tensor]:
+        """The state to save, by name; none unless the exchange keeps any."""
+        return {}
+
+    def load(self, pieces: Mapping[str, Tensor]) -> None:
+        """Restore what `pieces` returned."""
+        del pieces
 
 
 class Done:

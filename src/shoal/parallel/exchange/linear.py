@@ -2,32 +2,38 @@
 
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from shoal.comm.algorithms import Algorithm
 from shoal.comm.group import Group, Work
-from shoal.parallel.exchange.exchange import Done
+from shoal.parallel.buckets.bucket import Bucket
+from shoal.parallel.exchange.exchange import Done, Exchange
 
 
 @dataclass(frozen=True)
-class AllReduce:
-    """The group's own all-reduce, which may go on while the caller computes."""
+class AllReduce(Exchange):
+    """The group's own all-reduce, which may proceed while the caller computes."""
 
-    bears: int = 0
+    @property
+    def is_sum(self) -> bool:
+        """Yes."""
+        return True
 
-    def __call__(self, group: Group, bucket: Tensor) -> Work:
+    def __call__(self, group: Group, bucket: Bucket) -> Work:
         """Start it."""
-        return group.all_reduce(bucket)
+        return group.all_reduce(bucket.flat)
 
 
 @dataclass(frozen=True)
-class By:
+class By(Exchange):
     """An algorithm on send and recv alone; over when the call returns."""
 
     algorithm: Algorithm
-    bears: int = 0
 
-    def __call__(self, group: Group, bucket: Tensor) -> Work:
-        """Carry it out."""
-        self.algorithm(group, bucket)
+    @property
+    def is_sum(self) -> bool:
+        """Yes."""
+        return True
+
+    def __call__(self, group: Group, bucket: Bucket) -> Work:
+        """Run it."""
+        self.algorithm(group, bucket.flat)
         return Done()

@@ -1,4 +1,4 @@
-"""A rule instead of a sum: it sees every worker's bucket, and bears that some of them are bad."""
+"""A rule instead of a sum: it sees every worker's bucket, and tolerates bad workers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,47 +7,55 @@ import torch
 from torch import Tensor
 
 from shoal.comm.group import Group, Work
+from shoal.parallel.buckets.bucket import Bucket
+from shoal.parallel.exchange.exchange import Exchange
 
 
 @dataclass(frozen=True)
-class Robust:
-    """Phase 1, all-gather: everyone gets everyone's bucket. Phase 2, every worker applies the rule for itself.
+class Robust(Exchange):
+    """Phase 1, all-gather: every worker receives all buckets. Phase 2, every worker applies the rule.
 
-    The aggregate stands for the sum, and a rule for one worker's bucket: what is left in the bucket is
-    workers · rule(rows). All workers apply the same function to the same rows, so all have the same bits.
+    The aggregate stands for the sum, a rule for one worker's bucket: the bucket becomes workers · rule(rows, bad). All
+    workers apply the same function to the same rows, so all hold the same bits.
 
     Costs (W − 1)·n elements received by every worker, where an all-reduce has 2·n·(W − 1)/W, and memory for W
-    buckets, twice while the rule sorts. The gathering may go on while the caller computes; the rule is applied in
+    buckets, twice while the rule sorts. The all-gather may proceed while the caller computes; the rule is applied in
     `wait`.
     """
 
     rule: Callable[[Tensor, int], Tensor]
-    bears: int
+    bad: int
 
-    def __call__(self, group: Group, bucket: Tensor) -> Work:
-        """Start to gather."""
-        rows = torch.empty((group.size, bucket.numel()), dtype=bucket.dtype, device=bucket.device)
-        return _Gathered(group.all_gather(rows, bucket), rows, bucket, self)
+    @property
+    def tolerates(self) -> int:
+        """As many bad workers as the rule was built for."""
+        return self.bad
+
+    def __call__(self, group: Group, bucket: Bucket) -> Work:
+        """Start the all-gather."""
+        flat = bucket.flat
+        rows = torch.empty((group.size, flat.numel()), dtype=flat.dtype, device=flat.device)
+        return _Gathered(group.all_gather(rows, flat), rows, flat, self)
 
 
 class _Gathered:
-    """The rows are on their way; the rule is applied when they are there, and their memory let go."""
+    """An all-gather in progress; when the rows are complete, the rule is applied and their memory released."""
 
-    def __init__(self, gathering: Work, rows: Tensor, bucket: Tensor, robust: Robust) -> None:
+    def __init__(self, gathering: Work, rows: Tensor, flat: Tensor, robust: Robust) -> None:
         self._gathering = gathering
         self._rows: Tensor | None = rows
-        self._bucket = bucket
+        self._flat = flat
         self._robust = robust
 
     def wait(self) -> None:
-        """Wait for the rows, and make one of them."""
+        """Wait for the rows, and apply the rule."""
         if self._rows is not None:
             self._gathering.wait()
             rows, self._rows = self._rows, None
-            torch.mul(self._robust.rule(rows, self._robust.bears), len(rows), out=self._bucket)
+            torch.mul(self._robust.rule(rows, self._robust.bad), len(rows), out=self._flat)
 
     def done(self) -> bool:
-        """Whether the rows are here; the rule is then applied."""
+        """Whether the rows are complete; the rule is then applied."""
         if self._rows is not None and self._gathering.done():
             self.wait()
         return self._rows is None

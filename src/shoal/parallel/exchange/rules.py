@@ -2,23 +2,23 @@
 
 Write W for the number of workers, of which `bad` may have sent anything at all::
 
-    rule            gives, for every element                                        bears
+    rule            returns, for every element                                      tolerates
     total           the sum                                                         none
     mean            the sum / W                                                     none
     weighted_mean   Σ wᵢ·rowᵢ / Σ wᵢ                                                none
     median          the middle value                                                bad, where W ≥ 2·bad + 1
     trimmed_mean    the mean without the `bad` largest and smallest values          bad, where W ≥ 2·bad + 1
-    krum            the value of one row: whose W − bad − 2 nearest are nearest     bad, where W ≥ 2·bad + 3
+    krum            the value of the row whose W − bad − 2 neighbours are nearest   bad, where W ≥ 2·bad + 3
 
 (Krum: Blanchard, El Mhamdi, Guerraoui, Stainer, "Machine Learning with Adversaries", 2017.)
 
-The last three are *robust*. A row that holds a number which is not finite is known to be bad: they leave it out, and
-it counts against `bad`. (Compared like others it would spoil them: torch's median hands NaN on, and a distance to NaN
-is NaN.) With more such rows than they bear, they give NaN and leave the decision to the guard.
+The last three are *robust*. A row with a number that is not finite is known to be bad: they leave it out, and it counts
+towards `bad`. (Compared like the others it would spoil the result: torch's median propagates NaN, and a distance to NaN
+is NaN.) With more such rows than they tolerate, they return NaN and leave the decision to the guard.
 
 Each but `total` stands for one worker's bucket: the aggregate of all is W times that. Robust rules compare rows with
-each other and so suppose that workers have equal shares; where shares are uneven, let each worker start from its own
-mean (`--combine mean`).
+each other, so they assume that workers have equal shares; with uneven shares, let each worker start from its own mean
+(`--combine mean`).
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ from shoal.errors import ConfigError
 
 
 def total(rows: Tensor) -> Tensor:
-    """The sum over the workers, in the order of every sum of ours: the balanced tree.
+    """The sum over the workers, in the order of all our sums: the balanced tree.
 
     >>> total(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
     tensor([4., 6.])
@@ -63,7 +63,8 @@ def weighted_mean(rows: Tensor, weights: Sequence[float]) -> Tensor:
 def median(rows: Tensor) -> Tensor:
     """The middle value of every element; of an even number of workers, the mean of the two in the middle.
 
-    Bears ⌊(W − 1) / 2⌋ bad rows: the middle then lies between values of good ones. Costs W (W − 1) passes over a row.
+    Tolerates ⌊(W − 1) / 2⌋ bad rows: the middle value is then between values of good ones. Costs W (W − 1)
+    passes over a row.
 
     >>> median(torch.tensor([[1.0, 2.0], [9.0, 3.0], [2.0, -7.0]]))
     tensor([2., 2.])
@@ -79,7 +80,7 @@ def median(rows: Tensor) -> Tensor:
 def trimmed_mean(rows: Tensor, bad: int) -> Tensor:
     """The mean of every element, without its `bad` largest and `bad` smallest values.
 
-    Bears `bad` rows where W > 2·bad: an extreme value is cut off, and one that is not lies between good ones. Costs
+    Tolerates `bad` rows where W > 2·bad: extreme values are cut off, and all others are between good ones. Costs
     W (W − 1) passes over a row.
 
     >>> trimmed_mean(torch.tensor([[1.0], [900.0], [2.0], [3.0]]), bad=1)
@@ -93,11 +94,11 @@ def trimmed_mean(rows: Tensor, bad: int) -> Tensor:
 
 
 def krum(rows: Tensor, bad: int) -> Tensor:
-    """One row, whole: the one whose W − bad − 2 nearest other rows are nearest, by the sum of squared distances.
+    """One whole row: the one with the smallest sum of squared distances to its W − bad − 2 nearest neighbours.
 
-    Bears `bad` rows where W ≥ 2·bad + 3: most of the neighbours of the row that is taken are then good. Of rows that
-    tie, the first is taken. Costs W (W − 1) / 2 passes over two rows. (A score is rounded like any sum: workers whose
-    processors or numbers of threads differ may, of two rows that nearly tie, take different ones.)
+    Tolerates `bad` rows where W ≥ 2·bad + 3: most neighbours of the chosen row are then good. Of rows that tie, the
+    first is chosen. Costs W (W − 1) / 2 passes over two rows. (A score is rounded like any sum: of two rows that nearly
+    tie, workers with other processors or numbers of threads may choose different ones.)
 
     >>> krum(torch.tensor([[1.0], [1.1], [1.3], [900.0], [0.7]]), bad=1)
     tensor([1.1000])
@@ -106,7 +107,7 @@ def krum(rows: Tensor, bad: int) -> Tensor:
     kept, left = _finite_rows(rows, bad)
     if left < 0:
         return torch.full_like(rows[0], torch.nan)
-    # In double precision a square cannot overflow where its number did not.
+    # In double precision the square of a finite float32 cannot overflow.
     distances = torch.full((len(kept), len(kept)), torch.inf, dtype=torch.float64)
     for first in range(len(kept)):
         for second in range(first + 1, len(kept)):
@@ -121,19 +122,19 @@ ROBUST: dict[str, Callable[[Tensor, int], Tensor]] = {
     "trimmed_mean": trimmed_mean,
     "krum": krum,
 }
-"""The rules that bear bad workers, by name: `rule(rows, bad)`."""
+"""The rules that tolerate bad workers, by name: `rule(rows, bad)`."""
 
 SPARE = {"median": 1, "trimmed_mean": 1, "krum": 3}
-"""Each of them needs 2·bad + so many workers."""
+"""A rule needs at least 2·bad + this many workers."""
 
 
 def check_bound(rule: str, workers: int, bad: int) -> None:
-    """Refuse to bear so many bad workers among so few.
+    """Refuse more bad workers than a rule tolerates among this many workers.
 
     >>> check_bound("krum", workers=4, bad=1)
     Traceback (most recent call last):
         ...
-    shoal.errors.ConfigError: krum bears 1 bad worker only among 5 or more, and there are 4
+    shoal.errors.ConfigError: krum tolerates 1 bad worker only with at least 5 workers; you have 4
       Start 5 workers, or set --exchange.bad 0, or use --exchange robust:median.
     """
     needed = 2 * bad + SPARE[rule]
@@ -144,23 +145,23 @@ def check_bound(rule: str, workers: int, bad: int) -> None:
         ways.append(f"set --exchange.bad {(workers - SPARE[rule]) // 2}")
     ways += [f"use --exchange robust:{other}" for other in SPARE if workers >= 2 * bad + SPARE[other]][:1]
     raise ConfigError(
-        f"{rule} bears {bad} bad worker{'s' * (bad != 1)} only among {needed} or more, and there are {workers}",
+        f"{rule} tolerates {bad} bad worker{'s' * (bad != 1)} only with at least {needed} workers; you have {workers}",
         f"{', or '.join(ways)}.",
     )
 
 
 def _finite_rows(rows: Tensor, bad: int) -> tuple[list[Tensor], int]:
-    """The rows that may be compared, and how many bad ones may still be among them."""
-    # The sum of squares is one pass without a temporary. It may overflow where no number did, so a suspect is looked
-    # at more closely.
+    """The rows that can be compared, and how many of them may still be bad."""
+    # The sum of squares is one pass without a temporary. It may overflow where no number did, so a suspicious row is
+    # checked element by element.
     kept = [row for row in rows if bool(row.dot(row).isfinite()) or bool(row.isfinite().all())]
     return kept, bad - (len(rows) - len(kept))
 
 
 def _sorted(rows: Sequence[Tensor]) -> list[Tensor]:
-    """Every element's values in rising order, by exchanging neighbours: W rounds, as in bubble sort, but side by side.
+    """Every element's values in ascending order, by odd-even transposition sort: W rounds over whole rows.
 
-    For a handful of workers many times as quick as `torch.sort`, which sorts one element after the other.
+    For a handful of workers many times faster than `torch.sort`, which sorts each element separately.
     """
     ordered = list(rows)
     for turn in range(len(ordered)):

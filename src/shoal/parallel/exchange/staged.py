@@ -1,44 +1,70 @@
 """Another exchange in each stage of training."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from shoal.comm.group import Group, Work
+from shoal.parallel.buckets.bucket import Bucket
 from shoal.parallel.exchange.exchange import Exchange
-from shoal.parallel.now import Now
+from shoal.parallel.training_clock import TrainingClock
 
 
 @dataclass(frozen=True)
-class Staged:
-    """The exchange of the stage that training is in: a pure function of the step, so all workers choose alike.
+class Staged(Exchange):
+    """The exchange of the current stage: a pure function of the step, so all workers choose the same.
 
     >>> from shoal.parallel.exchange.linear import AllReduce, By
     >>> from shoal.comm.algorithms import ring
-    >>> now = Now(step=49, total_steps=100)
-    >>> staged = Staged([(0.0, AllReduce()), (0.5, By(ring))], now)
+    >>> training = TrainingClock(step=49, total_steps=100)
+    >>> staged = Staged([(0.0, AllReduce()), (0.5, By(ring))], training)
     >>> staged.current
-    AllReduce(bears=0)
-    >>> now.step = 50
+    AllReduce()
+    >>> training.step = 50
     >>> staged.current == By(ring)
     True
     """
 
     stages: Sequence[tuple[float, Exchange]]
-    """Where each begins, as a part of the training, and its exchange; the first begins at 0."""
-    now: Now
+    """The fraction of the training at which each begins, and its exchange; the first begins at 0."""
+    training: TrainingClock
 
     @property
     def current(self) -> Exchange:
         """The exchange of the step in progress."""
-        return [exchange for start, exchange in self.stages if start <= self.now.fraction][-1]
+        return [exchange for start, exchange in self.stages if start <= self.training.fraction][-1]
 
     @property
-    def bears(self) -> int:
-        """What the exchange of this stage bears."""
-        return self.current.bears
+    def tolerates(self) -> int:
+        """What the current exchange tolerates."""
+        return self.current.tolerates
 
-    def __call__(self, group: Group, bucket: Tensor) -> Work:
-        """Start this stage's."""
+    @property
+    def is_sum(self) -> bool:
+        """Whether the exchanges of all stages are sums."""
+        return all(exchange.is_sum for _, exchange in self.stages)
+
+    def __call__(self, group: Group, bucket: Bucket) -> Work:
+        """Start the current exchange."""
         return self.current(group, bucket)
+
+    def pieces(self) -> dict[str, Tensor]:
+        """The state of every stage, under the stage's number."""
+        return {
+            f"{number}.{name}": piece
+            for number, (_, exchange) in enumerate(self.stages)
+            for name, piece in exchange.pieces().items()
+        }
+
+    def load(self, pieces: Mapping[str, Tensor]) -> None:
+        """Restore the state of every stage."""
+        for number, (_, exchange) in enumerate(self.stages):
+            prefix = f"{number}."
+            exchange.load(
+                {
+                    name.removeprefix(prefix): piece
+                    for name, piece in pieces.items()
+                    if name.startswith(prefix)
+                }
+            )

@@ -61,7 +61,9 @@ class Whole(Layout):
     def pieces(self) -> list[Piece]:
         """Every parameter and buffer."""
         state = self.model.state_dict()
-        return [Piece.whole(f"model.{name}", tensor.detach(), self._replica) for name, tensor in state.items()]
+        return [
+            Piece.whole(f"model.{name}", tensor.detach(), self._replica) for name, tensor in state.items()
+        ]
 
     def load(self, saved: Mapping[str, Tensor]) -> None:
         """Copy the saved weights into the model."""

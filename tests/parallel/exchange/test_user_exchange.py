@@ -6,7 +6,8 @@ import torch
 from shoal.comm.threads import ThreadGroup, run_threads
 from shoal.config.schema import Custom
 from shoal.errors import ConfigError, MemberError
-from shoal.parallel.exchange.own import load_own
+from shoal.parallel.buckets.bucket import Bucket
+from shoal.parallel.exchange.user_exchange import load_user_exchange
 
 MODULE = """
 import torch
@@ -34,7 +35,7 @@ def gives_the_sum(group, bucket):
     return bucket
 
 class Counting:
-    bears = 1
+    tolerates = 1
     def __init__(self, start=0):
         self.calls = start
     def __call__(self, group, bucket):
@@ -63,13 +64,13 @@ def module(tmp_path, monkeypatch):
 
 
 def own(name, **options):
-    return load_own(Custom(name=f"exchanges_of_mine:{name}", options=tuple(options.items())))
+    return load_user_exchange(Custom(name=f"exchanges_of_mine:{name}", options=tuple(options.items())))
 
 
 def result(exchange, size=2):
     def work(group):
         bucket = torch.full((3,), float(group.rank + 1))
-        exchange(group, bucket).wait()
+        exchange(group, Bucket.of("bucket", bucket)).wait()
         return bucket
 
     return run_threads(size, work)[0]
@@ -85,11 +86,11 @@ def test_a_work_is_waited_for():
 
 def test_a_class_is_made_once_and_remembers():
     counting = own("Counting", start=4)
-    assert counting.bears == 1
+    assert counting.tolerates == 1
     (alone,) = ThreadGroup.world(1)
     bucket = torch.zeros(1)
     for calls in (5, 6):
-        counting(alone, bucket).wait()
+        counting(alone, Bucket.of("bucket", bucket)).wait()
         assert bucket.item() == calls
 
 
@@ -103,7 +104,7 @@ def test_a_class_is_made_once_and_remembers():
 def test_what_it_raises_is_told_with_its_name_and_its_line(name, sentence):
     (alone,) = ThreadGroup.world(1)
     with pytest.raises(RuntimeError, match=sentence) as raised:
-        own(name)(alone, torch.zeros(3)).wait()
+        own(name)(alone, Bucket.of("bucket", torch.zeros(3))).wait()
     assert raised.traceback[-1].path.name == "exchanges_of_mine.py"
 
 
@@ -111,7 +112,7 @@ def test_a_worker_that_is_gone_is_not_the_users_fault():
     first, second = ThreadGroup.world(2)
     second.close()
     with pytest.raises(MemberError, match="rank 1 left the group"):
-        own("underway")(first, torch.zeros(3)).wait()
+        own("underway")(first, Bucket.of("bucket", torch.zeros(3))).wait()
 
 
 @pytest.mark.parametrize(
@@ -121,7 +122,7 @@ def test_a_worker_that_is_gone_is_not_the_users_fault():
         ("Counting", {"begin": 2}, "cannot be called with begin=2"),
         ("PI", {}, "is of type float, and cannot be called"),
         ("Uncallable", {}, "is a class whose objects cannot be called"),
-        ("odd", {}, "declares precision = 'half', which is no dtype"),
+        ("odd", {}, "declares precision = 'half': expected dtype"),
     ],
 )
 def test_what_cannot_work_is_refused_before_it_is_called(name, options, sentence):
@@ -132,4 +133,4 @@ def test_what_cannot_work_is_refused_before_it_is_called(name, options, sentence
 def test_a_result_that_is_returned_instead_of_written_is_refused():
     (alone,) = ThreadGroup.world(1)
     with pytest.raises(ConfigError, match="returned a Tensor, and not a Work or None"):
-        own("gives_the_sum")(alone, torch.zeros(3))
+        own("gives_the_sum")(alone, Bucket.of("bucket", torch.zeros(3)))

@@ -1,18 +1,10 @@
 """Engines: what is computed in bfloat16, and what never is; what is trained, and what never is."""
 
 import torch
-from strategy_cases import OPTIMIZERS, network, on_threads, share
+from strategy_cases import OPTIMIZERS, copy_of, made, network, on_threads, share, single, state_of
 from torch import nn
 
-from shoal import optim
-from shoal.config.schema import CrossEntropyConfig, DdpConfig
-from shoal.events.spans import HostClock, SpanRecorder
-from shoal.models import build_loss
-from shoal.parallel.engine import build_engine
-from shoal.parallel.exchange.linear import AllReduce
-from shoal.parallel.guard import Guard
-from shoal.parallel.replica import Replica
-from shoal.parallel.single import Single
+from shoal.config.schema import DdpConfig
 from shoal.parallel.sync.ddp import Ddp
 
 BATCH = 12
@@ -24,11 +16,7 @@ def replica(precision, model=None):
     with torch.no_grad():
         for param in model.parameters():
             param.copy_(0.5 * torch.randn(param.shape, generator=draw))
-    loss, span = CrossEntropyConfig(), SpanRecorder(HostClock())
-    engine = build_engine("torch", model, loss, span, precision)
-    return Replica(
-        model, build_loss(loss), engine, optim.build(OPTIMIZERS["sgd"], engine.params.values()), None, span
-    )
+    return copy_of(model, OPTIMIZERS["sgd"], precision=precision)
 
 
 def outputs_of(model):
@@ -42,11 +30,11 @@ def outputs_of(model):
 def test_bf16_computes_in_bfloat16_and_keeps_weights_gradients_and_loss():
     mine = replica("bf16")
     kinds = outputs_of(mine.model)
-    loss = mine.gradients(share(0, 0, BATCH, dtype=torch.float32))
+    loss = mine.layout.gradients(share(0, 0, BATCH, dtype=torch.float32))
     assert set(kinds) == {torch.bfloat16}
     assert loss.dtype is torch.float32
     exact = replica("float32")
-    wanted = exact.gradients(share(0, 0, BATCH, dtype=torch.float32))
+    wanted = exact.layout.gradients(share(0, 0, BATCH, dtype=torch.float32))
     assert loss != wanted
     torch.testing.assert_close(loss, wanted, rtol=0.02, atol=0)
     for name, param in mine.params.items():
@@ -58,21 +46,20 @@ def test_bf16_is_evaluated_in_float32_as_the_saved_weights_will_be():
     mine = replica("bf16")
     kinds = outputs_of(mine.model)
     (batch,) = share(0, 0, BATCH, dtype=torch.float32).parts
-    assert torch.equal(mine.evaluate(batch).loss, replica("float32").evaluate(batch).loss)
+    assert torch.equal(mine.layout.evaluate(batch).loss, replica("float32").layout.evaluate(batch).loss)
     assert set(kinds) == {torch.float32}
 
 
 def test_bf16_under_ddp_is_what_one_machine_has_up_to_its_rounding():
     def work(group):
-        mine, exchange = replica("bf16"), AllReduce()
-        strategy = Ddp(mine, group, exchange, Guard(group, exchange, "stop"), DdpConfig())
+        strategy = made(Ddp, DdpConfig(), replica("bf16"), group)
         strategy.step(share(0, 6 * group.rank, 6, dtype=torch.float32), 0.1)
-        return strategy.pieces()
+        return state_of(strategy)
 
-    single = Single(replica("bf16"))
-    single.step(share(0, 0, BATCH, dtype=torch.float32), 0.1)
+    alone = single(replica("bf16"))
+    alone.step(share(0, 0, BATCH, dtype=torch.float32), 0.1)
     first, second = on_threads(2, work)
-    for name, piece in single.pieces().items():
+    for name, piece in state_of(alone).items():
         assert torch.equal(first[name], second[name])
         torch.testing.assert_close(first[name], piece, rtol=0.05, atol=0.005)
 

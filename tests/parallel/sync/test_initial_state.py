@@ -7,7 +7,8 @@ import torch
 
 from shoal.comm.threads import run_threads
 from shoal.errors import MismatchError
-from shoal.parallel.sync.alike import begin_alike
+from shoal.parallel.piece import Piece
+from shoal.parallel.sync.initial_state import sync_initial_state
 
 
 def pieces(rank, differing=()):
@@ -19,10 +20,14 @@ def pieces(rank, differing=()):
     }
 
 
+def as_pieces(tensors):
+    return [Piece.whole(name, tensor) for name, tensor in tensors.items()]
+
+
 def begun(size, differing=(), refuse=False):
     def work(group):
         mine = pieces(group.rank, differing)
-        begin_alike(group, mine, refuse)
+        sync_initial_state(group, as_pieces(mine), refuse)
         return mine
 
     return run_threads(size, work)
@@ -52,7 +57,7 @@ def test_refused_instead_if_asked_by_all_of_them():
         with pytest.raises(
             MismatchError, match="initial parameters differ: 'first.bias' of rank 2"
         ) as raised:
-            begin_alike(group, mine, refuse=True)
+            sync_initial_state(group, as_pieces(mine), refuse=True)
         refusals.append(raised.value.message)
 
     run_threads(3, work)

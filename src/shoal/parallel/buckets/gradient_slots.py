@@ -1,4 +1,4 @@
-"""Where gradients lie in buckets, and how they get there."""
+"""The slots of gradients in buckets, and how gradients are copied there."""
 
 from collections.abc import Iterable, Sequence
 from sys import getrefcount
@@ -7,50 +7,51 @@ import torch
 from torch import Tensor
 
 from shoal.errors import ConfigError
+from shoal.parallel.buckets.bucket import Bucket
 
 
 class Slot:
-    """The place of one parameter's gradient."""
+    """The slot of one parameter's gradient."""
 
-    __slots__ = ("arrived", "bucket", "index", "name", "param", "view")
+    __slots__ = ("arrived", "filling", "index", "name", "param", "view")
 
     def __init__(self, index: int, name: str, param: Tensor) -> None:
         self.index = index
         self.name = name
         self.param = param
         self.arrived = False
-        """Whether its gradient has become final in the pass that exchanges."""
+        """Whether its gradient has become final in the pass that is exchanged."""
         self.view: Tensor
-        self.bucket: Filling
+        self.filling: Filling
 
-    def leave_to_holder(self) -> None:
-        """The program has kept the last gradient (`before = [param.grad for …]`): it gets memory of its own."""
+    def release_view(self) -> None:
+        """Give the old view memory of its own: the program has kept the last gradient (`[param.grad for …]`)."""
         kept, self.view = self.view, self.view.detach()
         kept.data = kept.clone()
 
 
 _REFERENCES = 2
-"""To a view: its slot's, and that of asking how many there are."""
+"""References to a view that only its slot holds: the slot's, and `getrefcount`'s argument."""
 
 
 class Filling:
     """A bucket while it is being filled."""
 
-    __slots__ = ("flat", "gradients", "num_missing", "slots")
+    __slots__ = ("bucket", "num_missing", "slots")
 
-    def __init__(self, gradients: Tensor, flat: Tensor, slots: Sequence[Slot]) -> None:
-        self.gradients = gradients
-        self.flat = flat
-        """What is exchanged: the gradients, and in the last bucket the rider behind them."""
+    def __init__(self, bucket: Bucket, slots: Sequence[Slot]) -> None:
+        self.bucket = bucket
         self.slots = slots
         self.num_missing = 0
+        for slot, view in zip(slots, bucket.views, strict=True):
+            slot.view, slot.filling = view, self
 
 
 _DOUBLE = frozenset((torch.float64, torch.complex128))
 
 
 class Factor:
-    """A number to multiply tensors with, as tensors: those cost a third of what a Python number does."""
+    """A number to multiply tensors with, held as tensors: three times as fast as a Python number."""
 
     def __init__(self, value: float) -> None:
         self.value = value
@@ -60,37 +61,40 @@ class Factor:
         """Each tensor times the factor, into `out`."""
         single, double = self._single, self._double
         for tensor, product in zip(tensors, out, strict=True):
-            # Half precision takes the factor in float32: its own would round it.
+            # For half precision the factor stays float32: rounding it would cost digits.
             torch.mul(tensor, double if tensor.dtype in _DOUBLE else single, out=product)
 
 
-def fill(slots: Iterable[Slot], weight: Factor | None) -> None:
-    """Put gradients, times the weight, in their places; zero where there is none."""
+def fill(slots: Iterable[Slot], weight: Factor | None) -> list[Slot]:
+    """Put gradients, times the weight, in their slots, and zero in slots without one: these are returned."""
+    absent: list[Slot] = []
     zeros: list[Tensor] = []
-    places: list[Tensor] = []
+    views: list[Tensor] = []
     grads: list[Tensor] = []
     for slot in slots:
         grad = slot.param.grad
         if grad is not slot.view and getrefcount(slot.view) > _REFERENCES:
-            slot.leave_to_holder()
+            slot.release_view()
         view = slot.view
         if grad is None:
+            absent.append(slot)
             zeros.append(view)
         elif grad is not view or weight is not None:
             if grad.layout is not torch.strided:
                 raise ConfigError(
-                    f"parameter '{slot.name}' has a sparse gradient, and buckets hold dense ones",
+                    f"parameter '{slot.name}' has a sparse gradient, but buckets hold dense gradients",
                     "Build the layer with sparse=False.",
                 )
-            places.append(view)
+            views.append(view)
             grads.append(grad)
             slot.param.grad = view
     if weight is None:
-        if places:
-            torch._foreach_copy_(places, grads)  # pyright: ignore[reportPrivateUsage]
+        if views:
+            torch._foreach_copy_(views, grads)  # pyright: ignore[reportPrivateUsage]
     elif weight.value == 0:
-        zeros += places  # and not 0 · gradient: the mean over no samples is NaN
+        zeros += views  # instead of 0 · gradient: the mean over no samples is NaN
     else:
-        weight.multiply(grads, places)
+        weight.multiply(grads, views)
     if zeros:
         torch._foreach_zero_(zeros)  # pyright: ignore[reportPrivateUsage]
+    return absent

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from shoal.comm.threads import ThreadGroup, run_threads
-from shoal.parallel.buckets import Kind, Memory, Size, plan, sizes_of
-from shoal.parallel.copies import Copies
+from shoal.parallel.buckets.buffer_sync import BufferSync
+from shoal.parallel.buckets.plan import Kind, Memory, Size, plan
 
 CPU = torch.device("cpu")
 KINDS = [Kind(torch.float32, CPU), Kind(torch.float64, CPU), Kind(torch.bfloat16, CPU)]
@@ -48,28 +48,25 @@ def test_views_lie_like_their_parameters():
     gappy = torch.zeros(4, 6)[:, :3]
     params = [wide.weight, wide.bias, gappy, torch.zeros(())]
     (group,) = ThreadGroup.world(1)
-    sizes = sizes_of(params)
-    memory = Memory(group, sizes)
-    (bucket,) = plan(sizes, range(4), 10_000, 10_000)
-    views = memory.views(bucket, params)
+    (bucket,) = Memory(group, dict(zip("abcd", params, strict=True))).cut()
+    views = bucket.views
     for param, view in zip(params, views, strict=True):
         assert view.shape == param.shape
     assert views[0].stride() == wide.weight.stride()
     for number, view in enumerate(views):
         view.fill_(number)
-    flat = memory.flat(bucket)
-    assert flat.tolist() == [float(n) for n, param in enumerate(params) for _ in range(param.numel())]
+    assert bucket.flat.tolist() == [float(n) for n, param in enumerate(params) for _ in range(param.numel())]
 
 
 def test_copies_become_rank_0s():
     def work(group):
-        tensors = [
-            torch.full((2, 3), float(group.rank)),
-            torch.tensor(7 + group.rank),
-            torch.full((5,), group.rank, dtype=torch.float64)[::2],
-            torch.tensor([group.rank == 0]),
-        ]
-        Copies(group, lambda: tensors).update()
-        return [tensor.tolist() for tensor in tensors]
+        tensors = {
+            "float": torch.full((2, 3), float(group.rank)),
+            "count": torch.tensor(7 + group.rank),
+            "strided": torch.full((5,), group.rank, dtype=torch.float64)[::2],
+            "flag": torch.tensor([group.rank == 0]),
+        }
+        BufferSync(group, lambda: tensors).update()
+        return [tensor.tolist() for tensor in tensors.values()]
 
     assert run_threads(3, work) == [[[[0.0] * 3] * 2, 7, [0.0] * 3, [True]]] * 3

@@ -1,0 +1,262 @@
+"""Fill buckets with gradients, and send each bucket when it is full.
+
+*Filling* is decided here: when a gradient is final, which bucket is full, whose turn it is. *Sending* is a function,
+`send(bucket) -> Work`: an exchange, a communication hook, later a reduce-scatter to an owner or a push to a server.
+The strategy `ddp` and the wrapper `shoal.DistributedDataParallel` both announce the last backward pass before an
+update, and its end.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, final
+
+import torch
+from torch import Tensor
+
+from shoal.comm.group import Group, Work
+from shoal.comm.reduction import Op
+from shoal.errors import ConfigError
+from shoal.parallel.buckets.bucket import Bucket
+from shoal.parallel.buckets.gradient_slots import Factor, Filling, Slot, fill
+from shoal.parallel.buckets.plan import Memory
+from shoal.parallel.gradient_engine import OnFinal
+
+Send = Callable[[Bucket], Work]
+"""Start to aggregate a full bucket. When the work is done, the bucket holds the aggregate."""
+
+Unused = Literal["refuse", "zero"]
+
+
+@dataclass(frozen=True)
+class ReducerOptions:
+    """How gradients are divided into buckets, and which gradients are expected."""
+
+    first_bytes: int
+    """The size of the first bucket, where buckets are sent during backward."""
+    most_bytes: int
+    """The size of all others."""
+    unused: Unused = "refuse"
+    """Parameters without a gradient: `refuse` names them in an error, `zero` replaces the gradient with zero."""
+    once: bool = True
+    """Whether a pass gives every parameter at most one gradient. Reentrant checkpoints of one layer give several."""
+    num_piggyback: int = 0
+    """Elements after the last bucket's gradients, for other numbers to be summed."""
+
+
+@final
+class Reducer:
+    """Copies gradients into buckets, and has the buckets sent.
+
+    Phase 1, fill: autograd produces each gradient in memory of its own; it is copied to its slot in a bucket, and the
+    slot becomes `param.grad`, to which autograd adds later passes. It does not matter how and when the program drops
+    gradients. (If autograd wrote to the slots, they would have to be zeroed first and added to: three passes over
+    memory instead of one.)
+    Phase 2, send: every full bucket, in the same order on every worker.
+    Phase 3, `wait`: every `param.grad` is the aggregate.
+
+    *Early*, if the group's work proceeds during backward and there are several buckets: hooks copy each gradient when
+    it is final, and a bucket is sent when its last gradient is. The first plan follows the reverse order of the
+    parameters; after the first exchange, a second plan follows the order in which gradients became final on rank 0.
+    *Late*, otherwise: all gradients are copied and sent when backward is over. In shared memory members move data only
+    inside their own calls, so nothing would happen in between, and a hook per parameter costs more than it saves.
+    Passes that may give a parameter several gradients (`once=False`) are late, too: only their end tells which is the
+    last.
+
+    With `unused="zero"`, a parameter for which no worker has a gradient keeps none, as on one machine, where the
+    optimizer then skips it. That costs one small all-reduce per exchange.
+
+    The bucket with the piggyback is always sent last, and in `complete`: `send` can then write the piggyback.
+    `begins`, if given, is called by gradients of a pass that was not announced, and may announce it.
+
+    Memory: the gradients twice while backward produces them, once afterwards.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        params: Mapping[str, Tensor],
+        on_final: OnFinal,
+        send: Send,
+        options: ReducerOptions,
+        begins: Callable[[], None] | None = None,
+    ) -> None:
+        self.send = send
+        self._group = group
+        self._options = options
+        self._begins = begins
+        self._slots = [Slot(index, name, param) for index, (name, param) in enumerate(params.items())]
+        self._memory = Memory(group, params, options.num_piggyback)
+        self._order = [*reversed(range(len(self._slots)))]
+        planned = self._memory.cut(self._order, options.first_bytes, options.most_bytes)
+        self.is_early = options.once and getattr(group, "overlaps", False) and len(planned) > 1
+        """Whether buckets are sent during backward."""
+        self._seen: list[int] | None = [] if self.is_early else None
+        """The order in which gradients become final; None once the buckets follow it, or where it does not matter."""
+        self._fillings: list[Filling] = []
+        self._cut()
+        self._exchanging = False
+        self._weight: Factor | None = None
+        self._last_weight = Factor(1.0)
+        self._next = 0
+        """The bucket to be sent next."""
+        self._works: list[Work] = []
+        hook = self._arriving if self.is_early else self._announcing if begins else None
+        self._removers = [on_final(slot.param, hook(slot)) for slot in self._slots if hook]
+
+    def _cut(self) -> None:
+        """Divide the memory into buckets that follow the expected order."""
+        most_bytes = self._options.most_bytes
+        first_bytes = self._options.first_bytes if self.is_early else most_bytes
+        by_name = {slot.name: slot for slot in self._slots}
+        self._fillings = [
+            Filling(bucket, [by_name[name] for name in bucket.names])
+            for bucket in self._memory.cut(self._order, first_bytes, most_bytes)
+        ]
+
+    @property
+    def piggyback(self) -> Tensor | None:
+        """The numbers summed together with the last bucket, if there is room for them."""
+        return self._fillings[-1].bucket.piggyback if self._fillings else None
+
+    # Hooks.
+
+    def _announcing(self, slot: Slot) -> Callable[[Tensor], None]:
+        del slot
+        begins = self._begins
+
+        def final(param: Tensor) -> None:
+            del param
+            if not self._exchanging and begins is not None:
+                begins()
+
+        return final
+
+    def _arriving(self, slot: Slot) -> Callable[[Tensor], None]:
+        announce = self._announcing(slot)
+
+        def final(param: Tensor) -> None:
+            announce(param)
+            if self._exchanging and slot.arrived:
+                raise ConfigError(
+                    f"parameter '{slot.name}' got a second gradient in the same pass, after the first was sent",
+                    "Pass static_graph=True, or use_reentrant=False where the model is checkpointed.",
+                )
+            fill([slot], self._weight)
+            if self._exchanging:
+                self._arrive(slot)
+
+        return final
+
+    def _arrive(self, slot: Slot) -> None:
+        slot.arrived = True
+        if self._seen is not None:
+            self._seen.append(slot.index)
+        slot.filling.num_missing -= 1
+        if self._works:
+            self._works[-1].done()  # asking moves it forward
+        if not slot.filling.num_missing:
+            self._send_full()
+
+    # From gradients to aggregates.
+
+    def prepare(self, weight: float | None = None) -> None:
+        """Announce the last backward pass before an update: its gradients, times `weight`, are exchanged."""
+        if self.is_early:
+            for filling in self._fillings:
+                filling.num_missing = len(filling.slots)
+            if self.piggyback is not None:
+                self._fillings[-1].num_missing += 1  # until `complete`
+            for slot in self._slots:
+                slot.arrived = False
+        self._next = 0
+        if weight is not None and weight != self._last_weight.value:
+            self._last_weight = Factor(weight)
+        self._weight = None if weight is None else self._last_weight
+        self._exchanging = True
+
+    def complete(self) -> None:
+        """Send the remaining buckets: backward is over. Without `prepare`, a worker without samples sends zeros."""
+        without_samples = not self._exchanging
+        if without_samples:
+            self.prepare(weight=0.0)
+        left = self._fillings[self._next :]
+        absent = fill([slot for filling in left for slot in filling.slots if not slot.arrived], self._weight)
+        if absent and self._options.unused == "refuse" and not without_samples:
+            self._refuse(absent)
+        for filling in left:
+            filling.num_missing = 0
+        self._send_full()
+        self._exchanging = False
+        self._weight = None
+        present = self._present_somewhere(absent) if self._options.unused == "zero" else None
+        for slot in absent:
+            if present is None or present[slot.index]:
+                slot.param.grad = slot.view
+
+    def wait(self) -> None:
+        """Return when every gradient is the aggregate of all workers'."""
+        for work in self._works:
+            work.wait()
+        self._works.clear()
+        if self._seen is not None:
+            self._follow_rank_0()
+
+    @property
+    def is_exchanging(self) -> bool:
+        """Whether a pass has been announced and is not complete."""
+        return self._exchanging
+
+    def abandon(self) -> None:
+        """Forget the announced pass: it has failed, here and on all other workers. Wait for what is being sent."""
+        self._exchanging, self._weight = False, None
+        for work in self._works:
+            work.wait()
+        self._works.clear()
+        self._seen = None if self._seen is None else []
+
+    def remove(self) -> None:
+        """Remove the hooks from the parameters."""
+        for remove in self._removers:
+            remove()
+
+    def _send_full(self) -> None:
+        """Send all buckets that are full and whose turn it is."""
+        while self._next < len(self._fillings) and not self._fillings[self._next].num_missing:
+            bucket = self._fillings[self._next].bucket
+            self._next += 1
+            self._works.append(self.send(bucket))
+
+    def _refuse(self, absent: Sequence[Slot]) -> None:
+        missing = [f"'{slot.name}'" for slot in sorted(absent, key=lambda slot: slot.index)]
+        names = ", ".join(missing[:5]) + (" and others" if missing[5:] else "")
+        error = ConfigError(
+            f"no gradient reached {names} on rank {self._group.rank} ({len(absent)} of {len(self._slots)} parameters)",
+            "Freeze or remove these parameters, or pass find_unused_parameters=True "
+            'or unused="zero" (--strategy.unused zero).',
+        )
+        # The other workers wait for a bucket that is never sent: this ends their wait with the reason.
+        self._group.fail(error)
+        raise error
+
+    def _present_somewhere(self, absent: Sequence[Slot]) -> list[bool]:
+        """For each parameter, whether any worker has a gradient."""
+        lacking = {slot.index for slot in absent}
+        present = torch.tensor([slot.index not in lacking for slot in self._slots], dtype=torch.int32)
+        self._group.all_reduce(present, Op.MAX).wait()
+        return [bool(one) for one in present.tolist()]
+
+    def _follow_rank_0(self) -> None:
+        """Plan again, in the order in which gradients became final on rank 0, once it has had any."""
+        seen = self._seen or []
+        rest = [index for index in self._order if index not in set(seen)]
+        message = torch.tensor([bool(seen), *seen, *rest])
+        self._group.broadcast(message).wait()
+        known, *order = message.tolist()
+        self._seen = None if known else []
+        if known and order != self._order:
+            held = [(slot, slot.view.clone()) for slot in self._slots if slot.param.grad is slot.view]
+            self._order = order
+            self._cut()
+            for slot, gradient in held:
+                slot.view.copy_(gradient)
+                slot.param.grad = slot.view

@@ -1,0 +1,92 @@
+"""`--mesh`, `--strategy` and `--sync`: what they set, and what is refused."""
+
+import pytest
+
+from shoal.config.read import from_tree, merge, read, read_flags
+from shoal.config.schema import DdpConfig, NaiveConfig, NoSyncConfig, RunConfig
+from shoal.errors import ConfigError
+
+
+def read_words(words):
+    return read(None, words.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "strategy", "workers", "sync"),
+    [
+        ("", "single", 1, NoSyncConfig()),
+        ("--mesh data=2", "ddp", 2, DdpConfig()),
+        ("--mesh data=2 --workers 2", "ddp", 2, DdpConfig()),
+        ("--mesh data=2 --strategy ddp", "ddp", 2, DdpConfig()),
+        ("--mesh data=2 --strategy naive --combine mean", "naive", 2, NaiveConfig(combine="mean")),
+        ("--mesh data=2 --sync naive", "naive", 2, NaiveConfig()),
+        ("--mesh data=3,tensor=1 --strategy dp", "dp", 3, None),
+        ("--workers 2 --strategy ddp --strategy.bucket_mib 3", "ddp", 2, DdpConfig(bucket_mib=3.0)),
+        ("--workers 2 --strategy ddp --sync.bucket_mib 3", "ddp", 2, DdpConfig(bucket_mib=3.0)),
+        ("--mesh data=1", "ddp", 1, DdpConfig()),
+        ("--mesh data=1 --strategy single", "single", 1, NoSyncConfig()),
+    ],
+)
+def test_what_they_mean(words, strategy, workers, sync):
+    config = read_words(words)
+    assert (config.strategy, config.launch.workers) == (strategy, workers)
+    assert sync is None or config.sync == sync
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("--mesh data=3,tensor=2 --workers 4", "data (3) × tensor (2) = 6 workers, but there are 4"),
+        ("--mesh data=4 --workers 1", "data (4) = 4 workers, but there are 1"),
+        ("--mesh tensor=2", "--mesh has tensor=2, but no layout divides a model along tensor"),
+        ("--mesh data=2,pipeline=2", "--mesh has pipeline=2, but no layout divides a model along pipeline"),
+        ("--mesh rows=2", "unknown mesh axis 'rows'"),
+        ("--mesh data", "expected data=SIZE, got 'data'"),
+        ("--mesh data=two", "expected data=SIZE, got 'data=two'"),
+        ("--mesh data=²", "expected data=SIZE"),
+        ("--mesh data=0", "the size of mesh axis data"),
+        ("--mesh data=2,data=2", "the axis data is given twice"),
+        ("--workers 3", "strategy single runs on 1 worker, but --workers is 3"),
+        ("--strategy ddp --sync naive --workers 2", "strategy ddp has sync ddp, but --sync is naive"),
+        ("--strategy dpp --workers 2", "unknown strategy 'dpp': did you mean 'dp'"),
+        ("--strategy.bucket_mib 3", "sync 'none' has no setting 'bucket_mib': it belongs to ddp"),
+    ],
+)
+def test_what_is_refused(words, sentence):
+    with pytest.raises(ConfigError) as refused:
+        read_words(words)
+    assert sentence in refused.value.message
+
+
+def test_the_fix_of_a_wrong_product_is_right():
+    with pytest.raises(ConfigError) as refused:
+        read_words("--mesh data=3,tensor=2 --workers 4")
+    assert refused.value.hint == "Use --workers 6, or --mesh data=2,tensor=2."
+
+
+def test_in_python_too():
+    assert RunConfig(mesh="data=4").launch.workers == 4
+    with pytest.raises(ConfigError, match="no strategy combines|no layout divides"):
+        RunConfig(mesh="tensor=2", sync=NaiveConfig())
+
+
+@pytest.mark.parametrize(
+    ("saved", "words", "workers", "mesh"),
+    [
+        ({"mesh": "data=4", "launch": {"workers": 4}}, "--workers 2", 2, ""),
+        ({"mesh": "data=4", "launch": {"workers": 4}}, "--mesh data=3", 3, "data=3"),
+        ({"strategy": {"name": "ddp"}, "launch": {"workers": 4}}, "--mesh data=3", 3, "data=3"),
+    ],
+)
+def test_a_flag_for_the_mesh_or_the_workers_overrides_the_other_of_a_recipe(saved, words, workers, mesh):
+    config = from_tree(
+        merge({"sync": "ddp", **saved} if "strategy" not in saved else saved, read_flags(words.split()))
+    )
+    assert (config.launch.workers, config.mesh, config.strategy) == (workers, mesh, "ddp")
+
+
+def test_a_section_called_strategy_is_read_as_the_sync_it_means():
+    tree = {"strategy": {"name": "ddp", "bucket_mib": 2.0}, "launch": {"workers": 2}}
+    assert from_tree(tree).sync == DdpConfig(bucket_mib=2.0)
+    replaced = from_tree(merge(tree, read_flags(["--strategy", "naive"])))
+    assert replaced.sync == NaiveConfig()
