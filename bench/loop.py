@@ -22,7 +22,7 @@ from shoal.train.build import build
 from shoal.train.loop import Job, train_epoch
 from shoal.train.observer import Silent
 from shoal.train.progress import Progress
-from shoal.train.steplog import Calls, StepLog
+from shoal.train.steplog import StepLog
 from shoal.train.worker import alone
 
 STEPS = 60
@@ -47,7 +47,7 @@ def ours(events: EventFile) -> Callable[[], None]:
         validated=lambda progress, metrics: None,
         group=built.group,
         now=built.now,
-        log=StepLog(events, built.span, Calls(), Silent(), built.device, keep_all_spans=False),
+        log=StepLog(events, built.span, [], Silent(), built.device, keep_all_spans=False),
         span=built.span,
     )
 

@@ -11,14 +11,19 @@ MS = 1_000_000
 
 
 def call(operation, sequence, start, end, issued=None, wait=None, group="world", num_bytes=100):
-    """A call in milliseconds; by default it is waited for as soon as it is made."""
+    """The two spans of a call in milliseconds; by default the wait begins as soon as the call is issued."""
     issued = start if issued is None else issued
-    times = [round(moment * MS) for moment in (start, issued, issued if wait is None else wait, end)]
-    return [operation, num_bytes, group, sequence, *times]
+    start, issued, wait, end = (
+        round(moment * MS) for moment in (start, issued, issued if wait is None else wait, end)
+    )
+    return [
+        [operation, "move", "main", start, issued, num_bytes, group, sequence],
+        [operation, "wait", "main", wait, end, 0, group, sequence],
+    ]
 
 
 def step(number, calls, step_ms=10.0, compute_ms=6.0, move_ms=0.0, kept=True):
-    blocked = sum(c[5] - c[4] + c[7] - c[6] for c in calls)
+    spans = [span for each in calls for span in each]
     record = {
         "event": "step",
         "step": number,
@@ -30,8 +35,8 @@ def step(number, calls, step_ms=10.0, compute_ms=6.0, move_ms=0.0, kept=True):
         "compute": round(compute_ms * MS),
         **({"move": round(move_ms * MS)} if move_ms else {}),
     }
-    record["blocked_ns"] = blocked
-    return record | ({"calls": calls} if kept else {})
+    record["blocked_ns"] = sum(end - start for _, _, _, start, end, *_ in spans)
+    return record | ({"spans": spans} if kept else {})
 
 
 def write(folder, *ranks):
