@@ -146,6 +146,25 @@ def test_smaller_groups_wait_for_their_own_members_only(tmp_path):
     assert [rank.wait for rank in shares] == pytest.approx([0.1, 0.0, 0.0])
 
 
+def test_workers_need_not_share_a_clock(tmp_path):
+    def seconds_ahead(steps, seconds):
+        """The same steps by a clock that is ahead of rank 0's at the start, and gains 1 ms until the end."""
+        offset, later = round(seconds * 1e9), round(seconds * 1e9) + MS
+        for each in steps:
+            for span in each["spans"]:
+                span[3:5] = [moment + offset + moment // 10 for moment in span[3:5]]
+        start = {"event": "start", "step": 0, "clock": {"at_ns": offset, "offset_ns": offset, "error_ns": 5}}
+        end = {"event": "end", "clock": {"at_ns": later + 10 * MS, "offset_ns": later, "error_ns": 5}}
+        return [start, *steps, end]
+
+    def steps(start):
+        return [step(n, [call("all_reduce", n, start, 10)]) for n in range(3)]
+
+    shared = communication(write(tmp_path / "shared", steps(6), steps(9), steps(4)))
+    ranks = (steps(6), seconds_ahead(steps(9), 5), seconds_ahead(steps(4), -7))
+    assert communication(write(tmp_path / "apart", *ranks)) == shared
+
+
 def test_a_missing_rank_is_tolerated_and_a_resumed_step_counts_once(tmp_path):
     again = [step(0, []), step(1, []), {"event": "start", "step": 1}, *(step(n, []) for n in (1, 2, 3))]
     folder = write(tmp_path / "run", again, *[[step(n, []) for n in range(4)]] * 2)
