@@ -24,7 +24,7 @@ from shoal.train.loop import Job, train_epoch
 from shoal.train.observer import Silent
 from shoal.train.progress import Progress
 from shoal.train.random_state import RandomState
-from shoal.train.steplog import Calls, StepLog
+from shoal.train.steplog import StepLog
 
 STEPS = 60
 BATCH = 64
@@ -49,7 +49,7 @@ def ours(events: EventFile) -> Callable[[], None]:
         validated=lambda progress, metrics: None,
         training_clock=built.training_clock,
         random=RandomState(0, 0, shared_by_threads=False),
-        log=StepLog(events, built.span, Calls(), Silent(), built.device, keep_all_spans=False),
+        log=StepLog(events, built.span, [], Silent(), built.device, keep_all_spans=False),
         span=built.span,
     )
 

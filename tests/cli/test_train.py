@@ -52,7 +52,7 @@ def test_a_taken_name_is_refused_and_the_run_untouched(here, capsys):
     train_json(capsys, *TINY.split(), "--name", "mine")
     before = (here / "runs/mine/result.json").read_text()
     assert main(["train", *TINY.split(), "--name", "mine"]) == 2
-    assert "is taken" in capsys.readouterr().err
+    assert "is not empty" in capsys.readouterr().err
     assert (here / "runs/mine/result.json").read_text() == before
 
 
@@ -72,7 +72,7 @@ def test_two_cannot_go_on_with_one_run_at_once(here, capsys):
     before = Path("runs/mine/events.rank0.jsonl").read_text()
     with held(RunFolder(Path("runs/mine"))):
         assert main(["train", "--resume", "runs/mine", "--epochs", "9"]) == 2
-    assert "the run in runs/mine is still going" in capsys.readouterr().err
+    assert "the run in runs/mine is in use by another process" in capsys.readouterr().err
     assert Path("runs/mine/events.rank0.jsonl").read_text() == before
 
 

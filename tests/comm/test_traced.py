@@ -1,4 +1,4 @@
-"""Tracing changes nothing and misses nothing."""
+"""Tracing does not change a group, and records every call."""
 
 import pytest
 import torch
@@ -6,6 +6,7 @@ from group_cases import CASES, run_case
 
 from shoal.comm.threads import run_threads
 from shoal.comm.traced import traced
+from shoal.events.spans import OUTSIDE_STEPS
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -13,7 +14,7 @@ def test_a_traced_group_is_a_group(case):
     run_threads(3, lambda group: run_case(traced(group), case, True))
 
 
-def test_every_call_gives_one_span():
+def test_every_call_gives_a_span_for_its_issue_and_one_for_its_wait():
     def work(group):
         spans = []
         group = traced(group, spans.append)
@@ -26,10 +27,28 @@ def test_every_call_gives_one_span():
         return spans, group.totals
 
     for rank, (spans, totals) in enumerate(run_threads(2, work)):
-        assert [(span.operation, span.num_bytes, span.group, span.sequence) for span in spans] == [
-            ("all_gather", 16, "world", 2),
-            ("all_reduce", 40, "world", 1),
-            ("barrier", 0, f"world[{rank}]", 1),
+        assert [(span.name, span.kind, span.bytes, span.group, span.sequence) for span in spans] == [
+            ("all_gather", "move", 16, "world", 2),
+            ("all_gather", "wait", 0, "world", 2),
+            ("all_reduce", "move", 40, "world", 1),
+            ("all_reduce", "wait", 0, "world", 1),
+            ("barrier", "move", 0, f"world[{rank}]", 1),
+            ("barrier", "wait", 0, f"world[{rank}]", 1),
         ]
-        assert all(span.start_ns <= span.issued_ns <= span.wait_ns <= span.end_ns for span in spans)
+        assert all(span.step == OUTSIDE_STEPS for span in spans)
+        for issue, wait in zip(spans[::2], spans[1::2], strict=True):
+            assert issue.start_ns <= issue.end_ns <= wait.start_ns <= wait.end_ns
         assert (totals["all_reduce"].calls, totals["all_reduce"].num_bytes) == (1, 40)
+        assert totals["all_reduce"].blocked_ns == spans[2].duration_ns + spans[3].duration_ns
+
+
+def test_times_are_read_from_the_clock_that_is_passed_in():
+    def work(group):
+        ticks = iter(range(10, 1000, 10))
+        spans = []
+        group = traced(group, spans.append, clock=lambda: next(ticks))
+        group.barrier().wait()
+        group.split([group.rank]).barrier().wait()
+        return [(span.start_ns, span.end_ns) for span in spans]
+
+    assert run_threads(2, work) == [[(10, 20), (30, 40), (50, 60), (70, 80)]] * 2

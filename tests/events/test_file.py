@@ -1,6 +1,5 @@
 """Events: written off the hot path, whole up to the last line."""
 
-import json
 import threading
 
 import pytest
@@ -41,10 +40,12 @@ def test_a_line_cut_short_by_a_crash_is_left_out(tmp_path):
     assert read_events(path) == [{"n": 0}, {"n": 1}]
 
 
-def test_a_broken_line_in_the_middle_is_not_hidden(tmp_path):
+def test_a_damaged_line_in_the_middle_is_an_error_and_so_is_a_missing_file(tmp_path):
     path = tmp_path / "events.rank0.jsonl"
+    with pytest.raises(ConfigError, match=r"is not a run folder: events.rank0.jsonl: No such file"):
+        read_events(path)
     path.write_text('{"n":\n{"n":1}\n')
-    with pytest.raises(json.JSONDecodeError):
+    with pytest.raises(ConfigError, match=r"events.rank0.jsonl is damaged"):
         read_events(path)
 
 

@@ -15,7 +15,7 @@ def test_automatic_names_never_collide(tmp_path):
 def test_a_taken_name_is_refused_with_the_way_on(tmp_path):
     folder = create(tmp_path, "mine", "unused")
     folder.config.write_text("seed = 0\n")
-    with pytest.raises(ConfigError, match=r"taken\n.*--resume"):
+    with pytest.raises(ConfigError, match=r"is not empty\n.*--resume"):
         create(tmp_path, "mine", "unused")
 
 
@@ -36,7 +36,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
 
 def test_a_run_that_is_still_going_is_nobody_elses(tmp_path):
     folder = create(tmp_path, "mine", "unused")
-    with held(folder), pytest.raises(ConfigError, match="still going"), held(folder):
+    with held(folder), pytest.raises(ConfigError, match="in use by another process"), held(folder):
         pass
     with held(folder):
         assert not any(folder.path.iterdir()), (

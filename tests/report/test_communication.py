@@ -11,14 +11,19 @@ MS = 1_000_000
 
 
 def call(operation, sequence, start, end, issued=None, wait=None, group="world", num_bytes=100):
-    """A call in milliseconds; by default it is waited for as soon as it is made."""
+    """The two spans of a call in milliseconds; by default the wait begins as soon as the call is issued."""
     issued = start if issued is None else issued
-    times = [round(moment * MS) for moment in (start, issued, issued if wait is None else wait, end)]
-    return [operation, num_bytes, group, sequence, *times]
+    start, issued, wait, end = (
+        round(moment * MS) for moment in (start, issued, issued if wait is None else wait, end)
+    )
+    return [
+        [operation, "move", "main", start, issued, num_bytes, group, sequence],
+        [operation, "wait", "main", wait, end, 0, group, sequence],
+    ]
 
 
 def step(number, calls, step_ms=10.0, compute_ms=6.0, move_ms=0.0, kept=True):
-    blocked = sum(c[5] - c[4] + c[7] - c[6] for c in calls)
+    spans = [span for each in calls for span in each]
     record = {
         "event": "step",
         "step": number,
@@ -30,8 +35,8 @@ def step(number, calls, step_ms=10.0, compute_ms=6.0, move_ms=0.0, kept=True):
         "compute": round(compute_ms * MS),
         **({"move": round(move_ms * MS)} if move_ms else {}),
     }
-    record["blocked_ns"] = blocked
-    return record | ({"calls": calls} if kept else {})
+    record["blocked_ns"] = sum(end - start for _, _, _, start, end, *_ in spans)
+    return record | ({"spans": spans} if kept else {})
 
 
 def write(folder, *ranks):
@@ -139,6 +144,25 @@ def test_smaller_groups_wait_for_their_own_members_only(tmp_path):
     ranks = (pair(5, "world[0,1]"), pair(6, "world[0,1]"), pair(9, "world[2]"))
     shares = communication(write(tmp_path / "run", *ranks))
     assert [rank.wait for rank in shares] == pytest.approx([0.1, 0.0, 0.0])
+
+
+def test_workers_need_not_share_a_clock(tmp_path):
+    def seconds_ahead(steps, seconds):
+        """The same steps by a clock that is ahead of rank 0's at the start, and gains 1 ms until the end."""
+        offset, later = round(seconds * 1e9), round(seconds * 1e9) + MS
+        for each in steps:
+            for span in each["spans"]:
+                span[3:5] = [moment + offset + moment // 10 for moment in span[3:5]]
+        start = {"event": "start", "step": 0, "clock": {"at_ns": offset, "offset_ns": offset, "error_ns": 5}}
+        end = {"event": "end", "clock": {"at_ns": later + 10 * MS, "offset_ns": later, "error_ns": 5}}
+        return [start, *steps, end]
+
+    def steps(start):
+        return [step(n, [call("all_reduce", n, start, 10)]) for n in range(3)]
+
+    shared = communication(write(tmp_path / "shared", steps(6), steps(9), steps(4)))
+    ranks = (steps(6), seconds_ahead(steps(9), 5), seconds_ahead(steps(4), -7))
+    assert communication(write(tmp_path / "apart", *ranks)) == shared
 
 
 def test_a_missing_rank_is_tolerated_and_a_resumed_step_counts_once(tmp_path):

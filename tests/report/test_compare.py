@@ -35,7 +35,11 @@ def write_run(
             compute, move, wait = ranks[(rank + number * turns) % len(ranks)]
             last = max(c for c, _, _ in ranks)
             start, end = compute, last + move
-            times = [round(t * 1e6) for t in (start, start, start, end if wait or move else start)]
+            start_ns, end_ns = (round(t * 1e6) for t in (start, end if wait or move else start))
+            calls = [
+                ["all_reduce", "move", "main", start_ns, start_ns, 1000, "world", number],
+                ["all_reduce", "wait", "main", start_ns, end_ns, 0, "world", number],
+            ]
             records.append(
                 {
                     "event": "step",
@@ -44,8 +48,8 @@ def write_run(
                     "loss": 2.0 / (number + 1),
                     "seconds": ends_s[number],
                 }
-                | {"totals_ns": {"compute": round(compute * 1e6)}, "blocked_ns": times[3] - times[2]}
-                | {"calls": [["all_reduce", 1000, "world", number, *times]] if len(ranks) > 1 else []}
+                | {"totals_ns": {"compute": round(compute * 1e6)}, "blocked_ns": end_ns - start_ns}
+                | {"spans": calls if len(ranks) > 1 else []}
             )
         lines = "".join(json.dumps(record) + "\n" for record in records)
         (folder / f"events.rank{rank}.jsonl").write_text(lines, encoding="utf-8")

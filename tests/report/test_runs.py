@@ -65,7 +65,7 @@ def test_the_mean_of_runs_is_as_long_as_the_shortest(tmp_path):
 def test_a_folder_without_a_run_is_named(tmp_path):
     with pytest.raises(ConfigError, match="is not a run folder"):
         read_run(tmp_path)
-    with pytest.raises(ConfigError, match="holds no closed run"):
+    with pytest.raises(ConfigError, match="has no finished run"):
         read_run(write_run(tmp_path / "open", [step(0, 1.0)], result=False))
 
 

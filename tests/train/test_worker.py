@@ -2,6 +2,7 @@
 
 import json
 import math
+import platform
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -49,6 +50,9 @@ def test_a_run_leaves_a_whole_folder(tmp_path):
     assert [event["step"] for event in steps if "spans" in event] == [0]
     assert [event["event"] for event in events].count("validation") == 3
     assert events[-1]["status"] == "completed"
+    assert events[0]["host"] == platform.node()
+    assert events[0]["clock"]["offset_ns"] == events[-1]["clock"]["offset_ns"] == 0
+    assert events[0]["clock"]["at_ns"] < events[-1]["clock"]["at_ns"]
     last = [event for event in steps if event["epoch"] == 2]
     mean = sum(event["loss"] * event["samples"] for event in last) / 80
     assert result.final_loss == pytest.approx(mean)

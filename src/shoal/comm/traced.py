@@ -1,10 +1,9 @@
-"""Counts and times what a group does: `traced(group)` is a group, and everything on it is written down.
+"""Counts and times every call of a group: `traced(group)` is a group with the same behaviour.
 
-What is known of each call is handed to `record`; totals are kept beside. Costs about 2 µs per call, and no
+Every finished call is passed to `record` as its two spans, and added to the totals. Costs about 2 µs per call and no
 communication.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from shoal.comm.group import CPU, Group, Work
 from shoal.comm.reduction import Op
-from shoal.events.calls import Call
+from shoal.events.spans import LANE, OUTSIDE_STEPS, HostTime, Span, host_ns
 
 
 @dataclass
@@ -26,52 +25,46 @@ class Total:
     blocked_ns: int = 0
 
 
-def _ignore(call: Call) -> None:
-    del call
+def _ignore(span: Span) -> None:
+    del span
 
 
 @final
 class TracedWork:
-    """A work that reports when it has been waited for."""
+    """A work whose call is recorded once it has been waited for."""
 
-    __slots__ = (
-        "_group",
-        "_issued_ns",
-        "_num_bytes",
-        "_operation",
-        "_over",
-        "_sequence",
-        "_start_ns",
-        "_work",
-    )
+    __slots__ = ("_group", "_issue", "_over", "_work")
 
-    def __init__(self, group: "Traced", operation: str, num_bytes: int, work: Work, start_ns: int) -> None:
+    def __init__(self, group: "Traced", operation: str, num_bytes: int, start_ns: int, work: Work) -> None:
+        end_ns = group.clock()
+        self._issue = Span(
+            OUTSIDE_STEPS,
+            operation,
+            "move",
+            LANE,
+            start_ns,
+            end_ns,
+            num_bytes,
+            group.name,
+            group.next_sequence(),
+        )
         self._group = group
-        self._operation = operation
-        self._num_bytes = num_bytes
         self._work = work
-        self._start_ns = start_ns
-        self._issued_ns = time.monotonic_ns()
-        self._sequence = group.next_sequence()
         self._over = False
 
     def wait(self) -> None:
-        """Wait, and note how long it took."""
-        wait_ns = time.monotonic_ns()
+        """Wait, and record the call."""
+        group, issue = self._group, self._issue
+        start_ns = group.clock()
         self._work.wait()
         if not self._over:
             self._over = True
-            self._group.note(
-                Call(
-                    self._operation,
-                    self._num_bytes,
-                    self._group.name,
-                    self._sequence,
-                    self._start_ns,
-                    self._issued_ns,
-                    wait_ns,
-                    time.monotonic_ns(),
-                )
+            end_ns = group.clock()
+            group.finished(
+                issue,
+                Span(
+                    OUTSIDE_STEPS, issue.name, "wait", LANE, start_ns, end_ns, 0, issue.group, issue.sequence
+                ),
             )
 
     def done(self) -> bool:
@@ -81,7 +74,7 @@ class TracedWork:
 
 @final
 class Traced:
-    """A group that counts: `totals` by operation.
+    """A group that behaves like `group`, counts its calls in `totals`, and passes their spans to `record`.
 
     >>> from shoal.comm.threads import ThreadGroup
     >>> (alone,) = ThreadGroup.world(1)
@@ -91,11 +84,18 @@ class Traced:
     40
     """
 
-    def __init__(self, group: Group, record: Callable[[Call], None] = _ignore, name: str = "world") -> None:
+    def __init__(
+        self,
+        group: Group,
+        record: Callable[[Span], None] = _ignore,
+        name: str = "world",
+        clock: HostTime = host_ns,
+    ) -> None:
         self._group = group
         self._record = record
         self._sequence = 0
         self.name = name
+        self.clock = clock
         self.totals: dict[str, Total] = {}
 
     def next_sequence(self) -> int:
@@ -103,19 +103,20 @@ class Traced:
         self._sequence += 1
         return self._sequence
 
-    def note(self, call: Call) -> None:
-        """Add a finished call to the totals and hand it to `record`."""
-        total = self.totals.get(call.operation)
+    def finished(self, issue: Span, wait: Span) -> None:
+        """Add a finished call to the totals and record its two spans."""
+        total = self.totals.get(issue.name)
         if total is None:
-            total = self.totals[call.operation] = Total()
+            total = self.totals[issue.name] = Total()
         total.calls += 1
-        total.num_bytes += call.num_bytes
-        total.blocked_ns += call.blocked_ns
-        self._record(call)
+        total.num_bytes += issue.bytes
+        total.blocked_ns += issue.end_ns - issue.start_ns + wait.end_ns - wait.start_ns
+        self._record(issue)
+        self._record(wait)
 
     @property
     def overlaps(self) -> bool:
-        """Whether work moves on while the caller computes."""
+        """Whether calls progress while the caller computes."""
         return getattr(self._group, "overlaps", False)
 
     @property
@@ -128,79 +129,75 @@ class Traced:
         """How many members there are."""
         return self._group.size
 
+    # Python evaluates arguments from left to right: each call below reads the clock before it issues the call.
+
     def all_reduce(self, buffer: Tensor, op: Op = Op.SUM) -> Work:
         """Make `buffer` the reduction of all members' buffers, on every member."""
-        start_ns = time.monotonic_ns()
-        return TracedWork(self, "all_reduce", buffer.nbytes, self._group.all_reduce(buffer, op), start_ns)
+        return TracedWork(self, "all_reduce", buffer.nbytes, self.clock(), self._group.all_reduce(buffer, op))
 
     def reduce_scatter(self, piece: Tensor, whole: Tensor, op: Op = Op.SUM) -> Work:
         """Give member i the reduction of everyone's i-th piece of `whole`."""
-        start_ns = time.monotonic_ns()
-        work = self._group.reduce_scatter(piece, whole, op)
-        return TracedWork(self, "reduce_scatter", piece.nbytes, work, start_ns)
+        return TracedWork(
+            self, "reduce_scatter", piece.nbytes, self.clock(), self._group.reduce_scatter(piece, whole, op)
+        )
 
     def all_gather(self, whole: Tensor, piece: Tensor) -> Work:
         """Fill `whole` with the members' pieces, in rank order, on every member."""
-        start_ns = time.monotonic_ns()
-        return TracedWork(self, "all_gather", piece.nbytes, self._group.all_gather(whole, piece), start_ns)
+        return TracedWork(
+            self, "all_gather", piece.nbytes, self.clock(), self._group.all_gather(whole, piece)
+        )
 
     def broadcast(self, buffer: Tensor, root: int = 0) -> Work:
         """Make `buffer` equal to the root's, on every member."""
-        start_ns = time.monotonic_ns()
-        return TracedWork(self, "broadcast", buffer.nbytes, self._group.broadcast(buffer, root), start_ns)
+        return TracedWork(self, "broadcast", buffer.nbytes, self.clock(), self._group.broadcast(buffer, root))
 
     def reduce(self, buffer: Tensor, root: int = 0, op: Op = Op.SUM) -> Work:
         """Make the root's `buffer` the reduction of all; the others' stay as they are."""
-        start_ns = time.monotonic_ns()
-        return TracedWork(self, "reduce", buffer.nbytes, self._group.reduce(buffer, root, op), start_ns)
+        return TracedWork(self, "reduce", buffer.nbytes, self.clock(), self._group.reduce(buffer, root, op))
 
     def gather(self, whole: Tensor | None, piece: Tensor, root: int = 0) -> Work:
-        """Fill the root's `whole` with the members' pieces; the others give None."""
-        start_ns = time.monotonic_ns()
-        return TracedWork(self, "gather", piece.nbytes, self._group.gather(whole, piece, root), start_ns)
+        """Fill the root's `whole` with the members' pieces; the others pass None."""
+        return TracedWork(self, "gather", piece.nbytes, self.clock(), self._group.gather(whole, piece, root))
 
     def scatter(self, piece: Tensor, whole: Tensor | None, root: int = 0) -> Work:
-        """Give member i the i-th piece of the root's `whole`; the others give None."""
-        start_ns = time.monotonic_ns()
-        return TracedWork(self, "scatter", piece.nbytes, self._group.scatter(piece, whole, root), start_ns)
+        """Give member i the i-th piece of the root's `whole`; the others pass None."""
+        return TracedWork(
+            self, "scatter", piece.nbytes, self.clock(), self._group.scatter(piece, whole, root)
+        )
 
     def send(self, tensor: Tensor, to: int) -> Work:
         """Send to one member."""
-        start_ns = time.monotonic_ns()
-        return TracedWork(self, "send", tensor.nbytes, self._group.send(tensor, to), start_ns)
+        return TracedWork(self, "send", tensor.nbytes, self.clock(), self._group.send(tensor, to))
 
     def recv(self, tensor: Tensor, sender: int) -> Work:
-        """Receive from one member what it sent."""
-        start_ns = time.monotonic_ns()
-        return TracedWork(self, "recv", tensor.nbytes, self._group.recv(tensor, sender), start_ns)
+        """Receive from one member."""
+        return TracedWork(self, "recv", tensor.nbytes, self.clock(), self._group.recv(tensor, sender))
 
     def barrier(self) -> Work:
         """Wait until every member has called it."""
-        start_ns = time.monotonic_ns()
-        return TracedWork(self, "barrier", 0, self._group.barrier(), start_ns)
+        return TracedWork(self, "barrier", 0, self.clock(), self._group.barrier())
 
     def split(self, ranks: Sequence[int]) -> "Traced":
-        """The smaller group of these ranks, traced under a name that tells them."""
+        """The smaller group of these ranks, traced under a name that lists them."""
         name = f"{self.name}[{','.join(map(str, ranks))}]"
-        return Traced(self._group.split(ranks), self._record, name)
+        return Traced(self._group.split(ranks), self._record, name, self.clock)
 
     def empty(self, numel: int, dtype: torch.dtype = torch.float32, device: torch.device = CPU) -> Tensor:
-        """Memory that the group moves without copying."""
+        """Memory that the group moves without a copy."""
         return self._group.empty(numel, dtype, device)
 
     def beat(self, busy_s: float = 0.0) -> None:
-        """Say that this member makes progress, though it calls nothing, and may be busy for so long."""
+        """Report progress outside of calls; for `busy_s` seconds this member may make no call."""
         self._group.beat(busy_s)
 
     def fail(self, error: BaseException) -> None:
-        """Tell the others that this worker ends with an error."""
+        """Report to the other members that this worker ends with an error."""
         self._group.fail(error)
 
     def close(self) -> None:
-        """Leave."""
+        """Leave the group."""
         self._group.close()
 
 
-def traced(group: Group, record: Callable[[Call], None] = _ignore, name: str = "world") -> Traced:
-    """A group that does what `group` does, counts it, and hands every finished call to `record`."""
-    return Traced(group, record, name)
+traced = Traced
+"""Wraps a group: `traced(group, spans.append)`."""

@@ -1,1 +1,1 @@
-"""What happened in a run: spans and steps as records, and the files of the run folder that hold them."""
+"""Records of a run: spans, steps, clock offsets, and the files of the run folder that hold them."""

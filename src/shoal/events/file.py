@@ -1,4 +1,4 @@
-"""One worker's event file: a JSON object per line, append only, so that it survives a crash up to its last line."""
+"""The event file of one worker: one JSON object per line, append only, so that a crash damages only the last line."""
 
 import contextlib
 import json
@@ -10,19 +10,18 @@ from typing import Any, Literal
 from shoal.errors import ConfigError
 
 FLUSH_S = 0.25
-"""How much a crash can lose at most."""
+"""The most that a crash can lose."""
 
 Record = dict[str, Any]
 
 
 class EventFile:
-    """Appends records; a thread of its own turns them into lines, off the hot path. Use as a context manager."""
+    """Appends records; a separate thread encodes and writes them, off the hot path. Use it as a context manager."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._waiting: deque[Record] = (
-            deque()
-        )  # its append and popleft are atomic; a list swapped by two threads is not
+        # append and popleft of a deque are atomic; swapping a list between two threads is not.
+        self._waiting: deque[Record] = deque()
         self._closing = threading.Event()
         self._failure: OSError | None = None
         self._file = path.open("a", encoding="utf-8")
@@ -32,11 +31,11 @@ class EventFile:
         self._thread.start()
 
     def append(self, record: Record) -> None:
-        """Take a record; it is on disk within FLUSH_S. Do not change it afterwards."""
+        """Queue a record; it is written within FLUSH_S. Do not change it afterwards."""
         self._waiting.append(record)
 
     def close(self) -> None:
-        """Write what is waiting and end the thread."""
+        """Write the queued records and end the thread."""
         self._closing.set()
         self._thread.join()
         try:
@@ -63,15 +62,20 @@ class EventFile:
                 self._file.write("".join(lines))
                 self._file.flush()
             except OSError as error:
-                self._failure = error  # told when the file is closed; training itself can go on
+                self._failure = error  # raised by close(): training itself can go on
             if closing:
                 return
 
 
 def read_events(path: Path) -> list[Record]:
-    """The records of a file. A last line cut short by a crash is left out; nothing else may be broken."""
-    *whole, rest = path.read_text(encoding="utf-8").split("\n")
-    records = [json.loads(line) for line in whole if line]
+    """The records of an event file. A last line that a crash cut short is left out; any other bad line is an error."""
+    try:
+        *lines, rest = path.read_text(encoding="utf-8").split("\n")
+        records = [json.loads(line) for line in lines if line]
+    except OSError as error:
+        raise ConfigError(f"{path.parent} is not a run folder: {path.name}: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"{path} is damaged: {error}") from None
     with contextlib.suppress(json.JSONDecodeError):
         records += [json.loads(rest)] if rest else []
     return records

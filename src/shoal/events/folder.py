@@ -1,11 +1,11 @@
-"""The run folder: one place that knows what lies where in it.
+"""The layout of a run folder.
 
 runs/<name>/config.toml            the resolved settings
-            events.rank0.jsonl     what happened, a line each
+            events.rank0.jsonl     one worker's events, one per line
             checkpoints/step-…/    states to resume from
             model.safetensors      the trained weights, under the plain module's names
-            result.json            the closing record, as `--json` prints it
-            worker.rank0.log       what a worker process printed, if it printed anything
+            result.json            the result, as `--json` prints it
+            worker.rank0.log       the output of a worker process, if it printed anything
 """
 
 import fcntl
@@ -43,7 +43,7 @@ class RunFolder:
 
     @property
     def result(self) -> Path:
-        """The closing record."""
+        """The result of a finished run."""
         return self.path / "result.json"
 
     def events(self, rank: int = 0) -> Path:
@@ -51,17 +51,17 @@ class RunFolder:
         return self.path / f"events.rank{rank}.jsonl"
 
     def read_result(self) -> dict[str, Any]:
-        """The closing record of a run that ended."""
+        """The result of a finished run; an error for any other run."""
         try:
             return json.loads(self.result.read_text(encoding="utf-8"))
         except (OSError, json.JSONDecodeError):
             raise ConfigError(
-                f"{self.path} holds no closed run: {self.result.name} is missing or unreadable"
+                f"{self.path} has no finished run: {self.result.name} is missing or unreadable"
             ) from None
 
 
 def create(parent: Path, name: str, automatic: str) -> RunFolder:
-    """Make the folder of a new run: `parent/name`, or, where no name is given, the automatic one with a free number."""
+    """Make the folder of a new run: `parent/name`; without a name, the automatic one, with the next free number."""
     try:
         parent.mkdir(parents=True, exist_ok=True)
         if name:
@@ -78,43 +78,43 @@ def create(parent: Path, name: str, automatic: str) -> RunFolder:
             f"cannot write the run folder {parent / (name or automatic)}: {error.strerror}",
             "Choose another folder with --runs-dir.",
         ) from None
-    raise ConfigError(f"{parent} is full of runs called {automatic}", "Give this one a name with --name.")
+    raise ConfigError(f"{parent} has 9,999 runs called {automatic}", "Choose another name with --name.")
 
 
 def _create_named(path: Path) -> RunFolder:
     path.mkdir(parents=True, exist_ok=True)
     if any(path.iterdir()):
         raise ConfigError(
-            f"the run folder {path} is taken",
-            f"Choose another --name, or go on with that run: shoal train --resume {path}",
+            f"the run folder {path} is not empty",
+            f"Choose another --name, or resume that run: shoal train --resume {path}",
         )
     return RunFolder(path)
 
 
 @contextmanager
 def held(folder: RunFolder) -> Generator[None]:
-    """Inside, this process alone writes to the run; an error if another one does. A death lets go of it, too."""
+    """Lock the run for this process; an error if another process has it. The lock ends with the process."""
     descriptor = os.open(folder.path, os.O_RDONLY)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ConfigError(
-                f"the run in {folder.path} is still going, in another process",
-                "Let it end, or stop it with Ctrl-C there.",
+                f"the run in {folder.path} is in use by another process",
+                "Wait until it ends, or stop it there with Ctrl-C.",
             ) from None
         except OSError:
-            pass  # some network file systems know no locks
+            pass  # some network file systems have no locks
         yield
     finally:
         os.close(descriptor)
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file beside its place and rename it there, so that no reader ever sees half of it."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """Write a temporary file and rename it to `path`, so that no reader sees half of it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)

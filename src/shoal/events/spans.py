@@ -1,20 +1,30 @@
-"""Spans: where a step's time went, measured with a clock that is handed in.
+"""Spans: one record for everything that takes time, measured with a clock that is passed in.
 
 The hot path appends one tuple per span. Every step keeps its totals by kind; the spans themselves are kept for every
-20th step, or for all with `--trace`.
+20th step, or for all steps with `--trace`.
 """
 
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Protocol
 
 Kind = Literal["data", "compute", "move", "wait", "idle"]
 KEPT_EVERY = 20
+OUTSIDE_STEPS = -1
+"""The step of a span whose step is not known: a group records its calls so, and the log adds the step."""
+LANE = "main"
+"""The lane of the thread that trains."""
 
 
 class Span(NamedTuple):
-    """One stretch of time in one lane: a thread or a stream. `group` and `sequence` name a collective."""
+    """An interval of time in one lane, which is a thread or a stream.
+
+    A call of a group becomes two spans with the same `group` and `sequence`, because the caller may do other work
+    between them: issuing the call (kind `move`, with the bytes) and waiting for its result (kind `wait`). In both of
+    them the caller is blocked. They follow one another in every list of spans. Other spans have no group.
+    """
 
     step: int
     name: str
@@ -26,29 +36,45 @@ class Span(NamedTuple):
     group: str = ""
     sequence: int = -1
 
+    @property
+    def duration_ns(self) -> int:
+        """From start to end."""
+        return self.end_ns - self.start_ns
+
+    @property
+    def issues_call(self) -> bool:
+        """Whether this is the first of a call's two spans."""
+        return self.group != "" and self.kind == "move"
+
+
+HostTime = Callable[[], int]
+"""Reads a clock of the host, in nanoseconds."""
+
+host_ns: HostTime = time.monotonic_ns
+"""The host clock of all spans and calls; one offset per worker therefore maps all its times to rank 0's clock."""
+
 
 class Clock(Protocol):
-    """Marks moments, cheaply; says later when they were, in nanoseconds of one common zero."""
+    """Marks moments cheaply and converts them to nanoseconds of the host clock later."""
 
     lane: str
 
     def mark(self) -> Any:
-        """This moment, as the clock keeps it."""
+        """The current moment, in the clock's own form."""
         ...
 
     def nanoseconds(self, mark: Any) -> int:
-        """When that moment was; may wait until the device got there."""
+        """The time of a mark on the host clock; may wait until the device reaches it."""
         ...
 
 
 class HostClock:
-    """The processor's own clock: a mark is already the time."""
+    """The host's clock: a mark is already the time."""
 
-    lane = "main"
+    lane = LANE
 
-    def mark(self) -> int:
-        """Now."""
-        return time.perf_counter_ns()
+    def __init__(self, now: HostTime = host_ns) -> None:
+        self.mark = now
 
     def nanoseconds(self, mark: int) -> int:
         """The mark itself."""
@@ -78,10 +104,10 @@ _NO_SPAN = nullcontext()
 
 
 class SpanRecorder:
-    """Collects the spans of the step in progress.
+    """Collects the spans of the current step.
 
-    On a device that runs behind the host, a mark is a device event and reading it waits; so `take` is called when
-    the step is settled, not when it is issued.
+    On a device that runs behind the host, a mark is a device event, and reading it waits for the device. So marks are
+    read when the losses of their steps are read, not in the step itself.
 
     >>> spans = SpanRecorder(HostClock())
     >>> with spans("forward", "compute"):
@@ -94,7 +120,7 @@ class SpanRecorder:
         self.clock = clock
         self.mark = clock.mark
         self.active = True
-        """Whether spans are measured: on a GPU only in the steps that keep them, for a mark is not free there."""
+        """Whether spans are measured: on a GPU only in steps that keep them, because a mark is not free there."""
         self.marks: list[tuple[str, Kind, Any, Any]] = []
 
     def __call__(self, name: str, kind: Kind) -> _OpenSpan | AbstractContextManager[None]:
@@ -102,12 +128,12 @@ class SpanRecorder:
         return _OpenSpan(self, name, kind) if self.active else _NO_SPAN
 
     def take(self) -> list[tuple[str, Kind, Any, Any]]:
-        """The marks since the last call, unread."""
+        """Remove and return the marks since the last call, unread."""
         marks, self.marks = self.marks, []
         return marks
 
     def read(self, marks: list[tuple[str, Kind, Any, Any]], step: int) -> list[Span]:
-        """Marks as spans, their times read from the clock."""
+        """Marks as spans, with times of the host clock."""
         when = self.clock.nanoseconds
         return [
             Span(step, name, kind, self.clock.lane, when(start), when(end))
@@ -119,5 +145,5 @@ def totals_ns(spans: list[Span]) -> dict[str, int]:
     """Nanoseconds by kind."""
     totals: dict[str, int] = {}
     for span in spans:
-        totals[span.kind] = totals.get(span.kind, 0) + span.end_ns - span.start_ns
+        totals[span.kind] = totals.get(span.kind, 0) + span.duration_ns
     return totals

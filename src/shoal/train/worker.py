@@ -1,5 +1,6 @@
 """A worker: trains what a config describes and leaves a run folder behind. The same for every launcher."""
 
+import platform
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -17,12 +18,15 @@ from shoal.comm.links.measure import Measured
 from shoal.comm.traced import traced
 from shoal.config.schema import RunConfig
 from shoal.config.write import to_toml
+from shoal.events.clocks import ClockOffset
 from shoal.events.file import EventFile
 from shoal.events.folder import RunFolder, create, held, write_whole
+from shoal.events.spans import Span
 from shoal.parallel.whole_tensors import WholeTensors, weights_sha256
 from shoal.train import checkpoint
 from shoal.train.balance import balance_of
 from shoal.train.build import Built, build, torch_settings
+from shoal.train.clock import measure_clock_offset
 from shoal.train.evaluate import Metrics, evaluate
 from shoal.train.links import laid, link_event
 from shoal.train.loop import Job, train
@@ -30,7 +34,7 @@ from shoal.train.observer import Observer, Silent
 from shoal.train.progress import Progress
 from shoal.train.random_state import RandomState
 from shoal.train.result import Result
-from shoal.train.steplog import Calls, StepLog
+from shoal.train.steplog import StepLog
 from shoal.train.stop import StopRequest
 from shoal.train.weights import export_model
 
@@ -76,7 +80,7 @@ def _work(
     All that can be wrong is found before the run folder is made. Rank 0 writes settings, weights and result; every
     worker writes its own events, and its part of a checkpoint.
     """
-    calls = Calls()
+    untraced, calls = group, list[Span]()
     group = traced(group, calls.append)
     with RandomState(
         config.seed, group.rank, config.launch.launcher == "threads" and group.size > 1
@@ -91,17 +95,17 @@ def _work(
                 write_whole(folder.config, to_toml(config))
             log = StepLog(events, built.span, calls, observer, device, config.output.trace)
             notes = _Notes(built, random, folder, events, observer)
-            notes.started(progress, links)
+            notes.started(progress, links, measure_clock_offset(untraced))
             try:
                 job = _job(built, notes, stop, log, progress)
                 progress = train(job, progress)
             except BaseException as error:  # whatever it is, the run's own record says that it failed
                 events.append({"event": "failed", "error": str(error) or type(error).__name__})
                 raise
+            clock = measure_clock_offset(untraced)
             result = _finish(built, folder, progress, notes, job.stopped_by)
-            events.append(
-                {"event": "end", "status": result.status, "step": progress.step, "time_ns": time.time_ns()}
-            )
+            end = {"event": "end", "status": result.status, "step": progress.step, "time_ns": time.time_ns()}
+            events.append(end | {"clock": clock._asdict()})
             if first:
                 write_whole(folder.result, result.to_json() + "\n")
     return result
@@ -135,7 +139,7 @@ class _Notes:
     observer: Observer
     validation: Metrics | None = None
 
-    def started(self, progress: Progress, links: Sequence[Measured]) -> None:
+    def started(self, progress: Progress, links: Sequence[Measured], clock: ClockOffset) -> None:
         built = self.built
         record = {
             "event": "start",
@@ -147,7 +151,7 @@ class _Notes:
             record
             | {"strategy": built.config.strategy, "workers": built.group.size}
             | {"version": __version__, "torch": torch.__version__, "device": str(built.device)}
-            | {"threads": torch.get_num_threads()}
+            | {"threads": torch.get_num_threads(), "host": platform.node(), "clock": clock._asdict()}
         )
         for link in links if built.group.rank == 0 else ():
             self.events.append(link_event(link))

@@ -14,14 +14,14 @@ def record(step, seconds, agreed, exchange, calls):
         ["exchange", "move", "main", agreed[0] * MS, agreed[1] * MS, 0, "", -1],
         ["exchange", "move", "main", exchange[0] * MS, exchange[1] * MS, 0, "", -1],
     ]
-    made = [
-        [operation, size, "world", 1, at * MS, at * MS, at * MS, at * MS] for operation, size, at in calls
-    ]
-    return {"event": "step", "step": step, "seconds": seconds, "spans": spans, "calls": made}
+    for operation, size, at in calls:
+        spans.append([operation, "move", "main", at * MS, at * MS, size, "world", 1])
+        spans.append([operation, "wait", "main", at * MS, at * MS, 0, "world", 1])
+    return {"event": "step", "step": step, "seconds": seconds, "totals_ns": {}, "spans": spans}
 
 
 def write(folder, rank, *records):
-    lines = [{"event": "start"}, *records, {"event": "end"}]
+    lines = [{"event": "start", "step": 0}, *records, {"event": "end"}]
     (folder / f"events.rank{rank}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 

@@ -1,0 +1,73 @@
+"""The steps of one worker, read from the records of its event file."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from shoal.events.clocks import ClockOffset, to_rank0_clock
+from shoal.events.file import Record
+from shoal.events.spans import LANE, Span
+
+
+class StepRecord(NamedTuple):
+    """One step of one worker."""
+
+    step: int
+    seconds: float
+    """Its duration."""
+    totals_ns: dict[str, int]
+    """Time by kind, without group calls."""
+    blocked_ns: int
+    """Time in group calls."""
+    spans: tuple[Span, ...] | None
+    """All spans of the step, on rank 0's clock; None if they were not kept."""
+
+
+def steps_of(records: Sequence[Record]) -> list[StepRecord]:
+    """The steps of a run in order; a step that a resumed run repeated counts once."""
+    steps: list[StepRecord] = []
+    ended_s = 0.0
+    for attempt in _attempts(settled(records)):
+        convert = to_rank0_clock([ClockOffset(**record["clock"]) for record in attempt if "clock" in record])
+        for record in attempt:
+            if record["event"] == "step":
+                seconds, ended_s = record["seconds"] - ended_s, record["seconds"]
+                spans = tuple(_spans(record, convert)) if "spans" in record else None
+                totals, blocked_ns = record["totals_ns"], record.get("blocked_ns", 0)
+                steps.append(StepRecord(record["step"], seconds, totals, blocked_ns, spans))
+    return steps
+
+
+def settled(records: Sequence[Record]) -> list[Record]:
+    """The records without what a resumed run repeated: a start at step s cancels everything from s on."""
+    kept: list[Record] = []
+    for record in records:
+        if record["event"] == "start":
+            first = record["step"]
+            kept = [
+                old
+                for old in kept
+                if not (old["event"] == "step" and old["step"] >= first)
+                and not (old["event"] == "validation" and old["step"] > first)
+            ]
+        kept.append(record)
+    return kept
+
+
+def _attempts(records: Sequence[Record]) -> list[list[Record]]:
+    """The records from each start to the next: in each of them the worker may have had another clock."""
+    attempts: list[list[Record]] = [[]]
+    for record in records:
+        if record["event"] == "start":
+            attempts.append([])
+        attempts[-1].append(record)
+    return attempts
+
+
+def _spans(record: Record, convert: Callable[[int], int]) -> Iterator[Span]:
+    rows: list[Sequence[Any]] = [*record["spans"]]
+    # Older event files hold each call as one row of its own form.
+    for name, num_bytes, group, sequence, start_ns, issued_ns, wait_ns, end_ns in record.get("calls", ()):
+        rows.append((name, "move", LANE, start_ns, issued_ns, num_bytes, group, sequence))
+        rows.append((name, "wait", LANE, wait_ns, end_ns, 0, group, sequence))
+    for name, kind, lane, start_ns, end_ns, *call in rows:
+        yield Span(record["step"], name, kind, lane, convert(start_ns), convert(end_ns), *call)
