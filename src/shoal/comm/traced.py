@@ -12,8 +12,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from shoal.comm.group import CPU, Group, Work
-from shoal.comm.reduction import Op
+from shoal.comm.group import CPU, Group, Receipt, Work
+from shoal.comm.signature import Signature
 from shoal.events.calls import Call
 
 
@@ -80,7 +80,21 @@ class TracedWork:
 
 
 @final
-class Traced:
+class TracedReceipt:
+    """A traced `recv`."""
+
+    def __init__(self, work: TracedWork, receipt: Receipt) -> None:
+        self.wait, self.done = work.wait, work.done
+        self._receipt = receipt
+
+    @property
+    def source(self) -> int:
+        """The rank that sent the message."""
+        return self._receipt.source
+
+
+@final
+class Traced(Group):
     """A group that counts: `totals` by operation.
 
     >>> from shoal.comm.threads import ThreadGroup
@@ -92,6 +106,8 @@ class Traced:
     """
 
     def __init__(self, group: Group, record: Callable[[Call], None] = _ignore, name: str = "world") -> None:
+        self.rank, self.size = group.rank, group.size
+        self.overlaps, self.shares_memory, self.devices = group.overlaps, group.shares_memory, group.devices
         self._group = group
         self._record = record
         self._sequence = 0
@@ -113,76 +129,31 @@ class Traced:
         total.blocked_ns += call.blocked_ns
         self._record(call)
 
-    @property
-    def overlaps(self) -> bool:
-        """Whether work moves on while the caller computes."""
-        return getattr(self._group, "overlaps", False)
-
-    @property
-    def rank(self) -> int:
-        """This member's number, from 0."""
-        return self._group.rank
-
-    @property
-    def size(self) -> int:
-        """How many members there are."""
-        return self._group.size
-
-    def all_reduce(self, buffer: Tensor, op: Op = Op.SUM) -> Work:
-        """Make `buffer` the reduction of all members' buffers, on every member."""
+    def issue(self, call: Signature, piece: Tensor, whole: Tensor | None = None) -> Work:
+        """Start a collective, and note its time."""
         start_ns = time.monotonic_ns()
-        return TracedWork(self, "all_reduce", buffer.nbytes, self._group.all_reduce(buffer, op), start_ns)
+        work = self._group.issue(call, piece, whole)
+        return TracedWork(self, call.operation, piece.nbytes, work, start_ns)
 
-    def reduce_scatter(self, piece: Tensor, whole: Tensor, op: Op = Op.SUM) -> Work:
-        """Give member i the reduction of everyone's i-th piece of `whole`."""
-        start_ns = time.monotonic_ns()
-        work = self._group.reduce_scatter(piece, whole, op)
-        return TracedWork(self, "reduce_scatter", piece.nbytes, work, start_ns)
-
-    def all_gather(self, whole: Tensor, piece: Tensor) -> Work:
-        """Fill `whole` with the members' pieces, in rank order, on every member."""
-        start_ns = time.monotonic_ns()
-        return TracedWork(self, "all_gather", piece.nbytes, self._group.all_gather(whole, piece), start_ns)
-
-    def broadcast(self, buffer: Tensor, root: int = 0) -> Work:
-        """Make `buffer` equal to the root's, on every member."""
-        start_ns = time.monotonic_ns()
-        return TracedWork(self, "broadcast", buffer.nbytes, self._group.broadcast(buffer, root), start_ns)
-
-    def reduce(self, buffer: Tensor, root: int = 0, op: Op = Op.SUM) -> Work:
-        """Make the root's `buffer` the reduction of all; the others' stay as they are."""
-        start_ns = time.monotonic_ns()
-        return TracedWork(self, "reduce", buffer.nbytes, self._group.reduce(buffer, root, op), start_ns)
-
-    def gather(self, whole: Tensor | None, piece: Tensor, root: int = 0) -> Work:
-        """Fill the root's `whole` with the members' pieces; the others give None."""
-        start_ns = time.monotonic_ns()
-        return TracedWork(self, "gather", piece.nbytes, self._group.gather(whole, piece, root), start_ns)
-
-    def scatter(self, piece: Tensor, whole: Tensor | None, root: int = 0) -> Work:
-        """Give member i the i-th piece of the root's `whole`; the others give None."""
-        start_ns = time.monotonic_ns()
-        return TracedWork(self, "scatter", piece.nbytes, self._group.scatter(piece, whole, root), start_ns)
-
-    def send(self, tensor: Tensor, to: int) -> Work:
+    def issue_send(self, call: Signature, tensor: Tensor, to: int) -> Work:
         """Send to one member."""
         start_ns = time.monotonic_ns()
-        return TracedWork(self, "send", tensor.nbytes, self._group.send(tensor, to), start_ns)
+        return TracedWork(self, "send", tensor.nbytes, self._group.issue_send(call, tensor, to), start_ns)
 
-    def recv(self, tensor: Tensor, sender: int) -> Work:
-        """Receive from one member what it sent."""
+    def issue_recv(self, call: Signature, tensor: Tensor, sender: int) -> "TracedReceipt":
+        """Receive a message."""
         start_ns = time.monotonic_ns()
-        return TracedWork(self, "recv", tensor.nbytes, self._group.recv(tensor, sender), start_ns)
-
-    def barrier(self) -> Work:
-        """Wait until every member has called it."""
-        start_ns = time.monotonic_ns()
-        return TracedWork(self, "barrier", 0, self._group.barrier(), start_ns)
+        work = self._group.issue_recv(call, tensor, sender)
+        return TracedReceipt(TracedWork(self, "recv", tensor.nbytes, work, start_ns), work)
 
     def split(self, ranks: Sequence[int]) -> "Traced":
-        """The smaller group of these ranks, traced under a name that tells them."""
+        """The smaller group of these ranks, traced under a name that contains them."""
         name = f"{self.name}[{','.join(map(str, ranks))}]"
         return Traced(self._group.split(ranks), self._record, name)
+
+    def split_off(self, ranks: tuple[int, ...]) -> "Traced":
+        """Make the smaller group of these ranks."""
+        return self.split(ranks)
 
     def empty(self, numel: int, dtype: torch.dtype = torch.float32, device: torch.device = CPU) -> Tensor:
         """Memory that the group moves without copying."""

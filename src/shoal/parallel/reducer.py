@@ -82,7 +82,7 @@ class Reducer:
         self._sizes = buckets.sizes_of(self._params)
         self._order = [*reversed(range(len(self._slots)))]
         planned = buckets.plan(self._sizes, self._order, first_bytes, most_bytes)
-        self.is_early = once and getattr(group, "overlaps", False) and len(planned) > 1
+        self.is_early = once and group.overlaps and len(planned) > 1
         """Whether buckets go while backward is still at work."""
         self._first_bytes = first_bytes if self.is_early else most_bytes
         self._most_bytes = most_bytes
