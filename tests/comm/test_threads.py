@@ -6,8 +6,8 @@ import time
 import pytest
 import torch
 
-from shoal.comm import meetings
 from shoal.comm.group import SlowMemberWarning
+from shoal.comm.liveness import judge
 from shoal.comm.threads import ThreadGroup, run_threads
 from shoal.comm.traced import traced
 from shoal.errors import MemberError
@@ -105,7 +105,7 @@ def an_endless_loop(ended):
 
 def test_slow_is_not_stuck(monkeypatch):
     """A member that beats is waited for, longer than the limit, with one warning; so is who waits for it."""
-    monkeypatch.setattr(meetings, "SLOW_AFTER_S", 0.2)
+    monkeypatch.setattr(judge, "SLOW_AFTER_S", 0.2)
 
     def work(group):
         if group.rank == 2:
@@ -124,7 +124,7 @@ def test_slow_is_not_stuck(monkeypatch):
 
 def test_whoever_says_that_it_is_busy_is_waited_for(monkeypatch, recwarn):
     """For as long as it said, also by who waits for one that waits for it, and without a warning."""
-    monkeypatch.setattr(meetings, "SLOW_AFTER_S", 0.2)
+    monkeypatch.setattr(judge, "SLOW_AFTER_S", 0.2)
 
     def work(group):
         if group.rank == 2:

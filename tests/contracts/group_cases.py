@@ -11,6 +11,7 @@ from functools import lru_cache
 import pytest
 import torch
 
+from shoal.comm.group import ANYONE, Group
 from shoal.comm.reduction import Op, makes_sense, tree_reduce
 from shoal.errors import GroupError
 
@@ -89,6 +90,40 @@ def reduce_scatter_of_any_length(group, tree):
             group.reduce_scatter(piece, whole).wait()
             agrees(group, piece, expected, tree)
             assert torch.equal(whole, wholes[group.rank]), "reduce_scatter must leave the whole as it is"
+
+
+def reduce_scatter_takes_every_dtype_and_op(group, tree):
+    for dtype in DTYPES:
+        for op in Op:
+            if makes_sense(op, dtype):
+                wholes = everyone(group, 12, group.size * 9, dtype)
+                piece = torch.zeros(9, dtype=dtype)
+                group.reduce_scatter(piece, wholes[group.rank], op).wait()
+                expected = reduced(op, [whole.view(group.size, 9)[group.rank] for whole in wholes])
+                agrees(group, piece, expected, tree)
+
+
+def all_to_all_of_any_length_and_dtype(group, tree):
+    for numel in LENGTHS:
+        for dtype in DTYPES if numel == 7 else (torch.float32,):
+            wholes = everyone(group, 13, group.size * numel, dtype)
+            expected = torch.cat([whole.view(group.size, numel)[group.rank] for whole in wholes])
+            for whole in (wholes[group.rank].clone(), group.empty(group.size * numel, dtype)):
+                whole.copy_(wholes[group.rank])
+                for out in (torch.zeros_like(whole), group.empty(group.size * numel, dtype)):
+                    group.all_to_all(out, whole).wait()
+                    assert torch.equal(out, expected)
+                    assert torch.equal(whole, wholes[group.rank]), "all_to_all must leave the whole as it is"
+
+
+def all_to_all_twice_is_the_identity(group, tree):
+    """Also with strides, and with nothing waited for in between by the others."""
+    table = drawn(14, group.rank, group.size * 40).view(group.size, 40)
+    there = torch.zeros(40, group.size).t()
+    back = torch.zeros(group.size, 80)[:, ::2]
+    group.all_to_all(there, table).wait()
+    group.all_to_all(back, there).wait()
+    assert torch.equal(back, table)
 
 
 def all_gather_of_any_length(group, tree):
@@ -197,6 +232,26 @@ def done_becomes_true(group, tree):
     agrees(group, buffer, reduced(Op.SUM, everyone(group, 10, 150_007)), tree)
 
 
+def every_collective_can_be_polled_while_a_member_computes(group, tree):
+    """Rank 0 starts and computes for a while; the others poll or wait for longer than any wait blocks at a time."""
+    whole, piece, out = torch.ones(group.size * 5), torch.ones(5), torch.empty(group.size * 5)
+    for polled in (True, False):
+        for start in (
+            lambda: group.all_reduce(piece.clone()),
+            lambda: group.reduce_scatter(torch.empty(5), whole),
+            lambda: group.all_gather(out, piece),
+            lambda: group.all_to_all(out, whole),
+            lambda: group.broadcast(piece),
+        ):
+            work = start()
+            if group.rank == 0:
+                time.sleep(0.12)
+            deadline = time.monotonic() + 20
+            while polled and not work.done():
+                assert time.monotonic() < deadline, "a polled work never got done"
+            work.wait()
+
+
 def several_groups_at_once(group, tree):
     """Two halves, and a second group of everybody; ranks start and wait in opposite orders."""
     half = group.size // 2
@@ -302,6 +357,83 @@ def messages_and_collectives_mix(group, tree):
     agrees(group, buffer, reduced(Op.SUM, everyone(group, 60, 200_000)), tree)
 
 
+def a_server_receives_from_anyone(group, tree):
+    """Rank 0 answers requests in the order in which they come; each worker's own requests come in order."""
+    requests = 5
+    if group.rank > 0:
+        for turn in range(requests):
+            group.send(torch.tensor([group.rank, turn]), 0).wait()
+            answer = torch.empty(30_000)
+            receipt = group.recv(answer, 0)
+            receipt.wait()
+            assert receipt.source == 0
+            assert (answer == 100 * group.rank + turn).all()
+        return
+    served = {rank: [] for rank in range(1, group.size)}
+    for _ in range(requests * (group.size - 1)):
+        request = torch.empty(2, dtype=torch.int64)
+        receipt = group.recv(request, sender=ANYONE)
+        receipt.wait()
+        rank, turn = request.tolist()
+        assert receipt.source == rank
+        served[rank].append(turn)
+        group.send(torch.full((30_000,), float(100 * rank + turn)), receipt.source).wait()
+    assert all(turns == list(range(requests)) for turns in served.values())
+
+
+def messages_from_anyone_may_be_large_and_asked_for_first(group, tree):
+    """Rank 0 asks before any message is sent, once by polling; the messages go through in several chunks."""
+    numel = 150_007
+    if group.rank > 0:
+        group.barrier().wait()
+        group.send(drawn(80, group.rank, numel), 0).wait()
+    else:
+        received = [torch.zeros(numel, 2)[:, 1] for _ in range(1, group.size)]
+        works = [group.recv(tensor, ANYONE) for tensor in received]
+        group.barrier().wait()
+        deadline = time.monotonic() + 20
+        while works and not works[0].done():
+            assert time.monotonic() < deadline, "a polled message never came"
+        for work, tensor in zip(works, received, strict=True):
+            work.wait()
+            assert torch.equal(tensor, drawn(80, work.source, numel))
+        assert sorted(work.source for work in works) == list(range(1, group.size))
+
+
+def a_named_sender_and_anyone_share_its_messages(group, tree):
+    """Two messages, one `recv` that names the sender, one from anyone: each gets one of them, whole."""
+    if group.size < 2:
+        return
+    if group.rank == 0:
+        named, anyone = torch.zeros(3), torch.zeros(3)
+        works = group.recv(anyone, ANYONE), group.recv(named, 1)
+        group.barrier().wait()
+        for work in works:
+            work.wait()
+        assert {tuple(named.tolist()), tuple(anyone.tolist())} == {(1.0,) * 3, (2.0,) * 3}
+        assert [work.source for work in works] == [1, 1]
+    else:
+        group.barrier().wait()
+        if group.rank == 1:
+            for value in (1.0, 2.0):
+                group.send(torch.full((3,), value), 0).wait()
+
+
+def it_states_what_it_can_do(group, tree):
+    assert isinstance(group, Group)
+    assert isinstance(group.overlaps, bool)
+    assert isinstance(group.shares_memory, bool)
+    assert "cpu" in group.devices
+    smaller = group.split(range(group.size))
+    for name in ("overlaps", "shares_memory", "devices"):
+        assert getattr(smaller, name) == getattr(group, name)
+    smaller.close()
+    if "meta" not in group.devices:
+        with pytest.raises(GroupError, match=r"all_reduce: this group does not support tensors on meta"):
+            group.all_reduce(torch.zeros(3, device="meta"))
+    group.barrier().wait()
+
+
 def zero_copy_views_mix_with_ordinary_tensors(group, tree):
     """Some members give views of the group's memory at various places, some give ordinary tensors."""
     numel = 70_000
@@ -324,6 +456,13 @@ def misuse_is_refused_before_anything_moves(group, tree):
         group.all_gather(torch.zeros(1), tensor)
     with pytest.raises(GroupError, match="cannot reach"):
         group.send(tensor, group.rank)
+    with pytest.raises(GroupError, match="cannot reach"):
+        group.recv(tensor, group.size)
+    if group.size > 1:
+        with pytest.raises(GroupError, match="all_to_all: out has 3 .* whole has 6 "):
+            group.all_to_all(tensor, torch.zeros(6))
+        with pytest.raises(GroupError, match=f"must be {group.size} equal pieces"):
+            group.all_to_all(torch.zeros(2 * group.size + 1), torch.zeros(2 * group.size + 1))
     with pytest.raises(GroupError, match="cannot split"):
         group.split([group.size])
     group.barrier().wait()
@@ -351,6 +490,9 @@ CASES = {
         all_reduce_takes_every_dtype_and_op,
         all_reduce_of_any_length,
         reduce_scatter_of_any_length,
+        reduce_scatter_takes_every_dtype_and_op,
+        all_to_all_of_any_length_and_dtype,
+        all_to_all_twice_is_the_identity,
         all_gather_of_any_length,
         all_gather_in_place,
         roots_give_and_take,
@@ -359,12 +501,17 @@ CASES = {
         parameters_can_be_broadcast,
         works_are_waited_for_in_any_order,
         done_becomes_true,
+        every_collective_can_be_polled_while_a_member_computes,
         several_groups_at_once,
         delays_change_nothing,
         buffers_are_free_after_wait,
         messages_arrive_in_order,
         everyone_writes_to_everyone,
         messages_and_collectives_mix,
+        a_server_receives_from_anyone,
+        messages_from_anyone_may_be_large_and_asked_for_first,
+        a_named_sender_and_anyone_share_its_messages,
+        it_states_what_it_can_do,
         zero_copy_views_mix_with_ordinary_tensors,
         misuse_is_refused_before_anything_moves,
     )

@@ -34,7 +34,7 @@ def test_by_hand():
     for rank in range(2):
         assert outputs[rank].splitlines() == [
             f"{rank} of 2: 1.0 by SharedMemoryGroup",
-            f"{rank} of 2: 1.0 by Checked",
+            f"{rank} of 2: 1.0 by CheckedGroup",
         ]
     assert [worker.returncode for worker in workers] == [0, 0]
 

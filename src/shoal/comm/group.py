@@ -1,52 +1,82 @@
-"""The contract of a group: what its members call together, and what they may rely on.
+"""The contract of a group, and every collective written once over `Group.issue`.
 
-- *Calls match by order.* The n-th collective of one member meets the n-th of every other; the n-th `send`
-  to a member meets the n-th `recv` from the sender. Each call publishes its name, dtype and number of
-  elements: members that call different things get a `MismatchError` with a table of ranks, never garbage
-  and never a hang.
-- *A call gives a `Work`.* When `wait()` returns, the result is there and the caller may overwrite what it
-  handed over. Until then the buffers belong to the group. Works may be waited for in any order.
-- *Sums have one order*, the balanced tree over ranks (`reduction.py`), so all members hold the same bits
-  and runs repeat. (A `TorchGroup` of more than two members keeps its library's own order: still the same
-  bits on every member, but not the tree's.)
-- *A wait ends.* When a member is dead, stopped, or has made no progress for the group's limit, every wait
-  that depends on it ends with a `MemberError` that names it.
+- *Calls match by order.* The n-th collective of one member meets the n-th of every other member; the n-th `send` to a
+  member meets the n-th `recv` from the sender. Each call publishes its signature (operation, dtype, number of elements,
+  …): members that call different things get a `MismatchError` with a table of ranks, never garbage and never a hang.
+- *A call returns a `Work`.* When `wait()` returns, the result is in place and the caller may overwrite its buffers.
+  Until then the buffers belong to the group. Works may be waited for in any order.
+- *Reductions have one order*, the balanced tree over ranks (`reduction.py`): all members hold the same bits and runs
+  repeat. (Groups over torch with more than two members keep their library's order: still the same bits on every
+  member, but not the tree's.)
+- *Every wait ends.* When a member is dead, stopped, or has made no progress for the group's limit, every wait that
+  depends on it raises a `MemberError` that names it (`liveness/judge.py`).
 
-One thread at a time may call a group. A *piece* is one member's share of a *whole*, which has size ×
-piece elements.
+A group is not thread-safe. A *piece* is one member's part of a *whole*, which has size × piece elements.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol, Self
+from typing import Protocol, Self, final
 
 import torch
 from torch import Tensor
 
+from shoal.comm.liveness.judge import BUSY_S as BUSY_S
+from shoal.comm.liveness.judge import NO_PROGRESS_LIMIT_S as NO_PROGRESS_LIMIT_S
+from shoal.comm.liveness.judge import SlowMemberWarning as SlowMemberWarning
 from shoal.comm.reduction import Op
+from shoal.comm.signature import (
+    Signature,
+    check_agreement,
+    check_all_to_all,
+    check_peer,
+    check_root_whole,
+    check_split,
+    check_whole,
+    checked_signature,
+)
+from shoal.errors import GroupError
 
 CPU = torch.device("cpu")
 
-NO_PROGRESS_LIMIT_S = 10.0
-"""How long a member may go without any sign of progress before the others give it up."""
+ANYONE = -1
+"""As the sender of a `recv`: whichever member sends first."""
 
-BUSY_S = 300.0
-"""What a member that reads data, saves or evaluates tells the others before: `beat(BUSY_S)`."""
-
-
-class SlowMemberWarning(UserWarning):
-    """A member that keeps the others waiting, though it still makes progress."""
+_BARRIER = Signature("barrier")
+_NOTHING = torch.empty(0, dtype=torch.uint8)
 
 
 class Work(Protocol):
     """A call that is under way."""
 
     def wait(self) -> None:
-        """Return when the result is there and the caller may overwrite its buffers; raise what went wrong."""
+        """Return when the result is in place and the caller may overwrite its buffers; raise what went wrong."""
         ...
 
     def done(self) -> bool:
         """Whether `wait` would return at once. Asking moves the work forward."""
         ...
+
+
+class Receipt(Work, Protocol):
+    """A `recv` that is under way."""
+
+    @property
+    def source(self) -> int:
+        """The rank that sent the message. With `ANYONE` it is known once `wait` has returned."""
+        ...
+
+
+@final
+class Finished:
+    """A work that was over when it was issued."""
+
+    def wait(self) -> None:
+        """Return at once."""
+
+    def done(self) -> bool:
+        """Always true."""
+        return True
 
 
 class Messenger(Protocol):
@@ -67,71 +97,185 @@ class Messenger(Protocol):
         ...
 
     def recv(self, tensor: Tensor, sender: int) -> Work:
-        """Receive from one member what it sent: as many elements, of the same dtype."""
+        """Receive what one member sent: as many elements, of the same dtype."""
         ...
 
 
-class Group(Messenger, Protocol):
-    """The workers that talk to each other, as one of them sees it."""
+class Group(ABC):
+    """The workers that communicate, as one of them sees the group.
+
+    A kind of group implements `issue`, `issue_send`, `issue_recv`, `split_off`, `beat`, `fail` and `close`, and says
+    what it can do; arguments are checked here.
+    """
+
+    rank: int
+    """This member's number, from 0."""
+    size: int
+    """How many members there are."""
+    overlaps: bool = False
+    """Whether data moves while the caller computes: then starting a collective early hides its time."""
+    shares_memory: bool = False
+    """Whether collectives on tensors from `empty` run in place in every member's memory, without copies."""
+    devices: tuple[str, ...] = ("cpu",)
+    """The types of device whose tensors the group accepts; "cpu" is always among them."""
+
+    # What a kind of group implements.
+
+    @abstractmethod
+    def issue(self, call: Signature, piece: Tensor, whole: Tensor | None = None) -> Work:
+        """Start a collective whose arguments have been checked; the tensors do not require gradients."""
+
+    @abstractmethod
+    def issue_send(self, call: Signature, tensor: Tensor, to: int) -> Work:
+        """Start a checked `send`."""
+
+    @abstractmethod
+    def issue_recv(self, call: Signature, tensor: Tensor, sender: int) -> Receipt:
+        """Start a checked `recv`; `sender` may be `ANYONE`."""
+
+    @abstractmethod
+    def split_off(self, ranks: tuple[int, ...]) -> Self:
+        """Make the smaller group of these ranks, on which all of them agree. Every member calls this."""
+
+    @abstractmethod
+    def beat(self, busy_s: float = 0.0) -> None:
+        """Report progress outside of calls: once per span of long work.
+
+        Before long work in which it cannot report, such as writing a checkpoint, a member announces how long that may
+        take: for `busy_s` the others wait without a warning, and only then does the limit begin to count.
+        """
+
+    @abstractmethod
+    def fail(self, error: BaseException) -> None:
+        """Report to all members, in every group of this worker, that it ends with an error."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leave this group and all groups split off from it; members that still wait for this one get an error."""
+
+    def allocate(self, numel: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """The memory of `empty`: an ordinary tensor, unless the group has memory of its own."""
+        return torch.empty(numel, dtype=dtype, device=device)
+
+    # Collectives.
 
     def all_reduce(self, buffer: Tensor, op: Op = Op.SUM) -> Work:
         """Make `buffer` the reduction of all members' buffers, on every member."""
-        ...
+        return self._issue(
+            checked_signature("all_reduce", self.size, buffer.dtype, buffer.numel(), op), buffer
+        )
 
     def reduce_scatter(self, piece: Tensor, whole: Tensor, op: Op = Op.SUM) -> Work:
-        """Give member i the reduction of everyone's i-th piece of `whole`."""
-        ...
+        """Give member i the reduction of all members' i-th piece of `whole`."""
+        check_whole("reduce_scatter", self.size, whole, piece)
+        call = checked_signature("reduce_scatter", self.size, piece.dtype, piece.numel(), op)
+        return self._issue(call, piece, whole)
 
     def all_gather(self, whole: Tensor, piece: Tensor) -> Work:
         """Fill `whole` with the members' pieces, in rank order, on every member."""
-        ...
+        check_whole("all_gather", self.size, whole, piece)
+        return self._issue(
+            checked_signature("all_gather", self.size, piece.dtype, piece.numel()), piece, whole
+        )
+
+    def all_to_all(self, out: Tensor, whole: Tensor) -> Work:
+        """Give piece i of `whole` to member i, and fill `out` with the pieces that all members give this one.
+
+        Both are wholes of size equal pieces, and must not overlap in memory.
+        """
+        check_all_to_all(self.size, out, whole)
+        call = checked_signature("all_to_all", self.size, out.dtype, out.numel() // self.size)
+        return self._issue(call, out, whole)
 
     def broadcast(self, buffer: Tensor, root: int = 0) -> Work:
         """Make `buffer` equal to the root's, on every member."""
-        ...
+        call = checked_signature("broadcast", self.size, buffer.dtype, buffer.numel(), None, root)
+        return self._issue(call, buffer)
 
     def reduce(self, buffer: Tensor, root: int = 0, op: Op = Op.SUM) -> Work:
         """Make the root's `buffer` the reduction of all; the others' stay as they are."""
-        ...
+        return self._issue(
+            checked_signature("reduce", self.size, buffer.dtype, buffer.numel(), op, root), buffer
+        )
 
     def gather(self, whole: Tensor | None, piece: Tensor, root: int = 0) -> Work:
-        """Fill the root's `whole` with the members' pieces; the others give None."""
-        ...
+        """Fill the root's `whole` with the members' pieces; the others pass None."""
+        return self._issue_at_root("gather", piece, whole, root)
 
     def scatter(self, piece: Tensor, whole: Tensor | None, root: int = 0) -> Work:
-        """Give member i the i-th piece of the root's `whole`; the others give None."""
-        ...
+        """Give member i the i-th piece of the root's `whole`; the others pass None."""
+        return self._issue_at_root("scatter", piece, whole, root)
 
     def barrier(self) -> Work:
         """Wait until every member has called it."""
-        ...
+        return self.issue(_BARRIER, _NOTHING)
+
+    def _issue_at_root(self, operation: str, piece: Tensor, whole: Tensor | None, root: int) -> Work:
+        check_root_whole(operation, self.rank, self.size, root, whole, piece)
+        call = checked_signature(operation, self.size, piece.dtype, piece.numel(), None, root)
+        return self._issue(call, piece, whole if self.rank == root else None)
+
+    def _issue(self, call: Signature, piece: Tensor, whole: Tensor | None = None) -> Work:
+        self._check_device(call, piece)
+        if piece.requires_grad:
+            piece = piece.detach()
+        if whole is not None:
+            self._check_device(call, whole)
+            whole = whole.detach()
+        return self.issue(call, piece, whole)
+
+    def _check_device(self, call: Signature, tensor: Tensor) -> None:
+        if not tensor.is_cpu and tensor.device.type not in self.devices:
+            raise GroupError(
+                f"{call.operation}: this group does not support tensors on {tensor.device}",
+                f"It supports: {', '.join(self.devices)}. For GPUs use nccl.",
+            )
+
+    # Messages.
+
+    def send(self, tensor: Tensor, to: int) -> Work:
+        """Send to one member. `wait()` may return before the other has received."""
+        check_peer("send", self.rank, self.size, to)
+        call = checked_signature("message", self.size, tensor.dtype, tensor.numel())
+        self._check_device(call, tensor)
+        return self.issue_send(call, tensor.detach(), to)
+
+    def recv(self, tensor: Tensor, sender: int) -> Receipt:
+        """Receive what `sender` sent: as many elements, of the same dtype.
+
+        With `sender=ANYONE` the work receives one message from any member; its `source` tells which. Messages of one
+        member arrive in the order in which it sent them; those of different members in no guaranteed order. While a
+        `recv` from `ANYONE` and one that names a member are under way together, either may get that member's next
+        message: wait for one before you start the other where that matters. A `recv` from `ANYONE` raises when a member
+        has died or failed, or when all others have left, are stopped or are stuck.
+        """
+        if sender != ANYONE or self.size == 1:
+            check_peer("recv", self.rank, self.size, sender)
+        call = checked_signature("message", self.size, tensor.dtype, tensor.numel())
+        self._check_device(call, tensor)
+        return self.issue_recv(call, tensor.detach(), sender)
+
+    # Groups within the group, memory.
 
     def split(self, ranks: Sequence[int]) -> Self:
-        """The smaller group of these `ranks`; all members call, each naming the group it goes to.
+        """The smaller group of these `ranks`; all members call, each naming the group that it joins.
 
-        The ranks must be ascending and contain the caller; all who are named must name the same.
+        The ranks must be ascending and contain the caller; all members that are named must name the same ranks.
         """
-        ...
+        chosen = check_split(self.rank, self.size, ranks)
+        named = torch.full((self.size,), -1, dtype=torch.int64)
+        named[: len(chosen)] = torch.tensor(chosen)
+        table = torch.empty(self.size, self.size, dtype=torch.int64)
+        self.all_gather(table, named).wait()
+        check_agreement([[rank for rank in row if rank >= 0] for row in table.tolist()])
+        return self.split_off(chosen)
 
     def empty(self, numel: int, dtype: torch.dtype = torch.float32, device: torch.device = CPU) -> Tensor:
-        """Memory that the group moves without copying; a collective, for building and never for a step.
+        """Memory with undefined contents that the group moves in the cheapest way it has (`shares_memory`).
 
-        The contents are undefined. Groups without such memory give an ordinary tensor.
+        A collective, for setting up and never for a step.
         """
-        ...
-
-    def beat(self, busy_s: float = 0.0) -> None:
-        """Say that this member makes progress, though it calls nothing: once per span of long work.
-
-        Before work of its own in which it can say nothing, such as writing a checkpoint, a member tells how long that
-        may take: for `busy_s` the others wait without a word, and only then does their patience begin.
-        """
-        ...
-
-    def fail(self, error: BaseException) -> None:
-        """Tell the others, in every group of this worker, that it ends with an error."""
-        ...
-
-    def close(self) -> None:
-        """Leave, also all groups split off: whoever still waits for this member gets an error that says so."""
-        ...
+        self._issue(
+            checked_signature("empty", self.size, dtype, numel), torch.empty(0, dtype=dtype, device=device)
+        ).wait()
+        return self.allocate(numel, dtype, device)

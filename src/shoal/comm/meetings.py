@@ -1,43 +1,41 @@
-"""Where threads meet: each collective as one short function, and the waiting for those who have not come.
+"""Where threads meet: each collective as one short function, messages, and waiting for members that are missing.
 
-The n-th collective of a group is a `Meeting`. Everyone leaves its tensors there; whoever arrives last
-carries the collective out for all, on the tensors themselves. So nothing moves twice and nothing can come
-in the wrong order.
+The n-th collective of a group is a `Meeting`. Every member leaves its tensors there, and the last to arrive carries the
+collective out for all, on the tensors themselves: nothing moves twice, and nothing can come in the wrong order.
 """
 
 import sys
 import threading
 import time
 import traceback
-import warnings
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from shoal.comm.calls import Call, message_mismatch, mismatch
-from shoal.comm.group import SlowMemberWarning
+from shoal.comm.group import ANYONE
+from shoal.comm.liveness.judge import Facts, Judge, LastWords
 from shoal.comm.reduction import Op, tree_reduce
-from shoal.errors import MemberError
+from shoal.comm.signature import Signature, message_mismatch, mismatch
 
 LOOK_EVERY_S = 0.05
-SLOW_AFTER_S = 2.0
 
 
 @dataclass(eq=False)
-class Member:
+class ThreadMember:
     """One thread, the same in all its groups. Errors name it by `rank`, its rank in the world."""
 
     rank: int
     alive_ns: int = field(default_factory=time.monotonic_ns)
-    """Its last progress; in the future while it is busy with what it has told the others of."""
+    """The time of its last progress; in the future while it is busy with work that it announced."""
     thread: int | None = None
-    error: BaseException | None = None
+    last_words: LastWords | None = None
 
     def beat(self, busy_s: float = 0.0) -> None:
-        """Note that the thread makes progress, or will have made some in so many seconds."""
+        """Note that the thread makes progress, or will have made some after `busy_s`."""
         self.alive_ns = time.monotonic_ns() + int(1e9 * busy_s)
         if self.thread is None:
             self.thread = threading.get_ident()
@@ -46,7 +44,7 @@ class Member:
 # The collectives. `wholes` and `pieces` hold one entry per rank; the call is the same on all of them.
 
 
-def _all_reduce(call: Call, wholes: list[Tensor | None], pieces: list[Tensor]) -> None:
+def _all_reduce(call: Signature, wholes: list[Tensor | None], pieces: list[Tensor]) -> None:
     del wholes
     result = torch.empty(call.numel, dtype=call.dtype, device=pieces[0].device)
     tree_reduce(call.op or Op.SUM, [buffer.reshape(-1) for buffer in pieces], out=result)
@@ -54,7 +52,7 @@ def _all_reduce(call: Call, wholes: list[Tensor | None], pieces: list[Tensor]) -
         buffer.copy_(result.view(buffer.shape))
 
 
-def _reduce_scatter(call: Call, wholes: list[Tensor | None], pieces: list[Tensor]) -> None:
+def _reduce_scatter(call: Signature, wholes: list[Tensor | None], pieces: list[Tensor]) -> None:
     rows = [whole.reshape(len(pieces), call.numel) for whole in wholes if whole is not None]
     for rank, piece in enumerate(pieces):
         result = torch.empty(call.numel, dtype=call.dtype, device=piece.device)
@@ -62,14 +60,20 @@ def _reduce_scatter(call: Call, wholes: list[Tensor | None], pieces: list[Tensor
         piece.copy_(result.view(piece.shape))
 
 
-def _all_gather(call: Call, wholes: list[Tensor | None], pieces: list[Tensor]) -> None:
+def _all_gather(call: Signature, wholes: list[Tensor | None], pieces: list[Tensor]) -> None:
     result = torch.cat([piece.reshape(-1) for piece in pieces])
     for rank, whole in enumerate(wholes):
         if whole is not None and call.root in (None, rank):
             whole.copy_(result.view(whole.shape))
 
 
-def _broadcast(call: Call, wholes: list[Tensor | None], pieces: list[Tensor]) -> None:
+def _all_to_all(call: Signature, wholes: list[Tensor | None], pieces: list[Tensor]) -> None:
+    rows = [whole.reshape(len(pieces), call.numel) for whole in wholes if whole is not None]
+    for rank, out in enumerate(pieces):
+        out.copy_(torch.cat([row[rank] for row in rows]).view(out.shape))
+
+
+def _broadcast(call: Signature, wholes: list[Tensor | None], pieces: list[Tensor]) -> None:
     del wholes
     source = pieces[call.root or 0].reshape(-1)
     for rank, buffer in enumerate(pieces):
@@ -77,65 +81,86 @@ def _broadcast(call: Call, wholes: list[Tensor | None], pieces: list[Tensor]) ->
             buffer.copy_(source.view(buffer.shape))
 
 
-def _scatter(call: Call, wholes: list[Tensor | None], pieces: list[Tensor]) -> None:
+def _scatter(call: Signature, wholes: list[Tensor | None], pieces: list[Tensor]) -> None:
     whole = wholes[call.root or 0]
     if whole is not None:
         for row, piece in zip(whole.reshape(len(pieces), call.numel), pieces, strict=True):
             piece.copy_(row.view(piece.shape))
 
 
-def _nothing(call: Call, wholes: list[Tensor | None], pieces: list[Tensor]) -> None:
+def _nothing(call: Signature, wholes: list[Tensor | None], pieces: list[Tensor]) -> None:
     del call, wholes, pieces
 
 
-CARRY_OUT: dict[str, Callable[[Call, list[Tensor | None], list[Tensor]], None]] = {
+CARRY_OUT: dict[str, Callable[[Signature, list[Tensor | None], list[Tensor]], None]] = {
     "all_reduce": _all_reduce,
     "reduce": _all_reduce,
     "reduce_scatter": _reduce_scatter,
     "all_gather": _all_gather,
     "gather": _all_gather,
+    "all_to_all": _all_to_all,
     "broadcast": _broadcast,
     "scatter": _scatter,
     "barrier": _nothing,
     "empty": _nothing,
 }
-"""What the last to arrive does, for everyone."""
+"""What the last member to arrive does, for all."""
 
 
 @dataclass
 class Meeting:
-    """The n-th collective of a group, or one message: who has come, with what, and whether it is over."""
+    """The n-th collective of a group, or one message: which members have come, with what, and whether it is over."""
 
     label: str
     needs: tuple[int, ...]
-    calls: dict[int, Call] = field(default_factory=dict[int, Call])
+    any_will_do: bool = False
+    """Whether one of `needs` is enough: a message from anyone."""
+    calls: dict[int, Signature] = field(default_factory=dict[int, Signature])
     wholes: dict[int, Tensor | None] = field(default_factory=dict[int, Tensor | None])
     pieces: dict[int, Tensor] = field(default_factory=dict[int, Tensor])
+    source: int = ANYONE
     over: bool = False
     error: Exception | None = None
 
     def missing(self) -> list[int]:
-        """Who has not come yet."""
+        """The members that have not come yet."""
         return [rank for rank in self.needs if rank not in self.calls]
+
+
+class Sent(NamedTuple):
+    """A message that no member has asked for yet."""
+
+    sender: int
+    call: Signature
+    tensor: Tensor
+
+
+class Asked(NamedTuple):
+    """A `recv` whose message has not come yet; `sender` may be ANYONE."""
+
+    sender: int
+    call: Signature
+    tensor: Tensor
+    meeting: Meeting
 
 
 class World:
     """What the members of one group share."""
 
-    def __init__(self, members: Sequence[Member], limit_s: float) -> None:
+    def __init__(self, members: Sequence[ThreadMember], judge: Judge) -> None:
         self.members = list(members)
-        self.limit_s = limit_s
+        self.judge = judge
         self.changed = threading.Condition()
         self.meetings: dict[int, Meeting] = {}
-        self.sent: dict[tuple[int, int], deque[tuple[Call, Tensor]]] = defaultdict(deque)
-        self.asked: dict[tuple[int, int], deque[tuple[Meeting, Call, Tensor]]] = defaultdict(deque)
+        self.sent: dict[int, list[Sent]] = defaultdict(list)
+        self.asked: dict[int, list[Asked]] = defaultdict(list)
+        """Both by the receiver's rank, in the order in which they came."""
         self.children: dict[tuple[int, tuple[int, ...]], World] = {}
         self.left: set[int] = set()
-        self.warned: set[int] = set()
-        self.busy_until: dict[int, int] = {}
-        """When a member was last seen busy with what it had told of: nobody is warned of that."""
 
-    def arrive(self, sequence: int, rank: int, call: Call, whole: Tensor | None, piece: Tensor) -> Meeting:
+    def arrive(
+        self, sequence: int, rank: int, call: Signature, whole: Tensor | None, piece: Tensor
+    ) -> Meeting:
         """Bring one member's tensors to a collective; the last to come carries it out."""
         with self.changed:
             label = f"{call.operation} #{sequence}"
@@ -157,55 +182,50 @@ class World:
                 )
             except Exception as error:
                 meeting.error = error
-            self._end(meeting)
+            with self.changed:
+                meeting.over = True
+                self.changed.notify_all()
         return meeting
 
-    def _end(self, meeting: Meeting) -> None:
+    def post(self, sender: int, receiver: int, call: Signature, tensor: Tensor) -> None:
+        """Hand a message to the `recv` that waits for it, or keep a copy."""
         with self.changed:
-            meeting.over = True
-            self.changed.notify_all()
+            asked = self.asked[receiver]
+            for wanted in (sender, ANYONE):
+                for ask in asked:
+                    if ask.sender == wanted:
+                        asked.remove(ask)
+                        self._deliver(receiver, Sent(sender, call, tensor), ask)
+                        return
+            self.sent[receiver].append(Sent(sender, call, tensor.clone()))
 
-    def post(self, sender: int, receiver: int, call: Call, tensor: Tensor) -> None:
-        """Leave a message, or hand it to a receiver that is already asking."""
+    def ask(self, sender: int, receiver: int, call: Signature, tensor: Tensor) -> Meeting:
+        """Take a message that has come, or note where it is to go."""
+        needs = tuple(other for other in range(len(self.members)) if sender in (other, ANYONE))
+        label = f"send to rank {self.members[receiver].rank}"
+        ask = Asked(sender, call, tensor, Meeting(label, needs, any_will_do=sender == ANYONE))
         with self.changed:
-            asked = self.asked[sender, receiver]
-            if asked:
-                meeting, expected, target = asked.popleft()
-                self._deliver(meeting, sender, receiver, call, tensor, expected, target)
+            for message in self.sent[receiver]:
+                if sender in (message.sender, ANYONE):
+                    self.sent[receiver].remove(message)
+                    self._deliver(receiver, message, ask)
+                    break
             else:
-                self.sent[sender, receiver].append((call, tensor.clone()))
+                self.asked[receiver].append(ask)
+        return ask.meeting
 
-    def ask(self, sender: int, receiver: int, call: Call, tensor: Tensor) -> Meeting:
-        """Take a message, or leave word where it is to go."""
-        meeting = Meeting(f"send to rank {self.members[receiver].rank}", (sender,))
-        with self.changed:
-            sent = self.sent[sender, receiver]
-            if sent:
-                self._deliver(meeting, sender, receiver, *sent.popleft(), call, tensor)
-            else:
-                self.asked[sender, receiver].append((meeting, call, tensor))
-        return meeting
-
-    def _deliver(
-        self,
-        meeting: Meeting,
-        sender: int,
-        receiver: int,
-        call: Call,
-        source: Tensor,
-        expected: Call,
-        target: Tensor,
-    ) -> None:
-        if call != expected:
-            names = self.members[sender].rank, self.members[receiver].rank
-            meeting.error = message_mismatch(*names, call, expected)
+    def _deliver(self, receiver: int, message: Sent, ask: Asked) -> None:
+        if message.call != ask.call:
+            names = self.members[message.sender].rank, self.members[receiver].rank
+            ask.meeting.error = message_mismatch(*names, message.call, ask.call)
         else:
-            target.copy_(source.reshape(target.shape))
-        meeting.over = True
+            ask.tensor.copy_(message.tensor.reshape(ask.tensor.shape))
+        ask.meeting.source = message.sender
+        ask.meeting.over = True
         self.changed.notify_all()
 
-    def leave(self, member: Member) -> None:
-        """Note that a member is gone, from here and from the smaller groups."""
+    def leave(self, member: ThreadMember) -> None:
+        """Note that a member has left this group and the smaller groups."""
         with self.changed:
             self.left.add(self.members.index(member))
             self.changed.notify_all()
@@ -214,11 +234,10 @@ class World:
                 child.leave(member)
 
     def wait(self, meeting: Meeting, rank: int) -> None:
-        """Wait until the meeting is over; raise when it failed, or when somebody will never come."""
+        """Wait until the meeting is over; raise when it failed, or when a member will not come."""
         started = time.monotonic()
         with self.changed:
             while not meeting.over:
-                # Short waits come first so that a quick collective is noticed at once, by its notification.
                 self.changed.wait(LOOK_EVERY_S)
                 if not meeting.over:
                     self._look(meeting, rank, time.monotonic() - started)
@@ -227,57 +246,38 @@ class World:
             raise meeting.error
 
     def look(self, meeting: Meeting, rank: int, waited_s: float) -> None:
-        """Raise when somebody will never come to a meeting that is not over."""
+        """Raise when a member will not come to a meeting that is not over."""
         with self.changed:
             if not meeting.over:
                 self._look(meeting, rank, waited_s)
 
     def _look(self, meeting: Meeting, rank: int, waited_s: float) -> None:
-        """Raise when a missing member is gone or stuck; warn once when it is merely slow."""
-        missing = meeting.missing()
-        now = time.monotonic_ns()
-        for place in missing:
-            member = self.members[place]
-            other = member.rank
-            if isinstance(member.error, MemberError):
-                raise MemberError(
-                    member.error.message,
-                    member.error.hint,
-                    rank=member.error.rank,
-                    reason=member.error.reason,
-                )
-            if member.error is not None:
-                failure = f"{type(member.error).__name__}: {member.error}"
-                raise MemberError(
-                    f"rank {other} failed before {meeting.label}: {failure}", rank=other, reason="failed"
-                )
-            if place in self.left:
-                raise MemberError(
-                    f"rank {other} left the group before {meeting.label}", rank=other, reason="left"
-                )
-            # Only silence that somebody waited through counts: before, all may have been busy with long work.
-            silent_s = min((now - member.alive_ns) / 1e9, waited_s)
-            if silent_s > self.limit_s and not _in_debugger(member.thread):
-                raise MemberError(
-                    f"rank {other} has not reached {meeting.label}: it is alive, "
-                    f"but has made no progress for {silent_s:.1f} s",
-                    f"It is here:\n{_stack(member.thread)}",
-                    rank=other,
-                    reason="stuck",
-                )
-            if silent_s < 0:
-                self.busy_until[other] = now
-            kept_waiting_s = min(waited_s, (now - self.busy_until.get(other, 0)) / 1e9)
-            if kept_waiting_s > SLOW_AFTER_S and other not in self.warned:
-                self.warned.add(other)
-                warnings.warn(
-                    f"rank {other} is slow: others have waited {waited_s:.1f} s for it at {meeting.label}",
-                    SlowMemberWarning,
-                    stacklevel=4,
-                )
-        # Whoever waits for a member that makes progress is not stuck either.
+        missing = [place for place in meeting.missing() if place != rank]
+        facts = [self._facts(place, meeting.label, waited_s) for place in missing]
+        if meeting.any_will_do:
+            error = self.judge.judge_any(facts)
+        else:
+            error = next((error for each in facts if (error := self.judge.judge(each))), None)
+        if error is not None:
+            raise error
+        # A member that waits for one that makes progress is not stuck either.
         newest = max((self.members[place].alive_ns for place in missing), default=0)
         self.members[rank].alive_ns = max(self.members[rank].alive_ns, newest)
+
+    def _facts(self, place: int, label: str, waited_s: float) -> Facts:
+        member = self.members[place]
+        last_words = member.last_words
+        if last_words is None and place in self.left:
+            last_words = LastWords.of(None, member.rank)
+        return Facts(
+            member.rank,
+            label,
+            waited_s,
+            last_words=last_words,
+            silent_s=(time.monotonic_ns() - member.alive_ns) / 1e9,
+            in_debugger=_in_debugger(member.thread),
+            stack=lambda: _stack(member.thread),
+        )
 
 
 def _in_debugger(thread: int | None) -> bool:

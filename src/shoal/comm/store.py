@@ -13,7 +13,7 @@ from typing import Any, TypeVar, final
 
 import torch.distributed as dist
 
-from shoal.comm.post import PostThread
+from shoal.comm.blocking import BlockingThread
 from shoal.errors import JoinError
 
 Answer = TypeVar("Answer")
@@ -29,7 +29,7 @@ class Distant:
 
     def __init__(self, store: Any, limit_s: float) -> None:
         self._store, self._limit_s = store, limit_s
-        self._thread = PostThread("shoal asks the store")
+        self._thread = BlockingThread("shoal asks the store")
         self._lost: Exception | None = None
 
     def _ask(self, ask: Callable[[], Answer]) -> Answer:

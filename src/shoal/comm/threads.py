@@ -1,28 +1,20 @@
 """The smallest group: workers are threads of one process. For tests, teaching and debuggers.
 
-Whoever arrives last at a collective carries it out for all (`meetings.py`). A breakpoint works in every
-rank: a thread in a debugger is never taken for stuck.
+The last member to arrive at a collective carries it out for all (`meetings.py`). A breakpoint works in every rank: a
+thread that a debugger holds never counts as stuck.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar, final
 
-import torch
 from torch import Tensor
 
-from shoal.comm.calls import (
-    check_peer,
-    check_root_whole,
-    check_still_in,
-    check_whole,
-    checked_call,
-)
-from shoal.comm.group import CPU, NO_PROGRESS_LIMIT_S
-from shoal.comm.meetings import Meeting, Member, World
-from shoal.comm.patience import Patience
-from shoal.comm.reduction import Op
-from shoal.comm.splitting import chosen_by_all
+from shoal.comm.group import Finished, Group, Work
+from shoal.comm.liveness.judge import NO_PROGRESS_LIMIT_S, Judge, LastWords
+from shoal.comm.liveness.patience import Patience
+from shoal.comm.meetings import Meeting, ThreadMember, World
+from shoal.comm.signature import Signature, check_open
 
 Result = TypeVar("Result")
 
@@ -31,29 +23,30 @@ Result = TypeVar("Result")
 class ThreadWork:
     """A meeting, as one member waits for it."""
 
-    def __init__(self, world: World, rank: int, meeting: Meeting | None) -> None:
-        self._world = world
-        self._rank = rank
-        self._meeting = meeting
+    def __init__(self, world: World, rank: int, meeting: Meeting) -> None:
+        self._world, self._rank, self._meeting = world, rank, meeting
         self._patience = Patience()
 
     def wait(self) -> None:
-        """Wait until the collective has been carried out."""
-        if self._meeting is not None:
-            self._world.wait(self._meeting, self._rank)
+        """Wait until the collective has been carried out, or the message has come."""
+        self._world.wait(self._meeting, self._rank)
 
     def done(self) -> bool:
-        """Whether it has been."""
-        if self._meeting is None or self._meeting.over:
-            return True
-        waited_s = self._patience.to_look()
-        if waited_s is not None:
-            self._world.look(self._meeting, self._rank, waited_s)
+        """Whether `wait` would return at once."""
+        if not self._meeting.over:
+            waited_s = self._patience.to_look()
+            if waited_s is not None:
+                self._world.look(self._meeting, self._rank, waited_s)
         return self._meeting.over
+
+    @property
+    def source(self) -> int:
+        """The rank that sent the message."""
+        return self._meeting.source
 
 
 @final
-class ThreadGroup:
+class ThreadGroup(Group):
     """A group whose members are threads of this process.
 
     >>> first, second = ThreadGroup.world(2)
@@ -63,139 +56,71 @@ class ThreadGroup:
     (tensor([3.]), tensor([3.]))
     """
 
+    devices = ("cpu", "cuda")
+
     def __init__(self, world: World, rank: int) -> None:
+        self.rank, self.size = rank, len(world.members)
         self._world = world
-        self._rank = rank
         self._sequence = 0
 
     @classmethod
     def world(cls, size: int, limit_s: float = NO_PROGRESS_LIMIT_S) -> list["ThreadGroup"]:
-        """A new group's members, to be handed to one thread each."""
-        world = World([Member(rank) for rank in range(size)], limit_s)
+        """A new group's members, one for each thread."""
+        world = World([ThreadMember(rank) for rank in range(size)], Judge(limit_s))
         return [cls(world, rank) for rank in range(size)]
 
-    @property
-    def rank(self) -> int:
-        """This member's number, from 0."""
-        return self._rank
-
-    @property
-    def size(self) -> int:
-        """How many members there are."""
-        return len(self._world.members)
-
-    def _meet(
-        self,
-        operation: str,
-        whole: Tensor | None,
-        piece: Tensor,
-        op: Op | None = None,
-        root: int | None = None,
-    ) -> ThreadWork:
-        call = checked_call(operation, self.size, piece.dtype, piece.numel(), op, root)
-        self._check_still_in(operation)
+    def _begin(self, operation: str) -> None:
+        check_open(operation, self.rank in self._world.left)
         self.beat()
+
+    def issue(self, call: Signature, piece: Tensor, whole: Tensor | None = None) -> Work:
+        """Bring the tensors to the next collective; the last to come carries it out."""
+        self._begin(call.operation)
         self._sequence += 1
-        whole = None if whole is None else whole.detach()
-        meeting = self._world.arrive(self._sequence, self.rank, call, whole, piece.detach())
+        meeting = self._world.arrive(self._sequence, self.rank, call, whole, piece)
         return ThreadWork(self._world, self.rank, meeting)
 
-    def _check_still_in(self, operation: str) -> None:
-        check_still_in(operation, self.rank in self._world.left)
-
-    def all_reduce(self, buffer: Tensor, op: Op = Op.SUM) -> ThreadWork:
-        """Make `buffer` the reduction of all members' buffers, on every member."""
-        return self._meet("all_reduce", None, buffer, op)
-
-    def reduce_scatter(self, piece: Tensor, whole: Tensor, op: Op = Op.SUM) -> ThreadWork:
-        """Give member i the reduction of everyone's i-th piece of `whole`."""
-        check_whole("reduce_scatter", self.size, whole, piece)
-        return self._meet("reduce_scatter", whole, piece, op)
-
-    def all_gather(self, whole: Tensor, piece: Tensor) -> ThreadWork:
-        """Fill `whole` with the members' pieces, in rank order, on every member."""
-        check_whole("all_gather", self.size, whole, piece)
-        return self._meet("all_gather", whole, piece)
-
-    def broadcast(self, buffer: Tensor, root: int = 0) -> ThreadWork:
-        """Make `buffer` equal to the root's, on every member."""
-        return self._meet("broadcast", None, buffer, root=root)
-
-    def reduce(self, buffer: Tensor, root: int = 0, op: Op = Op.SUM) -> ThreadWork:
-        """Make the root's `buffer` the reduction of all; the others' stay as they are."""
-        return self._meet("reduce", None, buffer, op, root)
-
-    def gather(self, whole: Tensor | None, piece: Tensor, root: int = 0) -> ThreadWork:
-        """Fill the root's `whole` with the members' pieces; the others give None."""
-        check_root_whole("gather", self.rank, self.size, root, whole, piece)
-        return self._meet("gather", whole, piece, root=root)
-
-    def scatter(self, piece: Tensor, whole: Tensor | None, root: int = 0) -> ThreadWork:
-        """Give member i the i-th piece of the root's `whole`; the others give None."""
-        check_root_whole("scatter", self.rank, self.size, root, whole, piece)
-        return self._meet("scatter", whole, piece, root=root)
-
-    def send(self, tensor: Tensor, to: int) -> ThreadWork:
+    def issue_send(self, call: Signature, tensor: Tensor, to: int) -> Work:
         """Send to one member: the tensor is copied at once."""
-        check_peer("send", self.rank, self.size, to)
-        self._check_still_in("send")
-        self.beat()
-        call = checked_call("message", self.size, tensor.dtype, tensor.numel())
-        self._world.post(self.rank, to, call, tensor.detach())
-        return ThreadWork(self._world, self.rank, None)
+        self._begin("send")
+        self._world.post(self.rank, to, call, tensor)
+        return Finished()
 
-    def recv(self, tensor: Tensor, sender: int) -> ThreadWork:
-        """Receive from one member what it sent: as many elements, of the same dtype."""
-        check_peer("recv", self.rank, self.size, sender)
-        self._check_still_in("recv")
-        self.beat()
-        call = checked_call("message", self.size, tensor.dtype, tensor.numel())
-        return ThreadWork(self._world, self.rank, self._world.ask(sender, self.rank, call, tensor.detach()))
+    def issue_recv(self, call: Signature, tensor: Tensor, sender: int) -> ThreadWork:
+        """Receive a message."""
+        self._begin("recv")
+        return ThreadWork(self._world, self.rank, self._world.ask(sender, self.rank, call, tensor))
 
-    def barrier(self) -> ThreadWork:
-        """Wait until every member has called it."""
-        return self._meet("barrier", None, torch.empty(0))
-
-    def split(self, ranks: Sequence[int]) -> "ThreadGroup":
-        """The smaller group of these `ranks`; all members call, each naming the group it goes to."""
-        chosen = chosen_by_all(self, ranks)
-        # Everyone looks the new world up under (call, ranks); the first to look makes it.
+    def split_off(self, ranks: tuple[int, ...]) -> "ThreadGroup":
+        """Make the smaller group of these ranks."""
+        # All members look the new world up under (call, ranks); the first to look makes it.
         with self._world.changed:
-            key = (self._sequence, chosen)
-            members = [self._world.members[rank] for rank in chosen]
-            world = self._world.children.setdefault(key, World(members, self._world.limit_s))
-        return ThreadGroup(world, chosen.index(self.rank))
-
-    def empty(self, numel: int, dtype: torch.dtype = torch.float32, device: torch.device = CPU) -> Tensor:
-        """An ordinary tensor: threads see each other's memory anyway."""
-        call = checked_call("empty", self.size, dtype, numel)
-        self._sequence += 1
-        ThreadWork(
-            self._world,
-            self.rank,
-            self._world.arrive(self._sequence, self.rank, call, None, torch.empty(0, dtype=dtype)),
-        ).wait()
-        return torch.empty(numel, dtype=dtype, device=device)
+            members = [self._world.members[rank] for rank in ranks]
+            world = self._world.children.setdefault(
+                (self._sequence, ranks), World(members, self._world.judge)
+            )
+        return ThreadGroup(world, ranks.index(self.rank))
 
     def beat(self, busy_s: float = 0.0) -> None:
-        """Say that this member makes progress, though it calls nothing, and may be busy for so long."""
+        """Report progress outside of calls, or work that may take `busy_s`."""
         self._world.members[self.rank].beat(busy_s)
 
     def fail(self, error: BaseException) -> None:
-        """Tell the others, in every group of this thread, that it ended with an error."""
+        """Report to all members, in every group of this thread, that it ends with an error."""
+        member = self._world.members[self.rank]
         with self._world.changed:
-            self._world.members[self.rank].error = error
+            member.last_words = member.last_words or LastWords.of(error, member.rank)
             self._world.changed.notify_all()
 
     def close(self) -> None:
-        """Leave, also all groups split off: whoever still waits for this member gets an error that says so."""
+        """Leave this group and all groups split off from it."""
         self._world.leave(self._world.members[self.rank])
 
 
 def run_threads(
     size: int, work: Callable[[ThreadGroup], Result], limit_s: float = NO_PROGRESS_LIMIT_S
 ) -> list[Result]:
-    """Run `work(group)` on `size` threads and give their results in rank order; raise the first failure.
+    """Run `work(group)` on `size` threads; return their results in rank order, or raise the first failure.
 
     >>> def total(group: ThreadGroup) -> float:
     ...     value = torch.tensor(float(group.rank))

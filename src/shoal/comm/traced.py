@@ -11,8 +11,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from shoal.comm.group import CPU, Group, Work
-from shoal.comm.reduction import Op
+from shoal.comm.group import CPU, Group, Receipt, Work
+from shoal.comm.signature import Signature
 from shoal.events.spans import LANE, OUTSIDE_STEPS, HostTime, Span, host_ns
 
 
@@ -73,7 +73,21 @@ class TracedWork:
 
 
 @final
-class Traced:
+class TracedReceipt:
+    """A traced `recv`."""
+
+    def __init__(self, work: TracedWork, receipt: Receipt) -> None:
+        self.wait, self.done = work.wait, work.done
+        self._receipt = receipt
+
+    @property
+    def source(self) -> int:
+        """The rank that sent the message."""
+        return self._receipt.source
+
+
+@final
+class Traced(Group):
     """A group that behaves like `group`, counts its calls in `totals`, and passes their spans to `record`.
 
     >>> from shoal.comm.threads import ThreadGroup
@@ -91,6 +105,8 @@ class Traced:
         name: str = "world",
         clock: HostTime = host_ns,
     ) -> None:
+        self.rank, self.size = group.rank, group.size
+        self.overlaps, self.shares_memory, self.devices = group.overlaps, group.shares_memory, group.devices
         self._group = group
         self._record = record
         self._sequence = 0
@@ -114,73 +130,32 @@ class Traced:
         self._record(issue)
         self._record(wait)
 
-    @property
-    def overlaps(self) -> bool:
-        """Whether calls progress while the caller computes."""
-        return getattr(self._group, "overlaps", False)
-
-    @property
-    def rank(self) -> int:
-        """This member's number, from 0."""
-        return self._group.rank
-
-    @property
-    def size(self) -> int:
-        """How many members there are."""
-        return self._group.size
-
     # Python evaluates arguments from left to right: each call below reads the clock before it issues the call.
 
-    def all_reduce(self, buffer: Tensor, op: Op = Op.SUM) -> Work:
-        """Make `buffer` the reduction of all members' buffers, on every member."""
-        return TracedWork(self, "all_reduce", buffer.nbytes, self.clock(), self._group.all_reduce(buffer, op))
-
-    def reduce_scatter(self, piece: Tensor, whole: Tensor, op: Op = Op.SUM) -> Work:
-        """Give member i the reduction of everyone's i-th piece of `whole`."""
+    def issue(self, call: Signature, piece: Tensor, whole: Tensor | None = None) -> Work:
+        """Start a collective."""
         return TracedWork(
-            self, "reduce_scatter", piece.nbytes, self.clock(), self._group.reduce_scatter(piece, whole, op)
+            self, call.operation, piece.nbytes, self.clock(), self._group.issue(call, piece, whole)
         )
 
-    def all_gather(self, whole: Tensor, piece: Tensor) -> Work:
-        """Fill `whole` with the members' pieces, in rank order, on every member."""
-        return TracedWork(
-            self, "all_gather", piece.nbytes, self.clock(), self._group.all_gather(whole, piece)
-        )
-
-    def broadcast(self, buffer: Tensor, root: int = 0) -> Work:
-        """Make `buffer` equal to the root's, on every member."""
-        return TracedWork(self, "broadcast", buffer.nbytes, self.clock(), self._group.broadcast(buffer, root))
-
-    def reduce(self, buffer: Tensor, root: int = 0, op: Op = Op.SUM) -> Work:
-        """Make the root's `buffer` the reduction of all; the others' stay as they are."""
-        return TracedWork(self, "reduce", buffer.nbytes, self.clock(), self._group.reduce(buffer, root, op))
-
-    def gather(self, whole: Tensor | None, piece: Tensor, root: int = 0) -> Work:
-        """Fill the root's `whole` with the members' pieces; the others pass None."""
-        return TracedWork(self, "gather", piece.nbytes, self.clock(), self._group.gather(whole, piece, root))
-
-    def scatter(self, piece: Tensor, whole: Tensor | None, root: int = 0) -> Work:
-        """Give member i the i-th piece of the root's `whole`; the others pass None."""
-        return TracedWork(
-            self, "scatter", piece.nbytes, self.clock(), self._group.scatter(piece, whole, root)
-        )
-
-    def send(self, tensor: Tensor, to: int) -> Work:
+    def issue_send(self, call: Signature, tensor: Tensor, to: int) -> Work:
         """Send to one member."""
-        return TracedWork(self, "send", tensor.nbytes, self.clock(), self._group.send(tensor, to))
+        return TracedWork(self, "send", tensor.nbytes, self.clock(), self._group.issue_send(call, tensor, to))
 
-    def recv(self, tensor: Tensor, sender: int) -> Work:
-        """Receive from one member."""
-        return TracedWork(self, "recv", tensor.nbytes, self.clock(), self._group.recv(tensor, sender))
-
-    def barrier(self) -> Work:
-        """Wait until every member has called it."""
-        return TracedWork(self, "barrier", 0, self.clock(), self._group.barrier())
+    def issue_recv(self, call: Signature, tensor: Tensor, sender: int) -> "TracedReceipt":
+        """Receive a message."""
+        start_ns = self.clock()
+        receipt = self._group.issue_recv(call, tensor, sender)
+        return TracedReceipt(TracedWork(self, "recv", tensor.nbytes, start_ns, receipt), receipt)
 
     def split(self, ranks: Sequence[int]) -> "Traced":
         """The smaller group of these ranks, traced under a name that lists them."""
         name = f"{self.name}[{','.join(map(str, ranks))}]"
         return Traced(self._group.split(ranks), self._record, name, self.clock)
+
+    def split_off(self, ranks: tuple[int, ...]) -> "Traced":
+        """Make the smaller group of these ranks."""
+        return self.split(ranks)
 
     def empty(self, numel: int, dtype: torch.dtype = torch.float32, device: torch.device = CPU) -> Tensor:
         """Memory that the group moves without a copy."""

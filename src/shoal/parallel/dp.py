@@ -13,8 +13,8 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from shoal.comm.calls import DTYPES
 from shoal.comm.group import Group, Work
+from shoal.comm.signature import DTYPES
 from shoal.config.schema import DpConfig
 from shoal.data.dataset import Batch
 from shoal.parallel.buckets.buffer_sync import BufferSync

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor
 
-from shoal.comm.calls import DTYPES
 from shoal.comm.group import Group
 from shoal.comm.reduction import Op
+from shoal.comm.signature import DTYPES
 from shoal.data.dataset import Batch
 from shoal.errors import ConfigError
 

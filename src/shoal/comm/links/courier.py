@@ -20,9 +20,9 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from shoal.comm.calls import Call, checked_call, decode, encode
 from shoal.comm.group import Group, Work
 from shoal.comm.links.wire import Wire
+from shoal.comm.signature import Signature, checked_signature, decode, encode, message_mismatch
 from shoal.errors import GroupError, MemberError
 
 FRAME_WORDS = 5
@@ -30,6 +30,8 @@ LEFT = 0
 """In place of a call: the sender has left this lane's group."""
 BEAT_EVERY_S = 0.5
 LOOK_EVERY_S = 0.05
+POLL_S = 0.0002
+"""Between two looks for a message from anyone."""
 SPIN_NS = 100_000
 """The end of a sleep that is spent awake: the system wakes us about so much too late."""
 
@@ -40,7 +42,7 @@ Sleep = Callable[[float], None]
 class Parcel(NamedTuple):
     """What has come: the call that its sender published, when it is due, its bytes."""
 
-    call: Call | None
+    call: Signature | None
     due_ns: int
     data: Tensor
 
@@ -70,7 +72,7 @@ class Courier:
     ) -> None:
         self.group = group
         self._wires = list(wires)
-        self._clock_ns, self._sleep = clock_ns, sleep
+        self._clock_ns, self.sleep = clock_ns, sleep
         self._intakes = {rank: _Intake(group, rank) for rank in range(group.size) if rank != group.rank}
         self._sending = threading.Lock()
         self._unfinished: list[Work] = []
@@ -85,7 +87,7 @@ class Courier:
 
     def send(self, lane: int, tensor: Tensor, to: int) -> int:
         """Put a tensor on the wire to a member; the time when its last byte has left."""
-        call = checked_call("message", self.group.size, tensor.dtype, tensor.numel())
+        call = checked_signature("message", self.group.size, tensor.dtype, tensor.numel())
         # A copy, so that the caller waits for the wire and never for a receiver that is busy with other things.
         data = tensor.detach().reshape(-1).to("cpu", copy=True)
         with self._sending:
@@ -93,7 +95,7 @@ class Courier:
             self._hand_over(lane, encode(call), call.numel, times.arrived_ns, data, to)
         return times.gone_ns
 
-    def tell(self, lane: int, call: Call, to: int) -> None:
+    def tell(self, lane: int, call: Signature, to: int) -> None:
         """Tell a member what is called: outside of the wires, for without checks there would be nothing to send."""
         with self._sending:
             self._hand_over(lane, encode(call), call.numel, 0, torch.empty(0), to)
@@ -141,6 +143,37 @@ class Courier:
         if slot.parcel is None and slot.sender not in self._being_read and self._may_read(slot):
             self._read(slot.sender, block=False)
         return slot.parcel is not None and self.is_past(slot.parcel.due_ns)
+
+    def take_any(self, lane: int, ranks: Sequence[int]) -> tuple[int, Parcel] | None:
+        """A parcel of a lane that is due and that no `ask` waits for, with its sender; None while there is none.
+
+        Raises when a sender fails; one that has left counts only when all have.
+        """
+        gone: list[MemberError] = []
+        others = [rank for rank in ranks if rank != self.group.rank]
+        for sender in others:
+            slot = Slot(lane, sender)
+            try:
+                if not self._kept[lane, sender] and self._may_read(slot):
+                    self._read(sender, block=False)
+            except MemberError as error:
+                if error.reason not in ("left", "stuck", "stopped"):
+                    raise
+                gone.append(error)
+            with self._changed:
+                kept = self._kept[lane, sender]
+                if kept and self.is_past(kept[0].due_ns):
+                    return sender, kept.popleft()
+        if gone and len(gone) == len(others):
+            raise gone[0]
+        return None
+
+    def put(self, parcel: Parcel, sender: int, tensor: Tensor, expected: Signature) -> None:
+        """Copy a parcel to where it is expected."""
+        if parcel.call is not None and parcel.call != expected:
+            raise message_mismatch(sender, self.group.rank, parcel.call, expected)
+        if parcel.data.numel():
+            tensor.copy_(parcel.data.view(tensor.dtype).view(tensor.shape))
 
     def _may_read(self, slot: Slot) -> bool:
         """Become the one who reads what a member sends, or wait a moment while somebody else is."""
@@ -190,10 +223,10 @@ class Courier:
         """Sleep, and say now and then that we are alive: a slow link is no reason to be given up."""
         while (left_ns := time_ns - self._clock_ns()) > 0:
             if left_ns > SPIN_NS:
-                self._sleep(min((left_ns - SPIN_NS) / 1e9, BEAT_EVERY_S))
+                self.sleep(min((left_ns - SPIN_NS) / 1e9, BEAT_EVERY_S))
                 self.group.beat()
             else:
-                self._sleep(0)
+                self.sleep(0)
 
 
 @final

@@ -5,8 +5,9 @@ from typing import final
 
 from torch import Tensor
 
-from shoal.comm.calls import Call, check_peer, checked_call, message_mismatch
-from shoal.comm.links.courier import Courier, Slot
+from shoal.comm.group import ANYONE
+from shoal.comm.links.courier import POLL_S, Courier, Slot
+from shoal.comm.signature import Signature, check_peer, checked_signature
 
 
 @final
@@ -29,8 +30,11 @@ class Sending:
 class Receiving:
     """A message that is to come: over when its last byte has arrived."""
 
-    def __init__(self, courier: Courier, slot: Slot, tensor: Tensor, expected: Call) -> None:
+    def __init__(
+        self, courier: Courier, slot: Slot, tensor: Tensor, expected: Signature, source: int
+    ) -> None:
         self._courier, self._slot, self._tensor, self._expected = courier, slot, tensor, expected
+        self.source = source
         self._over = False
 
     def wait(self) -> None:
@@ -38,11 +42,8 @@ class Receiving:
         if self._over:
             return
         parcel = self._courier.wait(self._slot)
-        if parcel.call is not None and parcel.call != self._expected:
-            raise message_mismatch(self._slot.sender, self._courier.group.rank, parcel.call, self._expected)
         self._courier.sleep_until(parcel.due_ns)
-        if parcel.data.numel():
-            self._tensor.copy_(parcel.data.view(self._tensor.dtype).view(self._tensor.shape))
+        self._courier.put(parcel, self._slot.sender, self._tensor, self._expected)
         self._over = True
 
     def done(self) -> bool:
@@ -50,6 +51,33 @@ class Receiving:
         if not self._over and self._courier.is_here(self._slot):
             self.wait()
         return self._over
+
+
+@final
+class ReceivingFromAnyone:
+    """A message that is to come from any member of a lane: over when the last byte of one has arrived."""
+
+    def __init__(
+        self, courier: Courier, lane: int, ranks: Sequence[int], tensor: Tensor, call: Signature
+    ) -> None:
+        self._courier, self._lane, self._ranks = courier, lane, ranks
+        self._tensor, self._call = tensor, call
+        self.source = ANYONE
+
+    def wait(self) -> None:
+        """Wait for a message; raise when a member fails meanwhile, or when all have left."""
+        while not self.done():
+            self._courier.sleep(POLL_S)
+
+    def done(self) -> bool:
+        """Whether a message has come; asking takes it in."""
+        if self.source == ANYONE:
+            found = self._courier.take_any(self._lane, self._ranks)
+            if found is not None:
+                sender, parcel = found
+                self._courier.put(parcel, sender, self._tensor, self._call)
+                self.source = self._ranks.index(sender)
+        return self.source != ANYONE
 
 
 @final
@@ -79,6 +107,11 @@ class Lane:
     def recv(self, tensor: Tensor, sender: int) -> Receiving:
         """Receive from one member what it sent."""
         check_peer("recv", self._rank, self.size, sender)
-        call = checked_call("message", self.size, tensor.dtype, tensor.numel())
+        call = checked_signature("message", self.size, tensor.dtype, tensor.numel())
         slot = self._courier.ask(self._number, self._ranks[sender])
-        return Receiving(self._courier, slot, tensor.detach(), call)
+        return Receiving(self._courier, slot, tensor, call, sender)
+
+    def recv_from_anyone(self, tensor: Tensor) -> ReceivingFromAnyone:
+        """Receive one message from any member."""
+        call = checked_signature("message", self.size, tensor.dtype, tensor.numel())
+        return ReceivingFromAnyone(self._courier, self._number, self._ranks, tensor, call)

@@ -10,32 +10,23 @@ a network. Before each, the members compare what they call; those few words are 
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import final
 
 import torch
 from torch import Tensor
 
 from shoal.comm.algorithms import Algorithm, ring
-from shoal.comm.calls import (
-    Call,
-    check_root_whole,
-    check_still_in,
-    check_whole,
-    checked_call,
-    mismatch,
-)
-from shoal.comm.group import CPU, Group
+from shoal.comm.blocking import BlockingCall, BlockingThread
+from shoal.comm.flat import flat, write_back
+from shoal.comm.group import ANYONE, Group
 from shoal.comm.links import by_messages
 from shoal.comm.links.courier import Clock, Courier, Sleep
-from shoal.comm.links.lane import Lane, Receiving, Sending
+from shoal.comm.links.lane import Lane, Receiving, ReceivingFromAnyone, Sending
 from shoal.comm.links.measure import link_between
 from shoal.comm.links.wire import Wire
-from shoal.comm.post import Job, PostThread
-from shoal.comm.reduction import Op
 from shoal.comm.rendezvous import Card
-from shoal.comm.shared_memory.group import SharedMemoryGroup
-from shoal.comm.splitting import chosen_by_all
+from shoal.comm.signature import FILLS_WHOLE, Signature, check_open, mismatch
 from shoal.config.conditions import Link
 from shoal.errors import ConfigError
 
@@ -64,7 +55,7 @@ def shaped(
     >>> run_threads(2, total)
     [[2.0, 2.0], [2.0, 2.0]]
     """
-    if isinstance(group, SharedMemoryGroup):
+    if group.shares_memory:
         raise ConfigError(
             "shared memory moves without sending, so no link can slow it", "Use --group gloo, or threads."
         )
@@ -90,7 +81,7 @@ def _check_one_machine(group: Group) -> None:
 class ShapedWork:
     """A collective in its group's thread."""
 
-    def __init__(self, group: "Shaped", job: Job) -> None:
+    def __init__(self, group: "Shaped", job: BlockingCall) -> None:
         self._group, self._job = group, job
 
     def wait(self) -> None:
@@ -106,35 +97,27 @@ class ShapedWork:
 
 
 @final
-class Shaped:
+class Shaped(Group):
     """A group with links between its members. Made by `shaped`, and then by `split`."""
 
     overlaps = True
-    """Whether work moves on while the caller computes: then there is a point in starting it early."""
 
     def __init__(self, courier: Courier, ranks: Sequence[int], name: str, algorithm: Algorithm) -> None:
         self._courier, self._ranks, self._name, self._algorithm = courier, list(ranks), name, algorithm
+        self.devices = courier.group.devices
+        self.rank, self.size = self._ranks.index(courier.group.rank), len(self._ranks)
         self._messages = Lane(courier, _lane_number(name, "messages"), ranks)
         self._data = Lane(courier, _lane_number(name, "collectives"), ranks)
         self._calls = _lane_number(name, "calls")
-        self._thread: PostThread | None = None
+        self._thread: BlockingThread | None = None
         self._failure: Exception | None = None
         self._sequence = self._num_splits = 0
-        self._left = False
-
-    @property
-    def rank(self) -> int:
-        """This member's number, from 0."""
-        return self._messages.rank
-
-    @property
-    def size(self) -> int:
-        """How many members there are."""
-        return len(self._ranks)
+        self._closed = False
 
     # Collectives: first what is called, then the data.
 
-    def _start(self, call: Call, carry_out: Callable[[Lane], None]) -> ShapedWork:
+    def issue(self, call: Signature, piece: Tensor, whole: Tensor | None = None) -> ShapedWork:
+        """Start a collective in the group's thread."""
         self._begin(call.operation)
         self._sequence += 1
         sequence = self._sequence
@@ -142,21 +125,33 @@ class Shaped:
         def work() -> None:
             try:
                 self._agree(call, sequence)
-                carry_out(self._data)
+                self._carry_out(call, piece, whole)
             except Exception as error:
                 self._failure = error
                 raise
 
         if self._thread is None:
-            self._thread = PostThread(f"shoal shaped {self._name}")
+            self._thread = BlockingThread(f"shoal shaped {self._name}")
         return ShapedWork(self, self._thread.add(work))
+
+    def _carry_out(self, call: Signature, piece: Tensor, whole: Tensor | None) -> None:
+        flat_piece, flat_whole = flat(piece), None if whole is None else flat(whole)
+        if call.operation == "all_reduce":
+            by_messages.all_reduce(self._data, call, flat_piece, self._algorithm)
+        else:
+            rows = flat_piece if flat_whole is None else flat_whole.view(self.size, call.numel)
+            by_messages.COLLECTIVES[call.operation](self._data, call, flat_piece, rows)
+        if call.operation not in FILLS_WHOLE:
+            write_back(piece, flat_piece)
+        elif whole is not None and flat_whole is not None:
+            write_back(whole, flat_whole)
 
     def _begin(self, operation: str) -> None:
         self.raise_failure()
-        check_still_in(operation, self._left)
+        check_open(operation, self._closed)
         self._courier.group.beat()
 
-    def _agree(self, call: Call, sequence: int) -> None:
+    def _agree(self, call: Signature, sequence: int) -> None:
         """Compare what all members call, before anything moves."""
         others = [rank for rank in self._ranks if rank != self._courier.group.rank]
         slots = {rank: self._courier.ask(self._calls, rank) for rank in others}
@@ -171,112 +166,27 @@ class Shaped:
         if self._failure is not None:
             raise self._failure
 
-    def all_reduce(self, buffer: Tensor, op: Op = Op.SUM) -> ShapedWork:
-        """Make `buffer` the reduction of all members' buffers, on every member."""
-        call = checked_call("all_reduce", self.size, buffer.dtype, buffer.numel(), op)
-
-        def carry_out(lane: Lane) -> None:
-            flat = _flat(buffer)
-            by_messages.all_reduce(lane, flat, op, self._algorithm)
-            _give_back(buffer, flat)
-
-        return self._start(call, carry_out)
-
-    def reduce_scatter(self, piece: Tensor, whole: Tensor, op: Op = Op.SUM) -> ShapedWork:
-        """Give member i the reduction of everyone's i-th piece of `whole`."""
-        check_whole("reduce_scatter", self.size, whole, piece)
-        call = checked_call("reduce_scatter", self.size, piece.dtype, piece.numel(), op)
-
-        def carry_out(lane: Lane) -> None:
-            mine = _flat(piece)
-            by_messages.reduce_scatter(lane, mine, self._rows(whole, piece), op)
-            _give_back(piece, mine)
-
-        return self._start(call, carry_out)
-
-    def all_gather(self, whole: Tensor, piece: Tensor) -> ShapedWork:
-        """Fill `whole` with the members' pieces, in rank order, on every member."""
-        check_whole("all_gather", self.size, whole, piece)
-        call = checked_call("all_gather", self.size, piece.dtype, piece.numel())
-
-        def carry_out(lane: Lane) -> None:
-            rows = self._rows(whole, piece)
-            by_messages.all_gather(lane, rows, _flat(piece))
-            _give_back(whole, rows)
-
-        return self._start(call, carry_out)
-
-    def broadcast(self, buffer: Tensor, root: int = 0) -> ShapedWork:
-        """Make `buffer` equal to the root's, on every member."""
-        call = checked_call("broadcast", self.size, buffer.dtype, buffer.numel(), None, root)
-        target = buffer.detach()
-        return self._start(call, lambda lane: by_messages.broadcast(lane, target, root))
-
-    def reduce(self, buffer: Tensor, root: int = 0, op: Op = Op.SUM) -> ShapedWork:
-        """Make the root's `buffer` the reduction of all; the others' stay as they are."""
-        call = checked_call("reduce", self.size, buffer.dtype, buffer.numel(), op, root)
-        target = buffer.detach()
-        return self._start(call, lambda lane: by_messages.reduce(lane, target, root, op))
-
-    def gather(self, whole: Tensor | None, piece: Tensor, root: int = 0) -> ShapedWork:
-        """Fill the root's `whole` with the members' pieces; the others give None."""
-        check_root_whole("gather", self.rank, self.size, root, whole, piece)
-        call = checked_call("gather", self.size, piece.dtype, piece.numel(), None, root)
-        kept = whole if self.rank == root else None
-
-        def carry_out(lane: Lane) -> None:
-            rows = None if kept is None else self._rows(kept, piece)
-            by_messages.gather(lane, rows, _flat(piece), root)
-            if kept is not None and rows is not None:
-                _give_back(kept, rows)
-
-        return self._start(call, carry_out)
-
-    def scatter(self, piece: Tensor, whole: Tensor | None, root: int = 0) -> ShapedWork:
-        """Give member i the i-th piece of the root's `whole`; the others give None."""
-        check_root_whole("scatter", self.rank, self.size, root, whole, piece)
-        call = checked_call("scatter", self.size, piece.dtype, piece.numel(), None, root)
-        given = whole if self.rank == root else None
-
-        def carry_out(lane: Lane) -> None:
-            mine = _flat(piece)
-            by_messages.scatter(lane, mine, None if given is None else self._rows(given, piece), root)
-            _give_back(piece, mine)
-
-        return self._start(call, carry_out)
-
-    def barrier(self) -> ShapedWork:
-        """Wait until every member has called it."""
-        return self._start(Call("barrier"), by_messages.barrier)
-
-    def _rows(self, whole: Tensor, piece: Tensor) -> Tensor:
-        return _flat(whole).view(self.size, piece.numel())
-
     # Messages.
 
-    def send(self, tensor: Tensor, to: int) -> Sending:
+    def issue_send(self, call: Signature, tensor: Tensor, to: int) -> Sending:
         """Send to one member; the wait is for the link, not for the receiver."""
         self._begin("send")
         return self._messages.send(tensor, to)
 
-    def recv(self, tensor: Tensor, sender: int) -> Receiving:
-        """Receive from one member what it sent: as many elements, of the same dtype."""
+    def issue_recv(self, call: Signature, tensor: Tensor, sender: int) -> Receiving | ReceivingFromAnyone:
+        """Receive a message."""
         self._begin("recv")
+        if sender == ANYONE:
+            return self._messages.recv_from_anyone(tensor)
         return self._messages.recv(tensor, sender)
 
     # Groups within the group.
 
-    def split(self, ranks: Sequence[int]) -> "Shaped":
-        """The smaller group of these `ranks`, over the same links; all members call, each naming its group."""
-        chosen = chosen_by_all(self, ranks)
+    def split_off(self, ranks: tuple[int, ...]) -> "Shaped":
+        """Make the smaller group of these ranks, over the same links."""
         self._num_splits += 1
-        name = f"{self._name}/{self._num_splits}:{'-'.join(map(str, chosen))}"
-        return Shaped(self._courier, [self._ranks[rank] for rank in chosen], name, self._algorithm)
-
-    def empty(self, numel: int, dtype: torch.dtype = torch.float32, device: torch.device = CPU) -> Tensor:
-        """An ordinary tensor: whatever goes over a link is copied."""
-        self._start(checked_call("empty", self.size, dtype, numel), lambda lane: None).wait()
-        return torch.empty(numel, dtype=dtype, device=device)
+        name = f"{self._name}/{self._num_splits}:{'-'.join(map(str, ranks))}"
+        return Shaped(self._courier, [self._ranks[rank] for rank in ranks], name, self._algorithm)
 
     def beat(self, busy_s: float = 0.0) -> None:
         """Say that this member makes progress, though it calls nothing, and may be busy for so long."""
@@ -288,9 +198,9 @@ class Shaped:
 
     def close(self) -> None:
         """Leave: whoever still waits for this member gets an error that says so."""
-        if self._left:
+        if self._closed:
             return
-        self._left = True
+        self._closed = True
         self._end_thread()
         if self._name == "world":
             self._courier.finish()
@@ -320,14 +230,3 @@ def _lane_number(name: str, purpose: str) -> int:
     """The lane of a group for one purpose: the same number on all its members, another for any other."""
     digest = hashlib.sha256(f"{name} {purpose}".encode()).digest()
     return int.from_bytes(digest[:7], "big")
-
-
-def _flat(tensor: Tensor) -> Tensor:
-    """The elements in one row: the tensor's own memory where strides allow, else a copy."""
-    return tensor.detach().contiguous().view(-1)
-
-
-def _give_back(tensor: Tensor, flat: Tensor) -> None:
-    """Write a copy's elements back to where they came from; nothing where it is no copy."""
-    if flat.data_ptr() != tensor.data_ptr():
-        tensor.detach().copy_(flat.view(tensor.shape))

@@ -1,4 +1,4 @@
-"""Torch's backends, as far as they differ: how they connect, what memory they move, how their work is looked at."""
+"""How torch's backends differ: how they connect, which memory they move, how their works are polled."""
 
 import time
 from collections.abc import Callable
@@ -12,13 +12,13 @@ from torch import Tensor
 from shoal.errors import JoinError
 
 _DAY = timedelta(days=1)
-"""Torch's own timeout: never the one that ends a wait, because it cannot say who is missing."""
+"""Torch's own timeout: never the one that ends a wait, because it cannot name the missing member."""
 
 _CONNECT = timedelta(minutes=1)
 """How long connecting to members that have already met may take."""
 
 _GLANCE_S = 50e-6
-"""Between two looks at work that can only be looked at."""
+"""Between two polls of a work."""
 
 
 def _gloo(store: Any, rank: int, size: int, host: str) -> Any:
@@ -52,7 +52,7 @@ def ask_gloo(work: Any, seconds: float) -> bool:
 
 
 def ask_nccl(work: Any, seconds: float) -> bool:
-    """The same, only looking: a wait of NCCL's that runs out of time takes the whole communicator down."""
+    """The same by polling: a wait of NCCL's that runs out of time takes the whole communicator down."""
     deadline = time.monotonic() + seconds
     while not work.is_completed():
         if time.monotonic() > deadline:
@@ -63,18 +63,20 @@ def ask_nccl(work: Any, seconds: float) -> bool:
 
 
 class Backend(NamedTuple):
-    """One of torch's backends, as far as they differ."""
+    """One of torch's backends."""
 
     make: Callable[[Any, int, int, str], Any]
     """Connects to the others: (store, rank, size, address to listen on)."""
     within_reach: Callable[[Tensor], Tensor]
-    """The tensor in memory that the backend can move: itself, or a copy where it lies elsewhere."""
+    """The tensor in memory that the backend can move: itself, or a copy where it is on another device."""
     ask: Callable[[Any, float], bool]
-    """Whether a work of the backend is over within so many seconds; asking does it no harm."""
+    """Whether a work of the backend is over within so many seconds; asking does not break it."""
+    silent: tuple[str, ...] = ()
+    """Operations whose works report their completion only to a wait."""
 
 
 BACKENDS: dict[str, Backend] = {
-    "gloo": Backend(_gloo, Tensor.cpu, ask_gloo),
+    "gloo": Backend(_gloo, Tensor.cpu, ask_gloo, silent=("reduce_scatter",)),
     "nccl": Backend(_nccl, Tensor.cuda, ask_nccl),
 }
 """Torch's backends by name."""

@@ -1,8 +1,8 @@
-"""What torch's groups lack: calls that must match, members that are named, waits that end.
+"""What torch's groups lack: mismatches are found, members that are gone are named, waits end.
 
-Before a collective the members exchange headers (name, dtype, number of elements …) over connections of
-their own (`headers.py`); the data moves once all headers agree. A message carries its header in front.
-Whoever waits for long asks who is missing, and why (`presence.py`).
+Before a collective the members exchange headers (operation, dtype, number of elements, …) over connections of their own
+(`headers.py`); the data moves once all headers agree. A message has its header in front. A long wait looks for the
+member that is missing, and why (`presence.py`).
 
 No thread drives collectives: the data of a collective starts when its member next calls the group or waits.
 """
@@ -11,45 +11,36 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, final
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from shoal.comm.calls import (
-    Call,
-    check_peer,
-    check_root_whole,
-    check_still_in,
-    check_whole,
-    checked_call,
-    decode,
-    encode,
-    mismatch,
-)
-from shoal.comm.group import CPU, NO_PROGRESS_LIMIT_S
+from shoal.comm.group import Group
+from shoal.comm.liveness.judge import NO_PROGRESS_LIMIT_S
+from shoal.comm.liveness.patience import Patience
 from shoal.comm.over_torch.checked_mail import CheckedMail, CheckedMessage
-from shoal.comm.over_torch.checker import Checker, Item, Look, MissedError
+from shoal.comm.over_torch.checker import CheckedCollective, Checker, Look, MissedError
 from shoal.comm.over_torch.group import TorchGroup, TorchWork
 from shoal.comm.over_torch.headers import Header, Headers, HungUpError
 from shoal.comm.over_torch.presence import ENTERING, Presence
-from shoal.comm.patience import Patience
-from shoal.comm.reduction import Op
 from shoal.comm.rendezvous import JOIN_TIMEOUT_S, meet
-from shoal.comm.splitting import chosen_by_all
+from shoal.comm.signature import Signature, check_open, decode, encode, mismatch
 from shoal.errors import GroupError
 
 Made = TypeVar("Made")
+
+HEADERS_ONLY = ("barrier", "empty")
+"""Operations without data: they are over when the headers agree."""
 
 
 @final
 class CheckedWork:
     """A collective of a checked group."""
 
-    def __init__(self, group: "Checked", item: Item) -> None:
+    def __init__(self, group: "CheckedGroup", item: CheckedCollective) -> None:
         self._group, self._item, self._patience = group, item, Patience()
 
     def wait(self) -> None:
-        """Wait until the data has moved, or somebody is missing for good."""
+        """Wait until the data has moved; raise when a member will not come."""
         if not self._item.over:
             self._group.wait(self._item)
 
@@ -59,11 +50,11 @@ class CheckedWork:
 
 
 @final
-class Checked:
-    """A torch group whose mistakes and losses are named. Made by `join_torch`, and then by `split`."""
+class CheckedGroup(Group):
+    """A torch group that finds mismatches and names members that are gone. Made by `join_torch`, then by `split`."""
 
     overlaps = True
-    """Whether work moves on while the caller computes: then there is a point in starting it early."""
+    devices = TorchGroup.devices
 
     def __init__(
         self,
@@ -76,35 +67,35 @@ class Checked:
         backend: str,
         host: str,
     ) -> None:
+        self.rank, self.size = rank, len(world_ranks)
         self.checker = checker
-        self.queue: deque[Item] = deque()
+        self.queue: deque[CheckedCollective] = deque()
         self._store, self._host = store, host
         self._world_ranks, self._name = list(world_ranks), name
         self._sequence = self._num_splits = 0
-        self._left = False
-        self._larger: Checked | None = None
-        self._smaller: set[Checked] = set()
+        self._closed = False
+        self._larger: CheckedGroup | None = None
+        self._smaller: set[CheckedGroup] = set()
         with checker.naming(self._look_for_members):
             checker.presence.signs.enter(name)
-            # A store's connection is taken while torch waits in it; we want to look around meanwhile.
+            # A store's connection is busy while torch waits in it, and this thread looks for members meanwhile.
             apart = store.clone()
-        size = len(self._world_ranks)
 
-        def connected(apart: Any, name: str, backend: str) -> TorchGroup:
+        def connected(name: str, backend: str) -> TorchGroup:
             inside = dist.PrefixStore(name, apart)
-            return self._connect(lambda: TorchGroup(inside, rank, size, backend, host))
+            return self._connect(lambda: TorchGroup(inside, rank, self.size, backend, host))
 
-        self._inner = connected(apart, "data", backend)
+        self._inner = connected("data", backend)
         meeting = dist.PrefixStore("headers", apart)
         self._headers = self._connect(lambda: Headers(meeting, rank, self._world_ranks, host))
-        # Two members that send to each other would wait for ever on NCCL, where a message blocks the device until the
-        # other side asks for it: there messages go through host memory.
-        self._carrier = self._inner if backend == "gloo" else connected(apart, "messages", "gloo")
+        # Two members that send to each other would deadlock on NCCL, where a message blocks the device until the other
+        # side asks for it: there messages go through host memory.
+        self._carrier = self._inner if backend == "gloo" else connected("messages", "gloo")
         self._mail = CheckedMail(checker, self._carrier, name, self._world_ranks)
         checker.groups.append(self)
 
     def _connect(self, make: Callable[[], Made]) -> Made:
-        """Connections to all members; whoever never comes is named."""
+        """Connections to all members; an error names the member that does not come."""
         return self.checker.make(make, self._look_for_members)
 
     def _look_for_members(self, waited_s: float, broken: bool) -> GroupError | None:
@@ -112,31 +103,19 @@ class Checked:
             self._name, self._world_ranks, ENTERING, "connecting", waited_s, broken
         )
 
-    @property
-    def rank(self) -> int:
-        """This member's number, from 0."""
-        return self._inner.rank
-
-    @property
-    def size(self) -> int:
-        """How many members there are."""
-        return self._inner.size
-
-    def _begin(self, operation: str) -> None:
-        self._check_usable(operation)
-        self.checker.presence.signs.beat()
-
     def _check_usable(self, operation: str) -> None:
         if self.checker.error is not None:
             raise self.checker.error
-        check_still_in(operation, self._left)
+        check_open(operation, self._closed)
 
     # Collectives: headers first, then data.
 
-    def _issue(self, call: Call, launch: Callable[[], TorchWork]) -> CheckedWork:
-        self._begin(call.operation)
+    def issue(self, call: Signature, piece: Tensor, whole: Tensor | None = None) -> CheckedWork:
+        """Send the header to all members; the data follows when all headers agree."""
+        self._check_usable(call.operation)
+        self.checker.presence.signs.beat()
         self._sequence += 1
-        item = Item(call, self._sequence, launch)
+        item = CheckedCollective(call, self._sequence, piece, whole)
         self._headers.tell(Header(encode(call), call.numel))
         self.queue.append(item)
         return CheckedWork(self, item)
@@ -149,23 +128,24 @@ class Checked:
                 if told is None:
                     return
                 self._compare(item, told)
-                item.data = item.launch()
+                launch = item.call.operation not in HEADERS_ONLY
+                item.data = self._inner.issue(item.call, item.piece, item.whole) if launch else TorchWork()
             if item.data.done():
                 item.over = True
                 self.queue.remove(item)
 
-    def _take(self, item: Item) -> list[Header] | None:
+    def _take(self, item: CheckedCollective) -> list[Header] | None:
         try:
             return self._headers.take()
         except HungUpError as error:
             raise MissedError(error.rank, item.label()) from error
 
-    def _compare(self, item: Item, told: Sequence[Header]) -> None:
+    def _compare(self, item: CheckedCollective, told: Sequence[Header]) -> None:
         if any(header != told[self.rank] for header in told):
             calls = {self._world_ranks[rank]: decode(*header) for rank, header in enumerate(told)}
             raise mismatch(item.sequence, calls)
 
-    def wait(self, item: Item) -> None:
+    def wait(self, item: CheckedCollective) -> None:
         """Wait for one collective."""
         self._check_usable(item.label())
 
@@ -175,12 +155,12 @@ class Checked:
 
         self.checker.wait(lambda: item.over, block, self._look_for(item))
 
-    def ask(self, item: Item, patience: Patience) -> bool:
+    def ask(self, item: CheckedCollective, patience: Patience) -> bool:
         """Whether one collective is over."""
         self._check_usable(item.label())
         return self.checker.ask(lambda: item.over, self._look_for(item), patience)
 
-    def _look_for(self, item: Item) -> Look:
+    def _look_for(self, item: CheckedCollective) -> Look:
         def look(waited_s: float, broken: bool) -> GroupError | None:
             first = self.queue[0] if self.queue else item
             return self.checker.presence.look(
@@ -189,74 +169,29 @@ class Checked:
 
         return look
 
-    def all_reduce(self, buffer: Tensor, op: Op = Op.SUM) -> CheckedWork:
-        """Make `buffer` the reduction of all members' buffers, on every member."""
-        call = checked_call("all_reduce", self.size, buffer.dtype, buffer.numel(), op)
-        return self._issue(call, lambda: self._inner.all_reduce(buffer, op))
-
-    def reduce_scatter(self, piece: Tensor, whole: Tensor, op: Op = Op.SUM) -> CheckedWork:
-        """Give member i the reduction of everyone's i-th piece of `whole`."""
-        check_whole("reduce_scatter", self.size, whole, piece)
-        call = checked_call("reduce_scatter", self.size, piece.dtype, piece.numel(), op)
-        return self._issue(call, lambda: self._inner.reduce_scatter(piece, whole, op))
-
-    def all_gather(self, whole: Tensor, piece: Tensor) -> CheckedWork:
-        """Fill `whole` with the members' pieces, in rank order, on every member."""
-        check_whole("all_gather", self.size, whole, piece)
-        call = checked_call("all_gather", self.size, piece.dtype, piece.numel())
-        return self._issue(call, lambda: self._inner.all_gather(whole, piece))
-
-    def broadcast(self, buffer: Tensor, root: int = 0) -> CheckedWork:
-        """Make `buffer` equal to the root's, on every member."""
-        call = checked_call("broadcast", self.size, buffer.dtype, buffer.numel(), None, root)
-        return self._issue(call, lambda: self._inner.broadcast(buffer, root))
-
-    def reduce(self, buffer: Tensor, root: int = 0, op: Op = Op.SUM) -> CheckedWork:
-        """Make the root's `buffer` the reduction of all; the others' stay as they are."""
-        call = checked_call("reduce", self.size, buffer.dtype, buffer.numel(), op, root)
-        return self._issue(call, lambda: self._inner.reduce(buffer, root, op))
-
-    def gather(self, whole: Tensor | None, piece: Tensor, root: int = 0) -> CheckedWork:
-        """Fill the root's `whole` with the members' pieces; the others give None."""
-        check_root_whole("gather", self.rank, self.size, root, whole, piece)
-        call = checked_call("gather", self.size, piece.dtype, piece.numel(), None, root)
-        return self._issue(call, lambda: self._inner.gather(whole, piece, root))
-
-    def scatter(self, piece: Tensor, whole: Tensor | None, root: int = 0) -> CheckedWork:
-        """Give member i the i-th piece of the root's `whole`; the others give None."""
-        check_root_whole("scatter", self.rank, self.size, root, whole, piece)
-        call = checked_call("scatter", self.size, piece.dtype, piece.numel(), None, root)
-        return self._issue(call, lambda: self._inner.scatter(piece, whole, root))
-
-    def barrier(self) -> CheckedWork:
-        """Wait until every member has called it: the headers say so."""
-        return self._issue(Call("barrier"), lambda: TorchWork())
-
-    def send(self, tensor: Tensor, to: int) -> CheckedMessage:
+    def issue_send(self, call: Signature, tensor: Tensor, to: int) -> CheckedMessage:
         """Send to one member. `wait()` may return before the other has received."""
-        check_peer("send", self.rank, self.size, to)
-        self._begin("send")
-        return self._mail.send(tensor, to)
+        self._check_usable("send")
+        self.checker.presence.signs.beat()
+        return self._mail.send(call, tensor, to)
 
-    def recv(self, tensor: Tensor, sender: int) -> CheckedMessage:
-        """Receive from one member what it sent: as many elements, of the same dtype."""
-        check_peer("recv", self.rank, self.size, sender)
-        self._begin("recv")
-        return self._mail.recv(tensor, sender)
+    def issue_recv(self, call: Signature, tensor: Tensor, sender: int) -> CheckedMessage:
+        """Receive a message."""
+        self._check_usable("recv")
+        self.checker.presence.signs.beat()
+        return self._mail.recv(call, tensor, sender)
 
     # Groups within the group.
 
-    def split(self, ranks: Sequence[int]) -> "Checked":
-        """The smaller group of these `ranks`; all members call, each naming the group it goes to."""
-        chosen = chosen_by_all(self, ranks)
+    def split_off(self, ranks: tuple[int, ...]) -> "CheckedGroup":
+        """Make the smaller group of these ranks."""
         self._num_splits += 1
-        name = f"{self._name}/{self._num_splits}:{'-'.join(map(str, chosen))}"
-        store = dist.PrefixStore(name, self._store)
-        group = Checked(
+        name = f"{self._name}/{self._num_splits}:{'-'.join(map(str, ranks))}"
+        group = CheckedGroup(
             self.checker,
-            store,
-            chosen.index(self.rank),
-            [self._world_ranks[rank] for rank in chosen],
+            dist.PrefixStore(name, self._store),
+            ranks.index(self.rank),
+            [self._world_ranks[rank] for rank in ranks],
             name,
             backend=self._inner.backend,
             host=self._host,
@@ -265,27 +200,21 @@ class Checked:
         self._smaller.add(group)
         return group
 
-    def empty(self, numel: int, dtype: torch.dtype = torch.float32, device: torch.device = CPU) -> Tensor:
-        """An ordinary tensor: torch's backends move any memory alike."""
-        call = checked_call("empty", self.size, dtype, numel)
-        self._issue(call, lambda: TorchWork()).wait()
-        return torch.empty(numel, dtype=dtype, device=device)
-
     def beat(self, busy_s: float = 0.0) -> None:
-        """Say that this member makes progress, though it calls nothing, and may be busy for so long."""
+        """Report progress outside of calls, or work that may take `busy_s`."""
         self.checker.presence.signs.beat(busy_s)
 
     def fail(self, error: BaseException) -> None:
-        """Tell the others, in every group of this worker, that it ends with an error."""
+        """Report to all members, in every group of this worker, that it ends with an error."""
         self.checker.fail(error)
 
     def close(self) -> None:
-        """Leave, also all groups split off: whoever still waits for this member gets an error that says so."""
+        """Leave this group and all groups split off from it."""
         for smaller in tuple(self._smaller):
             smaller.close()
         if self._larger is not None:
             self._larger._smaller.discard(self)
-        self._left = True
+        self._closed = True
         if self in self.checker.groups:
             self.checker.groups.remove(self)
         self._mail.close()
@@ -307,7 +236,7 @@ def join_torch(
     timeout_s: float = JOIN_TIMEOUT_S,
     facts: Mapping[str, str] | None = None,
     holder: int | None = None,
-) -> Checked:
+) -> CheckedGroup:
     """Meet the others in a store (one of torch's, fresh for this group) and form a checked torch group.
 
     `host` is the address to listen on: this machine's own, where members are on several machines. `holder` is the rank
@@ -315,6 +244,6 @@ def join_torch(
     """
     cards = meet(store, rank, size, timeout_s, {"backend": backend, **(facts or {})})
     presence = Presence(dist.PrefixStore("presence", store), rank, cards, limit_s, holder)
-    group = Checked(Checker(presence), store, rank, range(size), "world", backend=backend, host=host)
+    group = CheckedGroup(Checker(presence), store, rank, range(size), "world", backend=backend, host=host)
     group.barrier().wait()
     return group

@@ -11,18 +11,19 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Protocol, TypeVar, final
 
-from shoal.comm.calls import Call
+from torch import Tensor
+
+from shoal.comm.blocking import BlockingCall
+from shoal.comm.liveness.judge import BROKEN_FOR_S, PAUSED_S
+from shoal.comm.liveness.patience import Patience
 from shoal.comm.over_torch.group import TorchWork
 from shoal.comm.over_torch.presence import Presence
-from shoal.comm.patience import PAUSED_S, Patience
-from shoal.comm.post import Job
+from shoal.comm.signature import Signature
 from shoal.errors import GroupError
 
 GIVE_WAY_S = 0.001
 BLOCK_S = 0.05
 LOOK_EVERY_S = 0.1
-BROKEN_FOR_S = 1.0
-"""How long we look for a name after a connection has broken."""
 Look = Callable[[float, bool], GroupError | None]
 """Looks for members that will never come: (how long we have waited, whether a connection has broken)."""
 
@@ -39,12 +40,12 @@ class MissedError(RuntimeError):
 
 
 @final
-class Item:
-    """One collective: its header on the way, then its data."""
+class CheckedCollective:
+    """One collective: first its headers are under way, then its data."""
 
-    def __init__(self, call: Call, sequence: int, launch: Callable[[], TorchWork]) -> None:
+    def __init__(self, call: Signature, sequence: int, piece: Tensor, whole: Tensor | None) -> None:
         self.call, self.sequence = call, sequence
-        self.launch = launch
+        self.piece, self.whole = piece, whole
         self.data: TorchWork | None = None
         """None until all headers have come and agree."""
         self.over = False
@@ -58,7 +59,7 @@ class Mover(Protocol):
     """A group whose collectives can be moved on."""
 
     @property
-    def queue(self) -> deque[Item]:
+    def queue(self) -> deque[CheckedCollective]:
         """What is under way, in order."""
         ...
 
@@ -148,7 +149,7 @@ class Checker:
     def make(self, work: Callable[[], Made], look: Look) -> Made:
         """What `work` makes. It blocks in torch until the others do the same, so a thread does it, and we look."""
         made: list[Made] = []
-        job = Job(lambda: made.append(work()))
+        job = BlockingCall(lambda: made.append(work()))
         threading.Thread(target=job.run, name="shoal connects", daemon=True).start()
 
         def block(seconds: float) -> None:

@@ -1,30 +1,23 @@
 """A group over a `torch.distributed` backend (gloo, nccl): the way to many machines.
 
-This class only translates. It knows nothing of mismatches or of members that are gone: `checked` adds
-that, and `join_torch` gives both together. Sums follow the library's own order, so beyond two members
-they may differ from the balanced tree's in the last digits; all members still hold the same bits.
+This class only translates. It does not detect mismatches or members that are gone: `checked` adds that, and
+`join_torch` makes both together. Reductions follow the library's own order, so beyond two members they may differ from
+the balanced tree's in the last digits; all members still hold the same bits.
 """
 
 import ctypes
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, final
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from shoal.comm.calls import (
-    check_peer,
-    check_root_whole,
-    check_still_in,
-    check_whole,
-    checked_call,
-)
-from shoal.comm.group import CPU
+from shoal.comm.group import ANYONE, Group
 from shoal.comm.over_torch.backends import BACKENDS, ask_gloo
 from shoal.comm.reduction import Op
-from shoal.comm.splitting import chosen_by_all
+from shoal.comm.signature import Signature, check_open
 from shoal.errors import ConfigError, unknown
 
 _OPS: dict[Op, Any] = {
@@ -35,6 +28,13 @@ _OPS: dict[Op, Any] = {
     Op.PRODUCT: dist.ReduceOp.PRODUCT,
 }
 
+POLL_S = 0.001
+"""How long a poll waits for a work that reports its completion only to a wait."""
+
+Finish = Callable[[], None]
+Started = tuple[Any, Finish | None]
+"""Torch's work, and what is left to do after it."""
+
 
 @final
 class TorchWork:
@@ -43,12 +43,16 @@ class TorchWork:
     def __init__(
         self,
         work: Any = None,
-        after: Callable[[], None] | None = None,
+        after: Finish | None = None,
         ask: Callable[[Any, float], bool] = ask_gloo,
+        source: int = ANYONE,
+        silent: bool = False,
     ) -> None:
         self._work = work
         self._after = after
         self._ask = ask
+        self._silent = silent
+        self.source = source
 
     def wait(self) -> None:
         """Wait as torch does; finish what torch leaves to us."""
@@ -57,14 +61,16 @@ class TorchWork:
         self._finish()
 
     def wait_for(self, seconds: float) -> bool:
-        """Wait that long at most; whether it is over. Not for messages: they break on a timeout."""
+        """Wait that long at most; whether it is over. Not for messages: a timeout breaks their connection."""
         if self._work is not None and not self._ask(self._work, seconds):
             return False
         self._finish()
         return True
 
     def done(self) -> bool:
-        """Whether torch says so; its messages do so only after a wait."""
+        """Whether torch reports it as completed; a message is so only after a wait."""
+        if self._silent and self._work is not None:
+            return self.wait_for(POLL_S)
         if self._work is None or self._work.is_completed():
             self.wait()
             return True
@@ -78,15 +84,15 @@ class TorchWork:
 
 
 @final
-class TorchGroup:
+class TorchGroup(Group):
     """A group over a torch backend that was made from `store`, which is kept for splitting.
 
-    Its connections end with `close`, and with the process, but never by being forgotten: torch, told to let go of
-    connections, first waits for what is under way on them, and so for the very member that is stopped or stuck.
+    Its connections end with `close` or with the process, never by garbage collection: torch's destructor waits for work
+    that is under way, and so for the very member that is stopped or stuck.
     """
 
     overlaps = True
-    """Whether work moves on while the caller computes: then there is a point in starting it early."""
+    devices = ("cpu", "cuda")
 
     def __init__(
         self, store: Any, rank: int, size: int, backend: str = "gloo", host: str = "127.0.0.1"
@@ -95,34 +101,29 @@ class TorchGroup:
             raise ConfigError(unknown("backend", backend, BACKENDS))
         self._store, self._host = store, host
         self.backend = backend
-        self._rank, self._size = rank, size
-        make, self._within_reach, self._ask = BACKENDS[backend]
+        self.rank, self.size = rank, size
+        make, self._within_reach, self._ask, self._silent = BACKENDS[backend]
         self._torch: Any = make(dist.PrefixStore("torch", store), rank, size, host)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._torch))
         self._num_splits = 0
         self._num_under_way = 0
         self._counting = threading.Lock()
+        self._start: dict[str, Callable[[Signature, Tensor, Any], Started]] = {
+            "all_reduce": self._all_reduce,
+            "reduce_scatter": self._reduce_scatter,
+            "all_gather": self._all_gather,
+            "all_to_all": self._all_to_all,
+            "broadcast": self._broadcast,
+            "reduce": self._reduce,
+            "gather": self._gather,
+            "scatter": self._scatter,
+            "barrier": self._barrier,
+        }
 
-    @property
-    def rank(self) -> int:
-        """This member's number, from 0."""
-        return self._rank
+    # A caller's tensors may be on any device and have any strides; torch gets rows in its own memory.
 
-    @property
-    def size(self) -> int:
-        """How many members there are."""
-        return self._size
-
-    def _connected(self) -> Any:
-        """Torch's own group."""
-        check_still_in("a call", self._torch is None)
-        return self._torch
-
-    # What a caller hands over may lie anywhere and with any strides; torch gets rows in its own memory.
-
-    def _row(self, tensor: Tensor) -> tuple[Tensor, Callable[[], None] | None]:
+    def _row(self, tensor: Tensor) -> tuple[Tensor, Finish | None]:
         """The elements in one row of the backend's memory; how to write them back, where that row is a copy."""
-        tensor = tensor.detach()
         row = self._within_reach(tensor.contiguous()).view(-1)
         if row.device == tensor.device and row.data_ptr() == tensor.data_ptr():
             return row, None
@@ -132,18 +133,15 @@ class TorchGroup:
 
         return row, back
 
-    def _copied_row(self, tensor: Tensor) -> Tensor:
-        """The same, but never the tensor's own memory."""
-        row, back = self._row(tensor)
-        return row.clone() if back is None else row
-
-    def _rows(self, whole: Tensor) -> tuple[list[Tensor], Callable[[], None] | None]:
+    def _rows(self, whole: Tensor) -> tuple[list[Tensor], Finish | None]:
         """The pieces of a whole."""
         row, back = self._row(whole)
-        return list(row.view(self._size, row.numel() // self._size)), back
+        return list(row.view(self.size, row.numel() // self.size)), back
 
-    def _begun(self, work: Any, after: Callable[[], None] | None = None) -> TorchWork:
-        """A work of torch's, counted until somebody has waited for it."""
+    def _begun(
+        self, work: Any, after: Finish | None = None, source: int = ANYONE, silent: bool = False
+    ) -> TorchWork:
+        """A work of torch's, counted until it has been waited for."""
 
         def finish() -> None:
             if after is not None:
@@ -151,138 +149,128 @@ class TorchGroup:
             self._count(-1)
 
         self._count(1)
-        return TorchWork(work, finish, self._ask)
+        return TorchWork(work, finish, self._ask, source, silent)
 
     def _count(self, change: int) -> None:
         with self._counting:  # messages are waited for by threads of their own
             self._num_under_way += change
 
-    def all_reduce(self, buffer: Tensor, op: Op = Op.SUM) -> TorchWork:
-        """Make `buffer` the reduction of all members' buffers, on every member."""
-        checked_call("all_reduce", self._size, buffer.dtype, buffer.numel(), op)
-        flat, back = self._row(buffer)
-        options = dist.AllreduceOptions()
-        options.reduceOp = _OPS[op]
+    def issue(self, call: Signature, piece: Tensor, whole: Tensor | None = None) -> TorchWork:
+        """Start the backend's own collective."""
+        check_open(call.operation, self._torch is None)
+        if call.operation == "empty":
+            return TorchWork()
+        work, after = self._start[call.operation](call, piece, whole)
+        return self._begun(work, after, silent=call.operation in self._silent)
+
+    def _reduced(self, call: Signature, row: Tensor, back: Finish | None) -> Finish | None:
+        """What is left to do after a reduction into `row`: torch has no average of every dtype."""
+        if call.op is not Op.AVERAGE:
+            return back
 
         def finish() -> None:
-            if op is Op.AVERAGE:
-                flat.div_(self._size)
+            row.div_(self.size)
             if back is not None:
                 back()
 
-        return self._begun(self._connected().allreduce([flat], options), finish)
+        return finish
 
-    def reduce_scatter(self, piece: Tensor, whole: Tensor, op: Op = Op.SUM) -> TorchWork:
-        """Give member i the reduction of everyone's i-th piece of `whole`."""
-        check_whole("reduce_scatter", self._size, whole, piece)
-        checked_call("reduce_scatter", self._size, piece.dtype, piece.numel(), op)
-        # Gloo has no reduce-scatter of all dtypes and operations: all is reduced, and one piece kept.
-        everything = self._copied_row(whole)
-        options = dist.AllreduceOptions()
-        options.reduceOp = _OPS[op]
+    def _all_reduce(self, call: Signature, piece: Tensor, whole: None) -> Started:
+        row, back = self._row(piece)
+        options = _options(dist.AllreduceOptions(), call)
+        return self._torch.allreduce([row], options), self._reduced(call, row, back)
+
+    def _reduce_scatter(self, call: Signature, piece: Tensor, whole: Tensor) -> Started:
+        row, back = self._row(piece)
+        options = _options(dist.ReduceScatterOptions(), call)
+        work = self._torch._reduce_scatter_base(row, self._row(whole)[0], options)
+        return work, self._reduced(call, row, back)
+
+    def _all_gather(self, call: Signature, piece: Tensor, whole: Tensor) -> Started:
+        rows, back = self._rows(whole)
+        return self._torch.allgather([rows], [self._row(piece)[0]]), back
+
+    def _all_to_all(self, call: Signature, piece: Tensor, whole: Tensor) -> Started:
+        row, back = self._row(piece)
+        # As bytes, because gloo refuses some dtypes.
+        out, given = (each.view(torch.uint8) for each in (row, self._row(whole)[0]))
+        return self._torch.alltoall_base(out, given, [], [], dist.AllToAllOptions()), back
+
+    def _broadcast(self, call: Signature, piece: Tensor, whole: None) -> Started:
+        row, back = self._row(piece)
+        return self._torch.broadcast([row], _options(dist.BroadcastOptions(), call)), back
+
+    def _reduce(self, call: Signature, piece: Tensor, whole: None) -> Started:
+        # Torch leaves the others' buffers undefined, so it gets a copy.
+        row, back = self._row(piece)
+        row = row.clone() if back is None else row
 
         def finish() -> None:
-            mine = everything[self._rank * piece.numel() : (self._rank + 1) * piece.numel()]
-            if op is Op.AVERAGE:
-                mine.div_(self._size)
-            piece.detach().copy_(mine.view(piece.shape))
+            if self.rank == call.root:
+                piece.copy_((row.div_(self.size) if call.op is Op.AVERAGE else row).view(piece.shape))
 
-        return self._begun(self._connected().allreduce([everything], options), finish)
+        return self._torch.reduce([row], _options(dist.ReduceOptions(), call)), finish
 
-    def all_gather(self, whole: Tensor, piece: Tensor) -> TorchWork:
-        """Fill `whole` with the members' pieces, in rank order, on every member."""
-        check_whole("all_gather", self._size, whole, piece)
-        checked_call("all_gather", self._size, piece.dtype, piece.numel())
-        rows, back = self._rows(whole)
-        mine, _ = self._row(piece)
-        return self._begun(self._connected().allgather([rows], [mine]), back)
+    def _gather(self, call: Signature, piece: Tensor, whole: Tensor | None) -> Started:
+        rows, back = ([], None) if whole is None else self._rows(whole)
+        options = _options(dist.GatherOptions(), call)
+        return self._torch.gather([rows] if rows else [], [self._row(piece)[0]], options), back
 
-    def broadcast(self, buffer: Tensor, root: int = 0) -> TorchWork:
-        """Make `buffer` equal to the root's, on every member."""
-        checked_call("broadcast", self._size, buffer.dtype, buffer.numel(), None, root)
-        flat, back = self._row(buffer)
-        options = dist.BroadcastOptions()
-        options.rootRank = root
-        return self._begun(self._connected().broadcast([flat], options), back)
+    def _scatter(self, call: Signature, piece: Tensor, whole: Tensor | None) -> Started:
+        row, back = self._row(piece)
+        rows = [] if whole is None else [self._rows(whole)[0]]
+        return self._torch.scatter([row], rows, _options(dist.ScatterOptions(), call)), back
 
-    def reduce(self, buffer: Tensor, root: int = 0, op: Op = Op.SUM) -> TorchWork:
-        """Make the root's `buffer` the reduction of all; the others' stay as they are."""
-        checked_call("reduce", self._size, buffer.dtype, buffer.numel(), op, root)
-        # Torch leaves the others' buffers undefined, so what is handed over is a copy.
-        flat = self._copied_row(buffer)
-        options = dist.ReduceOptions()
-        options.reduceOp, options.rootRank = _OPS[op], root
+    def _barrier(self, call: Signature, piece: Tensor, whole: None) -> Started:
+        return self._torch.barrier(), None
+
+    # Messages; those with different tags do not meet.
+
+    def issue_send(self, call: Signature, tensor: Tensor, to: int, tag: int = 0) -> TorchWork:
+        """Send to one member."""
+        check_open("send", self._torch is None)
+        return self._begun(self._torch.send([self._row(tensor)[0]], to, tag))
+
+    def issue_recv(self, call: Signature, tensor: Tensor, sender: int, tag: int = 0) -> TorchWork:
+        """Receive a message. From `ANYONE` only over gloo."""
+        check_open("recv", self._torch is None)
+        row, back = self._row(tensor)
+        if sender != ANYONE:
+            return self._begun(self._torch.recv([row], sender, tag), back, sender)
+        work = self._torch.recv_anysource([row], tag)
 
         def finish() -> None:
-            if self._rank == root:
-                if op is Op.AVERAGE:
-                    flat.div_(self._size)
-                buffer.detach().copy_(flat.view(buffer.shape))
+            begun.source = work._source_rank()
+            if back is not None:
+                back()
 
-        return self._begun(self._connected().reduce([flat], options), finish)
+        begun = self._begun(work, finish)
+        return begun
 
-    def gather(self, whole: Tensor | None, piece: Tensor, root: int = 0) -> TorchWork:
-        """Fill the root's `whole` with the members' pieces; the others give None."""
-        check_root_whole("gather", self._rank, self._size, root, whole, piece)
-        checked_call("gather", self._size, piece.dtype, piece.numel(), None, root)
-        options = dist.GatherOptions()
-        options.rootRank = root
-        mine, _ = self._row(piece)
-        if whole is None or self._rank != root:
-            return self._begun(self._connected().gather([], [mine], options))
-        rows, back = self._rows(whole)
-        return self._begun(self._connected().gather([rows], [mine], options), back)
-
-    def scatter(self, piece: Tensor, whole: Tensor | None, root: int = 0) -> TorchWork:
-        """Give member i the i-th piece of the root's `whole`; the others give None."""
-        check_root_whole("scatter", self._rank, self._size, root, whole, piece)
-        checked_call("scatter", self._size, piece.dtype, piece.numel(), None, root)
-        options = dist.ScatterOptions()
-        options.rootRank = root
-        flat, back = self._row(piece)
-        rows = [self._rows(whole)[0]] if whole is not None and self._rank == root else []
-        return self._begun(self._connected().scatter([flat], rows, options), back)
-
-    def send(self, tensor: Tensor, to: int, tag: int = 0) -> TorchWork:
-        """Send to one member; messages with different tags do not meet."""
-        check_peer("send", self._rank, self._size, to)
-        checked_call("message", self._size, tensor.dtype, tensor.numel())
-        return self._begun(self._connected().send([self._row(tensor)[0]], to, tag))
-
-    def recv(self, tensor: Tensor, sender: int, tag: int = 0) -> TorchWork:
-        """Receive from one member what it sent: as many elements, of the same dtype."""
-        check_peer("recv", self._rank, self._size, sender)
-        checked_call("message", self._size, tensor.dtype, tensor.numel())
-        flat, back = self._row(tensor)
-        return self._begun(self._connected().recv([flat], sender, tag), back)
-
-    def barrier(self) -> TorchWork:
-        """Wait until every member has called it."""
-        return self._begun(self._connected().barrier())
-
-    def split(self, ranks: Sequence[int]) -> "TorchGroup":
-        """The smaller group of these `ranks`; all members call, each naming the group it goes to."""
-        chosen = chosen_by_all(self, ranks)
+    def split_off(self, ranks: tuple[int, ...]) -> "TorchGroup":
+        """Make the smaller group of these ranks."""
         self._num_splits += 1
-        key = f"split{self._num_splits}/{'-'.join(map(str, chosen))}"
+        key = f"split{self._num_splits}/{'-'.join(map(str, ranks))}"
         store = dist.PrefixStore(key, self._store)
-        return TorchGroup(store, chosen.index(self._rank), len(chosen), self.backend, self._host)
-
-    def empty(self, numel: int, dtype: torch.dtype = torch.float32, device: torch.device = CPU) -> Tensor:
-        """An ordinary tensor: torch's backends move any memory alike."""
-        checked_call("empty", self._size, dtype, numel)
-        return torch.empty(numel, dtype=dtype, device=device)
+        return TorchGroup(store, ranks.index(self.rank), len(ranks), self.backend, self._host)
 
     def beat(self, busy_s: float = 0.0) -> None:
-        """Nothing: torch has nobody to tell."""
-        del busy_s
+        """Do nothing: torch has no signs of life."""
 
     def fail(self, error: BaseException) -> None:
-        """Nothing: torch has no way to tell why somebody goes."""
-        del error
+        """Do nothing: torch cannot report why a member ends."""
 
     def close(self) -> None:
-        """Let go of the connections; of those with something under way only when the process ends."""
+        """Close the connections; those with work under way stay until the process ends."""
         if self._torch is not None and not self._num_under_way:
             ctypes.pythonapi.Py_DecRef(ctypes.py_object(self._torch))
         self._torch = None
+
+
+def _options(options: Any, call: Signature) -> Any:
+    """Torch's options of this call."""
+    if call.op is not None:
+        options.reduceOp = _OPS[call.op]
+    if call.root is not None:
+        options.rootRank = call.root
+    return options

@@ -1,7 +1,7 @@
-"""What a worker tells the others through a store: that it makes progress, where it waits, and why it goes.
+"""What a worker reports through a store: that it makes progress, where it waits, and why it ends.
 
-Everyone keeps short entries: how long ago it last made progress (`idle`), why it ended (`end`), and which collective
-of a group it waits in (`at`). They are written about once a second. `presence.py` reads them.
+Each worker keeps short entries: how long ago it last made progress (`idle`), why it ended (`end`), and which collective
+of a group it waits in (`at`). It writes them about twice a second. `presence.py` reads them.
 """
 
 import json
@@ -9,20 +9,20 @@ import time
 from collections.abc import Callable
 from typing import Any, final
 
-from shoal.comm import stacks
-from shoal.comm.goodbye import at_exit
-from shoal.errors import MemberError, MismatchError
+from shoal.comm.liveness import stacks
+from shoal.comm.liveness.at_exit import at_exit
+from shoal.comm.liveness.judge import LastWords
 
 WRITE_EVERY_S = 0.5
-"""And at least four times within the limit after which a silent member is given up."""
+"""And at least four times within the limit for a silent member."""
 
 HOLD_S = 1.0
-"""After an error, how long whoever holds the store keeps it for the others to read of it."""
+"""How long the worker that holds the store keeps it after an error, for the others to read the reason."""
 
 
 @final
 class Signs:
-    """One worker's entries. `others` are the ranks for whom it keeps the store, if that lives in its process."""
+    """One worker's entries. `others` are the ranks for which it keeps the store, if it holds it."""
 
     def __init__(
         self, store: Any, rank: int, limit_s: float, others: set[int], is_out: Callable[[int], bool]
@@ -41,22 +41,22 @@ class Signs:
         self.forget_exit = at_exit(self._leave)
 
     def enter(self, group: str) -> None:
-        """Begin with a new group: nobody waits in it yet."""
+        """Enter a new group, at no collective yet."""
         self._store.set(f"at/{group}/{self._rank}", "0")
 
     def wait_in(self, group: str, sequence: int) -> None:
-        """Say which collective of a group we have come to."""
+        """Report which collective of a group this worker has reached."""
         self._store.set(f"at/{group}/{self._rank}", str(sequence))
 
     def beat(self, busy_s: float = 0.0) -> None:
-        """Note progress, or that there will have been some in so many seconds; tell it now and then."""
+        """Note progress, or work that may take `busy_s`; report it from time to time."""
         self._progress = time.monotonic()
         if busy_s or self._promised or self._progress - self._written > self._write_every_s:
             self._promised = busy_s > 0
             self._write_idle(-busy_s)
 
     def wait_for(self, idle_s: float) -> None:
-        """Say that we wait for members of whom the liveliest has been idle so long: we are not more stuck than it."""
+        """Report that this worker waits for members of which the liveliest has been idle for `idle_s`."""
         self._write_idle(min(time.monotonic() - self._progress, idle_s))
 
     def _write_idle(self, idle_s: float) -> None:
@@ -68,35 +68,26 @@ class Signs:
         try:
             self._store.set(key, value)
         except RuntimeError:
-            # The store is gone with whoever held it; the next look will say so.
+            # The store is gone with its holder; the next look reports it.
             self._ended = True
 
     def end(self, error: BaseException | None) -> None:
-        """Tell why this worker goes: an error, or nothing. The first reason is kept."""
+        """Report why this worker ends: an error, or none. The first report is kept."""
         if self._ended:
             return
         self._ended = True
-        if isinstance(error, MemberError):
-            reason, rank, message = error.reason, error.rank, error.message
-        elif isinstance(error, MismatchError):
-            reason, rank, message = "mismatch", self._rank, error.message
-        elif error is not None:
-            reason, rank = "failed", self._rank
-            message = f"rank {self._rank} failed: {type(error).__name__}: {error}"
-        else:
-            reason, rank, message = "left", self._rank, ""
-        self._tell(f"end/{self._rank}", json.dumps([reason, rank, message]))
+        self._tell(f"end/{self._rank}", json.dumps(LastWords.of(error, self._rank)))
         if error is not None:
             self._hold_store(HOLD_S, HOLD_S)
 
     def _leave(self, error: BaseException | None) -> None:
-        """Our process ends."""
+        """This process ends."""
         self.end(error)
         if error is None:
             self._hold_store(self._limit_s)
 
     def _hold_store(self, silence_s: float, most_s: float = float("inf")) -> None:
-        """If the store is ours, wait until the others are gone, or silent for so long: they may still need it."""
+        """If this worker holds the store, wait until the others have ended or are silent for that long."""
         others = set(self._others)
         started = heard = time.monotonic()
         entries: dict[int, bytes] = {}

@@ -1,11 +1,11 @@
-"""How a shared-memory group's arena is laid out: a board per member, slots for data, boxes for messages.
+"""The layout of a shared-memory group's arena: a board per member, slots for data, boxes for messages.
 
 One writer per word, each flag in cache lines of its own: Python has no atomic addition on shared memory,
 and two writers in one line would slow each other down.
 
 ::
 
-    boards   per member: rounds posted | last progress | state, blame | headers, one per slot | last words
+    boards   per member: rounds posted | last progress | state, cause | headers, one per slot | last words
     slots    per member: NUM_SLOTS × SLOT_BYTES, what it contributes to a round
     boxes    per pair (sender, receiver): chunks sent | chunks taken | headers | NUM_BOXES × BOX_BYTES
 """
@@ -13,8 +13,8 @@ and two writers in one line would slow each other down.
 import time
 from typing import final
 
+from shoal.comm.liveness.judge import REASONS, LastWords
 from shoal.comm.shared_memory.arena import PAGE, Arena, round_up
-from shoal.errors import GroupError, MemberError, MismatchError
 
 NUM_SLOTS = 8
 SLOT_BYTES = 512 * 1024
@@ -32,8 +32,7 @@ CONTROL_BYTES = PAGE
 _POSTED, _ALIVE, _STATE, _HEADERS, _TEXT = 0, LINE, 2 * LINE, 3 * LINE, 3 * LINE + 4 * NUM_SLOTS
 _TEXT_BYTES = BOARD_BYTES - 8 * _TEXT
 
-RUNNING, FAILED, LEFT = 0, 1, 2
-REASONS = ("failed", "died", "stopped", "stuck", "left", "mismatch")
+ENDED = 1
 
 
 @final
@@ -62,7 +61,7 @@ class Layout:
 
 @final
 class Board:
-    """One member's words, as everyone reads them and that member alone writes them."""
+    """One member's words: all members read them, that member alone writes them."""
 
     def __init__(self, arena: Arena, rank: int) -> None:
         self.words = arena.words
@@ -71,71 +70,51 @@ class Board:
         self.posted = self._base + _POSTED
         """The index of the word that counts the rounds this member has posted."""
         self.alive = self._base + _ALIVE
-        """The index of the word that holds the time of its last progress.
-
-        It lies in the future while the member is busy with what it has told the others of.
-        """
+        """The index of the word that holds the time of its last progress, or the end of the work it announced."""
 
     def header(self, slot: int) -> int:
         """The index of the header of a slot: code, numel, place of the piece, place of the whole."""
         return self._base + _HEADERS + 4 * slot
 
     def begin(self, stack_descriptor: int) -> None:
-        """Say that we are there."""
+        """Report that this member has joined."""
         words = self.words
         words[self._base + _STATE + 1] = stack_descriptor
         words[self.alive] = time.monotonic_ns()
-
-    @property
-    def state(self) -> int:
-        """Running, failed or left."""
-        return self.words[self._base + _STATE]
 
     @property
     def stack_descriptor(self) -> int:
         """Where the member's stacks can be read."""
         return self.words[self._base + _STATE + 1]
 
-    def last_progress_ns(self) -> int:
-        """When the member last made progress, on the machine's monotonic clock."""
+    def progress_ns(self) -> int:
+        """When the member last made progress, on the machine's monotonic clock; 0 before it has begun."""
         return self.words[self.alive]
 
     def note_progress(self, time_ns: int) -> None:
-        """Set the time of our last progress."""
+        """Set the time of this member's last progress."""
         self.words[self.alive] = time_ns
 
     def keep_alive(self, time_ns: int) -> None:
-        """Move the time of our last progress forward, never back."""
+        """Move the time of this member's last progress forward, never back."""
         if time_ns > self.words[self.alive]:
             self.words[self.alive] = time_ns
 
-    def leave(self) -> None:
-        """Say that we go, in good order."""
-        if self.state == RUNNING:
-            self.words[self._base + _STATE] = LEFT
-
-    def fail(self, error: BaseException, world_rank: int) -> None:
-        """Say that we go because of an error; of several, the first is kept."""
-        if self.state != RUNNING:
+    def end(self, error: BaseException | None, world_rank: int) -> None:
+        """Report that this member ends, with an error or in good order; of several reports, the first is kept."""
+        words, at = self.words, self._base + _STATE
+        if words[at] == ENDED:
             return
-        words, at = self.words, self._base + _STATE
-        if isinstance(error, MemberError):
-            blamed, reason, message = error.rank, REASONS.index(error.reason), error.message
-        elif isinstance(error, MismatchError):
-            blamed, reason, message = world_rank, REASONS.index("mismatch"), error.message
-        else:
-            blamed, reason = world_rank, REASONS.index("failed")
-            message = f"rank {world_rank} failed: {type(error).__name__}: {error}"
-        text = message.encode()[:_TEXT_BYTES]
+        last = LastWords.of(error, world_rank)
+        text = last.message.encode()[:_TEXT_BYTES]
         self._text[: len(text)] = memoryview(text)
-        words[at + 2], words[at + 3], words[at + 4] = blamed, reason, len(text)
-        words[at] = FAILED
+        words[at + 2], words[at + 3], words[at + 4] = last.rank, REASONS.index(last.reason), len(text)
+        words[at] = ENDED
 
-    def last_words(self) -> GroupError:
-        """The error that a member which failed left behind."""
+    def last_words(self) -> LastWords | None:
+        """Why the member has ended, if it reported that."""
         words, at = self.words, self._base + _STATE
+        if words[at] != ENDED:
+            return None
         message = bytes(self._text[: words[at + 4]]).decode(errors="ignore")
-        reason = REASONS[words[at + 3]]
-        if reason == "mismatch":
-            return MismatchError(message)
-        return MemberError(message, rank=words[at + 2], reason=reason)
+        return LastWords(REASONS[words[at + 3]], words[at + 2], message)

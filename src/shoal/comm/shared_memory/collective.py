@@ -6,10 +6,10 @@ from typing import final
 
 from torch import Tensor
 
-from shoal.comm.calls import Call, encode
 from shoal.comm.shared_memory.board import SLOT_BYTES
 from shoal.comm.shared_memory.direct import Direct
-from shoal.comm.shared_memory.engine import Pending
+from shoal.comm.shared_memory.progress import Pending
+from shoal.comm.signature import Signature, encode
 
 SMALL_BYTES = 256 * 1024
 """Up to this many bytes in the slots of all members together a collective is one round."""
@@ -39,7 +39,7 @@ class Collective:
 
     def __init__(
         self,
-        call: Call,
+        call: Signature,
         piece: Tensor,
         whole: Tensor | None,
         width: int,
@@ -70,7 +70,12 @@ class Collective:
 
     def cut(self) -> None:
         """Cut the tensors into what the slots carry; not needed where nothing goes through slots."""
-        self.pieces = (self.piece,) if self.small else self.piece.split(self.block)
+        is_table = self.call.operation == "all_to_all"
+        self.pieces = self._blocks(self.piece, is_table)
         if self.whole is not None:
-            table = self.whole.view(-1, self.call.numel) if self.call.numel else self.whole.view(1, 0)
-            self.rows = (table,) if self.small else table.split(self.block, dim=1)
+            self.rows = self._blocks(self.whole, True)
+
+    def _blocks(self, tensor: Tensor, is_table: bool) -> Sequence[Tensor]:
+        if is_table:
+            tensor = tensor.view(-1, self.call.numel) if self.call.numel else tensor.view(1, 0)
+        return (tensor,) if self.small else tensor.split(self.block, dim=-1)

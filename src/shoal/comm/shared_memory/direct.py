@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from torch import Tensor
 
 from shoal.comm.algorithms import chunk_bounds
-from shoal.comm.calls import Call
 from shoal.comm.reduction import COMBINE, Op, reduce_block
 from shoal.comm.shared_memory.regions import ELSEWHERE, Regions
+from shoal.comm.signature import Signature
 
 CHUNK_BYTES = 4 * 1024 * 1024
 """Large: a copy should not write lines that the addition has just pulled into the nearest cache.
@@ -21,7 +21,7 @@ With 256 KiB an all-reduce of 8 MiB took 1.2 ms, with 4 MiB 0.95 (two workers, N
 Places = Sequence[tuple[int, int]]
 """Per member: where its piece lies, and where its whole."""
 
-Direct = Callable[[Regions, Call, int, Places, Tensor, Tensor | None], None]
+Direct = Callable[[Regions, Signature, int, Places, Tensor, Tensor | None], None]
 
 
 def _sum_in_place(op: Op, views: Sequence[Tensor]) -> None:
@@ -38,14 +38,14 @@ def _sum_in_place(op: Op, views: Sequence[Tensor]) -> None:
         view.copy_(views[0])
 
 
-def _my_slice(regions: Regions, call: Call, rank: int, places: Places) -> list[tuple[Tensor, ...]]:
+def _my_slice(regions: Regions, call: Signature, rank: int, places: Places) -> list[tuple[Tensor, ...]]:
     """This member's share of everyone's buffers, in chunks."""
     start, stop = chunk_bounds(call.numel, len(places), rank)
     return regions.chunks([piece for piece, _ in places], call.numel, call.dtype, start, stop, CHUNK_BYTES)
 
 
 def _all_reduce(
-    regions: Regions, call: Call, rank: int, places: Places, piece: Tensor, whole: Tensor | None
+    regions: Regions, call: Signature, rank: int, places: Places, piece: Tensor, whole: Tensor | None
 ) -> None:
     """Each member reduces its own slice of all buffers, in all buffers."""
     del piece, whole
@@ -54,7 +54,7 @@ def _all_reduce(
 
 
 def _reduce(
-    regions: Regions, call: Call, rank: int, places: Places, piece: Tensor, whole: Tensor | None
+    regions: Regions, call: Signature, rank: int, places: Places, piece: Tensor, whole: Tensor | None
 ) -> None:
     """Each member reduces its own slice of all buffers into the root's."""
     del piece, whole
@@ -63,7 +63,7 @@ def _reduce(
 
 
 def _reduce_scatter(
-    regions: Regions, call: Call, rank: int, places: Places, piece: Tensor, whole: Tensor | None
+    regions: Regions, call: Signature, rank: int, places: Places, piece: Tensor, whole: Tensor | None
 ) -> None:
     """Each member reduces its own piece of all wholes into its piece."""
     del whole
@@ -75,7 +75,7 @@ def _reduce_scatter(
 
 
 def _all_gather_push(
-    regions: Regions, call: Call, rank: int, places: Places, piece: Tensor, whole: Tensor | None
+    regions: Regions, call: Signature, rank: int, places: Places, piece: Tensor, whole: Tensor | None
 ) -> None:
     """Each member writes its piece into all wholes."""
     del whole
@@ -87,7 +87,7 @@ def _all_gather_push(
 
 
 def _all_gather_pull(
-    regions: Regions, call: Call, rank: int, places: Places, piece: Tensor, whole: Tensor | None
+    regions: Regions, call: Signature, rank: int, places: Places, piece: Tensor, whole: Tensor | None
 ) -> None:
     """Each member reads everyone's piece."""
     del rank, piece
@@ -96,8 +96,20 @@ def _all_gather_pull(
             row.copy_(regions.view(places[other][0], other, call.numel, call.dtype))
 
 
+def _all_to_all(
+    regions: Regions, call: Signature, rank: int, places: Places, piece: Tensor, whole: Tensor | None
+) -> None:
+    """Each member reads its own piece of all wholes."""
+    del whole
+    first, size = rank * call.numel, len(places)
+    for other, row in enumerate(piece.view(size, call.numel)):
+        row.copy_(
+            regions.view(places[other][1], other, size * call.numel, call.dtype)[first : first + call.numel]
+        )
+
+
 def _broadcast(
-    regions: Regions, call: Call, rank: int, places: Places, piece: Tensor, whole: Tensor | None
+    regions: Regions, call: Signature, rank: int, places: Places, piece: Tensor, whole: Tensor | None
 ) -> None:
     """Each member reads the root's buffer."""
     del whole
@@ -125,6 +137,7 @@ DIRECT: dict[str, list[tuple[Callable[[int | None, Places], bool], Direct]]] = {
     "reduce": [(_all_pieces, _reduce)],
     "reduce_scatter": [(_all_wholes, _reduce_scatter)],
     "all_gather": [(_all_wholes, _all_gather_push), (_all_pieces, _all_gather_pull)],
+    "all_to_all": [(_all_wholes, _all_to_all)],
     "broadcast": [(_roots_piece, _broadcast)],
 }
 """Which tensors must come from `empty()`, and what is done then: the first that fits."""

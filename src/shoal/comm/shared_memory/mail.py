@@ -7,35 +7,54 @@ long ones move on whenever either side calls or waits.
 
 import time
 from collections import deque
+from functools import partial
 from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
 
-from shoal.comm.calls import Call, decode, encode, message_mismatch
 from shoal.comm.shared_memory.arena import Arena
 from shoal.comm.shared_memory.board import BOX_BYTES, LINE, NUM_BOXES, Layout
-from shoal.comm.shared_memory.engine import Engine, Pending, Roster
 from shoal.comm.shared_memory.fences import find_fence
+from shoal.comm.shared_memory.progress import Pending, Progress, Roster
+from shoal.comm.signature import Signature, decode, encode, message_mismatch
+
+
+class PendingMessage(Pending):
+    """A message that a caller may wait for; `source` is the rank that sends it."""
+
+    __slots__ = ("source",)
+
+    source: int
 
 
 class Message(NamedTuple):
-    """One message on one side: its bytes, and the strided original of a copy that must be written back."""
+    """One message on one side. `data` are the bytes of `tensor`, or of a copy where it is strided."""
 
-    call: Call
+    @classmethod
+    def of(cls, call: Signature, tensor: Tensor, pending: PendingMessage) -> "Message":
+        """The message that fills `tensor`, or that it fills."""
+        flat = tensor.contiguous()
+        data = flat.view(-1).view(torch.uint8) if flat.numel() else torch.empty(0, dtype=torch.uint8)
+        return cls(call, tensor, data, pending)
+
+    call: Signature
+    tensor: Tensor
     data: Tensor
-    pending: Pending
-    original: Tensor | None
+    pending: PendingMessage
 
 
 @final
-class MailLane:
+class Mailbox:
     """All messages from this member to another (`outgoing`), or from the other to this one."""
 
-    def __init__(self, engine: Engine, arena: Arena, roster: Roster, peer: int, outgoing: bool) -> None:
+    any_will_do = False
+
+    def __init__(self, progress: Progress, arena: Arena, roster: Roster, peer: int, outgoing: bool) -> None:
         self.roster = roster
-        self._engine, self._peer, self._outgoing = engine, peer, outgoing
+        self._progress, self._peer, self._outgoing = progress, peer, outgoing
         sender, receiver = (roster.rank, peer) if outgoing else (peer, roster.rank)
+        self._sender = sender
         layout = Layout(len(roster.boards))
         control = layout.box_control(sender, receiver)
         self._words = arena.words
@@ -52,20 +71,25 @@ class MailLane:
         self._chunks = 0
         """How many chunks this side has sent or taken since the beginning."""
 
-    def issue(self, call: Call, tensor: Tensor) -> Pending:
+    def issue(self, call: Signature, tensor: Tensor) -> PendingMessage:
         """Begin to send, or to receive into, the tensor."""
-        if self._engine.error is not None:
-            raise self._engine.error
-        tensor = tensor.detach()
-        flat = tensor.contiguous()
-        copied = flat.data_ptr() != tensor.data_ptr()
-        pending = Pending(self._engine, self)
-        data = flat.view(-1).view(torch.uint8) if flat.numel() else torch.empty(0, dtype=torch.uint8)
-        self._queue.append(Message(call, data, pending, tensor if copied and not self._outgoing else None))
-        if len(self._queue) == 1:
-            self._engine.add(self)
-        self._engine.advance()
+        if self._progress.error is not None:
+            raise self._progress.error
+        pending = PendingMessage(self._progress, self)
+        self.put(Message.of(call, tensor, pending))
+        self._progress.advance()
         return pending
+
+    def put(self, message: Message) -> None:
+        """Queue a message."""
+        message.pending.source, message.pending.channel = self._sender, self
+        self._queue.append(message)
+        if len(self._queue) == 1:
+            self._progress.add(self)
+
+    def has_unclaimed(self) -> bool:
+        """Whether a message has begun to arrive that no `recv` has named."""
+        return not self._queue and self._words[self._sent] > self._chunks
 
     def advance(self) -> bool:
         """Move as many chunks as there is room for, or as have come."""
@@ -113,12 +137,12 @@ class MailLane:
         if self._moved_bytes == message.data.numel():
             self._moved_bytes = 0
             self._queue.popleft()
-            if message.original is not None:
-                flat = message.data.view(message.original.dtype)
-                message.original.copy_(flat.view(message.original.shape))
+            tensor = message.tensor
+            if not self._outgoing and message.data.data_ptr() != tensor.data_ptr():
+                tensor.copy_(message.data.view(tensor.dtype).view(tensor.shape))
             message.pending.over = True
             if not self._queue:
-                self._engine.remove(self)
+                self._progress.remove(self)
 
     def missing(self) -> list[int]:
         """The other side, unless this side can move."""
@@ -128,3 +152,78 @@ class MailLane:
         """What the other side has yet to do."""
         name = self.roster.world_ranks[self.roster.rank]
         return f"recv from rank {name}" if self._outgoing else f"send to rank {name}"
+
+
+@final
+class FromAnyone:
+    """Receives from anyone: gives each `recv` to the mailbox in which a message arrives first."""
+
+    any_will_do = True
+
+    def __init__(self, progress: Progress, mail: "Mail") -> None:
+        self.roster = mail.roster
+        self._progress, self._mail = progress, mail
+        self._queue: deque[Message] = deque()
+        self._next = 0
+        """Where to look first: past the last sender, so that none waits for ever."""
+
+    def issue(self, call: Signature, tensor: Tensor) -> PendingMessage:
+        """Begin to receive into the tensor."""
+        if self._progress.error is not None:
+            raise self._progress.error
+        pending = PendingMessage(self._progress, self)
+        self._queue.append(Message.of(call, tensor, pending))
+        if len(self._queue) == 1:
+            self._progress.add(self)
+        self._progress.advance()
+        return pending
+
+    def advance(self) -> bool:
+        """Give the first `recv` to a mailbox with a message."""
+        size = len(self.roster.boards)
+        for sender in ((self._next + step) % size for step in range(size)):
+            if sender != self.roster.rank and self._mail.incoming(sender).has_unclaimed():
+                self._next = sender + 1
+                self._mail.incoming(sender).put(self._queue.popleft())
+                if not self._queue:
+                    self._progress.remove(self)
+                return True
+        return False
+
+    def missing(self) -> list[int]:
+        """All others."""
+        return [rank for rank in range(len(self.roster.boards)) if rank != self.roster.rank]
+
+    def label(self) -> str:
+        """What any of the others has yet to do."""
+        return f"send to rank {self.roster.world_ranks[self.roster.rank]}"
+
+
+@final
+class Mail:
+    """All mailboxes of one member of one group, made when first used."""
+
+    def __init__(self, progress: Progress, arena: Arena, roster: Roster) -> None:
+        self.roster = roster
+        self.from_anyone = FromAnyone(progress, self)
+        self._progress = progress
+        self._make = partial(Mailbox, progress, arena, roster)
+        self._boxes: dict[tuple[int, bool], Mailbox] = {}
+
+    def outgoing(self, to: int) -> Mailbox:
+        """The mailbox of messages to a member."""
+        return self._box(to, True)
+
+    def incoming(self, sender: int) -> Mailbox:
+        """The mailbox of messages from a member."""
+        return self._box(sender, False)
+
+    def _box(self, peer: int, outgoing: bool) -> Mailbox:
+        if (peer, outgoing) not in self._boxes:
+            self._boxes[peer, outgoing] = self._make(peer, outgoing)
+        return self._boxes[peer, outgoing]
+
+    def close(self) -> None:
+        """Move no more messages."""
+        for channel in (self.from_anyone, *self._boxes.values()):
+            self._progress.remove(channel)

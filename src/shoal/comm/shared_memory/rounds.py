@@ -17,28 +17,30 @@ from typing import final
 
 from torch import Tensor
 
-from shoal.comm.calls import Call, check_still_in, decode, mismatch
 from shoal.comm.shared_memory.arena import Arena
 from shoal.comm.shared_memory.board import NUM_SLOTS
 from shoal.comm.shared_memory.collective import Collective
 from shoal.comm.shared_memory.direct import choose_direct
-from shoal.comm.shared_memory.engine import Engine, Pending, Roster
 from shoal.comm.shared_memory.fences import find_fence
+from shoal.comm.shared_memory.progress import Pending, Progress, Roster
 from shoal.comm.shared_memory.regions import ELSEWHERE, Regions
 from shoal.comm.shared_memory.slots import Slots
 from shoal.comm.shared_memory.staged import STAGED
+from shoal.comm.signature import Signature, check_open, decode, mismatch
 
 AHEAD = NUM_SLOTS // 2
 
 
 @final
 class Rounds:
-    """The lane of a group's collectives."""
+    """The channel of a group's collectives."""
 
-    def __init__(self, engine: Engine, arena: Arena, roster: Roster, regions: Regions) -> None:
+    any_will_do = False
+
+    def __init__(self, progress: Progress, arena: Arena, roster: Roster, regions: Regions) -> None:
         self.roster = roster
         self.rank, self.size = roster.rank, len(roster.boards)
-        self._engine = engine
+        self._progress = progress
         self._slots = Slots(arena, self.rank, self.size)
         self._words = arena.words
         self._regions = regions
@@ -59,17 +61,17 @@ class Rounds:
         self._posted_of_it = 0
         self._taken_of_first = 0
         self._posted = self._taken = 0
-        self.left = False
+        self.closed = False
         self.sequence = 0
         """How many collectives this member has begun."""
 
-    def issue(self, call: Call, piece: Tensor, whole: Tensor | None = None) -> Pending:
+    def issue(self, call: Signature, piece: Tensor, whole: Tensor | None = None) -> Pending:
         """Begin a collective: post what can be posted at once."""
-        if self._engine.error is not None:
-            raise self._engine.error
-        check_still_in(call.operation, self.left)
+        if self._progress.error is not None:
+            raise self._progress.error
+        check_open(call.operation, self.closed)
         way = STAGED[call.operation]
-        pending = Pending(self._engine, self)
+        pending = Pending(self._progress, self)
         self.sequence += 1
         flat_piece = _flat(piece)
         flat_whole = None if whole is None else _flat(whole)
@@ -85,10 +87,10 @@ class Rounds:
         ):
             item.after = (result.detach(), flat)
         self._queue.append(item)
-        self._engine.advance()
+        self._progress.advance()
         return pending
 
-    # One step of the lane.
+    # One step of the channel.
 
     def advance(self) -> bool:
         """Post and take what can be posted and taken without waiting."""
@@ -199,7 +201,7 @@ class Rounds:
             item.cut()
             item.num_rounds = 1 + len(item.pieces)
 
-    # What the engine asks when it waits.
+    # What a wait asks.
 
     def missing(self) -> list[int]:
         """Who has not posted the round that is to be taken next."""

@@ -4,10 +4,10 @@ import json
 import time
 from collections.abc import Sequence
 
+from shoal.comm.liveness.watch import Watch
 from shoal.comm.rendezvous import Card, Store
 from shoal.comm.shared_memory.arena import Address, Arena
 from shoal.comm.shared_memory.board import Layout
-from shoal.comm.watch import Watch
 from shoal.errors import JoinError, MemberError
 
 

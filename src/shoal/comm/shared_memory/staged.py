@@ -59,6 +59,14 @@ def _take_reduction_of_my_rows(slots: Slots, item: Collective, block: int, slot:
     reduce_block(item.call.op or Op.SUM, [view[mine] for view in views], part)
 
 
+def _take_my_rows(slots: Slots, item: Collective, block: int, slot: int) -> None:
+    out = item.pieces[block]
+    length = out.shape[1]
+    views = slots.views(out.dtype, slots.size * length, slot)
+    for row, view in zip(out, views, strict=False):
+        row.copy_(view[slots.rank * length : (slots.rank + 1) * length])
+
+
 def _take_pieces(slots: Slots, item: Collective, block: int, slot: int) -> None:
     if item.call.root in (None, slots.rank):
         part = item.pieces[block]
@@ -89,8 +97,10 @@ STAGED: dict[str, Way] = {
     "reduce_scatter": Way(_give_rows, _take_reduction_of_my_rows, rows=True),
     "all_gather": Way(_give_piece, _take_pieces, fills_whole=True),
     "gather": Way(_give_piece, _take_pieces, fills_whole=True),
+    "all_to_all": Way(_give_rows, _take_my_rows, rows=True),
     "broadcast": Way(_give_roots_piece, _take_roots_piece),
     "scatter": Way(_give_roots_rows, _take_my_row_of_root, rows=True),
     "barrier": Way(_nothing, _nothing),
+    "empty": Way(_nothing, _nothing),
 }
 """Every collective's way."""

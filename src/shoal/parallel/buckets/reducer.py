@@ -88,7 +88,7 @@ class Reducer:
         self._memory = Memory(group, params, options.num_piggyback)
         self._order = [*reversed(range(len(self._slots)))]
         planned = self._memory.cut(self._order, options.first_bytes, options.most_bytes)
-        self.is_early = options.once and getattr(group, "overlaps", False) and len(planned) > 1
+        self.is_early = options.once and group.overlaps and len(planned) > 1
         """Whether buckets are sent during backward."""
         self._seen: list[int] | None = [] if self.is_early else None
         """The order in which gradients become final; None once the buckets follow it, or where it does not matter."""

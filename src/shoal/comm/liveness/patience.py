@@ -1,16 +1,16 @@
-"""For those who ask whether a work is done, again and again, instead of waiting: now and then they look around, too."""
+"""Rate-limits liveness checks while a caller polls `Work.done`."""
 
 import time
 from typing import final
 
+from shoal.comm.liveness.judge import PAUSED_S
+
 LOOK_EVERY_S = 0.1
-PAUSED_S = 1.0
-"""A gap this long means that we ourselves were stopped, or had other things to do: patience begins anew."""
 
 
 @final
 class Patience:
-    """How long somebody has been asking for one thing without a break.
+    """How long a caller has polled one work without a pause.
 
     >>> patience = Patience()
     >>> patience.to_look() is None
@@ -23,7 +23,7 @@ class Patience:
         self._started = self._next_look = self._previous = 0.0
 
     def to_look(self) -> float | None:
-        """How long it has lasted, when it is time to look for members that will never come; else None."""
+        """How long it has polled, when the next check for members that are gone is due; else None."""
         now = time.monotonic()
         if now - self._previous > PAUSED_S:
             self._started, self._next_look = now, now + LOOK_EVERY_S

@@ -9,7 +9,7 @@ import time
 import pytest
 import throttling
 
-from shoal.comm.watch import Watch
+from shoal.comm.liveness.watch import Watch
 
 
 @pytest.fixture

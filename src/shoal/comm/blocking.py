@@ -14,7 +14,7 @@ LEAVE_S = 0.2
 
 
 @final
-class Job:
+class BlockingCall:
     """One message on its way: over when `finished` is set; `error` says whether it went wrong."""
 
     def __init__(self, work: Callable[[], None]) -> None:
@@ -38,17 +38,17 @@ class Job:
 
 
 @final
-class PostThread:
+class BlockingThread:
     """A thread that runs jobs in order; it begins with the first one and ends with `close`."""
 
     def __init__(self, name: str) -> None:
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[BlockingCall | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def add(self, work: Callable[[], None]) -> Job:
+    def add(self, work: Callable[[], None]) -> BlockingCall:
         """Run this after everything before it."""
-        job = Job(work)
+        job = BlockingCall(work)
         self._jobs.put(job)
         return job
 

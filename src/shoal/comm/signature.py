@@ -1,4 +1,4 @@
-"""What a member publishes about each call, the checks one member can make alone, the table of a mismatch."""
+"""The signature of a call, which all members must agree on: its checks, its encoding, the table of a mismatch."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -24,12 +24,13 @@ DTYPES: tuple[torch.dtype, ...] = (
     torch.complex64,
     torch.complex128,
 )
-"""What can be moved. A position is the code in published headers: the order is part of the protocol."""
+"""What groups can move. Headers hold the position: the order is part of the protocol."""
 
 OPERATIONS = (
     "all_reduce",
     "reduce_scatter",
     "all_gather",
+    "all_to_all",
     "broadcast",
     "reduce",
     "gather",
@@ -41,11 +42,14 @@ OPERATIONS = (
 )
 """Every operation a header can name, by position. A message is what `send` and `recv` exchange."""
 
+FILLS_WHOLE = ("all_gather", "gather")
+"""Operations whose result is the whole; the result of all others is the piece."""
+
 _OPS = (None, *Op)
 
 
-class Call(NamedTuple):
-    """One call, as far as all members must agree on it. `numel` counts the piece where there is a whole."""
+class Signature(NamedTuple):
+    """What all members must agree on in one call. `numel` counts the piece where there is a whole."""
 
     operation: str
     dtype: torch.dtype = torch.uint8
@@ -63,10 +67,10 @@ class Call(NamedTuple):
 
 
 @lru_cache(maxsize=8192)
-def checked_call(
+def checked_signature(
     operation: str, size: int, dtype: torch.dtype, numel: int, op: Op | None = None, root: int | None = None
-) -> Call:
-    """The call, once what one member can see alone is in order."""
+) -> Signature:
+    """The signature of a call, after the checks that one member can make alone."""
     if dtype not in DTYPES:
         raise GroupError(f"{operation} cannot move {dtype}", "Convert the tensor first.")
     if root is not None and not 0 <= root < size:
@@ -74,7 +78,7 @@ def checked_call(
     if op is not None and not makes_sense(op, dtype):
         fitting = ", ".join(each.value for each in Op if makes_sense(each, dtype))
         raise GroupError(f"{operation} cannot take the {op.value} of {dtype}", f"Possible: {fitting}.")
-    return Call(operation, dtype, numel, op, root)
+    return Signature(operation, dtype, numel, op, root)
 
 
 def check_whole(operation: str, size: int, whole: Tensor, piece: Tensor) -> None:
@@ -86,47 +90,56 @@ def check_whole(operation: str, size: int, whole: Tensor, piece: Tensor) -> None
         )
 
 
+def check_all_to_all(size: int, out: Tensor, whole: Tensor) -> None:
+    """Refuse tensors that are not equally many equal pieces."""
+    if out.numel() != whole.numel() or out.dtype != whole.dtype or out.numel() % size:
+        raise GroupError(
+            f"all_to_all: out has {out.numel()} × {out.dtype}, whole has {whole.numel()} × {whole.dtype}; "
+            f"both must be {size} equal pieces"
+        )
+
+
 def check_root_whole(
     operation: str, rank: int, size: int, root: int, whole: Tensor | None, piece: Tensor
 ) -> None:
-    """Refuse a root without its whole; what the others give is ignored."""
+    """Refuse a root without its whole; what the others pass is ignored."""
     if rank == root:
         if whole is None:
-            raise GroupError(f"{operation}: rank {rank} is the root and must give the whole, not None")
+            raise GroupError(f"{operation}: rank {rank} is the root and must pass the whole, not None")
         check_whole(operation, size, whole, piece)
 
 
 def check_peer(operation: str, rank: int, size: int, peer: int) -> None:
-    """Refuse a message to nobody or to oneself."""
+    """Refuse a message to this member itself or to a rank that does not exist."""
     if not 0 <= peer < size or peer == rank:
         raise GroupError(
             f"{operation}: rank {rank} cannot reach rank {peer}",
-            f"The others are 0 to {size - 1}, less {rank}.",
+            f"The ranks are 0 to {size - 1}, without {rank}.",
         )
 
 
-def check_still_in(operation: str, left: bool) -> None:
+def check_open(operation: str, left: bool) -> None:
     """Refuse a call on a group that this member has closed."""
     if left:
         raise GroupError(f"{operation}: this member has left the group", "It was closed.")
 
 
-def encode(call: Call) -> int:
-    """The call but for its length, as one word that is never 0.
+def encode(call: Signature) -> int:
+    """The signature without its length, as one word that is never 0.
 
-    >>> decode(encode(Call("reduce", torch.int8, 0, Op.MIN, 3)), 5)
-    Call(operation='reduce', dtype=torch.int8, numel=5, op=<Op.MIN: 'min'>, root=3)
+    >>> decode(encode(Signature("reduce", torch.int8, 0, Op.MIN, 3)), 5)
+    Signature(operation='reduce', dtype=torch.int8, numel=5, op=<Op.MIN: 'min'>, root=3)
     """
     root = 0 if call.root is None else call.root + 1
     fields = OPERATIONS.index(call.operation) + 1 | DTYPES.index(call.dtype) << 8
     return fields | _OPS.index(call.op) << 16 | root << 24
 
 
-def decode(code: int, numel: int) -> Call:
-    """The call of a header."""
+def decode(code: int, numel: int) -> Signature:
+    """The signature of a header."""
     root = code >> 24
     operation, dtype = OPERATIONS[(code & 255) - 1], DTYPES[code >> 8 & 255]
-    return Call(operation, dtype, numel, _OPS[code >> 16 & 255], root - 1 if root else None)
+    return Signature(operation, dtype, numel, _OPS[code >> 16 & 255], root - 1 if root else None)
 
 
 def check_split(rank: int, size: int, ranks: Sequence[int]) -> tuple[int, ...]:
@@ -141,7 +154,7 @@ def check_split(rank: int, size: int, ranks: Sequence[int]) -> tuple[int, ...]:
 
 
 def check_agreement(lists: Sequence[Sequence[int]]) -> None:
-    """Refuse a split whose members named different groups; `lists[i]` is what member i named. All refuse together.
+    """Refuse a split whose members name different groups; `lists[i]` is what member i names. All refuse together.
 
     >>> check_agreement([[0, 1], [0, 1], [2]])
     >>> check_agreement([[0, 1], [1], [2]])
@@ -159,10 +172,10 @@ def check_agreement(lists: Sequence[Sequence[int]]) -> None:
                 raise MismatchError(f"split: ranks {rank} and {other} name different groups:\n{table}")
 
 
-def mismatch(sequence: int, calls: Mapping[int, Call | str]) -> MismatchError:
+def mismatch(sequence: int, calls: Mapping[int, Signature | str]) -> MismatchError:
     """The error for members that called different things as their `sequence`-th collective.
 
-    >>> print(mismatch(7, {0: Call("all_reduce", torch.float32, 10, Op.SUM), 1: Call("barrier")}))
+    >>> print(mismatch(7, {0: Signature("all_reduce", torch.float32, 10, Op.SUM), 1: Signature("barrier")}))
     members called different things as collective #7:
         rank 0: all_reduce(10 × float32, sum)
         rank 1: barrier()
@@ -175,8 +188,8 @@ def mismatch(sequence: int, calls: Mapping[int, Call | str]) -> MismatchError:
     )
 
 
-def message_mismatch(sender: int, receiver: int, sent: Call, expected: Call) -> MismatchError:
-    """The error for a message that is not what the receiver asked for."""
+def message_mismatch(sender: int, receiver: int, sent: Signature, expected: Signature) -> MismatchError:
+    """The error for a message that is not what the receiver expects."""
     return MismatchError(
         f"rank {sender} sent {sent.numel} × {sent.dtype} to rank {receiver}, "
         f"which expects {expected.numel} × {expected.dtype}",

@@ -1,13 +1,13 @@
-"""What has become of the other processes: alive, stopped, dead, kept from running. The only place that looks.
+"""The state of other processes of this machine: alive, stopped, dead, denied a processor.
 
-- Death shows on a `pidfd` at once, also when a parent has not yet reaped the child, also when forked
-  children of the dead still hold its sockets.
-- A stop (SIGSTOP) shows in `/proc/<pid>/stat`; one look is not enough, since a debugger's stop may be short,
-  and so may be those of a tool that limits a process's share by stopping and continuing it in turn.
-- Time in which a process wanted to run and was not let (a quota, a crowded machine) shows in
+- Death shows on a `pidfd` at once, even when the parent has not yet reaped the process, and when forked children still
+  hold its sockets.
+- A stop (SIGSTOP) shows in `/proc/<pid>/stat`. One look is not enough: a debugger's stop may be short, and some tools
+  limit a process by stopping and continuing it in turn.
+- Time in which a process was ready to run and got no processor (a quota, a crowded machine) shows in
   `/proc/<pid>/task/*/schedstat`.
 
-Where the system is not Linux, deaths are still seen, and the rest counts as not seen.
+On other systems than Linux only deaths are seen.
 """
 
 import contextlib
@@ -18,8 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import final
 
-STOPPED_FOR_S = 0.3
-"""How long a member must be seen stopped before it counts as stopped."""
+from shoal.comm.liveness.judge import STOPPED_FOR_S
 
 _NO_DESCRIPTOR = -1
 
@@ -33,7 +32,7 @@ class Watch:
         self._stopped: dict[int, tuple[float, int]] = {}
         """Per process that was seen stopped: since when, and how long it had run by then."""
         self._delays: dict[int, tuple[object, dict[str, int]]] = {}
-        """Per process: the silence that is being measured, and how long its threads had waited when it began."""
+        """Per process: the silence being measured, and how long its threads had waited when it began."""
 
     def add(self, pids: Iterable[int]) -> None:
         """Watch these processes too."""
@@ -55,7 +54,7 @@ class Watch:
         return bool(poll.poll(0))
 
     def stopped(self, pid: int) -> bool:
-        """Whether the process has been seen stopped for a while, without a break; ask every now and then."""
+        """Whether the process has been seen stopped for a while without a break; call this repeatedly."""
         if _state(pid) != "T":
             self._stopped.pop(pid, None)
             return False
@@ -67,13 +66,13 @@ class Watch:
         return time.monotonic() - since >= STOPPED_FOR_S
 
     def seen_stopped(self, pid: int) -> bool:
-        """Whether the process was stopped at the last look, for however short a time."""
+        """Whether the process was stopped at the last look, however briefly."""
         return pid in self._stopped
 
     def starved_s(self, pid: int, silence: object) -> float:
-        """How long the process has been ready to run and was not let, since this silence was first asked about.
+        """How long the process has been ready to run without a processor, since the first call with this `silence`.
 
-        Of several threads the one that waited longest counts. An endless loop is not starved: it runs.
+        The thread that waited longest counts. An endless loop is not starved: it runs.
         """
         delays = {thread: _times(thread)[1] for thread in _threads(pid)}
         if self._delays.get(pid, (None,))[0] != silence:
@@ -82,11 +81,11 @@ class Watch:
         return max((delay - before.get(thread, 0) for thread, delay in delays.items()), default=0) / 1e9
 
     def forget_stops(self) -> None:
-        """We ourselves were stopped: what was seen before says nothing about now."""
+        """Forget earlier observations, because this process itself was stopped."""
         self._stopped.clear()
 
     def close(self) -> None:
-        """Let go of all descriptors."""
+        """Close all descriptors."""
         for descriptor in self._descriptors.values():
             if descriptor != _NO_DESCRIPTOR:
                 os.close(descriptor)
@@ -104,7 +103,7 @@ def _is_gone(pid: int) -> bool:
 
 
 def _state(pid: int) -> str:
-    """The letter for what a process does: R, S, D, T (stopped), t (held by a debugger), Z … or nothing."""
+    """The letter of a process's state: R, S, D, T (stopped), t (held by a debugger), Z …, or nothing."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -121,7 +120,7 @@ def _threads(pid: int) -> list[str]:
 
 
 def _times(folder: str) -> tuple[int, int]:
-    """How long a thread has run, and how long it was kept from running, in nanoseconds."""
+    """How long a thread has run, and how long it waited for a processor, in nanoseconds."""
     try:
         ran, waited, *_ = Path(folder, "schedstat").read_text().split()
     except (OSError, ValueError):

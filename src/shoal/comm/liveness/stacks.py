@@ -1,8 +1,8 @@
-"""The Python stack of another process, for naming where a stuck member is.
+"""The Python stack of another process: shows where a stuck member is.
 
-Every worker lets the interpreter's own fault handler write its stacks into a nameless file on a signal.
-It is written in C and needs no lock, so it answers from an endless loop, and from a call that never
-returns. A peer sends the signal and reads the file through `/proc`; where there is none, no stack is shown.
+In every worker the interpreter's fault handler writes the stacks into a nameless file on a signal. It is written in C
+and needs no lock, so it answers from an endless loop and from a call that never returns. A peer sends the signal and
+reads the file through `/proc`; without `/proc` no stack is shown.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import time
 from functools import lru_cache
 
 SIGNAL = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
-"""A real-time signal, which nobody else is likely to use."""
+"""A real-time signal that other libraries are unlikely to use."""
 
 ANSWER_S = 0.5
 
@@ -22,19 +22,19 @@ ANSWER_S = 0.5
 def _listen(pid: int) -> int:
     del pid
     if not hasattr(os, "memfd_create"):
-        return -1  # not Linux: nobody could read it
+        return -1  # not Linux: no peer could read it
     descriptor = os.memfd_create("shoal stacks", os.MFD_CLOEXEC)
     faulthandler.register(SIGNAL, file=descriptor, all_threads=True)
     return descriptor
 
 
 def listen() -> int:
-    """Answer the signal from now on; gives the descriptor that peers read. Once per process."""
+    """Answer the signal from now on; returns the descriptor that peers read. Once per process."""
     return _listen(os.getpid())
 
 
 def ask(pid: int, descriptor: int) -> str:
-    """The stacks of a live process that listens, or a word on why there are none."""
+    """The stacks of a live process that listens, or a note that they could not be read."""
     with contextlib.suppress(OSError):
         with open(f"/proc/{pid}/fd/{descriptor}", "rb") as file:
             file.seek(0, os.SEEK_END)

@@ -1,0 +1,246 @@
+"""Judges a member that keeps this one waiting: dead, stopped, stuck, slow, or worth waiting for.
+
+Each kind of group gathers `Facts` in its own way; this file alone decides what they mean, after how long, and in what
+words.
+
+================================================  ==================================
+what is known of the member                       verdict
+================================================  ==================================
+it reported an error, or that it leaves           that error, after a grace period
+its process has ended                             died, after a grace period
+it is stopped (SIGSTOP)                           stopped
+silent for the limit while this one waited,       stuck, unless a debugger holds it
+not counting the time it was denied a processor
+others have waited for a while                    a warning, once
+================================================  ==================================
+
+A grace period gives the last data of a member that is gone time to arrive, where data travels through connections.
+"""
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, final
+
+from shoal.errors import GroupError, MemberError, MismatchError
+
+NO_PROGRESS_LIMIT_S = 10.0
+"""How long a member may show no progress before the others give it up."""
+BUSY_S = 300.0
+"""What a member announces before it reads data, saves or evaluates: `beat(BUSY_S)`."""
+SLOW_AFTER_S = 2.0
+"""How long a member may keep others waiting before they warn of it."""
+
+PAUSED_S = 1.0
+"""A gap this long between two checks means that this process was paused or busy: the wait counts from anew."""
+STOPPED_FOR_S = 0.3
+"""How long a process must be seen stopped before it counts as stopped."""
+
+DEATH_GRACE_S = 0.08
+LEAVE_GRACE_S = 1.0
+BREAK_GRACE_S = 0.04
+"""The grace period once a connection has broken, or for a member that reported an error."""
+
+BROKEN_FOR_S = 1.0
+"""How long to look for the member that broke a connection or took the store with it."""
+
+
+class SlowMemberWarning(UserWarning):
+    """A member keeps the others waiting, though it still makes progress."""
+
+
+class LastWords(NamedTuple):
+    """Why a member has ended, as it reported itself: `rank` is the member that caused it."""
+
+    reason: str
+    rank: int
+    message: str = ""
+
+    @classmethod
+    def of(cls, error: BaseException | None, rank: int) -> "LastWords":
+        """What member `rank` reports when it ends with this error, or without one.
+
+        >>> LastWords.of(ValueError("no such column"), 3).message
+        'rank 3 failed: ValueError: no such column'
+        """
+        if error is None:
+            return cls("left", rank)
+        if isinstance(error, MemberError):
+            return cls(error.reason, error.rank, error.message)
+        if isinstance(error, MismatchError):
+            return cls("mismatch", rank, error.message)
+        return cls("failed", rank, f"rank {rank} failed: {type(error).__name__}: {error}")
+
+    def error(self, label: str) -> GroupError:
+        """The error for those who wait for the member in `label`."""
+        if self.reason == "mismatch":
+            return MismatchError(self.message)
+        message = self.message or f"rank {self.rank} left the group before {label}"
+        return MemberError(message, rank=self.rank, reason=self.reason)
+
+
+REASONS = ("failed", "died", "stopped", "stuck", "left", "mismatch")
+"""Every reason of `LastWords`. Shared memory holds the position."""
+
+
+def _no_stack() -> str:
+    return ""
+
+
+class Facts(NamedTuple):
+    """What is known of one member that this one waits for."""
+
+    rank: int
+    """Its rank in the world."""
+    label: str
+    """What it has not reached: "all_reduce #5"."""
+    waited_s: float
+    """How long this member has waited for it without a pause."""
+    last_words: LastWords | None = None
+    dead: bool = False
+    gone_for_s: float = float("inf")
+    """How long ago it was first seen gone; without connections on which data may still travel, for ever."""
+    connection_broken: bool = False
+    stopped: bool = False
+    silent_s: float = 0.0
+    """How long it has shown no progress; negative while it is busy with work that it announced."""
+    starved_s: float = 0.0
+    """How much of that time its process was ready to run and got no processor."""
+    in_debugger: bool = False
+    has_arrived: bool = False
+    """Whether it has reached `label` too, and only its data is missing: then it is not slow."""
+    pid: int = 0
+    host: str = ""
+    """Its machine, where that is another one."""
+    lost: str = ""
+    """What was lost with its process."""
+    stack: Callable[[], str] = _no_stack
+    """Reads where it is in its program."""
+
+
+def verdict(facts: Facts, limit_s: float) -> GroupError | None:
+    """The error for a member that will not come, or None: keep waiting."""
+    if facts.last_words is not None or facts.dead:
+        if facts.gone_for_s < _grace_s(facts):
+            return None
+        return facts.last_words.error(facts.label) if facts.last_words else died(facts)
+    if facts.stopped:
+        return stopped(facts.rank, facts.label, facts.pid)
+    # Only silence that somebody waited through counts: before that, all may have been busy with long work.
+    silent_s = min(facts.silent_s, facts.waited_s)
+    if silent_s - facts.starved_s > limit_s and not facts.in_debugger:
+        return _stuck(facts, silent_s)
+    return None
+
+
+def _grace_s(facts: Facts) -> float:
+    if facts.connection_broken:
+        return BREAK_GRACE_S
+    if facts.last_words is None:
+        return DEATH_GRACE_S
+    return LEAVE_GRACE_S if facts.last_words.reason == "left" else BREAK_GRACE_S
+
+
+@final
+class Judge:
+    """Judges all members for one worker, and warns of each slow one once."""
+
+    def __init__(self, limit_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.limit_s = limit_s
+        self._clock = clock
+        self._warned: set[int] = set()
+        self._last_busy: dict[int, float] = {}
+        """When a member was last seen busy with announced work, which is no reason for a warning."""
+
+    def judge(self, facts: Facts) -> GroupError | None:
+        """The error for a member that will not come, or None; warns when it is slow."""
+        error = verdict(facts, self.limit_s)
+        if error is None and facts.last_words is None and not facts.dead and not facts.has_arrived:
+            self._note(facts)
+        return error
+
+    def judge_any(self, members: Sequence[Facts]) -> GroupError | None:
+        """The error for a wait that any one of the members can end: one has died or failed, or none will come."""
+        errors = [verdict(facts, self.limit_s) for facts in members]
+        found = [error for error in errors if error is not None]
+        fatal = (e for e in found if not isinstance(e, MemberError) or e.reason in ("died", "failed"))
+        return next(fatal, found[0] if found and len(found) == len(errors) else None)
+
+    def _note(self, facts: Facts) -> None:
+        now = self._clock()
+        if facts.silent_s < 0:
+            self._last_busy[facts.rank] = now
+        not_busy_s = now - self._last_busy.get(facts.rank, float("-inf"))
+        if min(facts.waited_s, not_busy_s) > SLOW_AFTER_S and facts.rank not in self._warned:
+            self._warned.add(facts.rank)
+            warnings.warn(
+                f"rank {facts.rank} is slow: others have waited {facts.waited_s:.1f} s for it at {facts.label}",
+                SlowMemberWarning,
+                stacklevel=6,
+            )
+
+
+# The sentences.
+
+
+def left(rank: int, label: str) -> GroupError:
+    """The error for a member that left in good order."""
+    return LastWords("left", rank).error(label)
+
+
+def died(facts: Facts) -> MemberError:
+    """The error for a member whose process has ended without a word."""
+    return MemberError(
+        f"rank {facts.rank} died before {facts.label} (process {facts.pid} has ended{facts.lost})",
+        "See its own log, or the launcher's, for the reason.",
+        rank=facts.rank,
+        reason="died",
+    )
+
+
+def stopped(rank: int, label: str, pid: int) -> MemberError:
+    """The error for a member whose process is stopped."""
+    return MemberError(
+        f"rank {rank} has not reached {label}: it is stopped (SIGSTOP)",
+        f"Continue it with: kill -CONT {pid}",
+        rank=rank,
+        reason="stopped",
+    )
+
+
+def _stuck(facts: Facts, silent_s: float) -> MemberError:
+    if facts.host:
+        what = f"rank {facts.rank} on {facts.host} has not reached {facts.label}: silent for {silent_s:.1f} s"
+        hint = f"It is stuck or stopped, or the network to {facts.host} is down."
+    else:
+        what = (
+            f"rank {facts.rank} has not reached {facts.label}: it is alive, "
+            f"but has made no progress for {silent_s:.1f} s"
+        )
+        hint = f"It is here:\n{facts.stack()}"
+    return MemberError(what, hint, rank=facts.rank, reason="stuck")
+
+
+def hung_up(rank: int, label: str, host: str) -> MemberError:
+    """The error for a member on another machine that closed its connection for an unknown reason."""
+    return MemberError(
+        f"rank {rank} on {host} hung up before {label}",
+        f"It died or left, or the network to {host} is down: see its own log.",
+        rank=rank,
+        reason="died",
+    )
+
+
+def store_lost(label: str, why: str, rank: int | None = None, host: str = "") -> GroupError:
+    """The error when the store where workers meet is gone; `rank` held it on another machine, if a member did."""
+    if rank is None:
+        return GroupError(
+            f"{label}: the store where workers meet is gone: {why}",
+            "The launcher holds it: see the launcher's output first.",
+        )
+    return MemberError(
+        f"rank {rank} on {host} is gone before {label}, and with it the store where workers meet ({why})",
+        f"See its own log; or the network to {host} is down.",
+        rank=rank,
+        reason="died",
+    )

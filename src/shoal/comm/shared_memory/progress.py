@@ -1,0 +1,227 @@
+"""Moves the work of all shared-memory groups of one worker, and waits: the only place that does.
+
+There is no background thread. Work moves when the worker calls a group or waits for anything: then the work of *all*
+its groups moves, so that workers which wait for different things still serve each other. (Contributions are posted in
+the call itself, so small collectives never depend on when a peer waits.)
+
+Waiting spins for a moment, then yields the processor (`sched_yield`), then sleeps: right with a core for each worker,
+and right with more workers than cores.
+"""
+
+import os
+import time
+from collections.abc import Sequence
+from typing import Protocol, final
+
+from shoal.comm.liveness import stacks
+from shoal.comm.liveness.at_exit import at_exit
+from shoal.comm.liveness.judge import PAUSED_S, Facts, Judge
+from shoal.comm.liveness.patience import Patience
+from shoal.comm.liveness.watch import Watch
+from shoal.comm.shared_memory.board import Board
+from shoal.errors import GroupError
+
+NUM_SPINS = 5
+YIELD_S = 0.0002
+SLEEP_S = 50e-6
+LOOK_AFTER_S = 0.002
+LOOK_CLOSELY_EVERY_S = 0.1
+
+
+class Channel(Protocol):
+    """Work that goes in order: the collectives of one group, the messages to or from one member."""
+
+    @property
+    def any_will_do(self) -> bool:
+        """Whether one of the missing members is enough."""
+        ...
+
+    def advance(self) -> bool:
+        """Do what can be done without waiting; whether anything was."""
+        ...
+
+    def missing(self) -> list[int]:
+        """The members that the next step waits for, as ranks of the channel's group."""
+        ...
+
+    def label(self) -> str:
+        """What the next step belongs to, in words."""
+        ...
+
+    @property
+    def roster(self) -> "Roster":
+        """The members of the channel's group."""
+        ...
+
+
+@final
+class Roster:
+    """The members of one group: their boards, and their ranks in the world, which errors name."""
+
+    def __init__(
+        self,
+        boards: Sequence[Board],
+        world_ranks: Sequence[int],
+        pids: Sequence[int],
+        rank: int,
+        homes: Sequence[Board],
+    ) -> None:
+        self.boards = list(boards)
+        self.homes = list(homes)
+        """The members' boards in the world group: progress in any group is noted there."""
+        self.world_ranks = list(world_ranks)
+        self.pids = list(pids)
+        self.rank = rank
+
+
+class Pending:
+    """Work that a caller may wait for."""
+
+    __slots__ = ("_patience", "_progress", "channel", "over")
+
+    def __init__(self, progress: "Progress", channel: Channel) -> None:
+        self._progress = progress
+        self.channel = channel
+        self._patience: Patience | None = None
+        self.over = False
+
+    def wait(self) -> None:
+        """Return when the result is in place and the caller may overwrite its buffers."""
+        if not self.over:
+            self._progress.wait(self)
+
+    def done(self) -> bool:
+        """Whether `wait` would return at once. Asking moves the work forward."""
+        if not self.over:
+            self._progress.advance()
+            if not self.over:
+                self._patience = self._patience or Patience()
+                waited_s = self._patience.to_look()
+                if waited_s is not None:
+                    self._progress.look(self.channel, waited_s)
+        return self.over
+
+
+@final
+class Progress:
+    """All channels of one worker."""
+
+    def __init__(self, limit_s: float) -> None:
+        self.watch = Watch()
+        self.rosters: list[Roster] = []
+        self.error: GroupError | None = None
+        self._judge = Judge(limit_s)
+        self._channels: list[Channel] = []
+        self._cancel_exit = at_exit(self._leave)
+
+    def add(self, channel: Channel) -> None:
+        """Move this channel too."""
+        self._channels.append(channel)
+
+    def remove(self, channel: Channel) -> None:
+        """Forget a channel."""
+        if channel in self._channels:
+            self._channels.remove(channel)
+
+    def advance(self) -> bool:
+        """Do what can be done without waiting, in every channel."""
+        if self.error is not None:
+            raise self.error
+        moved = False
+        try:
+            channels = self._channels
+            if len(channels) == 1:
+                return channels[0].advance()
+            # A copy: a channel that has nothing left to do removes itself.
+            for channel in tuple(channels):
+                moved |= channel.advance()
+        except GroupError as error:
+            self.fail(error)
+            raise
+        return moved
+
+    def fail(self, error: BaseException) -> None:
+        """Report to the members of all groups that this worker ends with an error."""
+        if self.error is None and isinstance(error, GroupError):
+            self.error = error
+        for roster in self.rosters:
+            roster.boards[roster.rank].end(error, roster.world_ranks[roster.rank])
+
+    def _leave(self, error: BaseException | None) -> None:
+        """This process ends."""
+        for roster in self.rosters:
+            roster.boards[roster.rank].end(error, roster.world_ranks[roster.rank])
+
+    def close(self) -> None:
+        """The last group has been left."""
+        self._cancel_exit()
+        self.watch.close()
+
+    def wait(self, work: Pending) -> None:
+        """Move everything until this work is over, or a member that it needs is gone."""
+        spins = 0
+        started = next_look = next_close_look = previous = 0.0
+        while not work.over:
+            if self.advance():
+                spins = 0
+                continue
+            spins += 1
+            if spins <= NUM_SPINS:
+                continue
+            now = time.monotonic()
+            if spins == NUM_SPINS + 1 or now - previous > PAUSED_S:
+                self.watch.forget_stops()
+                started, next_look, next_close_look = now, now + LOOK_AFTER_S, now + LOOK_CLOSELY_EVERY_S
+            previous = now
+            if now - started < YIELD_S:
+                os.sched_yield()
+                continue
+            time.sleep(SLEEP_S)
+            if now >= next_look:
+                closely = now >= next_close_look
+                self.look(work.channel, now - started, closely)
+                next_look = now + LOOK_AFTER_S
+                if closely:
+                    next_close_look = now + LOOK_CLOSELY_EVERY_S
+
+    def look(self, channel: Channel, waited_s: float, closely: bool = True) -> None:
+        """Raise when this channel waits for a member that will not come."""
+        error = self._find_error(channel, waited_s, closely)
+        # A member that is found dead may have done its part just before: look at the channel once more first.
+        if error is not None and not self.advance():
+            self.fail(error)
+            raise error
+
+    def _find_error(self, channel: Channel, waited_s: float, closely: bool) -> GroupError | None:
+        roster, missing = channel.roster, channel.missing()
+        facts = [self._facts(channel, rank, waited_s, closely) for rank in missing]
+        if channel.any_will_do:
+            error = self._judge.judge_any(facts)
+        else:
+            error = next((error for each in facts if (error := self._judge.judge(each))), None)
+        if error is None and missing:
+            # A member that waits for one that makes progress is not stuck either.
+            roster.homes[roster.rank].keep_alive(max(roster.homes[rank].progress_ns() for rank in missing))
+        return error
+
+    def _facts(self, channel: Channel, rank: int, waited_s: float, closely: bool) -> Facts:
+        roster = channel.roster
+        home, pid = roster.homes[rank], roster.pids[rank]
+        facts = Facts(
+            roster.world_ranks[rank],
+            channel.label(),
+            waited_s,
+            last_words=roster.boards[rank].last_words(),
+            dead=self.watch.dead(pid),
+            pid=pid,
+        )
+        if not closely or facts.dead or facts.last_words is not None:
+            return facts
+        progress_ns = home.progress_ns()
+        return facts._replace(
+            stopped=self.watch.stopped(pid),
+            # A member that has not even begun has been silent since this one began to wait.
+            silent_s=(time.monotonic_ns() - progress_ns) / 1e9 if progress_ns else waited_s,
+            starved_s=self.watch.starved_s(pid, progress_ns),
+            stack=lambda: stacks.ask(pid, home.stack_descriptor),
+        )
