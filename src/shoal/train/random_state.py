@@ -18,16 +18,22 @@ _ONE_AT_A_TIME = threading.Lock()
 class RandomState:
     """Torch's generators as one worker sees them. Nothing of ours draws from them; a user's dropout does.
 
-    All workers build the model from the same seed. Then rank 0 continues as one machine does, and every other rank is
-    seeded by (seed, rank). A process has torch's generators to itself. Threads share them, so inside `with` a worker
-    that is a thread swaps its own state in for each operation that draws. That costs microseconds per operation, so it
-    ends with the first step if the model has drawn nothing in it. (Generators of GPUs stay shared by threads.)
+    Rank 0 begins with the run's seed, as one machine does, every other rank with a seed made of (seed, rank). A process
+    has torch's generators to itself. Threads share them, so inside `with` a worker that is a thread swaps its own state
+    in for each operation that draws. That costs microseconds per operation, so it ends with the first step if the model
+    has drawn nothing in it. (Generators of GPUs stay shared by threads.)
     """
 
     def __init__(self, seed: int, rank: int, shared_by_threads: bool) -> None:
-        self._seed, self._rank = seed, rank
-        self._swap = _Swap(_state_of(seed)) if shared_by_threads else None
+        self._rank = rank
         self._stack = ExitStack()
+        own_seed = seed_for("worker", seed, rank) if rank else seed
+        state = torch.Generator().manual_seed(own_seed).get_state()
+        self._swap = _Swap(state) if shared_by_threads else None
+        if self._swap is None:
+            torch.set_rng_state(state)
+            if torch.cuda.is_available():
+                torch.cuda.manual_seed(own_seed)
 
     def __enter__(self) -> "RandomState":
         if self._swap is not None:
@@ -36,16 +42,6 @@ class RandomState:
 
     def __exit__(self, *error: object) -> None:
         self._stack.close()
-
-    def begin_training(self) -> None:
-        """From now on this worker draws other numbers than the others."""
-        if self._swap is not None:
-            self._swap.has_drawn = False
-        if self._rank > 0:
-            seed = seed_for("worker", self._seed, self._rank)
-            self._set({"cpu": _state_of(seed)})
-            if torch.cuda.is_available() and self._swap is None:
-                torch.cuda.manual_seed(seed)
 
     def after_step(self) -> None:
         """Stop swapping, if the model has drawn nothing."""
@@ -61,9 +57,7 @@ class RandomState:
 
     def load(self, saved: Mapping[str, Tensor]) -> None:
         """Go on with the saved state of this rank; a rank that saved none keeps its seed."""
-        self._set({kind: saved[self._name(kind)] for kind in ("cpu", "cuda") if self._name(kind) in saved})
-
-    def _set(self, states: Mapping[str, Tensor]) -> None:
+        states = {kind: saved[self._name(kind)] for kind in ("cpu", "cuda") if self._name(kind) in saved}
         if "cpu" in states and self._swap is not None:
             self._swap.state = states["cpu"]
         elif "cpu" in states:
@@ -73,11 +67,6 @@ class RandomState:
 
     def _name(self, kind: str) -> str:
         return f"random.{kind}" + (f".rank{self._rank}" if self._rank else "")
-
-
-def _state_of(seed: int) -> Tensor:
-    """The state of torch's generator on the host after `torch.manual_seed(seed)`."""
-    return torch.Generator().manual_seed(seed).get_state()
 
 
 class _Swap(TorchDispatchMode):

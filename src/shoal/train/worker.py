@@ -82,11 +82,9 @@ def _work(
     """
     untraced, calls = group, list[Span]()
     group = traced(group, calls.append)
-    with RandomState(
-        config.seed, group.rank, config.launch.launcher == "threads" and group.size > 1
-    ) as random:
-        built = build(config, device, group)
-        random.begin_training()
+    built = build(config, device, group)
+    by_threads = config.launch.launcher == "threads" and group.size > 1
+    with RandomState(config.seed, group.rank, by_threads) as random:
         folder = resumed or _new_folder(config, group)
         first = group.rank == 0
         with held(folder) if first else nullcontext(), EventFile(folder.events(group.rank)) as events:
