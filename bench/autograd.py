@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity, profile
 from common import Target, in_units, interleave, machine, options, report
 from shoal.autograd import Tape, Variable, grad, no_record, static
 from shoal.autograd import nn as layers
-from shoal.autograd.engine import StaticGradients, static_gradients, tape_gradients
+from shoal.autograd.batch_gradients import StaticGradients, static_gradients, tape_gradients
 
 BATCH = 64
 SCALE = 1 / BATCH

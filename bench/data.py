@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from common import Target, interleave, options, report
 from shoal.data import DataSet, Split
 from shoal.data.augment import Augment
-from shoal.data.order import epoch_order, step_indices
+from shoal.data.division.order import epoch_order, step_indices
 
 BATCH_SIZE = 64
 SAMPLES = 6400

@@ -13,11 +13,11 @@ _LAZY = {
     "join": "shoal.launch.seat",
     "DistributedDataParallel": "shoal.parallel.wrapper",
     "SyncBatchNorm": "shoal.parallel.sync_batchnorm",
-    "partition": "shoal.data.subsets",
-    "DistributedSampler": "shoal.data.samplers",
-    "PartitionSampler": "shoal.data.samplers",
-    "RandomSampler": "shoal.data.samplers",
-    "check_loader": "shoal.data.check_loader",
+    "partition": "shoal.data.division.subsets",
+    "DistributedSampler": "shoal.data.division.samplers",
+    "PartitionSampler": "shoal.data.division.samplers",
+    "RandomSampler": "shoal.data.division.samplers",
+    "check_loader": "shoal.data.division.check_loader",
 }
 """Public names and the modules that hold them, imported when they are first asked for."""
 

@@ -8,7 +8,7 @@ import pytest
 
 from shoal.cli.data_partition import RULES
 from shoal.cli.main import main
-from shoal.data.partition import PARTITIONS
+from shoal.data.division.partition import PARTITIONS
 
 SMALL = ("synthetic", "--data.samples", "200", "--data.shape", "4")
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from shoal.data.catalogue import CATALOGUE, Archive, Catalogue, DataFile, Entry
-from shoal.data.cifar import RECORD_BYTES
-from shoal.data.idx import encode_idx
+from shoal.data.sources.catalogue import CATALOGUE, Archive, Catalogue, DataFile, Entry
+from shoal.data.sources.cifar import RECORD_BYTES
+from shoal.data.sources.idx import encode_idx
 
 
 def file_of(name: str, content: bytes) -> DataFile:

@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from shoal.config.schema import Cifar10Config, DigitsConfig, FashionMnistConfig, MnistConfig
-from shoal.data.idx import encode_idx
 from shoal.data.load import load, load_idx
+from shoal.data.sources.idx import encode_idx
 from shoal.errors import DataError
 
 

@@ -27,8 +27,8 @@ from shoal.config.schema import (
     SgdConfig,
 )
 from shoal.data.dataset import Batch
+from shoal.data.division.order import even_shares
 from shoal.data.load import load
-from shoal.data.order import even_shares
 from shoal.parallel.dp import Dp
 from shoal.parallel.piece import by_name
 from shoal.parallel.strategy import Share

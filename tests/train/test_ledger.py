@@ -8,7 +8,7 @@ import torch
 from sample_ledger import FLAGS, SAMPLES, entries_of
 
 from shoal.cli.main import main
-from shoal.data.order import epoch_order, step_indices
+from shoal.data.division.order import epoch_order, step_indices
 
 HERE = Path(__file__).parent
 STRATEGIES = ["naive", "ddp", "dp"]

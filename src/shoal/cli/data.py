@@ -51,7 +51,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _list(options: Options, words: list[str]) -> int:
-    from shoal.data.files import inventory
+    from shoal.data.sources.files import inventory
 
     no_more(words, "shoal data list [--data-dir DIR] [--json]")
     holdings = inventory(options.value("--data-dir") or "")
@@ -73,7 +73,7 @@ def _list(options: Options, words: list[str]) -> int:
 
 
 def _fetch(options: Options, words: list[str]) -> int:
-    from shoal.data.fetch import fetch
+    from shoal.data.sources.fetch import fetch
 
     name = _name(words, "shoal data fetch NAME [--from DIR] [--data-dir DIR]")
     progress = _Progress()
@@ -87,7 +87,7 @@ def _fetch(options: Options, words: list[str]) -> int:
 
 
 def _verify(options: Options, words: list[str]) -> int:
-    from shoal.data.files import verify
+    from shoal.data.sources.files import verify
 
     name = _name(words, "shoal data verify NAME [--data-dir DIR]")
     states = verify(name, options.value("--data-dir") or "")

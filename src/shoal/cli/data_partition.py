@@ -139,7 +139,7 @@ def _divided(config: "RunConfig", data: "DataSet", workers: int, allow_empty: bo
 
 
 def _ownership(title: str, lists: "list[Tensor]", data: "DataSet") -> "Ownership":
-    from shoal.data.coverage import survey
+    from shoal.data.division.coverage import survey
     from shoal.report.partition import Ownership
 
     num_samples = len(data.train)
@@ -166,7 +166,7 @@ def _title(config: "RunConfig", data: "DataSet", workers: int) -> str:
 
 
 def _takes_seed(rule: str) -> bool:
-    from shoal.data.partition import rule_of, takes
+    from shoal.data.division.partition import rule_of, takes
 
     return rule == "sampling" or takes(rule_of(rule)[1], "seed")
 

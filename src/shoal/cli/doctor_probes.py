@@ -173,7 +173,7 @@ def docker() -> DockerFacts:
 def data_sets() -> DataFacts | None:
     """Which data sets lie on this machine; None where torch, which reads them, cannot be imported."""
     try:
-        from shoal.data.files import inventory
+        from shoal.data.sources.files import inventory
     except (ImportError, OSError):
         return None
     named = os.environ.get("SHOAL_DATA", "")

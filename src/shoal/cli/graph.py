@@ -11,7 +11,7 @@ from shoal.cli.options import no_more, split_options
 from shoal.errors import ConfigError
 
 if TYPE_CHECKING:
-    from shoal.autograd.graph import Graph
+    from shoal.autograd.static.graph import Graph
 
 USAGE = "shoal graph EXAMPLE [--static] [--svg FILE] [--dot FILE] [--mermaid FILE]"
 SWITCHES = {"--static": "as it runs when compiled: after all passes, instead of as it is written"}
@@ -55,8 +55,8 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _graph(name: str, compiled: bool) -> "Graph":
-    from shoal.autograd.examples import example
-    from shoal.autograd.passes import PASSES
+    from shoal.autograd.drawing.examples import example
+    from shoal.autograd.static.passes import PASSES
 
     graph = example(name)
     for improve in PASSES.values() if compiled else ():
@@ -65,12 +65,12 @@ def _graph(name: str, compiled: bool) -> "Graph":
 
 
 def _drawn(flag: str, graph: "Graph", title: str) -> str:
-    from shoal.autograd import draw
+    from shoal.autograd import drawing
 
     return {
-        "--svg": lambda: draw.svg(graph, title),
-        "--dot": lambda: draw.dot(graph),
-        "--mermaid": lambda: draw.mermaid(graph),
+        "--svg": lambda: drawing.svg(graph, title),
+        "--dot": lambda: drawing.dot(graph),
+        "--mermaid": lambda: drawing.mermaid(graph),
     }[flag]()
 
 
@@ -99,7 +99,7 @@ def _refuse_flags(words: Sequence[str]) -> None:
 
 
 def _listed() -> str:
-    from shoal.autograd.examples import EXAMPLES
+    from shoal.autograd.drawing.examples import EXAMPLES
 
     width = max(map(len, EXAMPLES))
     return "\n".join(

@@ -16,13 +16,13 @@ from shoal.config.schema import (
     SyntheticConfig,
 )
 from shoal.data.augment import Augment
-from shoal.data.catalogue import CATALOGUE, Catalogue, DataFile, entry_of
-from shoal.data.cifar import decode_cifar
-from shoal.data.content import read_content
 from shoal.data.dataset import DataSet, Split
-from shoal.data.files import check_published, find
 from shoal.data.holdout import hold_out, only
-from shoal.data.idx import decode_idx
+from shoal.data.sources.catalogue import CATALOGUE, Catalogue, DataFile, entry_of
+from shoal.data.sources.cifar import decode_cifar
+from shoal.data.sources.content import read_content
+from shoal.data.sources.files import check_published, find
+from shoal.data.sources.idx import decode_idx
 from shoal.data.synthetic import synthetic
 from shoal.errors import ConfigError, DataError, unknown
 

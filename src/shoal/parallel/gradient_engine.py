@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from shoal import models
-from shoal.autograd import engine as own
+from shoal.autograd import batch_gradients as own
 from shoal.autograd import nn as layers
 from shoal.config.kinds import options_of
 from shoal.config.schema import Custom, LossConfig

@@ -14,7 +14,7 @@ import torch
 
 from shoal.comm.group import Group
 from shoal.data.division import Global
-from shoal.data.order import shares_by_weight
+from shoal.data.division.order import shares_by_weight
 from shoal.events.spans import SpanRecorder
 from shoal.train.build import Built
 from shoal.train.progress import Progress

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from shoal.data.coverage import survey
+from shoal.data.division.coverage import survey
 from shoal.labs.lab3.wrong_samplers import (
     OneWorkersRange,
     SeedPerRank,

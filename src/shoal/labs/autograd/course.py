@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shoal.autograd import Tape, Variable, draw, grad, gradient_check
+from shoal.autograd import Tape, Variable, drawing, grad, gradient_check
 from shoal.autograd import compile as compile_graph
-from shoal.autograd.examples import example
+from shoal.autograd.drawing.examples import example
 from shoal.errors import AutogradError
 
 ELEMENTS = 4
@@ -86,7 +86,7 @@ def run_course(seed: int) -> Course:
         operations_written=plan.stages[0].num_operations,
         operations_compiled=plan.stages[-1].num_operations,
         source=plan.source,
-        svg=draw.svg(example("course")),
+        svg=drawing.svg(example("course")),
     )
 
 

@@ -12,7 +12,7 @@ from shoal import models
 from shoal.autograd import Variable, no_record
 from shoal.autograd import compile as compile_graph
 from shoal.autograd import nn as layers
-from shoal.autograd.engine import Gradients, StaticGradients, static_gradients, tape_gradients
+from shoal.autograd.batch_gradients import Gradients, StaticGradients, static_gradients, tape_gradients
 from shoal.autograd.static import Plan as StaticPlan
 from shoal.autograd.static import Stage
 from shoal.config.schema import LenetConfig, MlpConfig

@@ -18,7 +18,7 @@ from shoal import data, models
 from shoal.config.read import from_tree, read_recipe
 from shoal.config.schema import RunConfig
 from shoal.data.dataset import DataSet
-from shoal.data.order import epoch_order
+from shoal.data.division.order import epoch_order
 from shoal.events.folder import RunFolder
 from shoal.labs.lab1.plan import BATCH_SIZE
 from shoal.parallel.state import load_weights

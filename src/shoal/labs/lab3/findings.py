@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from shoal.data.coverage import expected_coverage_of_sampling
+from shoal.data.division.coverage import expected_coverage_of_sampling
 from shoal.labs.analysis import Groups
 from shoal.labs.lab3.measure import Measurements, Pace
 from shoal.labs.lab3.own_loop import WRONG

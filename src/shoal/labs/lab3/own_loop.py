@@ -17,10 +17,10 @@ from torch.utils.data import BatchSampler, DataLoader, TensorDataset
 from shoal import models
 from shoal.comm.group import Group
 from shoal.config.schema import RunConfig
-from shoal.data.coverage import survey
 from shoal.data.dataset import DataSet, Split
+from shoal.data.division.coverage import survey
+from shoal.data.division.samplers import DistributedSampler, PartitionSampler
 from shoal.data.load import load
-from shoal.data.samplers import DistributedSampler, PartitionSampler
 from shoal.labs.lab3.plan import BATCH_SIZE, RATE
 from shoal.labs.lab3.wrong_samplers import OneWorkersRange, SeedPerRank
 from shoal.launch import threads

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shoal.data.coverage import Survey, survey
 from shoal.data.dataset import DataSet
 from shoal.data.division import Division, build_division
-from shoal.data.partition import divide
+from shoal.data.division.coverage import Survey, survey
+from shoal.data.division.partition import divide
 from shoal.errors import ConfigError
 from shoal.labs.lab3.plan import BATCH_SIZE, DIVISIONS, Plan, partition_of
 from shoal.labs.lab3.wrong_samplers import OneWorkersRange, SeedPerRank

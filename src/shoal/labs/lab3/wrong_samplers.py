@@ -3,7 +3,7 @@
 Both are found in published solutions. The loss falls, the accuracy is high; only counting shows that a part of the data
 set is never seen by anyone.
 
->>> from shoal.data.coverage import survey
+>>> from shoal.data.division.coverage import survey
 >>> samplers = [SeedPerRank(range(10_000), num_replicas=4, rank=rank) for rank in range(4)]
 >>> seen = survey([torch.tensor(list(sampler)) for sampler in samplers], num_samples=10_000)
 >>> round(seen.coverage, 2), round(coverage_of_seed_per_rank(4), 2)
@@ -16,7 +16,7 @@ from typing import final
 import torch
 from torch.utils.data import Sampler
 
-from shoal.data.order import epoch_order
+from shoal.data.division.order import epoch_order
 from shoal.data.seeds import generator_for
 
 

@@ -1,0 +1,30 @@
+"""Optimisation passes: each takes a graph and gives one that computes the same with less.
+
+They run in the order of `PASSES`. What a pass promises about the last bit is said at its function.
+"""
+
+from collections.abc import Callable
+
+from shoal.autograd.static.graph import Graph
+from shoal.autograd.static.passes.chains import num_multiplications, order_matmul_chains
+from shoal.autograd.static.passes.fold import fold_constants
+from shoal.autograd.static.passes.fuse import fuse
+from shoal.autograd.static.passes.share import drop_dead_code, share_common
+
+PASSES: dict[str, Callable[[Graph], Graph]] = {
+    "constant folding": fold_constants,
+    "common subexpressions": share_common,
+    "order of matmul chains": order_matmul_chains,
+    "dead code": drop_dead_code,
+    "fusion": fuse,
+}
+
+__all__ = [
+    "PASSES",
+    "drop_dead_code",
+    "fold_constants",
+    "fuse",
+    "num_multiplications",
+    "order_matmul_chains",
+    "share_common",
+]

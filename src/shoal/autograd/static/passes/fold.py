@@ -1,0 +1,103 @@
+"""Compute at compile time what does not depend on inputs or parameters, and drop operations that change nothing."""
+
+from collections.abc import Callable
+
+import torch
+
+from shoal.autograd.static.graph import Graph, Operand, Operation, Value
+
+
+def fold_constants(graph: Graph) -> Graph:
+    """Bit for bit the same results.
+
+    Phase 1: an operation on constants alone is computed now.
+    Phase 2: x · 1, x + 0, −(−x), a change to the shape it has already, and `detach` (whose work is done once
+    derivatives have been taken) are replaced by x.
+    """
+    instead: dict[Value, Value] = {}
+    kept: list[Operation] = []
+    makers: dict[Value, Operation] = {}
+    for operation in graph.operations:
+        inputs = tuple([_now(operand, instead) for operand in operation.inputs])
+        current = Operation(
+            operation.primitive, inputs, operation.outputs, operation.attributes, operation.is_backward
+        )
+        output = current.outputs[0]
+        same = _unchanged(current, makers)
+        if all(not isinstance(operand, Value) or operand.kind == "constant" for operand in inputs):
+            instead |= _computed_now(current)
+        elif same is not None and same.shape == output.shape:
+            instead[output] = same
+        else:
+            kept.append(current)
+            makers[output] = current
+    return graph.rewritten(kept, instead)
+
+
+def _now(operand: Operand, instead: dict[Value, Value]) -> Operand:
+    while isinstance(operand, Value) and operand in instead:
+        operand = instead[operand]
+    return operand
+
+
+def _computed_now(operation: Operation) -> dict[Value, Value]:
+    arguments = [o.tensor if isinstance(o, Value) else o for o in operation.inputs]
+    result = operation.primitive.forward(*arguments, **operation.attributes)
+    results = result if type(result) is tuple else (result,)
+    return {
+        old: Value(old.shape, old.dtype, "constant", new)
+        for old, new in zip(operation.outputs, results, strict=True)
+    }
+
+
+def _is_filled_with(operand: Operand, number: float) -> bool:
+    if not isinstance(operand, Value):
+        return operand == number
+    return (
+        operand.kind == "constant"
+        and operand.tensor is not None
+        and bool(torch.all(operand.tensor == number))
+    )
+
+
+def _unchanged(operation: Operation, makers: dict[Value, Operation]) -> Value | None:
+    """The input that this operation merely repeats, if it does."""
+    rule = _REPEATS.get(operation.name)
+    found = rule(operation, makers) if rule else None
+    return found if isinstance(found, Value) else None
+
+
+def _neutral(number: float) -> Callable[[Operation, dict[Value, Operation]], Operand | None]:
+    def rule(operation: Operation, _: dict[Value, Operation]) -> Operand | None:
+        a, b = operation.inputs
+        if _is_filled_with(b, number):
+            return a
+        return b if _is_filled_with(a, number) else None
+
+    return rule
+
+
+def _first(operation: Operation, _: dict[Value, Operation]) -> Operand | None:
+    return operation.inputs[0]
+
+
+def _same_order(operation: Operation, _: dict[Value, Operation]) -> Operand | None:
+    dims = operation.attributes["dims"]
+    return operation.inputs[0] if dims == tuple(range(len(dims))) else None
+
+
+def _twice(operation: Operation, makers: dict[Value, Operation]) -> Operand | None:
+    (a,) = operation.inputs
+    maker = makers.get(a) if isinstance(a, Value) else None
+    return maker.inputs[0] if maker is not None and maker.name == "neg" else None
+
+
+_REPEATS: dict[str, Callable[[Operation, dict[Value, Operation]], Operand | None]] = {
+    "mul": _neutral(1.0),
+    "add": _neutral(0.0),
+    "neg": _twice,
+    "detach": _first,
+    "reshape": _first,  # the caller checks that the shape is the one it had
+    "expand": _first,
+    "permute": _same_order,
+}

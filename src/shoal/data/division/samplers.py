@@ -1,0 +1,212 @@
+"""Samplers for any torch DataLoader: this worker's samples of an epoch, in this worker's order.
+
+::
+
+    DistributedSampler   one common order, every W-th sample each; as torch's, but nobody's sample is used twice
+    PartitionSampler     the samples this worker owns, by any rule of `shoal.data.division.partition`
+    RandomSampler        draws from the whole data set, with replacement
+
+All take the number of workers and this worker's rank, or find them where torchrun puts them; `set_epoch` chooses the
+order, and without it every epoch has the same one. `counts` says how many samples each worker has: shares are exact,
+so they may differ by one, and a worker may have one batch more than another. `step_sizes(batch_size)` gives the
+samples of every step over all workers together, which is what a loss must be divided by to be exact.
+
+>>> from torch.utils.data import DataLoader, TensorDataset
+>>> data = TensorDataset(torch.arange(7))
+>>> samplers = [DistributedSampler(data, num_replicas=2, rank=rank) for rank in range(2)]
+>>> loaders = [DataLoader(data, batch_size=2, sampler=sampler) for sampler in samplers]
+>>> torch.cat([batch for loader in loaders for (batch,) in loader]).sort().values
+tensor([0, 1, 2, 3, 4, 5, 6])
+>>> samplers[0].counts, samplers[0].step_sizes(batch_size=2)
+((4, 3), (4, 3))
+"""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, final
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, Sampler
+
+from shoal.data.division.labels import length_of
+from shoal.data.division.order import epoch_order, even_shares, part_order, sample_draws
+from shoal.data.division.partition import Rule
+from shoal.data.division.subsets import partition
+from shoal.errors import ConfigError
+
+
+class WorkerSampler(Sampler[int], ABC):
+    """What the samplers of one worker have in common. Iterating draws from no random state but its own."""
+
+    def __init__(self, dataset: Dataset[Any], num_replicas: int | None, rank: int | None, seed: int) -> None:
+        self.dataset = dataset
+        self.num_samples = length_of(dataset)
+        """Samples of the whole data set."""
+        self.rank, self.num_replicas = place_of(num_replicas, rank, os.environ)
+        self.seed = seed
+        self.epoch = 0
+        if self.num_samples < self.num_replicas:
+            raise ConfigError(
+                f"{self.num_replicas:,} workers cannot share {self.num_samples:,} samples",
+                f"Use at most {self.num_samples:,} workers.",
+            )
+
+    @property
+    @abstractmethod
+    def counts(self) -> tuple[int, ...]:
+        """How many samples of an epoch each worker has, by rank."""
+
+    @abstractmethod
+    def indices(self) -> Tensor:
+        """This worker's samples of the present epoch, in order."""
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch's order; call it on all workers before each epoch."""
+        self.epoch = epoch
+
+    def step_sizes(self, batch_size: int) -> tuple[int, ...]:
+        """The samples of every step over all workers, when each takes `batch_size` while it has some."""
+        most = max(self.counts)
+        starts = range(0, most, batch_size)
+        return tuple(sum(min(max(count - start, 0), batch_size) for count in self.counts) for start in starts)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.indices().tolist())
+
+    def __len__(self) -> int:
+        return self.counts[self.rank]
+
+
+@final
+class DistributedSampler(WorkerSampler):
+    """Every W-th sample of one common order, in torch's place and with torch's arguments; shares are exact.
+
+    Torch repeats samples until all workers have the same number, and those count twice. Here no sample is used twice
+    and none is left out, so shares may differ by one; `drop_last=True` leaves out the few that are over.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+    ) -> None:
+        super().__init__(dataset, num_replicas, rank, seed)
+        self.shuffle = shuffle
+        self.drop_last = drop_last
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """How many samples of an epoch each worker has: even to within one, or exactly with `drop_last`."""
+        left_over = self.num_samples % self.num_replicas if self.drop_last else 0
+        return even_shares(self.num_samples - left_over, self.num_replicas)
+
+    def indices(self) -> Tensor:
+        """Every W-th sample of the epoch's order, from this worker's rank on."""
+        if self.shuffle:
+            order = epoch_order(self.num_samples, self.seed, self.epoch)
+        else:
+            order = torch.arange(self.num_samples)
+        return order[self.rank :: self.num_replicas][: len(self)]
+
+
+@final
+class PartitionSampler(WorkerSampler):
+    """The samples this worker owns, in an order of its own; `by` and the options are those of `shoal.partition`."""
+
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        by: str | Rule = "random",
+        shuffle: bool = True,
+        seed: int = 0,
+        *,
+        sizes: Sequence[float] | None = None,
+        labels: Sequence[Any] | Tensor | None = None,
+        allow_empty: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(dataset, num_replicas, rank, seed)
+        self.shuffle = shuffle
+        self.parts = partition(
+            dataset,
+            sizes,
+            workers=self.num_replicas,
+            by=by,
+            seed=seed,
+            labels=labels,
+            allow_empty=allow_empty,
+            **options,
+        ).parts
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """How many samples each worker owns."""
+        return tuple(len(part) for part in self.parts)
+
+    def indices(self) -> Tensor:
+        """This worker's part, shuffled for the epoch unless that is switched off."""
+        part = self.parts[self.rank]
+        return part_order(part, self.seed, self.epoch, self.rank) if self.shuffle else part
+
+
+@final
+class RandomSampler(WorkerSampler):
+    """Draws from the whole data set, with replacement: each worker its own number of them in every epoch.
+
+    No partition: of N draws 1 − (1 − 1/N)^N ≈ 63 % of the samples are seen by anyone.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        seed: int = 0,
+        draws: int | None = None,
+    ) -> None:
+        super().__init__(dataset, num_replicas, rank, seed)
+        self.draws = self.num_samples if draws is None else draws
+        """Draws of an epoch, over all workers together; by default as many as there are samples."""
+        if self.draws < 1:
+            raise ConfigError(f"the draws of an epoch must be at least 1, not {self.draws}")
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """How many draws each worker has."""
+        return even_shares(self.draws, self.num_replicas)
+
+    def indices(self) -> Tensor:
+        """This worker's draws of the epoch."""
+        return sample_draws(self.num_samples, len(self), self.seed, self.epoch, self.rank)
+
+
+def place_of(num_replicas: int | None, rank: int | None, environment: Mapping[str, str]) -> tuple[int, int]:
+    """Rank and number of workers: as given, else from torchrun's variables RANK and WORLD_SIZE.
+
+    >>> place_of(None, None, {"RANK": "1", "WORLD_SIZE": "4"})
+    (1, 4)
+    """
+    if num_replicas is None and rank is None:
+        try:
+            rank, num_replicas = int(environment["RANK"]), int(environment["WORLD_SIZE"])
+        except (KeyError, ValueError):
+            raise ConfigError(
+                "a sampler needs num_replicas and rank, and the environment has no numbers RANK and WORLD_SIZE",
+                "Give them: num_replicas=group.size, rank=group.rank; or start the program with torchrun.",
+            ) from None
+    if num_replicas is None or rank is None:
+        missing = "rank" if rank is None else "num_replicas"
+        raise ConfigError(f"a sampler needs num_replicas and rank, and {missing} is missing")
+    if not 0 <= rank < num_replicas:
+        raise ConfigError(
+            f"rank {rank} is not in a world of {num_replicas}", f"Ranks go from 0 to {num_replicas - 1}."
+        )
+    return rank, num_replicas

@@ -1,0 +1,100 @@
+"""`shoal.partition(dataset, …)[rank]`: a worker's part of any torch data set, as a torch `Subset`.
+
+>>> import torch
+>>> from torch.utils.data import TensorDataset
+>>> pictures, labels = torch.zeros(100, 1, 4, 4), torch.arange(100) % 10
+>>> parts = partition(TensorDataset(pictures, labels), workers=4)
+>>> parts, len(parts[0])
+(Partition(by 'random': 25, 25, 25, 25), 25)
+>>> partition(TensorDataset(pictures, labels), [0.7, 0.2, 0.1]).use(2)[0][0].shape
+torch.Size([1, 4, 4])
+"""
+
+from collections.abc import Sequence
+from typing import Any, final, overload
+
+from torch import Tensor
+from torch.utils.data import Dataset, Subset
+
+from shoal.data.division.labels import labels_of, length_of
+from shoal.data.division.partition import Rule, divide, rule_of, takes
+from shoal.data.division.parts import Parts
+from shoal.errors import ConfigError
+
+SHOWN_WORKERS = 8
+
+
+@final
+class Partition(Sequence[Subset[Any]]):
+    """A data set divided among workers: `partition[rank]` is a worker's part."""
+
+    def __init__(self, dataset: Dataset[Any], by: str, parts: Parts) -> None:
+        self.dataset = dataset
+        self.by = by
+        self.parts = parts
+        """The indices that each worker owns, by rank."""
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    @overload
+    def __getitem__(self, rank: int) -> Subset[Any]: ...
+    @overload
+    def __getitem__(self, rank: slice) -> list[Subset[Any]]: ...
+    def __getitem__(self, rank: int | slice) -> Subset[Any] | list[Subset[Any]]:
+        if isinstance(rank, slice):
+            return [Subset(self.dataset, part.tolist()) for part in self.parts[rank]]
+        return Subset(self.dataset, self.parts[rank].tolist())
+
+    def use(self, rank: int) -> Subset[Any]:
+        """The part of this worker, a torch data set for any DataLoader."""
+        if not 0 <= rank < len(self):
+            raise ConfigError(
+                f"rank {rank} is not in a world of {len(self)}", f"Ranks go from 0 to {len(self) - 1}."
+            )
+        return self[rank]
+
+    def __repr__(self) -> str:
+        sizes = [f"{len(part):,}" for part in self.parts[:SHOWN_WORKERS]]
+        more = ", …" if len(self) > SHOWN_WORKERS else ""
+        return f"Partition(by '{self.by}': {', '.join(sizes)}{more})"
+
+
+def partition(
+    dataset: Dataset[Any],
+    sizes: Sequence[float] | None = None,
+    *,
+    workers: int | None = None,
+    by: str | Rule = "random",
+    seed: int = 0,
+    labels: Sequence[Any] | Tensor | None = None,
+    allow_empty: bool = False,
+    **options: Any,
+) -> Partition:
+    """The data set divided among workers, by any rule of `shoal.data.division.partition` or one of your own.
+
+    `sizes` are whole numbers that add up to the data set, or fractions that add up to 1; without them the rule decides.
+    `by` is a rule's name, `package.module:function`, or a function; further options go to the rule (`alpha=0.3`).
+    `seed` must be the same on all workers, which then agree without a word. Labels are looked for in the data set if
+    the rule goes by them.
+
+    >>> import torch
+    >>> from torch.utils.data import TensorDataset
+    >>> data = TensorDataset(torch.zeros(100, 2), torch.arange(100) % 10)
+    >>> partition(data, workers=2, by="dirichlet", alpha=0.3)
+    Partition(by 'dirichlet': 65, 35)
+    """
+    num_samples = length_of(dataset)
+    if workers is None:
+        if sizes is None:
+            raise ConfigError(
+                "partition() needs to know among how many: workers=4, or a size for each worker"
+            )
+        workers = len(sizes)
+    name, rule = rule_of(by)
+    if sizes is not None:
+        options["sizes"] = sizes
+    wanted = takes(rule, "labels")
+    found = labels_of(dataset, labels) if wanted or labels is not None else None
+    parts = divide(by, num_samples, workers, labels=found, seed=seed, allow_empty=allow_empty, **options)
+    return Partition(dataset, name, parts)

@@ -1,0 +1,178 @@
+"""Where a data set's files lie on this machine, and whether they are what was published.
+
+Looked for in the folder that was asked for, then in `$SHOAL_DATA`, then in the user's cache; in each of
+them in a folder of the data set's name, in the folders other tools make, and in the folder itself; plain or
+with `.gz`.
+"""
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from shoal.data.sources.catalogue import CATALOGUE, Catalogue, DataFile, Entry, entry_of
+from shoal.data.sources.content import read_content
+from shoal.errors import DataError
+
+
+@dataclass(frozen=True)
+class Holding:
+    """A data set of the catalogue, and where it lies on this machine."""
+
+    name: str
+    sentence: str
+    credit: str
+    size: int
+    """Bytes when unpacked."""
+    folder: Path | None
+    """Where all its files are; None when they are not."""
+
+
+@dataclass(frozen=True)
+class FileState:
+    """One file of a data set, and what is wrong with it."""
+
+    name: str
+    path: Path | None
+    size: int
+    """Bytes it should have when unpacked."""
+    problem: str
+    """One sentence; empty when the file is what was published."""
+
+
+def inventory(directory: str = "", catalogue: Catalogue = CATALOGUE) -> list[Holding]:
+    """All data sets that consist of files, and where they are. Looks at names only: `verify` reads the files.
+
+    >>> [holding.name for holding in inventory()]
+    ['digits', 'mnist', 'fashion-mnist', 'cifar10']
+    """
+    rows: list[Holding] = []
+    for entry in catalogue.values():
+        paths = _complete(entry, directory)
+        folder = next(iter(paths.values())).parent if paths else None
+        rows.append(Holding(entry.name, entry.sentence, entry.credit, entry.size, folder))
+    return rows
+
+
+def find(name: str, directory: str = "", catalogue: Catalogue = CATALOGUE) -> dict[str, Path]:
+    """The path of every file of a data set, by the file's name; a DataError when one is missing."""
+    entry = entry_of(name, catalogue)
+    paths = _complete(entry, directory)
+    if paths:
+        return paths
+    for folder in folders(entry, directory):
+        present = present_in(folder, entry)
+        if present:
+            missing = ", ".join(file.name for file in entry.files if file.name not in present)
+            raise DataError(f"{folder} holds only a part of {name}: it lacks {missing}", how_to_get(entry))
+    looked_in = ", ".join(map(str, roots(directory)))
+    raise DataError(f"{name} is not in {looked_in}", how_to_get(entry))
+
+
+def verify(name: str, directory: str = "", catalogue: Catalogue = CATALOGUE) -> list[FileState]:
+    """Read every file of a data set and compare it with what was published; damage is told, not raised."""
+    entry = entry_of(name, catalogue)
+    present = _complete(entry, directory)
+    for folder in folders(entry, directory):
+        present = present or present_in(folder, entry)
+    return [_state(file, present.get(file.name), catalogue) for file in entry.files]
+
+
+def check_published(file: DataFile, path: Path, data: bytearray, catalogue: Catalogue = CATALOGUE) -> None:
+    """Raise a DataError unless these bytes are the published ones."""
+    actual = hashlib.sha256(data).hexdigest()
+    if actual == file.sha256:
+        return
+    for entry in catalogue.values():
+        if any(other.sha256 == actual for other in entry.files):
+            raise DataError(
+                f"{path} belongs to the data set {entry.name}, not to the one asked for",
+                f"Give it --data {entry.name}, or keep each data set in a folder of its own name.",
+            )
+    raise DataError(
+        f"{path} is not the published file: sha256 {actual}, {len(data):,} bytes; "
+        f"published: {file.sha256}, {file.size:,} bytes",
+        "Delete it and fetch it again; your own data in MNIST's format: shoal.data.load.load_idx(folder).",
+    )
+
+
+def how_to_get(entry: Entry) -> str:
+    """What to do when a data set is not here."""
+    return f"`shoal data fetch {entry.name}` gets it ({entry.size / 1e6:.0f} MB). {offline_way(entry)}"
+
+
+def offline_way(entry: Entry) -> str:
+    """What to do without a network: which files, which folder, which command."""
+    if entry.archive:
+        files, way = entry.archive.name, f"run `shoal data fetch {entry.name} --from FOLDER`"
+    else:
+        files = ", ".join(file.name for file in entry.files) + " (plain or .gz)"
+        way = f"give --data-dir FOLDER, or run `shoal data fetch {entry.name} --from FOLDER`"
+    return f"Without a network: put {files} into a folder and {way}."
+
+
+def roots(directory: str = "") -> list[Path]:
+    """The data folders to look in: the one asked for, $SHOAL_DATA, the user's cache.
+
+    Going on to the next is harmless, because the files must be the same to the bit; a folder that does not exist is
+    a slip of the pen.
+    """
+    named = [Path(name).expanduser() for name in (directory, os.environ.get("SHOAL_DATA", "")) if name]
+    for folder in named:
+        if not folder.is_dir():
+            raise DataError(
+                f"there is no folder {folder} to look for data in",
+                "Check --data-dir (data.dir) and $SHOAL_DATA, or leave them out to use the user's cache.",
+            )
+    return [*named, cache_folder()]
+
+
+def cache_folder() -> Path:
+    """The user's cache: $XDG_CACHE_HOME/shoal, or ~/.cache/shoal."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "shoal"
+
+
+def folders(entry: Entry, directory: str = "") -> list[Path]:
+    """The folders in which the files may lie.
+
+    Those that name the data set come first, because the files of MNIST and Fashion-MNIST have the same names.
+    """
+    if entry.shipped:
+        return [Path(__file__).parents[1] / entry.name]
+    return [folder for root in roots(directory) for folder in folders_below(root, entry)]
+
+
+def folders_below(root: Path, entry: Entry) -> list[Path]:
+    """The folders of one data folder in which the files of a data set may lie."""
+    return [root / subfolder for subfolder in (entry.name, *entry.subfolders, ".")]
+
+
+def _complete(entry: Entry, directory: str) -> dict[str, Path]:
+    """The files in the first folder that has all of them; empty if none has."""
+    for folder in folders(entry, directory):
+        present = present_in(folder, entry)
+        if len(present) == len(entry.files):
+            return present
+    return {}
+
+
+def present_in(folder: Path, entry: Entry) -> dict[str, Path]:
+    """Those files of the data set that lie in this folder; of two, the plain one, which loads faster."""
+    present: dict[str, Path] = {}
+    for file in entry.files:
+        for path in (folder / file.name, folder / f"{file.name}.gz"):
+            if path.is_file():
+                present.setdefault(file.name, path)
+    return present
+
+
+def _state(file: DataFile, path: Path | None, catalogue: Catalogue) -> FileState:
+    problem = ""
+    if path is None:
+        problem = f"{file.name} is missing"
+    else:
+        try:
+            check_published(file, path, read_content(path, limit=file.size), catalogue)
+        except DataError as error:
+            problem = error.message
+    return FileState(file.name, path, file.size, problem)
