@@ -4,13 +4,20 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
-.PHONY: demo test lint format clean install
+.PHONY: demo test test-explore lint format clean install
+SEED ?= $(shell date +%s)
 
 demo: $(READY)  ## the same training by every strategy: one table, a verdict, a report
 	$(BIN)/shoal compare quickstart
 
-test: $(READY)  ## every test and doctest
+test: $(READY)  ## every test and doctest; the same examples in every run
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -q
+
+test-explore: $(READY)  ## the property tests with new random examples; SEED=n repeats a run
+	@echo "Random examples of seed $(SEED); repeat this run with: make test-explore SEED=$(SEED)"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -q -m hypothesis \
+	  --hypothesis-profile=explore --hypothesis-seed=$(SEED) \
+	  || { echo "Failed with seed $(SEED); repeat with: make test-explore SEED=$(SEED)"; exit 1; }
 
 lint: $(READY)  ## formatting, style, types, layers
 	$(BIN)/ruff format --check .

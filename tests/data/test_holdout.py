@@ -20,6 +20,12 @@ def test_every_stratum_gives_its_share_to_within_one(strata, data):
     assert (given_by - fair).abs().max() <= 1
 
 
+def test_small_strata_do_not_take_from_a_large_one():
+    strata = torch.tensor([0, 1, 2, 3, 5, 5, 5])
+    chosen = choose_stratified(strata, 5, torch.Generator())
+    assert strata[chosen].bincount(minlength=6)[5] == 2  # 5 · 3/7 = 2.14; rounding each stratum alone gives 1
+
+
 def test_held_out_digits_are_stratified_and_no_longer_trained_on():
     whole, data = load(DigitsConfig()), load(DigitsConfig(validation=0.1))
     assert data.validation is not None
@@ -55,7 +61,6 @@ def test_a_side_without_samples_is_refused(fraction):
 
 
 def test_only_so_many_samples_the_same_part_of_every_label():
-
     few = load(DigitsConfig(samples=500, validation=0.2))
     assert len(few.train) == 400
     assert few.train.labels.bincount().tolist() == [40] * 10

@@ -1,4 +1,4 @@
-"""Hold out a part of the training set: choices are made on it, and the test set is read once, at the end."""
+"""Hold out a part of the training set for validation, so that the test set is read once, at the end."""
 
 from dataclasses import replace
 
@@ -6,15 +6,16 @@ import torch
 from torch import Tensor
 
 from shoal.data.dataset import DataSet
+from shoal.data.division.order import shares_by_weight
 from shoal.data.seeds import generator_for
 from shoal.errors import ConfigError
 
 
 def hold_out(data: DataSet, fraction: float, seed: int) -> DataSet:
-    """The data set with this part of its training samples as validation samples; 0 leaves it as it is.
+    """The data set with this fraction of its training samples moved to validation; 0 returns it unchanged.
 
-    Classification is stratified: each class gives the same part, up to rounding. Both parts keep the order
-    of the files.
+    For classification the choice is stratified: each class gives the same fraction, up to rounding. Both parts
+    keep the order of the files.
     """
     if fraction == 0:
         return data
@@ -40,7 +41,7 @@ def hold_out(data: DataSet, fraction: float, seed: int) -> DataSet:
 
 
 def only(data: DataSet, num_samples: int) -> DataSet:
-    """The data set with only so many of its training samples, the same part of every label, always the same ones."""
+    """The data set with `num_samples` of its training samples: the same fraction of each label, always the same samples."""
     if num_samples > len(data.train):
         raise ConfigError(
             f"data.samples asks for {num_samples:,} training samples, and {data.name} has {len(data.train):,}",
@@ -51,11 +52,10 @@ def only(data: DataSet, num_samples: int) -> DataSet:
 
 
 def choose_stratified(strata: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """Indices of `count` samples, in which every stratum has its share to within one sample.
+    """Indices of `count` random samples in which every stratum has its proportional share to within one sample.
 
-    Phase 1: shuffle, so that chance decides within a stratum. Phase 2: give the i-th of n samples of a
-    stratum the place (i + ½) / n. Phase 3: take the `count` samples with the lowest places: up to any
-    place, each stratum has given the same part of itself.
+    Phase 1: apportion `count` among the strata by largest remainder. Phase 2: take that many samples of each
+    stratum from a random permutation.
 
     >>> strata = torch.tensor([0] * 80 + [1] * 20)
     >>> strata[choose_stratified(strata, 10, torch.Generator())].bincount()
@@ -63,9 +63,6 @@ def choose_stratified(strata: Tensor, count: int, generator: torch.Generator) ->
     """
     shuffled = torch.randperm(len(strata), generator=generator)
     by_stratum = shuffled[strata[shuffled].argsort(stable=True)]
-    sizes = strata.bincount()
-    starts = sizes.cumsum(0) - sizes
-    stratum = strata[by_stratum]
-    rank_within = torch.arange(len(strata)) - starts[stratum]
-    places = (rank_within + 0.5) / sizes[stratum]
-    return by_stratum[places.argsort(stable=True)[:count]]
+    sizes = strata.bincount().tolist()
+    quotas = shares_by_weight(count, sizes)
+    return torch.cat([part[:quota] for part, quota in zip(by_stratum.split(sizes), quotas, strict=True)])
