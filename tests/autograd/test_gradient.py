@@ -154,7 +154,7 @@ def test_a_loss_that_is_no_scalar_needs_a_seed():
     with Tape():
         a = Variable(torch.ones(2, 3))
         with pytest.raises(
-            AutogradError, match=r"a loss of shape \(2, 3\) is no scalar.*at test_gradient.py:\d+: grad"
+            AutogradError, match=r"a loss of shape \(2, 3\) is not a scalar.*at test_gradient.py:\d+: grad"
         ):
             grad(a * a, [a])
 
@@ -163,7 +163,7 @@ def test_a_seed_has_the_shape_of_the_loss():
     with Tape():
         a = Variable(torch.ones(2, 3))
         with pytest.raises(
-            AutogradError, match=r"a seed of shape \(3,\) cannot arrive at a loss of shape \(2, 3\)"
+            AutogradError, match=r"a seed of shape \(3,\) does not fit a loss of shape \(2, 3\)"
         ):
             grad(a * a, [a], torch.ones(3))
 

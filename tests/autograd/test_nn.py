@@ -56,8 +56,8 @@ def test_a_shared_parameter_is_one_variable():
 @pytest.mark.parametrize(
     ("module", "sentence"),
     [
-        (torch_nn.Sequential(torch_nn.Linear(2, 2), torch_nn.Dropout()), r"Dropout \(1\) has no counterpart"),
-        (torch_nn.LSTM(2, 2), "LSTM has no counterpart"),
+        (torch_nn.Sequential(torch_nn.Linear(2, 2), torch_nn.Dropout()), r"Dropout \(1\) is not supported"),
+        (torch_nn.LSTM(2, 2), "LSTM is not supported"),
         (torch_nn.Conv2d(2, 2, 3, groups=2), "Conv2d has groups=2"),
         (torch_nn.Conv2d(2, 2, 3, padding="same"), "Conv2d pads with 'zeros' by 'same'"),
         (torch_nn.Flatten(0), "Flatten flattens axes 0 to -1"),

@@ -196,7 +196,7 @@ class TestBadInput:
         with (
             Tape(),
             pytest.raises(
-                AutogradError, match=r"add was given a variable of shape \(1,\) that belongs to another tape"
+                AutogradError, match=r"add received a variable of shape \(1,\) that belongs to another tape"
             ),
         ):
             leaf(1.0) + foreign

@@ -3,9 +3,12 @@
 from shoal.autograd import derived, nn, ops
 from shoal.autograd.check import gradient_check
 from shoal.autograd.gradient import backward, grad
+from shoal.autograd.operators import attach_operators
 from shoal.autograd.static import compile  # noqa: A004 (what it does, in the field's word)
 from shoal.autograd.tape import Tape, TapeEntry, current_tape, no_record
 from shoal.autograd.variable import Variable
+
+attach_operators()
 
 __all__ = [
     "Tape",

@@ -1,7 +1,7 @@
-"""The seam to training: a callable that turns a batch into gradients, by the tape or by a static graph.
+"""Gradients of a batch, by the tape or by a static graph: what training calls.
 
-Both mean what torch's `(loss_sum * scale).backward()` means: the loss is the sum over samples, and scale ·
-∂loss/∂p is set as, or added to, `p.value.grad`.
+Both do what torch's `(loss_sum * scale).backward()` does: the loss is the sum over samples, and scale · ∂loss/∂p is
+written or added to `p.value.grad`.
 """
 
 from collections.abc import Callable
@@ -20,18 +20,18 @@ from shoal.autograd.variable import Hook, Variable
 from shoal.errors import AutogradError, unknown
 
 Loss = Callable[[Any, Any], Variable]
-"""`loss(outputs, labels)`: the sum over samples, made of operations of this engine."""
+"""`loss(outputs, labels)`: the sum over samples, composed of operations of this engine."""
 
 
-class Gradients(Protocol):
-    """`gradients(inputs, labels, scale)`: adds scale · ∂loss/∂p to every parameter's gradient; gives the loss."""
+class BatchGradients(Protocol):
+    """`gradients(inputs, labels, scale)` adds scale · ∂loss/∂p to every parameter's gradient and returns the loss."""
 
     def __call__(self, inputs: Tensor, labels: Tensor, scale: float = 1.0) -> Tensor:
         """The sum of losses over the samples, a tensor without dimensions."""
         ...
 
     def on_final(self, tensor: Tensor, callback: Hook) -> Callable[[], None]:
-        """Call `callback(tensor)` when this parameter's gradient is complete; gives what removes it."""
+        """Call `callback(tensor)` when this parameter's gradient is complete; returns a function to remove it."""
         ...
 
 
@@ -41,7 +41,7 @@ def cross_entropy(smoothing: float = 0.0) -> Loss:
 
 
 def _as_indices(labels: Tensor) -> Tensor:
-    """Integers as the kernels want them, whatever width a data set stores them in; numbers as they are."""
+    """Integers as int64, which the kernels need; floating-point labels unchanged."""
     return labels if labels.is_floating_point() else labels.long()
 
 
@@ -51,7 +51,7 @@ def mse() -> Loss:
 
 
 LOSSES: dict[str, Callable[..., Loss]] = {"cross_entropy": cross_entropy, "mse": mse}
-"""Each takes the options of the loss by keyword."""
+"""Each takes the loss's options by keyword."""
 
 
 def _targets(outputs: Any, labels: Any) -> Any:
@@ -64,13 +64,13 @@ def build_loss(name: str, **options: Any) -> Loss:
     """The loss of that name."""
     if name not in LOSSES:
         raise AutogradError(
-            unknown("loss of this engine", name, LOSSES), "Train with another loss by torch's own engine."
+            unknown("loss of this engine", name, LOSSES), "Use --engine torch for other losses."
         )
     return LOSSES[name](**options)
 
 
-def tape_gradients(layer: Layer, loss: Loss | str = "cross_entropy") -> Gradients:
-    """Gradients by the dynamic tape: recorded, walked and forgotten at every call.
+def tape_gradients(layer: Layer, loss: Loss | str = "cross_entropy") -> BatchGradients:
+    """Gradients by the dynamic tape, which is recorded, walked and dropped in every call.
 
     >>> from shoal.autograd import nn
     >>> layer = nn.from_torch(torch.nn.Linear(2, 3))
@@ -85,9 +85,9 @@ def tape_gradients(layer: Layer, loss: Loss | str = "cross_entropy") -> Gradient
 def static_gradients(
     layer: Layer, loss: Loss | str = "cross_entropy", say: Callable[[str], None] | None = None
 ) -> "StaticGradients":
-    """Gradients by a graph that is compiled at the first batch, and again for each new shape, which `say` is told.
+    """Gradients by a graph that is compiled at the first batch, and again for each new shape, reported to `say`.
 
-    Not safe: a gradient's memory belongs to the plan (see `compile`): clone what must outlast the next call.
+    Not safe: a gradient's memory belongs to the plan (see `compile`): clone gradients that must survive the next call.
     """
     return StaticGradients(layer, build_loss(loss) if isinstance(loss, str) else loss, say)
 
@@ -99,12 +99,12 @@ class _Hooks:
         self.parameters = parameters(layer)
 
     def on_final(self, tensor: Tensor, callback: Hook) -> Callable[[], None]:
-        """Call `callback(tensor)` when this parameter's gradient is complete; gives what removes it."""
+        """Call `callback(tensor)` when this parameter's gradient is complete; returns a function to remove it."""
         for parameter in self.parameters:
             if parameter.value is tensor:
                 return parameter.on_final(callback)
         raise AutogradError(
-            f"a tensor of shape {tuple(tensor.shape)} is no parameter of this layer",
+            f"a tensor of shape {tuple(tensor.shape)} is not a parameter of this layer",
             "Pass parameter.value of one of nn.parameters(layer).",
         )
 
@@ -139,8 +139,7 @@ class StaticGradients(_Hooks):
 
     def __call__(self, inputs: Tensor, labels: Tensor, scale: float = 1.0) -> Tensor:
         """Run the plan for a batch of this shape."""
-        # The scale is an input of the graph: the last batch of an epoch may have another, and shares the
-        # plan.
+        # The scale is an input of the graph, so that a batch with another scale uses the same plan.
         dtype = self.parameters[0].dtype if self.parameters else torch.float32
         seed = torch.tensor(scale, dtype=dtype, device=inputs.device)
         return self.compiled(inputs, _as_indices(labels), seed)

@@ -1,4 +1,4 @@
-"""Is a gradient right? Ask the function itself, by moving each input a little."""
+"""Check a gradient against central differences."""
 
 from collections.abc import Callable
 
@@ -14,10 +14,10 @@ from shoal.errors import AutogradError
 def gradient_check(
     function: Callable[..., Variable], *inputs: Tensor, step: float = 1e-6, tolerance: float = 1e-6
 ) -> float:
-    """Compare a function's gradient with central differences; give the largest relative difference.
+    """Compare a function's gradient with central differences; returns the largest relative difference.
 
-    (f(x + h) − f(x − h)) / 2h differs from the slope by O(h²) and by rounding, O(ε / h): in float64 about
-    1e-9 is reached. Raises when `tolerance` is passed. The function's output is summed. Cost: two
+    (f(x + h) − f(x − h)) / 2h differs from the slope by O(h²) and by rounding, O(ε / h): about 1e-9 in float64.
+    Raises an AutogradError if the difference exceeds `tolerance`. The function's output is summed. Cost: two
     evaluations per element of the inputs.
 
     >>> a = torch.tensor([0.5, 2.0], dtype=torch.float64)
@@ -49,8 +49,8 @@ def gradient_check(
         gap = (found[position].value - slopes).abs().max().item() / scale if slopes.numel() else 0.0
         if not gap <= tolerance:
             raise AutogradError(
-                f"the gradient of input {position} {tuple(value.shape)} is {gap:.1e} off central differences"
-                f" (tolerance {tolerance:.1e})",
+                f"the gradient of input {position} {tuple(value.shape)} differs by {gap:.1e} from central"
+                f" differences (tolerance {tolerance:.1e})",
                 "A rule is wrong, or the function has a kink within the step.",
             )
         worst = max(worst, gap)

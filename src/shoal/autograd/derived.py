@@ -1,18 +1,18 @@
-"""Everything that needs no rule of its own, because it is made of primitives. Each is about one line.
+"""Operations composed of primitives, which need no differentiation rules of their own.
 
-They take variables (and record), or tensors (and simply compute).
+They take variables (and record), or tensors (and only compute).
 """
 
-import builtins
 import math
 from typing import Any
 
 from torch import Tensor
 
 import shoal.autograd.ops as ops
-from shoal.autograd.variable import Operand, Variable
+from shoal.autograd.variable import Dims, Operand, Variable
 
-Dims = tuple[int, ...] | int | None
+Size = int | tuple[int, int]
+"""Height and width of a window; one number for both."""
 
 
 def _axes(a: Any, dims: Dims) -> tuple[int, ...]:
@@ -39,16 +39,15 @@ def power(a: Operand, exponent: Operand) -> Variable:
 
 
 def sum(a: Operand, dims: Dims = None, keep: bool = False) -> Variable:  # noqa: A001 (the operation's name)
-    """Σ a over dims (all of them when not given)."""
+    """Σ a over dims (None: all)."""
     return ops.sum(a, dims=_axes(a, dims), keep=keep)
 
 
 def mean(a: Any, dims: Dims = None, keep: bool = False) -> Variable:
     """Σ a / n over dims."""
     axes = _axes(a, dims)
-    return ops.mul(
-        ops.sum(a, dims=axes, keep=keep), 1 / builtins.max(1, math.prod(a.shape[axis] for axis in axes))
-    )
+    count = math.prod(a.shape[axis] for axis in axes)
+    return ops.mul(ops.sum(a, dims=axes, keep=keep), 1 / max(1, count))
 
 
 def var(a: Any, dims: Dims = None, keep: bool = False) -> Variable:
@@ -58,7 +57,7 @@ def var(a: Any, dims: Dims = None, keep: bool = False) -> Variable:
 
 
 def matmul(a: Any, b: Any) -> Variable:
-    """A B; a vector counts as a row on the left, as a column on the right."""
+    """A B; a vector is a row on the left, a column on the right."""
     if a.ndim == 1 and b.ndim == 1:
         return sum(ops.mul(a, b))
     if a.ndim == 1:
@@ -79,7 +78,7 @@ def linear(x: Any, weight: Any, bias: Any = None) -> Variable:
 
 
 def log_softmax(a: Any, dim: int = -1) -> Variable:
-    """A − ln Σ eᵃ; the largest element is taken off first: it cancels, and nothing overflows."""
+    """A − ln Σ eᵃ; the maximum is subtracted first: it cancels, and nothing overflows."""
     shifted = sub(a, ops.detach(ops.max(a, dims=(dim,))))
     return sub(shifted, ops.log(ops.sum(ops.exp(shifted), dims=(dim,), keep=True)))
 
@@ -94,7 +93,7 @@ def cross_entropy(
 ) -> Variable:
     """−ln softmax(logits)[label]: the mean or the sum over samples. Labels are integers, one per row.
 
-    With smoothing s the target is (1 − s) · label + s · (evenly all classes).
+    With smoothing s the target is (1 − s) · label + s · (uniform over all classes).
     """
     logs = log_softmax(logits)
     total = sum(ops.take_along(logs, ops.reshape(labels, shape=(labels.shape[0], 1)), dim=1))
@@ -124,21 +123,30 @@ def gelu(a: Any) -> Variable:
     return ops.mul(ops.mul(a, 0.5), ops.add(ops.erf(ops.mul(a, 1 / math.sqrt(2))), 1.0))
 
 
-def max_pool2d(x: Any, kernel: int, stride: int | None = None, padding: int = 0) -> Variable:
-    """The largest element of each kernel × kernel window."""
-    step = stride or kernel
-    y, _ = ops.max_pool2d(x, kernel=(kernel, kernel), stride=(step, step), padding=(padding, padding))
+def pair(size: int | tuple[int, int]) -> tuple[int, int]:
+    """Height and width, as one number for both or as they are."""
+    return (size, size) if isinstance(size, int) else size
+
+
+def max_pool2d(x: Any, kernel: Size, stride: Size | None = None, padding: Size = 0) -> Variable:
+    """The largest element of each window of size `kernel`."""
+    y, _ = ops.max_pool2d(x, kernel=pair(kernel), stride=pair(stride or kernel), padding=pair(padding))
     return y
 
 
-def conv2d(x: Any, weight: Any, bias: Any = None, stride: int = 1, padding: int = 0) -> Variable:
-    """X ⋆ w + b, with one b for each channel that comes out."""
-    y = ops.conv2d(x, weight, stride=(stride, stride), padding=(padding, padding))
+def conv2d(x: Any, weight: Any, bias: Any = None, stride: Size = 1, padding: Size = 0) -> Variable:
+    """X ⋆ w + b, with one b for each output channel."""
+    y = ops.conv2d(x, weight, stride=pair(stride), padding=pair(padding))
     return y if bias is None else ops.add(y, ops.reshape(bias, shape=(1, -1, 1, 1)))
 
 
+def flatten(x: Any) -> Variable:
+    """[samples, …] as [samples, features]."""
+    return x if x.ndim == 2 else ops.reshape(x, shape=(x.shape[0], math.prod(x.shape[1:])))
+
+
 def embedding(weight: Any, index: Variable | Tensor) -> Variable:
-    """The rows of weight that the indices name, in the indices' shape."""
+    """The rows of weight at the indices, in the indices' shape."""
     rows = ops.index_select(weight, ops.reshape(index, shape=(-1,)), dim=0)
     return ops.reshape(rows, shape=(*index.shape, weight.shape[1]))
 

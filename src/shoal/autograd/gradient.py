@@ -1,8 +1,8 @@
-"""The chain rule, walked backwards over the tape.
+"""The chain rule: a walk backwards over the tape.
 
-Phase 1, forwards: mark what depends on a wanted variable; everything else needs no gradient and is skipped.
-Phase 2, backwards: hand each marked operation the gradient of its output and add what it gives to its
-inputs' gradients.
+Phase 1, forwards: mark the operations that depend on a wanted variable; the others need no gradient.
+Phase 2, backwards: apply the rules of each marked operation to the gradient of its output, and add the results to
+the gradients of its inputs.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from shoal.autograd.variable import Variable
 from shoal.errors import AutogradError
 
 Path = tuple[TapeEntry, list[Variable], list[Rule]]
-"""An operation that matters, the inputs through which it does, and their rules."""
+"""A marked operation, its inputs that depend on a wanted variable, and their rules."""
 
 
 def grad(
@@ -30,9 +30,9 @@ def grad(
 ) -> list[Variable]:
     """∂loss/∂w for each wanted w.
 
-    `seeds` is the gradient that arrives at the loss: 1 for a scalar; a loss that is no scalar must be given
-    it. With `record` the gradients are recorded too, and can be differentiated again, to any order; without
-    it the tape does not grow. A wanted variable that the loss does not depend on gets zeros.
+    `seeds` is the gradient of the loss itself: 1 for a scalar, required for any other shape. With `record` the
+    gradients are recorded too and can be differentiated again, to any order; without it the tape does not grow. A
+    wanted variable that the loss does not depend on gets zeros.
 
     Cost: one visit to each entry up to the loss.
 
@@ -58,7 +58,7 @@ def grad(
     if record:
         tape.backward_spans.append((length, len(tape.entries)))
     elif lifted:
-        del tape.entries[length:]  # a trace shows the operations of backward, and then forgets them
+        del tape.entries[length:]  # a trace prints the operations of backward, then drops them
         tape.seen.clear()
     return [_finished(tape, gradients.get(variable), variable, record) for variable in wanted]
 
@@ -70,13 +70,13 @@ def backward(
     *,
     release: bool = False,
 ) -> None:
-    """Add ∂loss/∂p to `p.value.grad` of each parameter: what every optimizer of torch reads.
+    """Add ∂loss/∂p to `p.value.grad` of each parameter: where torch's optimizers read it.
 
-    With `release` the tape is reset and each value given back as soon as backward has passed it: less
-    memory, and nothing left to differentiate again.
+    With `release` the tape is reset and each value freed as soon as backward has passed it: less memory, but
+    nothing can be differentiated again.
 
-    A gradient is written as soon as it is complete, and the leaf's `on_final` hooks are called then, in the
-    middle of backward. A parameter that the loss does not depend on is left as it is.
+    A gradient is written as soon as it is complete, and the leaf's `on_final` hooks run then, during backward. A
+    parameter that the loss does not depend on keeps its gradient.
 
     >>> w = Variable(torch.tensor([1.0, 2.0]))
     >>> backward((w * w).sum(), [w])
@@ -91,13 +91,13 @@ def backward(
                 f" was computed, at {describe(call_site())}",
                 "Ask for the gradient of a computed variable with grad(loss, [variable]).",
             )
-    if tape.tracing is not None:  # a graph being compiled: remember where its plan must write
+    if tape.tracing is not None:  # a graph is being compiled: its plan will write the gradients
         tape.tracing.deliveries += zip(parameters, grad(loss, parameters, seed), strict=True)
         return
     gradients = _start(tape, [loss], [seed], lifted=False)
     paths = _paths(tape, [loss], parameters)
     wanted = set(parameters)
-    # Walking backwards, a leaf is complete once the operation that used it first has been passed.
+    # Walking backwards, the gradient of a leaf is complete after the operation that used the leaf first.
     complete_after: dict[int, list[Variable]] = {}
     seen: set[Variable] = set()
     for step, (_, operands, _) in enumerate(paths):
@@ -111,7 +111,7 @@ def backward(
 
 
 def deliver(parameter: Variable, gradient: Tensor) -> None:
-    """Write or add a finished gradient to `parameter.value.grad` and tell who asked."""
+    """Write or add a complete gradient to `parameter.value.grad`, then call the parameter's hooks."""
     value = parameter.value
     if value.grad is None:
         value.grad = gradient
@@ -135,7 +135,7 @@ def _walk(
     """
     summed: set[Variable] = set()
     while paths:
-        entry, operands, rules = paths.pop()  # so that nothing here keeps what has been passed
+        entry, operands, rules = paths.pop()  # popped, so that nothing here keeps it alive
         output = entry.outputs[0]
         gradient = gradients.get(output) if output in wanted else gradients.pop(output, None)
         if gradient is not None:
@@ -144,7 +144,7 @@ def _walk(
                 if operand not in gradients:
                     gradients[operand] = part if lifted or operand not in wanted else _owned(part, gradient)
                 elif operand in summed and not lifted:
-                    gradients[operand].add_(part)  # the sum is ours: no third party holds it
+                    gradients[operand].add_(part)  # the sum was allocated here: in place is safe
                 else:
                     gradients[operand] = add(gradients[operand], part)
                     summed.add(operand)
@@ -156,14 +156,14 @@ def _walk(
 
 
 def _trace(variable: Variable, gradient: Variable) -> None:
-    """In a trace, what the gradient of a variable is so far: `dL/da = v5`."""
+    """Print the gradient of a variable so far in a trace: `dL/da = v5`."""
     tape = current_tape()
     if tape.trace:
         tape.write(f"dL/d{tape.name_of(variable)} = {tape.name_of(gradient)}")
 
 
 def _paths(tape: Tape, losses: Sequence[Variable], wanted: Sequence[Variable]) -> list[Path]:
-    """Phase 1: the operations up to the loss that depend on something wanted, in order."""
+    """Phase 1: the operations up to the loss that depend on a wanted variable, in order."""
     matters = set(wanted)
     paths: list[Path] = []
     for entry in tape.entries[: max(loss.index for loss in losses) + 1]:
@@ -182,21 +182,21 @@ def _paths(tape: Tape, losses: Sequence[Variable], wanted: Sequence[Variable]) -
 
 
 def _start(tape: Tape, losses: Sequence[Variable], given: Sequence[Any], lifted: bool) -> dict[Variable, Any]:
-    """The seeds: what arrives at each loss."""
+    """The gradient of each loss: the seeds."""
     gradients: dict[Variable, Any] = {}
     for loss, seed in zip(losses, given, strict=True):
         shape = f"a loss of shape {tuple(loss.shape)}"
         if seed is None:
             if loss.value.numel() != 1:
                 raise AutogradError(
-                    f"{shape} is no scalar, so its gradient needs a seed, at {describe(call_site())}",
+                    f"{shape} is not a scalar, so its gradient needs a seed, at {describe(call_site())}",
                     "Reduce it first (loss.sum()), or pass seeds= of the loss's shape.",
                 )
             seed = tape.tracing.constant(loss.value, 1.0) if tape.tracing else torch.ones_like(loss.value)
         elif seed.shape != loss.shape:
             raise AutogradError(
-                f"a seed of shape {tuple(seed.shape)} cannot arrive at {shape}, at {describe(call_site())}",
-                "A seed has one number for each element of the loss.",
+                f"a seed of shape {tuple(seed.shape)} does not fit {shape}, at {describe(call_site())}",
+                "A seed has the shape of the loss.",
             )
         if lifted:
             seed = seed if isinstance(seed, Variable) else Variable(seed)
@@ -209,7 +209,7 @@ def _start(tape: Tape, losses: Sequence[Variable], given: Sequence[Any], lifted:
 
 
 def _owned(part: Tensor, gradient: Tensor) -> Tensor:
-    """A tensor that shares memory with no other gradient, so that its owner may change it in place."""
+    """A tensor that shares memory with no other gradient, so that it may be changed in place."""
     if part is gradient or part._is_view() or not part.is_contiguous():
         return part.clone(memory_format=torch.contiguous_format)
     return part
@@ -238,7 +238,7 @@ def _tape_of(losses: Sequence[Variable], wanted: Sequence[Variable]) -> Tape:
         if home is None or home.generation is not variable.generation:
             raise AutogradError(
                 f"{which} was recorded before its tape was reset, at {describe(call_site())}",
-                "Compute it again on the tape as it is now.",
+                "Compute it again on the current tape.",
             )
         if tape is not None and home is not tape:
             raise AutogradError(

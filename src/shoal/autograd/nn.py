@@ -1,12 +1,12 @@
-"""Layers, and how a torch module becomes one of ours.
+"""Layers, and the conversion of a torch module into a layer.
 
-A parameter is a :class:`Variable` whose `value` is a plain leaf tensor. `backward` writes `value.grad`, so
-any optimizer of torch takes `[parameter.value for parameter in layer.parameters()]`.
+A parameter is a :class:`Variable` whose `value` is a plain leaf tensor. `backward` writes `value.grad`, so torch's
+optimizers take `[parameter.value for parameter in nn.parameters(layer)]`.
 """
 
-import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol, final
 
 from torch import nn
@@ -31,61 +31,25 @@ class Layer(Protocol):
 
 @final
 @dataclass(frozen=True, eq=False)
-class Linear:
-    """y = x Wᵀ + b, with W stored as [out, in]."""
+class Apply:
+    """One function, called with the input and with its own parameters by name (an activation has none)."""
 
-    weight: Variable
-    bias: Variable | None = None
-
-    def __call__(self, x: Operand) -> Variable:
-        """The layer's output."""
-        return derived.linear(x, self.weight, self.bias)
-
-    def named_parameters(self) -> Iterator[tuple[str, Variable]]:
-        """`weight` and, if there is one, `bias`."""
-        return _weight_and_bias(self.weight, self.bias)
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Conv2d:
-    """y = x ⋆ w + b, with w stored as [out, in, height, width]."""
-
-    weight: Variable
-    bias: Variable | None = None
-    stride: tuple[int, int] = (1, 1)
-    padding: tuple[int, int] = (0, 0)
+    function: Callable[..., Variable]
+    own: Mapping[str, Variable] = field(default_factory=dict[str, Variable])
 
     def __call__(self, x: Operand) -> Variable:
         """The layer's output."""
-        y = ops.conv2d(x, self.weight, stride=self.stride, padding=self.padding)
-        return y if self.bias is None else ops.add(y, ops.reshape(self.bias, shape=(1, -1, 1, 1)))
+        return self.function(x, **self.own)
 
     def named_parameters(self) -> Iterator[tuple[str, Variable]]:
-        """`weight` and, if there is one, `bias`."""
-        return _weight_and_bias(self.weight, self.bias)
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Function:
-    """A layer without parameters: an activation, a pooling, a change of shape."""
-
-    function: Callable[[Any], Variable]
-
-    def __call__(self, x: Operand) -> Variable:
-        """The layer's output."""
-        return self.function(x)
-
-    def named_parameters(self) -> Iterator[tuple[str, Variable]]:
-        """Nothing."""
-        return iter(())
+        """The function's own parameters."""
+        return iter(self.own.items())
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Sequential:
-    """One layer after another; a parameter's name is its layer's name, a dot, and its own."""
+    """One layer after another; the name of a parameter is `layer.parameter`."""
 
     layers: tuple[tuple[str, Layer], ...]
 
@@ -96,7 +60,7 @@ class Sequential:
         return x
 
     def named_parameters(self) -> Iterator[tuple[str, Variable]]:
-        """Every parameter once, in order: a layer used twice has one set of them."""
+        """Every parameter once, in order, also if several layers share it."""
         seen: set[Variable] = set()
         for prefix, layer in self.layers:
             for name, parameter in layer.named_parameters():
@@ -110,93 +74,68 @@ def parameters(layer: Layer) -> list[Variable]:
     return [parameter for _, parameter in layer.named_parameters()]
 
 
-def flatten(x: Any) -> Variable:
-    """[samples, …] as [samples, features]."""
-    return x if x.ndim == 2 else ops.reshape(x, shape=(x.shape[0], math.prod(x.shape[1:])))
-
-
 def from_torch(module: nn.Module) -> Layer:
-    """A torch module as a layer of ours that computes with the very same memory.
+    """A torch module as a layer that computes with the same memory.
 
-    Each parameter is an alias of the module's (`param.detach()`): an optimizer step on one is seen by the
-    other, and torch's autograd is not involved. The gradient lies in the alias's `.grad`, not the module's.
-    Not safe: giving the module's parameters other memory afterwards (`param.data = …`) parts the two.
+    Each parameter is an alias of the module's (`param.detach()`): an optimizer step on one changes the other, and
+    torch's autograd is not involved. The gradient is in the alias's `.grad`, not in the module's. Not safe: after
+    `param.data = …` the module has other memory than the layer.
 
     >>> module = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
     >>> [name for name, _ in from_torch(module).named_parameters()]
     ['0.weight', '0.bias', '2.weight', '2.bias']
     """
-    return _lower(module, "", {})
+    return _convert(module, "", {})
 
 
-def _lower(module: nn.Module, path: str, aliases: dict[nn.Parameter, Variable]) -> Layer:
+def _convert(module: nn.Module, path: str, aliases: dict[nn.Parameter, Variable]) -> Layer:
+    def below(name: str) -> str:
+        return f"{path}.{name}" if path else name
+
     if type(module) is nn.Sequential:
-        layers = [
-            (name, _lower(child, f"{path}.{name}".lstrip("."), aliases))
-            for name, child in module.named_children()
-        ]
-        return Sequential(tuple(layers))
-    lower = _LOWERINGS.get(type(module))
-    reason = _refusal(module) if lower is not None else "has no counterpart in this engine"
-    if lower is None or reason:
-        known = ", ".join(kind.__name__ for kind in (nn.Sequential, *_LOWERINGS))
+        children = module.named_children()
+        return Sequential(tuple((name, _convert(child, below(name), aliases)) for name, child in children))
+    function_of = _FUNCTIONS.get(type(module))
+    reason = _refusal(module) if function_of is not None else "is not supported by this engine"
+    if function_of is None or reason:
+        known = ", ".join(kind.__name__ for kind in (nn.Sequential, *_FUNCTIONS))
         raise AutogradError(
             f"{type(module).__name__}{f' ({path})' if path else ''} {reason}",
-            f"It can be made of {known}; train other models with torch's own engine.",
+            f"Supported: {known}. Train other models with --engine torch.",
         )
-
-    def variable(name: str) -> Any:
-        param = getattr(module, name, None)
-        if param is None:
-            return None
-        if param not in aliases:
-            aliases[param] = Variable(param.detach(), name=f"{path}.{name}".lstrip("."))
-        return aliases[param]
-
-    return lower(module, variable)
+    own: dict[str, Variable] = {}
+    for name, param in module.named_parameters(recurse=False):
+        own[name] = aliases.setdefault(param, Variable(param.detach(), name=below(name)))
+    return Apply(function_of(module), own)
 
 
 def _refusal(module: Any) -> str:
-    """Why a module of a known type cannot be lowered all the same; empty when it can."""
+    """Why a module of a supported type cannot be converted; empty when it can."""
     if isinstance(module, nn.Conv2d):
         if module.groups != 1 or module.dilation != (1, 1):
             return (
-                f"has groups={module.groups} and dilation={module.dilation}, and only 1 and (1, 1) are known"
+                f"has groups={module.groups} and dilation={module.dilation}; only 1 and (1, 1) are supported"
             )
         if module.padding_mode != "zeros" or isinstance(module.padding, str):
-            return f"pads with {module.padding_mode!r} by {module.padding!r}, and only zeros by numbers are known"
+            return f"pads with {module.padding_mode!r} by {module.padding!r}; only zeros by numbers are supported"
     if isinstance(module, nn.MaxPool2d) and (
-        module.ceil_mode or module.return_indices or _pair(module.dilation) != (1, 1)
+        module.ceil_mode or module.return_indices or derived.pair(module.dilation) != (1, 1)
     ):
-        return "has dilation, ceil_mode or return_indices, which are not known"
+        return "has dilation, ceil_mode or return_indices, which are not supported"
     if isinstance(module, nn.Flatten) and (module.start_dim, module.end_dim) != (1, -1):
-        return f"flattens axes {module.start_dim} to {module.end_dim}, and only 1 to -1 is known"
+        return f"flattens axes {module.start_dim} to {module.end_dim}; only 1 to -1 is supported"
     return ""
 
 
-def _pair(value: Any) -> tuple[int, int]:
-    return (value, value) if isinstance(value, int) else tuple(value)
-
-
-def _lower_max_pool(module: Any, variable: Callable[[str], Any]) -> Layer:
-    kernel, stride, padding = _pair(module.kernel_size), _pair(module.stride), _pair(module.padding)
-    return Function(lambda x: ops.max_pool2d(x, kernel=kernel, stride=stride, padding=padding)[0])
-
-
-_LOWERINGS: dict[type[nn.Module], Callable[[Any, Callable[[str], Any]], Layer]] = {
-    nn.Linear: lambda module, variable: Linear(variable("weight"), variable("bias")),
-    nn.Conv2d: lambda module, variable: Conv2d(
-        variable("weight"), variable("bias"), _pair(module.stride), _pair(module.padding)
+_FUNCTIONS: dict[type[nn.Module], Callable[[Any], Callable[..., Variable]]] = {
+    nn.Linear: lambda module: derived.linear,
+    nn.Conv2d: lambda module: partial(derived.conv2d, stride=module.stride, padding=module.padding),
+    nn.MaxPool2d: lambda module: partial(
+        derived.max_pool2d, kernel=module.kernel_size, stride=module.stride, padding=module.padding
     ),
-    nn.MaxPool2d: _lower_max_pool,
-    nn.Flatten: lambda module, variable: Function(flatten),
-    nn.ReLU: lambda module, variable: Function(ops.relu),
-    nn.Tanh: lambda module, variable: Function(ops.tanh),
-    nn.Sigmoid: lambda module, variable: Function(ops.sigmoid),
+    nn.Flatten: lambda module: derived.flatten,
+    nn.ReLU: lambda module: ops.relu,
+    nn.Tanh: lambda module: ops.tanh,
+    nn.Sigmoid: lambda module: ops.sigmoid,
 }
-
-
-def _weight_and_bias(weight: Variable, bias: Variable | None) -> Iterator[tuple[str, Variable]]:
-    yield "weight", weight
-    if bias is not None:
-        yield "bias", bias
+"""The function of a module; it takes the module's parameters by their names."""

@@ -1,4 +1,4 @@
-"""Why an operation cannot be recorded: one sentence with the shapes and the line that asked for it."""
+"""Errors for operations that cannot be recorded, with the shapes and the line that called them."""
 
 from typing import Any
 
@@ -10,13 +10,13 @@ from shoal.errors import AutogradError
 
 
 def mixed_dtypes(operation: str, values: list[Any]) -> AutogradError:
-    """Torch would silently compute in the wider type; the gradient of the narrower input would then be of neither."""
+    """Inputs of different dtypes: torch would compute in the wider one, and gradients would have the wrong dtype."""
     kinds = [str(tensor.dtype).removeprefix("torch.") for tensor in _tensors(values)]
     return _mixed("dtypes", operation, values, kinds)
 
 
 def failed(operation: str, values: list[Any], attributes: dict[str, Any], reason: Exception) -> AutogradError:
-    """The kernel refused: devices differ, or shapes do not fit."""
+    """The kernel failed: devices differ, or shapes do not fit."""
     devices = [str(tensor.device) for tensor in _tensors(values)]
     if len(set(devices)) > 1:
         return _mixed("devices", operation, values, devices)
@@ -28,7 +28,7 @@ def failed(operation: str, values: list[Any], attributes: dict[str, Any], reason
 
 
 def foreign(operation: str, operand: Variable, tape: object) -> AutogradError:
-    """A variable whose history is not on this tape: its gradient would silently be zero."""
+    """A variable that is not on this tape: its gradient would silently be zero."""
     home = operand.generation() if operand.generation is not None else None
     if home is tape or home is None:
         why = "was recorded before its tape was reset"
@@ -36,7 +36,7 @@ def foreign(operation: str, operand: Variable, tape: object) -> AutogradError:
     else:
         why = "belongs to another tape"
         fix = "Enter its tape (with tape: …), or take a copy: Variable(x.value)."
-    what = f"{operation} was given a variable of shape {tuple(operand.shape)}"
+    what = f"{operation} received a variable of shape {tuple(operand.shape)}"
     return AutogradError(f"{what} that {why}, at {describe(call_site())}", fix)
 
 

@@ -1,4 +1,4 @@
-"""The line of the user's program that asked for an operation: cheap to remember, read only in errors."""
+"""The line of the user's program that called an operation: cheap to store, formatted only in errors."""
 
 import linecache
 import os
@@ -15,8 +15,8 @@ _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 def call_site() -> Site:
     """The innermost caller outside this engine.
 
-    Two attribute reads per frame: the line number itself costs more than a small operation, so it is left
-    for later.
+    Two attribute reads per frame. Computing the line number costs more than a small operation, so only an error
+    does it.
     """
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while frame.f_code.co_filename.startswith(_HERE) and frame.f_back is not None:

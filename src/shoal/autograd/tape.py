@@ -1,9 +1,8 @@
-"""The gradient tape: a list of what was computed, from which derivatives follow.
+"""The gradient tape: a list of the operations that were computed, from which derivatives follow.
 
-Every operation that meets a :class:`Variable` computes its value at once and appends one
-:class:`TapeEntry`. The list is therefore already in an order in which every value stands after what it was
-made from, and the chain rule is one walk from its end to its beginning (``gradient.py``): no recursion, and
-a cost that grows with the number of entries alone.
+Every operation on a :class:`Variable` computes its value at once and appends one :class:`TapeEntry`. The list is
+therefore in topological order: each value comes after its inputs. The chain rule is one walk from its end to its
+beginning (``gradient.py``), without recursion, and its cost is linear in the number of entries.
 """
 
 import sys
@@ -24,17 +23,16 @@ from shoal.errors import AutogradError
 Rule = Callable[..., Any]
 """`rule(g, output, *inputs, **attributes)`: one input's gradient from the output's gradient `g`.
 
-It is written with the operations of this engine, which take tensors as well as variables: on tensors it
-simply computes (a first derivative), on variables it is itself recorded (so that it can be differentiated
-again)."""
+It is written with the operations of this engine, which take tensors as well as variables: on tensors it only
+computes (a first derivative), on variables it is recorded too (and can be differentiated again)."""
 
 
 @final
 class Primitive:
-    """An operation that is differentiated by a rule of its own; everything else is composed of primitives.
+    """An operation with its own differentiation rules; everything else is composed of primitives.
 
     `backward` holds a rule for each input, None where no gradient flows (indices, masks). With `variadic`
-    its only rule serves all inputs and is told which one as the keyword `position`.
+    one rule serves all inputs and receives the input's number as the keyword `position`.
     """
 
     def __init__(self, forward: Callable[..., Any], symbol: str | None, variadic: bool) -> None:
@@ -67,12 +65,12 @@ class Primitive:
 def primitive(
     symbol: str | None = None, *, variadic: bool = False
 ) -> Callable[[Callable[..., Any]], Primitive]:
-    """Make a function on tensors an operation of the tape; `symbol` is how a trace writes it (`{} + {}`)."""
+    """Turn a function on tensors into an operation of the tape; `symbol` is its form in a trace (`{} + {}`)."""
     return lambda forward: Primitive(forward, symbol, variadic)
 
 
 class TapeEntry(NamedTuple):
-    """One recorded operation. Its first output is the one that is differentiated; others are indices."""
+    """One recorded operation. Its first output is differentiated; other outputs are indices."""
 
     primitive: Primitive
     inputs: tuple[Operand, ...]
@@ -81,15 +79,15 @@ class TapeEntry(NamedTuple):
     values: list[Any]
     """The inputs as tensors and numbers."""
     tensors: list[Tensor]
-    """All tensors that were read or made; none for placeholders."""
+    """All tensors that were read or written; none for placeholders."""
     versions: list[int]
-    """How often each of them had been written when recorded."""
+    """torch's version counter of each of them at recording time."""
     site: Site
 
     def propagate(self, gradient: Any, rules: list[Rule], lifted: bool) -> Iterator[Any]:
-        """The chain rule here: the gradients of some inputs, by their rules, from the gradient of the output.
+        """The chain rule for one operation: gradients of inputs, by their rules, from the gradient of the output.
 
-        `lifted` says whether gradients are variables, whose operations are recorded, or bare tensors.
+        `lifted`: gradients are variables, whose operations are recorded; otherwise plain tensors.
         """
         outputs: Any = self.outputs if lifted else [output.value for output in self.outputs]
         output = outputs[0] if len(outputs) == 1 else outputs
@@ -97,7 +95,7 @@ class TapeEntry(NamedTuple):
         return (rule(gradient, output, *inputs, **self.attributes) for rule in rules)
 
     def check_unchanged(self) -> None:
-        """Refuse when a recorded value was since changed in place: its gradient would be silently wrong."""
+        """Raise if a recorded value has been changed in place since: its gradient would be silently wrong."""
         if [tensor._version for tensor in self.tensors] == self.versions:
             return
         tensor, old = next(
@@ -126,16 +124,16 @@ def _write_line(line: str) -> None:
 
 @dataclass
 class Tracing:
-    """What a compiler asks of the tape: to record placeholders without values, gradients included."""
+    """The mode in which the compiler records: placeholders without values, gradients included."""
 
     stand_in: Callable[[Any], Any]
-    """The placeholder for an operand that has a value."""
+    """Returns the placeholder for an operand that has a value."""
     device: torch.device
     """Where the graph will run."""
     constants: set[Variable] = field(default_factory=set[Variable])
-    """Leaves that never change, made by the engine itself: seeds and zeros."""
+    """Leaves that never change, created by the engine: seeds and zeros."""
     deliveries: list[tuple[Variable, Variable]] = field(default_factory=list[tuple[Variable, Variable]])
-    """A parameter, and the gradient that is to be added to its `value.grad`."""
+    """Parameters, and the gradients to add to their `value.grad`."""
 
     def constant(self, like: Tensor, number: float) -> Variable:
         """A leaf full of one number, with a real value."""
@@ -145,9 +143,9 @@ class Tracing:
 
 
 class Tape:
-    """What has been computed since the last `reset`, in order. As a context it becomes the tape that records.
+    """The operations computed since the last `reset`, in order. `with tape:` makes it the current tape.
 
-    Every thread has a default tape. `trace=True` writes each operation and each gradient as it happens:
+    Every thread has a default tape. `trace=True` prints each operation and each gradient as it happens:
 
     >>> with Tape(trace=True):
     ...     a = Variable(torch.tensor(2.0), name="a")
@@ -155,11 +153,10 @@ class Tape:
     v0 = a * a
     v1 = v0 + 1.0
 
-    `share=True` caches: an operation that stands on the tape already, on the same inputs, is read instead
-    of repeated. That saves work where an expression recurs, and costs a look-up for every operation where
-    none does.
+    `share=True` caches: an operation that is on the tape already, with the same inputs, is not computed again.
+    This saves work where expressions recur, and costs a look-up for every operation.
 
-    Memory: a tape keeps every value it has seen until it is reset or dropped.
+    Memory: a tape keeps every value until it is reset or dropped.
     """
 
     def __init__(
@@ -167,7 +164,7 @@ class Tape:
     ) -> None:
         self.entries: list[TapeEntry] = []
         self.backward_spans: list[tuple[int, int]] = []
-        """Stretches of the tape that were recorded by differentiating."""
+        """Ranges of entries that were recorded by differentiating."""
         self.share = share
         self.seen: dict[Any, TapeEntry] = {}
         self.trace = trace
@@ -189,7 +186,7 @@ class Tape:
         _state.tape, _state.recording = self._outer.pop()
 
     def reset(self) -> None:
-        """Forget everything: variables recorded so far can no longer be differentiated or used."""
+        """Drop all entries: variables recorded so far can no longer be differentiated or used."""
         self.entries.clear()
         self.backward_spans.clear()
         self.seen.clear()
@@ -198,7 +195,7 @@ class Tape:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of all values that were computed and are kept; a view costs nothing beyond what it looks at."""
+        """Bytes of all computed values that the tape keeps; a view adds nothing to its base."""
         memories = {
             output.value.untyped_storage().data_ptr(): output.value.untyped_storage().nbytes()
             for entry in self.entries
@@ -208,14 +205,14 @@ class Tape:
         return sum(num_bytes for memory, num_bytes in memories.items() if memory not in given)
 
     def _given(self) -> Iterator[Tensor]:
-        """Leaves and constants: what was not computed on this tape."""
+        """Leaves and constants: values that were not computed on this tape."""
         for entry in self.entries:
             for operand, value in zip(entry.inputs, entry.values, strict=True):
                 if isinstance(value, Tensor) and getattr(operand, "generation", None) is None:
                     yield value
 
     def name_of(self, operand: Operand) -> str:
-        """How a trace calls this operand: its own name, the next `v0, v1, …`, or the constant itself."""
+        """The name of an operand in a trace: its own, the next `v0, v1, …`, or the constant itself."""
         if type(operand) is Variable:
             if operand.name:
                 return operand.name
@@ -225,7 +222,7 @@ class Tape:
 
 @final
 class _State(threading.local):
-    """Which tape records, in this thread: workers may be threads, and each has its own computation."""
+    """The current tape of each thread: workers may be threads, and each has its own computation."""
 
     def __init__(self) -> None:
         self.tape = Tape()
@@ -236,13 +233,13 @@ _state = _State()
 
 
 def current_tape() -> Tape:
-    """The tape that records now, in this thread."""
+    """The tape that records in this thread."""
     return _state.tape
 
 
 @contextmanager
 def no_record() -> Generator[None]:
-    """Compute without recording: what comes out are leaves, and no memory is kept.
+    """Compute without recording: results are leaves, and no memory is kept.
 
     >>> with Tape() as tape, no_record():
     ...     _ = Variable(torch.ones(2)) * 3.0
@@ -258,7 +255,7 @@ def no_record() -> Generator[None]:
 
 
 def record(operation: Primitive, inputs: tuple[Operand, ...], attributes: dict[str, Any]) -> Any:
-    """Compute an operation on variables and append it to the tape. The one place where the tape grows."""
+    """Compute an operation on variables and append it to the tape. No other code appends to a tape."""
     tape = _state.tape
     generation = tape.generation
     tracing = tape.tracing
@@ -294,10 +291,10 @@ def record(operation: Primitive, inputs: tuple[Operand, ...], attributes: dict[s
 
     results: tuple[Tensor, ...] = result if type(result) is tuple else (result,)
     if not _state.recording and tracing is None:
-        leaves = tuple([_computed(value, None, -1) for value in results])
+        leaves = tuple([Variable.unchecked(value) for value in results])
         return leaves if type(result) is tuple else leaves[0]
     index = len(tape.entries)
-    outputs = tuple([_computed(value, generation, index) for value in results])
+    outputs = tuple([Variable.unchecked(value, None, generation, index) for value in results])
     if tracing is None:
         tensors += results
     else:
@@ -313,17 +310,6 @@ def record(operation: Primitive, inputs: tuple[Operand, ...], attributes: dict[s
 
 
 def _key(operation: Primitive, inputs: tuple[Operand, ...], attributes: dict[str, Any]) -> Any:
-    """Equal for operations that must give equal results; the tape keeps the inputs, so that ids stay theirs."""
+    """Equal for operations with equal results; the tape keeps the inputs alive, so their ids stay valid."""
     operands = tuple([o if isinstance(o, int | float) else ("id", id(o)) for o in inputs])
     return operation, operands, tuple(attributes.items())
-
-
-def _computed(value: Tensor, generation: Generation | None, index: int) -> Variable:
-    """A variable around a value of our own making, which needs none of the constructor's checks."""
-    variable = Variable.__new__(Variable)
-    variable.value = value
-    variable.name = None
-    variable.generation = generation
-    variable.index = index
-    variable.hooks = None
-    return variable

@@ -2,10 +2,7 @@
 
 import weakref
 from collections.abc import Callable
-from functools import cache
-from importlib import import_module
-from types import ModuleType
-from typing import Any, NoReturn, final
+from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import torch
 from torch import Tensor
@@ -14,16 +11,18 @@ from shoal.autograd.site import call_site, describe
 from shoal.errors import AutogradError
 
 Hook = Callable[[Tensor], object]
-"""Is given a leaf's tensor when its gradient is complete."""
+"""Called with a leaf's tensor when its gradient is complete."""
+Dims = tuple[int, ...] | int | None
+"""The dimensions of a reduction; None means all of them."""
 
 
 @final
 class Generation(weakref.ref[Any]):
-    """A tape between two resets: what a computed variable remembers of the tape it was recorded on.
+    """A tape between two resets: what a computed variable remembers of the tape that recorded it.
 
-    It is a weak reference, so that variables do not keep their tape alive: tape → entries → variables is
-    then no circle, and the memory of a step is given back the moment its tape goes, without waiting for the
-    garbage collector.
+    It is a weak reference, so a variable does not keep its tape alive. There is then no cycle tape → entries →
+    variables → tape, and the memory of a step is freed as soon as its tape is dropped, without the garbage
+    collector.
     """
 
     __slots__ = ()
@@ -33,9 +32,8 @@ class Generation(weakref.ref[Any]):
 class Variable:
     """A tensor and its place in the computation.
 
-    A variable that you make is a *leaf*: data or a parameter, usable on every tape. A variable that an
-    operation makes is *recorded*: it belongs to the tape of that moment and becomes useless when the tape
-    is reset.
+    A variable that you create is a *leaf*: data or a parameter, usable on every tape. A variable that an
+    operation creates is *recorded*: it belongs to the current tape and cannot be used after that tape is reset.
 
     >>> a = Variable(torch.tensor([1.0, 2.0]), name="a")
     >>> a * a + 1.0
@@ -59,14 +57,27 @@ class Variable:
             )
         if value.requires_grad:
             raise AutogradError(
-                f"a variable's tensor is left alone by torch.autograd, but {which} requires grad",
-                "Pass tensor.detach(): the same memory, left to this engine alone.",
+                f"a variable's tensor must be detached, but {which} requires grad",
+                "Pass tensor.detach(): the same memory, without torch's autograd.",
             )
         self.value = value
         self.name = name
         self.generation = None
         self.index = -1
         self.hooks = None
+
+    @staticmethod
+    def unchecked(
+        value: Tensor, name: str | None = None, generation: Generation | None = None, index: int = -1
+    ) -> "Variable":
+        """A variable around a tensor that this engine made; skips the constructor's checks."""
+        variable = Variable.__new__(Variable)
+        variable.value = value
+        variable.name = name
+        variable.generation = generation
+        variable.index = index
+        variable.hooks = None
+        return variable
 
     @property
     def shape(self) -> torch.Size:
@@ -80,7 +91,7 @@ class Variable:
 
     @property
     def device(self) -> torch.device:
-        """Where the value lies."""
+        """Device of the value."""
         return self.value.device
 
     @property
@@ -93,10 +104,10 @@ class Variable:
         return f"Variable({self.value}{name})"
 
     def on_final(self, hook: Hook) -> Callable[[], None]:
-        """Call `hook(value)` whenever `backward` has completed this leaf's gradient; gives what removes it.
+        """Call `hook(value)` whenever `backward` has completed this leaf's gradient; returns a function to remove it.
 
-        The hook runs in the middle of backward, while earlier layers are still being differentiated: a
-        reducer can start to exchange `value.grad` there.
+        The hook runs during backward, while earlier layers are still being differentiated: a reducer can start to
+        exchange `value.grad` there.
         """
         if self.generation is not None:
             raise AutogradError(
@@ -112,8 +123,7 @@ class Variable:
 
         return remove
 
-    # A graph has no values yet while it is compiled, and a branch would freeze one side of the question
-    # into it.
+    # A graph has no values yet while it is compiled, and would contain only one side of a branch.
     def __bool__(self) -> bool:
         self._refuse_on_placeholder("a Python branch")
         return bool(self.value)
@@ -128,81 +138,49 @@ class Variable:
 
     def _refuse_on_placeholder(self, what: str) -> None:
         if self.value.is_meta:
-            _refuse(what)
+            refuse_data_dependence(what, describe(call_site()))
 
-    # The signs of arithmetic. Each is the operation of the same name in shoal.autograd.ops or derived.
-    def __add__(self, other: "Operand") -> "Variable":
-        return _ops().add(self, other)
+    if TYPE_CHECKING:
+        # operators.py attaches these: operations are written with variables, so they come after this file.
+        def __add__(self, other: "Operand", /) -> "Variable": ...
+        def __radd__(self, other: "Operand", /) -> "Variable": ...
+        def __sub__(self, other: "Operand", /) -> "Variable": ...
+        def __rsub__(self, other: "Operand", /) -> "Variable": ...
+        def __mul__(self, other: "Operand", /) -> "Variable": ...
+        def __rmul__(self, other: "Operand", /) -> "Variable": ...
+        def __truediv__(self, other: "Operand", /) -> "Variable": ...
+        def __rtruediv__(self, other: "Operand", /) -> "Variable": ...
+        def __matmul__(self, other: "Operand", /) -> "Variable": ...
+        def __pow__(self, exponent: "Operand", /) -> "Variable": ...
+        def __neg__(self) -> "Variable": ...
+        def sum(self, /, dims: Dims = None, keep: bool = False) -> "Variable":
+            """Sum over `dims` (None: all)."""
+            ...
 
-    def __radd__(self, other: "Operand") -> "Variable":
-        return _ops().add(other, self)
+        def mean(self, /, dims: Dims = None, keep: bool = False) -> "Variable":
+            """Mean over `dims` (None: all)."""
+            ...
 
-    def __sub__(self, other: "Operand") -> "Variable":
-        return _derived().sub(self, other)
+        def reshape(self, /, *shape: int) -> "Variable":
+            """The same elements in another shape."""
+            ...
 
-    def __rsub__(self, other: "Operand") -> "Variable":
-        return _derived().sub(other, self)
-
-    def __mul__(self, other: "Operand") -> "Variable":
-        return _ops().mul(self, other)
-
-    def __rmul__(self, other: "Operand") -> "Variable":
-        return _ops().mul(other, self)
-
-    def __truediv__(self, other: "Operand") -> "Variable":
-        return _derived().div(self, other)
-
-    def __rtruediv__(self, other: "Operand") -> "Variable":
-        return _derived().div(other, self)
-
-    def __matmul__(self, other: "Operand") -> "Variable":
-        return _derived().matmul(self, other)
-
-    def __neg__(self) -> "Variable":
-        return _ops().neg(self)
-
-    def __pow__(self, exponent: "Operand") -> "Variable":
-        return _derived().power(self, exponent)
-
-    def sum(self, dims: tuple[int, ...] | int | None = None, keep: bool = False) -> "Variable":
-        """Sum over `dims` (all of them when not given)."""
-        return _derived().sum(self, dims, keep)
-
-    def mean(self, dims: tuple[int, ...] | int | None = None, keep: bool = False) -> "Variable":
-        """Mean over `dims` (all of them when not given)."""
-        return _derived().mean(self, dims, keep)
-
-    def reshape(self, *shape: int) -> "Variable":
-        """The same elements in another shape."""
-        return _ops().reshape(self, shape=shape)
-
-    def detach(self) -> "Variable":
-        """The same value, through which no gradient flows."""
-        return _ops().detach(self)
+        def detach(self, /) -> "Variable":
+            """The same value as a constant: no gradient flows."""
+            ...
 
 
 Operand = Variable | Tensor | float
 """What an operation takes: a variable, or a constant (a tensor or a number)."""
 
 
-def _short(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-def _refuse(what: str) -> NoReturn:
+def refuse_data_dependence(what: str, where: str) -> NoReturn:
+    """Refuse what cannot be compiled: something that depends on values which the graph does not have yet."""
     raise AutogradError(
-        f"{what} depends on the data of a graph that is being compiled, at {describe(call_site())}",
-        "A compiled graph does the same whatever the data: use ops.where, or leave this function dynamic.",
+        f"{what} depends on the data of a graph that is being compiled, at {where}",
+        "A compiled graph does the same for all data: use ops.where, or do not compile this function.",
     )
 
 
-# Operations are written with variables, so their modules come after this one and are looked up when first
-# used.
-@cache
-def _ops() -> ModuleType:
-    return import_module("shoal.autograd.ops")
-
-
-@cache
-def _derived() -> ModuleType:
-    return import_module("shoal.autograd.derived")
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -41,7 +41,7 @@ def hold_out(data: DataSet, fraction: float, seed: int) -> DataSet:
 
 
 def only(data: DataSet, num_samples: int) -> DataSet:
-    """The data set with `num_samples` of its training samples: the same fraction of each label, always the same samples."""
+    """The data set with `num_samples` training samples: the same fraction of each label, always the same samples."""
     if num_samples > len(data.train):
         raise ConfigError(
             f"data.samples asks for {num_samples:,} training samples, and {data.name} has {len(data.train):,}",

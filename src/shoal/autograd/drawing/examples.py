@@ -1,14 +1,15 @@
-"""Small computations worth drawing, each with the gradient it is there for."""
+"""Small computations to draw, each with its gradients."""
 
 import math
+from collections import OrderedDict
 from collections.abc import Callable
 
 import torch
+from torch import nn
 
 import shoal.autograd.derived as derived
-import shoal.autograd.ops as ops
 from shoal.autograd.gradient import backward, grad
-from shoal.autograd.nn import Conv2d, Function, Layer, Linear, Sequential, flatten, parameters
+from shoal.autograd.nn import from_torch, parameters
 from shoal.autograd.static.graph import Graph, trace
 from shoal.autograd.variable import Variable
 from shoal.errors import AutogradError, unknown
@@ -30,25 +31,22 @@ def course() -> Graph:
 
 def mlp() -> Graph:
     """Two linear layers with ReLU between, cross-entropy, and the gradients of all weights."""
-    network = Sequential(
-        (("fc1", _linear("fc1", 4, 3)), ("relu", Function(ops.relu)), ("fc2", _linear("fc2", 3, 2)))
-    )
-    return _training(network, torch.zeros(8, 4))
+    with torch.device("meta"):
+        layers = OrderedDict[str, nn.Module](fc1=nn.Linear(4, 3), relu=nn.ReLU(), fc2=nn.Linear(3, 2))
+    return _training(layers, torch.zeros(8, 4))
 
 
 def lenet() -> Graph:
     """Convolution, pooling and a linear layer, cross-entropy, and the gradients of all weights."""
-    conv = Conv2d(_leaf("conv1.weight", 6, 1, 5, 5), _leaf("conv1.bias", 6), padding=(2, 2))
-    network = Sequential(
-        (
-            ("conv1", conv),
-            ("relu1", Function(ops.relu)),
-            ("pool1", Function(lambda x: derived.max_pool2d(x, 2))),
-            ("flatten", Function(flatten)),
-            ("fc1", _linear("fc1", 6 * 14 * 14, 10)),
+    with torch.device("meta"):
+        layers = OrderedDict[str, nn.Module](
+            conv1=nn.Conv2d(1, 6, 5, padding=2),
+            relu1=nn.ReLU(),
+            pool1=nn.MaxPool2d(2),
+            flatten=nn.Flatten(),
+            fc1=nn.Linear(6 * 14 * 14, 10),
         )
-    )
-    return _training(network, torch.zeros(8, 1, 28, 28))
+    return _training(layers, torch.zeros(8, 1, 28, 28))
 
 
 def attention() -> Graph:
@@ -63,7 +61,7 @@ def attention() -> Graph:
 
 
 def chain() -> Graph:
-    """A B C v as it is written, from the left: the order a compiler turns round."""
+    """A B C v, evaluated from the left as written: the compiler reverses this order."""
     return trace(lambda a, b, c, v: ((a @ b) @ c) @ v, [*[torch.zeros(64, 64)] * 3, torch.zeros(64, 1)])
 
 
@@ -87,18 +85,12 @@ def example(name: str) -> Graph:
     return EXAMPLES[name]()
 
 
-def _training(network: Layer, inputs: torch.Tensor) -> Graph:
+def _training(layers: "OrderedDict[str, nn.Module]", inputs: torch.Tensor) -> Graph:
+    network = from_torch(nn.Sequential(layers))
+
     def step(inputs: Variable, labels: Variable) -> Variable:
         loss = derived.cross_entropy(network(inputs), labels)
         backward(loss, parameters(network))
         return loss
 
     return trace(step, [inputs, torch.zeros(inputs.shape[0], dtype=torch.int64)])
-
-
-def _linear(name: str, inputs: int, outputs: int) -> Linear:
-    return Linear(_leaf(f"{name}.weight", outputs, inputs), _leaf(f"{name}.bias", outputs))
-
-
-def _leaf(name: str, *shape: int) -> Variable:
-    return Variable(torch.zeros(shape), name=name)

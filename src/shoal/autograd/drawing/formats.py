@@ -1,7 +1,6 @@
-"""A graph to look at: Graphviz DOT, Mermaid, and an SVG that needs nothing else.
+"""A graph as Graphviz DOT, Mermaid, or a self-contained SVG.
 
-Forward is blue, backward orange; an arrow from one to the other (a value that backward needs again, and
-that must therefore be kept) is dashed.
+Forward is blue, backward orange. Dashed arrows lead from forward to backward: values that must be kept for backward.
 """
 
 from collections.abc import Hashable
@@ -30,7 +29,7 @@ MOST_SLOPE = 0.4  # of an arrow beside boxes: over half a box's height, less tha
 @final
 @dataclass(frozen=True)
 class Node:
-    """What is drawn: an operation, a source of values, or a result."""
+    """A box: an operation, a source of values, or a result."""
 
     title: str
     subtitle: str
@@ -42,14 +41,14 @@ class Node:
 @final
 @dataclass(frozen=True)
 class Picture:
-    """Nodes by their key, in an order in which arrows point forwards, and the arrows."""
+    """Nodes by key, in topological order, and the arrows."""
 
     nodes: dict[Hashable, Node]
     edges: tuple[tuple[Hashable, Hashable], ...]
 
 
 def picture(graph: Graph) -> Picture:
-    """What to draw of a graph: every operation, what it reads from outside, and what the graph gives."""
+    """The nodes and arrows of a graph: every operation, the sources it reads, and the results."""
     nodes: dict[Hashable, Node] = {}
     edges: list[tuple[Hashable, Hashable]] = []
     maker: dict[Value, Hashable] = {}
@@ -92,7 +91,7 @@ def _operation_node(operation: Operation) -> Node:
 
 
 def _number(value: Value) -> str:
-    """A constant that is one number throughout, written out."""
+    """The number of a constant whose elements are all equal."""
     tensor = value.tensor
     if (
         value.kind != "constant"
@@ -109,7 +108,7 @@ def _shape(value: Value) -> str:
 
 
 def dot(graph: Graph) -> str:
-    """Graphviz's language: `dot -Tpdf`.
+    """Graphviz DOT, for `dot -Tpdf`.
 
     >>> import torch
     >>> from shoal.autograd.static.graph import trace
@@ -130,7 +129,7 @@ def dot(graph: Graph) -> str:
 
 
 def mermaid(graph: Graph) -> str:
-    """Mermaid's language, which Markdown viewers draw."""
+    """Mermaid, which Markdown viewers draw."""
     drawn = picture(graph)
     number = {key: f"n{position}" for position, key in enumerate(drawn.nodes)}
     lines = ["flowchart TD"]
@@ -145,7 +144,7 @@ def mermaid(graph: Graph) -> str:
 
 
 def svg(graph: Graph, title: str = "") -> str:
-    """A picture that stands alone: no fonts, scripts or styles from elsewhere."""
+    """A self-contained picture: no external fonts, scripts or styles."""
     drawn = picture(graph)
     sizes: dict[Hashable, tuple[float, float]] = {
         key: (max(_text_width(node.title, 13), _text_width(node.subtitle, 11)) + 24, BOX_HEIGHT)
@@ -171,7 +170,7 @@ def svg(graph: Graph, title: str = "") -> str:
 
 
 def _backward_below_forward(drawn: Picture) -> list[tuple[Hashable, Hashable]]:
-    """As it runs: backward begins when forward is done, though a picture of what needs what could show it sooner."""
+    """Pairs that place all backward operations below the last forward one, the order in which they run."""
     forward = [key for key, node in drawn.nodes.items() if node.kind == FORWARD]
     return [(forward[-1], key) for key, node in drawn.nodes.items() if node.kind == BACKWARD and forward]
 
@@ -227,7 +226,7 @@ def _arrow(
     places = [(x0, y0 + sizes[start][1] / 2, 0.0)]
     for (ax, ay), (x, y), (bx, by) in zip(bends, bends[1:], bends[2:], strict=False):
         slope = _slope((x - ax) / (y - ay), (bx - x) / (by - y))
-        # Straight through the row, so that it moves sideways only where no boxes stand.
+        # Nearly straight through the row: it moves sideways only between rows of boxes.
         places += [(x + slope * step, y + step, slope) for step in (-BOX_HEIGHT / 2, BOX_HEIGHT / 2)]
     places.append((x1, y1 - sizes[end][1] / 2 - 1, 0.0))
     path = f"M{places[0][0]:.1f} {places[0][1]:.1f}"
@@ -242,7 +241,7 @@ def _arrow(
 
 
 def _slope(before: float, after: float) -> float:
-    """Sideways per down where an arrow passes a row: that of its flatter side, none where it turns back."""
+    """Horizontal per vertical distance where an arrow passes a row: the steeper side's, 0 where it turns back."""
     if before * after <= 0:
         return 0.0
     steepest = min(abs(before), abs(after), MOST_SLOPE)

@@ -1,10 +1,9 @@
-"""Where to draw the nodes of a graph: in layers, so that all arrows point down.
+"""Positions for the nodes of a graph: in layers, with all arrows pointing down.
 
-Phase 1, layers: a node lies below everything it depends on; a source lies just above its first reader.
-Phase 2, bends: an arrow that passes a layer gets a place of its own there, so that it runs between nodes.
-Phase 3, order: each layer is sorted by where its neighbours lie, down and up again, which undoes most
-crossings. Phase 4, places: nodes move towards the middle of their neighbours as far as the others in the
-layer allow.
+Phase 1, layers: a node is below everything it depends on; a source is just above its first reader.
+Phase 2, bends: an arrow that passes a layer gets a position there, so that it runs between nodes.
+Phase 3, order: sort each layer by the positions of its neighbours, downwards and upwards in turn; this removes most
+crossings. Phase 4, positions: move nodes towards the median of their neighbours as far as the layer allows.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -22,7 +21,7 @@ SWEEPS = 12
 
 @final
 @dataclass(frozen=True)
-class Layout:
+class NodeLayout:
     """Centres of nodes, bends of arrows from start to end, and the size of the whole."""
 
     centres: dict[Hashable, Point]
@@ -33,10 +32,10 @@ class Layout:
 
 def lay_out(
     sizes: Mapping[Hashable, tuple[float, float]], edges: Sequence[Edge], below: Sequence[Edge] = ()
-) -> Layout:
+) -> NodeLayout:
     """Place nodes of given (width, height); nodes come before their readers.
 
-    `below` are pairs of which the second must lie below the first, though no arrow joins them.
+    `below` are pairs without an arrow of which the second must be below the first.
     """
     level = _levels(list(sizes), edges, below)
     layers, links, routes = _with_bends(sizes, edges, level)
@@ -54,7 +53,7 @@ def lay_out(
     point = {node: (across[node] - left, down[node]) for node in across}
     height = max((down[node] + sizes[node][1] / 2 for node in sizes), default=0.0)
     bends = {edge: [point[node] for node in route] for edge, route in routes.items()}
-    return Layout({node: point[node] for node in sizes}, bends, right - left, height)
+    return NodeLayout({node: point[node] for node in sizes}, bends, right - left, height)
 
 
 def _levels(nodes: list[Hashable], edges: Sequence[Edge], below: Sequence[Edge]) -> dict[Hashable, int]:
@@ -144,7 +143,7 @@ def _across(
 
 
 def _apart(layer: list[Hashable], wanted: list[float], width_of: dict[Hashable, float]) -> list[float]:
-    """Places in order, as near to the wanted ones as the widths allow: blocks that collide share the difference."""
+    """Positions in order, as close to `wanted` as the widths allow: blocks that collide move to their mean."""
     offset = 0.0
     offsets: list[float] = []
     for position, node in enumerate(layer):

@@ -1,8 +1,7 @@
 """A graph as one straight-line Python function that writes into planned memory.
 
-Everything that can be settled beforehand is: buffers, views of buffers, transposes of weights. What is left
-for each call is one line per kernel, with no allocation, no shape arithmetic and no Python object made on
-the way.
+Buffers, views of buffers and transposes of weights are created at compile time. A call executes one line per kernel,
+without allocations, shape arithmetic or new Python objects.
 """
 
 import re
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from shoal.autograd.gradient import deliver
 from shoal.autograd.static.graph import Graph, Operation, Value
-from shoal.autograd.static.memory import ALLOCATED, MemoryPlan
+from shoal.autograd.static.memory import ALLOCATED, UNARY, MemoryPlan
 from shoal.autograd.variable import Variable
 
 Template = Callable[[Operation, list[str], list[str]], str]
@@ -26,7 +25,7 @@ def _into(function: str) -> Template:
 
 
 def _number_last(function: str) -> Template:
-    """For operations that commute: torch wants the tensor first."""
+    """For commutative operations: torch takes the tensor first."""
 
     def line(operation: Operation, inputs: list[str], outputs: list[str]) -> str:
         a, b = inputs if isinstance(operation.inputs[0], Value) else inputs[::-1]
@@ -45,14 +44,7 @@ TEMPLATES: dict[str, Template] = {
     "add": _number_last("torch.add"),
     "mul": _number_last("torch.mul"),
     "subtract": _into("torch.sub"),
-    "neg": _into("torch.neg"),
-    "reciprocal": _into("torch.reciprocal"),
-    "exp": _into("torch.exp"),
-    "log": _into("torch.log"),
-    "sqrt": _into("torch.sqrt"),
-    "tanh": _into("torch.tanh"),
-    "sigmoid": _into("torch.sigmoid"),
-    "erf": _into("torch.erf"),
+    **{name: _into(f"torch.{name}") for name in UNARY},
     "relu": lambda o, i, out: f"torch.clamp_min({i[0]}, 0.0, out={out[0]})",
     "masked": lambda o, i, out: (
         f"aten.threshold_backward.grad_input({i[0]}, {i[1]}, 0.0, grad_input={out[0]})"
@@ -77,12 +69,12 @@ TEMPLATES: dict[str, Template] = {
     "max_pool2d": _max_pool2d,
     "reshape": lambda o, i, out: f"{out[0]}.copy_({i[0]}.reshape({list(o.outputs[0].shape)}))",
 }
-"""Kernels that write where they are told. Any other operation is computed and its result copied to its place."""
+"""Kernels that write to a given output. The result of any other operation is copied into its buffer."""
 
 
 @final
 class Writer:
-    """Writes the function line by line, and holds what its names stand for."""
+    """Writes the function line by line and holds the values of its names."""
 
     def __init__(self, graph: Graph, memory: MemoryPlan, device: torch.device) -> None:
         self.graph = graph
@@ -93,19 +85,19 @@ class Writer:
         self.space: dict[str, Any] = {"torch": torch, "aten": torch.ops.aten, "deliver": deliver}
         self.names: dict[Value, str] = {}
         self.fixed: dict[str, Tensor] = {}
-        """Names of tensors that stay where they are from call to call, so that views of them can be made now."""
+        """Tensors whose memory does not change between calls, by name: views of them are created at compile time."""
         self.gradients: list[tuple[Variable, Tensor]] = []
         self.num_bytes_copied = 0
-        """Gradients that had to be copied to memory of their own."""
+        """Bytes of gradients that are copied to memory of their own."""
         self.source = ""
         self.dying: dict[int, list[Value]] = {}
-        """Values outside the arena, by the operation that reads them, or what they look at, for the last time."""
+        """Values outside the arena, by the operation that reads them (or their base) for the last time."""
         for value, root in memory.roots.items():
             if root.kind == "computed" and root not in memory.offsets and root in memory.last_use:
                 self.dying.setdefault(memory.last_use[root], []).append(value)
 
     def function(self) -> Callable[..., tuple[Tensor, ...]]:
-        """Write, compile and give the function: inputs → outputs, gradients delivered on the way."""
+        """Write and compile the function: inputs → outputs; it delivers gradients as it runs."""
         parameters = [self._name(value) for value in self.graph.inputs]
         pending = list(self.graph.deliveries)
         pending = self._deliver_ready(pending, set())
@@ -114,7 +106,7 @@ class Writer:
             self._operation(operation)
             made.update(operation.outputs)
             pending = self._deliver_ready(pending, made)
-            self._forget_dead(index)
+            self._free_dead(index)
         results = ", ".join(f"{self._name(value)}.clone()" for value in self.graph.outputs)
         body = "\n    ".join([*self.lines, f"return ({results},)" if results else "return ()"])
         self.source = f"def plan({', '.join(parameters)}):\n    {body}\n"
@@ -126,7 +118,7 @@ class Writer:
         if self.memory.roots[output] is not output:
             source = operation.inputs[0]
             assert isinstance(source, Value)
-            self.names[output] = self._looked_at(self._name(source), operation)
+            self.names[output] = self._view_of(self._name(source), operation)
             return
         if operation.name in ("matmul", "matmul_add"):
             self._product(operation)
@@ -144,13 +136,13 @@ class Writer:
             if template is not None
             else f"{outputs[0]}.copy_({self._call(operation, inputs)})"
         )
-        if over is not None:  # kernels give back what they wrote
+        if over is not None:  # kernels return the tensor they wrote
             self.names[output] = name = f"t{len(self.names)}"
             line = f"{name} = {line}"
         self.lines.append(line)
 
     def _product(self, operation: Operation) -> None:
-        """A product with its transposes settled beforehand; A Bᵀ is asked for as Cᵀ = B Aᵀ, as `matmul` does."""
+        """A product with its transposes taken at compile time; A Bᵀ is computed as Cᵀ = B Aᵀ, as in `matmul`."""
         values = [operand for operand in operation.inputs if isinstance(operand, Value)]
         a, b, *bias = [self._name(value) for value in values]
         c = self._name(operation.outputs[0])
@@ -172,7 +164,7 @@ class Writer:
         return f"{function}({', '.join([*inputs, *options])})"
 
     def _name(self, value: Value) -> str:
-        """The name of a value; its memory is made when it is first named."""
+        """The name of a value; its buffer is created with the name."""
         if value in self.names:
             return self.names[value]
         prefix = {"input": "x", "leaf": "p", "constant": "c"}.get(value.kind, "b")
@@ -190,8 +182,8 @@ class Writer:
     def _bind(self, name: str, tensor: Tensor) -> None:
         self.space[name] = self.fixed[name] = tensor
 
-    def _looked_at(self, source: str, operation: Operation) -> str:
-        """A view of what stays in place is made now; of an input or an allocated result, in each call."""
+    def _view_of(self, source: str, operation: Operation) -> str:
+        """A view: of fixed memory created now; of an input or an allocated result, in each call."""
         name = f"w{len(self.space)}"
         if source in self.fixed:
             self._bind(name, operation.primitive.forward(self.fixed[source], **operation.attributes))
@@ -201,7 +193,7 @@ class Writer:
         return name
 
     def _view(self, source: str, method: str) -> str:
-        """`source.mT` and the like, made now if the source stays in place."""
+        """`source.mT` and similar views, created now if the source is fixed."""
         expression = f"{source}.{method}"
         if source not in self.fixed:
             return expression
@@ -210,8 +202,8 @@ class Writer:
             self._bind(name, self.fixed[source].mT if method == "mT" else self.fixed[source].unsqueeze(1))
         return name
 
-    def _forget_dead(self, index: int) -> None:
-        """Give back what a kernel allocated, once it has been read for the last time."""
+    def _free_dead(self, index: int) -> None:
+        """Free what a kernel allocated, after its last read."""
         dead = [self.names[value] for value in self.dying.get(index, ()) if value in self.names]
         if dead:
             self.lines.append(f"del {', '.join(dead)}")

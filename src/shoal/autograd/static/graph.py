@@ -1,4 +1,4 @@
-"""A computation as data: what a function does, without the numbers it does it with."""
+"""A computation as data: the operations of a function, without values."""
 
 import traceback
 from collections.abc import Callable, Sequence
@@ -11,19 +11,19 @@ from torch import Tensor
 
 from shoal.autograd.site import is_ours
 from shoal.autograd.tape import Primitive, Tape, Tracing
-from shoal.autograd.variable import Variable
+from shoal.autograd.variable import Variable, refuse_data_dependence
 from shoal.errors import AutogradError
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Value:
-    """A tensor to be: its shape and type, and where it comes from when no operation makes it."""
+    """The shape and dtype of a tensor, and its source if no operation computes it."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
     kind: str = "computed"
-    """`computed` by an operation, `input` of a call, `leaf` (memory read anew at each call) or `constant`."""
+    """`computed` by an operation, `input` of a call, `leaf` (memory that is read in each call) or `constant`."""
     tensor: Tensor | None = None
     """The memory of a leaf or a constant."""
     name: str | None = None
@@ -40,7 +40,7 @@ Operand = Value | float
 @final
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """One primitive, applied."""
+    """One application of a primitive."""
 
     primitive: Primitive
     inputs: tuple[Operand, ...]
@@ -57,16 +57,16 @@ class Operation:
 @final
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Operations in an order in which each value is made before it is used."""
+    """Operations in topological order: each value is computed before it is used."""
 
     inputs: tuple[Value, ...]
     operations: tuple[Operation, ...]
     outputs: tuple[Value, ...]
     deliveries: tuple[tuple[Variable, Value], ...] = ()
-    """A parameter, and the value that is to be added to its `value.grad`."""
+    """Parameters, and the values to add to their `value.grad`."""
 
     def num_uses(self) -> dict[Value, int]:
-        """How often each value is read, by operations or from outside."""
+        """How often each value is read, by operations or as a result."""
         uses: dict[Value, int] = {}
         for operation in self.operations:
             for operand in operation.inputs:
@@ -77,7 +77,7 @@ class Graph:
         return uses
 
     def rewritten(self, operations: Sequence[Operation], instead: dict[Value, Value]) -> "Graph":
-        """The same graph with other operations, and values exchanged wherever they are read."""
+        """The same graph with other operations, and the values of `instead` replaced wherever they are read."""
 
         def now(operand: Any) -> Any:
             while isinstance(operand, Value) and operand in instead:
@@ -94,7 +94,7 @@ class Graph:
     def listing(self) -> str:
         """One line for each operation: `v2[64, 128] = matmul(x, fc1.weight, transpose_b=True)`.
 
-        A constant of one element stands where it is used, as its number; a larger one has a line of its own.
+        A constant of one element is written as its number; a larger one has a line of its own.
         """
         names: dict[Value, str] = {}
         lines: list[str] = []
@@ -118,10 +118,10 @@ class Graph:
 
 
 def trace(function: Callable[..., Any], examples: Sequence[Tensor]) -> Graph:
-    """Run a function once on placeholders that have a shape and no numbers, and keep what it did.
+    """Run a function once on placeholders, which have shapes and no values, and return its operations.
 
-    Derivatives that the function takes are kept as well: forward and backward stand in one graph. A plain
-    tensor that the function uses is a constant. A leaf (a parameter) is read anew whenever the graph runs.
+    Derivatives that the function takes are included: forward and backward form one graph. A plain tensor that the
+    function uses becomes a constant. A leaf (a parameter) is read whenever the graph runs.
 
     >>> x = torch.ones(3)
     >>> print(trace(lambda x: (x * 2.0 + x).sum(), [x]).listing())
@@ -135,20 +135,23 @@ def trace(function: Callable[..., Any], examples: Sequence[Tensor]) -> Graph:
         value = operand.value if type(operand) is Variable else operand
         if not isinstance(value, Tensor) or value.is_meta:
             return value
-        if id(operand) not in stand_ins:  # the operand is kept too, so that its id stays its own
+        if id(operand) not in stand_ins:  # keeps the operand alive, so that its id stays valid
             stand_ins[id(operand)] = (operand, torch.empty_like(value, device="meta"))
         return stand_ins[id(operand)][1]
 
     tape = Tape()
     tape.tracing = tracing = Tracing(stand_in, examples[0].device if examples else torch.device("cpu"))
-    placeholders = [_placeholder(example, position) for position, example in enumerate(examples)]
+    placeholders = [  # unchecked: inputs may be integers, which a user's variable may not hold
+        Variable.unchecked(torch.empty_like(example.detach(), device="meta"), f"input{position}")
+        for position, example in enumerate(examples)
+    ]
     with tape:
         results = _run(function, placeholders)
     return _from_tape(tape, tracing.constants, placeholders, results, tracing.deliveries)
 
 
 def graph_of(tape: Tape, *results: Variable) -> Graph:
-    """What a dynamic tape holds, as a graph; `results` are marked as its outputs.
+    """The entries of a dynamic tape as a graph with the outputs `results`.
 
     >>> with Tape() as tape:
     ...     a = Variable(torch.ones(2), name="a")
@@ -156,17 +159,6 @@ def graph_of(tape: Tape, *results: Variable) -> Graph:
     v1[2] = mul(a, a)
     """
     return _from_tape(tape, set(), (), results, ())
-
-
-def _placeholder(example: Tensor, position: int) -> Variable:
-    """A leaf without numbers; also for integers, which a user's own variable may not hold."""
-    variable = Variable.__new__(Variable)
-    variable.value = torch.empty_like(example.detach(), device="meta")
-    variable.name = f"input{position}"
-    variable.generation = None
-    variable.index = -1
-    variable.hooks = None
-    return variable
 
 
 def _run(function: Callable[..., Any], placeholders: Sequence[Variable]) -> tuple[Variable, ...]:
@@ -180,16 +172,13 @@ def _run(function: Callable[..., Any], placeholders: Sequence[Variable]) -> tupl
         where = (
             f"{users[-1].filename.rpartition('/')[2]}:{users[-1].lineno}: {users[-1].line}" if users else ""
         )
-        raise AutogradError(
-            f"a Python number depends on the data of a graph that is being compiled, at {where}",
-            "A compiled graph does the same whatever the data: use ops.where, or leave this function dynamic.",
-        ) from error
+        refuse_data_dependence("a Python number", where)
     results: tuple[Any, ...] = tuple(result) if isinstance(result, tuple | list) else (result,)
     for position, value in enumerate(results):
         if type(value) is not Variable:
             raise AutogradError(
                 f"a compiled function returns variables, but result {position} is a {type(value).__name__}",
-                "Return what the operations of shoal.autograd gave.",
+                "Return results of the operations of shoal.autograd.",
             )
     return results
 

@@ -1,9 +1,9 @@
-"""Where every value of a graph lies: one arena, in which memory is used again when its value has been read.
+"""The memory plan of a graph: one arena, in which memory is reused after the last read of its value.
 
-Phase 1, roots: a view (reshape, permute, …) lies in the memory of what it looks at.
-Phase 2, lives: a root lives from the operation that makes it to the last that reads it or a view of it.
-Phase 3, sharing: an operation that works element by element may write over an input that dies there.
-Phase 4, places: the largest first, each at the lowest place where nothing lies that lives at the same time.
+Phase 1, roots: a view (reshape, permute, …) uses the memory of its base.
+Phase 2, lifetimes: a root lives from the operation that writes it to the last that reads it or a view of it.
+Phase 3, in place: an element-wise operation may overwrite an input whose lifetime ends there.
+Phase 4, offsets: the largest value first, each at the lowest offset that is free during its whole lifetime.
 """
 
 from dataclasses import dataclass
@@ -13,55 +13,40 @@ import torch
 
 from shoal.autograd.static.graph import Graph, Operation, Value
 
-ALIGNMENT = 64  # bytes: a cache line, and what vector kernels like
+ALIGNMENT = 64  # bytes: a cache line, and the alignment of vector kernels
 
 VIEWS = frozenset({"reshape", "permute", "expand", "narrow", "detach"})
-IN_PLACE = frozenset(
-    [
-        "add",
-        "subtract",
-        "mul",
-        "neg",
-        "reciprocal",
-        "pow",
-        "exp",
-        "log",
-        "sqrt",
-        "tanh",
-        "sigmoid",
-        "erf",
-        "relu",
-        "masked",
-    ]
-)
-"""Operations that read each element before they write it, so that output and input may be the same memory."""
+UNARY = ("neg", "reciprocal", "exp", "log", "sqrt", "tanh", "sigmoid", "erf")
+"""Operations on each element of one tensor, under torch's names."""
+IN_PLACE = frozenset({*UNARY, "add", "subtract", "mul", "pow", "relu", "masked"})
+"""Operations that read each element before they write it: output and input may share memory."""
 ALLOCATED = frozenset({"conv2d", "conv2d_add", "conv2d_input", "conv2d_weight"})
-"""Operations whose kernels give memory of their own and cannot be told where to write."""
+"""Operations whose kernels always allocate their output."""
 
 
 @final
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The places of all values."""
+    """Where each value is stored."""
 
     roots: dict[Value, Value]
-    """Whose memory a value lies in: its own, or that of what it is a view of."""
+    """The value whose memory a value uses: itself, or the base of a view."""
     offsets: dict[Value, int]
-    """First byte in the arena of each root that lies there."""
+    """Offset in bytes of each root in the arena."""
     num_bytes: int
     """Length of the arena."""
     last_use: dict[Value, int]
-    """The last operation that reads a root; the number of operations when it is read after the end."""
+    """The last operation that reads a root; the number of operations if it is read after the end."""
     owned: frozenset[Value]
-    """Gradients that nothing else reads: handed to `value.grad` as they are; until then others use their place."""
+    """Gradients that nothing else reads: they become `value.grad` without a copy."""
     taken_over: dict[Value, Value]
-    """Values written over one that a kernel allocated and that dies there; both lie outside the arena."""
+    """Values that overwrite a kernel's own allocation, which is outside the arena."""
 
 
 @final
 @dataclass
 class _Tenant:
-    """Values that follow one another in the same memory."""
+    """Values that use the same memory one after another."""
 
     num_bytes: int
     born: int
@@ -70,7 +55,7 @@ class _Tenant:
 
 
 def plan_memory(graph: Graph) -> MemoryPlan:
-    """Lay out a graph's values; see the phases above."""
+    """Plan the memory of a graph's values; the module's docstring lists the phases."""
     roots = roots_of(graph)
     last_use = _last_use(graph, roots)
     owned = _owned(graph, roots)
@@ -81,7 +66,7 @@ def plan_memory(graph: Graph) -> MemoryPlan:
         for output in operation.outputs:
             if roots[output] is not output or output in allocated:
                 continue
-            last_use.setdefault(output, index)  # made and never read: it still needs a place to be made in
+            last_use.setdefault(output, index)  # never read, but its operation still writes it
             dying = _writes_over(operation, output, roots, last_use, index) if output not in owned else None
             if dying is None:
                 length = -(-output.num_bytes // ALIGNMENT) * ALIGNMENT
@@ -98,11 +83,11 @@ def plan_memory(graph: Graph) -> MemoryPlan:
 
 
 def _place(tenants: list[_Tenant]) -> int:
-    """Phase 4; gives the length of the arena. Cost: the square of the number of tenants."""
+    """Phase 4; returns the length of the arena. Cost: quadratic in the number of tenants."""
     placed: list[_Tenant] = []
     end_of_arena = 0
     for tenant in sorted(tenants, key=lambda one: -one.num_bytes):
-        # What an operation reads must not lie where it writes, so lives that touch count as lived together.
+        # An operation must not write where it still reads, so lifetimes that touch count as overlapping.
         beside = [other for other in placed if other.born <= tenant.dies and tenant.born <= other.dies]
         start = 0
         for other in sorted(beside, key=lambda one: one.offset):
@@ -116,7 +101,7 @@ def _place(tenants: list[_Tenant]) -> int:
 
 
 def is_view(operation: Operation, layouts: dict[Value, torch.Tensor]) -> bool:
-    """Whether this operation only looks at its input's memory; a reshape of a permuted value must copy it."""
+    """Whether this operation's output is a view of its input; a reshape of a permuted value must copy."""
     if operation.name not in VIEWS:
         return False
     source = operation.inputs[0]
@@ -125,7 +110,7 @@ def is_view(operation: Operation, layouts: dict[Value, torch.Tensor]) -> bool:
 
 
 def layouts_of(graph: Graph) -> dict[Value, torch.Tensor]:
-    """For each value a tensor without memory that has its shape and strides."""
+    """For each value a meta tensor with its shape and strides."""
     layouts: dict[Value, torch.Tensor] = {}
 
     def layout(value: Value) -> torch.Tensor:
@@ -152,7 +137,7 @@ def layouts_of(graph: Graph) -> dict[Value, torch.Tensor]:
 
 
 def roots_of(graph: Graph) -> dict[Value, Value]:
-    """Phase 1: whose memory each value lies in."""
+    """Phase 1: the value whose memory each value uses."""
     layouts = layouts_of(graph)
     roots: dict[Value, Value] = {}
     for operation in graph.operations:
@@ -176,16 +161,13 @@ def _last_use(graph: Graph, roots: dict[Value, Value]) -> dict[Value, int]:
                 last_use[roots[operand]] = index
     for value in graph.outputs:
         last_use[roots[value]] = len(graph.operations)
-    for (
-        _,
-        value,
-    ) in graph.deliveries:  # delivered, by copy or as it is, when it is made: alive at least until then
+    for _, value in graph.deliveries:  # a gradient is delivered right after it is written
         last_use.setdefault(roots[value], len(graph.operations))
     return last_use
 
 
 def _owned(graph: Graph, roots: dict[Value, Value]) -> frozenset[Value]:
-    """Gradients that nothing else reads: their memory can be given away."""
+    """Gradients that nothing else reads: `value.grad` can take over their memory."""
     uses = graph.num_uses()
     allocated = {output for o in graph.operations if o.name in ALLOCATED for output in o.outputs}
     looked_at = {roots[value] for value in roots if roots[value] is not value}
@@ -207,7 +189,7 @@ def _writes_over(
     last_use: dict[Value, int],
     index: int,
 ) -> Value | None:
-    """The root of an input that dies here and whose memory the output can take, element on element."""
+    """The root of an input whose lifetime ends here and whose memory the output can take over."""
     if operation.name not in IN_PLACE:
         return None
     operands = [operand for operand in operation.inputs if isinstance(operand, Value)]
@@ -215,7 +197,7 @@ def _writes_over(
         root = roots[operand]
         dies = root.kind == "computed" and last_use[root] == index
         fits = operand is root and operand.shape == output.shape and operand.dtype == output.dtype
-        # Another input that looks at the same memory in another order would be overwritten before it is read.
+        # Another view of the same memory, in another order, would be overwritten before it is read.
         alone = all(other is operand or roots[other] is not root for other in operands)
         if dies and fits and alone:
             return root

@@ -1,7 +1,7 @@
-"""A function compiled once and run many times: the static graph.
+"""Compile a function once and run it many times: the static graph.
 
-The dynamic tape finds out at every call what is to be computed, and can do anything. A static graph finds
-out once, so it can be improved before it runs, and it does the same whatever the data.
+The dynamic tape follows the program in every call, so the program can do anything. A static graph is traced once, so
+it can be optimised before it runs, and it does the same for all data.
 """
 
 import sys
@@ -20,7 +20,7 @@ from shoal.errors import AutogradError
 
 Signature = tuple[tuple[tuple[int, ...], torch.dtype, torch.device], ...]
 
-MOST_PLANS = 8  # of different shapes, kept at once: each has buffers of its own
+MOST_PLANS = 8  # kept at once, for different shapes: each has buffers of its own
 
 
 @final
@@ -31,7 +31,7 @@ class Stage:
     name: str
     num_operations: int
     num_bytes: int
-    """Bytes that the operations write, when every one that is not a view writes all of its output."""
+    """Bytes that the operations write; views write nothing."""
     num_multiplications: int
     """In matrix products."""
 
@@ -66,18 +66,15 @@ class Plan:
     def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """Run the plan."""
         for leaf, place in zip(self._leaves, self._places, strict=True):
-            if leaf.data_ptr() != place:  # its memory was exchanged (param.data = …): views must be made anew
+            if leaf.data_ptr() != place:  # param.data = … gave it other memory: views must be recreated
                 self._bind()
                 break
         for value, gradient in self._gradients:
-            if value.grad is gradient:  # still in use from the call before: it is added to, so keep it
+            if value.grad is gradient:  # from the previous call: it will be added to, so keep it
                 value.grad = gradient.clone()
         try:
             return self._function(*inputs)
-        except (
-            RuntimeError,
-            IndexError,
-        ) as reason:  # what shapes cannot tell: a label that is too large, say
+        except (RuntimeError, IndexError) as reason:  # such as a label that is too large
             shapes = ", ".join(str(tuple(value.shape)) for value in inputs)
             raise AutogradError(
                 f"a compiled graph failed on inputs of shapes {shapes}", str(reason).splitlines()[0]
@@ -85,16 +82,16 @@ class Plan:
 
     @property
     def unshared_bytes(self) -> int:
-        """What the arena would take if every value had memory of its own."""
+        """Bytes of the arena if every value had memory of its own."""
         return sum(value.num_bytes for value in self.memory.offsets)
 
     @property
     def num_bytes_kept(self) -> int:
-        """What the plan keeps between calls: the arena, and gradients outside it."""
+        """Bytes that the plan keeps between calls: the arena, and gradients outside it."""
         return self.memory.num_bytes + self._num_bytes_copied
 
     def table(self) -> str:
-        """Operations and bytes written before and after each pass, and what the memory plan saves."""
+        """Operations and bytes written before and after each pass, and the arena with and without sharing."""
         lines = [f"{'':24} {'operations':>10} {'bytes written':>14} {'multiplications':>16}"]
         lines += [
             f"{s.name:24} {s.num_operations:10,} {s.num_bytes:14,} {s.num_multiplications:16,}"
@@ -107,7 +104,7 @@ class Plan:
 
 @final
 class Compiled:
-    """What `compile` gives: call it with tensors, get tensors."""
+    """A compiled function: call it with tensors, get tensors."""
 
     def __init__(self, function: Callable[..., Any], say: Callable[[str], None], optimise: bool) -> None:
         self._function = function
@@ -116,7 +113,7 @@ class Compiled:
         self._plans: dict[Signature, Plan] = {}
 
     def plan(self, *inputs: Tensor) -> Plan:
-        """The plan for inputs of these shapes, made if there is none yet."""
+        """The plan for inputs of these shapes; compiles it if there is none yet."""
         signature = tuple([(tuple(value.shape), value.dtype, value.device) for value in inputs])
         found = self._plans.get(signature)
         if found is None:
@@ -130,12 +127,12 @@ class Compiled:
         return found
 
     def __call__(self, *inputs: Tensor) -> Any:
-        """Run on tensors; a tensor, or a tuple of them when the function gives several."""
+        """Run on tensors; returns a tensor, or a tuple if the function returns several."""
         for position, value in enumerate(inputs):
             if not isinstance(value, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise AutogradError(
                     f"a compiled function takes tensors, but argument {position} is a {type(value).__name__}",
-                    "Pass numbers as torch.tensor(…), so that they may differ from call to call.",
+                    "Pass numbers as torch.tensor(…): they may then differ between calls.",
                 )
         results = self.plan(*inputs)(*inputs)
         return results[0] if len(results) == 1 else results
@@ -153,17 +150,15 @@ def compile(  # noqa: A001 (what it does, in the field's word)
 ) -> Compiled:
     """Compile a function of variables for inputs like the examples.
 
-    Phase 1: run it once on placeholders and keep the graph, with the derivatives it takes (`grad`,
-    `backward`). Phase 2: constant folding, common subexpressions, order of matmul chains, dead code,
-    fusion. Phase 3: plan memory, and write one straight-line function over it.
+    Phase 1: trace it on placeholders, with the derivatives it takes (`grad`, `backward`). Phase 2: constant folding,
+    common subexpressions, order of matmul chains, dead code, fusion. Phase 3: plan memory and write one straight-line
+    function that uses it.
 
-    Inputs of other shapes are compiled when they come, which is said. A branch on data is refused. Results
-    are equal to the dynamic ones to the last bit where no pass reorders a sum (`optimise=False`:
-    everywhere).
+    Inputs of other shapes are compiled at their first call, which `say` reports. A branch on data is an error. Results
+    equal those of the tape to the last bit unless a pass reorders a sum (never with `optimise=False`).
 
-    Not safe: a gradient handed to `value.grad` is the plan's own memory, overwritten by the next call
-    unless it is still in `value.grad` then; clone what must last. A compiled function must not be called
-    from two threads at once.
+    Not safe: a gradient in `value.grad` is the plan's memory, and the next call overwrites it unless it is still in
+    `value.grad` then; clone gradients that must survive. Do not call a compiled function from two threads at once.
 
     >>> from shoal.autograd import Variable, grad
     >>> square = compile(lambda x: grad((x * x).sum(), [x])[0], torch.ones(2))
@@ -183,7 +178,7 @@ def _stage(name: str, graph: Graph) -> Stage:
 
 
 def _leaves(graph: Graph) -> list[Tensor]:
-    """The memory that the plan reads and others write: parameters."""
+    """The tensors of the parameters that the plan reads."""
     found: dict[int, Tensor] = {}
     for operation in graph.operations:
         for operand in operation.inputs:

@@ -12,7 +12,7 @@ from shoal import models
 from shoal.autograd import Variable, no_record
 from shoal.autograd import compile as compile_graph
 from shoal.autograd import nn as layers
-from shoal.autograd.batch_gradients import Gradients, StaticGradients, static_gradients, tape_gradients
+from shoal.autograd.batch_gradients import BatchGradients, StaticGradients, static_gradients, tape_gradients
 from shoal.autograd.static import Plan as StaticPlan
 from shoal.autograd.static import Stage
 from shoal.config.schema import LenetConfig, MlpConfig
@@ -86,7 +86,7 @@ def random_batch(size: int, seed: int) -> Batch:
     return images, torch.randint(0, OUTPUTS, (size,), generator=generator)
 
 
-OURS: dict[str, Callable[[layers.Layer], Gradients]] = {
+OURS: dict[str, Callable[[layers.Layer], BatchGradients]] = {
     "dynamic": tape_gradients,
     "static": static_gradients,
 }

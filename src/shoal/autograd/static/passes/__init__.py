@@ -1,6 +1,6 @@
-"""Optimisation passes: each takes a graph and gives one that computes the same with less.
+"""Optimisation passes: each takes a graph and returns an equivalent one that costs less.
 
-They run in the order of `PASSES`. What a pass promises about the last bit is said at its function.
+They run in the order of `PASSES`. Each function's docstring says whether its results are equal to the last bit.
 """
 
 from collections.abc import Callable

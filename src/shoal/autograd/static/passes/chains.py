@@ -1,4 +1,4 @@
-"""A product of many matrices may be taken in any order, and the orders differ in cost by factors."""
+"""The order of a product of several matrices: any order is correct, and costs differ by large factors."""
 
 from math import prod
 from typing import NamedTuple
@@ -6,7 +6,7 @@ from typing import NamedTuple
 import shoal.autograd.ops as ops
 from shoal.autograd.static.graph import Graph, Operation, Value
 
-MOST_FACTORS = 40  # of one chain: finding the best order takes the cube of their number
+MOST_FACTORS = 40  # in one chain: finding the best order is cubic in their number
 
 
 class Factor(NamedTuple):
@@ -25,9 +25,8 @@ class Factor(NamedTuple):
 def order_matmul_chains(graph: Graph) -> Graph:
     """Take each chain of matrix products in the order with the fewest multiplications.
 
-    (A B) v costs n³ + n², A (B v) only 2 n². A chain is what hangs together by products that nothing else
-    reads. Where the order changes, so do the last bits: each entry by at most about n·ε·Σ|terms|, as for
-    any sum in another order.
+    (A B) v costs n³ + n², A (B v) only 2 n². A chain is connected by products that nothing else reads. A new order
+    changes the last bits: each element by at most about n·ε·Σ|terms|, as any reordered sum.
     """
     uses = graph.num_uses()
     makers = {operation.outputs[0]: operation for operation in graph.operations}
@@ -110,7 +109,7 @@ def _factors(
 
 
 def _inner_of(operation: Operation, makers: dict[Value, Operation], inner: set[Value]) -> set[Value]:
-    """The products between the factors and the whole."""
+    """The intermediate products of a chain."""
     found: set[Value] = set()
     for operand in operation.inputs:
         if isinstance(operand, Value) and operand in inner:
@@ -132,7 +131,7 @@ def _cost_as_written(operation: Operation, makers: dict[Value, Operation], inner
 
 
 def _best(sizes: list[int]) -> tuple[dict[tuple[int, int], int], int]:
-    """Where to cut each stretch of the chain, and what the whole then costs: the classic table over stretches."""
+    """Where to split each part of the chain, and the cost of the whole: dynamic programming over parts."""
     count = len(sizes) - 1
     cost = {(i, i): 0 for i in range(count)}
     split: dict[tuple[int, int], int] = {}

@@ -1,4 +1,4 @@
-"""Compute at compile time what does not depend on inputs or parameters, and drop operations that change nothing."""
+"""Constant folding: compute at compile time what depends on neither inputs nor parameters, drop neutral operations."""
 
 from collections.abc import Callable
 
@@ -8,11 +8,11 @@ from shoal.autograd.static.graph import Graph, Operand, Operation, Value
 
 
 def fold_constants(graph: Graph) -> Graph:
-    """Bit for bit the same results.
+    """Results are equal to the last bit.
 
-    Phase 1: an operation on constants alone is computed now.
-    Phase 2: x · 1, x + 0, −(−x), a change to the shape it has already, and `detach` (whose work is done once
-    derivatives have been taken) are replaced by x.
+    Phase 1: compute operations whose inputs are all constants.
+    Phase 2: replace x · 1, x + 0, −(−x), a reshape to the same shape, and `detach` (which has no effect after
+    derivatives have been taken) by x.
     """
     instead: dict[Value, Value] = {}
     kept: list[Operation] = []
@@ -61,7 +61,7 @@ def _is_filled_with(operand: Operand, number: float) -> bool:
 
 
 def _unchanged(operation: Operation, makers: dict[Value, Operation]) -> Value | None:
-    """The input that this operation merely repeats, if it does."""
+    """The input that this operation returns unchanged, if there is one."""
     rule = _REPEATS.get(operation.name)
     found = rule(operation, makers) if rule else None
     return found if isinstance(found, Value) else None
@@ -97,7 +97,7 @@ _REPEATS: dict[str, Callable[[Operation, dict[Value, Operation]], Operand | None
     "add": _neutral(0.0),
     "neg": _twice,
     "detach": _first,
-    "reshape": _first,  # the caller checks that the shape is the one it had
+    "reshape": _first,  # the caller checks that the shape is unchanged
     "expand": _first,
     "permute": _same_order,
 }

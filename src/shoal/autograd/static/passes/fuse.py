@@ -1,7 +1,4 @@
-"""Two operations in one kernel, where that saves writing a tensor and reading it again.
-
-What merely stands in one Python line is not fused; every rewrite here removes a pass over memory.
-"""
+"""Fusion: two operations in one kernel, which saves writing a tensor and reading it again."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +13,7 @@ from shoal.autograd.tape import Primitive, primitive
 
 @primitive("{} - {}")
 def subtract(a: Tensor, b: Tensor) -> Tensor:
-    """a − b in one pass, for a + (−b) in two; bit for bit the same."""
+    """a − b in one pass instead of a + (−b) in two; equal to the last bit."""
     return a - b
 
 
@@ -24,7 +21,7 @@ def subtract(a: Tensor, b: Tensor) -> Tensor:
 def matmul_add(
     a: Tensor, b: Tensor, bias: Tensor, *, transpose_a: bool = False, transpose_b: bool = False
 ) -> Tensor:
-    """A B + bias, where the product starts from the bias: the sum is taken in another order, within n·ε·Σ|terms|."""
+    """A B + bias, where the sum starts from the bias: another order, within n·ε·Σ|terms|."""
     if transpose_b and not transpose_a:  # as Cᵀ = B Aᵀ, for the reason given at `matmul`
         c = a.new_empty(a.shape[0], b.shape[0])
         torch.addmm(bias.unsqueeze(1), b, a.mT, out=c.mT)
@@ -41,7 +38,7 @@ def conv2d_add(
 
 
 def fuse(graph: Graph) -> Graph:
-    """Rewrite a + (−b), A B + bias and x ⋆ w + bias, when nothing else reads the value between the two."""
+    """Rewrite a + (−b), A B + bias and x ⋆ w + bias if nothing else reads the intermediate value."""
     uses = graph.num_uses()
     makers = {operation.outputs[0]: operation for operation in graph.operations}
     merged: set[Value] = set()

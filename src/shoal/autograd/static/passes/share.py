@@ -1,10 +1,10 @@
-"""Compute equal things once, and unread things not at all."""
+"""Common subexpressions and dead code."""
 
 from shoal.autograd.static.graph import Graph, Operation, Value
 
 
 def share_common(graph: Graph) -> Graph:
-    """An operation that stands in the graph already, on the same inputs, is read instead of repeated. Bit for bit."""
+    """Compute each operation on the same inputs once. Results are equal to the last bit."""
     instead: dict[Value, Value] = {}
     seen: dict[object, Operation] = {}
     kept: list[Operation] = []
@@ -21,7 +21,7 @@ def share_common(graph: Graph) -> Graph:
 
 
 def drop_dead_code(graph: Graph) -> Graph:
-    """Only what an output or a gradient depends on stays. Bit for bit."""
+    """Keep only what an output or a gradient depends on. Results are equal to the last bit."""
     needed = {*graph.outputs, *(value for _, value in graph.deliveries)}
     kept: list[Operation] = []
     for operation in reversed(graph.operations):
