@@ -136,5 +136,5 @@ def test_unknown_losses_and_foreign_tensors_are_named():
     with pytest.raises(AutogradError, match="unknown loss of this engine 'hinge'"):
         build_loss("hinge")
     gradients = tape_gradients(nn.from_torch(mlp(widths=(784, 10))))
-    with pytest.raises(AutogradError, match=r"a tensor of shape \(3,\) is no parameter"):
+    with pytest.raises(AutogradError, match=r"a tensor of shape \(3,\) is not a parameter"):
         gradients.on_final(torch.ones(3), lambda tensor: None)

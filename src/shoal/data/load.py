@@ -1,6 +1,7 @@
 """From a configuration to a data set: a table from name to loader."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from shoal.config.schema import (
 from shoal.data.augment import Augment
 from shoal.data.dataset import DataSet, Split
 from shoal.data.holdout import hold_out, only
-from shoal.data.sources.catalogue import CATALOGUE, Catalogue, DataFile, entry_of
+from shoal.data.sources.catalogue import CATALOGUE, IDX_FILES, Catalogue, DataFile, entry_of
 from shoal.data.sources.cifar import decode_cifar
 from shoal.data.sources.content import read_content
 from shoal.data.sources.files import check_published, find
@@ -27,12 +28,6 @@ from shoal.data.synthetic import synthetic
 from shoal.errors import ConfigError, DataError, unknown
 
 CLASSES = 10
-IDX_FILES = (
-    "train-images-idx3-ubyte",
-    "train-labels-idx1-ubyte",
-    "t10k-images-idx3-ubyte",
-    "t10k-labels-idx1-ubyte",
-)
 # Mean and standard deviation of each channel of the published training sets, pixels running from 0 to 1.
 MNIST_STATISTICS = ((0.1307,), (0.3081,))
 FASHION_MNIST_STATISTICS = ((0.2860,), (0.3530,))
@@ -84,24 +79,15 @@ def load_idx(folder: str, name: str = "own", classes: int = CLASSES) -> DataSet:
     )
 
 
-def _digits(config: DigitsConfig, catalogue: Catalogue) -> DataSet:
-    return _published_idx(config.name, "", MNIST_STATISTICS, catalogue)
-
-
-def _mnist(config: MnistConfig, catalogue: Catalogue) -> DataSet:
-    return _published_idx(config.name, config.dir, MNIST_STATISTICS, catalogue)
-
-
-def _fashion_mnist(config: FashionMnistConfig, catalogue: Catalogue) -> DataSet:
-    return _published_idx(config.name, config.dir, FASHION_MNIST_STATISTICS, catalogue)
-
-
-def _published_idx(name: str, directory: str, statistics: Statistics, catalogue: Catalogue) -> DataSet:
-    files, paths, contents = _read_all(name, directory, catalogue)
+def _published_idx(
+    config: DigitsConfig | MnistConfig | FashionMnistConfig, catalogue: Catalogue, statistics: Statistics
+) -> DataSet:
+    directory = "" if isinstance(config, DigitsConfig) else config.dir
+    files, paths, contents = _read_all(config.name, directory, catalogue)
     train, test = _idx_splits(paths, contents, CLASSES)
     _check_all(files, paths, contents, catalogue)
     mean, std = map(torch.tensor, statistics)
-    return DataSet(name, "classification", train, None, test, CLASSES, mean, std)
+    return DataSet(config.name, "classification", train, None, test, CLASSES, mean, std)
 
 
 def _cifar10(config: Cifar10Config, catalogue: Catalogue) -> DataSet:
@@ -125,9 +111,9 @@ def _synthetic(config: SyntheticConfig, catalogue: Catalogue) -> DataSet:
 
 
 LOADERS: dict[str, Callable[[Any, Catalogue], DataSet]] = {
-    "digits": _digits,
-    "mnist": _mnist,
-    "fashion-mnist": _fashion_mnist,
+    "digits": partial(_published_idx, statistics=MNIST_STATISTICS),
+    "mnist": partial(_published_idx, statistics=MNIST_STATISTICS),
+    "fashion-mnist": partial(_published_idx, statistics=FASHION_MNIST_STATISTICS),
     "cifar10": _cifar10,
     "synthetic": _synthetic,
 }

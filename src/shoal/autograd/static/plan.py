@@ -15,7 +15,8 @@ from torch import Tensor
 from shoal.autograd.static.emit import Writer
 from shoal.autograd.static.graph import Graph, Value, trace
 from shoal.autograd.static.memory import MemoryPlan, plan_memory, roots_of
-from shoal.autograd.static.passes import PASSES, num_multiplications
+from shoal.autograd.static.passes import PASSES
+from shoal.autograd.static.passes.chains import num_multiplications
 from shoal.errors import AutogradError
 
 Signature = tuple[tuple[tuple[int, ...], torch.dtype, torch.device], ...]

@@ -3,7 +3,7 @@ import torch
 
 from shoal.autograd import ops, static
 from shoal.autograd.static.graph import trace
-from shoal.autograd.static.passes import num_multiplications, order_matmul_chains
+from shoal.autograd.static.passes.chains import num_multiplications, order_matmul_chains
 
 
 def shapes(function, *examples):

@@ -2,7 +2,8 @@ import torch
 
 from shoal.autograd import grad, ops
 from shoal.autograd.static.graph import trace
-from shoal.autograd.static.passes import drop_dead_code, fold_constants
+from shoal.autograd.static.passes.fold import fold_constants
+from shoal.autograd.static.passes.share import drop_dead_code
 
 
 def names(function, *examples):

@@ -2,7 +2,7 @@ import torch
 
 from shoal.autograd import derived, ops
 from shoal.autograd.static.graph import trace
-from shoal.autograd.static.passes import fuse
+from shoal.autograd.static.passes.fuse import fuse
 
 
 def names(function, *examples):

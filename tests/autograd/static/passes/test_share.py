@@ -2,7 +2,7 @@ import torch
 
 from shoal.autograd import ops
 from shoal.autograd.static.graph import trace
-from shoal.autograd.static.passes import drop_dead_code, share_common
+from shoal.autograd.static.passes.share import drop_dead_code, share_common
 
 
 def names(graph):

@@ -6,7 +6,7 @@ They run in the order of `PASSES`. Each function's docstring says whether its re
 from collections.abc import Callable
 
 from shoal.autograd.static.graph import Graph
-from shoal.autograd.static.passes.chains import num_multiplications, order_matmul_chains
+from shoal.autograd.static.passes.chains import order_matmul_chains
 from shoal.autograd.static.passes.fold import fold_constants
 from shoal.autograd.static.passes.fuse import fuse
 from shoal.autograd.static.passes.share import drop_dead_code, share_common
@@ -18,13 +18,3 @@ PASSES: dict[str, Callable[[Graph], Graph]] = {
     "dead code": drop_dead_code,
     "fusion": fuse,
 }
-
-__all__ = [
-    "PASSES",
-    "drop_dead_code",
-    "fold_constants",
-    "fuse",
-    "num_multiplications",
-    "order_matmul_chains",
-    "share_common",
-]
