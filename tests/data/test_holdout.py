@@ -65,5 +65,5 @@ def test_only_so_many_samples_the_same_part_of_every_label():
     assert len(few.train) == 400
     assert few.train.labels.bincount().tolist() == [40] * 10
     assert few.validation.labels.bincount().tolist() == [10] * 10
-    with pytest.raises(ConfigError, match="asks for 10,001 training samples, and digits has 10,000"):
+    with pytest.raises(ConfigError, match="data.samples is 10,001, but digits has 10,000"):
         load(DigitsConfig(samples=10_001))

@@ -52,14 +52,14 @@ IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
 @pytest.mark.parametrize(
     ("name", "change", "sentence"),
     [
-        (IMAGES, lambda content: content[:-7], "is truncated: 609 bytes, and its header .* promises 616"),
+        (IMAGES, lambda content: content[:-7], "is truncated: 609 bytes, but its header .* says 616"),
         (IMAGES, lambda content: b"<!DOCTYPE html>", "is a web page, not data"),
         (IMAGES, lambda content: b"", "is empty"),
         (IMAGES, lambda content: b"PK" + content[2:], "not an IDX file of 3 dimensions"),
         (
             LABELS,
             lambda content: content[:-1] + b"\x0c",
-            "gives sample 29 the label 12, and labels run from 0 to 9",
+            "sample 29 has label 12, expected 0 to 9",
         ),
         (
             LABELS,
@@ -80,7 +80,7 @@ def test_a_damaged_file_is_one_sentence_that_names_it(published, tmp_path, name,
 
 def test_the_files_of_another_data_set_are_recognised(published, tmp_path):
     published.write("fashion-mnist", tmp_path)
-    with pytest.raises(DataError, match="belongs to the data set fashion-mnist"):
+    with pytest.raises(DataError, match="is a file of the data set fashion-mnist"):
         load(MnistConfig(dir=str(tmp_path)), catalogue=published.catalogue)
 
 
@@ -89,7 +89,7 @@ def test_cifar_with_a_label_out_of_range_is_refused(published, tmp_path):
     content = bytearray(published.contents["cifar10"]["data_batch_2.bin"])
     content[3073] = 77
     (folder / "data_batch_2.bin").write_bytes(content)
-    with pytest.raises(DataError, match=r"data_batch_2.bin gives sample 1 the label 77"):
+    with pytest.raises(DataError, match=r"data_batch_2.bin: sample 1 has label 77"):
         load(Cifar10Config(dir=str(tmp_path)), catalogue=published.catalogue)
 
 
@@ -109,10 +109,10 @@ def test_data_of_ones_own_have_a_way_in(published, tmp_path):
 
 def test_ones_own_data_are_checked_for_form(published, tmp_path):
     folder = published.write("mnist", tmp_path)
-    with pytest.raises(DataError, match="the label 9, and labels run from 0 to 2"):
+    with pytest.raises(DataError, match="label 9, expected 0 to 2"):
         load_idx(str(folder), classes=3)
     (folder / "t10k-images-idx3-ubyte").write_bytes(encode_idx(torch.zeros((20, 4, 6), dtype=torch.uint8)))
-    with pytest.raises(DataError, match="pictures of 4 × 5 pixels, t10k-images-idx3-ubyte of 4 × 6"):
+    with pytest.raises(DataError, match="pictures of 4 × 5 pixels, but t10k-images-idx3-ubyte of 4 × 6"):
         load_idx(str(folder))
     (folder / LABELS).unlink()
     with pytest.raises(DataError, match=f"{LABELS} is missing"):

@@ -89,7 +89,7 @@ def test_the_shortest_texts_work(length):
 
 
 def test_text_of_pictures_is_refused_with_the_fix():
-    with pytest.raises(ConfigError, match=r"one number: the length of a sequence.*\n.*--data.shape 64"):
+    with pytest.raises(ConfigError, match=r"one number, the length of a sequence.*\n.*--data.shape 64"):
         load(SyntheticConfig(task="text"))
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from shoal.cli import data_partition, text
 from shoal.cli.options import Options, no_more, split_options
-from shoal.errors import ConfigError, DataError, unknown
+from shoal.errors import ConfigError, unknown
 
 HELP = """Usage: shoal data list      [--data-dir DIR] [--json]
        shoal data fetch     NAME [--from DIR] [--data-dir DIR]
@@ -87,14 +87,13 @@ def _fetch(options: Options, words: list[str]) -> int:
 
 
 def _verify(options: Options, words: list[str]) -> int:
-    from shoal.data.sources.files import verify
+    from shoal.data.sources.files import check_verified, verify
 
     name = _name(words, "shoal data verify NAME [--data-dir DIR]")
     states = verify(name, options.value("--data-dir") or "")
     for state in states:
         text.show(f"{'FAIL' if state.problem else 'OK  '} {state.problem or state.path}")
-    if any(state.problem for state in states):
-        raise DataError(f"{name} is not what was published", f"Get it again: shoal data fetch {name}")
+    check_verified(name, states, options.value("--data-dir") or "")
     return 0
 
 

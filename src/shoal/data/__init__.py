@@ -1,18 +1,12 @@
-"""Data sets as two tensors each, and who takes which samples when.
+"""Data sets, each two tensors, and their division among workers.
 
 ::
 
-    catalogue   which files make up a published data set: sizes, sha256, mirrors
-    files       find them on this machine, verify them           content   bytes of a file, plain or gzip
-    fetch       get them here, whole or not at all               idx, cifar   bytes → tensors
-    synthetic   data made from a seed                            holdout   a stratified validation part
-    load        a configuration → DataSet                        dataset   Split, DataSet, Batch
-    augment     shift and mirror whole batches                   normalise   bytes into floats, the same bits everywhere
-    order       an epoch's order, shares of a step               store     write a file whole or not at all
-    partition   who owns which samples: rules                    label_partition, dirichlet   rules that go by labels
-    division    who takes which samples of a step                parts     sizes and owners of parts
-    samplers    for any torch DataLoader                         subsets   a torch Subset for each worker
-    coverage    what all workers see together                    check_loader   whether a DataLoader divides at all
+    load        a configuration to a DataSet            dataset     DataSet, Split, Batch
+    sources/    published data sets: find, fetch, verify, decode
+    synthetic   data sets generated from a seed         holdout     a stratified validation part
+    augment     shift and mirror whole batches          normalise   bytes to floats, the same bits on all devices
+    division/   which worker takes which samples        seeds       a random generator for each purpose
 
 >>> import torch
 >>> from shoal.config.schema import DigitsConfig

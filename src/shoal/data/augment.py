@@ -1,4 +1,4 @@
-"""Random changes of a whole batch of pictures at once, decided for each sample by its index."""
+"""Random augmentation of a whole batch of pictures, determined for each sample by its index."""
 
 from dataclasses import dataclass
 
@@ -16,19 +16,19 @@ _MIX_2 = 0x94D049BB133111EB - (1 << 64)
 
 @dataclass(frozen=True)
 class Augment:
-    """Shift a picture by up to `shift` pixels each way, what enters being black; mirror every other one.
+    """Shift each picture by up to `shift` pixels in each direction, filling with black; mirror it half of the time.
 
-    The draws of a sample are a hash of (seed, epoch, the sample's index): a picture is changed in the same way
-    however a step is divided among workers and micro-batches, and resuming needs nothing remembered.
+    The random bits of a sample are a hash of (seed, epoch, sample index), so the result does not depend on how a step
+    is divided among workers and micro-batches, and a resumed run needs no saved state.
 
-    Costs one gather over the batch, on the device where the batch lies.
+    Cost: one gather over the batch, on the batch's device.
     """
 
     shift: int = 4
     mirror: bool = True
 
     def __call__(self, pictures: Tensor, indices: Tensor, seed: int, epoch: int) -> Tensor:
-        """The changed batch of [batch, channels, height, width]; `indices` says which samples they are."""
+        """The augmented batch [batch, channels, height, width]; `indices` are the indices of its samples."""
         bits = hashed(indices.to(pictures.device), seed_for("augment", seed, epoch))
         places = 2 * self.shift + 1
         down = (bits & 0xFFFF) % places
@@ -46,7 +46,7 @@ class Augment:
 
 
 def hashed(indices: Tensor, seed: int) -> Tensor:
-    """64 well-mixed bits for each index: splitmix64 of a counter that starts at the seed.
+    """64 hash bits for each index: splitmix64 of a counter that starts at the seed.
 
     >>> a, b = hashed(torch.tensor([5, 6]), seed=1), hashed(torch.tensor([6]), seed=1)
     >>> bool(a[1] == b[0])

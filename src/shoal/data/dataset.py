@@ -1,6 +1,5 @@
-"""A data set is bytes and labels; a batch is a selection of them, made into numbers a model takes."""
+"""Data sets of bytes and labels, and batches: selected samples, normalised for a model."""
 
-import math
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
@@ -15,7 +14,7 @@ Task = Literal["classification", "regression", "text"]
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Samples and what is to be learnt of them."""
+    """Samples and their labels."""
 
     inputs: Tensor
     """uint8, [samples, *shape]."""
@@ -29,7 +28,7 @@ class Split:
         return f"Split({len(self):,} samples of shape {tuple(self.inputs.shape[1:])} on {self.inputs.device})"
 
     def to(self, device: torch.device | str) -> "Split":
-        """The same samples on a device; batches are then selected there."""
+        """The same samples on a device; batches are selected there."""
         return Split(self.inputs.to(device), self.labels.to(device))
 
     def take(self, indices: Tensor) -> "Split":
@@ -48,7 +47,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class DataSet:
-    """Training, validation and test samples, and how their bytes become a model's inputs.
+    """Training, validation and test samples, and the normalisation of their bytes.
 
     >>> pictures = torch.full((4, 1, 2, 2), 255, dtype=torch.uint8)
     >>> split = Split(pictures, torch.tensor([0, 1, 0, 1]))
@@ -66,12 +65,12 @@ class DataSet:
     outputs: int
     """Classes; 256 for text; the width of the target for regression."""
     mean: Tensor | None = field(default=None, repr=False)
-    """Of each channel, pixels running from 0 to 1; None for text."""
+    """Mean of each channel, for pixels from 0 to 1; None for text."""
     std: Tensor | None = field(default=None, repr=False)
     """Standard deviation of each channel; None for text."""
     augment: Augment | None = None
     affine: Affine | None = field(init=False, repr=False)
-    """How bytes become floats, by mean and std; None for text."""
+    """The conversion of bytes to floats by mean and std; None for text."""
 
     def __post_init__(self) -> None:
         affine = None
@@ -86,12 +85,12 @@ class DataSet:
 
     @property
     def nbytes(self) -> int:
-        """Memory the samples take, to see whether they fit on a device."""
+        """Bytes of all samples and labels."""
         splits = [split for split in (self.train, self.validation, self.test) if split is not None]
-        return sum(math.prod((*part.shape, part.itemsize)) for s in splits for part in (s.inputs, s.labels))
+        return sum(split.inputs.nbytes + split.labels.nbytes for split in splits)
 
     def to(self, device: torch.device | str) -> "DataSet":
-        """The same data set on a device, so that making a batch moves nothing but the indices."""
+        """The same data set on a device, so that only the indices of a batch are copied to it."""
         return replace(
             self,
             train=self.train.to(device),
@@ -104,8 +103,8 @@ class DataSet:
     def batch(self, split: Split, indices: Tensor) -> Batch:
         """The samples at these indices of a split, normalised: (x/255 − mean) / std.
 
-        Three passes over the batch and no Python per sample. Dividing a batch, or moving it to another device,
-        does not change a bit of it (see `Affine`).
+        Three passes over the batch, no Python per sample. The bits do not depend on how a batch is divided or on the
+        device (see `Affine`).
         """
         inputs, labels = split.inputs, split.labels
         if indices.device != inputs.device:
@@ -113,9 +112,9 @@ class DataSet:
         return self._batch(inputs.index_select(0, indices), labels.index_select(0, indices))
 
     def training_batch(self, indices: Tensor, seed: int, epoch: int) -> Batch:
-        """The training samples at these indices, augmented if the data set says so, then normalised.
+        """The training samples at these indices, augmented if the data set has an augmentation, then normalised.
 
-        How a sample is changed is a pure function of (seed, epoch, its index): see `Augment`.
+        The augmentation of a sample is a pure function of (seed, epoch, sample index): see `Augment`.
         """
         if self.augment is None:
             return self.batch(self.train, indices)

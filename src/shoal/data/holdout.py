@@ -44,8 +44,8 @@ def only(data: DataSet, num_samples: int) -> DataSet:
     """The data set with `num_samples` training samples: the same fraction of each label, always the same samples."""
     if num_samples > len(data.train):
         raise ConfigError(
-            f"data.samples asks for {num_samples:,} training samples, and {data.name} has {len(data.train):,}",
-            "Leave it out to train on all of them.",
+            f"data.samples is {num_samples:,}, but {data.name} has {len(data.train):,} training samples",
+            "Omit it to train on all of them.",
         )
     chosen = choose_stratified(data.train.labels, num_samples, generator_for("samples"))
     return replace(data, train=data.train.take(chosen.sort().values))

@@ -1,4 +1,4 @@
-"""From a configuration to a data set: a table from name to loader."""
+"""Load the data set of a configuration."""
 
 from collections.abc import Callable
 from functools import partial
@@ -28,7 +28,7 @@ from shoal.data.synthetic import synthetic
 from shoal.errors import ConfigError, DataError, unknown
 
 CLASSES = 10
-# Mean and standard deviation of each channel of the published training sets, pixels running from 0 to 1.
+# Mean and standard deviation of each channel of the published training sets, for pixels from 0 to 1.
 MNIST_STATISTICS = ((0.1307,), (0.3081,))
 FASHION_MNIST_STATISTICS = ((0.2860,), (0.3530,))
 CIFAR10_STATISTICS = ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
@@ -37,9 +37,9 @@ Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 
 
 def load(config: DataConfig, seed_of_validation: int = 0, catalogue: Catalogue = CATALOGUE) -> DataSet:
-    """The data set a configuration asks for, in memory, checked; its validation part held out if asked.
+    """The data set of a configuration, in memory, with its validation part held out if configured.
 
-    Every file must be what was published, to the bit: a DataError says what is wrong with it and what to do.
+    Every file must be identical to the published one; a DataError names the problem and the fix.
 
     >>> from shoal.config.schema import DigitsConfig
     >>> data = load(DigitsConfig(validation=0.1))
@@ -55,10 +55,9 @@ def load(config: DataConfig, seed_of_validation: int = 0, catalogue: Catalogue =
 
 
 def load_idx(folder: str, name: str = "own", classes: int = CLASSES) -> DataSet:
-    """Data of your own in MNIST's format: four files of MNIST's names in one folder, of any size and shape.
+    """Your own data in MNIST's format: four files with MNIST's names in one folder, of any size and shape.
 
-    The form is checked and the labels, but no sum: only you know what the files should hold. Mean and
-    standard deviation are those of the training pictures.
+    The format and the labels are checked. Mean and standard deviation are those of the training pictures.
     """
     paths: list[Path] = []
     for file in IDX_FILES:
@@ -72,7 +71,7 @@ def load_idx(folder: str, name: str = "own", classes: int = CLASSES) -> DataSet:
     contents = [read_content(path) for path in paths]
     train, test = _idx_splits(paths, contents, classes)
     pixels = train.inputs.to(torch.float32) / 255
-    # A picture that never varies would divide by zero.
+    # Constant pictures would divide by zero.
     std, mean = torch.std_mean(pixels)
     return DataSet(
         name, "classification", train, None, test, classes, mean.view(1), std.clamp_min(1e-3).view(1)
@@ -122,7 +121,7 @@ LOADERS: dict[str, Callable[[Any, Catalogue], DataSet]] = {
 def _read_all(
     name: str, directory: str, catalogue: Catalogue
 ) -> tuple[tuple[DataFile, ...], list[Path], list[bytearray]]:
-    """The files of a data set, in order: what they should be, where they are, what they hold."""
+    """The files of a data set in order: catalogue entries, paths and contents."""
     files = entry_of(name, catalogue).files
     found = find(name, directory, catalogue)
     paths = [found[file.name] for file in files]
@@ -133,13 +132,13 @@ def _read_all(
 def _check_all(
     files: tuple[DataFile, ...], paths: list[Path], contents: list[bytearray], catalogue: Catalogue
 ) -> None:
-    """Compare with the published sums: last, because a sentence about the form says more than two sums."""
+    """Compare with the published sha256; called last, because errors in the format are easier to understand."""
     for file, path, data in zip(files, paths, contents, strict=True):
         check_published(file, path, data, catalogue)
 
 
 def _idx_splits(paths: list[Path], contents: list[bytearray], classes: int) -> tuple[Split, Split]:
-    """Training and test split out of the four files in the order of IDX_FILES."""
+    """Training and test split of the four files in the order of IDX_FILES."""
     splits: list[Split] = []
     for images_at, labels_at in ((0, 1), (2, 3)):
         pictures = decode_idx(contents[images_at], dims=3, where=str(paths[images_at]))
@@ -147,14 +146,14 @@ def _idx_splits(paths: list[Path], contents: list[bytearray], classes: int) -> t
         if len(pictures) != len(labels):
             raise DataError(
                 f"{paths[images_at]} holds {len(pictures):,} pictures, "
-                f"and {paths[labels_at].name} {len(labels):,} labels"
+                f"but {paths[labels_at].name} holds {len(labels):,} labels"
             )
         _check_labels(labels, classes, paths[labels_at])
         splits.append(Split(pictures.unsqueeze(1), labels.long()))
     train, test = splits
     if train.inputs.shape[1:] != test.inputs.shape[1:]:
         sizes = [" × ".join(map(str, split.inputs.shape[2:])) for split in splits]
-        raise DataError(f"{paths[0]} holds pictures of {sizes[0]} pixels, {paths[2].name} of {sizes[1]}")
+        raise DataError(f"{paths[0]} holds pictures of {sizes[0]} pixels, but {paths[2].name} of {sizes[1]}")
     return train, test
 
 
@@ -162,6 +161,4 @@ def _check_labels(labels: Tensor, classes: int, path: Path) -> None:
     largest = int(labels.max())
     if largest >= classes:
         sample = int(labels.argmax())
-        raise DataError(
-            f"{path} gives sample {sample:,} the label {largest}, and labels run from 0 to {classes - 1}"
-        )
+        raise DataError(f"{path}: sample {sample:,} has label {largest}, expected 0 to {classes - 1}")

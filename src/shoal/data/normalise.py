@@ -1,4 +1,4 @@
-"""Bytes into floats of mean 0 and variance 1, to the same bits everywhere."""
+"""Bytes to floats of mean 0 and variance 1, with the same bits on every device."""
 
 import math
 from dataclasses import dataclass
@@ -13,10 +13,9 @@ SCALE_BITS = 16
 class Affine:
     """x ↦ scale·x + shift for each channel: (x/255 − mean) / std in one multiplication and one addition.
 
-    The scale is rounded to 16 bits, a change of less than 2e-5 of a standard deviation that is published to four
-    digits. A byte times such a scale fits into float32's 24 bits: the product is exact and only the sum is rounded,
-    so every device and every kernel, whether it fuses the two or not, gives the same bits wherever an element
-    stands in its batch.
+    The scale is rounded to 16 bits, a relative change below 2e-5; the standard deviations are published to four
+    digits. A byte times such a scale fits into float32's 24 bits, so the product is exact and only the sum is rounded.
+    Every device and every kernel, fused or not, therefore computes the same bits, at any position in a batch.
 
     >>> affine = Affine.normalising(torch.tensor([0.5]), torch.tensor([0.25]), dims=3)
     >>> affine(torch.tensor([[[[0, 255]]]], dtype=torch.uint8))
@@ -26,7 +25,7 @@ class Affine:
     scale: Tensor
     shift: Tensor
     one_scale: float | None
-    """The scale, when all channels have the same."""
+    """The scale, if it is the same for all channels."""
 
     @classmethod
     def normalising(cls, mean: Tensor, std: Tensor, dims: int) -> "Affine":
@@ -44,9 +43,8 @@ class Affine:
         if shift.device != inputs.device:
             scale, shift = scale.to(inputs.device), shift.to(inputs.device)
         if self.one_scale is not None:
-            return torch.add(
-                shift, inputs.float(), alpha=self.one_scale
-            )  # one pass; addcmul is slower than two
+            # One pass; addcmul would be slower than two.
+            return torch.add(shift, inputs.float(), alpha=self.one_scale)
         return inputs.float().mul_(scale).add_(shift)
 
 

@@ -1,4 +1,4 @@
-"""Random generators that depend on what they are for, and on nothing else."""
+"""Random generators, each seeded by its purpose."""
 
 import hashlib
 
@@ -6,13 +6,13 @@ import torch
 
 
 def seed_for(*purpose: int | str) -> int:
-    """A 63-bit number that is a hash of its purpose, so that neighbouring seeds have nothing in common."""
+    """A 63-bit hash of the purpose, so that neighbouring seeds are uncorrelated."""
     digest = hashlib.sha256("/".join(map(repr, purpose)).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
 
 def generator_for(*purpose: int | str) -> torch.Generator:
-    """A generator seeded by its purpose alone.
+    """A generator seeded by its purpose.
 
     >>> a = torch.randint(100, (3,), generator=generator_for("order", 7, 1))
     >>> b = torch.randint(100, (3,), generator=generator_for("order", 7, 1))

@@ -1,7 +1,7 @@
-"""Data made from a seed, of any size, whose best possible result is known.
+"""Data sets generated from a seed, of any size, with a known best result.
 
-Everything is made of whole numbers, so that every machine makes the same bytes; in portions, so that a
-large set never needs more than its own memory.
+Samples are computed with integers, so that every machine generates the same bytes, and in portions, so that a large
+data set needs no memory beyond its own.
 """
 
 import math
@@ -17,24 +17,24 @@ from shoal.errors import ConfigError
 
 PORTION_BYTES = 1 << 24
 TEST_PART = 5
-"""The test set has this part of the training set's samples."""
+"""The test set has 1/TEST_PART of the training set's samples."""
 
 PATTERN_LOW, PATTERN_HIGH = 64, 192
 NOISE = 64
-"""Classification: pixels lie less than this from their class's pattern, nearer ones more often."""
+"""Classification: the largest distance of a pixel from its class's pattern; small distances are more likely."""
 
 TARGET_NOISE_STD = 0.1
-"""Regression: what no model can predict, beside a signal of variance 1; its square is the least error."""
+"""Regression: standard deviation of the noise beside a signal of variance 1; its square is the smallest error."""
 
 ALPHABET = torch.tensor(list(b"abcdefghijklmnopqrstuvwxyz ,.;:\n"))
 SUCCESSOR_PERCENT = (70, 20, 7, 3)
-"""Text: after any two bytes one of four can follow, with these probabilities."""
+"""Text: after any two bytes one of four follows, with these probabilities."""
 TEXT_ENTROPY = -sum(p / 100 * math.log(p / 100) for p in SUCCESSOR_PERCENT)
-"""The least cross-entropy of the next byte in nats, for a model that sees the last two bytes: 0.86."""
+"""The smallest cross-entropy of the next byte in nats, for a model that sees the last two bytes: 0.86."""
 
 
 def synthetic(config: SyntheticConfig) -> DataSet:
-    """The data set that this configuration, its seed included, stands for.
+    """The data set of this configuration, including its seed.
 
     >>> data = synthetic(SyntheticConfig(samples=100, shape=(1, 4, 4), classes=3))
     >>> data.train, data.test
@@ -44,7 +44,7 @@ def synthetic(config: SyntheticConfig) -> DataSet:
 
 
 def _classification(config: SyntheticConfig) -> DataSet:
-    """Each class has a pattern, drawn evenly for every pixel; a sample is its class's pattern and noise."""
+    """Each class has a pattern of uniformly drawn pixels; a sample is its class's pattern plus noise."""
     drawn = generator_for("synthetic patterns", config.seed)
     patterns = torch.randint(PATTERN_LOW, PATTERN_HIGH, (config.classes, *config.shape), generator=drawn)
     patterns = patterns.to(torch.int16)
@@ -53,7 +53,7 @@ def _classification(config: SyntheticConfig) -> DataSet:
         labels = (torch.arange(count) % config.classes)[torch.randperm(count, generator=generator)]
         inputs = torch.empty((count, *config.shape), dtype=torch.uint8)
         for part, chosen in _portions(inputs, labels):
-            # One draw gives two even ones; their difference is a triangle around 0.
+            # One draw gives two uniform numbers; their difference has a triangular distribution around 0.
             bits = torch.randint(0, NOISE**2, part.shape, generator=generator, dtype=torch.int16)
             noise = (bits % NOISE).sub_(bits.div_(NOISE, rounding_mode="floor"))
             part.copy_(noise.add_(patterns[chosen]).clamp_(0, 255))
@@ -64,7 +64,7 @@ def _classification(config: SyntheticConfig) -> DataSet:
 
 
 def _regression(config: SyntheticConfig) -> DataSet:
-    """The target is a fixed weighted sum of the input's bytes, scaled to variance 1, and a little noise."""
+    """The target is a fixed weighted sum of the input's bytes, scaled to variance 1, plus noise."""
     width = math.prod(config.shape)
     drawn = generator_for("synthetic weights", config.seed)
     weights = torch.randint(-127, 128, (width,), generator=drawn)
@@ -76,7 +76,7 @@ def _regression(config: SyntheticConfig) -> DataSet:
         labels = torch.empty((count, 1), dtype=torch.float32)
         for part, targets in _portions(inputs, labels):
             part.random_(0, 256, generator=generator)
-            # Exact in float64: whole numbers far below 2⁵³.
+            # Exact in float64: integers far below 2⁵³.
             signal = (2 * part.flatten(1).to(torch.float64) - 255) @ weights / 2 * scale
             noise = torch.randint(-1000, 1001, (len(part),), generator=generator) * (math.sqrt(3) / 1000)
             targets.copy_((signal + TARGET_NOISE_STD * noise).unsqueeze(1))
@@ -86,11 +86,11 @@ def _regression(config: SyntheticConfig) -> DataSet:
 
 
 def _text(config: SyntheticConfig) -> DataSet:
-    """Sequences of bytes in which the last two decide what may follow, and how likely."""
+    """Sequences of bytes in which the last two determine the probabilities of the next."""
     if len(config.shape) != 1:
         raise ConfigError(
-            f"data.shape is {config.shape}, and for text it is one number: the length of a sequence in bytes",
-            "Set for example --data.shape 64.",
+            f"data.shape is {config.shape}; text needs one number, the length of a sequence in bytes",
+            "For example --data.shape 64.",
         )
     letters = len(ALPHABET)
     drawn = generator_for("synthetic grammar", config.seed)
@@ -122,7 +122,7 @@ TASKS: dict[str, Callable[[SyntheticConfig], DataSet]] = {
 def _data_set(
     config: SyntheticConfig, make: Callable[[int, torch.Generator], Split], outputs: int, std: float | None
 ) -> DataSet:
-    """Training and test samples from generators of their own: more of the one do not change the other."""
+    """Training and test samples have separate generators: the size of one does not change the other."""
     channels = config.shape[0] if len(config.shape) == 3 else 1
     return DataSet(
         name=config.name,
@@ -137,6 +137,6 @@ def _data_set(
 
 
 def _portions(inputs: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Views of both tensors, some megabytes of inputs at a time."""
+    """Views of both tensors, PORTION_BYTES of inputs at a time."""
     each = max(1, PORTION_BYTES // max(1, math.prod(inputs.shape[1:])))
     return zip(inputs.split(each), labels.split(each), strict=True)

@@ -38,8 +38,8 @@ def test_loaders_that_divide_the_data_pass(loader):
     [
         (DataLoader(DATA), "gives each of 3 workers all 12 samples: its sampler is a SequentialSampler"),
         (DataLoader(DATA, shuffle=True), "its sampler is a RandomSampler"),
-        (DataLoader(DATA, sampler=DistributedSampler(DATA, 2, 0)), "among 2 workers, and there are 3"),
-        (DataLoader(DATA, sampler=TorchSampler(DATA, 4, 0)), "among 4 workers, and there are 3"),
+        (DataLoader(DATA, sampler=DistributedSampler(DATA, 2, 0)), "among 2 workers, but there are 3"),
+        (DataLoader(DATA, sampler=TorchSampler(DATA, 4, 0)), "among 4 workers, but there are 3"),
     ],
 )
 def test_loaders_that_do_not_are_refused_in_one_sentence(loader, sentence):

@@ -32,7 +32,9 @@ def test_coverage_and_overlap_count_samples_and_not_draws(num_samples, lists):
 
 def test_what_is_wrong_is_said_in_one_line():
     seen = survey([torch.tensor([0, 1, 1]), torch.tensor([1])], 3)
-    assert seen.sentence() == "seen by nobody: 1 of 3 samples; seen by more than one worker: 1 of 3 samples"
+    assert (
+        seen.sentence() == "seen by no worker: 1 of 3 samples; seen by more than one worker: 1 of 3 samples"
+    )
     twice = survey([torch.arange(3), torch.arange(3)], 3)
     assert twice.sentence() == "seen by more than one worker: 3 of 3 samples"
 

@@ -65,10 +65,10 @@ def test_so_many_labels_each_and_every_label_owned(num_labels, workers, data):
 @pytest.mark.parametrize(
     ("workers", "each", "sentence"),
     [
-        (11, None, "10 labels cannot be owned by 11 workers"),
-        (4, 2, "labels_per_worker 2 does not do for 4 workers and 10 labels"),
-        (4, 11, "labels_per_worker 11 does not do"),
-        (4, 0, "labels_per_worker 0 does not do"),
+        (11, None, "10 labels are too few for 11 workers"),
+        (4, 2, "labels_per_worker is 2, expected 3 to 10 for 4 workers and 10 labels"),
+        (4, 11, "labels_per_worker is 11, expected"),
+        (4, 0, "labels_per_worker is 0, expected"),
     ],
 )
 def test_labels_that_cannot_be_dealt_are_refused(workers, each, sentence):

@@ -61,7 +61,7 @@ def test_who_is_faster_gets_more_and_who_has_no_weight_gets_nothing():
 
 @pytest.mark.parametrize("weights", [(), (0.0, 0.0), (1.0, -1.0), (1.0, float("nan")), (float("inf"), 1.0)])
 def test_weights_that_cannot_be_are_refused(weights):
-    with pytest.raises(ConfigError, match="weights of workers are numbers from 0"):
+    with pytest.raises(ConfigError, match="weights must be numbers ≥ 0"):
         shares_by_weight(10, weights)
 
 

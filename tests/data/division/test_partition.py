@@ -152,13 +152,13 @@ def test_a_rule_in_a_file_of_the_users_own(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("parts", "sentence"),
     [
-        (None, "did not give a list of samples for each worker"),
-        (["ab", "cd"], "did not give a list of samples for each worker"),
-        ([[0, 1, 2]], "made 1 parts for 2 workers"),
-        ([[0, 1], [2, 4]], "gave away sample 4, and samples run from 0 to 3"),
-        ([[0, 1], [-1, 3]], "gave away sample -1"),
-        ([[0, 1], [3]], "leaves 1 of 4 samples to nobody; the first is 2"),
-        ([[0, 1, 2], [2, 3]], "gives 1 of 4 samples away more than once; the first is 2"),
+        (None, "did not return a list of samples for each worker"),
+        (["ab", "cd"], "did not return a list of samples for each worker"),
+        ([[0, 1, 2]], "returned 1 parts for 2 workers"),
+        ([[0, 1], [2, 4]], "returned sample 4, but samples are 0 to 3"),
+        ([[0, 1], [-1, 3]], "returned sample -1"),
+        ([[0, 1], [3]], "assigns 1 of 4 samples to no worker; the first is 2"),
+        ([[0, 1, 2], [2, 3]], "assigns 1 of 4 samples more than once; the first is 2"),
         ([[0, 1, 2, 3], []], "leaves worker 1 without samples"),
     ],
 )
@@ -175,13 +175,13 @@ def test_a_rule_that_is_no_partition_is_found_out(parts, sentence):
 
 @pytest.mark.parametrize("name", PARTITIONS)
 def test_more_workers_than_samples_is_an_error_unless_parts_may_be_empty(name):
-    with pytest.raises(ConfigError, match="4 workers cannot each own a part of 3 samples"):
+    with pytest.raises(ConfigError, match="3 samples are too few for 4 workers"):
         divide(name, 3, 4, labels=torch.arange(3))
 
 
 @pytest.mark.parametrize(
     ("num_samples", "workers", "sentence"),
-    [(0, 2, "a data set without samples cannot be divided"), (5, 0, "at least 1, not 0")],
+    [(0, 2, "cannot divide a data set without samples"), (5, 0, "≥ 1, got 0")],
 )
 def test_nothing_cannot_be_divided_nor_among_nobody(num_samples, workers, sentence):
     with pytest.raises(ConfigError, match=sentence):
@@ -195,13 +195,13 @@ def test_nothing_cannot_be_divided_nor_among_nobody(num_samples, workers, senten
         ("random", {"alpha": 0.1}, "partition 'random' has no option 'alpha': it belongs to dirichlet"),
         ("hash", {"sizes": [5, 5]}, "partition 'hash' has no option 'sizes': it belongs to random"),
         ("contiguous", {"colour": 1}, "partition 'contiguous' has no option 'colour'"),
-        ("dirichlet", {"alpha": 0.0}, "alpha above 0, not 0"),
-        ("dirichlet", {"alpha": float("nan")}, "alpha above 0, not nan"),
-        ("speed", {}, "partition speed has 0 speeds for 2 workers"),
-        ("speed", {"speeds": (1, -1)}, "weights of workers are numbers from 0"),
-        ("random", {"sizes": [3, 3]}, "add up to 6, and the data set has 10 samples"),
-        ("random", {"sizes": [0.3, 0.3]}, "fractions that add up to 0.6, and not to 1"),
-        ("random", {"sizes": [11, -1]}, "sizes of parts are numbers from 0"),
+        ("dirichlet", {"alpha": 0.0}, "alpha must be > 0, got 0"),
+        ("dirichlet", {"alpha": float("nan")}, "alpha must be > 0, got nan"),
+        ("speed", {}, "partition speed: 0 speeds for 2 workers"),
+        ("speed", {"speeds": (1, -1)}, "weights must be numbers ≥ 0"),
+        ("random", {"sizes": [3, 3]}, "add up to 6, but the data set has 10 samples"),
+        ("random", {"sizes": [0.3, 0.3]}, "fractions that add up to 0.6, expected 1"),
+        ("random", {"sizes": [11, -1]}, "sizes must be ≥ 0"),
         ("random", {"sizes": [10]}, "1 sizes (10) for 2 workers"),
         ("hash", {"keys": ["a"]}, "1 keys for 10 samples"),
     ],
@@ -216,9 +216,9 @@ def test_bad_input_is_one_sentence(name, options, sentence):
 @pytest.mark.parametrize(
     ("labels", "sentence"),
     [
-        (None, "goes by the samples' labels, and there are none"),
+        (None, "requires labels, but the data set has none"),
         (torch.zeros(9), "9 labels for 10 samples"),
-        (torch.zeros(10), "needs one whole number per sample, and the labels are float32 of shape (10,)"),
+        (torch.zeros(10), "needs one integer per sample, but the labels are float32 of shape (10,)"),
         (torch.zeros(10, 2, dtype=torch.int64), "the labels are int64 of shape (10, 2)"),
     ],
 )
@@ -238,5 +238,5 @@ def test_a_rule_of_the_users_own_that_cannot_be_called_is_told_how():
 
 
 def test_a_function_that_does_not_tell_its_parameters_is_refused():
-    with pytest.raises(ConfigError, match="partition hypot does not tell its parameters"):
+    with pytest.raises(ConfigError, match="partition hypot has no signature"):
         divide("math:hypot", 4, 2)

@@ -133,12 +133,12 @@ def test_the_place_is_found_where_torchrun_puts_it(kind, monkeypatch):
 @pytest.mark.parametrize(
     ("place", "sentence"),
     [
-        ((None, None), "the environment has no numbers RANK and WORLD_SIZE"),
+        ((None, None), "RANK and WORLD_SIZE are not set"),
         ((2, None), "rank is missing"),
         ((None, 0), "num_replicas is missing"),
-        ((2, 2), "rank 2 is not in a world of 2"),
-        ((2, -1), "rank -1 is not in a world of 2"),
-        ((11, 0), "11 workers cannot share 10 samples"),
+        ((2, 2), "rank 2 is out of range for 2 workers"),
+        ((2, -1), "rank -1 is out of range for 2 workers"),
+        ((11, 0), "10 samples are too few for 11 workers"),
     ],
 )
 @pytest.mark.parametrize("kind", SAMPLERS)
@@ -152,5 +152,5 @@ def test_a_place_that_cannot_be_is_one_sentence(kind, place, sentence, monkeypat
 def test_a_data_set_without_length_and_draws_below_one_are_refused():
     with pytest.raises(DataError, match="list_iterator cannot be divided"):
         DistributedSampler(iter([1, 2]), 2, 0)
-    with pytest.raises(ConfigError, match="at least 1, not 0"):
+    with pytest.raises(ConfigError, match="≥ 1, got 0"):
         RandomSampler(data_of(10), 2, 0, draws=0)

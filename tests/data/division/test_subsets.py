@@ -59,7 +59,7 @@ def test_sizes_may_be_fractions_or_numbers_and_use_gives_a_rank_its_part():
     assert [len(part) for part in partition(Pictures(LABELS), [50, 10])] == [50, 10]
     assert [len(part) for part in parts[1:]] == [12, 6]
     assert repr(parts) == "Partition(by 'random': 42, 12, 6)"
-    with pytest.raises(ConfigError, match="rank 3 is not in a world of 3"):
+    with pytest.raises(ConfigError, match="rank 3 is out of range for 3 workers"):
         parts.use(3)
     with pytest.raises(IndexError):
         parts[3]
@@ -92,17 +92,17 @@ def test_labels_can_be_given_and_samples_are_never_loaded():
 @pytest.mark.parametrize(
     ("data", "options", "sentence"),
     [
-        (Stream(), {"workers": 2}, "Stream cannot be divided: it has no length"),
+        (Stream(), {"workers": 2}, "Stream cannot be divided: it has no __len__"),
         (Pictures([]), {"workers": 2}, "Pictures cannot be divided: it has no samples"),
-        (range(10), {"workers": 2, "by": "label"}, "range shows no labels"),
+        (range(10), {"workers": 2, "by": "label"}, "range has neither"),
         (
             ConcatDataset([Pictures(LABELS)]),
             {"workers": 2, "by": "dirichlet"},
-            "ConcatDataset shows no labels",
+            "ConcatDataset has neither",
         ),
-        (TensorDataset(torch.zeros(60)), {"workers": 2, "by": "label"}, "TensorDataset shows no labels"),
+        (TensorDataset(torch.zeros(60)), {"workers": 2, "by": "label"}, "TensorDataset has neither"),
         (Pictures(LABELS), {"workers": 2, "labels": LABELS[1:]}, "59 labels for 60 samples"),
-        (Pictures(torch.rand(60)), {"workers": 2, "by": "label"}, "needs one whole number per sample"),
+        (Pictures(torch.rand(60)), {"workers": 2, "by": "label"}, "needs one integer per sample"),
     ],
 )
 def test_data_that_will_not_do_is_refused_in_one_sentence(data, options, sentence):
@@ -113,9 +113,9 @@ def test_data_that_will_not_do_is_refused_in_one_sentence(data, options, sentenc
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({}, "needs to know among how many"),
-        ({"workers": 0}, "at least 1, not 0"),
-        ({"workers": 61}, "61 workers cannot each own a part of 60 samples"),
+        ({}, "requires workers"),
+        ({"workers": 0}, "≥ 1, got 0"),
+        ({"workers": 61}, "60 samples are too few for 61 workers"),
         ({"workers": 2, "sizes": [60]}, "1 sizes"),
         ({"workers": 2, "by": "stratfied"}, "did you mean 'stratified'"),
         ({"workers": 2, "alpha": 1.0}, "has no option 'alpha': it belongs to dirichlet"),

@@ -23,7 +23,7 @@ def test_plain_and_gzip_read_the_same_whatever_the_name(tmp_path, stored):
         (b"\n<!DOCTYPE html><title>404</title>", "is a web page, not data"),
         (b"<html>Sign in to the hotel's network</html>", "is a web page, not data"),
         (gzip.compress(TEXT)[:-20], "is truncated: its gzip data end too early"),
-        (gzip.compress(TEXT)[:10] + b"\xff" * 20, "is damaged: its gzip data do not unpack"),
+        (gzip.compress(TEXT)[:10] + b"\xff" * 20, "is damaged: cannot unpack its gzip data"),
     ],
     ids=["empty", "page", "portal", "truncated", "damaged"],
 )
@@ -37,7 +37,7 @@ def test_damage_is_named_with_the_file(tmp_path, stored, sentence):
 def test_a_small_file_that_unpacks_to_a_huge_one_is_stopped_at_its_limit(tmp_path):
     path = tmp_path / "bomb"
     path.write_bytes(gzip.compress(bytes(50_000_000)))
-    with pytest.raises(DataError, match="bomb holds more than the 1,000 bytes"):
+    with pytest.raises(DataError, match="bomb holds more than the expected 1,000 bytes"):
         read_content(path, limit=1000)
 
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.data.sources.files import find, inventory, verify
+from shoal.data.sources.files import check_verified, find, inventory, verify
 from shoal.errors import ConfigError, DataError
 
 
@@ -57,21 +57,39 @@ def test_equal_names_of_two_data_sets_do_not_mix_them_up(published, tmp_path):
 def test_a_data_set_that_is_nowhere_tells_where_it_was_sought_and_what_to_do(published, tmp_path):
     with pytest.raises(DataError) as caught:
         find("mnist", str(tmp_path), published.catalogue)
-    assert caught.value.message == f"mnist is not in {tmp_path}, {tmp_path / 'cache' / 'shoal'}"
+    assert caught.value.message == (
+        f"mnist is not on this machine (searched {tmp_path}, {tmp_path / 'cache' / 'shoal'})"
+    )
     for word in ("shoal data fetch mnist", "--from FOLDER", "--data-dir FOLDER", "t10k-labels-idx1-ubyte"):
         assert word in caught.value.hint
 
 
 def test_a_part_of_a_data_set_is_not_a_data_set(published, tmp_path):
     (published.write("mnist", tmp_path / "mnist") / "t10k-labels-idx1-ubyte").unlink()
-    with pytest.raises(DataError, match="holds only a part of mnist: it lacks t10k-labels-idx1-ubyte"):
+    with pytest.raises(DataError, match="holds only a part of mnist: t10k-labels-idx1-ubyte is missing"):
         find("mnist", str(tmp_path), published.catalogue)
     problems = [state.problem for state in verify("mnist", str(tmp_path), published.catalogue)]
     assert problems == ["", "", "", "t10k-labels-idx1-ubyte is missing"]
 
 
+def test_verifying_says_whether_a_data_set_is_missing_or_damaged(published, tmp_path):
+    def check() -> None:
+        states = verify("mnist", str(tmp_path), published.catalogue)
+        check_verified("mnist", states, str(tmp_path), published.catalogue)
+
+    with pytest.raises(DataError, match=r"mnist is not on this machine[\s\S]*shoal data fetch mnist"):
+        check()
+    labels = published.write("mnist", tmp_path / "mnist") / "t10k-labels-idx1-ubyte"
+    check()
+    labels.write_bytes(labels.read_bytes()[:-1] + b"\xff")
+    with pytest.raises(
+        DataError, match=r"mnist is damaged: t10k-labels-idx1-ubyte differs[\s\S]*fetch mnist"
+    ):
+        check()
+
+
 def test_a_folder_that_does_not_exist_is_a_slip(tmp_path):
-    with pytest.raises(DataError, match=f"there is no folder {tmp_path}/nowhere"):
+    with pytest.raises(DataError, match=f"data folder {tmp_path}/nowhere does not exist"):
         find("mnist", f"{tmp_path}/nowhere")
 
 

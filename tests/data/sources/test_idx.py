@@ -23,10 +23,10 @@ CONTENT = encode_idx(torch.zeros((3, 2, 2), dtype=torch.uint8))
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (CONTENT[:-1], r"file is truncated: 27 bytes, and its header \(3 × 2 × 2\) promises 28"),
+        (CONTENT[:-1], r"file is truncated: 27 bytes, but its header \(3 × 2 × 2\) says 28"),
         (CONTENT + b"!", "file is too long: 29 bytes"),
-        (CONTENT[:9], "file is truncated: 9 bytes, and its header alone takes 16"),
-        (encode_idx(torch.zeros(3, dtype=torch.uint8)), "starts with 0x00000801 and not 0x00000803"),
+        (CONTENT[:9], "file is truncated: 9 bytes, but the header alone has 16"),
+        (encode_idx(torch.zeros(3, dtype=torch.uint8)), "starts with 0x00000801, expected 0x00000803"),
         (bytearray(b"hello"), "not an IDX file of 3 dimensions"),
         (encode_idx(torch.zeros((0, 2, 2), dtype=torch.uint8)), "file holds no samples"),
     ],

@@ -33,12 +33,12 @@ def test_lists_are_what_the_steps_take():
 
 
 def test_a_division_that_the_data_do_not_allow_is_told_before_anything_runs():
-    with pytest.raises(ConfigError, match="10 workers cannot each own a part of 8 samples"):
+    with pytest.raises(ConfigError, match="8 samples are too few for 10 workers"):
         check_divisions(Plan((10,), QUICK, data=DATA), load(SyntheticConfig(samples=8)))
 
 
 @pytest.mark.parametrize("workers", [2, 4])
 def test_the_wrong_samplers_are_refused_as_partitions(workers):
     said = refusals(workers, 1000)
-    assert f"leaves {1000 - 1000 // workers} of 1,000 samples to nobody" in said["range"]
-    assert "samples to nobody" in said["rank-seed"]
+    assert f"assigns {1000 - 1000 // workers} of 1,000 samples to no worker" in said["range"]
+    assert "samples to no worker" in said["rank-seed"]

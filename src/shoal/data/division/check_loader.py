@@ -1,4 +1,4 @@
-"""Whether a DataLoader divides the data set among the workers: the error that costs W times the work, silently."""
+"""Check that a DataLoader divides the data set: otherwise every worker silently does all the work."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ from shoal.errors import ConfigError
 
 
 def check_loader(loader: DataLoader[Any], num_replicas: int) -> None:
-    """Raise a ConfigError for a loader that gives every worker all samples, or a share of another number of workers.
+    """Raise a ConfigError if every worker gets all samples, or if the sampler divides for another number of workers.
 
-    Looks at the sampler alone, so it costs nothing; a sampler of the user's own is trusted, and so is a `Subset`, which
-    may be this worker's part. `shoal.data.division.coverage` measures what looking cannot tell.
+    Checks the sampler's type only, at no cost. A user's own sampler is accepted, and so is a `Subset`, which may be
+    this worker's part. `shoal.data.division.coverage` measures the samples themselves.
 
     >>> check_loader(DataLoader(range(8)), num_replicas=2)
     Traceback (most recent call last):
@@ -22,7 +22,7 @@ def check_loader(loader: DataLoader[Any], num_replicas: int) -> None:
     """
     if num_replicas == 1:
         return
-    # Beside a batch sampler the loader's own `sampler` is one that torch made up and never uses.
+    # With a batch sampler, torch never uses the loader's own `sampler`.
     batches = loader.batch_sampler
     sampler = loader.sampler if batches is None else getattr(batches, "sampler", None)
     if isinstance(sampler, RandomSampler | SequentialSampler) and not isinstance(loader.dataset, Subset):
@@ -35,6 +35,6 @@ def check_loader(loader: DataLoader[Any], num_replicas: int) -> None:
     divided_among = getattr(sampler, "num_replicas", num_replicas)
     if divided_among != num_replicas:
         raise ConfigError(
-            f"the DataLoader's sampler divides the samples among {divided_among} workers, and there are {num_replicas}",
+            f"the DataLoader's sampler divides the samples among {divided_among} workers, but there are {num_replicas}",
             f"Make the sampler with num_replicas={num_replicas}.",
         )

@@ -1,4 +1,4 @@
-"""Random proportions, drawn from a generator that is handed in: torch's distributions draw from its global state."""
+"""Random proportions from a given generator; torch's distributions use its global state."""
 
 import math
 
@@ -9,8 +9,8 @@ from torch import Tensor
 def dirichlet(alpha: float, rows: int, width: int, generator: torch.Generator) -> Tensor:
     """Rows of `width` proportions that add up to 1, each row from Dirichlet(α, …, α), in float64.
 
-    Independent Gamma(α) draws divided by their sum. For small α they lie so close to zero that no float holds
-    them, so their logarithms are drawn: log Gamma(α) = log Gamma(α + 1) + log(U) / α.
+    Independent Gamma(α) draws divided by their sum. For small α they underflow, so their logarithms are drawn:
+    log Gamma(α) = log Gamma(α + 1) + log(U) / α.
 
     >>> dirichlet(1e-4, 3, 4, torch.Generator()).max(dim=1).values
     tensor([1., 1., 1.], dtype=torch.float64)
@@ -23,8 +23,8 @@ def dirichlet(alpha: float, rows: int, width: int, generator: torch.Generator) -
 def gamma(shape: float, size: tuple[int, ...], generator: torch.Generator) -> Tensor:
     """Draws from Gamma(shape) for a shape of at least 1, in float64, by the method of Marsaglia and Tsang (2000).
 
-    With d = shape − 1/3, d·(1 + x/√(9d))³ of a normal x has almost this distribution; the few draws that are too
-    likely are rejected and drawn anew (at most one in twenty).
+    With d = shape − 1/3, d·(1 + x/√(9d))³ of a normal x has almost this distribution; rejection sampling makes it exact
+    (at most one draw in twenty is repeated).
     """
     d = shape - 1 / 3
     drawn = torch.empty(math.prod(size), dtype=torch.float64)
@@ -33,7 +33,7 @@ def gamma(shape: float, size: tuple[int, ...], generator: torch.Generator) -> Te
         normal = torch.randn(len(waiting), dtype=torch.float64, generator=generator)
         uniform = 1 - torch.rand(len(waiting), dtype=torch.float64, generator=generator)
         cube = (1 + normal / math.sqrt(9 * d)) ** 3
-        # Where the cube is not above zero its logarithm is no number, and the comparison false.
+        # Where the cube is not positive its logarithm is NaN, and the comparison is false.
         accepted = uniform.log() < normal**2 / 2 + d * (1 - cube + cube.log())
         drawn[waiting[accepted]] = d * cube[accepted]
         waiting = waiting[~accepted]

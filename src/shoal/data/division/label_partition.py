@@ -1,14 +1,15 @@
-"""Rules that go by labels. Each decides how many samples of each label each worker owns; chance decides which.
+"""Partition rules that depend on labels. Each computes how many samples of each label each worker gets.
 
-The numbers are a matrix of workers × labels whose columns add up to the samples of each label:
+The counts are a matrix of workers × labels whose columns add up to the samples of each label; which samples a worker
+gets is random:
 
 ::
 
-    stratified    every row in proportion to the whole
-    label         every row zero but for a few labels
-    dirichlet     every column divided in proportions that are drawn at random
+    stratified    each row is proportional to the whole
+    label         each row is zero except for a few labels
+    dirichlet     each column is divided in random proportions
 
-All parts come in random order, so that they can be gone through as they are.
+All parts are in random order.
 """
 
 import math
@@ -27,7 +28,7 @@ from shoal.errors import ConfigError, DataError
 def stratified_partition(
     labels: Tensor, workers: int, seed: int, sizes: Sequence[float] | None = None
 ) -> Parts:
-    """Each worker the label proportions of the whole: every label to within one sample, sizes exactly.
+    """Parts with the label proportions of the whole: each label to within one sample, sizes exactly.
 
     >>> labels = torch.tensor([0] * 80 + [1] * 20)
     >>> [labels[part].bincount().tolist() for part in stratified_partition(labels, 4, seed=0)]
@@ -39,10 +40,10 @@ def stratified_partition(
 
 
 def label_partition(labels: Tensor, workers: int, seed: int, labels_per_worker: int | None = None) -> Parts:
-    """Each worker some labels: every label has one owner, or each worker has so many labels and they are shared.
+    """Parts with a few labels: each label has one owner, or each worker has `labels_per_worker` labels.
 
-    The labels are dealt in a random order, as evenly as they go; the owners of a label share its samples evenly.
-    This is the hardest case for averaging models: no worker ever sees what most of the others learn.
+    Labels are assigned in random order, as evenly as possible; the owners of a label share its samples evenly. This is
+    the hardest case for averaging models: no worker sees what most of the others learn.
 
     >>> labels = torch.arange(1000) % 10
     >>> [len(labels[part].unique()) for part in label_partition(labels, 4, seed=0)]
@@ -62,11 +63,11 @@ def label_partition(labels: Tensor, workers: int, seed: int, labels_per_worker: 
 
 
 def _owned_labels(names: Sequence[int], workers: int, each: int | None) -> list[set[int]]:
-    """The labels of each worker, dealt in the order of `names`, from the beginning again if need be."""
+    """The labels of each worker, assigned in the order of `names`, repeatedly if necessary."""
     if each is None:
         if workers > len(names):
             raise ConfigError(
-                f"{len(names)} labels cannot be owned by {workers} workers, a label by one worker",
+                f"{len(names)} labels are too few for {workers} workers with labels of their own",
                 "Use fewer workers, or let workers share labels: labels_per_worker=2.",
             )
         ends = torch.tensor(even_shares(len(names), workers)).cumsum(0).tolist()
@@ -74,8 +75,9 @@ def _owned_labels(names: Sequence[int], workers: int, each: int | None) -> list[
     if not 1 <= each <= len(names) or workers * each < len(names):
         least = math.ceil(len(names) / workers)
         raise ConfigError(
-            f"labels_per_worker {each} does not do for {workers} workers and {len(names)} labels",
-            f"Every label needs an owner, and a worker has no label twice: from {least} to {len(names)}.",
+            f"labels_per_worker is {each}, expected {least} to {len(names)} for {workers} workers and "
+            f"{len(names)} labels",
+            "Every label needs an owner, and no worker has a label twice.",
         )
     return [
         {names[slot % len(names)] for slot in range(rank * each, (rank + 1) * each)}
@@ -84,17 +86,17 @@ def _owned_labels(names: Sequence[int], workers: int, each: int | None) -> list[
 
 
 def dirichlet_partition(labels: Tensor, workers: int, seed: int, alpha: float = 0.5) -> Parts:
-    """Of every label each worker a part that is drawn from Dirichlet(α, …, α), as federated data is often modelled.
+    """Each label is divided in proportions drawn from Dirichlet(α, …, α), a common model of federated data.
 
-    Large α: all workers have nearly the same proportions. α = 1: all proportions are equally likely. Small α: most of
-    a label is with one worker. Sizes differ as they come, and a part may be empty.
+    Large α: nearly equal proportions. α = 1: all proportions are equally likely. Small α: one worker has most of a
+    label. Sizes are not controlled, and a part may be empty.
 
     >>> labels = torch.arange(1000) % 2
     >>> [labels[part].bincount(minlength=2).tolist() for part in dirichlet_partition(labels, 2, seed=0, alpha=0.3)]
     [[200, 498], [300, 2]]
     """
     if not (math.isfinite(alpha) and alpha > 0):
-        raise ConfigError(f"partition dirichlet needs an alpha above 0, not {alpha:g}")
+        raise ConfigError(f"partition dirichlet: alpha must be > 0, got {alpha:g}")
     codes, per_label = label_codes(labels)
     generator = generator_for("partition", "dirichlet", seed)
     proportions = dirichlet(alpha, len(per_label), workers, generator).tolist()
@@ -103,11 +105,11 @@ def dirichlet_partition(labels: Tensor, workers: int, seed: int, alpha: float = 
 
 
 def proportional_counts(sizes: Sequence[int], per_label: Sequence[int]) -> Tensor:
-    """How many samples of each label each worker gets: rows add up to sizes, columns to labels, nearly in proportion.
+    """Samples of each label for each worker, proportional; rows add up to sizes, columns to labels.
 
-    Phase 1: everyone gets the whole part of size · label / N. Phase 2: label by label, what is left goes to those
-    workers that miss most, one each. That always works out (Gale and Ryser 1957, since the fractions themselves are a
-    solution), so every number is within one of its exact share.
+    Phase 1: each worker gets the integer part of size · label / N. Phase 2: for each label, the workers that lack most
+    samples get one more each. This always succeeds (Gale and Ryser 1957; the fractions themselves are a solution), so
+    every count is within one of its exact share.
 
     >>> proportional_counts((3, 3, 2), (4, 4))
     tensor([[2, 1],
@@ -118,26 +120,26 @@ def proportional_counts(sizes: Sequence[int], per_label: Sequence[int]) -> Tenso
     counts = rows[:, None] * columns // rows.sum().clamp_min(1)
     missing = rows - counts.sum(dim=1)
     for label, left in enumerate((columns - counts.sum(dim=0)).tolist()):
-        neediest = missing.argsort(descending=True, stable=True)[:left]
-        counts[neediest, label] += 1
-        missing[neediest] -= 1
+        one_more = missing.argsort(descending=True, stable=True)[:left]
+        counts[one_more, label] += 1
+        missing[one_more] -= 1
     return counts
 
 
 def label_codes(labels: Tensor) -> tuple[Tensor, list[int]]:
-    """The labels as 0, 1, 2 … in their order, and how many samples have each; labels must be whole numbers."""
+    """The labels renumbered 0, 1, 2, …, and the number of samples of each; labels must be integers."""
     if labels.dim() != 1 or labels.is_floating_point():
         raise DataError(
-            f"a partition by labels needs one whole number per sample, "
-            f"and the labels are {str(labels.dtype).removeprefix('torch.')} of shape {tuple(labels.shape)}",
-            "Give the classes of the samples as labels, or use a partition that goes by chance alone: random.",
+            f"a partition by labels needs one integer per sample, "
+            f"but the labels are {str(labels.dtype).removeprefix('torch.')} of shape {tuple(labels.shape)}",
+            "Pass the classes of the samples as labels, or use a partition without labels: random.",
         )
     _, codes, per_label = labels.cpu().unique(return_inverse=True, return_counts=True)
     return codes, per_label.tolist()
 
 
 def _dealt(codes: Tensor, counts: Tensor, generator: torch.Generator) -> Parts:
-    """Parts with so many samples of each label; chance decides which, and in what order."""
+    """Parts with these counts of each label; samples and their order are random."""
     workers, num_labels = counts.shape
     order = torch.randperm(len(codes), generator=generator)
     by_label = order[codes[order].argsort(stable=True)]

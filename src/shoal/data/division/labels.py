@@ -1,4 +1,4 @@
-"""The labels of any torch data set, found where data sets keep them."""
+"""The labels and the length of any torch data set."""
 
 from collections.abc import Sequence, Sized
 from typing import Any
@@ -10,16 +10,16 @@ from torch.utils.data import Subset, TensorDataset
 from shoal.errors import DataError
 
 PLACES = ("targets", "labels")
-"""Where data sets keep what is to be learnt: torchvision's pictures, and most others."""
+"""Attributes in which data sets keep labels: torchvision's, and most others."""
 
 
 def length_of(dataset: Any) -> int:
-    """How many samples a data set has; a sentence for one that has no length, and for one without samples."""
+    """The number of samples of a data set; a DataError if it has no length or no samples."""
     kind = type(dataset).__name__
     if not isinstance(dataset, Sized) or not hasattr(dataset, "__getitem__"):
         raise DataError(
-            f"{kind} cannot be divided: it has no length, or its samples have no numbers",
-            "Give a map-style data set, with __len__ and __getitem__.",
+            f"{kind} cannot be divided: it has no __len__ or no __getitem__",
+            "Pass a map-style data set.",
         )
     if not len(dataset):
         raise DataError(f"{kind} cannot be divided: it has no samples")
@@ -27,10 +27,10 @@ def length_of(dataset: Any) -> int:
 
 
 def labels_of(dataset: Any, given: Sequence[Any] | Tensor | None = None) -> Tensor:
-    """One whole number for each sample: as given, else from `.targets` or `.labels`; words are numbered by alphabet.
+    """One integer for each sample: `given`, else `.targets` or `.labels`; strings are numbered alphabetically.
 
-    A `Subset` has those of the data set it is a part of, and a `TensorDataset` its last tensor. The samples
-    themselves are never read: that would load every picture.
+    A `Subset` has the labels of its data set, and a `TensorDataset` its last tensor. The samples themselves are not
+    read: that would load every picture.
 
     >>> data = TensorDataset(torch.zeros(3, 2), torch.tensor([5, 7, 5]))
     >>> labels_of(Subset(data, [0, 1])), labels_of(data, ["cat", "dog", "cat"])
@@ -39,8 +39,8 @@ def labels_of(dataset: Any, given: Sequence[Any] | Tensor | None = None) -> Tens
     found = _find(dataset) if given is None else given
     if found is None:
         raise DataError(
-            f"{type(dataset).__name__} shows no labels: it has neither .targets nor .labels",
-            "Give them: labels=[…], one for each sample.",
+            f"{type(dataset).__name__} has neither .targets nor .labels",
+            "Pass labels=[…], one for each sample.",
         )
     if not isinstance(found, Tensor) and len(found) and isinstance(found[0], str):
         numbers = {word: number for number, word in enumerate(sorted(set(found)))}

@@ -1,15 +1,15 @@
-"""Samplers for any torch DataLoader: this worker's samples of an epoch, in this worker's order.
+"""Samplers for any torch DataLoader: one worker's samples of an epoch, in order.
 
 ::
 
-    DistributedSampler   one common order, every W-th sample each; as torch's, but nobody's sample is used twice
-    PartitionSampler     the samples this worker owns, by any rule of `shoal.data.division.partition`
-    RandomSampler        draws from the whole data set, with replacement
+    DistributedSampler   every W-th sample of one common order; as torch's, but no sample is used twice
+    PartitionSampler     the worker's own samples, by any rule of `shoal.data.division.partition`
+    RandomSampler        draws from the whole data set with replacement
 
-All take the number of workers and this worker's rank, or find them where torchrun puts them; `set_epoch` chooses the
-order, and without it every epoch has the same one. `counts` says how many samples each worker has: shares are exact,
-so they may differ by one, and a worker may have one batch more than another. `step_sizes(batch_size)` gives the
-samples of every step over all workers together, which is what a loss must be divided by to be exact.
+All take the number of workers and the rank, or read torchrun's environment variables. `set_epoch` selects the order;
+without it every epoch has the same one. `counts` are the samples of each worker: they may differ by one, so a worker
+may have one batch more than another. `step_sizes(batch_size)` are the samples of each step over all workers, by which
+a loss must be divided to be exact.
 
 >>> from torch.utils.data import DataLoader, TensorDataset
 >>> data = TensorDataset(torch.arange(7))
@@ -38,7 +38,7 @@ from shoal.errors import ConfigError
 
 
 class WorkerSampler(Sampler[int], ABC):
-    """What the samplers of one worker have in common. Iterating draws from no random state but its own."""
+    """The base of the samplers. Iterating does not use torch's global random state."""
 
     def __init__(self, dataset: Dataset[Any], num_replicas: int | None, rank: int | None, seed: int) -> None:
         self.dataset = dataset
@@ -49,25 +49,25 @@ class WorkerSampler(Sampler[int], ABC):
         self.epoch = 0
         if self.num_samples < self.num_replicas:
             raise ConfigError(
-                f"{self.num_replicas:,} workers cannot share {self.num_samples:,} samples",
+                f"{self.num_samples:,} samples are too few for {self.num_replicas:,} workers",
                 f"Use at most {self.num_samples:,} workers.",
             )
 
     @property
     @abstractmethod
     def counts(self) -> tuple[int, ...]:
-        """How many samples of an epoch each worker has, by rank."""
+        """Samples of an epoch of each worker, by rank."""
 
     @abstractmethod
     def indices(self) -> Tensor:
-        """This worker's samples of the present epoch, in order."""
+        """This worker's samples of the current epoch, in order."""
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch's order; call it on all workers before each epoch."""
+        """Select the epoch's order; call it on all workers before each epoch."""
         self.epoch = epoch
 
     def step_sizes(self, batch_size: int) -> tuple[int, ...]:
-        """The samples of every step over all workers, when each takes `batch_size` while it has some."""
+        """The samples of each step over all workers, if each takes `batch_size` until it has none left."""
         most = max(self.counts)
         starts = range(0, most, batch_size)
         return tuple(sum(min(max(count - start, 0), batch_size) for count in self.counts) for start in starts)
@@ -81,10 +81,10 @@ class WorkerSampler(Sampler[int], ABC):
 
 @final
 class DistributedSampler(WorkerSampler):
-    """Every W-th sample of one common order, in torch's place and with torch's arguments; shares are exact.
+    """Every W-th sample of one common order: a drop-in replacement for torch's, with exact shares.
 
-    Torch repeats samples until all workers have the same number, and those count twice. Here no sample is used twice
-    and none is left out, so shares may differ by one; `drop_last=True` leaves out the few that are over.
+    Torch repeats samples until all workers have the same number, so some count twice. Here every sample is used once,
+    and shares may differ by one; `drop_last=True` omits the remainder.
     """
 
     def __init__(
@@ -102,12 +102,12 @@ class DistributedSampler(WorkerSampler):
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """How many samples of an epoch each worker has: even to within one, or exactly with `drop_last`."""
+        """Samples of each worker: equal to within one, or exactly with `drop_last`."""
         left_over = self.num_samples % self.num_replicas if self.drop_last else 0
         return even_shares(self.num_samples - left_over, self.num_replicas)
 
     def indices(self) -> Tensor:
-        """Every W-th sample of the epoch's order, from this worker's rank on."""
+        """Every W-th sample of the epoch's order, starting at the rank."""
         if self.shuffle:
             order = epoch_order(self.num_samples, self.seed, self.epoch)
         else:
@@ -117,7 +117,7 @@ class DistributedSampler(WorkerSampler):
 
 @final
 class PartitionSampler(WorkerSampler):
-    """The samples this worker owns, in an order of its own; `by` and the options are those of `shoal.partition`."""
+    """The worker's own samples in random order; `by` and the options are those of `shoal.partition`."""
 
     def __init__(
         self,
@@ -148,20 +148,20 @@ class PartitionSampler(WorkerSampler):
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """How many samples each worker owns."""
+        """Samples of each worker."""
         return tuple(len(part) for part in self.parts)
 
     def indices(self) -> Tensor:
-        """This worker's part, shuffled for the epoch unless that is switched off."""
+        """This worker's part, shuffled for the epoch unless `shuffle` is False."""
         part = self.parts[self.rank]
         return part_order(part, self.seed, self.epoch, self.rank) if self.shuffle else part
 
 
 @final
 class RandomSampler(WorkerSampler):
-    """Draws from the whole data set, with replacement: each worker its own number of them in every epoch.
+    """Draws from the whole data set with replacement.
 
-    No partition: of N draws 1 − (1 − 1/N)^N ≈ 63 % of the samples are seen by anyone.
+    N draws see 1 − (1 − 1/N)^N ≈ 63 % of the samples.
     """
 
     def __init__(
@@ -174,13 +174,13 @@ class RandomSampler(WorkerSampler):
     ) -> None:
         super().__init__(dataset, num_replicas, rank, seed)
         self.draws = self.num_samples if draws is None else draws
-        """Draws of an epoch, over all workers together; by default as many as there are samples."""
+        """Draws of an epoch over all workers; by default the number of samples."""
         if self.draws < 1:
-            raise ConfigError(f"the draws of an epoch must be at least 1, not {self.draws}")
+            raise ConfigError(f"draws must be ≥ 1, got {self.draws}")
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """How many draws each worker has."""
+        """Draws of each worker."""
         return even_shares(self.draws, self.num_replicas)
 
     def indices(self) -> Tensor:
@@ -189,7 +189,7 @@ class RandomSampler(WorkerSampler):
 
 
 def place_of(num_replicas: int | None, rank: int | None, environment: Mapping[str, str]) -> tuple[int, int]:
-    """Rank and number of workers: as given, else from torchrun's variables RANK and WORLD_SIZE.
+    """Rank and number of workers: as given, else from torchrun's RANK and WORLD_SIZE.
 
     >>> place_of(None, None, {"RANK": "1", "WORLD_SIZE": "4"})
     (1, 4)
@@ -199,14 +199,14 @@ def place_of(num_replicas: int | None, rank: int | None, environment: Mapping[st
             rank, num_replicas = int(environment["RANK"]), int(environment["WORLD_SIZE"])
         except (KeyError, ValueError):
             raise ConfigError(
-                "a sampler needs num_replicas and rank, and the environment has no numbers RANK and WORLD_SIZE",
-                "Give them: num_replicas=group.size, rank=group.rank; or start the program with torchrun.",
+                "a sampler requires num_replicas and rank: RANK and WORLD_SIZE are not set in the environment",
+                "Pass num_replicas=group.size, rank=group.rank, or start the program with torchrun.",
             ) from None
     if num_replicas is None or rank is None:
         missing = "rank" if rank is None else "num_replicas"
-        raise ConfigError(f"a sampler needs num_replicas and rank, and {missing} is missing")
+        raise ConfigError(f"a sampler requires num_replicas and rank: {missing} is missing")
     if not 0 <= rank < num_replicas:
         raise ConfigError(
-            f"rank {rank} is not in a world of {num_replicas}", f"Ranks go from 0 to {num_replicas - 1}."
+            f"rank {rank} is out of range for {num_replicas} workers", f"Ranks are 0 to {num_replicas - 1}."
         )
     return rank, num_replicas

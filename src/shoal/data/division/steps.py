@@ -1,13 +1,13 @@
-"""How the samples of every step are divided among workers: what the training loop asks.
+"""The division of each step's samples among workers, as the training loop uses it.
 
-An epoch goes through as many samples as the data set has, in one order that all workers know; a step takes the next
-`count` of it, and a division says who takes which of them:
+An epoch has as many samples as the data set, in an order that all workers know. A step takes the next `count` samples,
+and a division says which worker takes which of them:
 
 ::
 
-    Global     the order is random, and every step is divided anew: who computes changes, what is computed never does
-    Parted     each worker goes through the samples it owns, in a random order of its own; their turns make the order
-    Sampled    each worker draws from the whole data set with replacement: some samples come twice, some never
+    Global     the order is random, and each step is divided among all workers; the division never changes the samples
+    Parted     each worker goes through the samples it owns in a random order; the workers take turns
+    Sampled    each worker draws from the whole data set with replacement: some samples repeat, some are missed
 
 All are pure functions of (seed, epoch, consumed): resuming needs nothing else. One worker that goes through
 `division.order(epoch)` sees exactly the steps that all workers see together.
@@ -44,16 +44,16 @@ from shoal.errors import ConfigError
 
 
 class Division(Protocol):
-    """Who takes which samples of a step. A step takes an epoch from `consumed` to min(consumed + count, samples)."""
+    """Which worker takes which samples of a step, which is samples `consumed` to `consumed + count` of an epoch."""
 
     @property
     def num_samples(self) -> int:
-        """Samples of an epoch, over all workers together."""
+        """Samples of an epoch, over all workers."""
         ...
 
     @property
     def size(self) -> int:
-        """How many workers there are."""
+        """Number of workers."""
         ...
 
     def step(self, epoch: int, consumed: int, count: int, rank: int) -> Tensor:
@@ -61,24 +61,24 @@ class Division(Protocol):
         ...
 
     def counts(self, consumed: int, count: int) -> tuple[int, ...]:
-        """How many samples each worker has in a step; they add up to the samples of the step."""
+        """Samples of each worker in a step; they add up to the samples of the step."""
         ...
 
     def order(self, epoch: int) -> Tensor:
-        """The samples of the whole epoch, over all workers, as the steps take them."""
+        """The samples of the epoch, over all workers, in the order of the steps."""
         ...
 
 
 @final
 class Global:
-    """Every step takes the next samples of one order and divides them by `shares`: it equals one machine exactly.
+    """Each step takes the next samples of one order and divides them by `shares`; the samples are those of one worker.
 
-    `shares` are the workers' shares of a step, as numbers in proportion; even at first. They may be replaced at any
-    time, by the same ones on all workers: who computes a sample changes, and never which samples a step has.
+    `shares` are proportional weights, equal at first. They may be changed at any time, to the same values on all
+    workers: this changes which worker computes a sample, and never which samples a step has.
 
-    `order` gives the order of each epoch; by default a random one. With the order of another division the steps are
-    that division's own: so one machine repeats what workers with parts of their own did, and so other workers go on
-    in the middle of an epoch.
+    `order` returns the order of an epoch; by default a random permutation. With the order of another division the steps
+    have that division's samples: one worker can repeat the steps of a partitioned run, and another number of workers
+    can continue it in the middle of an epoch.
 
     >>> division = Global(100, seed=0, size=3)
     >>> division.counts(0, 64), division.counts(64, 64)
@@ -99,34 +99,34 @@ class Global:
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """The workers' shares of a step, in proportion to each other."""
+        """The workers' proportional shares of a step."""
         return self._shares
 
     @shares.setter
     def shares(self, shares: Sequence[float]) -> None:
         if len(shares) != self.size:
-            raise ConfigError(f"{len(shares)} shares for {self.size} workers: every worker needs one")
-        shares_by_weight(1, shares)  # refuses what cannot be shares
+            raise ConfigError(f"{len(shares)} shares for {self.size} workers: one per worker is required")
+        shares_by_weight(1, shares)  # raises if they are invalid
         self._shares = tuple(shares)
 
     def order(self, epoch: int) -> Tensor:
-        """The samples of the epoch in the order in which the steps take them; computed once per epoch."""
+        """The samples of the epoch in the order of the steps; computed once per epoch."""
         return self._order(epoch)
 
     def counts(self, consumed: int, count: int) -> tuple[int, ...]:
-        """How many samples each worker has in a step; a short last step is shared in the same proportion."""
+        """Samples of each worker in a step; a short last step has the same proportions."""
         return self._divided(min(count, self.num_samples - consumed), self._shares)
 
     def step(self, epoch: int, consumed: int, count: int, rank: int) -> Tensor:
-        """The worker's stretch of the step, after those of the lower ranks."""
+        """The worker's slice of the step, after those of the lower ranks."""
         return worker_indices(self._order(epoch), consumed, self.counts(consumed, count), rank)
 
 
 class ByTurns(ABC):
-    """Each worker has a sequence of its own for an epoch, and takes from it when it is its turn.
+    """Each worker has its own sequence for an epoch and takes the next sample of it at its turn.
 
-    Turns are in proportion to the lengths of the sequences and the same in every epoch: all sequences end together,
-    and every step has exactly `count` samples. Costs about 24 bytes per sample.
+    Turns are proportional to the lengths of the sequences and the same in every epoch: all sequences end together, and
+    every step has exactly `count` samples. Memory: about 24 bytes per sample.
     """
 
     def __init__(self, lengths: Sequence[int]) -> None:
@@ -141,21 +141,21 @@ class ByTurns(ABC):
         """One worker's samples of the whole epoch."""
 
     def counts(self, consumed: int, count: int) -> tuple[int, ...]:
-        """How many turns of the step each worker has."""
+        """Turns of each worker in a step."""
         return tuple(self._turns[consumed : consumed + count].bincount(minlength=self.size).tolist())
 
     def step(self, epoch: int, consumed: int, count: int, rank: int) -> Tensor:
         """The next samples of the worker's sequence, as many as it has turns in the step."""
-        # Numpy's search takes a few microseconds where torch's takes tens, and a step asks for nothing else.
+        # Numpy's search takes a few microseconds, torch's takes tens.
         start, end = self._turns_of(rank).numpy().searchsorted((consumed, consumed + count)).tolist()
         return self._sequence(epoch, rank)[start:end]
 
     def order(self, epoch: int) -> Tensor:
-        """All workers' sequences, woven together by turns."""
-        woven = torch.empty(self.num_samples, dtype=torch.int64)
+        """All workers' sequences, interleaved by turns."""
+        order = torch.empty(self.num_samples, dtype=torch.int64)
         for rank in range(self.size):
-            woven[self._turns_of(rank)] = self._sequence(epoch, rank)
-        return woven
+            order[self._turns_of(rank)] = self._sequence(epoch, rank)
+        return order
 
 
 @final
@@ -168,16 +168,16 @@ class Parted(ByTurns):
         self._seed = seed
 
     def sequence(self, epoch: int, rank: int) -> Tensor:
-        """The worker's part, shuffled anew for every epoch."""
+        """The worker's part, shuffled for each epoch."""
         return part_order(self._parts[rank], self._seed, epoch, rank)
 
 
 @final
 class Sampled(ByTurns):
-    """Each worker draws its samples from the whole data set, with replacement; no partition.
+    """Each worker draws its samples from the whole data set with replacement; there is no partition.
 
-    An epoch has as many draws as there are samples. A sample is missed by all of them with probability
-    (1 − 1/N)^N ≈ 1/e: an epoch sees about 63 % of the data set, and which 63 % changes from epoch to epoch.
+    An epoch has as many draws as the data set has samples. A sample is missed with probability (1 − 1/N)^N ≈ 1/e: each
+    epoch sees a different 63 % or so of the data set.
     """
 
     def __init__(self, num_samples: int, seed: int, size: int) -> None:
@@ -186,14 +186,14 @@ class Sampled(ByTurns):
         self._seed = seed
 
     def sequence(self, epoch: int, rank: int) -> Tensor:
-        """The worker's draws, other ones in every epoch."""
+        """The worker's draws, different in each epoch."""
         return sample_draws(self.num_samples, self._draws[rank], self._seed, epoch, rank)
 
 
 def turns(lengths: Sequence[int]) -> Tensor:
-    """Whose turn it is at each place of an epoch: every worker as often as it has samples, evenly spread.
+    """The rank whose turn it is at each position of an epoch: one turn for each sample, evenly spread.
 
-    The j-th of a worker's n turns lies at (j + ½) / n of the epoch; of equals the lower rank comes first.
+    Turn j of a worker's n turns is at (j + ½) / n of the epoch; for equal positions the lower rank comes first.
 
     >>> turns([4, 2]), turns([2, 2, 1])
     (tensor([0, 1, 0, 0, 1, 0]), tensor([0, 1, 2, 0, 1]))
@@ -206,7 +206,7 @@ def turns(lengths: Sequence[int]) -> Tensor:
 def build_division(
     config: PartitionConfig, num_samples: int, size: int, seed: int, labels: Tensor | None = None
 ) -> Division:
-    """The division that a configuration asks for; `labels` are needed by those that go by them.
+    """The division of a configuration; `labels` are required for partitions that depend on labels.
 
     >>> from shoal.config.schema import DirichletConfig
     >>> division = build_division(DirichletConfig(alpha=1.0), 100, size=2, seed=0, labels=torch.arange(100) % 5)
@@ -228,7 +228,7 @@ def parts_by(
     labels: Tensor | None,
     allow_empty: bool = False,
 ) -> Parts:
-    """The parts that workers own by the rule of a configuration."""
+    """The workers' parts by the rule of a configuration."""
     options: dict[str, Any] = dict(config.options) if isinstance(config, Custom) else options_of(config)
     return divide(
         config.name, num_samples, size, labels=labels, seed=seed, allow_empty=allow_empty, **options

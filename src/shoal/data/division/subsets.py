@@ -1,4 +1,4 @@
-"""`shoal.partition(dataset, …)[rank]`: a worker's part of any torch data set, as a torch `Subset`.
+"""`shoal.partition(dataset, …)[rank]`: each worker's part of a torch data set, as a torch `Subset`.
 
 >>> import torch
 >>> from torch.utils.data import TensorDataset
@@ -32,7 +32,7 @@ class Partition(Sequence[Subset[Any]]):
         self.dataset = dataset
         self.by = by
         self.parts = parts
-        """The indices that each worker owns, by rank."""
+        """The indices of each worker's samples, by rank."""
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -47,10 +47,10 @@ class Partition(Sequence[Subset[Any]]):
         return Subset(self.dataset, self.parts[rank].tolist())
 
     def use(self, rank: int) -> Subset[Any]:
-        """The part of this worker, a torch data set for any DataLoader."""
+        """The part of a worker, a torch data set for any DataLoader."""
         if not 0 <= rank < len(self):
             raise ConfigError(
-                f"rank {rank} is not in a world of {len(self)}", f"Ranks go from 0 to {len(self) - 1}."
+                f"rank {rank} is out of range for {len(self)} workers", f"Ranks are 0 to {len(self) - 1}."
             )
         return self[rank]
 
@@ -71,12 +71,12 @@ def partition(
     allow_empty: bool = False,
     **options: Any,
 ) -> Partition:
-    """The data set divided among workers, by any rule of `shoal.data.division.partition` or one of your own.
+    """The data set divided among workers, by a rule of `shoal.data.division.partition` or by your own.
 
-    `sizes` are whole numbers that add up to the data set, or fractions that add up to 1; without them the rule decides.
-    `by` is a rule's name, `package.module:function`, or a function; further options go to the rule (`alpha=0.3`).
-    `seed` must be the same on all workers, which then agree without a word. Labels are looked for in the data set if
-    the rule goes by them.
+    `sizes` are integers that add up to the number of samples, or fractions that add up to 1; by default the rule
+    chooses. `by` is the name of a rule, `package.module:function`, or a function; other options are passed to the rule
+    (`alpha=0.3`). `seed` must be the same on all workers; they then agree without communication. Labels are taken from
+    the data set if the rule needs them.
 
     >>> import torch
     >>> from torch.utils.data import TensorDataset
@@ -88,7 +88,7 @@ def partition(
     if workers is None:
         if sizes is None:
             raise ConfigError(
-                "partition() needs to know among how many: workers=4, or a size for each worker"
+                "partition() requires workers=… or sizes=…", "Pass workers=4, or a size for each worker."
             )
         workers = len(sizes)
     name, rule = rule_of(by)

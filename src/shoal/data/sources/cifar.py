@@ -10,7 +10,7 @@ RECORD_BYTES = 1 + 3 * 32 * 32
 
 
 def decode_cifar(content: bytearray, where: str) -> tuple[Tensor, Tensor]:
-    """Pictures [records, 3, 32, 32] and labels [records] of one file, both sharing `content`'s memory.
+    """Pictures [records, 3, 32, 32] and labels [records] of one file, views of `content`.
 
     >>> pictures, labels = decode_cifar(bytearray([7]) + bytearray(3072), "one black picture")
     >>> pictures.shape, labels

@@ -1,4 +1,4 @@
-"""The bytes of a data file, plain or gzip'ed, and a sentence for each way it can be damaged."""
+"""The bytes of a data file, plain or gzip, with an error for each kind of damage."""
 
 import zlib
 from collections.abc import Iterable, Iterator
@@ -14,11 +14,11 @@ HTML_STARTS = (b"<!doctype", b"<html", b"<head", b"<?xml")
 
 
 def read_content(path: Path, limit: int | None = None) -> bytearray:
-    """All bytes of a file, unpacked if it is gzip'ed; more than `limit` bytes are an error and never held."""
+    """All bytes of a file, unpacked if it is gzip; more than `limit` bytes are an error."""
     size = 0
     try:
         with path.open("rb") as file:
-            # Of full size from the start: growing costs more than reading.
+            # Full size from the start: growing would cost more than reading.
             content = bytearray(limit or path.stat().st_size)
             for chunk in unpacked(chunks_of(file), str(path), limit):
                 content[size : size + len(chunk)] = chunk
@@ -30,16 +30,16 @@ def read_content(path: Path, limit: int | None = None) -> bytearray:
 
 
 def chunks_of(file: IO[bytes]) -> Iterator[bytes]:
-    """The file in pieces, to its end."""
+    """The file in chunks."""
     while chunk := file.read(CHUNK_BYTES):
         yield chunk
 
 
 def unpacked(chunks: Iterable[bytes], where: str, limit: int | None = None) -> Iterator[bytes]:
-    """The content of a stream that is plain or gzip'ed: its first bytes tell.
+    """The content of a stream, unpacked if its first bytes are those of gzip.
 
-    Refused with a sentence that names `where`: nothing at all, a web page, gzip that ends too early or does not
-    unpack, and content of more than `limit` bytes.
+    A DataError that names `where` reports an empty stream, a web page, truncated or damaged gzip, and more than `limit`
+    bytes of content.
     """
     stream = plausible(chunks, where)
     first = next(stream)
@@ -48,24 +48,24 @@ def unpacked(chunks: Iterable[bytes], where: str, limit: int | None = None) -> I
 
 
 def plausible(chunks: Iterable[bytes], where: str) -> Iterator[bytes]:
-    """The same stream, unless it is empty or a web page: what many servers send in place of an error."""
+    """The same stream; an error if it is empty or a web page, which many servers send instead of an error status."""
     stream = iter(chunks)
     first = next(stream, b"")
     if not first:
         raise DataError(f"{where} is empty")
     if first.lstrip()[:16].lower().startswith(HTML_STARTS):
-        raise DataError(f"{where} is a web page, not data: an error page under the name of a data file")
+        raise DataError(f"{where} is a web page, not data: probably an error page of the server")
     yield first
     yield from stream
 
 
 def at_most(limit: int | None, chunks: Iterable[bytes], where: str) -> Iterator[bytes]:
-    """The same stream, up to `limit` bytes; more are an error."""
+    """The same stream; more than `limit` bytes are an error."""
     size = 0
     for chunk in chunks:
         size += len(chunk)
         if limit is not None and size > limit:
-            raise DataError(f"{where} holds more than the {limit:,} bytes it should have")
+            raise DataError(f"{where} holds more than the expected {limit:,} bytes")
         yield chunk
 
 
@@ -77,9 +77,9 @@ def _gunzipped(chunks: Iterable[bytes], where: str) -> Iterator[bytes]:
             try:
                 piece = decoder.decompress(
                     packed, CHUNK_BYTES
-                )  # bounded, so that a few bytes cannot become gigabytes
+                )  # bounded: a few bytes cannot become gigabytes
             except zlib.error as error:
-                raise DataError(f"{where} is damaged: its gzip data do not unpack ({error})") from error
+                raise DataError(f"{where} is damaged: cannot unpack its gzip data ({error})") from error
             packed = decoder.unconsumed_tail
             yield piece
     if not decoder.eof:

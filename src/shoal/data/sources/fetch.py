@@ -1,6 +1,6 @@
-"""Bring the files of a data set to this machine: from mirrors, or from a folder or an archive that is already here.
+"""Fetch the files of a data set: from mirrors, from a local folder, or from a local archive.
 
-Nothing is believed for where it comes from: a file is kept only if its sha256 is the published one.
+A file is kept only if its sha256 is the published one, whatever its source.
 """
 
 import hashlib
@@ -27,17 +27,17 @@ TIMEOUT_S = 30.0
 
 @dataclass(frozen=True)
 class Fetched:
-    """One file that is now here."""
+    """One file that is now on this machine."""
 
     name: str
     path: Path
     source: str
-    """An address, a path, or "already here"."""
+    """A URL, a path, or "already here"."""
 
 
 @dataclass(frozen=True)
-class Errand:
-    """What is to be brought where."""
+class FetchTask:
+    """Which files to fetch, and where to store them."""
 
     entry: Entry
     wanted: tuple[DataFile, ...]
@@ -47,7 +47,7 @@ class Errand:
 
 
 def no_progress(name: str, done_bytes: int, total_bytes: int) -> None:
-    """Tell nobody."""
+    """Report nothing."""
 
 
 def fetch(
@@ -60,11 +60,11 @@ def fetch(
     timeout_s: float = TIMEOUT_S,
     catalogue: Catalogue = CATALOGUE,
 ) -> list[Fetched]:
-    """Get the files of a data set that are not here yet, or are damaged; tell where each came from.
+    """Fetch the files of a data set that are missing or damaged; returns each file and its source.
 
-    `from_dir` holds the files (plain or .gz), or the archive; without it the mirrors are tried in turn. They go
-    into the data set's own folder in `directory`, else in $SHOAL_DATA, else in the user's cache, unpacked, each
-    whole or not at all. To call it from many processes at once is safe.
+    `from_dir` contains the files (plain or .gz) or the archive; without it the mirrors are tried in turn. Files are
+    stored unpacked in a folder with the data set's name, in `directory`, else in $SHOAL_DATA, else in the user's cache.
+    Each is written completely or not at all. Several processes may call this at once.
     """
     entry = entry_of(name, catalogue)
     if entry.shipped:
@@ -74,23 +74,23 @@ def fetch(
     try:
         here = [file for file in entry.files if _is_here(file, folder)]
         wanted = tuple(file for file in entry.files if file not in here)
-        errand = Errand(entry, wanted, folder, progress, timeout_s)
+        task = FetchTask(entry, wanted, folder, progress, timeout_s)
         if not wanted:
             brought = []
         elif from_dir is not None:
-            brought = _from_folder(errand, Path(from_dir).expanduser())
+            brought = _from_folder(task, Path(from_dir).expanduser())
         else:
-            brought = _from_mirrors(errand, entry.mirrors if mirrors is None else mirrors)
+            brought = _from_mirrors(task, entry.mirrors if mirrors is None else mirrors)
     except OSError as error:
         raise DataError(
             f"cannot store {name} in {folder}: {error.strerror or error} ({error.filename or folder})",
-            "Let $SHOAL_DATA name a folder that can be written and has room.",
+            "Set $SHOAL_DATA to a folder that is writable and has enough space.",
         ) from error
     return [*(Fetched(file.name, folder / file.name, "already here") for file in here), *brought]
 
 
 def target_folder(entry: Entry, directory: str = "") -> Path:
-    """Where the files of a data set are put."""
+    """Where the files of a data set are stored."""
     named = directory or os.environ.get("SHOAL_DATA", "")
     return (Path(named).expanduser() if named else cache_folder()) / entry.name
 
@@ -108,34 +108,34 @@ def _sha256(path: Path) -> str:
 # ── from a folder ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _from_folder(errand: Errand, source: Path) -> list[Fetched]:
-    """From files that lie somewhere below `source`, or from the archive in it."""
-    entry, archive = errand.entry, errand.entry.archive
+def _from_folder(task: FetchTask, source: Path) -> list[Fetched]:
+    """From files in `source` or in one of its known subfolders, or from the archive there."""
+    entry, archive = task.entry, task.entry.archive
     if not source.is_dir():
-        raise DataError(f"there is no folder {source}", offline_way(entry))
+        raise DataError(f"folder {source} does not exist", offline_way(entry))
     for place in folders_below(source, entry):
         present = present_in(place, entry)
-        if all(file.name in present for file in errand.wanted):
-            return [_from_file(errand, file, present[file.name]) for file in errand.wanted]
+        if all(file.name in present for file in task.wanted):
+            return [_from_file(task, file, present[file.name]) for file in task.wanted]
     for place in folders_below(source, entry):
         path = place / (archive.name if archive else "")
         if archive and path.is_file():
             check_sum(str(path), archive, path.stat().st_size, _sha256(path))
-            return _from_archive(errand, archive, path, str(path))
-    names = ", ".join(file.name for file in errand.wanted)
+            return _from_archive(task, archive, path, str(path))
+    names = ", ".join(file.name for file in task.wanted)
     raise DataError(f"{source} does not hold {names}", offline_way(entry))
 
 
-def _from_file(errand: Errand, file: DataFile, path: Path) -> Fetched:
+def _from_file(task: FetchTask, file: DataFile, path: Path) -> Fetched:
     with path.open("rb") as opened:
         content = unpacked(chunks_of(opened), str(path), limit=file.size)
-        stored = store(content, str(path), file, errand.folder, errand.progress)
+        stored = store(content, str(path), file, task.folder, task.progress)
     return Fetched(file.name, stored, str(path))
 
 
-def _from_archive(errand: Errand, archive: Archive, path: Path, where: str) -> list[Fetched]:
-    """Read the wanted members and no others: what an archive calls `../evil`, or a link, is never looked at."""
-    members = {f"{archive.folder}/{file.name}": file for file in errand.wanted}
+def _from_archive(task: FetchTask, archive: Archive, path: Path, where: str) -> list[Fetched]:
+    """Read only the wanted members: links and paths such as `../evil` are ignored."""
+    members = {f"{archive.folder}/{file.name}": file for file in task.wanted}
     fetched: list[Fetched] = []
     try:
         with tarfile.open(path, "r:*") as tar:
@@ -145,11 +145,11 @@ def _from_archive(errand: Errand, archive: Archive, path: Path, where: str) -> l
                 if file and opened:
                     named = f"{member.name} in {where}"
                     content = at_most(file.size, chunks_of(opened), named)
-                    stored = store(content, named, file, errand.folder, errand.progress)
+                    stored = store(content, named, file, task.folder, task.progress)
                     fetched.append(Fetched(file.name, stored, where))
     except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise DataError(f"{where} is damaged: it does not unpack ({error})") from error
-    missing = {file.name for file in errand.wanted} - {one.name for one in fetched}
+        raise DataError(f"{where} is damaged: cannot unpack it ({error})") from error
+    missing = {file.name for file in task.wanted} - {one.name for one in fetched}
     if missing:
         raise DataError(f"{where} does not hold {', '.join(sorted(missing))} in {archive.folder}")
     return fetched
@@ -158,21 +158,21 @@ def _from_archive(errand: Errand, archive: Archive, path: Path, where: str) -> l
 # ── from mirrors ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _from_mirrors(errand: Errand, mirrors: Sequence[str]) -> list[Fetched]:
-    """The archive, or each file, from the first mirror that gives what was published."""
-    archive = errand.entry.archive
+def _from_mirrors(task: FetchTask, mirrors: Sequence[str]) -> list[Fetched]:
+    """The archive, or each file, from the first mirror that has the published one."""
+    archive = task.entry.archive
     if archive:
         addresses = [mirror + archive.name for mirror in mirrors]
-        return _first_that_works(errand, addresses, partial(_download_archive, errand, archive))
+        return _first_that_works(task, addresses, partial(_download_archive, task, archive))
     fetched: list[Fetched] = []
-    for file in errand.wanted:
+    for file in task.wanted:
         addresses = [f"{mirror}{file.name}.gz" for mirror in mirrors]
-        fetched += _first_that_works(errand, addresses, partial(_download_file, errand, file))
+        fetched += _first_that_works(task, addresses, partial(_download_file, task, file))
     return fetched
 
 
 def _first_that_works(
-    errand: Errand, addresses: Sequence[str], get: Callable[[str], list[Fetched]]
+    task: FetchTask, addresses: Sequence[str], get: Callable[[str], list[Fetched]]
 ) -> list[Fetched]:
     problems: list[str] = []
     for address in addresses:
@@ -181,25 +181,25 @@ def _first_that_works(
         except DataError as error:
             problems.append(error.message)
     raise DataError(
-        f"no mirror gave {errand.entry.name}: {'; '.join(problems) or 'none is known'}",
-        offline_way(errand.entry),
+        f"cannot fetch {task.entry.name} from any mirror: {'; '.join(problems) or 'no mirror is known'}",
+        offline_way(task.entry),
     )
 
 
-def _download_file(errand: Errand, file: DataFile, address: str) -> list[Fetched]:
-    content = unpacked(_download(address, errand.timeout_s), address, limit=file.size)
-    return [Fetched(file.name, store(content, address, file, errand.folder, errand.progress), address)]
+def _download_file(task: FetchTask, file: DataFile, address: str) -> list[Fetched]:
+    content = unpacked(_download(address, task.timeout_s), address, limit=file.size)
+    return [Fetched(file.name, store(content, address, file, task.folder, task.progress), address)]
 
 
-def _download_archive(errand: Errand, archive: Archive, address: str) -> list[Fetched]:
-    chunks = plausible(_download(address, errand.timeout_s), address)
-    with part_of(archive.name, errand.folder) as part:
-        write_checked(at_most(archive.size, chunks, address), address, archive, part, errand.progress)
-        return _from_archive(errand, archive, part, address)
+def _download_archive(task: FetchTask, archive: Archive, address: str) -> list[Fetched]:
+    chunks = plausible(_download(address, task.timeout_s), address)
+    with part_of(archive.name, task.folder) as part:
+        write_checked(at_most(archive.size, chunks, address), address, archive, part, task.progress)
+        return _from_archive(task, archive, part, address)
 
 
 def _download(address: str, timeout_s: float) -> Iterator[bytes]:
-    """What lies at an address, in pieces; every way in which that can fail is a DataError."""
+    """The content of a URL in chunks; every failure is a DataError."""
     request = urllib.request.Request(address, headers={"User-Agent": "shoal"})
     received = 0
     try:
@@ -209,10 +209,10 @@ def _download(address: str, timeout_s: float) -> Iterator[bytes]:
                 received += len(chunk)
                 yield chunk
     except urllib.error.HTTPError as error:
-        raise DataError(f"{address} answers {error.code} {error.reason}") from error
+        raise DataError(f"{address}: HTTP {error.code} {error.reason}") from error
     except urllib.error.URLError as error:
-        raise DataError(f"{address} cannot be reached ({error.reason})") from error
+        raise DataError(f"cannot reach {address} ({error.reason})") from error
     except (OSError, http.client.HTTPException) as error:
-        raise DataError(f"{address} broke off after {received:,} bytes ({error})") from error
+        raise DataError(f"{address}: connection lost after {received:,} bytes ({error})") from error
     if received < promised:
-        raise DataError(f"{address} broke off after {received:,} of {promised:,} bytes")
+        raise DataError(f"{address}: connection lost after {received:,} of {promised:,} bytes")

@@ -1,4 +1,4 @@
-"""The IDX format of MNIST: a magic number, the sizes of the dimensions, then the bytes of the array.
+"""The IDX format of MNIST: a magic number, the sizes of the dimensions, the bytes of the array.
 
 ::
 
@@ -19,7 +19,7 @@ UNSIGNED_BYTE = 0x08
 
 
 def decode_idx(content: bytearray, dims: int, where: str) -> Tensor:
-    """The array in an IDX file of `dims` dimensions, as a uint8 tensor that shares `content`'s memory.
+    """The array in an IDX file of `dims` dimensions, as a uint8 tensor that is a view of `content`.
 
     >>> decode_idx(encode_idx(torch.tensor([3, 1], dtype=torch.uint8)), dims=1, where="labels")
     tensor([3, 1], dtype=torch.uint8)
@@ -28,12 +28,12 @@ def decode_idx(content: bytearray, dims: int, where: str) -> Tensor:
     if bytes(content[:4]) != magic:
         raise DataError(
             f"{where} is not an IDX file of {dims} dimension{'s' * (dims > 1)}: "
-            f"it starts with 0x{content[:4].hex()} and not 0x{magic.hex()}"
+            f"it starts with 0x{content[:4].hex()}, expected 0x{magic.hex()}"
         )
     header_bytes = 4 + 4 * dims
     if len(content) < header_bytes:
         raise DataError(
-            f"{where} is truncated: {len(content)} bytes, and its header alone takes {header_bytes}"
+            f"{where} is truncated: {len(content)} bytes, but the header alone has {header_bytes}"
         )
     sizes = struct.unpack(f">{dims}I", content[4:header_bytes])
     promised = header_bytes + math.prod(sizes)
@@ -41,7 +41,7 @@ def decode_idx(content: bytearray, dims: int, where: str) -> Tensor:
         problem = "truncated" if len(content) < promised else "too long"
         shape = " × ".join(f"{size:,}" for size in sizes)
         raise DataError(
-            f"{where} is {problem}: {len(content):,} bytes, and its header ({shape}) promises {promised:,}"
+            f"{where} is {problem}: {len(content):,} bytes, but its header ({shape}) says {promised:,}"
         )
     if 0 in sizes:
         raise DataError(f"{where} holds no samples: its header says {sizes}")

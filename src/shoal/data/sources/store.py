@@ -1,7 +1,7 @@
-"""Write a file whole or not at all: beside its place, checked, and then renamed into it.
+"""Write a file completely or not at all: to a temporary file, verified, then renamed.
 
-Any number of processes may store the same file at once: each writes a file of its own, and the renames replace equals
-by equals. A process that is killed leaves at most a hidden `.part` file, which a later one sweeps away.
+Several processes may store the same file at once: each writes its own temporary file, and the renames replace identical
+files. A process that is killed leaves at most a hidden `.part` file, which a later call deletes.
 """
 
 import hashlib
@@ -18,11 +18,11 @@ from shoal.errors import DataError
 STALE_S = 24 * 3600
 
 Progress = Callable[[str, int, int], None]
-"""Called as a file grows: its name, bytes so far, bytes in all."""
+"""`progress(name, done_bytes, total_bytes)`: called while a file is written."""
 
 
 def store(chunks: Iterable[bytes], where: str, file: DataFile, folder: Path, progress: Progress) -> Path:
-    """Write the content into the folder under the file's name, if it is what was published."""
+    """Write the content into the folder under the file's name if it is identical to the published file."""
     with part_of(file.name, folder) as part:
         write_checked(chunks, where, file, part, progress)
         return part.replace(folder / file.name)
@@ -30,10 +30,10 @@ def store(chunks: Iterable[bytes], where: str, file: DataFile, folder: Path, pro
 
 @contextmanager
 def part_of(name: str, folder: Path) -> Generator[Path, None, None]:
-    """A path for a file in the making, which is gone afterwards if nobody renamed it."""
+    """The path of a temporary file, deleted on exit unless it was renamed."""
     folder.mkdir(parents=True, exist_ok=True)
     for leftover in folder.glob(f".{name}.*.part"):
-        with suppress(FileNotFoundError):  # another process finished it in between
+        with suppress(FileNotFoundError):  # another process has just renamed or deleted it
             if time.time() - leftover.stat().st_mtime > STALE_S:
                 leftover.unlink()
     part = folder / f".{name}.{os.getpid()}-{secrets.token_hex(4)}.part"
@@ -46,7 +46,7 @@ def part_of(name: str, folder: Path) -> Generator[Path, None, None]:
 def write_checked(
     chunks: Iterable[bytes], where: str, expected: DataFile | Archive, path: Path, progress: Progress
 ) -> None:
-    """Write a stream to a new file, and raise a DataError unless size and sha256 are the expected ones."""
+    """Write a stream to a new file; a DataError unless size and sha256 are as expected."""
     summed, size = hashlib.sha256(), 0
     with path.open("xb") as file:
         for chunk in chunks:
@@ -60,7 +60,7 @@ def write_checked(
 
 
 def check_sum(where: str, expected: DataFile | Archive, size: int, sha256: str) -> None:
-    """Raise a DataError unless size and sum are those that were published."""
+    """Raise a DataError unless size and sha256 are the published ones."""
     if size < expected.size:
         raise DataError(f"{where} is truncated: {size:,} of {expected.size:,} bytes")
     if sha256 != expected.sha256:
