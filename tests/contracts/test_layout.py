@@ -21,7 +21,7 @@ from strategy_cases import (
 )
 
 from shoal.comm.alone import alone
-from shoal.data.order import even_shares
+from shoal.data.division.order import even_shares
 from shoal.parallel.strategy import Pause
 from shoal.parallel.whole_tensors import WholeTensors, weights_sha256
 from shoal.train import checkpoint

@@ -336,13 +336,13 @@ def test_a_sparse_gradient_is_refused_before_anything_changes(case: Case, fast: 
 @every_case
 def test_complex_parameters_are_refused(case: Case) -> None:
     params = [torch.zeros(2), torch.zeros(3, dtype=torch.complex64)]
-    with pytest.raises(ConfigError, match=r"parameter number 1 of its group \(shape \(3,\)\) is complex64"):
+    with pytest.raises(ConfigError, match=r"parameter 1 of its group \(shape \(3,\)\) is complex64"):
         case.ours(params, **case.options)
 
 
 @every_case
 def test_no_parameters_at_all_are_refused(case: Case) -> None:
-    with pytest.raises(ConfigError, match="was given no parameters"):
+    with pytest.raises(ConfigError, match="got no parameters"):
         case.ours([], **case.options)
 
 

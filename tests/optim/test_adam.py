@@ -15,14 +15,14 @@ def test_betas_out_of_range_are_refused(betas: object) -> None:
 
 def test_a_loaded_amsgrad_is_refused() -> None:
     saved = torch.optim.Adam([torch.zeros(1)], amsgrad=True).state_dict()
-    with pytest.raises(CheckpointError, match="amsgrad = True; Adam has only False"):
+    with pytest.raises(CheckpointError, match="amsgrad = True; Adam supports only False"):
         Adam([torch.zeros(1)]).load_state_dict(saved)
 
 
 def test_the_kind_of_decay_is_not_taken_for_the_other() -> None:
     saved = torch.optim.AdamW([torch.zeros(1)]).state_dict()
     AdamW([torch.zeros(1)]).load_state_dict(saved)
-    with pytest.raises(CheckpointError, match="decoupled_weight_decay = True; Adam has only False"):
+    with pytest.raises(CheckpointError, match="decoupled_weight_decay = True; Adam supports only False"):
         Adam([torch.zeros(1)]).load_state_dict(saved)
 
 

@@ -61,11 +61,11 @@ def test_the_readable_and_the_fast_step_exchange_their_state() -> None:
 
 def test_a_state_of_another_optimizer_is_refused() -> None:
     saved = stepped(SGD([picture_weights()], lr=0.1), 1).state_dict()
-    with pytest.raises(CheckpointError, match="has no betas, which Adam needs"):
+    with pytest.raises(CheckpointError, match="has no betas, which Adam requires"):
         Adam([picture_weights()]).load_state_dict(saved)
 
 
 def test_a_state_of_another_shape_is_refused() -> None:
     saved = stepped(Adam([torch.zeros(3, requires_grad=True)]), 1).state_dict()
-    with pytest.raises(CheckpointError, match=r"exp_avg of parameter number 0 .* has shape \(3,\)"):
+    with pytest.raises(CheckpointError, match=r"exp_avg of parameter 0 .* has shape \(3,\)"):
         Adam([torch.zeros(4)]).load_state_dict(saved)

@@ -8,7 +8,7 @@ from shoal.optim import SGD
 
 
 def test_nesterov_without_momentum_is_refused() -> None:
-    with pytest.raises(ConfigError, match="nesterov looks ahead along the momentum, and momentum is 0"):
+    with pytest.raises(ConfigError, match="nesterov requires momentum, and momentum is 0"):
         SGD([torch.zeros(1)], lr=0.1, nesterov=True)
 
 
@@ -21,7 +21,7 @@ def test_momentum_of_one_or_more_is_refused() -> None:
 
 def test_a_loaded_state_with_dampening_is_refused() -> None:
     saved = torch.optim.SGD([torch.zeros(1)], lr=0.1, momentum=0.9, dampening=0.5).state_dict()
-    with pytest.raises(CheckpointError, match=r"dampening = 0\.5; SGD has only 0"):
+    with pytest.raises(CheckpointError, match=r"dampening = 0\.5; SGD supports only 0"):
         SGD([torch.zeros(1)], lr=0.1).load_state_dict(saved)
 
 

@@ -1,8 +1,8 @@
 """Models and losses, built from their configuration.
 
-`build` gives a model whose first weights depend on the seed alone; `build_loss` gives the sum over samples
-that training minimises; `check_fit` says in a sentence why a model and a set of labels do not go together.
-Each network also has a plain function in a file of its own, which is all that a checkpoint needs::
+`build` returns a model whose initial weights depend only on the seed. `build_loss` returns the sum over samples that
+training minimises. `check_fit` raises an error if model and labels do not fit. Each network is also a plain function
+in its own module, which is enough to load a checkpoint::
 
     from safetensors.torch import load_file
     from shoal.models.lenet import lenet

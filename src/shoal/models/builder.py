@@ -1,4 +1,4 @@
-"""From a configuration to a model with its first weights."""
+"""Build the model of a configuration, with its initial weights."""
 
 import threading
 from collections.abc import Callable
@@ -24,19 +24,19 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "resnet18": resnet18,
     "transformer": transformer,
 }
-"""Each takes (input_shape, outputs) and, by keyword, the options of its configuration."""
+"""Each takes (input_shape, outputs), and the options of its configuration by keyword."""
 
-# Torch's random state belongs to the process. Two threads that seed it at once would disturb each other.
+# Torch's random state is global to the process: two threads must not seed it at once.
 _GLOBAL_RANDOM_STATE = threading.Lock()
 
 
 def build(config: ModelConfig, input_shape: tuple[int, ...], outputs: int, seed: int) -> nn.Module:
     """The model on the CPU in float32; its weights are a function of the configuration and the seed.
 
-    A model of ours is built without memory, then filled parameter by parameter (see `initialise`): torch's
-    global random state is neither read nor moved. A user's own model draws from that state by nature. It is
-    seeded with `seed` for the call and put back afterwards, so the weights do repeat; but they depend on the
-    order of construction, and a part of such a model cannot be initialised alone.
+    A built-in model is constructed on the meta device and then initialised parameter by parameter (see `initialise`):
+    torch's global random state is neither read nor changed. A user's own model uses that state. It is seeded with
+    `seed` for the call and restored afterwards, so the weights are reproducible; but they depend on the order of
+    construction, and a part of such a model cannot be initialised alone.
 
     >>> from shoal.config.schema import LenetConfig
     >>> net = build(LenetConfig(), (1, 28, 28), outputs=10, seed=0)
@@ -47,7 +47,7 @@ def build(config: ModelConfig, input_shape: tuple[int, ...], outputs: int, seed:
         return _build_custom(config, seed)
     with torch.device("meta"):
         model = MODELS[config.name](input_shape, outputs, **options_of(config))
-    # As `to_empty` does, but asking meta tensors for nothing but their shapes: more would load sympy, half a second.
+    # As `to_empty`, but using only the shapes of meta tensors: anything else imports sympy, which takes half a second.
     model._apply(lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype))  # pyright: ignore[reportPrivateUsage]
     initialise(model, seed)
     return model
@@ -61,7 +61,7 @@ def _build_custom(config: Custom, seed: int) -> nn.Module:
         model = function(**dict(config.options))
     if not isinstance(model, nn.Module):
         raise ConfigError(
-            f"model {config.name} returned a {type(model).__name__}, and not a torch.nn.Module",
-            "Return the network itself; shoal builds the optimizer and the loop around it.",
+            f"model {config.name} returned a {type(model).__name__}, expected a torch.nn.Module",
+            "Return the network; shoal builds the optimizer and the training loop.",
         )
     return model

@@ -1,4 +1,4 @@
-"""Whether a model, a loss and a set of labels go together: asked once, before the first step."""
+"""Check once, before the first step, that a model, a loss and labels fit."""
 
 import contextlib
 from collections.abc import Callable, Generator
@@ -15,15 +15,15 @@ from shoal.models.losses import build_loss
 def check_fit(model: nn.Module, loss: LossConfig, inputs: Tensor, labels: Tensor) -> None:
     """Raise a ConfigError that names the shapes if the model's output does not fit the labels.
 
-    `inputs` are a few samples as the model will get them; `labels` begin with theirs and may go on with all
-    the others of the data set, so that the largest label is seen. Costs one forward pass, in evaluation mode:
-    batch statistics stay as they are, and every module's mode is put back.
+    `inputs` are a few samples; `labels` begin with their labels and may continue with those of the whole data set, so
+    that the largest label is checked. Cost: one forward pass in evaluation mode, which changes no batch statistics;
+    the mode of every module is restored.
 
     >>> from shoal.config.schema import CrossEntropyConfig
     >>> check_fit(nn.Linear(4, 5), CrossEntropyConfig(), torch.zeros(2, 4), torch.tensor([0, 9]))
     Traceback (most recent call last):
         ...
-    shoal.errors.ConfigError: the model's output is [2, 5], room for labels 0 to 4, but they go from 0 to 9
+    shoal.errors.ConfigError: the model's output is [2, 5], for labels 0 to 4, but the labels are 0 to 9
       Give the model 10 outputs.
     """
     with _evaluation_mode(model):
@@ -52,7 +52,7 @@ def _outputs(model: nn.Module, inputs: Tensor) -> Tensor:
             "Choose a model for inputs of this shape, or other data.",
         ) from error
     if not isinstance(outputs, Tensor):
-        raise ConfigError(f"the model returned a {type(outputs).__name__}, and not one tensor")
+        raise ConfigError(f"the model returned a {type(outputs).__name__}, expected one tensor")
     if outputs.ndim == 0 or len(outputs) != len(inputs):
         raise ConfigError(
             f"the model's output is {list(outputs.shape)} for a batch of {len(inputs)} samples",
@@ -64,7 +64,7 @@ def _outputs(model: nn.Module, inputs: Tensor) -> Tensor:
 def _cross_entropy_fits(loss: LossConfig, outputs: Tensor, labels: Tensor) -> None:
     if labels.is_floating_point():
         raise ConfigError(
-            f"{loss.name} chooses among labels 0, 1, 2, …, and these are numbers ({labels.dtype})",
+            f"{loss.name} needs integer labels 0, 1, 2, …, but the labels are {labels.dtype}",
             "Use --loss mse.",
         )
     _labels_fit(loss, outputs, labels)
@@ -78,33 +78,33 @@ def _distance_fits(loss: LossConfig, outputs: Tensor, labels: Tensor) -> None:
     if list(outputs.shape) not in (target_shape, [*target_shape, 1]):
         raise ConfigError(
             f"the model's output is {list(outputs.shape)} and the labels are {target_shape}: "
-            f"{loss.name} compares them number by number",
-            "Give the model as many outputs as a label has numbers.",
+            f"{loss.name} compares them element by element",
+            "Give the model one output for each element of a label.",
         )
 
 
 def _labels_fit(loss: LossConfig, outputs: Tensor, labels: Tensor) -> None:
-    """Whole-number labels: one per sample or position, each with an output of its own."""
+    """Integer labels: one per sample or position, each with an output."""
     label_shape = list(labels[: len(outputs)].shape)
     if list(outputs.shape[:-1]) != label_shape:
         raise ConfigError(
             f"the model's output is {list(outputs.shape)} and the labels are {label_shape}: "
-            f"{loss.name} needs a row of scores for every label",
+            f"{loss.name} needs a row of scores for each label",
             f"The output should be {[*label_shape, int(labels.max()) + 1]}.",
         )
     smallest, largest = (int(label) for label in labels.aminmax())
     if smallest < 0 or largest >= outputs.shape[-1]:
         raise ConfigError(
-            f"the model's output is {list(outputs.shape)}, room for labels 0 to {outputs.shape[-1] - 1}, "
-            f"but they go from {smallest} to {largest}",
+            f"the model's output is {list(outputs.shape)}, for labels 0 to {outputs.shape[-1] - 1}, "
+            f"but the labels are {smallest} to {largest}",
             f"Give the model {largest + 1} outputs."
             if smallest >= 0
-            else "Labels count from 0: mend the data.",
+            else "Labels must start at 0: fix the data.",
         )
 
 
 def _custom_fits(loss: LossConfig, outputs: Tensor, labels: Tensor) -> None:
-    """Try the user's loss, and see whether it is the sum over samples that training relies on."""
+    """Call the user's loss and check that it returns the sum over samples, which training requires."""
     assert isinstance(loss, Custom)
     function = build_loss(loss)
     labels = labels[: len(outputs)].to(outputs.device)
@@ -113,9 +113,9 @@ def _custom_fits(loss: LossConfig, outputs: Tensor, labels: Tensor) -> None:
     together, total = values[0], sum(values[1:])
     if abs(together - total) > 1e-3 * max(abs(together), abs(total)):
         raise ConfigError(
-            f"loss {loss.name} of {len(outputs)} samples is {together:.6g}, but one by one they add up "
-            f"to {total:.6g}",
-            "Return the sum over the samples, not their mean: the division by the batch comes later.",
+            f"loss {loss.name} of {len(outputs)} samples is {together:.6g}, but the losses of the single samples "
+            f"add up to {total:.6g}",
+            "Return the sum over the samples, not the mean: training divides by the batch size.",
         )
 
 
@@ -132,7 +132,7 @@ def _value(
     if not isinstance(value, Tensor) or value.ndim != 0:
         found = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
         raise ConfigError(
-            f"loss {loss.name} returned {found}, and not one number in a tensor",
+            f"loss {loss.name} returned {found}, expected a tensor with one number",
             "Return the sum over the samples.",
         )
     return float(value)

@@ -1,8 +1,8 @@
-"""First weights that depend on the seed and the parameter's name, and on nothing else.
+"""Initial weights that depend only on the seed and the parameter's name.
 
-Every parameter has a generator of its own, so the order of construction, torch's global random state, other
-threads and even the presence of the other parameters make no difference: a worker that holds one stage of a
-model initialises that stage alone and gets what the whole model would have had there.
+Every parameter has its own generator, so the result does not depend on the order of construction, torch's global random
+state, other threads or the other parameters: a worker that holds one stage of a model initialises it alone, with the
+same weights as in the whole model.
 """
 
 import hashlib
@@ -12,13 +12,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-EMBEDDING_STD = 0.02  # small enough that the first scores are nearly even
+EMBEDDING_STD = 0.02  # small enough that the initial scores are nearly equal
 
 
 def generator_of(seed: int, name: str) -> torch.Generator:
     """The generator of one parameter, from a hash of the seed and the name.
 
-    Torch's CPU generator keeps 32 bits of a seed; two of n names meet with probability n² / 2³³, one in two
+    Torch's CPU generator keeps 32 bits of a seed; two of n names collide with probability n² / 2³³, about one in a
     million for a hundred names.
 
     >>> torch.equal(torch.rand(3, generator=generator_of(0, "fc1.weight")),
@@ -31,12 +31,12 @@ def generator_of(seed: int, name: str) -> torch.Generator:
 
 @torch.no_grad()
 def initialise(model: nn.Module, seed: int, prefix: str = "") -> None:
-    """Fill every parameter and buffer of a model in place, by the distributions torch itself would use.
+    """Initialise every parameter and buffer of a model in place, with torch's default distributions.
 
     Linear and convolution: weight and bias from U(−1/√fan_in, 1/√fan_in). Norms: one and zero. Embeddings:
-    N(0, 0.02²), where torch would take N(0, 1). `prefix` is the place of this part in the whole model.
+    N(0, 0.02²), where torch uses N(0, 1). `prefix` is the path of this part in the whole model.
 
-    Numbers are drawn on the CPU, so that a model on a GPU or in float64 starts from the same ones.
+    Numbers are drawn on the CPU, so that a model on a GPU or in float64 starts from the same weights.
 
     >>> whole = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
     >>> part = nn.Linear(3, 2)
@@ -49,10 +49,8 @@ def initialise(model: nn.Module, seed: int, prefix: str = "") -> None:
         rule = RULES.get(type(module))
         if rule is not None:
             rule(module, lambda name, path=path: generator_of(seed, f"{path}.{name}" if path else name))
-        elif any(True for _ in module.parameters(recurse=False)) or any(
-            True for _ in module.buffers(recurse=False)
-        ):
-            raise TypeError(f"no rule says how to initialise {path} of type {type(module).__name__}")
+        elif [*module.parameters(recurse=False), *module.buffers(recurse=False)]:
+            raise TypeError(f"no initialisation rule for {path} of type {type(module).__name__}")
 
 
 Rule = Callable[[nn.Module, Callable[[str], torch.Generator]], None]
@@ -67,8 +65,7 @@ def _uniform_by_fan_in(module: nn.Module, generator: Callable[[str], torch.Gener
 
 def _small_normal(module: nn.Module, generator: Callable[[str], torch.Generator]) -> None:
     for name, param in module.named_parameters(recurse=False):
-        # In float64, then rounded: torch has several float32 routines, chosen by the CPU, that need not agree
-        # in the last bit.
+        # In float64, then rounded: torch chooses among float32 routines by CPU, and they may differ in the last bit.
         drawn: Tensor = torch.empty(param.shape, dtype=torch.float64, device="cpu")
         param.copy_(drawn.normal_(0.0, EMBEDDING_STD, generator=generator(name)).float())
 

@@ -11,10 +11,10 @@ SMALLEST_SIDE = 12  # pixels: 12 → pool → 6 → convolution → 2 → pool �
 
 
 def lenet(input_shape: tuple[int, ...] = (1, 28, 28), outputs: int = 10) -> nn.Sequential:
-    """Convolutions find strokes, pooling forgets where exactly they were, two linear layers decide.
+    """Two convolutions that detect strokes, pooling that makes them independent of position, two linear layers.
 
     For a 28×28 picture: 6×28×28, pooled to 6×14×14, 16×10×10, pooled to 16×5×5 = 400, then 120, then
-    `outputs`. 51,902 parameters; nine tenths of them stand in `fc1`.
+    `outputs`. 51,902 parameters; nine tenths of them are in `fc1`.
 
     >>> import torch
     >>> lenet()(torch.zeros(2, 1, 28, 28)).shape

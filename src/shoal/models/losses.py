@@ -1,7 +1,7 @@
-"""Losses: the sum over samples, so that a batch may be cut anywhere and the parts simply added.
+"""Losses: the sum over samples, so that the losses of parts of a batch add up.
 
-Outputs are [N, width], or [N, positions…, width] for text; a sample's loss is the mean over its positions. An
-empty batch has loss zero, and a gradient of zeros.
+Outputs are [N, width], or [N, positions…, width] for text; a sample's loss is the mean over its positions. An empty
+batch has loss zero and a gradient of zeros.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def cross_entropy(outputs: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
-    """−Σ log softmax(output)[label]; with smoothing s the target is (1 − s)·label + s·(evenly all).
+    """−Σ log softmax(output)[label]; with smoothing s the target is (1 − s)·label + s·(uniform).
 
     >>> cross_entropy(torch.zeros(3, 2), torch.tensor([0, 1, 1]))  # three times log 2
     tensor(2.0794)
@@ -31,7 +31,7 @@ def cross_entropy(outputs: Tensor, labels: Tensor, smoothing: float = 0.0) -> Te
 
 
 def mse(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Σ ‖output − target‖²: summed over the components too, where torch's own mean would divide by them.
+    """Σ ‖output − target‖²: also summed over the components, where torch's mean divides by their number.
 
     >>> mse(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.0, 0.0]]))
     tensor(5.)
@@ -41,7 +41,7 @@ def mse(outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def mae(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Σ |output − target|₁: summed over the components too.
+    """Σ |output − target|₁: also summed over the components.
 
     >>> mae(torch.tensor([[1.0, 2.0]]), torch.tensor([1]))  # against the one-hot target (0, 1)
     tensor(2.)
@@ -51,14 +51,14 @@ def mae(outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 LOSSES: dict[str, Callable[..., Tensor]] = {"cross_entropy": cross_entropy, "mse": mse, "mae": mae}
-"""Each takes (outputs, labels) and, by keyword, the options of its configuration."""
+"""Each takes (outputs, labels), and the options of its configuration by keyword."""
 
 
 def build_loss(config: LossConfig) -> Loss:
     """The loss as a function (outputs, labels) → sum over samples, a tensor without dimensions.
 
-    A user's own is called as `function(outputs, labels, **options_of(config))` and must give the sum as well;
-    `check_fit` tries it.
+    A user's own loss is called as `function(outputs, labels, **options)` and must return the sum too; `check_fit`
+    checks this.
 
     >>> from shoal.config.schema import MseConfig
     >>> build_loss(MseConfig())(torch.ones(4, 1), torch.zeros(4))
@@ -73,7 +73,7 @@ def build_loss(config: LossConfig) -> Loss:
 
 
 def targets(outputs: Tensor, labels: Tensor) -> Tensor:
-    """What the outputs should have been: numbers as they are, whole-number labels as one-hot rows.
+    """The target values of the outputs: floating-point labels unchanged, integer labels as one-hot rows.
 
     >>> targets(torch.zeros(2, 3), torch.tensor([2, 0]))
     tensor([[0., 0., 1.],
@@ -81,7 +81,7 @@ def targets(outputs: Tensor, labels: Tensor) -> Tensor:
     """
     if labels.is_floating_point():
         return labels.view_as(outputs)
-    # By comparison and not by torch's one_hot, which reads the largest label back and so makes a GPU wait.
+    # By comparison: torch's one_hot reads the largest label on the host, which waits for the GPU.
     classes = torch.arange(outputs.shape[-1], device=outputs.device)
     return (labels.unsqueeze(-1) == classes).to(outputs.dtype)
 

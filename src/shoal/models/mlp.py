@@ -10,7 +10,7 @@ from torch import nn
 def mlp(
     input_shape: tuple[int, ...] = (1, 28, 28), outputs: int = 10, hidden: tuple[int, ...] = (128, 64)
 ) -> nn.Sequential:
-    """fc1, ReLU, fc2, ReLU, …, the last layer without ReLU; 784-128-64-10 if nothing else is said.
+    """fc1, ReLU, fc2, ReLU, …, the last layer without ReLU; 784-128-64-10 by default.
 
     >>> print([name for name, _ in mlp().named_children()])
     ['flatten', 'fc1', 'relu1', 'fc2', 'relu2', 'fc3']

@@ -12,9 +12,9 @@ Norm = Literal["batch", "group"]
 
 
 def group_norm(channels: int) -> nn.GroupNorm:
-    """Group normalisation with as many groups as leave two channels in each, at most the customary 32.
+    """Group normalisation with at least two channels in each group, and at most the usual 32 groups.
 
-    A group of one channel would be constant, and so vanish, once a stage has shrunk the picture to one pixel.
+    A group of one channel would be normalised to zero when a stage has shrunk the picture to one pixel.
 
     >>> group_norm(64).num_groups, group_norm(8).num_groups, group_norm(3).num_groups
     (32, 4, 1)
@@ -27,13 +27,13 @@ NORMS: dict[Norm, Callable[[int], nn.Module]] = {"batch": nn.BatchNorm2d, "group
 
 
 def _convolution(channels_in: int, channels_out: int, size: int, stride: int) -> nn.Conv2d:
-    # No bias: the normalisation that follows has one, and would take this one off again.
+    # No bias: the normalisation that follows would subtract it and has one of its own.
     return nn.Conv2d(channels_in, channels_out, size, stride=stride, padding=size // 2, bias=False)
 
 
 @final
 class Shortcut(nn.Module):
-    """The way past a block that changes the shape: a 1×1 convolution and its normalisation."""
+    """The shortcut of a block that changes the shape: a 1×1 convolution and its normalisation."""
 
     def __init__(self, channels_in: int, channels_out: int, stride: int, norm: Norm) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Shortcut(nn.Module):
 
 @final
 class Block(nn.Module):
-    """y = relu(f(x) + x), where f is two 3×3 convolutions: a block learns what to add to its input."""
+    """y = relu(f(x) + x), where f is two 3×3 convolutions: a block learns a residual."""
 
     def __init__(self, channels_in: int, channels_out: int, stride: int, norm: Norm) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Block(nn.Module):
         self.shortcut = nn.Identity() if same_shape else Shortcut(channels_in, channels_out, stride, norm)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The block's output; channels and stride as built."""
+        """The block's output."""
         y = F.relu(self.norm1(self.conv1(x)))
         y = self.norm2(self.conv2(y))
         return F.relu(y + self.shortcut(x))
@@ -97,9 +97,9 @@ def resnet18(
 ) -> Resnet18:
     """ResNet-18 for pictures of any size; `width` scales every stage, 64 is the published network.
 
-    11,173,962 parameters in 62 tensors at width 64 and ten outputs. With `norm="batch"` a worker normalises
-    by the statistics of its own share, so several workers do not compute what one machine would;
-    `norm="group"` has no such dependence on the batch.
+    11,173,962 parameters in 62 tensors at width 64 and ten outputs. With `norm="batch"` a worker normalises by the
+    statistics of its own share, so several workers do not compute the same as one machine; `norm="group"` does not
+    depend on the batch.
 
     >>> import torch
     >>> resnet18(width=4)(torch.zeros(2, 3, 32, 32)).shape

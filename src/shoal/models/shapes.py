@@ -1,4 +1,4 @@
-"""Shapes of one input, in words and checked."""
+"""The shape of one input: formatted and checked."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from shoal.errors import ConfigError
 
 
 def times(shape: Sequence[int]) -> str:
-    """A shape as people write it.
+    """A shape with × between the sizes.
 
     >>> times((1, 28, 28))
     '1×28×28'
@@ -15,11 +15,11 @@ def times(shape: Sequence[int]) -> str:
 
 
 def picture_shape(model: str, input_shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """Channels, height and width; a ConfigError if the input is no picture."""
+    """Channels, height and width; a ConfigError if the input is not a picture."""
     if len(input_shape) != 3:
         raise ConfigError(
-            f"{model} takes pictures, channels×height×width, and the data's inputs are {times(input_shape)}",
-            "Use --model mlp for plain numbers, or --model transformer for text.",
+            f"{model} takes pictures, channels×height×width, but the data's inputs are {times(input_shape)}",
+            "Use --model mlp for vectors, or --model transformer for text.",
         )
     channels, height, width = input_shape
     return channels, height, width

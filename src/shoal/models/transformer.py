@@ -1,4 +1,4 @@
-"""A small decoder over bytes: each position sees itself and the ones before it, and guesses the next."""
+"""A small decoder over bytes: each position sees itself and the ones before it, and predicts the next."""
 
 from typing import final
 
@@ -8,12 +8,12 @@ from torch.nn import functional as F
 from shoal.errors import ConfigError
 from shoal.models.shapes import times
 
-BYTES = 256  # the alphabet: no tokenizer to train, and any file is text
+BYTES = 256  # the vocabulary: no tokenizer, and any file is text
 
 
 @final
 class Attention(nn.Module):
-    """softmax(Q·Kᵀ / √d + mask)·V in several heads; the mask hides every later position."""
+    """softmax(Q·Kᵀ / √d + mask)·V in several heads; the mask hides later positions."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Transformer(nn.Module):
         self.head = nn.Linear(width, outputs)
 
     def forward(self, text: Tensor) -> Tensor:
-        """Bytes [N, length] of any integer type → scores [N, length, outputs]; shorter texts pass too."""
+        """Bytes [N, length] of any integer type → scores [N, length, outputs]; shorter texts are allowed."""
         x = self.tokens(text.long()) + self.positions.weight[: text.shape[1]]
         return self.head(self.norm(self.blocks(x)))
 
@@ -78,7 +78,7 @@ def transformer(
 ) -> Transformer:
     """A causal decoder for texts of up to `input_shape[0]` bytes, without dropout.
 
-    A block multiplies 12·length·width² times for its matrices and 2·length²·width times for the attention.
+    Multiplications of a block: 12·length·width² for its matrices, 2·length²·width for the attention.
 
     >>> import torch
     >>> transformer()(torch.zeros(2, 64, dtype=torch.uint8)).shape
@@ -86,7 +86,7 @@ def transformer(
     """
     if len(input_shape) != 1:
         raise ConfigError(
-            f"transformer reads bytes, a row per sample, and the data's inputs are {times(input_shape)}",
+            f"transformer reads bytes, one row per sample, but the data's inputs are {times(input_shape)}",
             "Use --data synthetic --data.task text, or another model.",
         )
     if width % heads != 0:

@@ -1,6 +1,6 @@
-"""Optimizers: the rule that turns gradients into new parameters.
+"""Optimizers: the rules that compute new parameters from gradients.
 
-Each has a readable step, which is its definition, and a fast one on torch's fused kernels, proved equal to it.
+Each has a readable step, which is its definition, and a fast one on torch's fused kernels, tested to be equal.
 """
 
 from shoal.optim.adam import Adam, AdamW

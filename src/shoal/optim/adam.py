@@ -1,4 +1,4 @@
-"""Adam, and AdamW, which is Adam with its decay decoupled."""
+"""Adam, and AdamW: Adam with decoupled weight decay."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,13 +28,13 @@ class Adam(Elementwise):
         second moment   v ← β₂·v + (1 − β₂)·g²
         step            θ ← θ − η·m̂ / (√v̂ + ε)                lr η, eps ε
 
-    where m̂ = m / (1 − β₁ᵗ) and v̂ = v / (1 − β₂ᵗ) undo the pull of m₀ = v₀ = 0 in the t-th step. It remembers two
-    numbers per parameter (`exp_avg`, `exp_avg_sq`). `fast` updates with torch's fused kernel.
+    where m̂ = m / (1 − β₁ᵗ) and v̂ = v / (1 − β₂ᵗ) correct the bias of m₀ = v₀ = 0 in step t. State: two numbers per
+    parameter (`exp_avg`, `exp_avg_sq`). `fast` updates with torch's fused kernel.
 
     >>> weight = torch.tensor([1.0], requires_grad=True)
     >>> optimizer = Adam([weight], lr=0.25)
     >>> (weight**2).backward()
-    >>> optimizer.step()                                # the first step is η long, whatever the gradient's size
+    >>> optimizer.step()                                # the first step has length η for any gradient
     >>> weight
     tensor([0.7500], requires_grad=True)
     """
@@ -46,7 +46,7 @@ class Adam(Elementwise):
         "weight_decay": NonNegative,
     }
     decoupled: ClassVar[bool] = False
-    """Whether the decay acts on the weights themselves instead of through the gradient."""
+    """Whether the decay acts on the weights directly instead of through the gradient."""
     refused: ClassVar[Mapping[str, Any]] = {
         **Elementwise.refused,
         "amsgrad": False,
@@ -72,7 +72,7 @@ class Adam(Elementwise):
     def readable(self, rows: Sequence[Row], group: Group, step: int) -> None:
         """The equations, phase by phase as in the docstring."""
         lr, (beta1, beta2), decay = float(group["lr"]), group["betas"], group["weight_decay"]
-        # η·m̂ / (√v̂ + ε) multiplied out, so that no element is divided by a bias correction:
+        # η·m̂ / (√v̂ + ε), rearranged so that no element is divided by a bias correction:
         # (η·c₂/c₁)·m / (√v + ε·c₂)   with c₁ = 1 − β₁ᵗ and c₂ = √(1 − β₂ᵗ).
         correction1, correction2 = 1 - beta1**step, math.sqrt(1 - beta2**step)
         length, eps = lr * correction2 / correction1, group["eps"] * correction2
@@ -94,7 +94,7 @@ class Adam(Elementwise):
         """The same equations in one pass over memory."""
         params, grads, exp_avgs, exp_avg_sqs = columns(rows)
         beta1, beta2 = group["betas"]
-        # The kernel reads the count on the device; all rows of a call have the same.
+        # The kernel reads the step count on the device; all rows of a call have the same.
         count = torch.full((), step, dtype=torch.float32, device=params[0].device)
         KERNELS[self.decoupled](
             params,
@@ -116,13 +116,13 @@ class Adam(Elementwise):
 
 @final
 class AdamW(Adam):
-    """Adam with the decay taken from the weights and not through the gradient, so that the moments never see it.
+    """Adam with the decay applied to the weights, not to the gradient, so that the moments do not include it.
 
     ::
 
         decay           θ ← θ − η·λ·θ                         in place of g ← g + λ·θ
 
-    and the rest is Adam's. Every weight then shrinks at the same rate, however large its gradients are.
+    and the rest is Adam's. All weights shrink at the same rate, independently of their gradients.
 
     >>> weight = torch.tensor([1.0], requires_grad=True)
     >>> optimizer = AdamW([weight], lr=0.25, weight_decay=0.5)

@@ -1,7 +1,7 @@
-"""Walks large tensors in pieces that fit the processor's cache.
+"""Split large tensors into chunks that fit the processor's cache.
 
-An update is several operations on the same elements. Done tensor by tensor, every operation fetches its operands from
-memory again and writes its temporaries there; done piece by piece, all but the first find them in the cache.
+An update is several operations on the same elements. On whole tensors, every operation reads its operands from memory
+and writes its temporaries there; on chunks, all but the first operation find them in the cache.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,18 +15,18 @@ Row = tuple[Tensor, ...]
 BYTES_PER_THREAD = 2**20
 """Bytes of each tensor that one thread works on at a time.
 
-Smaller pieces stay nearer to the processor, but each costs a handful of calls: 1 MiB (256k floats) was the smallest
-that lost nothing to the calls on a slow ARM core, and on an x86 server it took 0.54 of foreach's time where 256 KiB
-took 0.50. `bench/optim.py` measures both sides.
+Smaller chunks use faster caches, but each costs a few calls: 1 MiB (256k floats) was the smallest size without
+measurable call overhead on a slow ARM core; on an x86 server it took 0.54 of foreach's time, and 256 KiB took 0.50.
+`bench/optim.py` measures both.
 """
 
 
 def chunks(rows: Iterable[Row]) -> Iterator[Row]:
-    """The rows one by one: small ones as they are, large ones as flat pieces in order; all share the rows' memory.
+    """The rows one by one: small ones whole, large ones as flat chunks in order; all are views of the rows.
 
-    Element-wise arithmetic on the pieces gives the same bits as on the whole. Some rows stay whole however large they
-    are: those on a GPU, which has the bandwidth and to which calls cost more than they save, and those that cannot be
-    flattened because their tensors have gaps or lie in different orders.
+    Element-wise arithmetic on chunks gives the same bits as on the whole. Rows on a GPU are never split, because calls
+    would cost more than they save; nor are rows that cannot be flattened because their tensors have gaps or different
+    memory orders.
 
     >>> [piece.numel() for (piece,) in chunks([(torch.zeros(3, 4),)])]
     [12]
@@ -45,12 +45,12 @@ def chunks(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def columns(rows: Iterable[Row]) -> list[list[Tensor]]:
-    """All parameters, all gradients, and so on: what operations on lists of tensors take."""
+    """All parameters, all gradients, and so on: arguments of operations on lists of tensors."""
     return [list(column) for column in zip(*rows, strict=True)]
 
 
 def is_dense(tensor: Tensor) -> bool:
-    """Whether the elements fill one stretch of memory with neither gaps nor overlaps, in whatever order.
+    """Whether the elements fill one block of memory without gaps or overlaps, in any order.
 
     >>> matrix = torch.zeros(4, 6)
     >>> is_dense(matrix.T), is_dense(matrix[:, :3]), is_dense(torch.zeros(1).expand(5))
@@ -61,7 +61,7 @@ def is_dense(tensor: Tensor) -> bool:
     expected = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size == 1:
-            continue  # a single element never steps, so its stride says nothing
+            continue  # the stride of a dimension of size 1 has no effect
         if stride != expected:
             return False
         expected *= size
@@ -73,5 +73,5 @@ def _can_be_flattened(row: Row) -> bool:
 
 
 def _flattened(tensor: Tensor) -> Tensor:
-    """A dense tensor's elements in the order of memory, as a view."""
+    """A view of a dense tensor's elements in memory order."""
     return tensor.detach().as_strided((tensor.numel(),), (1,))

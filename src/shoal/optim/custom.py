@@ -1,4 +1,4 @@
-"""A user's own optimizer, named by its import path."""
+"""A user's own optimizer, by its import path."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -11,7 +11,7 @@ from shoal.errors import ConfigError
 
 
 def build_custom(config: Custom, params: Iterable[Any]) -> torch.optim.Optimizer:
-    """Call `package.module:function` with the parameters and the options given beside the name.
+    """Call `package.module:function` with the parameters and the configured options.
 
     >>> custom = Custom("torch.optim:RMSprop", (("lr", 0.1),))
     >>> type(build_custom(custom, [torch.zeros(3, requires_grad=True)])).__name__
@@ -27,6 +27,6 @@ def build_custom(config: Custom, params: Iterable[Any]) -> torch.optim.Optimizer
             raise ConfigError(f"optimizer {config.name} cannot be built with {given}: {error}") from error
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ConfigError(
-            f"optimizer {config.name} gave a {type(optimizer).__name__}, and not a torch.optim.Optimizer"
+            f"optimizer {config.name} returned a {type(optimizer).__name__}, expected a torch.optim.Optimizer"
         )
     return optimizer

@@ -1,4 +1,4 @@
-"""What all our optimizers share: state, grouping and the walk over the parameters. The rules are in their own files."""
+"""The base of all optimizers: state, groups and the loop over the parameters. The rules are in their own files."""
 
 import inspect
 from abc import ABC, abstractmethod
@@ -23,53 +23,53 @@ Kind = TypeVar("Kind", bound=Hashable)
 
 
 class Elementwise(torch.optim.Optimizer, ABC):
-    """An optimizer whose new value of an element depends on that element's own parameter, gradient and state alone.
+    """An optimizer that updates each element from its own parameter, gradient and state only.
 
-    Such an optimizer may be cut at any element: slices of the flat parameters, updated by different workers, are the
-    whole parameters updated by one. A rule says two things about rows (param, grad, \\*state):
+    Such an optimizer can be split at any element: slices of the flat parameters, updated by different workers, equal
+    the whole parameters updated by one. A subclass defines two updates of rows (param, grad, \\*state):
 
-    - `readable`: the definition, in operations whose bits do not depend on where a row was cut (float32 and float64);
-    - `fused`: the same by torch's fused kernels, whose bits may depend on the cut.
+    - `readable`: the definition, in operations whose bits do not depend on the split (float32 and float64);
+    - `fused`: the same by torch's fused kernels, whose bits may depend on the split.
 
     `step` does the rest. Phase 1, select: parameters with a gradient; a sparse one is refused before anything changes.
-    Phase 2, state: made where it is missing, steps counted. Phase 3, update: the readable step row by row; the fast one
-    in as few calls as the rows' devices, dtypes and places in memory allow.
+    Phase 2, state: create missing state, count steps. Phase 3, update: the readable step row by row; the fast one in as
+    few calls as the rows' devices, dtypes and memory allow.
 
-    State has torch's names, so `state_dict` and `load_state_dict` exchange with the optimizers of `torch.optim`. `fast`
-    is a choice of this process and not part of the state. Memory: the state, and for `readable` on a CPU a temporary or
-    two of `chunks.BYTES_PER_THREAD` per thread. Not safe: recording `step` into a CUDA graph, which would repeat one
-    count and one learning rate for ever.
+    State has torch's names, so `state_dict` and `load_state_dict` are compatible with `torch.optim`. `fast` belongs to
+    the process, not to the state. Memory: the state, and for `readable` on a CPU one or two temporaries of
+    `chunks.BYTES_PER_THREAD` per thread. Not safe: capturing `step` in a CUDA graph, which would repeat one step count
+    and one learning rate.
     """
 
     elementwise: ClassVar[bool] = True
-    """Declares that parameters may be cut at any element."""
+    """Declares that parameters may be split at any element."""
     limits: ClassVar[Mapping[str, Any]] = {}
-    """The kind of value each option takes."""
+    """The type of each option."""
     refused: ClassVar[Mapping[str, Any]] = {"maximize": False}
-    """Options of torch's that we do not have and that change the result: the only value a loaded state may give."""
+    """torch's options that are not supported and change the result: the only value allowed in a loaded state."""
     counts_steps: ClassVar[bool] = False
-    """Whether the rule depends on how often a parameter was updated."""
+    """Whether the rule depends on the number of updates of a parameter."""
 
     def __init__(self, params: Iterable[Any], options: Mapping[str, Any], fast: bool) -> None:
         params = [params] if isinstance(params, Tensor) else list(params)
         if not params:
-            raise ConfigError(f"{type(self).__name__} was given no parameters to update")
+            raise ConfigError(f"{type(self).__name__} got no parameters")
         self.fast = fast
         super().__init__(params, dict(options))
 
     @abstractmethod
     def state_names(self, group: Group) -> tuple[str, ...]:
-        """The state that a row holds after (param, grad), for these options."""
+        """The state of a row after (param, grad), for these options."""
 
     @abstractmethod
     def readable(self, rows: Sequence[Row], group: Group, step: int) -> None:
-        """Update rows in place: the definition. `step` counts from 1, and is 0 for rules that do not count."""
+        """Update rows in place: the definition. `step` counts from 1; it is 0 unless `counts_steps`."""
 
     @abstractmethod
     def fused(self, rows: Sequence[Row], group: Group, step: int, found_inf: Tensor | None = None) -> None:
-        """Update rows, dense and of one device and dtype, in place: all in one call of torch's fused kernel.
+        """Update dense rows of one device and dtype in place, in one call of torch's fused kernel.
 
-        Where `found_inf` is 1, the kernel changes nothing.
+        If `found_inf` is 1, the kernel changes nothing.
         """
 
     @torch.no_grad()
@@ -78,8 +78,8 @@ class Elementwise(torch.optim.Optimizer, ABC):
     ) -> Any:
         """Update every parameter that has a gradient; returns the closure's loss, if there is one.
 
-        The fast step leaves parameters and state as they are if `found_inf`, a number on their device, is 1: the host
-        need not wait to decide. (The count of steps goes on, so this is for a run that then ends.)
+        The fast step does not change parameters and state if `found_inf`, a number on their device, is 1: the host
+        need not wait for the device. (The count of steps goes on, so this is for a run that then ends.)
         """
         if found_inf is not None and not self.fast:
             raise ConfigError("found_inf is not supported by the readable step", "Use fast=True.")
@@ -100,8 +100,8 @@ class Elementwise(torch.optim.Optimizer, ABC):
         return loss
 
     def add_param_group(self, param_group: Group) -> None:
-        """Add parameters with options of their own; wrong ones are refused in a sentence."""
-        # Unwrapped, because torch's wrapper loads its compiler first: a second of every start, of every worker.
+        """Add parameters with their own options; a ConfigError for invalid ones."""
+        # Unwrapped, because torch's wrapper imports its compiler: a second at the start of every worker.
         inspect.unwrap(torch.optim.Optimizer.add_param_group)(self, param_group)
         group = self.param_groups[-1]
         self.check_options(group)
@@ -113,17 +113,18 @@ class Elementwise(torch.optim.Optimizer, ABC):
                 )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over a state of ours or of torch's. The tensors are copied, so the source stays as it is."""
+        """Load a state of ours or of torch's. Tensors are copied; the source is not changed."""
         for group in state_dict["param_groups"]:
             for name, only in self.refused.items():
                 if group.get(name, only) != only:
                     raise CheckpointError(
-                        f"the optimizer's state has {name} = {group[name]}; {type(self).__name__} has only {only}"
+                        f"the optimizer's state has {name} = {group[name]}; {type(self).__name__} supports only {only}"
                     )
             for name in self.limits:
                 if name not in group:
                     raise CheckpointError(
-                        f"the optimizer's state has no {name}, which {type(self).__name__} needs: is it another's?"
+                        f"the optimizer's state has no {name}, which {type(self).__name__} requires",
+                        "It belongs to another kind of optimizer.",
                     )
             self.check_options(group)
         try:
@@ -134,7 +135,7 @@ class Elementwise(torch.optim.Optimizer, ABC):
             self._own_state(group)
 
     def check_options(self, group: Group) -> None:
-        """Refuse options that are out of range or at odds with each other."""
+        """Raise a ConfigError for options that are out of range or contradict each other."""
         for name, kind in self.limits.items():
             check(kind, group[name], f"{type(self).__name__}'s {name}")
 
@@ -158,7 +159,7 @@ class Elementwise(torch.optim.Optimizer, ABC):
         return params, grads
 
     def _states(self, params: Sequence[Tensor], names: Sequence[str]) -> list[dict[str, Tensor]]:
-        """The parameters' states, complete: what is missing begins at zero."""
+        """The parameters' states; missing ones start at zero."""
         if not names:
             return [{}] * len(params)
         states = [self.state[param] for param in params]
@@ -183,12 +184,12 @@ class Elementwise(torch.optim.Optimizer, ABC):
             for (param, *_), (updated, _, *state) in zip(rows, dense, strict=True):
                 if updated is not param:
                     param.copy_(updated)
-                # State that lay in another order stays as it is laid now, and is not copied again.
+                # State in another memory order keeps the new order, so that it is copied only once.
                 if state:
                     self.state[param].update(zip(self.state_names(group), state, strict=True))
 
     def _own_state(self, group: Group) -> None:
-        """Copy loaded state into memory of our own, laid out beside the parameters again."""
+        """Copy loaded state into our own memory, adjacent where the parameters are."""
         for name in self.state_names(group):
             loaded = [param for param in group["params"] if self.state.get(param, {}).get(name) is not None]
             for param, own in zip(loaded, zeros_beside(loaded), strict=True):
@@ -216,11 +217,11 @@ def _batches(rows: list[Row], kinds: list[Kind]) -> Iterable[tuple[Kind, list[Ro
 
 
 def _count(states: Sequence[dict[str, Tensor]]) -> list[int]:
-    """Count this step for every parameter that takes part; the new counts.
+    """Count this step for every parameter that takes part; returns the new counts.
 
-    Each state's `step` is a tensor of its own, as in torch. They are elements of one vector, so that counting and
-    reading are one operation each, and on the host, where reading never waits for a GPU. Steps that come from elsewhere
-    (none yet, a checkpoint, a fused optimizer of torch's) or take part in another company are gathered anew.
+    Each state's `step` is a tensor, as in torch. They are elements of one vector, so that counting and reading are one
+    operation each, and on the host, where reading never waits for a GPU. If they are not (no step yet, a checkpoint,
+    another set of parameters), a new vector is built.
     """
     steps = [state.get("step") for state in states]
     vector = None if steps[0] is None else steps[0]._base
@@ -233,12 +234,12 @@ def _count(states: Sequence[dict[str, Tensor]]) -> list[int]:
 
 
 def _are_elements_of(vector: Tensor, steps: Sequence[Tensor | None]) -> bool:
-    """Whether the steps are the vector's elements, all of them and in order."""
+    """Whether the steps are exactly the vector's elements, in order."""
     places = [step.storage_offset() if step is not None and step._base is vector else -1 for step in steps]
     return places == [*range(vector.numel())]
 
 
 def _name(group: Group, param: Tensor) -> str:
     index = next(index for index, other in enumerate(group["params"]) if other is param)
-    name = f"'{group['param_names'][index]}'" if "param_names" in group else f"number {index} of its group"
+    name = f"'{group['param_names'][index]}'" if "param_names" in group else f"{index} of its group"
     return f"parameter {name} (shape {tuple(param.shape)})"

@@ -1,7 +1,7 @@
-"""Tensors as stretches of memory, as torch's fused kernels see them: dense, alike, joined where they are neighbours.
+"""Tensors as blocks of memory for torch's fused kernels: dense, of one layout, joined where they are adjacent.
 
-Parameters, gradients and optimizer state often lie in flat buffers, one tensor after the other. An element-wise update
-does not care where one tensor ends, so such neighbours are updated as one.
+Parameters, gradients and optimizer state are often consecutive slices of flat buffers. An element-wise update does not
+depend on tensor boundaries, so adjacent tensors are updated as one.
 """
 
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ from shoal.optim.chunks import Row, is_dense
 
 
 def are_uniform(rows: Sequence[Row]) -> bool:
-    """Whether all tensors are contiguous, of one dtype and on one device: then there is nothing to make alike.
+    """Whether all tensors are contiguous, of one dtype and on one device, so that `alike` is not needed.
 
-    Nearly always so, and asked in every step: hence without a line of Python per tensor, and by counting instead of
+    Nearly always true, and called in every step: hence without Python code per tensor, and by counting instead of
     hashing.
     """
     tensors = [*chain.from_iterable(rows)]
@@ -31,18 +31,18 @@ def are_uniform(rows: Sequence[Row]) -> bool:
 
 
 def alike(row: Row) -> Row:
-    """The row with all tensors dense, of the first one's dtype and order in memory; a tensor that is not is copied.
+    """The row with all tensors dense, with the first one's dtype and memory order; other tensors are copied.
 
-    Who updates the row in place must carry the copies back.
+    A caller that updates the row in place must write the copies back.
     """
     first = row[0] if is_dense(row[0]) else row[0].contiguous()
     return (first, *(_laid_like(tensor, first) for tensor in row[1:]))
 
 
 def joined(rows: Sequence[Row]) -> list[Row]:
-    """The same elements in fewer rows: those whose tensors all follow each other in memory become one flat row.
+    """The same elements in fewer rows: rows whose tensors are all adjacent in memory become one flat row.
 
-    The rows are alike, of one dtype and on one device.
+    The rows have one dtype, one device and dense tensors.
 
     >>> buffers = torch.zeros(3, 10)                    # parameters, gradients and momenta, a flat buffer each
     >>> rows = [tuple(buffer[:4] for buffer in buffers), tuple(buffer[4:] for buffer in buffers)]
@@ -51,7 +51,7 @@ def joined(rows: Sequence[Row]) -> list[Row]:
     """
     offsets = [row[0].storage_offset() for row in rows]
     if not any(offsets):
-        return list(rows)  # each parameter begins an allocation of its own, so none follows another
+        return list(rows)  # each parameter has its own allocation, so none are adjacent
     return [
         run[0] if len(run) == 1 else tuple(_span(column) for column in zip(*run, strict=True))
         for run in _runs(rows)
@@ -59,7 +59,7 @@ def joined(rows: Sequence[Row]) -> list[Row]:
 
 
 def zeros_beside(params: Sequence[Tensor]) -> list[Tensor]:
-    """Zeros like each parameter; where parameters follow each other, their zeros do too, and can be joined."""
+    """Zeros like each parameter; for adjacent parameters they are adjacent too, and can be joined."""
     zeros: dict[int, Tensor] = {}
     for run in _runs([(param,) for param in params if is_dense(param)]):
         if len(run) == 1:
@@ -73,7 +73,7 @@ def zeros_beside(params: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _runs(rows: Sequence[Row]) -> list[list[Row]]:
-    """The rows in the order of memory, cut where a tensor does not follow its predecessor."""
+    """The rows in memory order, split where a tensor is not adjacent to its predecessor."""
     runs: list[list[Row]] = []
     for row in sorted(rows, key=lambda row: row[0].data_ptr()):
         if runs and all(map(_follows, runs[-1][-1], row)):
@@ -86,7 +86,7 @@ def _runs(rows: Sequence[Row]) -> list[list[Row]]:
 def _follows(left: Tensor, right: Tensor) -> bool:
     return (
         left.data_ptr() + left.nbytes == right.data_ptr()
-        # Separate allocations may be neighbours by chance; no view may reach from one into the other.
+        # Separate allocations may be adjacent by chance, but a view cannot span both.
         and left.untyped_storage().data_ptr() == right.untyped_storage().data_ptr()
         and left.dtype == right.dtype
     )

@@ -14,7 +14,7 @@ from shoal.optim.elementwise import Elementwise, Group
 
 @final
 class SGD(Elementwise):
-    """Stochastic gradient descent; with momentum, a heavy ball that rolls downhill.
+    """Stochastic gradient descent, with optional momentum, Nesterov's look-ahead and weight decay.
 
     ::
 
@@ -23,8 +23,8 @@ class SGD(Elementwise):
         look ahead  d ← g + μ·b                   nesterov; without it, d is b
         step        θ ← θ − η·d                   lr η
 
-    Gradient descent is the same rule on the gradient of the whole training set. With momentum it remembers one number
-    per parameter (`momentum_buffer`), without it nothing. `fast` updates with torch's fused kernel.
+    Gradient descent is the same rule on the gradient of the whole training set. State: with momentum one number per
+    parameter (`momentum_buffer`), otherwise none. `fast` updates with torch's fused kernel.
 
     >>> weight = torch.tensor([1.0], requires_grad=True)
     >>> optimizer = SGD([weight], lr=0.25)
@@ -56,20 +56,20 @@ class SGD(Elementwise):
             "momentum": momentum,
             "nesterov": nesterov,
             "weight_decay": weight_decay,
-            # Ours is always 0; torch.optim.SGD looks for it in a state that it loads.
+            # Always 0 here; torch.optim.SGD requires it in a state that it loads.
             "dampening": 0,
         }
         super().__init__(params, options, fast)
 
     def state_names(self, group: Group) -> tuple[str, ...]:
-        """One buffer, if there is momentum."""
+        """One buffer with momentum, otherwise none."""
         return ("momentum_buffer",) if group["momentum"] else ()
 
     def readable(self, rows: Sequence[Row], group: Group, step: int) -> None:
         """The equations, phase by phase as in the docstring."""
         lr, momentum, decay = float(group["lr"]), group["momentum"], group["weight_decay"]
         if not momentum and not decay:
-            # Step, and nothing else: a single operation leaves no temporary to keep in cache.
+            # Only the step: a single operation has no temporary to keep in the cache.
             params, grads = columns(rows)
             torch._foreach_sub_(params, grads, alpha=lr)  # pyright: ignore[reportPrivateUsage]
             return
@@ -101,14 +101,14 @@ class SGD(Elementwise):
             nesterov=group["nesterov"],
             maximize=False,
             found_inf=found_inf,
-            is_first_step=False,  # the buffers begin at zero, so the first step is like any other
+            is_first_step=False,  # the buffers start at zero, so the first step is not special
         )
 
     def check_options(self, group: Group) -> None:
-        """Refuse options that are out of range or at odds with each other."""
+        """Raise a ConfigError for options that are out of range or contradict each other."""
         super().check_options(group)
         if group["nesterov"] and not group["momentum"]:
             raise ConfigError(
-                "SGD's nesterov looks ahead along the momentum, and momentum is 0",
-                "Set momentum=0.9, or leave nesterov out.",
+                "SGD: nesterov requires momentum, and momentum is 0",
+                "Set momentum=0.9, or omit nesterov.",
             )
