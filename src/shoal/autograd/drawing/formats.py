@@ -64,7 +64,7 @@ def picture(graph: Graph) -> Picture:
         return maker[value]
 
     for index, operation in enumerate(graph.operations):
-        starts = [source(operand) for operand in operation.inputs if isinstance(operand, Value)]
+        starts = [source(value) for value in operation.values]
         key = ("operation", index)
         nodes[key] = _operation_node(operation)
         edges += [(start, key) for start in starts]

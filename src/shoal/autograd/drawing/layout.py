@@ -39,11 +39,7 @@ def lay_out(
     """
     level = _levels(list(sizes), edges, below)
     layers, links, routes = _with_bends(sizes, edges, level)
-    above: dict[Hashable, list[Hashable]] = {}
-    under: dict[Hashable, list[Hashable]] = {}
-    for start, end in links:
-        under.setdefault(start, []).append(end)
-        above.setdefault(end, []).append(start)
+    above, under = _neighbours(links)
     _sort_layers(layers, above, under)
     width_of = {node: sizes[node][0] if node in sizes else 8.0 for layer in layers for node in layer}
     across = _across(layers, above, under, width_of)
@@ -56,16 +52,22 @@ def lay_out(
     return NodeLayout({node: point[node] for node in sizes}, bends, right - left, height)
 
 
+def _neighbours(
+    edges: Sequence[Edge],
+) -> tuple[dict[Hashable, list[Hashable]], dict[Hashable, list[Hashable]]]:
+    """The starts of the edges to each node, and the ends of the edges from each node."""
+    starts: dict[Hashable, list[Hashable]] = {}
+    ends: dict[Hashable, list[Hashable]] = {}
+    for start, end in edges:
+        starts.setdefault(end, []).append(start)
+        ends.setdefault(start, []).append(end)
+    return starts, ends
+
+
 def _levels(nodes: list[Hashable], edges: Sequence[Edge], below: Sequence[Edge]) -> dict[Hashable, int]:
     level = dict.fromkeys(nodes, 0)
-    sources_of: dict[Hashable, list[Hashable]] = {}
-    readers_of: dict[Hashable, list[Hashable]] = {}
-    for start, end in edges:
-        sources_of.setdefault(end, []).append(start)
-        readers_of.setdefault(start, []).append(end)
-    over: dict[Hashable, list[Hashable]] = {}
-    for start, end in below:
-        over.setdefault(end, []).append(start)
+    sources_of, readers_of = _neighbours(edges)
+    over, _ = _neighbours(below)
     for node in nodes:
         level[node] = max((level[n] + 1 for n in (*sources_of.get(node, ()), *over.get(node, ()))), default=0)
     for node in nodes:

@@ -1,6 +1,6 @@
 """The primitives: each operation with its formula, and its backward directly under its forward.
 
-They take variables (and record), or tensors (and simply compute).
+They take variables (and record), or tensors (and only compute).
 """
 
 from shoal.autograd.ops.elementwise import (

@@ -1,8 +1,7 @@
 """Operations on each element, with NumPy's broadcasting: an axis of length 1, or a missing one, is repeated.
 
-In every formula `c` is the output and ∂c the gradient that arrives at it. Where an input was broadcast, its
-gradient is summed over the repetitions (`fit`): an element that was used many times is answerable for all
-of them.
+In every formula `c` is the output and ∂c its gradient. The gradient of an input that was broadcast is summed over the
+repetitions (`fit`).
 """
 
 from typing import Any

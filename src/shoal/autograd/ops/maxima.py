@@ -1,4 +1,4 @@
-"""The largest of many: over whole axes, or in windows of an image."""
+"""Maxima: over whole axes, or in windows of an image."""
 
 import math
 from typing import Any
@@ -15,7 +15,7 @@ from shoal.autograd.tape import primitive
 
 @primitive()
 def max(a: Tensor, *, dims: tuple[int, ...]) -> Tensor:  # noqa: A001 (the operation's name in the field)
-    """c = max a over dims, kept as axes of length 1:  ∂a = ∂c at the largest element, shared among ties."""
+    """c = max a over dims, kept as axes of length 1:  ∂a = ∂c at the maximum, divided evenly among ties."""
     return torch.amax(a, dims, keepdim=True)
 
 
@@ -30,7 +30,7 @@ max.backward = (_max_backward,)
 
 @primitive()
 def max_pool2d(x: Tensor, *, kernel: Pair, stride: Pair, padding: Pair) -> tuple[Tensor, Tensor]:
-    """y = the largest element of each window, and where it was:  ∂x = ∂y, added back there."""
+    """y = the maximum of each window, and its index:  ∂x = ∂y, added at the index."""
     y, index = F.max_pool2d(x, kernel, stride, padding, return_indices=True)
     return y, index
 

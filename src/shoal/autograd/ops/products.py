@@ -1,7 +1,7 @@
 """Matrix product and convolution: operations linear in each of two inputs.
 
-Such an operation needs no rules beyond itself: the gradient of each input is again a product of the same
-family, which is why these can be differentiated to any order with what stands in this file.
+The gradient of each input is again a product of the same family, so these operations can be differentiated to any
+order with the rules in this file.
 """
 
 from typing import Any
@@ -16,17 +16,16 @@ from shoal.autograd.tape import primitive
 
 @primitive("{} @ {}")
 def matmul(a: Tensor, b: Tensor, *, transpose_a: bool = False, transpose_b: bool = False) -> Tensor:
-    """C = A B, each side transposed first when asked (two dimensions or more; leading ones broadcast).
+    """C = A B, each side optionally transposed first (two dimensions or more; leading ones broadcast).
 
     ∂A = ∂C Bᵀ,  ∂B = Aᵀ ∂C,  and of a transposed side the transpose: ∂(Bᵀ) = (Aᵀ ∂C)ᵀ = ∂Cᵀ A.
 
-    The transposes are options instead of operations so that the gradient of a weight stored as [out, in] is
-    computed as ∂Cᵀ A, contiguous as the weight is; an optimizer would pay for a transposed one at every
-    step.
+    The transposes are options, not operations, so that the gradient of a weight stored as [out, in] is computed as
+    ∂Cᵀ A, which is contiguous like the weight; a transposed one would slow down every optimizer step.
     """
     if transpose_b and not transpose_a and a.ndim == b.ndim == 2:
-        # The same product asked for as Cᵀ = B Aᵀ. Asked for as A Bᵀ, oneDNN on ARM rearranges B first, at every call,
-        # which can take longer than the product.
+        # The same product, computed as Cᵀ = B Aᵀ. For A Bᵀ, oneDNN on ARM rearranges B in every call, which can take
+        # longer than the product.
         c = a.new_empty(a.shape[0], b.shape[0])
         torch.mm(b, a.mT, out=c.mT)
         return c
@@ -65,10 +64,10 @@ def conv2d(x: Tensor, w: Tensor, *, stride: Pair, padding: Pair) -> Tensor:
 
 @primitive()
 def conv2d_input(g: Tensor, w: Tensor, *, size: Pair, stride: Pair, padding: Pair) -> Tensor:
-    """The x for which ⟨x ⋆ w, g⟩ grows fastest: every element of g laid back on what it was computed from.
+    """The gradient of ⟨x ⋆ w, g⟩ by x: a transposed convolution.
 
-    Linear in both:  ∂g = ∂x ⋆ w,  ∂w = `conv2d_weight`(∂x, g). `size` is x's height and width, which stride
-    may hide.
+    Linear in both:  ∂g = ∂x ⋆ w,  ∂w = `conv2d_weight`(∂x, g). `size` is x's height and width, which g's shape does not
+    determine if the stride is above 1.
     """
     rest = tuple(
         size[i] - ((g.shape[2 + i] - 1) * stride[i] - 2 * padding[i] + w.shape[2 + i]) for i in range(2)
@@ -78,11 +77,11 @@ def conv2d_input(g: Tensor, w: Tensor, *, size: Pair, stride: Pair, padding: Pai
 
 @primitive()
 def conv2d_weight(x: Tensor, g: Tensor, *, size: Pair, stride: Pair, padding: Pair) -> Tensor:
-    """The w for which ⟨x ⋆ w, g⟩ grows fastest: x correlated with g, samples in the role of channels.
+    """The gradient of ⟨x ⋆ w, g⟩ by w: x correlated with g, samples in the role of channels.
 
     Linear in both:  ∂x = `conv2d_input`(g, ∂w),  ∂g = x ⋆ ∂w. `size` is w's height and width.
     """
-    if x.shape[0] == 0:  # no samples, no channels to sum over: torch's kernel would lose g's channels
+    if x.shape[0] == 0:  # without samples torch's kernel would lose g's channels
         return x.new_zeros(g.shape[1], x.shape[1], *size)
     w = F.conv2d(x.transpose(0, 1), g.transpose(0, 1), None, 1, padding, stride)
     return w[:, :, : size[0], : size[1]].transpose(0, 1).contiguous()

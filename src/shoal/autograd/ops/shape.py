@@ -1,4 +1,4 @@
-"""Operations that move, repeat, gather or sum elements. They come in pairs: each is the other's backward."""
+"""Operations that move, repeat, gather or sum elements. They come in pairs, each the other's backward."""
 
 from typing import Any
 
@@ -74,7 +74,7 @@ permute.backward = (_permute_backward,)
 
 @primitive(variadic=True)
 def concatenate(*parts: Tensor, dim: int) -> Tensor:
-    """c = the parts one after another along dim:  ∂(each part) = its stretch of ∂c."""
+    """c = the parts one after another along dim:  ∂(each part) = its slice of ∂c."""
     return torch.cat(parts, dim)
 
 
@@ -88,18 +88,23 @@ def _concatenate_backward(g: Any, c: Any, *parts: Any, dim: int, position: int) 
 concatenate.backward = (_concatenate_backward,)
 
 
+def _zeros(a: Tensor, dim: int, size: int) -> Tensor:
+    """Zeros in a's shape, but of length `size` along dim."""
+    shape = list(a.shape)
+    shape[dim] = size
+    return a.new_zeros(shape)
+
+
 @primitive()
 def narrow(a: Tensor, *, dim: int, start: int, length: int) -> Tensor:
-    """c = a stretch of a along dim:  ∂a = ∂c with zeros around it."""
+    """c = a slice of a along dim:  ∂a = ∂c with zeros around it."""
     return a.narrow(dim, start, length)
 
 
 @primitive()
 def surround(a: Tensor, *, dim: int, start: int, size: int) -> Tensor:
-    """c = zeros of length `size` along dim, with a written from `start`:  ∂a = that stretch of ∂c."""
-    shape = list(a.shape)
-    shape[dim] = size
-    c = a.new_zeros(shape)
+    """c = zeros of length `size` along dim, with a copied to `start`:  ∂a = that slice of ∂c."""
+    c = _zeros(a, dim, size)
     c.narrow(dim, start, a.shape[dim]).copy_(a)
     return c
 
@@ -110,16 +115,14 @@ surround.backward = (lambda g, c, a, dim, start, size: narrow(g, dim=dim, start=
 
 @primitive()
 def index_select(a: Tensor, index: Tensor, *, dim: int) -> Tensor:
-    """c = the slices of a along dim that the indices name:  ∂a = ∂c, added back where it came from."""
+    """c = the slices of a along dim at the indices:  ∂a = ∂c, added at the indices."""
     return torch.index_select(a, dim, index)
 
 
 @primitive()
 def index_scatter(a: Tensor, index: Tensor, *, dim: int, size: int) -> Tensor:
     """c = zeros of length `size` along dim, plus a's slices at the indices:  ∂a = those slices of ∂c."""
-    shape = list(a.shape)
-    shape[dim] = size
-    return a.new_zeros(shape).index_add_(dim, index, a)
+    return _zeros(a, dim, size).index_add_(dim, index, a)
 
 
 index_select.backward = (
@@ -140,16 +143,14 @@ one_hot.backward = (None,)
 
 @primitive()
 def take_along(a: Tensor, index: Tensor, *, dim: int) -> Tensor:
-    """c[i] = a[i with the coordinate dim replaced by index[i]]:  ∂a = ∂c, added back where it came from."""
+    """c[i] = a[i with the coordinate dim replaced by index[i]]:  ∂a = ∂c, added at the index."""
     return torch.gather(a, dim, index)
 
 
 @primitive()
 def put_along(a: Tensor, index: Tensor, *, dim: int, size: int) -> Tensor:
-    """c = zeros of length `size` along dim, with a added at the index:  ∂a = ∂c, taken there."""
-    shape = list(a.shape)
-    shape[dim] = size
-    return a.new_zeros(shape).scatter_add_(dim, index, a)
+    """c = zeros of length `size` along dim, with a added at the index:  ∂a = ∂c at the index."""
+    return _zeros(a, dim, size).scatter_add_(dim, index, a)
 
 
 take_along.backward = (

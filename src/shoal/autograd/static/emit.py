@@ -116,9 +116,7 @@ class Writer:
     def _operation(self, operation: Operation) -> None:
         output = operation.outputs[0]
         if self.memory.roots[output] is not output:
-            source = operation.inputs[0]
-            assert isinstance(source, Value)
-            self.names[output] = self._view_of(self._name(source), operation)
+            self.names[output] = self._view_of(self._name(operation.values[0]), operation)
             return
         if operation.name in ("matmul", "matmul_add"):
             self._product(operation)
@@ -143,7 +141,7 @@ class Writer:
 
     def _product(self, operation: Operation) -> None:
         """A product with its transposes taken at compile time; A Bᵀ is computed as Cᵀ = B Aᵀ, as in `matmul`."""
-        values = [operand for operand in operation.inputs if isinstance(operand, Value)]
+        values = operation.values
         a, b, *bias = [self._name(value) for value in values]
         c = self._name(operation.outputs[0])
         transpose_a, transpose_b = (operation.attributes.get(f"transpose_{side}") for side in "ab")

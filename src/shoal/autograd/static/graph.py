@@ -37,6 +37,13 @@ class Value:
 Operand = Value | float
 
 
+def replaced(operand: Any, instead: dict[Value, Value]) -> Any:
+    """The value that replaces an operand, also over several replacements; the operand itself if there is none."""
+    while isinstance(operand, Value) and operand in instead:
+        operand = instead[operand]
+    return operand
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class Operation:
@@ -52,6 +59,15 @@ class Operation:
     def name(self) -> str:
         """The primitive's name."""
         return self.primitive.name
+
+    @property
+    def values(self) -> list[Value]:
+        """The inputs without the numbers."""
+        return [operand for operand in self.inputs if isinstance(operand, Value)]
+
+    def reading(self, instead: dict[Value, Value]) -> "Operation":
+        """The same operation with its inputs replaced."""
+        return replace(self, inputs=tuple([replaced(operand, instead) for operand in self.inputs]))
 
 
 @final
@@ -69,26 +85,19 @@ class Graph:
         """How often each value is read, by operations or as a result."""
         uses: dict[Value, int] = {}
         for operation in self.operations:
-            for operand in operation.inputs:
-                if isinstance(operand, Value):
-                    uses[operand] = uses.get(operand, 0) + 1
+            for operand in operation.values:
+                uses[operand] = uses.get(operand, 0) + 1
         for value in (*self.outputs, *(value for _, value in self.deliveries)):
             uses[value] = uses.get(value, 0) + 1
         return uses
 
     def rewritten(self, operations: Sequence[Operation], instead: dict[Value, Value]) -> "Graph":
         """The same graph with other operations, and the values of `instead` replaced wherever they are read."""
-
-        def now(operand: Any) -> Any:
-            while isinstance(operand, Value) and operand in instead:
-                operand = instead[operand]
-            return operand
-
         return Graph(
             self.inputs,
-            tuple([replace(o, inputs=tuple([now(operand) for operand in o.inputs])) for o in operations]),
-            tuple(now(value) for value in self.outputs),
-            tuple((parameter, now(value)) for parameter, value in self.deliveries),
+            tuple([o.reading(instead) for o in operations]),
+            tuple(replaced(value, instead) for value in self.outputs),
+            tuple((parameter, replaced(value, instead)) for parameter, value in self.deliveries),
         )
 
     def listing(self) -> str:

@@ -102,11 +102,9 @@ def _place(tenants: list[_Tenant]) -> int:
 
 def is_view(operation: Operation, layouts: dict[Value, torch.Tensor]) -> bool:
     """Whether this operation's output is a view of its input; a reshape of a permuted value must copy."""
-    if operation.name not in VIEWS:
-        return False
-    source = operation.inputs[0]
-    assert isinstance(source, Value)
-    return operation.name != "reshape" or bool(layouts[operation.outputs[0]]._is_view())
+    if operation.name == "reshape":
+        return bool(layouts[operation.outputs[0]]._is_view())
+    return operation.name in VIEWS
 
 
 def layouts_of(graph: Graph) -> dict[Value, torch.Tensor]:
@@ -124,15 +122,9 @@ def layouts_of(graph: Graph) -> dict[Value, torch.Tensor]:
         return layouts[value]
 
     for operation in graph.operations:
-        for operand in operation.inputs:
-            if isinstance(operand, Value):
-                layout(operand)
+        sources = [layout(value) for value in operation.values]
         if operation.name in VIEWS:
-            source = operation.inputs[0]
-            assert isinstance(source, Value)
-            layouts[operation.outputs[0]] = operation.primitive.forward(
-                layout(source), **operation.attributes
-            )
+            layouts[operation.outputs[0]] = operation.primitive.forward(sources[0], **operation.attributes)
     return layouts
 
 
@@ -141,13 +133,10 @@ def roots_of(graph: Graph) -> dict[Value, Value]:
     layouts = layouts_of(graph)
     roots: dict[Value, Value] = {}
     for operation in graph.operations:
-        for operand in operation.inputs:
-            if isinstance(operand, Value):
-                roots.setdefault(operand, operand)
+        for value in operation.values:
+            roots.setdefault(value, value)
         for output in operation.outputs:
-            source = operation.inputs[0]
-            looks = isinstance(source, Value) and is_view(operation, layouts)
-            roots[output] = roots[source] if looks and isinstance(source, Value) else output
+            roots[output] = roots[operation.values[0]] if is_view(operation, layouts) else output
     for value in (*graph.outputs, *(value for _, value in graph.deliveries)):
         roots.setdefault(value, value)
     return roots
@@ -156,9 +145,8 @@ def roots_of(graph: Graph) -> dict[Value, Value]:
 def _last_use(graph: Graph, roots: dict[Value, Value]) -> dict[Value, int]:
     last_use: dict[Value, int] = {}
     for index, operation in enumerate(graph.operations):
-        for operand in operation.inputs:
-            if isinstance(operand, Value):
-                last_use[roots[operand]] = index
+        for value in operation.values:
+            last_use[roots[value]] = index
     for value in graph.outputs:
         last_use[roots[value]] = len(graph.operations)
     for _, value in graph.deliveries:  # a gradient is delivered right after it is written
@@ -192,7 +180,7 @@ def _writes_over(
     """The root of an input whose lifetime ends here and whose memory the output can take over."""
     if operation.name not in IN_PLACE:
         return None
-    operands = [operand for operand in operation.inputs if isinstance(operand, Value)]
+    operands = operation.values
     for operand in operands:
         root = roots[operand]
         dies = root.kind == "computed" and last_use[root] == index

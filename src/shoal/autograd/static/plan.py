@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from shoal.autograd.static.emit import Writer
-from shoal.autograd.static.graph import Graph, Value, trace
+from shoal.autograd.static.graph import Graph, trace
 from shoal.autograd.static.memory import MemoryPlan, plan_memory, roots_of
 from shoal.autograd.static.passes import PASSES
 from shoal.autograd.static.passes.chains import num_multiplications
@@ -182,7 +182,7 @@ def _leaves(graph: Graph) -> list[Tensor]:
     """The tensors of the parameters that the plan reads."""
     found: dict[int, Tensor] = {}
     for operation in graph.operations:
-        for operand in operation.inputs:
-            if isinstance(operand, Value) and operand.kind == "leaf" and operand.tensor is not None:
-                found[id(operand.tensor)] = operand.tensor
+        for value in operation.values:
+            if value.kind == "leaf" and value.tensor is not None:
+                found[id(value.tensor)] = value.tensor
     return list(found.values())

@@ -58,16 +58,11 @@ def _inner_products(graph: Graph, uses: dict[Value, int], makers: dict[Value, Op
         if not _is_product(operation):
             continue
         candidates = {
-            operand
-            for operand in operation.inputs
-            if isinstance(operand, Value)
-            and uses[operand] == 1
-            and operand in makers
-            and operand in num_factors
+            value
+            for value in operation.values
+            if uses[value] == 1 and value in makers and value in num_factors
         }
-        length = sum(
-            num_factors[o] if isinstance(o, Value) and o in candidates else 1 for o in operation.inputs
-        )
+        length = sum(num_factors[value] if value in candidates else 1 for value in operation.values)
         if length <= MOST_FACTORS:
             inner |= candidates
         num_factors[operation.outputs[0]] = length if length <= MOST_FACTORS else 2
@@ -75,21 +70,19 @@ def _inner_products(graph: Graph, uses: dict[Value, int], makers: dict[Value, Op
 
 
 def num_multiplications(graph: Graph) -> int:
-    """Multiplications in all matrix products of a graph, which is what their order changes."""
-    total = 0
-    for operation in graph.operations:
-        if operation.name in ("matmul", "matmul_add"):
-            a = operation.inputs[0]
-            assert isinstance(a, Value)
-            depth = a.shape[-2] if operation.attributes.get("transpose_a") else a.shape[-1]
-            total += prod(operation.outputs[0].shape) * depth
-    return total
+    """Multiplications in all matrix products of a graph: what the order of a chain changes."""
+    return sum(_cost(o) for o in graph.operations if o.name in ("matmul", "matmul_add"))
+
+
+def _cost(operation: Operation) -> int:
+    """Multiplications of one matrix product."""
+    a = operation.values[0]
+    depth = a.shape[-2] if operation.attributes.get("transpose_a") else a.shape[-1]
+    return prod(operation.outputs[0].shape) * depth
 
 
 def _is_product(operation: Operation) -> bool:
-    return operation.name == "matmul" and all(
-        isinstance(operand, Value) and len(operand.shape) == 2 for operand in operation.inputs
-    )
+    return operation.name == "matmul" and all(len(value.shape) == 2 for value in operation.values)
 
 
 def _factors(
@@ -99,9 +92,7 @@ def _factors(
     if not is_root and factor.value not in inner:
         return [factor]
     operation = makers[factor.value]
-    a, b = operation.inputs
-    assert isinstance(a, Value)
-    assert isinstance(b, Value)
+    a, b = operation.values
     left = Factor(a, bool(operation.attributes.get("transpose_a")) != factor.transposed)
     right = Factor(b, bool(operation.attributes.get("transpose_b")) != factor.transposed)
     pair = (right, left) if factor.transposed else (left, right)
@@ -111,23 +102,15 @@ def _factors(
 def _inner_of(operation: Operation, makers: dict[Value, Operation], inner: set[Value]) -> set[Value]:
     """The intermediate products of a chain."""
     found: set[Value] = set()
-    for operand in operation.inputs:
-        if isinstance(operand, Value) and operand in inner:
-            found |= {operand} | _inner_of(makers[operand], makers, inner)
+    for value in operation.values:
+        if value in inner:
+            found |= {value} | _inner_of(makers[value], makers, inner)
     return found
 
 
 def _cost_as_written(operation: Operation, makers: dict[Value, Operation], inner: set[Value]) -> int:
-    a = operation.inputs[0]
-    assert isinstance(a, Value)
-    rows, columns = operation.outputs[0].shape
-    depth = a.shape[0] if operation.attributes.get("transpose_a") else a.shape[1]
-    below = [
-        _cost_as_written(makers[o], makers, inner)
-        for o in operation.inputs
-        if isinstance(o, Value) and o in inner
-    ]
-    return rows * columns * depth + sum(below)
+    below = [_cost_as_written(makers[value], makers, inner) for value in operation.values if value in inner]
+    return _cost(operation) + sum(below)
 
 
 def _best(sizes: list[int]) -> tuple[dict[tuple[int, int], int], int]:

@@ -18,13 +18,10 @@ def fold_constants(graph: Graph) -> Graph:
     kept: list[Operation] = []
     makers: dict[Value, Operation] = {}
     for operation in graph.operations:
-        inputs = tuple([_now(operand, instead) for operand in operation.inputs])
-        current = Operation(
-            operation.primitive, inputs, operation.outputs, operation.attributes, operation.is_backward
-        )
+        current = operation.reading(instead)
         output = current.outputs[0]
         same = _unchanged(current, makers)
-        if all(not isinstance(operand, Value) or operand.kind == "constant" for operand in inputs):
+        if all(value.kind == "constant" for value in current.values):
             instead |= _computed_now(current)
         elif same is not None and same.shape == output.shape:
             instead[output] = same
@@ -32,12 +29,6 @@ def fold_constants(graph: Graph) -> Graph:
             kept.append(current)
             makers[output] = current
     return graph.rewritten(kept, instead)
-
-
-def _now(operand: Operand, instead: dict[Value, Value]) -> Operand:
-    while isinstance(operand, Value) and operand in instead:
-        operand = instead[operand]
-    return operand
 
 
 def _computed_now(operation: Operation) -> dict[Value, Value]:

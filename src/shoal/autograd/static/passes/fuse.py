@@ -75,18 +75,14 @@ def _with_bias(kernel: Primitive) -> Callable[[Operation, Any, Operation], Opera
         if (
             not is_bias
             or addition.outputs[0].shape != product.shape
-            or any(len(o.shape) < 2 for o in _values(maker))
+            or any(len(o.shape) < 2 for o in maker.values)
         ):
             return None
-        if kernel is matmul_add and any(len(o.shape) != 2 for o in _values(maker)):
+        if kernel is matmul_add and any(len(o.shape) != 2 for o in maker.values):
             return None
         return _fused(kernel, (*maker.inputs, other), maker.attributes, addition)
 
     return rule
-
-
-def _values(operation: Operation) -> list[Value]:
-    return [operand for operand in operation.inputs if isinstance(operand, Value)]
 
 
 def _fused(

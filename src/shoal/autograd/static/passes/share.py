@@ -9,7 +9,7 @@ def share_common(graph: Graph) -> Graph:
     seen: dict[object, Operation] = {}
     kept: list[Operation] = []
     for operation in graph.operations:
-        inputs = [instead.get(o, o) if isinstance(o, Value) else o for o in operation.inputs]
+        inputs = operation.reading(instead).inputs
         operands = tuple([("value", id(o)) if isinstance(o, Value) else ("number", o) for o in inputs])
         key = (operation.name, operands, tuple(sorted(operation.attributes.items())))
         if key in seen:
@@ -27,5 +27,5 @@ def drop_dead_code(graph: Graph) -> Graph:
     for operation in reversed(graph.operations):
         if any(output in needed for output in operation.outputs):
             kept.append(operation)
-            needed.update(o for o in operation.inputs if isinstance(o, Value))
+            needed.update(operation.values)
     return graph.rewritten(kept[::-1], {})
