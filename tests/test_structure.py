@@ -1,0 +1,93 @@
+"""How tests and package correspond: a test file names the module it tests, and no module is dead code."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+SOURCE = TESTS.parent / "src"
+PACKAGE = SOURCE / "shoal"
+ACROSS_ROOMS = {"contracts", "processes", "examples"}
+"""Folders whose tests are not of one module, like the files directly in tests/: contracts, processes, examples."""
+DOTTED = re.compile(r"shoal(\.\w+)+")
+
+
+def module_name(path: Path, root: Path) -> str:
+    parts = path.relative_to(root).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path, SOURCE): path for path in PACKAGE.rglob("*.py") if path.stem.isidentifier()}
+"""Modules by name; a file whose name cannot be imported is a program."""
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Everything a file names of the package: imports, also inside functions, and modules in strings."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield from (found.group() for found in DOTTED.finditer(node.value))
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            yield from possible_modules(node.args[0])
+
+
+def possible_modules(name: ast.expr) -> Iterator[str]:
+    """The modules that `import_module(f"{package}.check")` may import."""
+    if isinstance(name, ast.JoinedStr):
+        parts = [re.escape(str(p.value)) if isinstance(p, ast.Constant) else r"[\w.]+" for p in name.values]
+        yield from (module for module in MODULES if re.fullmatch("".join(parts), module))
+
+
+def named_modules(path: Path) -> set[str]:
+    """The modules of the package that a file names, with the packages that contain them."""
+    found: set[str] = set()
+    for name in imports(path):
+        parts = name.split(".")
+        found.update(".".join(parts[:length]) for length in range(1, len(parts) + 1))
+    return found & MODULES.keys()
+
+
+def reached_by_tests() -> set[str]:
+    waiting = {module for path in TESTS.rglob("*.py") for module in named_modules(path)}
+    waiting.add("shoal.__main__")  # `python -m shoal`
+    reached: set[str] = set()
+    while waiting:
+        module = waiting.pop()
+        reached.add(module)
+        waiting |= named_modules(MODULES[module]) - reached
+    return reached
+
+
+def names_a_module(test: Path) -> bool:
+    """Whether `tests/ROOM/test_X.py` or `test_X_topic.py` has a module or package `shoal/ROOM/X`."""
+    folder = PACKAGE / test.parent.relative_to(TESTS)
+    words = test.stem.removeprefix("test_").split("_")
+    candidates = ["_".join(words[:length]) for length in range(1, len(words) + 1)]
+    return any((folder / f"{name}.py").is_file() or (folder / name).is_dir() for name in candidates)
+
+
+def test_a_test_file_names_the_module_that_it_tests():
+    nameless = [
+        str(test.relative_to(TESTS.parent))
+        for test in sorted(TESTS.rglob("test_*.py"))
+        if test.parent != TESTS
+        and test.relative_to(TESTS).parts[0] not in ACROSS_ROOMS
+        and not names_a_module(test)
+    ]
+    assert not nameless, "no module for these tests:\n" + "\n".join(nameless)
+
+
+def test_every_room_has_tests():
+    rooms = sorted(folder.name for folder in PACKAGE.iterdir() if (folder / "__init__.py").is_file())
+    without = [room for room in rooms if not any((TESTS / room).rglob("test_*.py"))]
+    assert not without, f"no tests for the rooms {', '.join(without)}"
+
+
+def test_every_module_is_imported_by_a_test_directly_or_indirectly():
+    dead = sorted(MODULES.keys() - reached_by_tests())
+    assert not dead, "no test imports these modules, directly or indirectly:\n" + "\n".join(dead)
