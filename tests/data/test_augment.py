@@ -1,6 +1,7 @@
 import torch
 
-from shoal.data.augment import Augment, hashed
+from shoal.data.augment import Augment
+from shoal.data.seeds import hashed
 
 PICTURES = torch.randint(
     0, 256, (500, 3, 8, 9), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)

@@ -29,11 +29,10 @@ from torch import Tensor
 from shoal.config.custom import current_directory_importable, load
 from shoal.config.kinds import ImportPath, check
 from shoal.config.schema import Custom
-from shoal.data.augment import hashed
 from shoal.data.division.label_partition import dirichlet_partition, label_partition, stratified_partition
 from shoal.data.division.order import shares_by_weight
 from shoal.data.division.parts import Parts, parts_of_owners, whole_sizes
-from shoal.data.seeds import generator_for, seed_for
+from shoal.data.seeds import generator_for, hashed, seed_for
 from shoal.errors import ConfigError, DataError, unknown
 
 Rule = Callable[..., Sequence[Tensor]]
