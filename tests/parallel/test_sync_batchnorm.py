@@ -21,7 +21,7 @@ from shoal.config.schema import DdpConfig
 from shoal.errors import ConfigError
 from shoal.parallel.sync.ddp import Ddp
 from shoal.parallel.sync_batchnorm import SyncBatchNorm
-from shoal.parallel.wrapper import DistributedDataParallel
+from shoal.parallel.wrapper.distributed_data_parallel import DistributedDataParallel
 
 SHARES = [(6, 6), (11, 1), (0, 12), (7, 0, 5), (1, 8, 1, 2)]
 

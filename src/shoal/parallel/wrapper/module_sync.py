@@ -1,4 +1,4 @@
-"""One worker's side of a wrapped module: which of its backward passes exchange gradients, and what happens then."""
+"""One worker's side of a wrapped module: which of its backward passes exchange gradients, and how."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -11,19 +11,20 @@ from torch import Tensor, nn
 
 from shoal.comm.group import Group
 from shoal.errors import ConfigError
-from shoal.parallel.backward_pass import BackwardPass, tensors_in
 from shoal.parallel.buckets.buffer_sync import BufferSync, buffers_of
 from shoal.parallel.buckets.plan import MIB
 from shoal.parallel.buckets.reducer import Reducer, ReducerOptions
-from shoal.parallel.comm_hook import Hook, HookSender
 from shoal.parallel.exchange.exchange import Exchange
-from shoal.parallel.roll_call import RollCall
 from shoal.parallel.sync_batchnorm import give_group
-from shoal.parallel.torch_options import ignored_names
+from shoal.parallel.wrapper.backward_pass import BackwardPass, tensors_in
+from shoal.parallel.wrapper.comm_hook import Hook, HookSender
+from shoal.parallel.wrapper.sparse_gradients import SparseGradients, sparse_params
+from shoal.parallel.wrapper.torch_options import ignored_names
+from shoal.parallel.wrapper.uneven_inputs import UnevenInputs
 
 
 @dataclass(frozen=True)
-class MemberOptions:
+class SyncOptions:
     """How a wrapped module exchanges."""
 
     exchange: Exchange
@@ -34,42 +35,47 @@ class MemberOptions:
 
 
 @final
-class Member:
-    """What a wrapper has among the other workers. Making it is a collective.
+class ModuleSync:
+    """Keeps a wrapped module equal to those of the other workers. Constructing it is a collective.
 
-    Phase 1, forward: `watch` says whether a pass through the outputs is to exchange, and puts hooks on them.
-    Phase 2, backward: the first gradient that is final announces the exchange.
-    Phase 3, its end: gradients and buffers are everyone's.
+    Phase 1, forward: `watch` decides whether backward through the outputs exchanges, and puts hooks on them.
+    Phase 2, backward: the first final gradient announces the exchange.
+    Phase 3, the end of backward: gradients and buffers become equal on all workers.
 
-    It knows the module, not the wrapper: when that one is dropped, the hooks on parameters go.
+    It refers to the module, not to the wrapper: when the wrapper is deleted, the hooks on parameters are removed.
     """
 
-    def __init__(self, group: Group, module: nn.Module, options: MemberOptions) -> None:
+    def __init__(self, group: Group, module: nn.Module, options: SyncOptions) -> None:
         self.group = group
         self.weight = 1 / group.size
-        """What this worker's gradients count for: 1 / size, or its part of all samples."""
+        """The factor of this worker's gradients: 1 / size, or its fraction of all samples."""
         self.in_no_sync = False
         self.num_exchanges = 0
-        self.roll_call: RollCall | None = None
-        """Where loops may end at different times."""
-        self.called: Callable[[], RollCall | None] | None = None
-        """Where another context than ours knows whether they may: asked before every exchange."""
+        self.uneven_inputs: UnevenInputs | None = None
+        """Set where loops may end at different times."""
+        self.find_uneven_inputs: Callable[[], UnevenInputs | None] | None = None
+        """Called before every exchange, under torch's `Join`, to set `uneven_inputs`."""
         self._module = module
         self._exchanges = False
-        """Whether backward exchanges: so the last forward pass has said, and no exchange has followed it."""
+        """Whether the next backward exchanges: the last forward pass decided so, and no exchange has followed."""
         self._hook_divides = False
-        """Whether the division by the number of workers is left to a hook of the program's own."""
+        """Whether a communication hook divides by the number of workers."""
         self._backward = BackwardPass(self._backward_is_over, self._backward_has_failed)
+        self._pass_weight = 0.0
         self._reducer: Reducer | None = None
         self._buffers: BufferSync | None = None
+        self._sparse: SparseGradients | None = None
+        self._removers: list[Callable[[], None]] = []
         if group.size == 1:
             return
         give_group(module, group, lambda: self.weight)
         if options.shares_buffers and (names := [*shared_buffers(module)]):
             self._buffers = BufferSync(group, buffers_of(module, names))
+        params = shared_params(module)
+        sparse = sparse_params(module, params)
         self._reducer = Reducer(
             group,
-            shared_params(module),
+            {name: param for name, param in params.items() if name not in sparse},
             lambda param, callback: param.register_post_accumulate_grad_hook(callback).remove,
             partial(options.exchange, group),
             ReducerOptions(
@@ -80,21 +86,28 @@ class Member:
             ),
             begins=self._backward_begins,
         )
+        self._removers.append(self._reducer.remove)
+        if sparse:
+            self._sparse = SparseGradients(group, sparse)
+            hooks = [
+                param.register_post_accumulate_grad_hook(self._sparse_gradient) for param in sparse.values()
+            ]
+            self._removers += [hook.remove for hook in hooks]
 
     @property
     def is_alone(self) -> bool:
-        """Whether there is nobody to exchange with."""
+        """Whether there are no other workers."""
         return self._reducer is None
 
     @property
-    def takes_buffers(self) -> bool:
-        """Whether buffers become one worker's with every exchange."""
+    def syncs_buffers(self) -> bool:
+        """Whether every exchange copies one worker's buffers to all."""
         return self._buffers is not None
 
     def remove(self) -> None:
-        """Take the hooks off the parameters."""
-        if self._reducer is not None:
-            self._reducer.remove()
+        """Remove the hooks from the parameters."""
+        for remove in self._removers:
+            remove()
 
     def use_hook(self, hook: Hook, state: object) -> None:
         """From now on, `hook(state, bucket)` makes the aggregate of every bucket, division included."""
@@ -103,15 +116,15 @@ class Member:
             self._hook_divides = True
 
     @contextmanager
-    def counting(self, weight: float) -> Generator[None]:
-        """In here, this worker's gradients count for so much."""
+    def weighted(self, weight: float) -> Generator[None]:
+        """Inside, this worker's gradients have this weight."""
         before, self.weight = self.weight, weight
         try:
             yield
         finally:
             self.weight = before
 
-    # A pass, in this order.
+    # One pass, in this order.
 
     def forward_begins(self) -> None:
         """A forward pass that records gradients is about to run."""
@@ -119,33 +132,39 @@ class Member:
         self._exchanges = not self.in_no_sync
 
     def watch(self, output: Any) -> None:
-        """See to it that backward through this output exchanges, if the forward pass was to."""
-        # What is compiled has no place for hooks; there the first gradient says that backward has begun.
+        """Make backward through this output exchange, unless the forward pass ran under `no_sync`."""
+        # Compiled code has no hooks; there the first gradient announces the pass.
         if self._exchanges and self._reducer is not None and not torch.compiler.is_compiling():
             for tensor in tensors_in(output):
                 if tensor.requires_grad:
                     tensor.register_hook(self._output_reached)
 
     def _output_reached(self, gradient: Tensor) -> None:
-        """Also a second pass through the same outputs is exchanged."""
+        """A second pass through the same outputs is exchanged, too."""
         del gradient
         self._exchanges = True
         self._backward.begin(outermost=True)
 
+    def _sparse_gradient(self, param: Tensor) -> None:
+        del param
+        if self._reducer is not None and not self._reducer.is_exchanging:
+            self._backward_begins()
+
     def _backward_begins(self) -> None:
-        """The first gradient of a pass is final: from here on, if this pass exchanges, buckets may go."""
+        """The first gradient of a pass is final: if this pass exchanges, buckets may be sent from now on."""
         if not self._exchanges or self._reducer is None:
             return
         if torch.is_grad_enabled():
             raise ConfigError(
-                "backward(create_graph=True) cannot pass through an exchange of gradients",
+                "backward(create_graph=True) is not supported during an exchange of gradients",
                 "Take second derivatives with torch.autograd.grad on model.module, or under no_sync().",
             )
         weight = self.weight
-        if self.called is not None:
-            self.roll_call = self.called()
-        if self.roll_call is not None:
-            weight = self.roll_call.weight(self.roll_call.answer(here=True), weight)
+        if self.find_uneven_inputs is not None:
+            self.uneven_inputs = self.find_uneven_inputs()
+        if self.uneven_inputs is not None:
+            weight = self.uneven_inputs.weight(weight)
+        self._pass_weight = weight
         self._reducer.prepare(weight * self.group.size if self._hook_divides else weight)
         self._backward.begin()
 
@@ -158,29 +177,32 @@ class Member:
             self._reducer.abandon()
 
     def finish(self) -> None:
-        """Wait until all gradients are everyone's; without a pass of one's own, take part with zeros."""
-        if self._reducer is not None:
-            self._reducer.complete()
-            if self._buffers is not None:
-                root = self.roll_call.last_present[-1] if self.roll_call is not None else 0
-                self._buffers.update(root)
-            self._reducer.wait()
-            self.num_exchanges += 1
-            self._exchanges = False
+        """Wait until gradients and buffers are equal on all workers; without a pass, take part with zeros."""
+        if self._reducer is None:
+            return
+        self._reducer.complete()
+        if self._sparse is not None:
+            self._sparse.exchange(self._pass_weight)
+        if self._buffers is not None:
+            root = self.uneven_inputs.last_rank if self.uneven_inputs is not None else 0
+            self._buffers.update(root or 0)
+        self._reducer.wait()
+        self.num_exchanges += 1
+        self._exchanges, self._pass_weight = False, 0.0
 
-    # Where loops end at different times.
+    # Loops that end at different times.
 
     def take_part(self) -> bool:
-        """Without inputs left, in an exchange of those who have some; whether there were any."""
-        if self.roll_call is None or not self.roll_call.answer(here=False):
+        """Without inputs, take part in an exchange of workers that have some; whether there was one."""
+        if self.uneven_inputs is None or not self.uneven_inputs.any_has_inputs(here=False):
             return False
         self.finish()
         return True
 
     def take_last_model(self) -> None:
-        """Take the model of the last one who had inputs."""
-        if self.roll_call is not None and self.roll_call.last_present:
-            make_alike(self.group, shared_state(self._module), self.roll_call.last_present[-1])
+        """Copy the model of the last worker that had inputs."""
+        if self.uneven_inputs is not None and (root := self.uneven_inputs.last_rank) is not None:
+            broadcast_state(self.group, shared_state(self._module), root)
 
 
 def shared_params(module: nn.Module) -> dict[str, nn.Parameter]:
@@ -191,19 +213,19 @@ def shared_params(module: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def shared_buffers(module: nn.Module) -> dict[str, Tensor]:
-    """The buffers that are to be the same on every worker."""
+    """The buffers that are kept equal on all workers."""
     ignored = ignored_names(module)
     return {name: buffer for name, buffer in module.named_buffers() if name not in ignored}
 
 
 def shared_state(module: nn.Module, buffers: bool = True) -> dict[str, Tensor]:
-    """All tensors that are to be the same on every worker, frozen ones too."""
+    """All tensors that are kept equal on all workers, frozen ones included."""
     ignored = ignored_names(module)
     params = {name: param.detach() for name, param in module.named_parameters() if name not in ignored}
     return params | (shared_buffers(module) if buffers else {})
 
 
-def make_alike(group: Group, state: dict[str, Tensor], root: int = 0) -> None:
-    """Give everyone the root's tensors."""
+def broadcast_state(group: Group, state: dict[str, Tensor], root: int = 0) -> None:
+    """Copy the root's tensors to all workers."""
     for tensor in state.values():
         group.broadcast(tensor, root).wait()
