@@ -178,5 +178,5 @@ def test_one_value_has_no_variance():
         layer = SyncBatchNorm.convert_sync_batchnorm(nn.BatchNorm1d(3), group)
         layer(torch.ones(1 - group.rank, 3))
 
-    with pytest.raises(ConfigError, match="1 value per channel"):
+    with pytest.raises(ConfigError, match="all workers together have 1"):
         run_threads(2, work)

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from shoal.errors import ConfigError, unknown
 
@@ -100,12 +101,4 @@ def _device(
 
 def moved_to(device: torch.device, inputs: Any) -> Any:
     """The inputs, with every tensor in them moved to the device."""
-    if isinstance(inputs, Tensor):
-        return inputs.to(device)
-    if isinstance(inputs, dict):
-        return {key: moved_to(device, value) for key, value in inputs.items()}
-    if isinstance(inputs, tuple) and hasattr(inputs, "_fields"):
-        return type(inputs)(*(moved_to(device, value) for value in inputs))
-    if isinstance(inputs, list | tuple):
-        return type(inputs)(moved_to(device, value) for value in inputs)
-    return inputs
+    return tree_map_only(Tensor, lambda tensor: tensor.to(device), inputs)
