@@ -10,9 +10,18 @@ from shoal.parallel.wrapper.distributed_data_parallel import DistributedDataPara
 WORDS = {0: [1, 1, 4], 1: [4], 2: []}
 
 
-def table(**options):
-    torch.manual_seed(0)
-    return nn.Embedding(6, 2, sparse=True, **options).double()
+def filled(module):
+    """With weights that do not depend on the thread that draws them."""
+    draw = torch.Generator().manual_seed(0)
+    module.double()
+    with torch.no_grad():
+        for param in module.parameters():
+            param.copy_(torch.randn(param.shape, generator=draw, dtype=torch.float64))
+    return module
+
+
+def table():
+    return filled(nn.Embedding(6, 2, sparse=True))
 
 
 @pytest.mark.parametrize("overlaps", [False, True])
@@ -36,7 +45,6 @@ class Words(nn.Module):
 
     def __init__(self):
         super().__init__()
-        torch.manual_seed(0)
         self.words, self.rare = nn.Embedding(9, 4, sparse=True), nn.Embedding(3, 4, sparse=True)
         self.head = nn.Linear(4, 2)
 
@@ -60,10 +68,10 @@ def test_tables_beside_dense_layers_train_as_on_one_machine(overlaps):
 
     def work(group):
         group.overlaps = overlaps
-        model = DistributedDataParallel(Words().double(), group, bucket_cap_mb=1e-5)
+        model = DistributedDataParallel(filled(Words()), group, bucket_cap_mb=1e-5)
         return train(model, slice(3 * group.rank, 3 * group.rank + 3))
 
-    expected = train(DistributedDataParallel(Words().double()), slice(None))
+    expected = train(DistributedDataParallel(filled(Words())), slice(None))
     for found in run_threads(2, work):
         for name, param in found.items():
             torch.testing.assert_close(param, expected[name], rtol=1e-12, atol=1e-15)
@@ -71,8 +79,7 @@ def test_tables_beside_dense_layers_train_as_on_one_machine(overlaps):
 
 def test_bags_of_words():
     def bags():
-        torch.manual_seed(0)
-        return nn.EmbeddingBag(6, 2, sparse=True).double()
+        return filled(nn.EmbeddingBag(6, 2, sparse=True))
 
     words = torch.tensor([[0, 3], [3, 5], [1, 3], [1, 1]])
 
@@ -104,10 +111,9 @@ def test_a_worker_without_samples_takes_part():
 
 def test_a_table_that_a_dense_layer_shares():
     def network():
-        torch.manual_seed(0)
         words, head = nn.Embedding(6, 2, sparse=True), nn.Linear(2, 6, bias=False)
         head.weight = words.weight
-        return nn.Sequential(words, head).double()
+        return filled(nn.Sequential(words, head))
 
     def work(group):
         model = DistributedDataParallel(network(), group)
