@@ -28,9 +28,7 @@ def gradients_of(network, loss, workers, overlaps=False, **options):
                 param.copy_(torch.randn(param.shape, generator=draw, dtype=torch.float64))
         options.setdefault("bucket_cap_mb", 1e-4)
         model = DistributedDataParallel(module, group, **options)
-        assert model._sync._reducer is None or model._sync._reducer.is_early == (
-            overlaps and not model.static_graph
-        )
+        assert model._sync is None or model._sync._reducer.is_early == (overlaps and not model.static_graph)
         before = group.totals["all_reduce"].calls if "all_reduce" in group.totals else 0
         inputs = torch.linspace(-1, 1, 12, dtype=torch.float64).view(4, 3)
         loss(model, inputs[group.rank :: group.size])

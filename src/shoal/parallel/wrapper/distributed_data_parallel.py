@@ -131,16 +131,21 @@ class DistributedDataParallel(nn.Module, Joinable):
             check_same_model(self._group, state)
             broadcast_state(self._group, state)
         self._sync = self._new_sync(self._group)
+        self.require_backward_grad_sync = True
+        """Whether backward exchanges: what `no_sync` switches off, and what programs may set."""
 
-    def _new_sync(self, group: Group) -> ModuleSync:
+    def _new_sync(self, group: Group) -> ModuleSync | None:
+        """The connection to the other workers; None if there are none."""
+        if group.size == 1:
+            return None
         sync = ModuleSync(group, self.module, self._options)
         # The module may outlive its wrapper, and then trains alone.
         weakref.finalize(self, sync.remove).atexit = False
         return sync
 
-    def _connected(self) -> ModuleSync:
+    def _connected(self) -> ModuleSync | None:
         """The connection to the other workers. A copy makes it when it first needs it; that is a collective."""
-        if self._sync is None:
+        if self._sync is None and (self._group is None or self._group.size > 1):
             if self._group is None and not self._is_of_all:
                 raise ConfigError(
                     "the saved wrapper had a group of its own, which a loaded wrapper cannot find",
@@ -156,7 +161,7 @@ class DistributedDataParallel(nn.Module, Joinable):
         """The module's output."""
         sync = self._connected() if torch.is_grad_enabled() else None
         if sync is not None:
-            sync.forward_begins()
+            sync.forward_begins(self.require_backward_grad_sync)
         if self._moves_to is not None:
             args, kwargs = moved_to(self._moves_to, args), moved_to(self._moves_to, kwargs)
         output = self.module(*args, **kwargs)
@@ -167,12 +172,11 @@ class DistributedDataParallel(nn.Module, Joinable):
     @contextmanager
     def no_sync(self) -> Generator[None]:
         """Gradients of forward passes inside stay this worker's own, and accumulate."""
-        sync = self._connected()
-        before, sync.in_no_sync = sync.in_no_sync, True
+        before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
         try:
             yield
         finally:
-            sync.in_no_sync = before
+            self.require_backward_grad_sync = before
 
     @contextmanager
     def batch(self, num_samples: int) -> Generator[None]:
@@ -184,7 +188,7 @@ class DistributedDataParallel(nn.Module, Joinable):
         if num_samples < 0:
             raise ConfigError(f"num_samples must be at least 0, not {num_samples}")
         sync = self._connected()
-        if sync.is_alone:
+        if sync is None:
             yield
             return
         if sync.uneven_inputs is not None or self._join_config.enable:
@@ -213,7 +217,8 @@ class DistributedDataParallel(nn.Module, Joinable):
 
         The hook communicates on its own, usually over torch's process group, and divides by the number of workers.
         """
-        self._connected().use_hook(hook, state)
+        if (sync := self._connected()) is not None:
+            sync.use_hook(hook, state)
 
     # Loops that end at different times.
 
@@ -231,7 +236,7 @@ class DistributedDataParallel(nn.Module, Joinable):
         divisor do all samples count equally; with `batch` they do.)
         """
         sync = self._connected()
-        if sync.is_alone or not enable:
+        if sync is None or not enable:
             yield
             return
         by_present = not divide_by_initial_world_size
@@ -247,7 +252,7 @@ class DistributedDataParallel(nn.Module, Joinable):
     def join_hook(self, **kwargs: Any) -> UnevenInputsHook:
         """For torch's `Join`: what this worker does while only others have inputs."""
         sync = self._connected()
-        if sync.is_alone:
+        if sync is None:
             return UnevenInputsHook(lambda: None, lambda: None)
         uneven_inputs = UnevenInputs(
             sync.group, by_present=not kwargs.get("divide_by_initial_world_size", True)
@@ -291,15 +296,6 @@ class DistributedDataParallel(nn.Module, Joinable):
     # What programs expect of torch's wrapper.
 
     @property
-    def require_backward_grad_sync(self) -> bool:
-        """Whether backward exchanges: what `no_sync` switches off, and what programs may set."""
-        return self._sync is None or not self._sync.in_no_sync
-
-    @require_backward_grad_sync.setter
-    def require_backward_grad_sync(self, exchanges: bool) -> None:
-        self._connected().in_no_sync = not exchanges
-
-    @property
     def device(self) -> torch.device:
         """The device of the parameters."""
         return next(self.module.parameters()).device
@@ -326,21 +322,18 @@ class DistributedDataParallel(nn.Module, Joinable):
     def _set_static_graph(self) -> None:  # pyright: ignore[reportUnusedFunction]
         """What older programs call after construction, instead of `static_graph=True`."""
         sync = self._connected()
-        sync.remove()
         self._options = replace(self._options, static_graph=True, unused="zero")
-        self._sync = self._new_sync(sync.group)
+        if sync is not None:
+            sync.remove()
+            self._sync = self._new_sync(sync.group)
 
     def _get_ddp_logging_data(self) -> dict[str, Any]:  # pyright: ignore[reportUnusedFunction]
         """What frameworks log about torch's wrapper."""
-        return {
-            "module_name": type(self.module).__name__,
-            "world_size": 1 if self._group is None else self._group.size,
-            "rank": 0 if self._group is None else self._group.rank,
-            "find_unused_parameters": self._options.unused == "zero",
-            "broadcast_buffers": self.broadcast_buffers,
-            "bucket_cap_bytes": self._options.most_bytes,
-            "can_set_static_graph": False,
-        }
+        group = self._group
+        where = (
+            {"rank": 0, "world_size": 1} if group is None else {"rank": group.rank, "world_size": group.size}
+        )
+        return {"module_name": type(self.module).__name__, **where, "can_set_static_graph": False}
 
     @staticmethod
     def _set_params_and_buffers_to_ignore_for_model(module: nn.Module, names: Sequence[str]) -> None:  # pyright: ignore[reportUnusedFunction]
@@ -357,6 +350,7 @@ class DistributedDataParallel(nn.Module, Joinable):
         """A wrapper without a group: it joins the group of all workers when it is first trained."""
         super().__setstate__(state)
         self._group, self.process_group, self._sync = None, None, None
+        self.require_backward_grad_sync = True
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """A copy with the same group. Not a collective: one worker alone may keep a copy for evaluation."""

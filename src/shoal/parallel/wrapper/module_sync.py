@@ -36,20 +36,20 @@ class SyncOptions:
 
 @final
 class ModuleSync:
-    """Keeps a wrapped module equal to those of the other workers. Constructing it is a collective.
+    """Keeps a wrapped module equal to those of the other workers, of which there is at least one.
 
     Phase 1, forward: `watch` decides whether backward through the outputs exchanges, and puts hooks on them.
     Phase 2, backward: the first final gradient announces the exchange.
     Phase 3, the end of backward: gradients and buffers become equal on all workers.
 
-    It refers to the module, not to the wrapper: when the wrapper is deleted, the hooks on parameters are removed.
+    Constructing it is a collective. It refers to the module, not to the wrapper: when the wrapper is deleted, the hooks
+    on parameters are removed.
     """
 
     def __init__(self, group: Group, module: nn.Module, options: SyncOptions) -> None:
         self.group = group
         self.weight = 1 / group.size
         """The factor of this worker's gradients: 1 / size, or its fraction of all samples."""
-        self.in_no_sync = False
         self.num_exchanges = 0
         self.uneven_inputs: UnevenInputs | None = None
         """Set where loops may end at different times."""
@@ -62,15 +62,9 @@ class ModuleSync:
         """Whether a communication hook divides by the number of workers."""
         self._backward = BackwardPass(self._backward_is_over, self._backward_has_failed)
         self._pass_weight = 0.0
-        self._reducer: Reducer | None = None
-        self._buffers: BufferSync | None = None
-        self._sparse: SparseGradients | None = None
-        self._removers: list[Callable[[], None]] = []
-        if group.size == 1:
-            return
         give_group(module, group, lambda: self.weight)
-        if options.shares_buffers and (names := [*shared_buffers(module)]):
-            self._buffers = BufferSync(group, buffers_of(module, names))
+        names = [*shared_buffers(module)] if options.shares_buffers else []
+        self._buffers = BufferSync(group, buffers_of(module, names)) if names else None
         params = shared_params(module)
         sparse = sparse_params(module, params)
         self._reducer = Reducer(
@@ -86,18 +80,9 @@ class ModuleSync:
             ),
             begins=self._backward_begins,
         )
-        self._removers.append(self._reducer.remove)
-        if sparse:
-            self._sparse = SparseGradients(group, sparse)
-            hooks = [
-                param.register_post_accumulate_grad_hook(self._sparse_gradient) for param in sparse.values()
-            ]
-            self._removers += [hook.remove for hook in hooks]
-
-    @property
-    def is_alone(self) -> bool:
-        """Whether there are no other workers."""
-        return self._reducer is None
+        self._sparse = SparseGradients(group, sparse)
+        hooks = [param.register_post_accumulate_grad_hook(self._sparse_gradient) for param in sparse.values()]
+        self._removers = [self._reducer.remove, *(hook.remove for hook in hooks)]
 
     @property
     def syncs_buffers(self) -> bool:
@@ -111,9 +96,8 @@ class ModuleSync:
 
     def use_hook(self, hook: Hook, state: object) -> None:
         """From now on, `hook(state, bucket)` makes the aggregate of every bucket, division included."""
-        if self._reducer is not None:
-            self._reducer.send = HookSender(hook, state, shared_params(self._module)).send
-            self._hook_divides = True
+        self._reducer.send = HookSender(hook, state, shared_params(self._module)).send
+        self._hook_divides = True
 
     @contextmanager
     def weighted(self, weight: float) -> Generator[None]:
@@ -126,15 +110,15 @@ class ModuleSync:
 
     # One pass, in this order.
 
-    def forward_begins(self) -> None:
-        """A forward pass that records gradients is about to run."""
+    def forward_begins(self, exchanges: bool) -> None:
+        """A forward pass that records gradients is about to run; whether backward is to exchange them."""
         self._backward.forget_failed()
-        self._exchanges = not self.in_no_sync
+        self._exchanges = exchanges
 
     def watch(self, output: Any) -> None:
         """Make backward through this output exchange, unless the forward pass ran under `no_sync`."""
         # Compiled code has no hooks; there the first gradient announces the pass.
-        if self._exchanges and self._reducer is not None and not torch.compiler.is_compiling():
+        if self._exchanges and not torch.compiler.is_compiling():
             for tensor in tensors_in(output):
                 if tensor.requires_grad:
                     tensor.register_hook(self._output_reached)
@@ -147,12 +131,12 @@ class ModuleSync:
 
     def _sparse_gradient(self, param: Tensor) -> None:
         del param
-        if self._reducer is not None and not self._reducer.is_exchanging:
+        if not self._reducer.is_exchanging:
             self._backward_begins()
 
     def _backward_begins(self) -> None:
         """The first gradient of a pass is final: if this pass exchanges, buckets may be sent from now on."""
-        if not self._exchanges or self._reducer is None:
+        if not self._exchanges:
             return
         if torch.is_grad_enabled():
             raise ConfigError(
@@ -169,20 +153,17 @@ class ModuleSync:
         self._backward.begin()
 
     def _backward_is_over(self) -> None:
-        if self._reducer is not None and self._reducer.is_exchanging:
+        if self._reducer.is_exchanging:
             self.finish()
 
     def _backward_has_failed(self) -> None:
-        if self._reducer is not None and self._reducer.is_exchanging:
+        if self._reducer.is_exchanging:
             self._reducer.abandon()
 
     def finish(self) -> None:
         """Wait until gradients and buffers are equal on all workers; without a pass, take part with zeros."""
-        if self._reducer is None:
-            return
         self._reducer.complete()
-        if self._sparse is not None:
-            self._sparse.exchange(self._pass_weight)
+        self._sparse.exchange(self._pass_weight)
         if self._buffers is not None:
             root = self.uneven_inputs.last_rank if self.uneven_inputs is not None else 0
             self._buffers.update(root or 0)
