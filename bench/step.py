@@ -59,7 +59,7 @@ from shoal.parallel.sync.ddp import Ddp
 from shoal.parallel.sync.none import NoSync
 from shoal.parallel.sync.sync import SyncParts
 from shoal.parallel.update import Update
-from shoal.parallel.wrapper import DistributedDataParallel
+from shoal.parallel.wrapper.distributed_data_parallel import DistributedDataParallel
 
 WORKERS = 2
 BATCH = 64

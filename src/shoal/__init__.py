@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 
 _LAZY = {
     "join": "shoal.launch.seat",
-    "DistributedDataParallel": "shoal.parallel.wrapper",
+    "DistributedDataParallel": "shoal.parallel.wrapper.distributed_data_parallel",
     "SyncBatchNorm": "shoal.parallel.sync_batchnorm",
     "partition": "shoal.data.division.subsets",
     "DistributedSampler": "shoal.data.division.samplers",

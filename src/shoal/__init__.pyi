@@ -5,6 +5,8 @@ from shoal.data.division.samplers import RandomSampler as RandomSampler
 from shoal.data.division.subsets import partition as partition
 from shoal.launch.seat import join as join
 from shoal.parallel.sync_batchnorm import SyncBatchNorm as SyncBatchNorm
-from shoal.parallel.wrapper import DistributedDataParallel as DistributedDataParallel
+from shoal.parallel.wrapper.distributed_data_parallel import (
+    DistributedDataParallel as DistributedDataParallel,
+)
 
 __version__: str

@@ -251,7 +251,36 @@ def _unwrapped(wrapper, batches):
     return _loop(module, batches) if dist.get_rank() == 0 else module
 
 
-DROP_IN = [_checkpointed, _saved_and_loaded, _averaged, _joined, _joined_with_zero, _switched_off, _unwrapped]
+def _sparse(wrapper, batches):
+    """Only sparse gradients, of several passes."""
+    model = wrapper(nn.EmbeddingBag(10, 3, sparse=True))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    words = [(inputs.abs() * 4).long().clamp(max=9) for inputs in batches]
+    with model.no_sync():
+        model(words[0]).square().sum().backward()
+    for one in words[1:]:
+        model(one).square().sum().backward()
+    optimizer.step()
+    return model
+
+
+def _with_parameters_of_ones_own(wrapper, batches):
+    module = _small()
+    wrapper._set_params_and_buffers_to_ignore_for_model(module, ["0.weight"])
+    return _loop(wrapper(module), batches)
+
+
+DROP_IN = [
+    _checkpointed,
+    _saved_and_loaded,
+    _averaged,
+    _joined,
+    _joined_with_zero,
+    _switched_off,
+    _unwrapped,
+    _sparse,
+    _with_parameters_of_ones_own,
+]
 
 
 def with_either_wrapper(group, port):

@@ -1,6 +1,6 @@
-"""Parts of a share in lockstep: every worker runs the model equally often, whoever has nothing left on no samples.
+"""Parts of a share in lockstep: all workers run the model the same number of times, if need be on empty batches.
 
-For models whose forward pass is itself a meeting of the workers (synchronised batch norm).
+For models whose forward pass contains collectives (synchronised batch norm).
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,14 +18,14 @@ MOST_DIMS = 8
 
 
 def in_lockstep(group: Group, parts: Iterable[Batch], device: torch.device) -> Iterator[Batch]:
-    """The parts, and then empty ones as long as other workers have any. Costs a small all-reduce per part."""
+    """The parts, then empty ones while other workers have parts. Costs a small all-reduce per part."""
     mine = iter(parts)
     while True:
         part = next(mine, None)
         form = torch.zeros(2 * (2 + MOST_DIMS), dtype=torch.int64)
         if part is not None:
             form = torch.cat([_form(part.inputs), _form(part.labels)])
-        # All have samples of the same form: whoever has one tells those who have none.
+        # All samples have the same form: workers with a part send it to those without.
         group.all_reduce(form, Op.MAX).wait()
         if not form.any():
             return
@@ -36,9 +36,11 @@ def in_lockstep(group: Group, parts: Iterable[Batch], device: torch.device) -> I
 
 
 def _form(tensor: Tensor) -> Tensor:
-    """Of what kind a sample is, and its shape, as numbers; 0 would be none at all."""
+    """The dtype and shape of a sample, as numbers above 0."""
     if tensor.dim() > MOST_DIMS:
-        raise ConfigError(f"samples of {tensor.dim() - 1} dimensions; at most {MOST_DIMS - 1} can be told")
+        raise ConfigError(
+            f"samples have {tensor.dim() - 1} dimensions; at most {MOST_DIMS - 1} are supported"
+        )
     shape = tensor.shape[1:]
     return torch.tensor(
         [1 + DTYPES.index(tensor.dtype), tensor.dim(), *shape, *[0] * (MOST_DIMS - len(shape))]
@@ -46,6 +48,6 @@ def _form(tensor: Tensor) -> Tensor:
 
 
 def _empty(form: Tensor, device: torch.device) -> Tensor:
-    """No samples of that form."""
+    """An empty batch of that form."""
     kind, dims, *lengths = form.tolist()
     return torch.empty(0, *lengths[: dims - 1], dtype=DTYPES[kind - 1], device=device)

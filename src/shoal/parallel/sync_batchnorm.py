@@ -1,4 +1,4 @@
-"""Batch norm whose statistics are those of all workers' samples: N workers normalise as one machine does."""
+"""Batch norm with the statistics of all workers' samples: N workers normalise like one machine."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, final
@@ -13,7 +13,7 @@ from shoal.errors import ConfigError
 
 
 class Statistics(NamedTuple):
-    """Of every channel: mean and mean squared deviation; and over how many values."""
+    """Mean and variance of every channel, and the number of values per channel."""
 
     mean: Tensor
     variance: Tensor
@@ -22,21 +22,21 @@ class Statistics(NamedTuple):
 
 @final
 class SyncBatchNorm(_BatchNorm):
-    """Batch norm over the samples of all workers of a group, however many each has, also none.
+    """Batch norm over the samples of all workers of a group. A worker may have any number of samples, 0 included.
 
     ::
 
         forward     μ, σ² over all workers' values; y = γ·x̂ + β  with  x̂ = (x − μ) / √(σ² + ε)
         backward    ∂L/∂x = γ/√(σ² + ε) · (dy − mean(dy) − x̂·mean(dy·x̂)),  both means over all workers' values
 
-    Running statistics are the same on every worker, and those of one machine with the whole batch. In evaluation, and
-    without a group of at least two, it is ordinary batch norm. Parameters, buffers and their names are those of
+    Running statistics are equal on all workers, and equal to those of one machine with the whole batch. In evaluation,
+    and without a group of at least two, it is ordinary batch norm. Parameters, buffers and their names are those of
     `nn.BatchNorm2d`.
 
-    Costs, of C channels, per layer: an all-gather of 2C + 1 numbers in forward, an all-reduce of 2C in backward. All
-    workers must run the same layers equally often; whoever has no samples runs them on none.
+    Costs per layer of C channels: an all-gather of 2C + 1 numbers in forward, an all-reduce of 2C in backward. All
+    workers must run each layer the same number of times; a worker without samples runs it on an empty batch.
 
-    `shoal.DistributedDataParallel` and the strategy `ddp` hand their group to layers that have none.
+    `shoal.DistributedDataParallel` and the strategy `ddp` give their group to layers that have none.
 
     >>> model = SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4)))
     >>> type(model[1]).__name__, list(model.state_dict())[2]
@@ -45,11 +45,11 @@ class SyncBatchNorm(_BatchNorm):
 
     group: Group | None = None
     worker_weight: Callable[[], float] | None = None
-    """What this worker's loss is multiplied with when gradients are exchanged; none: the same on all."""
+    """The weight of this worker's loss when gradients are exchanged; None: the same on all workers."""
 
     @classmethod
     def convert_sync_batchnorm(cls, module: nn.Module, group: Group | None = None) -> nn.Module:
-        """The module with every batch norm in it made one of these; parameters and buffers stay the same tensors."""
+        """The module with every batch norm in it converted; parameters and buffers stay the same tensors."""
         if isinstance(module, _BatchNorm):
             return cls._of(module, group)
         for name, child in module.named_children():
@@ -70,7 +70,7 @@ class SyncBatchNorm(_BatchNorm):
         return made
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy has: not the group, of which only this layer is a member. A wrapper gives the copy its own."""
+        """The state of a copy: without the group. A wrapper gives the copy its own."""
         return {name: value for name, value in vars(self).items() if name not in ("group", "worker_weight")}
 
     def _check_input_dim(self, input: Tensor) -> None:  # noqa: A002 (torch's name)
@@ -91,7 +91,7 @@ class SyncBatchNorm(_BatchNorm):
 
     @torch.no_grad()
     def _track(self, batch: Statistics) -> None:
-        """Move the running statistics towards the batch's, as torch does: the variance without bias."""
+        """Move the running statistics towards the batch's, like torch: with the unbiased variance."""
         if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
             return
         self.num_batches_tracked.add_(1)
@@ -102,7 +102,7 @@ class SyncBatchNorm(_BatchNorm):
 
 
 def give_group(module: nn.Module, group: Group, worker_weight: Callable[[], float] | None = None) -> bool:
-    """Give this group to all synchronised batch norms that have none; whether there are any."""
+    """Give this group to all synchronised batch norms that have none; return whether there are any."""
     norms = [layer for layer in module.modules() if isinstance(layer, SyncBatchNorm)]
     for norm in norms:
         norm.group = group if norm.group is None else norm.group
@@ -113,8 +113,8 @@ def give_group(module: nn.Module, group: Group, worker_weight: Callable[[], floa
 def all_statistics(group: Group, values: Tensor, dims: list[int]) -> Statistics:
     """Mean and variance over `dims` of all workers' values.
 
-    Each worker takes those of its own values, with n values each: then μ = Σ nᵢμᵢ / Σn and
-    σ² = Σ nᵢ·(σᵢ² + (μᵢ − μ)²) / Σn. (From sums and squares, σ² would be the small difference of large numbers.)
+    Each worker computes its own from nᵢ values; then μ = Σ nᵢμᵢ / Σn and σ² = Σ nᵢ·(σᵢ² + (μᵢ − μ)²) / Σn. (From sums
+    of squares, σ² would be the small difference of large numbers.)
     """
     channels = values.shape[1]
     count = values.numel() // channels
@@ -143,14 +143,14 @@ class _Normalise(torch.autograd.Function):
         eps: float,
         weight: float,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        # As torch's own batch norm: statistics of half precision in float32.
+        # Like torch's batch norm: statistics of half precision in float32.
         wide = values.float() if values.element_size() < 4 else values
         dims = [0, *range(2, values.dim())]
         mean, variance, num_values = all_statistics(group, wide, dims)
-        # Whoever has two values itself need not ask the device for the sum.
+        # With two values here, the host need not wait for the device to learn the sum.
         if values.numel() < 2 * values.shape[1] and num_values.item() < 2:
             raise ConfigError(
-                f"batch norm has {num_values.item():g} value per channel, of all workers together: no variance",
+                f"batch norm needs at least 2 values per channel; all workers together have {num_values.item():g}",
                 "Train with larger batches.",
             )
         ctx.save_for_backward(values, gamma, mean, torch.rsqrt(variance + eps))
@@ -168,11 +168,11 @@ class _Normalise(torch.autograd.Function):
         shape = [1, -1, *[1] * (values.dim() - 2)]
         normalised = (values.to(mean.dtype) - mean.view(shape)) * inverse.view(shape)
         own = torch.stack([slope.sum(ctx.dims), (slope * normalised).sum(ctx.dims)])
-        # Every worker's loss depends on every worker's values, through μ and σ; each loss counts with its own weight.
-        everyones = own * ctx.worker_weight
-        ctx.group.all_reduce(everyones).wait()
-        weight = ctx.worker_weight or 1.0  # whoever counts nothing has no samples either
-        means = (everyones / (ctx.num_values * weight)).view(2, *shape)
+        # Every worker's loss depends on all workers' values, through μ and σ; each loss has its own weight.
+        total = own * ctx.worker_weight
+        ctx.group.all_reduce(total).wait()
+        weight = ctx.worker_weight or 1.0  # a worker with weight 0 has no samples
+        means = (total / (ctx.num_values * weight)).view(2, *shape)
         scale = inverse if gamma is None else gamma.to(mean.dtype) * inverse
         slopes = (slope - means[0] - normalised * means[1]) * scale.view(shape)
         grads = [None if gamma is None else grad.to(gamma.dtype) for grad in (own[1], own[0])]

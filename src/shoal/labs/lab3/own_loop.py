@@ -24,7 +24,7 @@ from shoal.data.load import load
 from shoal.labs.lab3.plan import BATCH_SIZE, RATE
 from shoal.labs.lab3.wrong_samplers import OneWorkersRange, SeedPerRank
 from shoal.launch import threads
-from shoal.parallel.wrapper import DistributedDataParallel
+from shoal.parallel.wrapper.distributed_data_parallel import DistributedDataParallel
 from shoal.train.build import torch_settings
 
 MakeSampler = Callable[[TensorDataset, Tensor, int, int, int], Any]

@@ -8,6 +8,7 @@ update, and its end.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, final
 
 import torch
@@ -100,8 +101,12 @@ class Reducer:
         self._next = 0
         """The bucket to be sent next."""
         self._works: list[Work] = []
-        hook = self._arriving if self.is_early else self._announcing if begins else None
-        self._removers = [on_final(slot.param, hook(slot)) for slot in self._slots if hook]
+        has_hooks = self.is_early or begins is not None
+        self._removers = [
+            on_final(slot.param, partial(self._final, slot) if self.is_early else self._announce)
+            for slot in self._slots
+            if has_hooks
+        ]
 
     def _cut(self) -> None:
         """Divide the memory into buckets that follow the expected order."""
@@ -120,32 +125,21 @@ class Reducer:
 
     # Hooks.
 
-    def _announcing(self, slot: Slot) -> Callable[[Tensor], None]:
-        del slot
-        begins = self._begins
+    def _announce(self, param: Tensor) -> None:
+        del param
+        if not self._exchanging and self._begins is not None:
+            self._begins()
 
-        def final(param: Tensor) -> None:
-            del param
-            if not self._exchanging and begins is not None:
-                begins()
-
-        return final
-
-    def _arriving(self, slot: Slot) -> Callable[[Tensor], None]:
-        announce = self._announcing(slot)
-
-        def final(param: Tensor) -> None:
-            announce(param)
-            if self._exchanging and slot.arrived:
-                raise ConfigError(
-                    f"parameter '{slot.name}' got a second gradient in the same pass, after the first was sent",
-                    "Pass static_graph=True, or use_reentrant=False where the model is checkpointed.",
-                )
-            fill([slot], self._weight)
-            if self._exchanging:
-                self._arrive(slot)
-
-        return final
+    def _final(self, slot: Slot, param: Tensor) -> None:
+        self._announce(param)
+        if self._exchanging and slot.arrived:
+            raise ConfigError(
+                f"parameter '{slot.name}' got a second gradient in the same pass, after the first was sent",
+                "Pass static_graph=True, or use_reentrant=False where the model is checkpointed.",
+            )
+        fill([slot], self._weight)
+        if self._exchanging:
+            self._arrive(slot)
 
     def _arrive(self, slot: Slot) -> None:
         slot.arrived = True

@@ -1,7 +1,7 @@
 """The contract of an exchange, as checks that run: on our own exchanges in the tests, on a user's in `shoal check`."""
 
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -22,12 +22,29 @@ APART_S = 0.02
 """The delay between workers where the order of arrival matters."""
 
 
+def _every_case(subject: Subject) -> Iterator[Tensor]:
+    """One row per worker, for every number of workers, length and dtype."""
+    for size in subject.sizes:
+        for numel in (NUMEL, 0, 1, 2, size - 1, size, size + 1, 1024):
+            for dtype in (torch.float32, torch.float64):
+                yield hard_rows(size, numel, dtype)
+
+
+def _every_size(subject: Subject) -> list[Tensor]:
+    return [hard_rows(size, NUMEL, torch.float32) for size in subject.sizes]
+
+
+def _largest_size(subject: Subject) -> list[Tensor]:
+    return _every_size(subject)[-1:]
+
+
 class Check(NamedTuple):
     """One clause of the contract."""
 
     sentence: str
-    run: Callable[[Subject], None]
-    """Raises `Broken` with the first values that break it."""
+    run: Callable[[Subject, Tensor], None]
+    """Raises `Broken` if these rows, one per worker, violate it."""
+    cases: Callable[[Subject], Iterable[Tensor]]
     applies: Callable[[Subject], bool] = lambda subject: True
 
 
@@ -45,7 +62,9 @@ def examine(subject: Subject) -> Iterator[Verdict]:
         if not check.applies(subject):
             continue
         try:
-            check.run(subject)
+            for rows in check.cases(subject):
+                with _described(rows):
+                    check.run(subject, rows)
         except Broken as broken:
             ends = isinstance(broken, Stuck) or check.run is _returns
             yield Verdict(
@@ -60,77 +79,65 @@ def examine(subject: Subject) -> Iterator[Verdict]:
 # The checks. The table at the end says what each requires.
 
 
-def _returns(subject: Subject) -> None:
-    for rows in _cases(subject):
-        with _with_case(rows):
-            exchanged(subject, rows)
+def _returns(subject: Subject, rows: Tensor) -> None:
+    exchanged(subject, rows)
 
 
-def _same_bits(subject: Subject) -> None:
-    for rows in _cases(subject):
-        with _with_case(rows):
-            _compare_members(exchanged(subject, rows))
+def _same_bits(subject: Subject, rows: Tensor) -> None:
+    first, *others = exchanged(subject, rows)
+    for rank, bucket in enumerate(others, start=1):
+        _compare_bits(bucket, first, f"on rank {rank}", "on rank 0")
 
 
-def _sum(subject: Subject) -> None:
-    for rows in _cases(subject):
-        with _with_case(rows):
-            _compare_sum(subject, rows, exchanged(subject, rows))
+def _sum(subject: Subject, rows: Tensor) -> None:
+    """|result − Σ xᵢ| ≤ (W + 1)·ε·Σ |xᵢ|: every number rounded once, and W − 1 additions in any order."""
+    exact = rows.double().sum(0)
+    allowed = (len(rows) + 1) * _epsilon(subject, rows) * rows.double().abs().sum(0)
+    for rank, bucket in enumerate(exchanged(subject, rows)):
+        _compare(bucket.double(), exact, allowed, f"on rank {rank}", "as the sum")
 
 
-def _permutation(subject: Subject) -> None:
+def _permutation(subject: Subject, rows: Tensor) -> None:
     """A rule must not prefer a rank. (For sums, the check of the sum implies this.)"""
-    for rows in _cases(subject):
-        result = exchanged(subject, rows)[0]
-        for other in (rows.flip(0), rows.roll(1, 0)):
-            with _with_case(rows):
-                changed = exchanged(subject, other)[0]
-                allowed = _epsilon(subject, rows) * len(rows) ** 2 * rows.abs().amax(0)
-                _compare(
-                    changed, result, allowed.to(rows.dtype), "with the workers in another order", "otherwise"
-                )
+    result = exchanged(subject, rows)[0]
+    allowed = (_epsilon(subject, rows) * len(rows) ** 2 * rows.abs().amax(0)).to(rows.dtype)
+    for other in (rows.flip(0), rows.roll(1, 0)):
+        changed = exchanged(subject, other)[0]
+        _compare(changed, result, allowed, "with the workers in another order", "otherwise")
 
 
-def _unanimous(subject: Subject) -> None:
+def _unanimous(subject: Subject, rows: Tensor) -> None:
     """A rule that returns one worker's bucket instead of W times that would make every step W times shorter."""
-    for rows in _cases(subject):
-        same = rows[:1].expand_as(rows)
-        with _with_case(rows):
-            bucket = exchanged(subject, same)[0]
-            allowed = (len(rows) + 1) * _epsilon(subject, rows) * len(rows) * rows[0].abs()
-            _compare(bucket, len(rows) * rows[0], allowed, "when all workers send the same", "as the sum")
+    bucket = exchanged(subject, rows[:1].expand_as(rows))[0]
+    allowed = (len(rows) + 1) * _epsilon(subject, rows) * len(rows) * rows[0].abs()
+    _compare(bucket, len(rows) * rows[0], allowed, "when all workers send the same", "as the sum")
 
 
-def _any_arrival(subject: Subject) -> None:
-    rows = hard_rows(subject.sizes[-1], NUMEL, torch.float32)
+def _any_arrival(subject: Subject, rows: Tensor) -> None:
     ranks = list(range(len(rows)))
-    with _with_case(rows):
-        result = exchanged(subject, rows)[0]
-        for order in (ranks, ranks[::-1], [*ranks[1::2], *ranks[::2]]):
-            changed = exchanged(subject, rows, [APART_S * order.index(rank) for rank in ranks])[0]
-            arrival = ", ".join(map(str, order))
-            _compare_bits(changed, result, f"when the ranks arrive in the order {arrival}", "otherwise")
+    result = exchanged(subject, rows)[0]
+    for order in (ranks, ranks[::-1], [*ranks[1::2], *ranks[::2]]):
+        changed = exchanged(subject, rows, [APART_S * order.index(rank) for rank in ranks])[0]
+        arrival = ", ".join(map(str, order))
+        _compare_bits(changed, result, f"when the ranks arrive in the order {arrival}", "otherwise")
 
 
-def _in_flight(subject: Subject) -> None:
-    size = subject.sizes[-1]
-    several = [hard_rows(size, numel, torch.float32, seed=numel) for numel in (NUMEL, 3, 64)]
+def _in_flight(subject: Subject, rows: Tensor) -> None:
+    several = [rows, *(hard_rows(len(rows), numel, rows.dtype, seed=numel) for numel in (3, 64))]
 
     def work(group: Group, exchange: Exchange) -> list[Tensor]:
-        buckets = [rows[group.rank].clone() for rows in several]
+        buckets = [one[group.rank].clone() for one in several]
         for underway in reversed([start(exchange, group, bucket) for bucket in buckets]):
             underway.wait()
         return buckets
 
-    members = together(subject, size, work)
-    for place, rows in enumerate(several):
-        with _with_case(rows):
-            _compare_with_alone(subject, rows, [member[place] for member in members], "among others")
+    members = together(subject, len(rows), work)
+    for place, one in enumerate(several):
+        here = f"among others, in a bucket of {one.shape[1]},"
+        _compare_with_alone(subject, one, [member[place] for member in members], here)
 
 
-def _over_when_waited(subject: Subject) -> None:
-    rows = hard_rows(subject.sizes[-1], NUMEL, torch.float32)
-
+def _over_when_waited(subject: Subject, rows: Tensor) -> None:
     def work(group: Group, exchange: Exchange) -> tuple[Tensor, Tensor]:
         bucket = rows[group.rank].clone()
         start(exchange, group, bucket).wait()
@@ -139,95 +146,72 @@ def _over_when_waited(subject: Subject) -> None:
         time.sleep(LATE_S)
         return result, bucket
 
-    with _with_case(rows):
-        members = together(subject, len(rows), work)
-        _compare_with_alone(subject, rows, [result for result, _ in members], "right after wait()")
-        for rank, (_, bucket) in enumerate(members):
-            _compare_bits(
-                bucket,
-                torch.full_like(bucket, MARK),
-                f"on rank {rank}, {LATE_S:g} s after wait()",
-                "as it was left",
-            )
+    members = together(subject, len(rows), work)
+    _compare_with_alone(subject, rows, [result for result, _ in members], "right after wait()")
+    for rank, (_, bucket) in enumerate(members):
+        _compare_with_mark(bucket, f"on rank {rank}, {LATE_S:g} s after wait()")
 
 
-def _other_memory(subject: Subject) -> None:
-    rows = hard_rows(subject.sizes[-1], NUMEL, torch.float32)
-
+def _other_memory(subject: Subject, rows: Tensor) -> None:
     def work(group: Group, exchange: Exchange) -> Tensor:
-        memory = torch.full((3 * NUMEL,), MARK)
-        bucket = memory[NUMEL : 2 * NUMEL]
-        bucket.copy_(rows[group.rank])
-        start(exchange, group, bucket).wait()
+        memory = torch.full((3, NUMEL), MARK)
+        memory[1] = rows[group.rank]
+        start(exchange, group, memory[1]).wait()
         time.sleep(LATE_S)  # late writes are the subject of another check
         return memory
 
-    with _with_case(rows):
-        members = together(subject, len(rows), work)
-        inside = [memory[NUMEL : 2 * NUMEL].clone() for memory in members]
-        _compare_with_alone(subject, rows, inside, "in the middle of a buffer")
-        for rank, memory in enumerate(members):
-            for part, where in ((memory[:NUMEL], "before"), (memory[2 * NUMEL :], "after")):
-                whose = f"{where} rank {rank}'s bucket"
-                _compare_bits(part, torch.full_like(part, MARK), whose, "as it was left")
+    members = together(subject, len(rows), work)
+    _compare_with_alone(subject, rows, [memory[1] for memory in members], "in the middle of a buffer")
+    for rank, memory in enumerate(members):
+        _compare_with_mark(memory[0], f"before rank {rank}'s bucket")
+        _compare_with_mark(memory[2], f"after rank {rank}'s bucket")
 
 
-def _group_as_before(subject: Subject) -> None:
-    for size in subject.sizes:
-        rows = hard_rows(size, NUMEL, torch.float32)
+def _group_as_before(subject: Subject, rows: Tensor) -> None:
+    size = len(rows)
 
-        def work(group: Group, exchange: Exchange, rows: Tensor = rows) -> tuple[float, float]:
-            start(exchange, group, rows[group.rank].clone()).wait()
-            total, letter = torch.ones(5), torch.full((3,), float(group.rank))
-            group.all_reduce(total).wait()
-            if group.size > 1:
-                group.send(letter.clone(), (group.rank + 1) % group.size).wait()
-                group.recv(letter, (group.rank - 1) % group.size).wait()
-            return total[0].item(), letter[0].item()
+    def work(group: Group, exchange: Exchange) -> tuple[float, float]:
+        start(exchange, group, rows[group.rank].clone()).wait()
+        total, letter = torch.ones(5), torch.full((3,), float(group.rank))
+        group.all_reduce(total).wait()
+        if size > 1:
+            group.send(letter.clone(), (group.rank + 1) % size).wait()
+            group.recv(letter, (group.rank - 1) % size).wait()
+        return total[0].item(), letter[0].item()
 
-        with _with_case(rows):
-            for rank, (total, letter) in enumerate(together(subject, size, work)):
-                if (total, letter) != (size, (rank - 1) % size):
-                    raise Broken(f"after it, an all-reduce or a message of rank {rank} has a wrong result")
+    for rank, (total, letter) in enumerate(together(subject, size, work)):
+        if (total, letter) != (size, (rank - 1) % size):
+            raise Broken(f"after it, an all-reduce or a message of rank {rank} has a wrong result")
 
 
-def _tolerates_bad_workers(subject: Subject) -> None:
+def _tolerates_bad_workers(subject: Subject, rows: Tensor) -> None:
     """Whatever the bad rows hold, the aggregate stays within the range of the good ones."""
-    size = subject.sizes[-1]
+    size = len(rows)
     bad = subject.make(size).tolerates
     if bad >= size:
         raise Broken(f"it declares that it tolerates {bad} bad workers, but there are only {size} workers")
     for value in (torch.nan, torch.inf, -torch.inf, 1e30):
         for first in (0, size - bad):
-            rows = hard_rows(size, NUMEL, torch.float32)
+            sent = rows.clone()
+            sent[first : first + bad] = value
             good = torch.cat([rows[:first], rows[first + bad :]])
-            rows[first : first + bad] = value
-            with _with_case(rows):
-                result = exchanged(subject, rows)[0]
-                allowed = size * good.abs().amax(0) * (1 + 1e-5)
-                wrong = ~(result.abs() <= allowed)  # NaN is never within anything
-                if wrong.any():
-                    place = int(wrong.nonzero()[0])
-                    ranks = ", ".join(map(str, range(first, first + bad)))
-                    raise Broken(
-                        f"element {place} is {result[place]:.9g} when rank {ranks} sends {value:g}; "
-                        f"the good workers allow at most {allowed[place]:.2g}"
-                    )
+            result = exchanged(subject, sent)[0]
+            allowed = size * good.abs().amax(0) * (1 + 1e-5)
+            wrong = ~(result.abs() <= allowed)  # NaN is never within anything
+            if wrong.any():
+                place = int(wrong.nonzero()[0])
+                ranks = ", ".join(map(str, range(first, first + bad)))
+                raise Broken(
+                    f"element {place} is {result[place]:.9g} when rank {ranks} sends {value:g}; "
+                    f"the good workers allow at most {allowed[place]:.2g}"
+                )
 
 
 # What they share.
 
 
-def _cases(subject: Subject) -> Iterator[Tensor]:
-    """One row per worker, for every number of workers, length and dtype."""
-    for size in subject.sizes:
-        for numel in (NUMEL, 0, 1, 2, size - 1, size, size + 1, 1024):
-            for dtype in (torch.float32, torch.float64):
-                yield hard_rows(size, numel, dtype)
-
-
 @contextmanager
-def _with_case(rows: Tensor) -> Generator[None]:
+def _described(rows: Tensor) -> Generator[None]:
     """Report a problem with the data that showed it."""
     try:
         yield
@@ -240,23 +224,12 @@ def _with_case(rows: Tensor) -> Generator[None]:
 
 def _compare_with_alone(subject: Subject, rows: Tensor, buckets: Sequence[Tensor], here: str) -> None:
     """Compare with an exchange that runs by itself; other checks judge whether that one is right."""
-    for rank, (bucket, alone) in enumerate(
-        zip(buckets, exchanged(subject, rows, settle_s=LATE_S), strict=True)
-    ):
-        _compare_bits(bucket, alone, f"on rank {rank} {here}", "otherwise")
+    for rank, alone in enumerate(exchanged(subject, rows, settle_s=LATE_S)):
+        _compare_bits(buckets[rank], alone, f"on rank {rank} {here}", "otherwise")
 
 
-def _compare_members(buckets: Sequence[Tensor]) -> None:
-    for rank, bucket in enumerate(buckets):
-        _compare_bits(bucket, buckets[0], f"on rank {rank}", "on rank 0")
-
-
-def _compare_sum(subject: Subject, rows: Tensor, buckets: Sequence[Tensor]) -> None:
-    """|result − Σ xᵢ| ≤ (W + 1)·ε·Σ |xᵢ|: every number rounded once, and W − 1 additions in any order."""
-    exact = rows.double().sum(0)
-    allowed = (len(rows) + 1) * _epsilon(subject, rows) * rows.double().abs().sum(0)
-    for rank, bucket in enumerate(buckets):
-        _compare(bucket.double(), exact, allowed, f"on rank {rank}", "as the sum")
+def _compare_with_mark(found: Tensor, here: str) -> None:
+    _compare_bits(found, torch.full_like(found, MARK), here, "as it was left")
 
 
 def _epsilon(subject: Subject, rows: Tensor) -> float:
@@ -282,31 +255,46 @@ def _compare_bits(found: Tensor, expected: Tensor, here: str, there: str) -> Non
         raise Broken(f"element {place} is {found[place]:.17g} {here}, and {expected[place]:.17g} {there}")
 
 
+def _is_rule(subject: Subject) -> bool:
+    return subject.is_rule
+
+
+def _is_sum(subject: Subject) -> bool:
+    return not subject.is_rule
+
+
+def _tolerates_any(subject: Subject) -> bool:
+    return subject.make(subject.sizes[-1]).tolerates > 0
+
+
 CHECKS: dict[str, Check] = {
-    "returns": Check("every call and its wait end, with buckets of any length, 0 included", _returns),
-    "same bits": Check("all workers hold the same bits", _same_bits),
-    "the sum": Check(
-        "the result is the sum, as precise as its dtype", _sum, lambda subject: not subject.is_rule
-    ),
+    "returns": Check("every call and its wait end, for buckets of any length", _returns, _every_case),
+    "same bits": Check("all workers hold the same bits", _same_bits, _every_case),
+    "the sum": Check("the result is the sum, as precise as its dtype", _sum, _every_case, _is_sum),
     "no preferred rank": Check(
-        "the order of the workers does not matter", _permutation, lambda subject: subject.is_rule
+        "the order of the workers does not matter", _permutation, _every_case, _is_rule
     ),
     "stands for the sum": Check(
-        "if all workers send the same, the result is W times that",
-        _unanimous,
-        lambda subject: subject.is_rule,
+        "if all workers send the same, the result is W times that", _unanimous, _every_case, _is_rule
     ),
-    "any arrival": Check("the order of arrival does not change a bit", _any_arrival),
-    "several at once": Check("several exchanges in progress do not disturb each other", _in_flight),
+    "any arrival": Check("the order of arrival does not change a bit", _any_arrival, _largest_size),
+    "several at once": Check(
+        "several exchanges in progress do not disturb each other", _in_flight, _largest_size
+    ),
     "over when waited": Check(
-        "after wait() the result is complete, and the bucket belongs to the caller", _over_when_waited
+        "after wait() the result is complete, and the bucket is the caller's",
+        _over_when_waited,
+        _largest_size,
     ),
-    "own memory only": Check("memory before and after the bucket does not change", _other_memory),
-    "group as before": Check("later calls of the group match as before", _group_as_before),
+    "own memory only": Check(
+        "memory before and after the bucket does not change", _other_memory, _largest_size
+    ),
+    "group as before": Check("later calls of the group match as before", _group_as_before, _every_size),
     "tolerates": Check(
         "as many bad workers as declared may send NaN, infinity or huge numbers",
         _tolerates_bad_workers,
-        lambda subject: subject.make(subject.sizes[-1]).tolerates > 0,
+        _largest_size,
+        _tolerates_any,
     ),
 }
 """All clauses, in the order of checking."""

@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 from shoal.comm.threads import run_threads
 from shoal.comm.traced import traced
 from shoal.errors import ConfigError
-from shoal.parallel.wrapper import DistributedDataParallel
+from shoal.parallel.wrapper.distributed_data_parallel import DistributedDataParallel
 
 OVERLAPS = pytest.mark.parametrize("overlaps", [False, True])
 
@@ -28,9 +28,7 @@ def gradients_of(network, loss, workers, overlaps=False, **options):
                 param.copy_(torch.randn(param.shape, generator=draw, dtype=torch.float64))
         options.setdefault("bucket_cap_mb", 1e-4)
         model = DistributedDataParallel(module, group, **options)
-        assert model._member._reducer is None or model._member._reducer.is_early == (
-            overlaps and not model.static_graph
-        )
+        assert model._sync is None or model._sync._reducer.is_early == (overlaps and not model.static_graph)
         before = group.totals["all_reduce"].calls if "all_reduce" in group.totals else 0
         inputs = torch.linspace(-1, 1, 12, dtype=torch.float64).view(4, 3)
         loss(model, inputs[group.rank :: group.size])

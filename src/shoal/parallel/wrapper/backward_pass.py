@@ -1,4 +1,4 @@
-"""Where a backward pass through a module begins and ends: outputs tell it first."""
+"""The beginning and the end of a backward pass through a module."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -11,20 +11,20 @@ _NONE = -1
 
 
 def _current() -> int:
-    """The number of the backward pass that is running in this thread: the innermost one."""
+    """The number of the innermost backward pass that runs in this thread."""
     return torch._C._current_graph_task_id()  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType, reportUnknownVariableType, reportAttributeAccessIssue]
 
 
 @final
 class BackwardPass:
-    """Calls `over` once when the pass has ended that `begin` was called in.
+    """Calls `over` once, at the end of the pass in which `begin` was called.
 
-    Backward may run inside of backward: reentrant checkpointing does so for every block, and gradients become final in
-    there. The pass that counts is the outermost. It is the one that reaches the module's outputs, before any block: so
-    `begin` is called by hooks on outputs, and by the first gradient where none was reached (a penalty on gradients).
+    Backward may run inside backward: reentrant checkpointing does so for every block, and gradients become final there.
+    The outermost pass counts. It reaches the module's outputs before any block, so hooks on outputs call `begin`, and
+    so does the first gradient if no output was reached (a penalty on gradients).
 
-    A pass that ends with an error never calls `over`: `abandon` is called when that is found out, at the next forward
-    or backward pass.
+    A pass that ends with an error never calls `over`: the next forward or backward pass notices, and calls
+    `abandon`.
     """
 
     def __init__(self, over: Callable[[], None], abandon: Callable[[], None]) -> None:
@@ -32,7 +32,7 @@ class BackwardPass:
         self._number = _NONE
 
     def begin(self, outermost: bool = False) -> None:
-        """A pass is running: the outermost one, or any inside the one that has begun."""
+        """A pass is running: the outermost one, or any pass inside it."""
         number = _current()
         if number == self._number or (self._number != _NONE and not outermost):
             return
@@ -42,7 +42,7 @@ class BackwardPass:
         torch.autograd.Variable._execution_engine.queue_callback(self._end)  # pyright: ignore[reportPrivateUsage]
 
     def forget_failed(self) -> None:
-        """Forward is about to run: a pass that has begun and is not running has failed."""
+        """Forward is about to run: a pass that began and no longer runs has failed."""
         if self._number != _NONE and _current() == _NONE:
             self._number = _NONE
             self._abandon()
@@ -53,7 +53,7 @@ class BackwardPass:
 
 
 def tensors_in(output: Any) -> Iterator[Tensor]:
-    """The tensors in what a module gives: alone, or in tuples, lists, mappings and dataclasses.
+    """The tensors in a module's output: alone, or in tuples, lists, mappings and dataclasses.
 
     >>> [tensor.item() for tensor in tensors_in({"a": torch.tensor(1), "b": [torch.tensor(2), "text"]})]
     [1, 2]

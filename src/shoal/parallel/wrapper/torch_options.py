@@ -1,15 +1,16 @@
-"""What the keywords of torch's DistributedDataParallel mean to ours: taken, of no effect, or refused by name."""
+"""The keywords of torch's DistributedDataParallel: supported, without effect, or refused by name."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from shoal.errors import ConfigError, unknown
 
 NO_EFFECT = ("gradient_as_bucket_view", "check_reduction", "batched_grad_copy")
-"""They make torch's wrapper faster or leaner, or do nothing there either; our gradients are views of buckets anyway."""
+"""Options for the speed or memory of torch's wrapper; our gradients are views of buckets in any case."""
 
 ONLY: Mapping[str, Any] = {
     "dim": 0,
@@ -20,7 +21,7 @@ ONLY: Mapping[str, Any] = {
     "skip_all_reduce_unused_params": False,
     "bucket_cap_mb_list": None,
 }
-"""Options that change what happens, and the only value of each that we have."""
+"""Options that would change the result, each with the only value that is supported."""
 
 HINTS = {"mixed_precision": "Compute the loss under torch.autocast instead."}
 
@@ -32,10 +33,12 @@ def check_torch_options(
     output_device: Any,
     others: Mapping[str, Any],
 ) -> torch.device | None:
-    """Refuse what cannot be honoured; the device that inputs are to be moved to, if one was named."""
+    """Refuse unsupported options; return the device to move inputs to, if `device_ids` names one."""
     device = _device(params, device_ids)
     if output_device not in (None, *(device_ids or ())):
-        raise ConfigError(f"output_device={output_device!r}: outputs stay on the device that computes them")
+        raise ConfigError(
+            f"output_device={output_device!r} is not supported: outputs stay on the device that computes them"
+        )
     for name, value in others.items():
         if name in NO_EFFECT:
             continue
@@ -43,12 +46,13 @@ def check_torch_options(
             raise ConfigError(unknown("option", name, [*ONLY, *NO_EFFECT]))
         if value != ONLY[name]:
             raise ConfigError(
-                f"{name}={value!r} is torch's own: here it can only be {ONLY[name]!r}", HINTS.get(name, "")
+                f"{name}={value!r} is not supported",
+                HINTS.get(name, f"Use {name}={ONLY[name]!r}, the default."),
             )
     _check_layers(module)
     if not params:
         raise ConfigError(
-            f"{type(module).__name__} has no parameter that takes a gradient: there is nothing to exchange",
+            f"{type(module).__name__} has no parameter that requires a gradient",
             "Use the module itself, without the wrapper.",
         )
     return device
@@ -58,8 +62,8 @@ def _check_layers(module: nn.Module) -> None:
     for name, param in module.named_parameters():
         if nn.parameter.is_lazy(param):
             raise ConfigError(
-                f"parameter '{name}' has no shape yet: its layer learns it from the first input",
-                "Run the module on a sample before it is wrapped.",
+                f"parameter '{name}' has no shape yet: its layer is lazy",
+                "Run the module on a sample before you wrap it.",
             )
     for name, layer in module.named_modules():
         if isinstance(layer, nn.SyncBatchNorm) and not any(param.is_cuda for param in module.parameters()):
@@ -70,7 +74,7 @@ def _check_layers(module: nn.Module) -> None:
 
 
 def ignored_names(module: nn.Module) -> frozenset[str]:
-    """The parameters and buffers that each worker keeps for itself, as torch's wrapper is told on the module."""
+    """The parameters and buffers that stay each worker's own: torch's attribute of the module."""
     return frozenset(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
 
 
@@ -81,7 +85,7 @@ def _device(
         return None
     if len(device_ids) > 1:
         raise ConfigError(
-            f"device_ids={list(device_ids)!r}: a worker computes on one device",
+            f"device_ids={list(device_ids)!r} is not supported: a worker computes on one device",
             "Start one worker per device.",
         )
     (number,) = device_ids
@@ -89,20 +93,12 @@ def _device(
     for name, param in params.items():
         if param.device != device:
             raise ConfigError(
-                f"device_ids names {device}, and parameter '{name}' is on {param.device}",
-                f"Move the module first: module.to('{device}'), or leave device_ids out.",
+                f"device_ids names {device}, but parameter '{name}' is on {param.device}",
+                f"Move the module first: module.to('{device}'), or remove device_ids.",
             )
     return device
 
 
 def moved_to(device: torch.device, inputs: Any) -> Any:
-    """The inputs with every tensor in them on the device, as torch's wrapper has them when it is told `device_ids`."""
-    if isinstance(inputs, Tensor):
-        return inputs.to(device)
-    if isinstance(inputs, dict):
-        return {key: moved_to(device, value) for key, value in inputs.items()}
-    if isinstance(inputs, tuple) and hasattr(inputs, "_fields"):
-        return type(inputs)(*(moved_to(device, value) for value in inputs))
-    if isinstance(inputs, list | tuple):
-        return type(inputs)(moved_to(device, value) for value in inputs)
-    return inputs
+    """The inputs, with every tensor in them moved to the device."""
+    return tree_map_only(Tensor, lambda tensor: tensor.to(device), inputs)

@@ -18,7 +18,7 @@ from shoal.comm.traced import traced
 from shoal.errors import ConfigError, GroupError, MismatchError
 from shoal.parallel.exchange.linear import By
 from shoal.parallel.sync_batchnorm import SyncBatchNorm
-from shoal.parallel.wrapper import DistributedDataParallel
+from shoal.parallel.wrapper.distributed_data_parallel import DistributedDataParallel
 
 STEPS = 4
 
@@ -279,12 +279,12 @@ def test_torchs_keywords_are_taken():
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"mixed_precision": 1}, "mixed_precision=1 is torch's own"),
+        ({"mixed_precision": 1}, "mixed_precision=1 is not supported"),
         ({"device_mesh": object()}, "device_mesh="),
         ({"dim": 1}, "dim=1"),
         ({"output_device": 1}, "output_device=1"),
         ({"device_ids": [0, 1]}, "a worker computes on one device"),
-        ({"device_ids": [0]}, "device_ids names cuda:0, and parameter 'weight' is on cpu"),
+        ({"device_ids": [0]}, "device_ids names cuda:0, but parameter 'weight' is on cpu"),
         ({"bucket_cap": 3}, "unknown option 'bucket_cap'"),
     ],
 )
@@ -294,7 +294,7 @@ def test_what_cannot_be_honoured_is_refused_by_name(options, sentence):
 
 
 def test_a_module_without_parameters_is_refused():
-    with pytest.raises(ConfigError, match="ReLU has no parameter that takes a gradient"):
+    with pytest.raises(ConfigError, match="ReLU has no parameter that requires a gradient"):
         DistributedDataParallel(nn.ReLU())
 
 
@@ -349,9 +349,9 @@ def test_programs_may_switch_the_exchange_off_by_torchs_attribute():
 
 
 def test_torchs_second_argument_is_taken_for_what_it_is_there():
-    with pytest.raises(ConfigError, match="device_ids names cuda:1, and parameter 'weight' is on cpu"):
+    with pytest.raises(ConfigError, match="device_ids names cuda:1, but parameter 'weight' is on cpu"):
         DistributedDataParallel(nn.Linear(2, 2), [1])
-    with pytest.raises(ConfigError, match="a group of workers, or device_ids, not 3"):
+    with pytest.raises(ConfigError, match="a group of workers or device_ids, not 3"):
         DistributedDataParallel(nn.Linear(2, 2), 3)
 
 
@@ -415,7 +415,7 @@ def test_who_ends_early_is_named_where_nobody_may():
 def test_exact_batches_are_not_for_loops_that_end_early():
     def work(group):
         model = DistributedDataParallel(model_of(), group)
-        with pytest.raises(ConfigError, match="cannot be inside join"), model.join(), model.batch(3):
+        with pytest.raises(ConfigError, match="not supported inside join"), model.join(), model.batch(3):
             pass
 
     run_threads(2, work)
@@ -470,7 +470,7 @@ def test_a_wrapper_that_was_saved_and_loaded_needs_a_group_that_can_be_found():
     lost = pickle.loads(pickle.dumps(DistributedDataParallel(model_of(), group)))
     with torch.no_grad():
         lost(inputs)
-    with pytest.raises(ConfigError, match=r"had a group of its own\n.*Wrap its module anew"):
+    with pytest.raises(ConfigError, match=r"had a group of its own.*\n.*Wrap its module again"):
         lost(inputs)
 
 
@@ -552,7 +552,7 @@ def test_what_the_module_is_told_to_leave_out_stays_ones_own():
     def work(group):
         module = nn.Linear(2, 1)
         torch.nn.init.constant_(module.bias, float(group.rank))
-        module._ddp_params_and_buffers_to_ignore = ["bias"]
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(module, ["bias"])
         model = DistributedDataParallel(module, group)
         ((1 + group.rank) * model(torch.ones(1, 2))).sum().backward()
         return module.bias.item(), module.bias.grad.item(), module.weight.grad.tolist()
@@ -614,8 +614,24 @@ def test_what_programs_ask_of_torchs_wrapper_is_answered():
     assert model.find_unused_parameters
     assert model.broadcast_buffers
     assert not model.static_graph
+    logged = model._get_ddp_logging_data()
+    assert (logged["world_size"], logged["rank"], logged["module_name"]) == (1, 0, "BatchNorm1d")
+    assert not logged.get("can_set_static_graph"), "Lightning would advise to set it"
     with pytest.raises(ConfigError, match=r"this program has none\n.*with model.join"):
         Join([model])
+
+
+def test_checkpoints_of_torch_have_the_names_of_the_module():
+    from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
+
+    module = network()
+    model = DistributedDataParallel(module)
+    state = get_model_state_dict(model)
+    assert list(state) == list(module.state_dict())
+    set_model_state_dict(model, {name: tensor + 1 for name, tensor in state.items()})
+    assert all(torch.equal(module.state_dict()[name], tensor) for name, tensor in state.items())
+    nested = nn.ModuleDict({"part": DistributedDataParallel(nn.Linear(2, 1))})
+    assert list(get_model_state_dict(nested)) == ["part.weight", "part.bias"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,212 @@
+"""One worker's side of a wrapped module: which of its backward passes exchange gradients, and how."""
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, final
+
+import torch
+from torch import Tensor, nn
+
+from shoal.comm.group import Group
+from shoal.errors import ConfigError
+from shoal.parallel.buckets.buffer_sync import BufferSync, buffers_of
+from shoal.parallel.buckets.plan import MIB
+from shoal.parallel.buckets.reducer import Reducer, ReducerOptions
+from shoal.parallel.exchange.exchange import Exchange
+from shoal.parallel.sync_batchnorm import give_group
+from shoal.parallel.wrapper.backward_pass import BackwardPass, tensors_in
+from shoal.parallel.wrapper.comm_hook import Hook, HookSender
+from shoal.parallel.wrapper.sparse_gradients import SparseGradients, sparse_params
+from shoal.parallel.wrapper.torch_options import ignored_names
+from shoal.parallel.wrapper.uneven_inputs import UnevenInputs
+
+
+@dataclass(frozen=True)
+class SyncOptions:
+    """How a wrapped module exchanges."""
+
+    exchange: Exchange
+    unused: Literal["refuse", "zero"]
+    shares_buffers: bool
+    static_graph: bool
+    most_bytes: int
+
+
+@final
+class ModuleSync:
+    """Keeps a wrapped module equal to those of the other workers, of which there is at least one.
+
+    Phase 1, forward: `watch` decides whether backward through the outputs exchanges, and puts hooks on them.
+    Phase 2, backward: the first final gradient announces the exchange.
+    Phase 3, the end of backward: gradients and buffers become equal on all workers.
+
+    Constructing it is a collective. It refers to the module, not to the wrapper: when the wrapper is deleted, the hooks
+    on parameters are removed.
+    """
+
+    def __init__(self, group: Group, module: nn.Module, options: SyncOptions) -> None:
+        self.group = group
+        self.weight = 1 / group.size
+        """The factor of this worker's gradients: 1 / size, or its fraction of all samples."""
+        self.num_exchanges = 0
+        self.uneven_inputs: UnevenInputs | None = None
+        """Set where loops may end at different times."""
+        self.find_uneven_inputs: Callable[[], UnevenInputs | None] | None = None
+        """Called before every exchange, under torch's `Join`, to set `uneven_inputs`."""
+        self._module = module
+        self._exchanges = False
+        """Whether the next backward exchanges: the last forward pass decided so, and no exchange has followed."""
+        self._hook_divides = False
+        """Whether a communication hook divides by the number of workers."""
+        self._backward = BackwardPass(self._backward_is_over, self._backward_has_failed)
+        self._pass_weight = 0.0
+        give_group(module, group, lambda: self.weight)
+        names = [*shared_buffers(module)] if options.shares_buffers else []
+        self._buffers = BufferSync(group, buffers_of(module, names)) if names else None
+        params = shared_params(module)
+        sparse = sparse_params(module, params)
+        self._reducer = Reducer(
+            group,
+            {name: param for name, param in params.items() if name not in sparse},
+            lambda param, callback: param.register_post_accumulate_grad_hook(callback).remove,
+            partial(options.exchange, group),
+            ReducerOptions(
+                first_bytes=min(MIB, options.most_bytes),
+                most_bytes=options.most_bytes,
+                unused=options.unused,
+                once=not options.static_graph,
+            ),
+            begins=self._backward_begins,
+        )
+        self._sparse = SparseGradients(group, sparse)
+        hooks = [param.register_post_accumulate_grad_hook(self._sparse_gradient) for param in sparse.values()]
+        self._removers = [self._reducer.remove, *(hook.remove for hook in hooks)]
+
+    @property
+    def syncs_buffers(self) -> bool:
+        """Whether every exchange copies one worker's buffers to all."""
+        return self._buffers is not None
+
+    def remove(self) -> None:
+        """Remove the hooks from the parameters."""
+        for remove in self._removers:
+            remove()
+
+    def use_hook(self, hook: Hook, state: object) -> None:
+        """From now on, `hook(state, bucket)` makes the aggregate of every bucket, division included."""
+        self._reducer.send = HookSender(hook, state, shared_params(self._module)).send
+        self._hook_divides = True
+
+    @contextmanager
+    def weighted(self, weight: float) -> Generator[None]:
+        """Inside, this worker's gradients have this weight."""
+        before, self.weight = self.weight, weight
+        try:
+            yield
+        finally:
+            self.weight = before
+
+    # One pass, in this order.
+
+    def forward_begins(self, exchanges: bool) -> None:
+        """A forward pass that records gradients is about to run; whether backward is to exchange them."""
+        self._backward.forget_failed()
+        self._exchanges = exchanges
+
+    def watch(self, output: Any) -> None:
+        """Make backward through this output exchange, unless the forward pass ran under `no_sync`."""
+        # Compiled code has no hooks; there the first gradient announces the pass.
+        if self._exchanges and not torch.compiler.is_compiling():
+            for tensor in tensors_in(output):
+                if tensor.requires_grad:
+                    tensor.register_hook(self._output_reached)
+
+    def _output_reached(self, gradient: Tensor) -> None:
+        """A second pass through the same outputs is exchanged, too."""
+        del gradient
+        self._exchanges = True
+        self._backward.begin(outermost=True)
+
+    def _sparse_gradient(self, param: Tensor) -> None:
+        del param
+        if not self._reducer.is_exchanging:
+            self._backward_begins()
+
+    def _backward_begins(self) -> None:
+        """The first gradient of a pass is final: if this pass exchanges, buckets may be sent from now on."""
+        if not self._exchanges:
+            return
+        if torch.is_grad_enabled():
+            raise ConfigError(
+                "backward(create_graph=True) is not supported during an exchange of gradients",
+                "Take second derivatives with torch.autograd.grad on model.module, or under no_sync().",
+            )
+        weight = self.weight
+        if self.find_uneven_inputs is not None:
+            self.uneven_inputs = self.find_uneven_inputs()
+        if self.uneven_inputs is not None:
+            weight = self.uneven_inputs.weight(weight)
+        self._pass_weight = weight
+        self._reducer.prepare(weight * self.group.size if self._hook_divides else weight)
+        self._backward.begin()
+
+    def _backward_is_over(self) -> None:
+        if self._reducer.is_exchanging:
+            self.finish()
+
+    def _backward_has_failed(self) -> None:
+        if self._reducer.is_exchanging:
+            self._reducer.abandon()
+
+    def finish(self) -> None:
+        """Wait until gradients and buffers are equal on all workers; without a pass, take part with zeros."""
+        self._reducer.complete()
+        self._sparse.exchange(self._pass_weight)
+        if self._buffers is not None:
+            root = self.uneven_inputs.last_rank if self.uneven_inputs is not None else 0
+            self._buffers.update(root or 0)
+        self._reducer.wait()
+        self.num_exchanges += 1
+        self._exchanges, self._pass_weight = False, 0.0
+
+    # Loops that end at different times.
+
+    def take_part(self) -> bool:
+        """Without inputs, take part in an exchange of workers that have some; whether there was one."""
+        if self.uneven_inputs is None or not self.uneven_inputs.any_has_inputs(here=False):
+            return False
+        self.finish()
+        return True
+
+    def take_last_model(self) -> None:
+        """Copy the model of the last worker that had inputs."""
+        if self.uneven_inputs is not None and (root := self.uneven_inputs.last_rank) is not None:
+            broadcast_state(self.group, shared_state(self._module), root)
+
+
+def shared_params(module: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters whose gradients are exchanged."""
+    ignored = ignored_names(module)
+    named = module.named_parameters()
+    return {name: param for name, param in named if param.requires_grad and name not in ignored}
+
+
+def shared_buffers(module: nn.Module) -> dict[str, Tensor]:
+    """The buffers that are kept equal on all workers."""
+    ignored = ignored_names(module)
+    return {name: buffer for name, buffer in module.named_buffers() if name not in ignored}
+
+
+def shared_state(module: nn.Module, buffers: bool = True) -> dict[str, Tensor]:
+    """All tensors that are kept equal on all workers, frozen ones included."""
+    ignored = ignored_names(module)
+    params = {name: param.detach() for name, param in module.named_parameters() if name not in ignored}
+    return params | (shared_buffers(module) if buffers else {})
+
+
+def broadcast_state(group: Group, state: dict[str, Tensor], root: int = 0) -> None:
+    """Copy the root's tensors to all workers."""
+    for tensor in state.values():
+        group.broadcast(tensor, root).wait()

@@ -1,0 +1,67 @@
+"""Loops that end earlier on some workers: before every exchange, all workers say whether they still have inputs."""
+
+from collections.abc import Callable
+from typing import final
+
+import torch
+from torch.distributed.algorithms.join import JoinHook
+
+from shoal.comm.group import Group
+from shoal.errors import GroupError
+
+
+@final
+class UnevenInputs:
+    """Which workers still have inputs. Each question is one small all-reduce, in which every worker takes part.
+
+    Gradients are divided by the number of all workers or, with `by_present`, of those with inputs. With `all_or_none`,
+    a worker that ends before the others is an error on all of them.
+    """
+
+    def __init__(self, group: Group, by_present: bool = False, all_or_none: bool = False) -> None:
+        self._group = group
+        self._by_present, self._all_or_none = by_present, all_or_none
+        self._present: list[int] = []
+        """The ranks that had inputs the last time any had."""
+
+    @property
+    def last_rank(self) -> int | None:
+        """The last of the ranks that had inputs in the last exchange; None before the first one."""
+        return self._present[-1] if self._present else None
+
+    def any_has_inputs(self, here: bool) -> bool:
+        """Say whether this worker has inputs, and learn whether any worker has."""
+        table = torch.zeros(self._group.size, dtype=torch.int32)
+        table[self._group.rank] = here
+        self._group.all_reduce(table).wait()
+        present = [rank for rank, has_inputs in enumerate(table.tolist()) if has_inputs]
+        if self._all_or_none and 0 < len(present) < self._group.size:
+            ended = [str(rank) for rank in range(self._group.size) if rank not in present]
+            raise GroupError(
+                f"rank {' and '.join(ended)} ran out of inputs before rank {present[0]}",
+                "Remove throw_on_early_termination, or give all workers the same number of batches.",
+            )
+        self._present = present or self._present
+        return bool(present)
+
+    def weight(self, of_all: float) -> float:
+        """The weight of a gradient in this exchange; `of_all` where it is divided by the number of all workers."""
+        self.any_has_inputs(here=True)
+        return 1 / len(self._present) if self._by_present else of_all
+
+
+@final
+class UnevenInputsHook(JoinHook):
+    """For torch's `Join`: what a worker without inputs does."""
+
+    def __init__(self, take_part: Callable[[], object], at_end: Callable[[], None]) -> None:
+        self._take_part, self._at_end = take_part, at_end
+
+    def main_hook(self) -> None:
+        """Take part in one more exchange of the others."""
+        self._take_part()
+
+    def post_hook(self, is_last_joiner: bool) -> None:
+        """End: no worker has inputs."""
+        del is_last_joiner
+        self._at_end()
