@@ -1,50 +1,27 @@
-"""`shoal explain`: an all-reduce algorithm round by round, from the very code that carries it out."""
+"""`shoal explain`: an all-reduce algorithm round by round, drawn from the code that carries it out."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from shoal.cli import text
-from shoal.cli.options import no_more, split_options
+from shoal.cli.command import Block, Command, Given, show_help
+from shoal.config.flags import Flag
+from shoal.config.sections.values import Count
 from shoal.errors import ConfigError
 
-USAGE = "shoal explain ALGORITHM [--workers N] [--svg FILE]"
-HELP = f"""Usage: {USAGE}
 
-Runs an all-reduce algorithm on threads and shows its rounds: who sends what to whom.
-
-  --workers N  how many (4); W in the sentences below
-  --svg FILE   draw it, too
-
-Every one of them leaves the sum of all workers' n elements with every worker:"""
-
-
-def run(argv: Sequence[str]) -> int:
-    """Run the algorithm on threads and show who sends what to whom."""
-    options, words = split_options(argv, switches=("--help", "-h"), values=("--workers", "--svg"))
-
-    from shoal.comm.algorithms import ALGORITHMS
-
-    if options.has("--help", "-h") or not words:
-        names = "\n".join(
-            f"  {text.bold(f'{name:26}')} {(function.__doc__ or '').strip().splitlines()[0]}"
-            for name, function in ALGORITHMS.items()
-        )
-        text.page(f"{HELP}\n\n{names}")
+def run(given: Given) -> int:
+    """Run the algorithm on threads and show who sends what to whom; without a name, list the algorithms."""
+    if not given.words:
+        show_help(given.command)
         return 0
-    name, *rest = words
-    no_more(rest, USAGE)
-    workers = options.value("--workers") or "4"
-    if not workers.isdigit():
-        raise ConfigError(f"--workers must be a whole number, not '{workers}'")
 
     from shoal.comm.explain import as_svg, as_text, explain
 
-    explanation = explain(name, int(workers))
+    explanation = explain(given.words[0], given["--workers"])
     text.show(as_text(explanation))
-    target = options.value("--svg")
-    if target is not None:
-        _write(Path(target), as_svg(explanation))
-        text.show(f"drawn in {target}")
+    if given["--svg"] is not None:
+        _write(Path(given["--svg"]), as_svg(explanation))
+        text.show(f"wrote {given['--svg']}")
     return 0
 
 
@@ -55,3 +32,25 @@ def _write(path: Path, content: str) -> None:
         write_whole(path, content)
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _details() -> list[Block]:
+    from shoal.comm.algorithms import ALGORITHMS
+
+    return [
+        "Each algorithm leaves the sum of all W workers' n elements on every worker:",
+        {name: (function.__doc__ or "").strip().splitlines()[0] for name, function in ALGORITHMS.items()},
+    ]
+
+
+COMMAND = Command(
+    "explain",
+    "Show an all-reduce algorithm round by round: who sends what to whom.",
+    run,
+    words="[ALGORITHM]",
+    flags=(
+        Flag("--workers", "Number of workers.", Count, 4),
+        Flag("--svg", "Draw the rounds into this file, too.", value="FILE"),
+    ),
+    details=_details,
+)

@@ -128,7 +128,7 @@ def test_an_interrupted_lab_leaves_nothing(tmp_path):
         (("autogard",), "unknown lab 'autogard': did you mean 'autograd'?"),
         (("autograd", "--data", "digits"), "--data has no use in lab autograd"),
         (("autograd", "--lang", "zhh"), "unknown language 'zhh': did you mean 'zh'?"),
-        (("autograd", "--seed", "many"), "--seed must be a whole number, not 'many'"),
+        (("autograd", "--seed", "many"), "--seed: expected an integer, got 'many'"),
         (("start", "autograd"), "lab autograd has no tasks to hand out"),
     ],
 )

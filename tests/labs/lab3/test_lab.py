@@ -112,7 +112,7 @@ def test_runs_with_other_settings_are_made_again(finished, tmp_path, monkeypatch
     [
         (("--workers", "2,x"), "--workers of this lab is a list of whole numbers, not '2,x'"),
         (("--workers", "1"), "2 to 10 workers, and --workers says 1"),
-        (("--seed", "x"), "--seed must be a whole number, not 'x'"),
+        (("--seed", "x"), "--seed: expected an integer, got 'x'"),
         (("--data", "mnist"), "--data has no use in lab 3"),
     ],
 )

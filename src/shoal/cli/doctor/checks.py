@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from shoal.cli import doctor_probes as probes
+from shoal.cli.doctor import probes
 
 Status = Literal["OK", "WARN", "FAIL"]
 

@@ -1,4 +1,4 @@
-"""`shoal data partition`: divide a data set among workers and show who owns what."""
+"""`shoal data partition`: divide a data set among workers and show which samples each owns."""
 
 import json
 import shutil
@@ -6,7 +6,8 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from shoal.cli import text
-from shoal.cli.options import Options
+from shoal.cli.command import Command, Given
+from shoal.config.flags import Flag
 from shoal.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -16,59 +17,34 @@ if TYPE_CHECKING:
     from shoal.data.dataset import DataSet
     from shoal.report.partition import Ownership
 
-USAGE = "shoal data partition NAME [--workers N] [--by RULE] [--alpha A] [--speeds LIST] [--seed S] …"
 RULES = {
-    "random": "a random part each (the default)",
-    "contiguous": "a stretch each, in the order in which the samples are stored",
-    "stratified": "a random part each, with the label proportions of the whole",
-    "label": "some labels each",
-    "dirichlet": "of every label a part that is drawn at random; small --alpha (0.5): few labels each",
-    "speed": "a random part each, as large as its worker is fast: --speeds 2,1,1",
-    "hash": "a hash of the sample's number decides: a data set that grows moves nobody",
-    "sampling": "no partition: each worker draws from the whole data set, with replacement (one epoch)",
+    "random": "A random part for each worker.",
+    "contiguous": "Consecutive samples for each worker, in stored order.",
+    "stratified": "A random part for each worker, with the label proportions of the whole data set.",
+    "label": "Some of the labels for each worker.",
+    "dirichlet": "A random fraction of every label for each worker; a small --alpha gives few labels to each.",
+    "speed": "A random part for each worker, in proportion to its speed: --speeds 2,1,1.",
+    "hash": "A hash of the sample's index decides: samples keep their worker when the data set grows.",
+    "sampling": "No partition: each worker draws from the whole data set, with replacement (one epoch).",
 }
-SWITCHES = ("--json", "--allow-empty")
 SETTINGS = {"--by": "--partition", "--alpha": "--partition.alpha", "--speeds": "--partition.speeds"}
-"""Short flags, each with the setting that it stands for."""
-VALUES = ("--workers", "--seed", "--data-dir", "--svg", "--png", *SETTINGS)
-PREFIXES = ("--partition.", "--data.")
-"""Any other setting of the two sections may be given in full, as to `shoal train`."""
+"""Short flags, each with the setting it stands for."""
 
 
-def help_text() -> str:
-    """What `shoal data partition --help` shows."""
-    width = max(map(len, RULES))
-    rules = "\n".join(f"  {text.bold(f'{rule:{width}}')}  {sentence}" for rule, sentence in RULES.items())
-    return (
-        f"{text.bold('shoal data partition')}: divide a data set among workers and show who owns what\n\n"
-        f"Usage: {USAGE}\n       [--data-dir DIR] [--allow-empty] [--svg FILE] [--png FILE] [--json]\n\n"
-        f"--by takes the name of a rule, or package.module:function for one of your own:\n\n{rules}\n\n"
-        "  --workers N     how many (4)\n"
-        "  --seed S        of the draws (0)\n"
-        "  --data-dir DIR  where the files of mnist, fashion-mnist or cifar10 lie\n"
-        "  --allow-empty   a worker may be left without samples\n"
-        "  --svg, --png    draw it into a file\n"
-        "  --json          the counts as one JSON line\n\n"
-        "Other settings of the data and of the rule are written as for `shoal train`: --data.samples 100.\n\n"
-        "Begin with:  shoal data partition digits --by dirichlet --alpha 0.3 --svg who.svg"
-    )
-
-
-def partition(options: Options, words: list[str]) -> int:
+def run(given: Given) -> int:
     """Divide, count, show; draw if asked."""
-    name, flags = _name_and_flags(words)
-    config = _config(name, options, flags)
+    config = _config(given)
     workers = config.launch.workers
 
     from shoal.data.load import load
 
     data = load(config.data)
-    lists = _divided(config, data, workers, options.has("--allow-empty"))
+    lists = _divided(config, data, workers, given["--allow-empty"])
     owned = _ownership(_title(config, data, workers), lists, data)
-    files = {kind: Path(path) for kind in ("svg", "png") if (path := options.value(f"--{kind}")) is not None}
+    files = {kind: Path(path) for kind in ("svg", "png") if (path := given[f"--{kind}"]) is not None}
     for kind, path in files.items():
         _draw(owned, kind, path)
-    if options.has("--json"):
+    if given["--json"]:
         text.show(json.dumps(_as_data(config, owned, data.name)))
         return 0
 
@@ -76,58 +52,27 @@ def partition(options: Options, words: list[str]) -> int:
 
     text.show(as_text(owned, shutil.get_terminal_size((110, 24)).columns))
     for path in files.values():
-        text.show(f"drawn in {path}")
+        text.show(f"wrote {path}")
     return 0
 
 
-def _name_and_flags(words: list[str]) -> tuple[str, list[str]]:
-    """The data set, and the settings given in full; any other word is refused."""
-    names: list[str] = []
-    flags: list[str] = []
-    waiting = list(words)
-    while waiting:
-        word = waiting.pop(0)
-        if word.startswith(PREFIXES):
-            flags += [word] if "=" in word or not waiting else [word, waiting.pop(0)]
-        elif word.startswith("-"):
-            _refuse(word.partition("=")[0])
-        else:
-            names.append(word)
-    if not names:
-        raise ConfigError("which data set?", f"Usage: {USAGE}")
-    if len(names) > 1:
-        raise ConfigError(f"'{names[1]}' is not understood here", f"Usage: {USAGE}")
-    return names[0], flags
+def _config(given: Given) -> "RunConfig":
+    """The run whose partition is shown: its settings are checked as those of any run."""
+    from shoal.config.read import read
 
-
-def _refuse(flag: str) -> None:
-    from difflib import get_close_matches
-
-    close = get_close_matches(flag, [*VALUES, *SWITCHES], n=1, cutoff=0.5)
-    guess = f": did you mean '{close[0]}'?" if close else ""
-    raise ConfigError(f"unknown flag '{flag}'{guess}", "`shoal data partition --help` lists the flags.")
-
-
-def _config(name: str, options: Options, flags: list[str]) -> "RunConfig":
-    """Data set, rule, workers and seed as settings of a run in which workers own data, checked as those are."""
-    from shoal.config.read import from_tree, read_flags
-
-    given = {"--data": name, "--partition": "random", "--workers": "4", "--strategy": "naive"}
-    for flag in ("--workers", "--seed", "--data-dir", *SETTINGS):
-        value = options.value(flag)
-        if value is not None:
-            given[SETTINGS.get(flag, flag)] = value
-    config = from_tree(read_flags([*(f"{flag}={value}" for flag, value in given.items()), *flags]))
+    flags = [f"--data={given.words[0]}", "--partition=random", "--workers=4", "--strategy=naive"]
+    flags += [f"{SETTINGS[flag]}={given[flag]}" for flag in SETTINGS if given[flag] is not None]
+    config = read(None, [*flags, *given.settings])
     if config.partition.name == "global":
         raise ConfigError(
-            "under partition 'global' nobody owns samples: every step is divided anew",
+            "partition 'global' has no fixed owners: each batch is split among the workers",
             f"Choose one of {', '.join(RULES)}.",
         )
     return config
 
 
 def _divided(config: "RunConfig", data: "DataSet", workers: int, allow_empty: bool) -> "list[Tensor]":
-    """The samples that each worker goes through in one epoch."""
+    """The samples that each worker uses in one epoch."""
     from shoal.config.schema import SamplingConfig
     from shoal.data.division import Sampled, parts_by
 
@@ -215,3 +160,31 @@ def _as_data(config: "RunConfig", owned: "Ownership", name: str) -> dict[str, An
         "coverage": owned.coverage,
         "overlap": owned.overlap,
     }
+
+
+COMMAND = Command(
+    "data partition",
+    "Divide a data set among workers and show which samples each owns.",
+    run,
+    words="NAME",
+    settings=("data", "partition", "launch.workers", "seed"),
+    flags=(
+        Flag(
+            "--by",
+            "Rule that divides the samples: one of those below, or package.module:function.",
+            value="RULE",
+        ),
+        Flag("--alpha", "Parameter of dirichlet.", value="X"),
+        Flag("--speeds", "Parameter of speed: one number per worker.", value="LIST"),
+        Flag("--allow-empty", "Allow workers without samples.", bool, False),
+        Flag("--svg", "Draw the partition into this file.", value="FILE"),
+        Flag("--png", "The same, as a PNG.", value="FILE"),
+        Flag("--json", "Print the counts as one line of JSON.", bool, False),
+    ),
+    details=lambda: (
+        RULES,
+        "Other flags are those of `shoal train`: --workers N (default 4), --seed N, --data-dir DIR, --data.samples N, "
+        "--partition.labels_per_worker N.",
+        "Start with:  shoal data partition digits --by dirichlet --alpha 0.3",
+    ),
+)

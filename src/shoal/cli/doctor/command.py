@@ -1,4 +1,4 @@
-"""`shoal doctor`: what this machine has, what it lacks, and the command that repairs it."""
+"""`shoal doctor`: what this machine has, what it lacks, and how to fix it."""
 
 import json
 import os
@@ -10,32 +10,19 @@ from dataclasses import asdict
 
 from shoal import __version__
 from shoal.cli import text
-from shoal.cli.doctor_checks import Check, Status, checks
-from shoal.cli.options import no_more, split_options
-
-USAGE = "shoal doctor [--json | --markdown]"
-HELP = f"""Usage: {USAGE}
-
-What this machine has, what it lacks, and the command that repairs it. Exit code 1 if something that every run needs
-is broken.
-
-  --json       one JSON object
-  --markdown   a table to paste into a bug report"""
+from shoal.cli.command import Command, Given
+from shoal.cli.doctor.checks import Check, Status, checks
+from shoal.config.flags import Flag
 
 COLOURS: dict[Status, str] = {"OK": "32", "WARN": "33", "FAIL": "1;31"}
 
 
-def run(argv: Sequence[str]) -> int:
+def run(given: Given) -> int:
     """Examine and print; 1 if something that every run needs is broken, else 0."""
-    options, words = split_options(argv, switches=("--help", "-h", "--json", "--markdown"))
-    if options.has("--help", "-h"):
-        text.page(HELP)
-        return 0
-    no_more(words, USAGE)
     found = checks()
-    if options.has("--json"):
+    if given["--json"]:
         text.show(as_json(found))
-    elif options.has("--markdown"):
+    elif given["--markdown"]:
         text.show(as_markdown(found))
     else:
         colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
@@ -44,9 +31,9 @@ def run(argv: Sequence[str]) -> int:
 
 
 def worst(found: Sequence[Check]) -> Status:
-    """The gravest status of all.
+    """The worst status of all.
 
-    >>> worst([Check("a", "OK", ""), Check("b", "WARN", "", "mend it")])
+    >>> worst([Check("a", "OK", ""), Check("b", "WARN", "", "fix it")])
     'WARN'
     """
     statuses = {check.status for check in found}
@@ -54,7 +41,7 @@ def worst(found: Sequence[Check]) -> Status:
 
 
 def as_text(found: Sequence[Check], width: int, colour: bool) -> str:
-    """A line each, as wide as the terminal; the repair stands under what it mends.
+    """A line for each check, as wide as the terminal, and below it how to fix what it found.
 
     >>> print(as_text([Check("python", "OK", "3.11.7"), Check("port", "FAIL", "none", "ip link set lo up")], 60, False))
     OK    python  3.11.7
@@ -72,13 +59,13 @@ def as_text(found: Sequence[Check], width: int, colour: bool) -> str:
         lines.append(f"{status}  {check.name:{name_width}}  {body[0]}".rstrip())
         lines += [" " * indent + line for line in body[1:]]
         if check.repair:
-            # Never wrapped: a command is copied whole.
+            # Not wrapped, so that the command can be copied.
             lines.append(" " * indent + f"→ {check.repair}")
     return "\n".join([*lines, "", _counts(found)])
 
 
 def as_json(found: Sequence[Check]) -> str:
-    """One line: the version, the gravest status, and every check with its four fields."""
+    """One line: the version, the worst status, and every check with its four fields."""
     report = {"shoal": __version__, "status": worst(found), "checks": [asdict(check) for check in found]}
     return json.dumps(report, ensure_ascii=False)
 
@@ -109,3 +96,15 @@ def _counts(found: Sequence[Check]) -> str:
 
 def _cell(words: str) -> str:
     return words.replace("|", "\\|").replace("\n", " ")
+
+
+COMMAND = Command(
+    "doctor",
+    "Show what this machine has, what it lacks, and how to fix it.",
+    run,
+    flags=(
+        Flag("--json", "Print one JSON object.", bool, False),
+        Flag("--markdown", "Print a table to paste into a bug report.", bool, False),
+    ),
+    details=lambda: ("The exit code is 1 if something that every run needs is broken.",),
+)

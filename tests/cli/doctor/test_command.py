@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from shoal.cli import doctor
-from shoal.cli.doctor_checks import Check
-from shoal.errors import ConfigError
+from shoal.cli.doctor import command as doctor
+from shoal.cli.doctor.checks import Check
+from shoal.cli.main import main
 
 LONG = "word " * 30
 FOUND = [
@@ -57,25 +57,23 @@ def test_markdown_is_a_table_whose_cells_stay_cells():
 @pytest.mark.parametrize(("status", "code"), [("OK", 0), ("WARN", 0), ("FAIL", 1)])
 def test_only_a_failure_changes_the_exit_code(monkeypatch, capsys, status, code):
     monkeypatch.setattr(doctor, "checks", lambda: [Check("port", status, "…")])
-    assert doctor.run([]) == code
+    assert main(["doctor"]) == code
     assert capsys.readouterr().out.startswith(status)
 
 
 def test_run_prints_what_was_asked_for(monkeypatch, capsys):
     monkeypatch.setattr(doctor, "checks", lambda: FOUND)
-    doctor.run(["--json"])
+    main(["doctor", "--json"])
     assert json.loads(capsys.readouterr().out)["status"] == "FAIL"
-    doctor.run(["--markdown"])
+    main(["doctor", "--markdown"])
     assert "| FAIL | port | none |" in capsys.readouterr().out
-    with pytest.raises(ConfigError, match="--jsn"):
-        doctor.run(["--jsn"])
+    assert main(["doctor", "--jsn"]) == 2
+    assert "unknown flag '--jsn': did you mean '--json'?" in capsys.readouterr().err
 
 
 def test_importing_the_doctor_imports_nothing_heavy():
     """It must run where torch is broken: that is what it is for."""
-    program = (
-        "import sys, shoal.cli.doctor; print([n for n in ('torch', 'numpy', 'rich') if n in sys.modules])"
-    )
+    program = "import sys, shoal.cli.doctor.command; print([n for n in ('torch', 'numpy', 'rich') if n in sys.modules])"
     answer = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
     )
@@ -87,7 +85,7 @@ def test_a_machine_without_torch_gets_a_report(tmp_path):
     (tmp_path / "torch.py").write_text("raise ImportError('libfoo.so.1: cannot open shared object file')")
     program = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r}); "
-        f"from shoal.cli.doctor import run; sys.exit(run(['--json']))"
+        f"from shoal.cli.main import main; sys.exit(main(['doctor', '--json']))"
     )
     answer = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60

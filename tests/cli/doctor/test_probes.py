@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli import doctor_probes as probes
+from shoal.cli.doctor import probes
 
 
 def test_torch_is_described():
