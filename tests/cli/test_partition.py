@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from shoal.cli.partition import RULES
 from shoal.cli.main import main
+from shoal.cli.partition import RULES
 from shoal.data.partition import PARTITIONS
 
 SMALL = ("synthetic", "--data.samples", "200", "--data.shape", "4")
