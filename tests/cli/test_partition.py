@@ -114,10 +114,10 @@ def test_samples_without_classes_have_no_label_columns(capsys):
         (("digts",), "unknown data 'digts': did you mean 'digits'"),
         (("digits", "mnist"), "unexpected argument 'mnist'"),
         ((*SMALL, "--by", "dirichlt"), "unknown partition 'dirichlt': did you mean 'dirichlet'"),
-        ((*SMALL, "--by", "dirichlet", "--alpha", "0"), "--partition.alpha: expected a number > 0, got 0.0"),
+        ((*SMALL, "--by", "dirichlet", "--alpha", "0"), "--alpha: expected a number > 0, got 0.0"),
         (
             (*SMALL, "--by", "dirichlet", "--alpha", "few"),
-            "--partition.alpha: expected a number > 0, got 'few'",
+            "--alpha: expected a number > 0, got 'few'",
         ),
         (
             (*SMALL, "--by", "random", "--alpha", "1"),

@@ -1,6 +1,6 @@
 """The help is the schema: no setting without its sentence."""
 
-from shoal.cli.train.help import train_details
+from shoal.cli.train.help import settings_page
 from shoal.config.describe import sections
 from shoal.config.schema import SHORT_FLAGS
 
@@ -12,7 +12,7 @@ def test_every_setting_has_a_sentence():
 
 
 def test_every_short_flag_and_choice_is_in_the_help():
-    page = "\n".join(train_details())
+    page = "\n".join(settings_page())
     for flag in SHORT_FLAGS:
         assert f"--{flag}" in page
     for section in sections():

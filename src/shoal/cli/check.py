@@ -1,11 +1,12 @@
 """`shoal check`: run our contract tests on the user's own code."""
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from shoal.cli import text
-from shoal.cli.command import Command, Given
-from shoal.config.flags import Flag
+from shoal.cli.command import Command, Given, Group
+from shoal.config.flags import Flags
 from shoal.config.kinds import AtLeast, AtMost
 from shoal.config.sections.values import PositiveFloat
 
@@ -14,14 +15,36 @@ if TYPE_CHECKING:
     from shoal.parallel.exchange.exam import Subject
 
 
-def run(given: Given) -> int:
-    """Run the contract's checks on an exchange; 1 if one fails."""
+@dataclass(frozen=True)
+class CheckFlags(Flags):
+    """What the exchange claims, and the size of the tests."""
+
+    workers: Annotated[int, AtLeast(1), AtMost(32)] = 4
+    """Largest number of workers; they are threads."""
+    rule: bool = False
+    """The result is not a sum but a rule such as a median (or declare it: function.is_rule = True)."""
+    precision: Literal["float64", "float32", "float16", "bfloat16"] | None = None
+    """Its sums are only as precise as this type (or declare it: function.precision = torch.bfloat16)."""
+    limit: PositiveFloat = 10.0
+    """Time limit of one exchange, in seconds."""
+    json: bool = False
+    """Print the verdicts as JSON."""
+
+
+def run(given: Given[CheckFlags]) -> int:
+    """Run the contract of all exchanges on one of yours, a function of (group, bucket) that sums the workers' buckets.
+
+    Options of the function are written --exchange.KEY VALUE, as for `shoal train`. Our own exchanges can be checked,
+    too: all_reduce, by:ring, robust:median.
+
+    Exit code 0: it keeps the contract. 1: it does not. 2: it could not be checked.
+    """
     name = given.words[0]
     subject = _subject(given)
 
     from shoal.parallel.exchange.contract import Verdict, examine
 
-    as_json: bool = given["--json"]
+    as_json = given.flags.json
     verdicts: list[Verdict] = []
     if not as_json:
         text.show(f"{text.bold(name)}: {_in_words(subject)}\n")
@@ -41,7 +64,7 @@ def run(given: Given) -> int:
     return 1 if failed else 0
 
 
-def _subject(given: Given) -> "Subject":
+def _subject(given: Given[CheckFlags]) -> "Subject":
     """What the contract is checked on; every error in the request is found here."""
     from shoal.config.read import read
 
@@ -51,8 +74,9 @@ def _subject(given: Given) -> "Subject":
 
     from shoal.parallel.exchange.exam import subject_of
 
-    precision: torch.dtype | None = getattr(torch, given["--precision"]) if given["--precision"] else None
-    return subject_of(config, given["--workers"], given["--rule"], precision, given["--limit"])
+    flags = given.flags
+    precision: torch.dtype | None = getattr(torch, flags.precision) if flags.precision else None
+    return subject_of(config, flags.workers, flags.rule, precision, flags.limit)
 
 
 def _in_words(subject: "Subject") -> str:
@@ -70,44 +94,13 @@ def _show(verdict: "Verdict") -> None:
         text.show(text.wrapped(line.strip(), 8))
 
 
-EXCHANGE = Command(
-    "check exchange",
-    "Run the contract of all exchanges on one of yours: a function of (group, bucket) that replaces each worker's "
-    "bucket by the sum of all.",
-    run,
-    words="package.module:function",
-    settings=("exchange",),
-    flags=(
-        Flag(
-            "--workers",
-            "Largest number of workers; they are threads.",
-            Annotated[int, AtLeast(1), AtMost(32)],
-            4,
-        ),
-        Flag(
-            "--rule",
-            "The result is not a sum but a rule such as a median (or declare it: function.is_rule = True).",
-            bool,
-            False,
-        ),
-        Flag(
-            "--precision",
-            "Its sums are only as precise as this (or declare it: function.precision = torch.bfloat16).",
-            Literal["float64", "float32", "float16", "bfloat16"],
-            value="TYPE",
-        ),
-        Flag("--limit", "Time limit of one exchange.", PositiveFloat, 10.0, "SECONDS"),
-        Flag("--json", "Print the verdicts as JSON.", bool, False),
-    ),
-    details=lambda: (
-        "Options of the function are written --exchange.KEY VALUE, as for `shoal train`. Our own exchanges can be "
-        "checked, too: all_reduce, by:ring, robust:median.",
-        "Exit code 0: it keeps the contract. 1: it does not. 2: it could not be checked.",
-    ),
-)
-COMMAND = Command(
+COMMAND = Group(
     "check",
     "Run our contract tests on your own exchange.",
-    commands={"exchange": EXCHANGE},
-    kind_of_command="contract",
+    {
+        "exchange": Command(
+            "check exchange", run, CheckFlags, "package.module:function", settings=("exchange",)
+        )
+    },
+    kind="contract",
 )

@@ -4,12 +4,13 @@ import json
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from shoal.cli import text
 from shoal.cli.command import Command, Given
-from shoal.config.flags import Flag
+from shoal.config.flags import Flags
 from shoal.errors import ConfigError, ShoalError
 
 if TYPE_CHECKING:
@@ -24,29 +25,52 @@ WIDEST = 120
 COLOURS = {"holds": "green", "fails": "red", "undecided": "magenta"}
 
 
-def run(given: Given) -> int:
-    """Train what is not trained yet, compare, report; the report is written before anything is shown."""
-    stream = sys.stderr if given["--json"] else sys.stdout
+@dataclass(frozen=True)
+class CompareFlags(Flags):
+    """Where the report goes, and what is shown."""
+
+    out: Path | None = None
+    """Folder of the report and its runs (default reports/compare-TIME)."""
+    json: bool = False
+    """Print the result as one line of JSON; everything else goes to standard error."""
+    quiet: bool = False
+    """Show no progress, only the table, the verdict and the path."""
+
+
+def run(given: Given[CompareFlags]) -> int:
+    """Train the same model by several strategies: one table, a verdict, a report.
+
+        shoal compare quickstart      the same training by every strategy
+        shoal compare mine.toml       your own recipe, by every strategy
+        shoal compare a.toml b.toml   several recipes, as they are
+        shoal compare runs/*          finished runs; nothing is trained
+
+    Flags of `shoal train` apply to every run that is trained (--epochs 3); those of the launcher (--workers 4) only to
+    runs with several workers. A TOML file with a table [variants], each a name and its flags, defines your own
+    comparison.
+    """
+    flags = given.flags
+    stream = sys.stderr if flags.json else sys.stdout
     are_runs = _are_runs(given)
     variants = [] if are_runs else _variants(given.words, given.settings)
 
     from shoal.labs.folder import claimed, report_folder
 
-    folder = report_folder(given["--out"], "compare")
+    folder = report_folder(str(flags.out or ""), "compare")
     with claimed(folder):
         if are_runs:
             runs = [Path(name) for name in given.words]
         else:
-            runs = _train(variants, folder / "runs", stream, given["--quiet"])
+            runs = _train(variants, folder / "runs", stream, flags.quiet)
         command = shlex.join(["shoal", "compare", *given.argv])
         comparison, remarks = _compare(runs, folder, command, trained=not are_runs)
     _show(comparison, remarks, folder, stream)
-    if given["--json"]:
+    if flags.json:
         text.show(_as_json(comparison, remarks, folder))
     return 0
 
 
-def _are_runs(given: Given) -> bool:
+def _are_runs(given: Given[CompareFlags]) -> bool:
     """Whether the words are run folders; a single run, or flags for finished runs, are refused."""
     names = given.words
     folders = [name for name in names if Path(name).is_dir()]
@@ -237,36 +261,4 @@ def _as_json(comparison: "Comparison", remarks: "Sequence[Remark]", folder: Path
     )
 
 
-COMMAND = Command(
-    "compare",
-    "Train the same model by several strategies: one table, a verdict, a report.",
-    run,
-    words="RECIPE|RUN …",
-    settings=("*",),
-    flags=(
-        Flag(
-            "--out",
-            "Folder of the report and its runs (default reports/compare-TIME).",
-            default="",
-            value="DIR",
-        ),
-        Flag(
-            "--json",
-            "Print the result as one line of JSON; everything else goes to standard error.",
-            bool,
-            False,
-        ),
-        Flag("--quiet", "Show no progress, only the table, the verdict and the path.", bool, False),
-    ),
-    details=lambda: (
-        {
-            "shoal compare quickstart": "The same training by every strategy.",
-            "shoal compare mine.toml": "Your own recipe, by every strategy.",
-            "shoal compare a.toml b.toml": "Several recipes, as they are.",
-            "shoal compare runs/*": "Finished runs; nothing is trained.",
-        },
-        "Flags of `shoal train` apply to every run that is trained (--epochs 3); those of the launcher (--workers 4) "
-        "only to runs with several workers. A TOML file with a table [variants], each a name and its flags, defines "
-        "your own comparison.",
-    ),
-)
+COMMAND = Command("compare", run, CompareFlags, words="RECIPE|RUN …", settings=("*",))

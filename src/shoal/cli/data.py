@@ -2,18 +2,45 @@
 
 import json
 import sys
+from dataclasses import dataclass
+from pathlib import Path
 
 from shoal.cli import partition, text
-from shoal.cli.command import Command, Given
-from shoal.config.flags import Flag
+from shoal.cli.command import Command, Given, Group
+from shoal.config.flags import Flags
 from shoal.errors import DataError
 
 
-def _list(given: Given) -> int:
+@dataclass(frozen=True)
+class DataFlags(Flags):
+    """Where the files are."""
+
+    data_dir: Path | None = None
+    """Folder to look in first."""
+
+
+@dataclass(frozen=True)
+class ListFlags(DataFlags):
+    """How the list is shown."""
+
+    json: bool = False
+    """Print the list as JSON."""
+
+
+@dataclass(frozen=True)
+class FetchFlags(DataFlags):
+    """Where the files come from."""
+
+    from_: Path | None = None
+    """Copy the files from this folder instead of downloading them."""
+
+
+def _list(given: Given[ListFlags]) -> int:
+    """List the data sets and where they are."""
     from shoal.data.files import inventory
 
-    holdings = inventory(given["--data-dir"])
-    if given["--json"]:
+    holdings = inventory(str(given.flags.data_dir or ""))
+    if given.flags.json:
         rows = [
             {"name": held.name, "bytes": held.size, "folder": str(held.folder) if held.folder else None}
             for held in holdings
@@ -30,12 +57,15 @@ def _list(given: Given) -> int:
     return 0
 
 
-def _fetch(given: Given) -> int:
+def _fetch(given: Given[FetchFlags]) -> int:
+    """Download a data set, or copy it from files you have."""
     from shoal.data.fetch import fetch
 
-    progress = _Progress()
+    flags, progress = given.flags, _Progress()
     try:
-        brought = fetch(given.words[0], given["--from"], progress, directory=given["--data-dir"])
+        brought = fetch(
+            given.words[0], flags.from_ and str(flags.from_), progress, directory=str(flags.data_dir or "")
+        )
     finally:
         progress.end()
     for file in brought:
@@ -43,11 +73,12 @@ def _fetch(given: Given) -> int:
     return 0
 
 
-def _verify(given: Given) -> int:
+def _verify(given: Given[DataFlags]) -> int:
+    """Compare the checksum of every file with the published one."""
     from shoal.data.files import verify
 
     name = given.words[0]
-    states = verify(name, given["--data-dir"])
+    states = verify(name, str(given.flags.data_dir or ""))
     for state in states:
         text.show(f"{'FAIL' if state.problem else 'OK  '} {state.problem or state.path}")
     if any(state.problem for state in states):
@@ -73,36 +104,15 @@ class _Progress:
             sys.stderr.write("\r\033[K")
 
 
-_DATA_DIR = Flag("--data-dir", "Folder to look in first.", default="", value="DIR")
-
-COMMAND = Command(
+COMMAND = Group(
     "data",
     "List, fetch and verify data sets, or divide one among workers.",
-    commands={
-        "list": Command(
-            "data list",
-            "List the data sets and where they are.",
-            _list,
-            flags=(_DATA_DIR, Flag("--json", "Print the list as JSON.", bool, False)),
-        ),
-        "fetch": Command(
-            "data fetch",
-            "Download a data set, or copy it from files you have.",
-            _fetch,
-            words="NAME",
-            flags=(Flag("--from", "Copy the files from this folder.", value="DIR"), _DATA_DIR),
-        ),
-        "verify": Command(
-            "data verify",
-            "Compare the checksum of every file with the published one.",
-            _verify,
-            words="NAME",
-            flags=(_DATA_DIR,),
-        ),
+    {
+        "list": Command("data list", _list, ListFlags),
+        "fetch": Command("data fetch", _fetch, FetchFlags, "NAME"),
+        "verify": Command("data verify", _verify, DataFlags, "NAME"),
         "partition": partition.COMMAND,
     },
-    details=lambda: (
-        "Data sets are searched for in --data-dir, then in $SHOAL_DATA, then in the user's cache. `digits` comes with "
-        "shoal and `synthetic` is made from a seed: neither is fetched.",
-    ),
+    more="Data sets are searched for in --data-dir, then in $SHOAL_DATA, then in the user's cache. `digits` comes with "
+    "shoal and `synthetic` is made from a seed: neither is fetched.",
 )

@@ -1,56 +1,55 @@
 """`shoal explain`: an all-reduce algorithm round by round, drawn from the code that carries it out."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.cli import text
-from shoal.cli.command import Block, Command, Given, show_help
-from shoal.config.flags import Flag
+from shoal.cli.command import Command, Given
+from shoal.config.flags import Flags
 from shoal.config.sections.values import Count
 from shoal.errors import ConfigError
 
 
-def run(given: Given) -> int:
-    """Run the algorithm on threads and show who sends what to whom; without a name, list the algorithms."""
+@dataclass(frozen=True)
+class ExplainFlags(Flags):
+    """How large, and where to draw it."""
+
+    workers: Count = 4
+    """Number of workers."""
+    svg: Path | None = None
+    """Draw the rounds into this file, too."""
+
+
+def run(given: Given[ExplainFlags]) -> int:
+    """Show an all-reduce algorithm round by round: who sends what to whom.
+
+    Each algorithm leaves the sum of all W workers' n elements on every worker:
+    """
     if not given.words:
-        show_help(given.command)
+        text.show(COMMAND.page())
         return 0
 
     from shoal.comm.explain import as_svg, as_text, explain
+    from shoal.events.folder import write_whole
 
-    explanation = explain(given.words[0], given["--workers"])
+    explanation = explain(given.words[0], given.flags.workers)
     text.show(as_text(explanation))
-    if given["--svg"] is not None:
-        _write(Path(given["--svg"]), as_svg(explanation))
-        text.show(f"wrote {given['--svg']}")
+    svg = given.flags.svg
+    if svg is not None:
+        try:
+            write_whole(svg, as_svg(explanation))
+        except OSError as error:
+            raise ConfigError(f"cannot write {svg}: {error.strerror}") from None
+        text.show(f"wrote {svg}")
     return 0
 
 
-def _write(path: Path, content: str) -> None:
-    from shoal.events.folder import write_whole
-
-    try:
-        write_whole(path, content)
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}") from None
-
-
-def _details() -> list[Block]:
+def _algorithms() -> list[str]:
     from shoal.comm.algorithms import ALGORITHMS
 
     return [
-        "Each algorithm leaves the sum of all W workers' n elements on every worker:",
-        {name: (function.__doc__ or "").strip().splitlines()[0] for name, function in ALGORITHMS.items()},
+        text.rows({name: (each.__doc__ or "").strip().splitlines()[0] for name, each in ALGORITHMS.items()})
     ]
 
 
-COMMAND = Command(
-    "explain",
-    "Show an all-reduce algorithm round by round: who sends what to whom.",
-    run,
-    words="[ALGORITHM]",
-    flags=(
-        Flag("--workers", "Number of workers.", Count, 4),
-        Flag("--svg", "Draw the rounds into this file, too.", value="FILE"),
-    ),
-    details=_details,
-)
+COMMAND = Command("explain", run, ExplainFlags, words="[ALGORITHM]", details=_algorithms)

@@ -1,41 +1,65 @@
 """`shoal graph`: draw the computation graph of our own automatic differentiation."""
 
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal.cli import text
 from shoal.cli.command import Command, Given
-from shoal.config.flags import Flag
+from shoal.config.flags import Flags
 from shoal.errors import ConfigError
 
 if TYPE_CHECKING:
     from shoal.autograd.graph import Graph
 
-FORMS = ("--svg", "--dot", "--mermaid")
+FORMS = ("svg", "dot", "mermaid")
 
 
-def run(given: Given) -> int:
-    """List the examples, print one, or draw it."""
-    asked = {flag: given[flag] for flag in FORMS if given[flag] is not None}
+@dataclass(frozen=True)
+class GraphFlags(Flags):
+    """Which graph, and where it is drawn."""
+
+    static: bool = False
+    """The graph as it is compiled, after all passes."""
+    svg: Path | None = None
+    """Write a picture for a browser or a page."""
+    dot: Path | None = None
+    """Write Graphviz's language, for `dot -Tpdf`."""
+    mermaid: Path | None = None
+    """Write Mermaid's language, which Markdown viewers draw."""
+
+
+def run(given: Given[GraphFlags]) -> int:
+    """Draw the computation graph of our own automatic differentiation.
+
+    Without EXAMPLE, the command lists the examples. Without a file, it prints one operation per line. --svg=- writes to
+    standard output.
+
+    Start with:  shoal graph course --svg course.svg
+    """
+    static = given.flags.static
+    asked: dict[str, Path] = {
+        form: path for form in FORMS if (path := getattr(given.flags, form)) is not None
+    }
     if not given.words:
-        if given.present:
+        if asked or static:
             raise ConfigError("EXAMPLE is required", "`shoal graph` lists the examples.")
         text.show(_listed())
         return 0
     name = given.words[0]
-    graph = _graph(name, compiled=given["--static"])
+    graph = _graph(name, compiled=static)
     if not asked:
         text.show(graph.listing())
         return 0
-    title = f"{name}, compiled" if given["--static"] else name
-    drawings = {flag: _drawn(flag, graph, title) for flag in asked}
-    for flag, place in asked.items():
-        if place == "-":
-            text.show(drawings[flag].rstrip("\n"))
+    title = f"{name}, compiled" if static else name
+    drawings = {form: _drawn(form, graph, title) for form in asked}
+    for form, path in asked.items():
+        if str(path) == "-":
+            text.show(drawings[form].rstrip("\n"))
         else:
-            _write(Path(place), drawings[flag])
-            text.show(place)
+            _write(path, drawings[form])
+            text.show(str(path))
     return 0
 
 
@@ -49,14 +73,14 @@ def _graph(name: str, compiled: bool) -> "Graph":
     return graph
 
 
-def _drawn(flag: str, graph: "Graph", title: str) -> str:
+def _drawn(form: str, graph: "Graph", title: str) -> str:
     from shoal.autograd import draw
 
     return {
-        "--svg": lambda: draw.svg(graph, title),
-        "--dot": lambda: draw.dot(graph),
-        "--mermaid": lambda: draw.mermaid(graph),
-    }[flag]()
+        "svg": lambda: draw.svg(graph, title),
+        "dot": lambda: draw.dot(graph),
+        "mermaid": lambda: draw.mermaid(graph),
+    }[form]()
 
 
 def _write(path: Path, content: str) -> None:
@@ -84,20 +108,4 @@ def _listed() -> str:
     )
 
 
-COMMAND = Command(
-    "graph",
-    "Draw the computation graph of our own automatic differentiation.",
-    run,
-    words="[EXAMPLE]",
-    flags=(
-        Flag("--static", "The graph as it is compiled, after all passes.", bool, False),
-        Flag("--svg", "Write a picture for a browser or a page.", value="FILE"),
-        Flag("--dot", "Write Graphviz's language, for `dot -Tpdf`.", value="FILE"),
-        Flag("--mermaid", "Write Mermaid's language, which Markdown viewers draw.", value="FILE"),
-    ),
-    details=lambda: (
-        "Without EXAMPLE, the command lists the examples. Without a file, it prints one operation per line. "
-        "--svg=- writes to standard output.",
-        "Start with:  shoal graph course --svg course.svg",
-    ),
-)
+COMMAND = Command("graph", run, GraphFlags, words="[EXAMPLE]")

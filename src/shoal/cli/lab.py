@@ -1,55 +1,106 @@
 """`shoal lab`: run a lab and get its report, or start your own solution and check it."""
 
 import sys
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from shoal.cli import text
-from shoal.cli.command import Command, Given
-from shoal.config.flags import Flag
-from shoal.config.kinds import check, parse
+from shoal.cli.command import Command, Given, Group
+from shoal.config.flags import Flags
+from shoal.config.kinds import Matching
 from shoal.labs.catalogue import LABS, lab_of
 
-LANG = Flag("--lang", "Language of the report.", default="en", value="en|zh")
-FLAGS = {
-    flag.name: flag
-    for flag in (
-        Flag("--quick", "Use fewer steps, seeds and samples: one or two minutes.", bool, False),
-        LANG,
-        Flag("--out", "Folder of the report (default reports/lab…).", value="DIR"),
-        Flag("--seed", "First seed (default 0).", int),
-        Flag("--quiet", "Print only the paths of the report.", bool, False),
-        Flag("--data", "digits, mnist or fashion-mnist (default digits).", value="NAME"),
-        Flag("--data-dir", "Folder with the files of mnist or fashion-mnist.", value="DIR"),
-        Flag("--workers", "Number of workers (default 2); for lab 3 a list (default 2,4).", value="N"),
-        Flag(
-            "--runs",
-            "Reuse the finished runs in this runs/ folder of an earlier report, train the rest.",
-            value="DIR",
-        ),
-    )
-}
-FOR_ALL = ("--quick", "--lang", "--out", "--seed", "--quiet")
+
+@dataclass(frozen=True)
+class LabFlags(Flags):
+    """What every lab takes."""
+
+    quick: bool = False
+    """Use fewer steps, seeds and samples: one or two minutes."""
+    lang: Literal["en", "zh"] = "en"
+    """Language of the report."""
+    out: Path | None = None
+    """Folder of the report (default reports/lab…)."""
+    seed: int | None = None
+    """First seed (default 0)."""
+    quiet: bool = False
+    """Print only the paths of the report."""
 
 
-def _start(given: Given) -> int:
-    """Write the files of a lab that the student completes."""
+@dataclass(frozen=True)
+class RerunFlags(LabFlags):
+    """What labs that train take."""
+
+    runs: Path | None = None
+    """Reuse the finished runs in this runs/ folder of an earlier report, and train only the rest."""
+
+
+@dataclass(frozen=True)
+class Lab1Flags(RerunFlags):
+    """Lab 1 has several data sets."""
+
+    data: str | None = None
+    """digits, mnist or fashion-mnist (default digits)."""
+    data_dir: Path | None = None
+    """Folder with the files of mnist or fashion-mnist."""
+
+
+@dataclass(frozen=True)
+class Lab2Flags(RerunFlags):
+    """Lab 2 has one number of workers."""
+
+    workers: int | None = None
+    """Number of workers that train together (default 2)."""
+
+
+@dataclass(frozen=True)
+class Lab3Flags(RerunFlags):
+    """Lab 3 has several numbers of workers."""
+
+    workers: Annotated[str, Matching(".*", "2,4", "LIST")] | None = None
+    """Numbers of workers to compare (default 2,4)."""
+
+
+@dataclass(frozen=True)
+class CheckFlags(Flags):
+    """How a solution is reported on."""
+
+    lang: Literal["en", "zh"] = "en"
+    """Language of the files and the report."""
+
+
+@dataclass(frozen=True)
+class StartFlags(CheckFlags):
+    """Where the files go."""
+
+    out: Path = Path()
+    """Folder to write them into."""
+
+
+FLAGS: dict[str, type[LabFlags]] = {"1": Lab1Flags, "2": Lab2Flags, "3": Lab3Flags, "autograd": LabFlags}
+
+
+def _start(given: Given[StartFlags]) -> int:
+    """Write the files of a lab that you complete."""
     from shoal.labs.start import start
 
-    for path in start(given.words[0], Path(given["--out"]), given["--lang"]):
+    for path in start(given.words[0], given.flags.out, given.flags.lang):
         text.show(str(path))
     return 0
 
 
-def _check(given: Given) -> int:
-    """Print a line for every task and a sentence for every fault; 1 unless everything is right."""
+def _check(given: Given[CheckFlags]) -> int:
+    """Check your solution of a lab.
+
+    DIR is the folder with your files (default: this one). The exit code is 1 unless every task is right.
+    """
     from shoal.labs.check.solution import check
     from shoal.labs.words import load_words
 
     name, folder = (*given.words, ".")[:2]
-    sentences = load_words(lab_of(name).package, given["--lang"])
+    sentences = load_words(lab_of(name).package, given.flags.lang)
     right, tried = 0, 0
     try:
         for verdict in check(name, Path(folder)):
@@ -65,7 +116,7 @@ def _check(given: Given) -> int:
     return 0 if right == tried else 1
 
 
-def _run(given: Given) -> int:
+def _run(given: Given[LabFlags]) -> int:
     """Run a lab and write its report; 130 after Ctrl-C."""
     from shoal.labs.terminal import aligned
     from shoal.labs.watch import watch_for
@@ -73,10 +124,10 @@ def _run(given: Given) -> int:
 
     name = given.command.name.removeprefix("lab ")
     lab: Any = import_module(f"{lab_of(name).package}.lab")
-    settings = lab.Settings(**_settings(lab.Settings, given))
+    settings = lab.Settings(**_settings(given.flags))
     words = load_words(lab.PACKAGE, settings.lang)
     folder = lab.folder_for(settings)
-    quiet: bool = given["--quiet"]
+    quiet = given.flags.quiet
     try:
         with watch_for(sys.stdout, quiet) as watch:
             outcome = lab.run(settings, folder, watch)
@@ -93,39 +144,24 @@ def _run(given: Given) -> int:
     return 0
 
 
-def _settings(schema: Any, given: Given) -> dict[str, Any]:
+def _settings(flags: LabFlags) -> dict[str, Any]:
     """What the user gave, as fields of the lab's settings; the lab has the defaults."""
-    kinds = {field.name: field.type for field in fields(schema)}
-    settings: dict[str, Any] = {}
-    for flag in given.present - {"--quiet"}:
-        field, value = flag.removeprefix("--").replace("-", "_"), given[flag]
-        if kinds[field] is int and isinstance(value, str):  # --workers of lab 2; lab 3 takes a list
-            value = check(int, parse(int, value), flag)
-        settings[field] = value
-    return settings
+    given = {field.name: getattr(flags, field.name) for field in fields(flags)}
+    return {
+        key: str(value) if isinstance(value, Path) else value
+        for key, value in given.items()
+        if key not in ("help", "quiet") and value is not None
+    }
 
 
-def _lab(name: str) -> Command:
-    flags = tuple(flag for flag in FLAGS.values() if flag.name in (*FOR_ALL, *LABS[name].flags))
-    return Command(f"lab {name}", LABS[name].summary, _run, flags=flags)
-
-
-COMMAND = Command(
+COMMAND = Group(
     "lab",
     "Run a lab and get its report, or start your own solution and check it.",
-    commands={
-        **{name: _lab(name) for name in LABS},
-        "start": Command(
-            "lab start",
-            "Write the files of a lab that you complete.",
-            _start,
-            words="LAB",
-            flags=(Flag("--out", "Folder to write them into.", default=".", value="DIR"), LANG),
-        ),
-        "check": Command(
-            "lab check", "Check your solution of a lab.", _check, words="LAB [DIR]", flags=(LANG,)
-        ),
+    {
+        **{name: Command(f"lab {name}", _run, FLAGS[name], summary=LABS[name].summary) for name in LABS},
+        "start": Command("lab start", _start, StartFlags, words="LAB"),
+        "check": Command("lab check", _check, CheckFlags, words="LAB [DIR]"),
     },
-    kind_of_command="lab",
-    details=lambda: ("Start with:  shoal lab 1 --quick",),
+    kind="lab",
+    more="Start with:  shoal lab 1 --quick",
 )

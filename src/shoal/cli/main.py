@@ -5,10 +5,11 @@ import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Any
 
 from shoal import __version__
 from shoal.cli import text
-from shoal.cli.command import Command, execute
+from shoal.cli.command import Command, Group
 from shoal.errors import ConfigError, ShoalError, unknown
 
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -69,10 +70,10 @@ def _dispatch(words: list[str]) -> int:
         raise ConfigError(
             unknown("command", name, [*COMMANDS, "--help", "--version"]), "`shoal --help` describes each."
         )
-    return execute(_command(name), rest)
+    return _command(name).execute(rest)
 
 
-def _command(name: str) -> Command:
+def _command(name: str) -> Command[Any] | Group:
     return import_module(COMMANDS[name]).COMMAND
 
 
@@ -80,6 +81,6 @@ def _show_help() -> None:
     text.show(
         f"{text.bold('shoal')} {__version__}: distributed deep learning, complete, readable, correct and fast\n\n"
         "Usage: shoal COMMAND …\n\n"
-        + text.rows({name: _command(name).summary for name in COMMANDS})
+        + text.rows({name: _command(name).paragraphs[0] for name in COMMANDS})
         + "\n\n`shoal COMMAND --help` lists the flags of a command.\n\nStart with:  shoal compare quickstart"
     )

@@ -2,12 +2,14 @@
 
 import json
 import shutil
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from shoal.cli import text
 from shoal.cli.command import Command, Given
-from shoal.config.flags import Flag
+from shoal.config.flags import Flags
+from shoal.config.sections.values import PositiveFloat
 from shoal.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,24 +29,46 @@ RULES = {
     "hash": "A hash of the sample's index decides: samples keep their worker when the data set grows.",
     "sampling": "No partition: each worker draws from the whole data set, with replacement (one epoch).",
 }
-SETTINGS = {"--by": "--partition", "--alpha": "--partition.alpha", "--speeds": "--partition.speeds"}
-"""Short flags, each with the setting it stands for."""
 
 
-def run(given: Given) -> int:
-    """Divide, count, show; draw if asked."""
+@dataclass(frozen=True)
+class PartitionFlags(Flags):
+    """By which rule, and how it is shown."""
+
+    by: str = "random"
+    """Rule that divides the samples: one of those below, or package.module:function."""
+    alpha: PositiveFloat | None = None
+    """Parameter of dirichlet."""
+    speeds: tuple[PositiveFloat, ...] = ()
+    """Parameter of speed: one number per worker."""
+    allow_empty: bool = False
+    """Allow workers without samples."""
+    svg: Path | None = None
+    """Draw the partition into this file."""
+    png: Path | None = None
+    """The same, as a PNG."""
+    json: bool = False
+    """Print the counts as one line of JSON."""
+
+
+def run(given: Given[PartitionFlags]) -> int:
+    """Divide a data set among workers and show which samples each owns.
+
+    Other flags are those of `shoal train`: --workers N (default 4), --seed N, --data-dir PATH, --data.samples N,
+    --partition.labels_per_worker N. The rules:
+    """
     config = _config(given)
     workers = config.launch.workers
 
     from shoal.data.load import load
 
     data = load(config.data)
-    lists = _divided(config, data, workers, given["--allow-empty"])
+    lists = _divided(config, data, workers, given.flags.allow_empty)
     owned = _ownership(_title(config, data, workers), lists, data)
-    files = {kind: Path(path) for kind in ("svg", "png") if (path := given[f"--{kind}"]) is not None}
+    files = {kind: path for kind in ("svg", "png") if (path := getattr(given.flags, kind)) is not None}
     for kind, path in files.items():
         _draw(owned, kind, path)
-    if given["--json"]:
+    if given.flags.json:
         text.show(json.dumps(_as_data(config, owned, data.name)))
         return 0
 
@@ -56,13 +80,15 @@ def run(given: Given) -> int:
     return 0
 
 
-def _config(given: Given) -> "RunConfig":
+def _config(given: Given[PartitionFlags]) -> "RunConfig":
     """The run whose partition is shown: its settings are checked as those of any run."""
     from shoal.config.read import read
 
-    flags = [f"--data={given.words[0]}", "--partition=random", "--workers=4", "--strategy=naive"]
-    flags += [f"{SETTINGS[flag]}={given[flag]}" for flag in SETTINGS if given[flag] is not None]
-    config = read(None, [*flags, *given.settings])
+    flags = given.flags
+    words = [f"--data={given.words[0]}", f"--partition={flags.by}", "--workers=4", "--strategy=naive"]
+    words += [f"--partition.alpha={flags.alpha}"] if flags.alpha else []
+    words += [f"--partition.speeds={','.join(map(str, flags.speeds))}"] if flags.speeds else []
+    config = read(None, [*words, *given.settings])
     if config.partition.name == "global":
         raise ConfigError(
             "partition 'global' has no fixed owners: each batch is split among the workers",
@@ -164,27 +190,9 @@ def _as_data(config: "RunConfig", owned: "Ownership", name: str) -> dict[str, An
 
 COMMAND = Command(
     "data partition",
-    "Divide a data set among workers and show which samples each owns.",
     run,
+    PartitionFlags,
     words="NAME",
     settings=("data", "partition", "launch.workers", "seed"),
-    flags=(
-        Flag(
-            "--by",
-            "Rule that divides the samples: one of those below, or package.module:function.",
-            value="RULE",
-        ),
-        Flag("--alpha", "Parameter of dirichlet.", value="X"),
-        Flag("--speeds", "Parameter of speed: one number per worker.", value="LIST"),
-        Flag("--allow-empty", "Allow workers without samples.", bool, False),
-        Flag("--svg", "Draw the partition into this file.", value="FILE"),
-        Flag("--png", "The same, as a PNG.", value="FILE"),
-        Flag("--json", "Print the counts as one line of JSON.", bool, False),
-    ),
-    details=lambda: (
-        RULES,
-        "Other flags are those of `shoal train`: --workers N (default 4), --seed N, --data-dir DIR, --data.samples N, "
-        "--partition.labels_per_worker N.",
-        "Start with:  shoal data partition digits --by dirichlet --alpha 0.3",
-    ),
+    details=lambda: [text.rows(RULES), "Start with:  shoal data partition digits --by dirichlet --alpha 0.3"],
 )

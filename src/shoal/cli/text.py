@@ -105,17 +105,14 @@ def page_width() -> int:
 
 
 def paragraph(words: str) -> str:
-    """A paragraph of a page, wrapped; text with line breaks or an indentation stays as it is.
+    """A paragraph of a page, wrapped; an indented one, or one with a gap in it, stays as it is.
 
     >>> print(paragraph("    group = shoal.join()\\n    group.barrier().wait()"))
         group = shoal.join()
         group.barrier().wait()
     """
-    return (
-        words
-        if "\n" in words or words[0] == " "
-        else wrapped(words, 0, 7 if words.startswith("Usage: ") else 0)
-    )
+    as_it_is = words.startswith(" ") or "  " in words
+    return words if as_it_is else wrapped(" ".join(words.split()), 0, 7 if words.startswith("Usage: ") else 0)
 
 
 def rows(pairs: Mapping[str, str]) -> str:

@@ -1,12 +1,10 @@
-"""Describe the schema: every section, choice and setting, with the sentences under the fields."""
+"""Describe the schema: every section, choice and setting."""
 
-import ast
 import inspect
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from shoal.config.flags import Flag
+from shoal.config.flags import Flag, flags_of
 from shoal.config.kinds import choices, kinds_of, literals
 from shoal.config.schema import SHORT_FLAGS, Custom, RunConfig
 
@@ -23,8 +21,8 @@ class Section(NamedTuple):
 
 def sections() -> list[Section]:
     """Every section and choice of the schema, the settings outside of sections first."""
-    sentences, defaults = _sentences(), RunConfig()
-    found = [Section("", "", True, "", list(_flags(defaults, "", sentences)))]
+    defaults = RunConfig()
+    found = [Section("", "", True, "", list(_flags(defaults, "--")))]
     for section, kind in kinds_of(RunConfig).items():
         default = getattr(defaults, section)
         for choice in choices(kind):
@@ -32,7 +30,7 @@ def sections() -> list[Section]:
                 is_default = type(default) is choice
                 made = default if is_default else choice()
                 name = made.name if literals(kinds_of(choice).get("name")) else ""
-                flags = list(_flags(made, f"{section}.", sentences))
+                flags = list(_flags(made, f"--{section}."))
                 found.append(Section(section, name, is_default, inspect.getdoc(choice) or "", flags))
     return found
 
@@ -42,33 +40,10 @@ def takes_custom(path: str) -> bool:
     return Custom in choices(kinds_of(RunConfig)[path])
 
 
-def _flags(owner: Any, prefix: str, sentences: dict[tuple[str, str], str]) -> Iterator[Flag]:
-    """A flag for each plain setting of a section; `owner` has the defaults, as they are resolved in a run."""
-    for key, kind in kinds_of(type(owner)).items():
-        if not choices(kind) and not (key == "name" and literals(kind)):
-            path = f"{prefix}{key}"
+def _flags(made: Any, prefix: str) -> Iterator[Flag]:
+    """A flag for each plain setting of a section, with the default that `made` has in a run."""
+    for flag in flags_of(type(made), prefix):
+        if not choices(flag.kind) and not (flag.field == "name" and literals(flag.kind)):
+            path = f"{prefix[2:]}{flag.field}"
             short = tuple(f"--{name}" for name, target in SHORT_FLAGS.items() if target == path)
-            sentence = sentences.get((type(owner).__name__, key), "")
-            yield Flag(f"--{path}", sentence, kind, getattr(owner, key), aliases=short)
-
-
-def _sentences() -> dict[tuple[str, str], str]:
-    """The string under each field, by (class, field), from the source: Python keeps no docstrings of fields."""
-    owners = {RunConfig, *(choice for kind in kinds_of(RunConfig).values() for choice in choices(kind))}
-    found: dict[tuple[str, str], str] = {}
-    for source in {inspect.getsourcefile(owner) for owner in owners}:
-        for node in ast.parse(Path(str(source)).read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef):
-                found |= {(node.name, field): text for field, text in _under_fields(node)}
-    return found
-
-
-def _under_fields(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    for field, text in zip(node.body, node.body[1:], strict=False):
-        if (
-            isinstance(field, ast.AnnAssign)
-            and isinstance(field.target, ast.Name)
-            and isinstance(text, ast.Expr)
-            and isinstance(text.value, ast.Constant)
-        ):
-            yield field.target.id, " ".join(str(text.value.value).split())
+            yield Flag(f"--{path}", flag.kind, getattr(made, flag.field), short, flag.owner, flag.field)

@@ -1,15 +1,19 @@
 """The grammar of flags, one for all commands: `--name value`, `--name=value`, and a switch without a value.
 
-A command declares its flags as data. Reading them, every error, and the page that `--help` shows follow from that. In
-a flag's name, `_` and `-` are the same.
+A command declares its flags as a dataclass: a field is a flag, its annotation the kind of value (see `kinds`), the
+string under it the sentence in the help. In the name of a flag, `_` and `-` are the same.
 """
 
+import ast
+import inspect
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, get_args
+from dataclasses import MISSING, dataclass, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar, get_args
 
-from shoal.config.kinds import Several, check, literals, parse
+from shoal.config.kinds import Checked, Several, check, kinds_of, parse, without_none
 from shoal.errors import ConfigError
 
 _TRUTH = ("true", "false", "yes", "no")
@@ -17,18 +21,26 @@ _TRUTH = ("true", "false", "yes", "no")
 
 
 @dataclass(frozen=True)
+class Flags(Checked):
+    """The flags of a command. A field of one letter is `-x`; one without a default is required."""
+
+    ALIASES: ClassVar[dict[str, tuple[str, ...]]] = {}
+    """Other names of flags, by field."""
+
+    help: bool = False
+    """Show this page."""
+
+
+@dataclass(frozen=True)
 class Flag:
-    """One flag: its name, what it takes, and its sentence in the help."""
+    """One flag: its names, the kind of its value, and the field that it sets."""
 
     name: str
-    sentence: str = ""
     kind: Any = str
-    """See `config.kinds`; bool is a switch."""
     default: Any = None
-    value: str = ""
-    """Stands for the value in the help; made from the kind if empty."""
     aliases: tuple[str, ...] = ()
-    required: bool = False
+    owner: type = Flags
+    field: str = ""
 
     def matches(self, name: str) -> bool:
         """Whether `name`, as the user wrote it, is this flag."""
@@ -45,18 +57,40 @@ class Flag:
         return Several() in get_args(self.kind)
 
     @property
-    def usage(self) -> str:
-        """The flag with a word for its value: `--workers N`.
+    def is_required(self) -> bool:
+        """Whether it must be given."""
+        return self.default is MISSING
 
-        >>> from typing import Literal
-        >>> Flag("--workers", kind=int).usage, Flag("--lang", kind=Literal["en", "zh"]).usage
-        ('--workers N', '--lang en|zh')
-        """
-        if self.kind is bool:
-            return self.name
-        base = get_args(self.kind)[0] if hasattr(self.kind, "__metadata__") else self.kind
-        word = self.value or "|".join(literals(base)) or {int: "N", float: "X", str: "TEXT"}.get(base, "LIST")
-        return f"{self.name} {word}"
+    @property
+    def sentence(self) -> str:
+        """The string under the field, from the source: Python keeps no docstrings of fields."""
+        found = (
+            _sentences(inspect.getsourcefile(base)).get((base.__name__, self.field))
+            for base in self.owner.__mro__[:-1]
+        )
+        return next(filter(None, found), "")
+
+
+def flags_of(owner: type, prefix: str = "--") -> list[Flag]:
+    """The flags that set the fields of a dataclass.
+
+    >>> [flag.name for flag in flags_of(Flags)]
+    ['--help']
+    """
+    aliases: dict[str, tuple[str, ...]] = {"help": ("-h",), **getattr(owner, "ALIASES", {})}
+    return [
+        Flag(
+            f"-{field.name}" if len(field.name) == 1 else prefix + field.name.rstrip("_").replace("_", "-"),
+            without_none(kinds_of(owner)[field.name])
+            if issubclass(owner, Flags)
+            else kinds_of(owner)[field.name],
+            field.default,
+            aliases.get(field.name, ()),
+            owner,
+            field.name,
+        )
+        for field in fields(owner)
+    ]
 
 
 def split(
@@ -66,7 +100,7 @@ def split(
 
     With `stop_at_word`, everything from the first word that is no flag belongs to the other words.
 
-    >>> split(["mine.toml", "--seed", "-1", "--quiet"], lambda name: Flag(name, kind=bool if "q" in name else int))[1]
+    >>> split(["mine.toml", "--seed", "-1", "--quiet"], lambda name: Flag(name, bool if "q" in name else int))[1]
     ['mine.toml']
     """
     flags: list[tuple[Flag, str]] = []
@@ -82,12 +116,13 @@ def split(
         name, equals, text = word.partition("=")
         flag = find(name)
         if not equals:
-            follows = bool(waiting) and (
-                waiting[0].lower() in _TRUTH if flag.kind is bool else not is_flag(waiting[0])
-            )
-            if not follows and flag.kind is not bool:
+            follows = waiting[:1]
+            if flag.kind is bool:
+                text = waiting.pop(0) if follows and follows[0].lower() in _TRUTH else "true"
+            elif not follows or is_flag(follows[0]):
                 raise ConfigError(f"{name} needs a value")
-            text = waiting.pop(0) if follows else "true"
+            else:
+                text = waiting.pop(0)
         flags.append((flag, text))
     return flags, others
 
@@ -103,3 +138,20 @@ def is_flag(word: str) -> bool:
 
 def _spelled(name: str) -> str:
     return name.replace("_", "-")
+
+
+@lru_cache
+def _sentences(file: str | None) -> dict[tuple[str, str], str]:
+    """The string under each field of each class in a file, by (class, field)."""
+    classes = [
+        node for node in ast.parse(Path(str(file)).read_text("utf-8")).body if isinstance(node, ast.ClassDef)
+    ]
+    return {
+        (node.name, field.target.id): " ".join(str(text.value.value).split())
+        for node in classes
+        for field, text in zip(node.body, node.body[1:], strict=False)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+    }

@@ -6,78 +6,66 @@ A kind is an ordinary annotation: int, float, bool, str, a Literal, a tuple of o
 
 import dataclasses
 import math
+import operator
 import re
 import types
 import typing
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any, Literal, get_args, get_origin
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
 
 from shoal.errors import ConfigError, unknown
 
 
 @dataclass(frozen=True)
-class AtLeast:
+class Limit:
+    """A limit of a number. Its subclasses say of which sort."""
+
+    limit: float
+    sign: ClassVar[str]
+    holds_for: ClassVar[Callable[[float, float], bool]]
+
+    def holds(self, value: Any) -> bool:
+        """Whether the value keeps the limit."""
+        return type(self).holds_for(value, self.limit)
+
+    def __str__(self) -> str:
+        return f"{self.sign} {self.limit:g}"
+
+
+class AtLeast(Limit):
     """A lower limit, itself allowed."""
 
-    limit: float
-
-    def holds(self, value: Any) -> bool:
-        """Whether the value keeps the limit."""
-        return value >= self.limit
-
-    def __str__(self) -> str:
-        return f"≥ {self.limit:g}"
+    sign, holds_for = "≥", operator.ge
 
 
-@dataclass(frozen=True)
-class MoreThan:
+class MoreThan(Limit):
     """A lower limit, itself not allowed."""
 
-    limit: float
-
-    def holds(self, value: Any) -> bool:
-        """Whether the value keeps the limit."""
-        return value > self.limit
-
-    def __str__(self) -> str:
-        return f"> {self.limit:g}"
+    sign, holds_for = ">", operator.gt
 
 
-@dataclass(frozen=True)
-class Below:
-    """An upper limit, itself not allowed."""
-
-    limit: float
-
-    def holds(self, value: Any) -> bool:
-        """Whether the value keeps the limit."""
-        return value < self.limit
-
-    def __str__(self) -> str:
-        return f"< {self.limit:g}"
-
-
-@dataclass(frozen=True)
-class AtMost:
+class AtMost(Limit):
     """An upper limit, itself allowed."""
 
-    limit: float
+    sign, holds_for = "≤", operator.le
 
-    def holds(self, value: Any) -> bool:
-        """Whether the value keeps the limit."""
-        return value <= self.limit
 
-    def __str__(self) -> str:
-        return f"≤ {self.limit:g}"
+class Below(Limit):
+    """An upper limit, itself not allowed."""
+
+    sign, holds_for = "<", operator.lt
 
 
 @dataclass(frozen=True)
 class Matching:
-    """Text that matches a pattern; `form` describes the pattern in errors and in the help."""
+    """Text that matches a pattern; `form` describes the pattern, `word` stands for the text in the help."""
 
     pattern: str
     form: str
+    word: str = "NAME"
 
     def holds(self, value: Any) -> bool:
         """Whether the whole text matches."""
@@ -209,6 +197,8 @@ def parse(kind: Any, text: str) -> Any:
         return None if text.lower() == "none" else text
     if kind is bool:
         return {"true": True, "false": False}.get(text.lower(), text)
+    if kind is Path:
+        return Path(text)
     if kind in (int, float):
         try:
             return kind(text)
@@ -234,12 +224,46 @@ def describe(kind: Any) -> str:
     if origin is tuple:
         first, *rest = describe(get_args(kind)[0]).removeprefix("an ").removeprefix("a ").split(" ")
         return " ".join(["a list of", f"{first}s", *rest])
-    names = {int: "an integer", float: "a number", bool: "true or false", str: "text", types.NoneType: "none"}
-    return names.get(kind, str(kind))
+    return _WORDS.get(kind, str(kind))
+
+
+_WORDS: dict[Any, str] = {
+    int: "an integer",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    Path: "a path",
+    types.NoneType: "none",
+}
 
 
 def _either(words: list[str]) -> str:
     return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
+
+
+def without_none(kind: Any) -> Any:
+    """The kind less None, for a value that may be left out.
+
+    >>> without_none(int | None), without_none(str)
+    (<class 'int'>, <class 'str'>)
+    """
+    parts = tuple(part for part in get_args(kind) if part is not types.NoneType)
+    return typing.Union[parts] if get_origin(kind) in (types.UnionType, typing.Union) else kind  # noqa: UP007
+
+
+def placeholder(kind: Any) -> str:
+    """The word that stands for a value of this kind in the help.
+
+    >>> placeholder(Annotated[int, AtLeast(1)]), placeholder(Literal["en", "zh"])
+    ('N', 'en|zh')
+    """
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return next((limit.word for limit in parts[1:] if isinstance(limit, Matching)), placeholder(parts[0]))
+    if origin is Literal and len("|".join(parts)) < 30:
+        return "|".join(parts)
+    words: dict[Any, str] = {int: "N", float: "X", Path: "PATH", tuple: "LIST"}
+    return words.get(origin or kind, "NAME")
 
 
 def literals(kind: Any) -> tuple[str, ...]:

@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from shoal.cli.command import Command, parse
-from shoal.cli.train.place import PLACE_FLAGS, place_of
+from shoal.cli.train.command import COMMAND
+from shoal.cli.train.place import place_of
 from shoal.errors import ConfigError
 
 
 def given(words):
-    return parse(Command("train", "", flags=PLACE_FLAGS), words.split())
+    return COMMAND.parse(words.split()).flags
 
 
 @pytest.mark.parametrize(
@@ -46,10 +46,10 @@ def test_the_gpu_is_the_only_one_this_worker_sees(monkeypatch):
 
 PROGRAM = """
 import os, sys
-from shoal.cli.command import Command, parse
-from shoal.cli.train.place import PLACE_FLAGS, place_of, set_threads
+from shoal.cli.train.command import COMMAND
+from shoal.cli.train.place import place_of, set_threads
 
-set_threads(place_of(parse(Command("train", "", flags=PLACE_FLAGS), sys.argv[2:])), int(sys.argv[1]))
+set_threads(place_of(COMMAND.parse(sys.argv[2:]).flags), int(sys.argv[1]))
 assert "torch" not in sys.modules
 print(os.environ.get("OMP_NUM_THREADS"))
 """
@@ -91,8 +91,8 @@ def test_half_a_place_is_refused(words, sentence):
 
 
 def test_how_long_to_wait_for_the_others():
-    assert given("")["--join-timeout"] == 60
-    assert given("--join-timeout 2.5")["--join-timeout"] == 2.5
+    assert given("").join_timeout == 60
+    assert given("--join-timeout 2.5").join_timeout == 2.5
     for word in ("soon", "-1", "0", "nan", "inf"):
         with pytest.raises(ConfigError, match="--join-timeout: expected a number > 0"):
             given(f"--join-timeout={word}")

@@ -6,23 +6,36 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 from shoal import __version__
 from shoal.cli import text
 from shoal.cli.command import Command, Given
 from shoal.cli.doctor.checks import Check, Status, checks
-from shoal.config.flags import Flag
+from shoal.config.flags import Flags
 
 COLOURS: dict[Status, str] = {"OK": "32", "WARN": "33", "FAIL": "1;31"}
 
 
-def run(given: Given) -> int:
-    """Examine and print; 1 if something that every run needs is broken, else 0."""
+@dataclass(frozen=True)
+class DoctorFlags(Flags):
+    """How the report is shown."""
+
+    json: bool = False
+    """Print one JSON object."""
+    markdown: bool = False
+    """Print a table to paste into a bug report."""
+
+
+def run(given: Given[DoctorFlags]) -> int:
+    """Show what this machine has, what it lacks, and how to fix it.
+
+    The exit code is 1 if something that every run needs is broken.
+    """
     found = checks()
-    if given["--json"]:
+    if given.flags.json:
         text.show(as_json(found))
-    elif given["--markdown"]:
+    elif given.flags.markdown:
         text.show(as_markdown(found))
     else:
         colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
@@ -98,13 +111,4 @@ def _cell(words: str) -> str:
     return words.replace("|", "\\|").replace("\n", " ")
 
 
-COMMAND = Command(
-    "doctor",
-    "Show what this machine has, what it lacks, and how to fix it.",
-    run,
-    flags=(
-        Flag("--json", "Print one JSON object.", bool, False),
-        Flag("--markdown", "Print a table to paste into a bug report.", bool, False),
-    ),
-    details=lambda: ("The exit code is 1 if something that every run needs is broken.",),
-)
+COMMAND = Command("doctor", run, DoctorFlags)

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal.cli import text
-from shoal.cli.command import Block, Command, Given
-from shoal.cli.train.place import PLACE_FLAGS, place_of, set_threads
-from shoal.config.flags import Flag
+from shoal.cli.command import Command, Given
+from shoal.cli.train.flags import TrainFlags
+from shoal.cli.train.place import place_of, set_threads
 from shoal.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -25,7 +25,9 @@ MAY_CHANGE = {
     "output.trace",
     "checkpoint.*",
     "launch.*",
+    "mesh",
     "strategy.*",
+    "sync.*",
     "exchange.*",
 }
 """What may change with --resume: how long the run is, where it runs, on how many workers, by which strategy.
@@ -36,12 +38,16 @@ partition, model, loss, optimizer, schedule, batch size, seed, engine, precision
 """
 
 
-def run(given: Given) -> int:
-    """Train, report; 130 (or 143) after a stop that can be resumed."""
+def run(given: Given[TrainFlags]) -> int:
+    """Train a model from a recipe and flags, or resume a run.
+
+    RECIPE is a TOML file, or the name of one that comes with shoal, such as quickstart. Flags override the recipe. A
+    flag that names another choice than the recipe (--optimizer sgd) replaces that whole section.
+    """
     result = _train(given)
     if result.rank > 0:  # started by hand or by torchrun
         text.warn(f"rank {result.rank} of {result.workers} is done; rank 0 reports the result")
-    elif given["--json"]:
+    elif given.flags.json:
         text.show(result.to_json())
     if result.status == "interrupted":
         text.warn(f"stopped after step {result.steps}; resume with: shoal train --resume {result.run}")
@@ -49,19 +55,19 @@ def run(given: Given) -> int:
     return 0
 
 
-def _train(given: Given) -> "Result":
+def _train(given: Given[TrainFlags]) -> "Result":
     from shoal.config.read import read
 
-    folder: str | None = given["--resume"]
+    flags, folder = given.flags, given.flags.resume
     recipe = given.words[0] if given.words else None
     if folder is None:
         config = read(recipe, given.settings)
     elif recipe is not None:
         raise ConfigError(f"--resume continues the run in {folder}; it takes no recipe ('{recipe}')")
     else:
-        config = _resumed_config(Path(folder), given.settings)
+        config = _resumed_config(folder, given.settings)
 
-    place = place_of(given)
+    place = place_of(flags)
     set_threads(place, config.threads)
 
     from shoal.cli.train.display import display_for
@@ -69,9 +75,9 @@ def _train(given: Given) -> "Result":
     from shoal.events.folder import RunFolder
     from shoal.launch.start import start
 
-    resumed = RunFolder(Path(folder)) if folder else None
-    with display_for(to_stderr=given["--json"], quiet=given["--quiet"]) as display:
-        result = start(config, display, resumed, Place(*place) if place else None, given["--join-timeout"])
+    resumed = RunFolder(folder) if folder else None
+    with display_for(to_stderr=flags.json, quiet=flags.quiet) as display:
+        result = start(config, display, resumed, Place(*place) if place else None, flags.join_timeout)
         if result.rank == 0:
             display.finished(result)
     return result
@@ -96,28 +102,10 @@ def _resumed_config(folder: Path, flags: list[str]) -> "RunConfig":
     return from_tree(merge(read_recipe(str(config)), changes))
 
 
-def _details() -> list[Block]:
-    from shoal.cli.train.help import train_details
+def _settings() -> list[str]:
+    from shoal.cli.train.help import settings_page
 
-    return [*train_details()]
+    return settings_page()
 
 
-COMMAND = Command(
-    "train",
-    "Train a model from a recipe and flags, or resume a run.",
-    run,
-    words="[RECIPE]",
-    settings=("*",),
-    flags=(
-        Flag("--resume", "Continue a run that was stopped: its folder under runs/.", value="RUN"),
-        Flag(
-            "--json",
-            "Print the result as one line of JSON; everything else goes to standard error.",
-            bool,
-            False,
-        ),
-        Flag("--quiet", "Show no progress, only the summary at the end.", bool, False),
-        *PLACE_FLAGS,
-    ),
-    details=_details,
-)
+COMMAND = Command("train", run, TrainFlags, words="[RECIPE]", settings=("*",), details=_settings)

@@ -6,20 +6,14 @@ from shoal.cli.command import default_of
 from shoal.cli.text import bold, dim, wrapped
 from shoal.config.describe import Section, sections, takes_custom
 from shoal.config.flags import Flag
-from shoal.config.kinds import describe
-from shoal.config.read import shipped_recipes
+from shoal.config.kinds import describe, without_none
+from shoal.config.schema import STRATEGIES
 
 
-def train_details() -> list[str]:
-    """The blocks below the command's own flags: how settings are written, then every section."""
-    return [
-        f"RECIPE is a TOML file, or one that comes with shoal: {', '.join(shipped_recipes())}. Flags override the "
-        "recipe. A flag that names another choice than the recipe (--optimizer sgd) replaces that whole section.",
-        *(
-            "\n".join(_section(path, list(choices)))
-            for path, choices in groupby(sections(), lambda each: each.path)
-        ),
-    ]
+def settings_page() -> list[str]:
+    """Every section, its choices and their settings; a block each."""
+    by_path = groupby(sections(), lambda section: section.path)
+    return ["\n".join(_section(path, list(choices))) for path, choices in by_path]
 
 
 def _section(path: str, choices: list[Section]) -> list[str]:
@@ -27,6 +21,10 @@ def _section(path: str, choices: list[Section]) -> list[str]:
     if choices[0].name:
         own = ", or package.module:function" if takes_custom(path) else ""
         lines.append(f"{bold(f'[{path}]')}  --{path} NAME, one of these{own}:")
+        if path == "sync":
+            lines.append(
+                wrapped(f"--strategy NAME ({', '.join(STRATEGIES)}) is short for a layout and a sync.", 2)
+            )
     elif path:
         lines.append(f"{bold(f'[{path}]')}  {choices[0].sentence}")
     for choice in choices:
@@ -40,9 +38,8 @@ def _section(path: str, choices: list[Section]) -> list[str]:
 
 def _setting(flag: Flag) -> list[str]:
     default = default_of(flag) or ("none" if flag.default is None else "")
-    kind = describe(flag.kind).removeprefix("an ").removeprefix("a ")
-    if flag.default is not None:
-        kind = kind.removesuffix(" or none").replace(", 'all'", " or 'all'")
+    kind = describe(flag.kind if flag.default is None else without_none(flag.kind))
+    kind = kind.removeprefix("an ").removeprefix("a ")
     names = ", ".join((*flag.aliases, flag.name))
     about = f"{kind} (default {default})" if default else kind
     return [wrapped(f"{names}  {about}", 4, 12).replace(about, dim(about)), wrapped(flag.sentence, 8)]

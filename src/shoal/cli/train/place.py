@@ -9,36 +9,10 @@ The course's scripts write `--n_devices --rank --master_addr --master_port`, and
 import ipaddress
 import os
 import sys
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
-from shoal.cli.command import Given
-from shoal.config.flags import Flag
-from shoal.config.kinds import AtLeast, Matching
-from shoal.config.sections.values import Count, PositiveFloat
+from shoal.cli.train.flags import TrainFlags
 from shoal.errors import ConfigError
-
-_Number = Annotated[int, AtLeast(0)]
-
-PLACE_FLAGS = (
-    Flag("--rank", "Rank of this worker, if you start each worker by hand.", _Number),
-    Flag("--world-size", "Number of workers that you start.", Count, aliases=("--n_devices",)),
-    Flag(
-        "--master",
-        "Address at which rank 0 listens and the others join.",
-        Annotated[str, Matching(r".+:\d+", "host:port")],
-        value="HOST:PORT",
-    ),
-    Flag(
-        "--master_addr",
-        "Host of --master, as the course's scripts write it.",
-        default="127.0.0.1",
-        value="HOST",
-    ),
-    Flag("--master_port", "Port of --master, as the course's scripts write it.", _Number, value="PORT"),
-    Flag("--join-timeout", "Seconds to wait for the other workers.", PositiveFloat, 60.0, "SECONDS"),
-    Flag("--gpu", "The GPU that this worker uses.", _Number),
-)
-_ADDRESS = frozenset({"--rank", "--world-size", "--master", "--master_addr", "--master_port"})
 
 
 class WorkerAddress(NamedTuple):
@@ -50,26 +24,25 @@ class WorkerAddress(NamedTuple):
     port: int
 
 
-def place_of(given: Given) -> WorkerAddress | None:
+def place_of(flags: TrainFlags) -> WorkerAddress | None:
     """The place that the flags give; None if they give none. With --gpu, this process sees only that GPU."""
-    if given["--gpu"] is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = str(given["--gpu"])  # torch reads it when it is loaded
-    if not given.present & _ADDRESS:
+    if flags.gpu is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = str(flags.gpu)  # torch reads it when it is loaded
+    host, port = flags.master_addr or "127.0.0.1", flags.master_port
+    if flags.master is not None:
+        host, _, port = flags.master.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")  # [::1]:29517 is IPv6
+    needed = {"--rank": flags.rank, "--world-size": flags.world_size, "--master": port}
+    if flags.master_addr is None and all(value is None for value in needed.values()):
         return None
-    for flag in ("--rank", "--world-size", "--master"):
-        if given[flag] is None and not (flag == "--master" and "--master_port" in given.present):
-            raise ConfigError(
-                f"{flag} is required", "To start a worker by hand: --rank N --world-size N --master HOST:PORT"
-            )
-    rank, size = given["--rank"], given["--world-size"]
+    for flag, value in needed.items():
+        if value is None:
+            hint = "To start a worker by hand: --rank N --world-size N --master HOST:PORT"
+            raise ConfigError(f"{flag} is required", hint)
+    rank, size, port = (int(value or 0) for value in needed.values())
     if rank >= size:
         raise ConfigError(f"--rank {rank} is not in a world of {size}", f"Ranks go from 0 to {size - 1}.")
-    if given["--master"] is None:
-        return WorkerAddress(rank, size, given["--master_addr"], given["--master_port"])
-    host, _, port = given["--master"].rpartition(":")
-    return WorkerAddress(
-        rank, size, host.removeprefix("[").removesuffix("]"), int(port)
-    )  # [::1]:29517 is IPv6
+    return WorkerAddress(rank, size, host, port)
 
 
 def set_threads(place: WorkerAddress | None, threads: int | None) -> None:
