@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import pytest
 
 from shoal.config.kinds import AtLeast, Below, check, describe, parse
-from shoal.config.schema import LaunchConfig, MlpConfig, TrainConfig
+from shoal.config.schema import LaunchConfig, MlpConfig, RunConfig, TrainConfig
 from shoal.errors import ConfigError
 
 
@@ -79,3 +79,22 @@ def test_text_that_means_nothing_is_left_to_the_check():
 def test_kinds_have_words():
     assert describe(tuple[int, ...]) == "a list of integers"
     assert describe(float | None) == "a number or none"
+
+
+@pytest.mark.parametrize(
+    ("section", "value", "sentence"),
+    [
+        (
+            "train",
+            {"epochs": 2},
+            r"RunConfig\.train: expected TrainConfig, got a dict\n.*train=TrainConfig\(\)",
+        ),
+        ("model", object(), r"RunConfig\.model: expected LinearConfig, .* or Custom, got a object"),
+        ("model", "mlp", r"RunConfig\.model: expected .*, got a str"),
+        ("optimizer", MlpConfig(), r"RunConfig\.optimizer: expected .*, got a MlpConfig"),
+        ("launch", None, r"RunConfig\.launch: expected LaunchConfig, got a NoneType"),
+    ],
+)
+def test_a_section_made_in_python_is_checked_too(section, value, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        RunConfig(**{section: value})
