@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from shoal.report.compare import Comparison
     from shoal.report.compare_verdict import Remark
 
+Column = tuple[str, tuple[str, ...]]
 WIDEST = 120
 COLOURS = {"holds": "green", "fails": "red", "undecided": "magenta"}
 
@@ -52,10 +53,11 @@ def run(given: Given[CompareFlags]) -> int:
     flags = given.flags
     stream = sys.stderr if flags.json else sys.stdout
     are_runs = _are_runs(given)
-    variants = [] if are_runs else _variants(given.words, given.settings)
 
     from shoal.labs.folder import claimed, report_folder
+    from shoal.launch.compare import variants_of
 
+    variants = [] if are_runs else variants_of(given.words, given.settings)
     folder = report_folder(str(flags.out or ""), "compare")
     with claimed(folder):
         if are_runs:
@@ -94,12 +96,6 @@ def _are_runs(given: Given[CompareFlags]) -> bool:
     return bool(folders)
 
 
-def _variants(names: Sequence[str], flags: Sequence[str]) -> "list[Variant]":
-    from shoal.launch.compare import variants_of
-
-    return variants_of(names, flags)
-
-
 def _train(variants: "Sequence[Variant]", folder: Path, stream: TextIO, quiet: bool) -> list[Path]:
     """Train one variant after another. If that is interrupted, the finished runs stay and can be compared."""
     from shoal.labs.watch import watch_for
@@ -130,20 +126,15 @@ def _train(variants: "Sequence[Variant]", folder: Path, stream: TextIO, quiet: b
 def _compare(
     runs: Sequence[Path], folder: Path, command: str, trained: bool
 ) -> "tuple[Comparison, list[Remark]]":
+    from shoal.labs.machine import machine
     from shoal.report.compare import compare
     from shoal.report.compare_report import write_report
     from shoal.report.compare_verdict import verdict
 
     comparison = compare(runs)
     remarks = verdict(comparison)
-    write_report(folder, comparison, remarks, command, _machine() if trained else {})
+    write_report(folder, comparison, remarks, command, machine() if trained else {})
     return comparison, remarks
-
-
-def _machine() -> dict[str, str]:
-    from shoal.labs.machine import machine
-
-    return machine()
 
 
 def _show(comparison: "Comparison", remarks: "Sequence[Remark]", folder: Path, stream: TextIO) -> None:
@@ -166,51 +157,39 @@ def _show_table(comparison: "Comparison", console: "Console") -> None:
     """One table, or several below each other if the terminal is too narrow for one."""
     from shoal.report import compare_table as table
 
-    results, shares = table.table_rows(comparison), table.share_rows(comparison)
-    split = table.SHARES_AT
-    whole = (
-        (*table.HEADER[:split], *table.SHARES, *table.HEADER[split:]),
-        [(*row[:split], *parts, *row[split:]) for row, parts in zip(results, shares, strict=True)],
-    )
-    parts = (
-        (table.HEADER[0], *table.SHARES),
-        [(row[0], *parts) for row, parts in zip(results, shares, strict=True)],
-    )
-    if _fits(*whole, console):
-        console.print(_table(*whole))
-    else:
-        tables = [*_narrowed(table.HEADER, results, console), *_narrowed(*parts, console)]
-        for each in tables[:-1]:
-            console.print(each, "", sep="\n")
-        console.print(tables[-1])
-    console.print(
-        f"\n{table.LEGEND} {table.SHARES_LEGEND}\n", style="dim", markup=False, width=_text_width(console)
-    )
+    names, *results = _columns(table.HEADER, table.table_rows(comparison))
+    shares = _columns(table.SHARES, table.share_rows(comparison))
+    before = table.SHARES_AT - 1
+    tables = [[*results[:before], *shares, *results[before:]]]
+    if not _fits([names, *tables[0]], console):
+        tables = [*_narrowed(names, results, console), *_narrowed(names, shares, console)]
+    for number, columns in enumerate(tables):
+        console.print(*[""] * bool(number), _table([names, *columns]), sep="\n")
+    legend = f"\n{table.LEGEND} {table.SHARES_LEGEND}\n"
+    console.print(legend, style="dim", markup=False, width=_text_width(console))
 
 
-def _narrowed(header: Sequence[str], rows: Sequence[Sequence[str]], console: "Console") -> "Iterator[Table]":
-    """Tables of as many columns as fit, each with the names of the runs and at least one column."""
-    taken = [1]
-    for column in range(2, len(header)):
-        if not _fits(*_columns([0, *taken, column], header, rows), console):
-            yield _table(*_columns([0, *taken], header, rows))
+def _columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[Column]:
+    return list(zip(header, zip(*rows, strict=True), strict=True))
+
+
+def _narrowed(names: Column, columns: Sequence[Column], console: "Console") -> Iterator[list[Column]]:
+    """As many columns as fit beside the names of the runs, and at least one, for each of several tables."""
+    taken = [columns[0]]
+    for column in columns[1:]:
+        if not _fits([names, *taken, column], console):
+            yield taken
             taken = []
         taken.append(column)
-    yield _table(*_columns([0, *taken], header, rows))
+    yield taken
 
 
-def _columns(
-    taken: Sequence[int], header: Sequence[str], rows: Sequence[Sequence[str]]
-) -> tuple[list[str], list[list[str]]]:
-    return [header[column] for column in taken], [[row[column] for column in taken] for row in rows]
+def _fits(columns: Sequence[Column], console: "Console") -> bool:
+    unlimited = console.options.update(width=1000)
+    return console.measure(_table(columns), options=unlimited).maximum <= console.width
 
 
-def _fits(header: Sequence[str], rows: Sequence[Sequence[str]], console: "Console") -> bool:
-    room = console.options.update(width=1000)
-    return console.measure(_table(header, rows), options=room).maximum <= console.width
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> "Table":
+def _table(columns: Sequence[Column]) -> "Table":
     """Names left-aligned, numbers right-aligned; a header breaks before its last word."""
     from rich import box
     from rich.table import Table
@@ -219,11 +198,10 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> "Table":
     table = Table(
         box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1), show_edge=False, header_style="bold"
     )
-    for column, name in enumerate(header):
-        first, _, last = name.rpartition(" ")
-        broken = f"{first}\n{last}" if first else name
-        table.add_column(broken, justify="right" if column else "left", no_wrap=column > 0, overflow="fold")
-    for row in rows:
+    for number, (name, _) in enumerate(columns):
+        header = "\n".join(name.rsplit(" ", 1))
+        table.add_column(header, justify="right" if number else "left", no_wrap=number > 0, overflow="fold")
+    for row in zip(*(cells for _, cells in columns), strict=True):
         table.add_row(*map(Text, row))
     return table
 

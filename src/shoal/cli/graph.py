@@ -1,6 +1,5 @@
 """`shoal graph`: draw the computation graph of our own automatic differentiation."""
 
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -84,18 +83,15 @@ def _drawn(form: str, graph: "Graph", title: str) -> str:
 
 
 def _write(path: Path, content: str) -> None:
-    """Write a temporary file and rename it: a reader sees the old file or the new one, never half of it."""
+    from shoal.events.folder import write_whole
+
     if path.exists() and not path.is_file():  # a folder, or a device that a rename would replace
         raise ConfigError(f"cannot write {path}: it exists and is not a file", "Choose another name.")
     try:
-        with tempfile.TemporaryDirectory(prefix=".writing-", dir=path.parent) as beside:
-            whole = Path(beside) / "graph"
-            whole.write_text(content, encoding="utf-8")
-            whole.replace(path)
+        write_whole(path, content)
     except OSError as error:
-        raise ConfigError(
-            f"cannot write {path}: {error.strerror}", "Choose another file, in a folder that exists."
-        ) from None
+        hint = "Choose another file, in a folder that exists."
+        raise ConfigError(f"cannot write {path}: {error.strerror}", hint) from None
 
 
 def _listed() -> str:

@@ -19,17 +19,6 @@ if TYPE_CHECKING:
     from shoal.data.dataset import DataSet
     from shoal.report.partition import Ownership
 
-RULES = {
-    "random": "A random part for each worker.",
-    "contiguous": "Consecutive samples for each worker, in stored order.",
-    "stratified": "A random part for each worker, with the label proportions of the whole data set.",
-    "label": "Some of the labels for each worker.",
-    "dirichlet": "A random fraction of every label for each worker; a small --alpha gives few labels to each.",
-    "speed": "A random part for each worker, in proportion to its speed: --speeds 2,1,1.",
-    "hash": "A hash of the sample's index decides: samples keep their worker when the data set grows.",
-    "sampling": "No partition: each worker draws from the whole data set, with replacement (one epoch).",
-}
-
 
 @dataclass(frozen=True)
 class PartitionFlags(Flags):
@@ -92,7 +81,7 @@ def _config(given: Given[PartitionFlags]) -> "RunConfig":
     if config.partition.name == "global":
         raise ConfigError(
             "partition 'global' has no fixed owners: each batch is split among the workers",
-            f"Choose one of {', '.join(RULES)}.",
+            f"Choose one of {', '.join(rules())}.",
         )
     return config
 
@@ -188,11 +177,22 @@ def _as_data(config: "RunConfig", owned: "Ownership", name: str) -> dict[str, An
     }
 
 
+def rules() -> dict[str, str]:
+    """The rules that give each worker its samples, with their sentences."""
+    from shoal.config.describe import sections
+
+    found = {section.name: section.sentence for section in sections() if section.path == "partition"}
+    return {name: sentence for name, sentence in found.items() if name != "global"}
+
+
 COMMAND = Command(
     "data partition",
     run,
     PartitionFlags,
     words="NAME",
     settings=("data", "partition", "launch.workers", "seed"),
-    details=lambda: [text.rows(RULES), "Start with:  shoal data partition digits --by dirichlet --alpha 0.3"],
+    details=lambda: [
+        text.rows(rules()),
+        "Start with:  shoal data partition digits --by dirichlet --alpha 0.3",
+    ],
 )

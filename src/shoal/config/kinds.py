@@ -233,8 +233,8 @@ _WORDS: dict[Any, str] = {
     bool: "true or false",
     str: "text",
     Path: "a path",
-    types.NoneType: "none",
 }
+_WORDS[types.NoneType] = "none"
 
 
 def _either(words: list[str]) -> str:
@@ -302,13 +302,14 @@ def in_short(named: dict[str, type], text: str) -> tuple[str, dict[str, Any]]:
     return name, {setting: parse(kinds_of(named[name])[setting], value)}
 
 
-def written_whole(named: dict[str, type], text: str) -> str | None:
-    """`by:ring` for `ring`: the choice whose main setting the text is; None if it is no choice's."""
-    for name, choice in named.items():
-        setting: str | None = getattr(choice, "SHORT", None)
-        if setting and text in literals(kinds_of(choice)[setting]):
-            return f"{name}:{text}"
-    return None
+def spellings(named: dict[str, type]) -> list[str]:
+    """The names of choices, with their main setting where they have one: `by:ring`, `by:tree`, …"""
+    settings = {name: kinds_of(choice).get(getattr(choice, "SHORT", "")) for name, choice in named.items()}
+    return [
+        f"{name}:{word}" if word else name
+        for name, kind in settings.items()
+        for word in literals(kind) or ("",)
+    ]
 
 
 def options_of(choice: Any) -> dict[str, Any]:

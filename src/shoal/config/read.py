@@ -24,7 +24,7 @@ from shoal.config.kinds import (
     in_short,
     kinds_of,
     parse,
-    written_whole,
+    spellings,
 )
 from shoal.config.mesh import check_product
 from shoal.config.schema import SHORT_FLAGS, STRATEGIES, Custom, RunConfig
@@ -259,11 +259,8 @@ def _chosen(options: tuple[type, ...], tree: Tree, where: str, default: type) ->
         extra = {key: _plain(value) for key, value in tree.items() if key != "name"}
         return Custom(name=check(ImportPath, str(name), where), options=tuple(sorted(extra.items())))
     if not isinstance(name, str) or name not in named:
-        whole = written_whole(named, str(name))
-        if whole:
-            raise ConfigError(f"unknown {where} '{name}': did you mean '{whole}'?")
         hint = "For a function of your own, write package.module:function." if Custom in options else ""
-        raise ConfigError(unknown(where, str(name), named), hint)
+        raise ConfigError(unknown(where, str(name), spellings(named)), hint)
     for key in tree.keys() - kinds_of(named[name]).keys():
         owners = [word for word, option in named.items() if key in kinds_of(option)]
         if owners:
