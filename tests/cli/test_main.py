@@ -119,6 +119,6 @@ def test_a_full_disk_is_one_sentence_wherever_it_comes_to_light(monkeypatch, cap
     def full():
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "runs/mine/config.toml")
 
-    monkeypatch.setattr("shoal.cli.doctor.command.checks", full)
+    monkeypatch.setattr("shoal.cli.doctor.checks.checks", full)
     assert main(["doctor"]) == 2
     assert "error: cannot write runs/mine/config.toml: No space left on device" in capsys.readouterr().err
