@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
-_SIMILAR = 0.65
-"""Similarity from which a spelling counts as a slip; below it, no guess is better than a wrong one."""
+_SIMILAR, _SHORT_SIMILAR = 0.75, 0.65
+"""Similarity from which a spelling counts as a slip, for names and for those of up to four letters."""
 
 SYNONYMS: dict[str, str] = {
     # flags
@@ -111,7 +111,7 @@ def _nearest(asked: str, names: Mapping[str, str]) -> str | None:
     endings = [each for plain, each in names.items() if re.split("[.:]", plain)[-1] == asked]
     if len(endings) == 1:
         return endings[0]
-    close = get_close_matches(asked, names, n=1, cutoff=_SIMILAR)
+    close = get_close_matches(asked, names, n=1, cutoff=_SIMILAR if len(asked) > 4 else _SHORT_SIMILAR)
     return names[close[0]] if close else None
 
 
