@@ -17,8 +17,9 @@
 All of them are things the user can mend, so the command line prints the sentence without a traceback and exits with 2.
 """
 
-import difflib
 from collections.abc import Iterable
+
+from shoal.nearest import did_you_mean
 
 
 class ShoalError(Exception):
@@ -92,6 +93,4 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     "unknown model 'lenett': did you mean 'lenet'? (known: lenet, mlp)"
     """
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    guess = f": did you mean '{close[0]}'?" if close else ""
-    return f"unknown {kind} '{name}'{guess} (known: {', '.join(names)})"
+    return f"unknown {kind} '{name}'{did_you_mean(name, names)} (known: {', '.join(names)})"

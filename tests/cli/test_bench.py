@@ -38,12 +38,12 @@ def test_another_operation_as_a_table_for_people():
         (["collectives", "--group", "shn"], "did you mean 'shm'?"),
         (["collectives", "--op", "allreduce"], "did you mean 'all_reduce'?"),
         (["collectives", "--algorithm", "rinng"], "did you mean 'ring'?"),
-        (["collectives", "-b", "much"], "a size is written like"),
+        (["collectives", "-b", "much"], "-b: expected text of the form 1024, 64K or 8M, got 'much'"),
         (["collectives", "-b", "8M", "-e", "1K"], "no sizes from"),
-        (["collectives", "--workers", "-2"], "--workers must be a whole number above 0, not '-2'"),
-        (["collectives", "--json", "--csv"], "two forms of one table"),
-        (["collectives", "--workers", "1.5"], "--workers must be a whole number above 0"),
-        (["collectives", "--seconds", "soon"], "--seconds must be a number above 0"),
+        (["collectives", "--workers", "-2"], "--workers: expected an integer ≥ 1, got -2"),
+        (["collectives", "--json", "--csv"], "--json and --csv cannot be combined"),
+        (["collectives", "--workers", "1.5"], "--workers: expected an integer ≥ 1, got '1.5'"),
+        (["collectives", "--seconds", "soon"], "--seconds: expected a number > 0, got 'soon'"),
     ],
 )
 def test_bad_input_is_one_sentence(words, sentence, capsys):

@@ -98,18 +98,19 @@ def test_a_variant_that_fails_is_told_with_what_is_finished(here, capsys):
     assert main(["compare", "bad.toml", "--out", "out"]) == 2
     err = capsys.readouterr().err
     assert "nowhere" in err
-    assert "finished until here: out/runs/one" in err
+    assert "finished so far: out/runs/one" in err
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ([], "nothing to compare: name a recipe, or run folders"),
+        ([], "RECIPE|RUN is required"),
         (["quickstrat"], "did you mean 'quickstart'?"),
-        (["run"], "run is one run, and there is nothing to compare it with"),
+        (["run"], "run is a single run"),
         (["full", "run"], "full is not a run folder"),
         (["run", "run"], "the run in run did not finish"),
-        (["run", "run", "--lr", "1"], "--lr has no use here"),
+        (["run", "run", "--lr", "1"], "--lr has no effect on finished runs"),
+        (["runs/nothing", "run"], "no run folder runs/nothing"),
         (["run", "quickstart"], "quickstart is not a run folder"),
         (["quickstart", "--lrr", "1"], "did you mean"),
         (["quickstart", "--out", "full"], "the folder full is not empty"),

@@ -63,11 +63,11 @@ def test_a_dash_writes_to_standard_output(capsys):
     [
         (("corse",), "unknown example 'corse': did you mean 'course'?"),
         (("mlp", "--svg", "no/such/folder/x.svg"), "cannot write no/such/folder/x.svg"),
-        (("mlp", "--svg", "."), "cannot write .: it is there already, and not a file"),
+        (("mlp", "--svg", "."), "cannot write .: it exists and is not a file"),
         (("mlp", "--svg", "/dev/null"), "cannot write /dev/null"),
         (("mlp", "--sgv", "x.svg"), "unknown flag '--sgv': did you mean '--svg'?"),
-        (("mlp", "lenet"), "'lenet' is not understood here"),
-        (("--svg", "x.svg"), "--svg of which example?"),
+        (("mlp", "lenet"), "unexpected argument 'lenet'"),
+        (("--svg", "x.svg"), "EXAMPLE is required"),
         (("mlp", "--svg"), "--svg needs a value"),
     ],
 )

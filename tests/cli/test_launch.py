@@ -8,10 +8,10 @@ from shoal.cli.main import main
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ([], "which program?"),
-        (["--workers", "2"], "which program?"),
-        (["program.py"], "how many workers? --workers says it"),
-        (["--workers", "0", "program.py"], "--workers must be a number from 1, not '0'"),
+        ([], "PROGRAM is required"),
+        (["--workers", "2"], "PROGRAM is required"),
+        (["program.py"], "--workers is required"),
+        (["--workers", "0", "program.py"], "--workers: expected an integer ≥ 1, got 0"),
         (["--wokers", "2", "program.py"], "did you mean '--workers'?"),
         (["--workers"], "--workers needs a value"),
         (["--launcher", "thread", "program.py"], "did you mean 'threads'?"),

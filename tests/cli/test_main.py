@@ -39,25 +39,27 @@ def test_every_command_has_help(capsys):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
+        (["version"], "did you mean '--version'?"),
         (["trian"], "unknown command 'trian': did you mean 'train'?"),
         (["train", "--model", "lenett"], "did you mean 'lenet'?"),
         (["train", "--modle", "lenet"], "did you mean '--model'?"),
         (["train", "nothing-here"], "unknown recipe 'nothing-here'"),
-        (["train", ""], "'' is a folder, and not a recipe"),
-        (["train", "."], "'.' is a folder, and not a recipe"),
-        (["train", "--data", "mnist", "--data-dir", "nowhere"], "data folder nowhere does not exist"),
+        (["train", ""], "'' is a folder, not a recipe"),
+        (["train", "."], "'.' is a folder, not a recipe"),
+        (["train", "--data", "mnist", "--data-dir", "nowhere"], "there is no folder nowhere"),
         (["train", "--resume", "nowhere"], "nowhere is not a run folder"),
         (["train", "quickstart", "--resume", "nowhere"], "it takes no recipe"),
         (["train", "--runs-dir", "/proc/nothing", "--steps", "1"], "cannot write the run folder"),
         (["train", "--model", "no.such.module:net"], "no.such.module"),
         (["train", "--device", "cuda"], "torch sees no GPU"),
-        (["evaluate"], "nothing to evaluate"),
+        (["evaluate"], "RUN|FILE is required"),
+        (["evaluate", ".", "--epochs", "1"], "`shoal evaluate` has no --epochs"),
         (["evaluate", "nowhere"], "nowhere does not exist"),
         (["evaluate", "/etc/hostname"], "cannot read weights from /etc/hostname"),
         (["evaluate", ".", "--split", "tset"], "did you mean 'test'?"),
-        (["data", "fecth"], "unknown verb 'fecth': did you mean 'fetch'?"),
+        (["data", "fecth"], "unknown command 'fecth': did you mean 'fetch'?"),
         (["data", "verify", "mnits"], "did you mean 'mnist'?"),
-        (["data", "fetch"], "which data set?"),
+        (["data", "fetch"], "NAME is required"),
         (["doctor", "--jsn"], "--jsn"),
         (["lab", "17"], "17"),
     ],
@@ -114,9 +116,9 @@ def test_output_that_cannot_be_written_is_one_sentence():
 
 
 def test_a_full_disk_is_one_sentence_wherever_it_comes_to_light(monkeypatch, capsys):
-    def full(words):
+    def full():
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "runs/mine/config.toml")
 
-    monkeypatch.setattr("shoal.cli.doctor.run", full)
+    monkeypatch.setattr("shoal.cli.doctor.checks.checks", full)
     assert main(["doctor"]) == 2
     assert "error: cannot write runs/mine/config.toml: No space left on device" in capsys.readouterr().err

@@ -1,44 +1,49 @@
-"""Pages of help: no line wider than the terminal, and nothing changed where there is room."""
+"""Pages of help: no line wider than the terminal, sentences aligned."""
 
 import pytest
 
 from shoal.cli.main import COMMANDS, main
-from shoal.cli.text import caution, fitted
+from shoal.cli.text import caution, paragraph, rows
 
-PAGE = """Usage: shoal thing NAME [--out DIR] [--all]
-
-A sentence that runs over two lines of the source,
-because it is long.
-
-  --out DIR  where it goes, which may be a folder that is not there yet
-  a command that is itself too long for that   what it does, in some words"""
+ROWS = {
+    "--out DIR": "Folder of the report, which need not exist yet, and of its runs.",
+    "a command too long for a column": "What it does, in some words.",
+}
 
 
-def test_what_fits_is_left_alone():
-    assert fitted(PAGE, 100) == PAGE
-
-
-def test_what_does_not_fit_goes_on_below_its_own_beginning():
-    assert fitted(PAGE, 34).splitlines() == [
-        "Usage: shoal thing NAME",
-        "       [--out DIR] [--all]",
-        "",
-        "A sentence that runs over two",
-        "lines of the source, because it is",
-        "long.",
-        "",
-        "  --out DIR  where it goes, which",
-        "             may be a folder that",
-        "             is not there yet",
-        "  a command that is itself too long for that",  # nothing can be done about it here
-        "        what it does, in some",
-        "        words",
+def test_a_sentence_continues_below_its_own_beginning(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "34")
+    assert rows(ROWS).splitlines() == [
+        "  --out DIR      Folder of the",
+        "                 report, which",
+        "                 need not exist",
+        "                 yet, and of its",
+        "                 runs.",
+        "  a command too long for a column",
+        "                 What it does, in",
+        "                 some words.",
     ]
 
 
-@pytest.mark.parametrize(
-    "command", [(), *((name,) for name in COMMANDS), ("data", "partition")], ids=" ".join
-)
+def test_paragraphs_are_wrapped_and_code_is_not(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "34")
+    assert paragraph("A sentence that is too long for one line.").count("\n") == 1
+    assert paragraph("Usage: shoal thing NAME [OTHER] [flags]").splitlines()[1] == "       [flags]"
+    code = "    group.all_reduce(total).wait()   # everywhere\n    done = True"
+    assert paragraph(code) == code
+
+
+PAGES = [
+    (),
+    *((name,) for name in COMMANDS),
+    ("data", "partition"),
+    ("data", "fetch"),
+    ("lab", "3"),
+    ("lab", "start"),
+]
+
+
+@pytest.mark.parametrize("command", PAGES, ids=" ".join)
 def test_every_page_fits_80_columns(command, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
     assert main([*command, "--help"]) == 0

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import pytest
 
 from shoal.config.kinds import AtLeast, Below, check, describe, parse
-from shoal.config.schema import LaunchConfig, MlpConfig, TrainConfig
+from shoal.config.schema import LaunchConfig, MlpConfig, RunConfig, TrainConfig
 from shoal.errors import ConfigError
 
 
@@ -46,7 +46,7 @@ def test_other_values_are_refused(kind, value):
 
 
 def test_python_values_are_checked_like_flags():
-    with pytest.raises(ConfigError, match=r"train\.epochs must be a whole number of at least 1, not 0"):
+    with pytest.raises(ConfigError, match=r"TrainConfig\.epochs: expected an integer ≥ 1, got 0"):
         TrainConfig(epochs=0)
     assert MlpConfig(hidden=[3, 4]).hidden == (3, 4)  # hashable, whatever the caller gave
 
@@ -54,11 +54,11 @@ def test_python_values_are_checked_like_flags():
 @pytest.mark.parametrize(
     ("kind", "value", "sentence"),
     [
-        (int, 10**20, "must be a whole number, not 100000000000000000000: it has more than 64 bits"),
-        (float, 10**400, "it has more than 64 bits"),
-        (Annotated[float, AtLeast(0)], float("inf"), "a number of at least 0, not inf: it is not finite"),
-        (tuple[int, ...], (1, "x"), "a list, each a whole number, not 1,x$"),
-        (tuple[int, ...], "", "a list, each a whole number, not ''$"),
+        (int, 10**20, "expected an integer, got 100000000000000000000, which does not fit in 64 bits"),
+        (float, 10**400, "which does not fit in 64 bits"),
+        (Annotated[float, AtLeast(0)], float("inf"), "a number ≥ 0, got inf, which is not finite"),
+        (tuple[int, ...], (1, "x"), "a list of integers, got 1,x$"),
+        (tuple[int, ...], "", "a list of integers, got ''$"),
     ],
 )
 def test_a_refusal_shows_the_value_as_it_was_written_and_why(kind, value, sentence):
@@ -77,5 +77,24 @@ def test_text_that_means_nothing_is_left_to_the_check():
 
 
 def test_kinds_have_words():
-    assert describe(tuple[int, ...]) == "a list, each a whole number"
+    assert describe(tuple[int, ...]) == "a list of integers"
     assert describe(float | None) == "a number or none"
+
+
+@pytest.mark.parametrize(
+    ("section", "value", "sentence"),
+    [
+        (
+            "train",
+            {"epochs": 2},
+            r"RunConfig\.train: expected TrainConfig, got a dict\n.*train=TrainConfig\(\)",
+        ),
+        ("model", object(), r"RunConfig\.model: expected LinearConfig, .* or Custom, got a object"),
+        ("model", "mlp", r"RunConfig\.model: expected .*, got a str"),
+        ("optimizer", MlpConfig(), r"RunConfig\.optimizer: expected .*, got a MlpConfig"),
+        ("launch", None, r"RunConfig\.launch: expected LaunchConfig, got a NoneType"),
+    ],
+)
+def test_a_section_made_in_python_is_checked_too(section, value, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        RunConfig(**{section: value})

@@ -13,9 +13,7 @@ def test_nesterov_without_momentum_is_refused() -> None:
 
 
 def test_momentum_of_one_or_more_is_refused() -> None:
-    with pytest.raises(
-        ConfigError, match=r"SGD's momentum must be a number of at least 0 and below 1, not 1\.0"
-    ):
+    with pytest.raises(ConfigError, match=r"SGD's momentum: expected a number ≥ 0 and < 1, got 1\.0"):
         SGD([torch.zeros(1)], lr=0.1, momentum=1.0)
 
 

@@ -1,1 +1,1 @@
-"""The command line. Each command is a module with `run(argv) -> exit code`; heavy imports stay inside functions."""
+"""The command line. Each command's module declares it as COMMAND; heavy imports stay inside functions."""

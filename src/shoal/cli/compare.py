@@ -1,14 +1,16 @@
-"""`shoal compare`: the same training in several ways, side by side, with a verdict and a report."""
+"""`shoal compare`: the same training by several strategies: one table, a verdict, a report."""
 
 import json
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from shoal.cli import text
-from shoal.cli.options import split_options
+from shoal.cli.command import Command, Given
+from shoal.config.flags import Flags
 from shoal.errors import ConfigError, ShoalError
 
 if TYPE_CHECKING:
@@ -19,83 +21,83 @@ if TYPE_CHECKING:
     from shoal.report.compare import Comparison
     from shoal.report.compare_verdict import Remark
 
-USAGE = "shoal compare RECIPE … | RUN … [--out DIR] [--json] [--quiet] [flags of shoal train]"
-HELP = f"""Usage: {USAGE}
-
-  shoal compare quickstart             the same training by every strategy: one table, a verdict, a report
-  shoal compare mine.toml              a recipe of your own, by every strategy
-  shoal compare a.toml b.toml          several recipes, as they are
-  shoal compare runs/*                 runs that are finished: nothing is trained
-
-Flags of `shoal train` go over all that is trained (--epochs 3); those of the launcher (--workers 4) over what has
-several workers. A TOML file with a table [variants], a name and flags each, is a comparison of your own.
-
-  --out DIR      folder of the report and its runs (default: reports/compare-TIME)
-  --json         print one JSON line last; everything else goes to standard error
-  --quiet        no progress: the table, the verdict and the path alone"""
-
+Column = tuple[str, tuple[str, ...]]
 WIDEST = 120
 COLOURS = {"holds": "green", "fails": "red", "undecided": "magenta"}
 
 
-def run(argv: Sequence[str]) -> int:
-    """Train what is to be trained, compare, and tell; the report is written before anything is shown."""
-    options, words = split_options(argv, switches=("--help", "-h", "--json", "--quiet"), values=("--out",))
-    if options.has("--help", "-h"):
-        text.page(HELP)
-        return 0
-    names, flags = _names_and_flags(words)
-    stream = sys.stderr if options.has("--json") else sys.stdout
-    are_runs = any(Path(name).is_dir() for name in names)
-    variants = [] if are_runs else _variants(names, flags)
+@dataclass(frozen=True)
+class CompareFlags(Flags):
+    """Where the report goes, and what is shown."""
+
+    out: Path | None = None
+    """Folder of the report and its runs (default reports/compare-TIME)."""
+    json: bool = False
+    """Print the result as one line of JSON; everything else goes to standard error."""
+    quiet: bool = False
+    """Show no progress, only the table, the verdict and the path."""
+
+
+def run(given: Given[CompareFlags]) -> int:
+    """Train the same model by several strategies: one table, a verdict, a report.
+
+        shoal compare quickstart      the same training by every strategy
+        shoal compare mine.toml       your own recipe, by every strategy
+        shoal compare a.toml b.toml   several recipes, as they are
+        shoal compare runs/*          finished runs; nothing is trained
+
+    Flags of `shoal train` apply to every run that is trained (--epochs 3); those of the launcher (--workers 4) only to
+    runs with several workers. A TOML file with a table [variants], each a name and its flags, defines your own
+    comparison.
+    """
+    flags = given.flags
+    stream = sys.stderr if flags.json else sys.stdout
+    are_runs = _are_runs(given)
 
     from shoal.labs.folder import claimed, report_folder
+    from shoal.launch.compare import variants_of
 
-    folder = report_folder(options.value("--out") or "", "compare")
+    variants = [] if are_runs else variants_of(given.words, given.settings)
+    folder = report_folder(str(flags.out or ""), "compare")
     with claimed(folder):
         if are_runs:
-            runs = [Path(name) for name in names]
+            runs = [Path(name) for name in given.words]
         else:
-            runs = _train(variants, folder / "runs", stream, options.has("--quiet"))
-        comparison, remarks = _compare(
-            runs, folder, shlex.join(["shoal", "compare", *argv]), trained=not are_runs
-        )
+            runs = _train(variants, folder / "runs", stream, flags.quiet)
+        command = shlex.join(["shoal", "compare", *given.argv])
+        comparison, remarks = _compare(runs, folder, command, trained=not are_runs)
     _show(comparison, remarks, folder, stream)
-    if options.has("--json"):
+    if flags.json:
         text.show(_as_json(comparison, remarks, folder))
     return 0
 
 
-def _names_and_flags(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """What to compare, and the flags over it; nothing, one run, or flags over finished runs are refused."""
-    count = next((index for index, word in enumerate(words) if word.startswith("-")), len(words))
-    names, flags = list(words[:count]), list(words[count:])
+def _are_runs(given: Given[CompareFlags]) -> bool:
+    """Whether the words are run folders; a single run, or flags for finished runs, are refused."""
+    names = given.words
     folders = [name for name in names if Path(name).is_dir()]
-    if not names:
-        raise ConfigError("nothing to compare: name a recipe, or run folders", f"Usage: {USAGE}")
-    for name in names if folders else ():
-        if not (Path(name) / "config.toml").exists():
-            hint = (
-                f"Are there any in it? shoal compare {name}/*"
+    for name in names:
+        if "/" in name and Path(name).suffix != ".toml" and not Path(name).exists():
+            raise ConfigError(f"no run folder {name}", "`shoal compare runs/*` compares all finished runs.")
+        if folders and not (Path(name) / "config.toml").exists():
+            raise ConfigError(
+                f"{name} is not a run folder",
+                f"To compare the runs in it: shoal compare {name}/*"
                 if name in folders
-                else "Compare recipes apart."
+                else "Recipes and runs cannot be compared together.",
             )
-            raise ConfigError(f"{name} is not a run folder", hint)
     if folders and len(names) == 1:
-        raise ConfigError(f"{names[0]} is one run, and there is nothing to compare it with")
-    if folders and flags:
-        raise ConfigError(f"{flags[0]} has no use here: run folders are compared, and not trained again")
-    return names, flags
-
-
-def _variants(names: Sequence[str], flags: Sequence[str]) -> "list[Variant]":
-    from shoal.launch.compare import variants_of
-
-    return variants_of(names, flags)
+        raise ConfigError(f"{names[0]} is a single run", "Name at least two runs to compare.")
+    if folders and given.settings:
+        flag = given.settings[0].partition("=")[0]
+        raise ConfigError(
+            f"{flag} has no effect on finished runs", "Compare a recipe to train with other settings."
+        )
+    return bool(folders)
 
 
 def _train(variants: "Sequence[Variant]", folder: Path, stream: TextIO, quiet: bool) -> list[Path]:
-    """Train one variant after another. Whatever stops it, what is finished stays, and can be compared."""
+    """Train one variant after another. If that is interrupted, the finished runs stay and can be compared."""
     from shoal.labs.watch import watch_for
     from shoal.launch.compare import train
     from shoal.report.compare_table import described
@@ -113,9 +115,9 @@ def _train(variants: "Sequence[Variant]", folder: Path, stream: TextIO, quiet: b
     except (KeyboardInterrupt, ShoalError):
         if finished:
             text.warn(
-                f"finished until here: {finished[0]}"
+                f"finished so far: {finished[0]}"
                 if len(finished) == 1
-                else f"compare what is finished: shoal compare {shlex.quote(str(folder))}/*"
+                else f"compare the finished runs: shoal compare {shlex.quote(str(folder))}/*"
             )
         raise
     return finished
@@ -124,20 +126,15 @@ def _train(variants: "Sequence[Variant]", folder: Path, stream: TextIO, quiet: b
 def _compare(
     runs: Sequence[Path], folder: Path, command: str, trained: bool
 ) -> "tuple[Comparison, list[Remark]]":
+    from shoal.labs.machine import machine
     from shoal.report.compare import compare
     from shoal.report.compare_report import write_report
     from shoal.report.compare_verdict import verdict
 
     comparison = compare(runs)
     remarks = verdict(comparison)
-    write_report(folder, comparison, remarks, command, _machine() if trained else {})
+    write_report(folder, comparison, remarks, command, machine() if trained else {})
     return comparison, remarks
-
-
-def _machine() -> dict[str, str]:
-    from shoal.labs.machine import machine
-
-    return machine()
 
 
 def _show(comparison: "Comparison", remarks: "Sequence[Remark]", folder: Path, stream: TextIO) -> None:
@@ -151,61 +148,49 @@ def _show(comparison: "Comparison", remarks: "Sequence[Remark]", folder: Path, s
         for note in comparison.notes:
             console.print(f"note: {note}", markup=False, width=_text_width(console))
         console.print(f"\n{folder / 'report.html'}", markup=False, soft_wrap=True)
-    # Rich fills lines up with spaces, which nobody wants in a file.
+    # Rich pads lines with spaces, which do not belong in a file.
     stream.write("\n".join(line.rstrip() for line in shown.get().split("\n")))
     stream.flush()
 
 
 def _show_table(comparison: "Comparison", console: "Console") -> None:
-    """One table, or several below each other where the terminal is too narrow for one."""
+    """One table, or several below each other if the terminal is too narrow for one."""
     from shoal.report import compare_table as table
 
-    results, shares = table.table_rows(comparison), table.share_rows(comparison)
-    split = table.SHARES_AT
-    whole = (
-        (*table.HEADER[:split], *table.SHARES, *table.HEADER[split:]),
-        [(*row[:split], *parts, *row[split:]) for row, parts in zip(results, shares, strict=True)],
-    )
-    parts = (
-        (table.HEADER[0], *table.SHARES),
-        [(row[0], *parts) for row, parts in zip(results, shares, strict=True)],
-    )
-    if _fits(*whole, console):
-        console.print(_table(*whole))
-    else:
-        tables = [*_narrowed(table.HEADER, results, console), *_narrowed(*parts, console)]
-        for each in tables[:-1]:
-            console.print(each, "", sep="\n")
-        console.print(tables[-1])
-    console.print(
-        f"\n{table.LEGEND} {table.SHARES_LEGEND}\n", style="dim", markup=False, width=_text_width(console)
-    )
+    names, *results = _columns(table.HEADER, table.table_rows(comparison))
+    shares = _columns(table.SHARES, table.share_rows(comparison))
+    before = table.SHARES_AT - 1
+    tables = [[*results[:before], *shares, *results[before:]]]
+    if not _fits([names, *tables[0]], console):
+        tables = [*_narrowed(names, results, console), *_narrowed(names, shares, console)]
+    for number, columns in enumerate(tables):
+        console.print(*[""] * bool(number), _table([names, *columns]), sep="\n")
+    legend = f"\n{table.LEGEND} {table.SHARES_LEGEND}\n"
+    console.print(legend, style="dim", markup=False, width=_text_width(console))
 
 
-def _narrowed(header: Sequence[str], rows: Sequence[Sequence[str]], console: "Console") -> "Iterator[Table]":
-    """Tables with as many of the columns as fit, each with the names of the runs; one column at least."""
-    taken = [1]
-    for column in range(2, len(header)):
-        if not _fits(*_columns([0, *taken, column], header, rows), console):
-            yield _table(*_columns([0, *taken], header, rows))
+def _columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[Column]:
+    return list(zip(header, zip(*rows, strict=True), strict=True))
+
+
+def _narrowed(names: Column, columns: Sequence[Column], console: "Console") -> Iterator[list[Column]]:
+    """As many columns as fit beside the names of the runs, and at least one, for each of several tables."""
+    taken = [columns[0]]
+    for column in columns[1:]:
+        if not _fits([names, *taken, column], console):
+            yield taken
             taken = []
         taken.append(column)
-    yield _table(*_columns([0, *taken], header, rows))
+    yield taken
 
 
-def _columns(
-    taken: Sequence[int], header: Sequence[str], rows: Sequence[Sequence[str]]
-) -> tuple[list[str], list[list[str]]]:
-    return [header[column] for column in taken], [[row[column] for column in taken] for row in rows]
+def _fits(columns: Sequence[Column], console: "Console") -> bool:
+    unlimited = console.options.update(width=1000)
+    return console.measure(_table(columns), options=unlimited).maximum <= console.width
 
 
-def _fits(header: Sequence[str], rows: Sequence[Sequence[str]], console: "Console") -> bool:
-    room = console.options.update(width=1000)
-    return console.measure(_table(header, rows), options=room).maximum <= console.width
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> "Table":
-    """Names to the left, numbers to the right; a column's name breaks before its last word."""
+def _table(columns: Sequence[Column]) -> "Table":
+    """Names left-aligned, numbers right-aligned; a header breaks before its last word."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -213,11 +198,10 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> "Table":
     table = Table(
         box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1), show_edge=False, header_style="bold"
     )
-    for column, name in enumerate(header):
-        first, _, last = name.rpartition(" ")
-        broken = f"{first}\n{last}" if first else name
-        table.add_column(broken, justify="right" if column else "left", no_wrap=column > 0, overflow="fold")
-    for row in rows:
+    for number, (name, _) in enumerate(columns):
+        header = "\n".join(name.rsplit(" ", 1))
+        table.add_column(header, justify="right" if number else "left", no_wrap=number > 0, overflow="fold")
+    for row in zip(*(cells for _, cells in columns), strict=True):
         table.add_row(*map(Text, row))
     return table
 
@@ -253,3 +237,6 @@ def _as_json(comparison: "Comparison", remarks: "Sequence[Remark]", folder: Path
             "report": str(folder / "report.html"),
         }
     )
+
+
+COMMAND = Command("compare", run, CompareFlags, words="RECIPE|RUN …", settings=("*",))

@@ -1,61 +1,45 @@
-"""`shoal data`: which data sets there are, where they lie, and whether they are what was published."""
+"""`shoal data`: list, fetch, verify and divide data sets."""
 
 import json
 import sys
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from pathlib import Path
 
-from shoal.cli import data_partition, text
-from shoal.cli.options import Options, no_more, split_options
-from shoal.errors import ConfigError, unknown
-
-HELP = """Usage: shoal data list      [--data-dir DIR] [--json]
-       shoal data fetch     NAME [--from DIR] [--data-dir DIR]
-       shoal data verify    NAME [--data-dir DIR]
-       shoal data partition NAME [--workers N] [--by RULE] …
-
-  list       what there is, and where it lies
-  fetch      get it: from a mirror, or from files you have (--from)
-  verify     compare every file with what was published
-  partition  divide it among workers, and see who owns what; `shoal data partition --help` says more
-
-Data sets are looked for in --data-dir, else in $SHOAL_DATA, else in the user's cache. `digits` comes with shoal, and
-`synthetic` is made from a seed; neither needs fetching."""
+from shoal.cli import partition, text
+from shoal.cli.command import Command, Given, Group
+from shoal.config.flags import Flags
 
 
-def run(argv: Sequence[str]) -> int:
-    """Find the verb and do it."""
-    options, words = split_options(
-        argv,
-        switches=("--help", "-h", *_flags(lambda verb: verb.switches)),
-        values=_flags(lambda verb: verb.values),
-    )
-    name, *rest = words or [""]
-    if not name or (options.has("--help", "-h") and name != "partition"):
-        text.page(HELP)
-        return 0
-    if name not in VERBS:
-        raise ConfigError(unknown("verb", name, VERBS), "`shoal data --help` says what each does.")
-    if options.has("--help", "-h"):
-        text.page(data_partition.help_text())
-        return 0
-    verb = VERBS[name]
-    for flag in options.values:
-        if flag not in (*verb.switches, *verb.values):
-            owners = [other for other, known in VERBS.items() if flag in (*known.switches, *known.values)]
-            raise ConfigError(
-                f"shoal data {name} has no {flag}: it belongs to {', '.join(owners)}",
-                "`shoal data --help` says what each takes.",
-            )
-    return verb.do(options, rest)
+@dataclass(frozen=True)
+class DataFlags(Flags):
+    """Where the files are."""
+
+    data_dir: Path | None = None
+    """Folder to look in first."""
 
 
-def _list(options: Options, words: list[str]) -> int:
+@dataclass(frozen=True)
+class ListFlags(DataFlags):
+    """How the list is shown."""
+
+    json: bool = False
+    """Print the list as JSON."""
+
+
+@dataclass(frozen=True)
+class FetchFlags(DataFlags):
+    """Where the files come from."""
+
+    from_: Path | None = None
+    """Copy the files from this folder instead of downloading them."""
+
+
+def _list(given: Given[ListFlags]) -> int:
+    """List the data sets and where they are."""
     from shoal.data.sources.files import inventory
 
-    no_more(words, "shoal data list [--data-dir DIR] [--json]")
-    holdings = inventory(options.value("--data-dir") or "")
-    if options.has("--json"):
+    holdings = inventory(str(given.flags.data_dir or ""))
+    if given.flags.json:
         rows = [
             {"name": held.name, "bytes": held.size, "folder": str(held.folder) if held.folder else None}
             for held in holdings
@@ -63,7 +47,7 @@ def _list(options: Options, words: list[str]) -> int:
         text.show(json.dumps(rows))
         return 0
     for held in holdings:
-        where = f"in {held.folder}" if held.folder else f"not here: shoal data fetch {held.name}"
+        where = f"in {held.folder}" if held.folder else f"not on this machine: shoal data fetch {held.name}"
         text.show(f"{text.bold(f'{held.name:14}')} {held.sentence} ({held.size / 1e6:.0f} MB)")
         text.show(f"{'':14} {text.dim(where)}")
     text.show(
@@ -72,13 +56,15 @@ def _list(options: Options, words: list[str]) -> int:
     return 0
 
 
-def _fetch(options: Options, words: list[str]) -> int:
+def _fetch(given: Given[FetchFlags]) -> int:
+    """Download a data set, or copy it from files you have."""
     from shoal.data.sources.fetch import fetch
 
-    name = _name(words, "shoal data fetch NAME [--from DIR] [--data-dir DIR]")
-    progress = _Progress()
+    flags, progress = given.flags, _Progress()
     try:
-        brought = fetch(name, options.value("--from"), progress, directory=options.value("--data-dir") or "")
+        brought = fetch(
+            given.words[0], flags.from_ and str(flags.from_), progress, directory=str(flags.data_dir or "")
+        )
     finally:
         progress.end()
     for file in brought:
@@ -86,46 +72,20 @@ def _fetch(options: Options, words: list[str]) -> int:
     return 0
 
 
-def _verify(options: Options, words: list[str]) -> int:
+def _verify(given: Given[DataFlags]) -> int:
+    """Compare the checksum of every file with the published one."""
     from shoal.data.sources.files import check_verified, verify
 
-    name = _name(words, "shoal data verify NAME [--data-dir DIR]")
-    states = verify(name, options.value("--data-dir") or "")
+    name = given.words[0]
+    states = verify(name, str(given.flags.data_dir or ""))
     for state in states:
         text.show(f"{'FAIL' if state.problem else 'OK  '} {state.problem or state.path}")
-    check_verified(name, states, options.value("--data-dir") or "")
+    check_verified(name, states, str(given.flags.data_dir or ""))
     return 0
 
 
-class Verb(NamedTuple):
-    """What can be done with data, and the options that belong to it."""
-
-    do: Callable[[Options, list[str]], int]
-    switches: tuple[str, ...] = ()
-    values: tuple[str, ...] = ()
-
-
-VERBS = {
-    "list": Verb(_list, switches=("--json",), values=("--data-dir",)),
-    "fetch": Verb(_fetch, values=("--data-dir", "--from")),
-    "verify": Verb(_verify, values=("--data-dir",)),
-    "partition": Verb(data_partition.partition, data_partition.SWITCHES, data_partition.VALUES),
-}
-
-
-def _flags(of_verb: Callable[[Verb], tuple[str, ...]]) -> list[str]:
-    return sorted({flag for verb in VERBS.values() for flag in of_verb(verb)})
-
-
-def _name(words: list[str], usage: str) -> str:
-    if not words:
-        raise ConfigError("which data set?", f"Usage: {usage}")
-    no_more(words[1:], usage)
-    return words[0]
-
-
 class _Progress:
-    """How far a fetch has come, on one line of a terminal; nothing where nobody watches."""
+    """The progress of a fetch on one line of a terminal; nothing if there is no terminal."""
 
     def __init__(self) -> None:
         self._shown = False
@@ -137,6 +97,20 @@ class _Progress:
             self._shown = True
 
     def end(self) -> None:
-        """Leave the line."""
+        """Erase the line."""
         if self._shown:
             sys.stderr.write("\r\033[K")
+
+
+COMMAND = Group(
+    "data",
+    "List, fetch and verify data sets, or divide one among workers.",
+    {
+        "list": Command("data list", _list, ListFlags),
+        "fetch": Command("data fetch", _fetch, FetchFlags, "NAME"),
+        "verify": Command("data verify", _verify, DataFlags, "NAME"),
+        "partition": partition.COMMAND,
+    },
+    more="Data sets are searched for in --data-dir, then in $SHOAL_DATA, then in the user's cache. `digits` comes with "
+    "shoal and `synthetic` is made from a seed: neither is fetched.",
+)

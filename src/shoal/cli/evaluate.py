@@ -1,62 +1,54 @@
-"""`shoal evaluate`: loss and accuracy of weights that lie on disk."""
+"""`shoal evaluate`: loss and accuracy of saved weights."""
 
 import json
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from shoal.cli import text
-from shoal.cli.options import split_options
-from shoal.errors import ConfigError, unknown
-
-HELP = """Usage: shoal evaluate RUN|FILE [--data NAME] [--data-dir DIR] [--split test|train|validation] [--json]
-
-RUN is a run folder; of one that did not finish, the newest checkpoint is taken. FILE is a safetensors file: one that
-shoal wrote says itself which model it holds, for any other add --model NAME.
-Other settings of data, model, loss and device go by the grammar of `shoal train`."""
-
-SPLITS = ("train", "validation", "test")
-MAY_CHANGE = ("data", "model", "loss", "device", "threads")
+from shoal.cli.command import Command, Given
+from shoal.config.flags import Flags
+from shoal.errors import ConfigError
 
 
-def run(argv: Sequence[str]) -> int:
-    """Parse, evaluate, print."""
-    options, words = split_options(argv, switches=("--json", "--help", "-h"), values=("--split",))
-    if options.has("--help", "-h"):
-        text.page(HELP)
-        return 0
-    split = options.value("--split") or "test"
-    if split not in SPLITS:
-        raise ConfigError(unknown("split", split, SPLITS))
-    if not words or words[0].startswith("-"):
-        raise ConfigError(
-            "nothing to evaluate: name a run folder or a safetensors file", "shoal evaluate runs/NAME"
-        )
-    path = Path(words.pop(0))
+@dataclass(frozen=True)
+class EvaluateFlags(Flags):
+    """On what, and how it is shown."""
+
+    split: Literal["test", "train", "validation"] = "test"
+    """Which part of the data."""
+    json: bool = False
+    """Print the result as one line of JSON."""
+
+
+def run(given: Given[EvaluateFlags]) -> int:
+    """Show loss and accuracy of a run, or of a weights file, on any data set.
+
+    RUN is a run folder; if the run did not finish, its newest checkpoint is used. FILE is a safetensors file. One that
+    shoal wrote names its model; for any other, add --model NAME.
+
+    Settings of data, model and loss, --device and --threads are those of `shoal train`: --data mnist.
+    """
+    path, split = Path(given.words[0]), given.flags.split
     if not path.exists():
         raise ConfigError(f"{path} does not exist")
 
     from shoal.config.read import read_flags
-
-    changes = read_flags(words)
-    for section in changes:
-        if section not in MAY_CHANGE:
-            raise ConfigError(
-                f"{section} has no part in an evaluation", f"What may change: {', '.join(MAY_CHANGE)}."
-            )
-
     from shoal.train.reopen import config_for, evaluate_saved, open_saved
 
+    changes = read_flags(given.settings)
     saved = open_saved(path)
     config = config_for(saved, changes)
     metrics = evaluate_saved(saved, config, split)
-    if options.has("--json"):
-        text.show(
-            json.dumps(
-                {"source": str(saved.source), "data": config.data.name, "split": split, **metrics._asdict()}
-            )
-        )
+    if given.flags.json:
+        about = {"source": str(saved.source), "data": config.data.name, "split": split}
+        text.show(json.dumps(about | metrics._asdict()))
     else:
         accuracy = "" if metrics.accuracy is None else f", accuracy {100 * metrics.accuracy:.2f} %"
         where = f"{saved.source} on {config.data.name} ({split}, {metrics.samples:,} samples)"
         text.show(f"{where}: loss {metrics.loss:.4f}{accuracy}")
     return 0
+
+
+_SETTINGS = ("data", "model", "loss", "device", "threads")
+COMMAND = Command("evaluate", run, EvaluateFlags, words="RUN|FILE", settings=_SETTINGS)

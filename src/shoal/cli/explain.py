@@ -1,57 +1,55 @@
-"""`shoal explain`: an all-reduce algorithm round by round, from the very code that carries it out."""
+"""`shoal explain`: an all-reduce algorithm round by round, drawn from the code that carries it out."""
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.cli import text
-from shoal.cli.options import no_more, split_options
+from shoal.cli.command import Command, Given
+from shoal.config.flags import Flags
+from shoal.config.sections.values import Count
 from shoal.errors import ConfigError
 
-USAGE = "shoal explain ALGORITHM [--workers N] [--svg FILE]"
-HELP = f"""Usage: {USAGE}
 
-Runs an all-reduce algorithm on threads and shows its rounds: who sends what to whom.
+@dataclass(frozen=True)
+class ExplainFlags(Flags):
+    """How large, and where to draw it."""
 
-  --workers N  how many (4); W in the sentences below
-  --svg FILE   draw it, too
+    workers: Count = 4
+    """Number of workers."""
+    svg: Path | None = None
+    """Draw the rounds into this file, too."""
 
-Every one of them leaves the sum of all workers' n elements with every worker:"""
 
+def run(given: Given[ExplainFlags]) -> int:
+    """Show an all-reduce algorithm round by round: who sends what to whom.
 
-def run(argv: Sequence[str]) -> int:
-    """Run the algorithm on threads and show who sends what to whom."""
-    options, words = split_options(argv, switches=("--help", "-h"), values=("--workers", "--svg"))
-
-    from shoal.comm.algorithms import ALGORITHMS
-
-    if options.has("--help", "-h") or not words:
-        names = "\n".join(
-            f"  {text.bold(f'{name:26}')} {(function.__doc__ or '').strip().splitlines()[0]}"
-            for name, function in ALGORITHMS.items()
-        )
-        text.page(f"{HELP}\n\n{names}")
+    Each algorithm leaves the sum of all W workers' n elements on every worker:
+    """
+    if not given.words:
+        text.show(COMMAND.page())
         return 0
-    name, *rest = words
-    no_more(rest, USAGE)
-    workers = options.value("--workers") or "4"
-    if not workers.isdigit():
-        raise ConfigError(f"--workers must be a whole number, not '{workers}'")
 
     from shoal.comm.explain import as_svg, as_text, explain
+    from shoal.events.folder import write_whole
 
-    explanation = explain(name, int(workers))
+    explanation = explain(given.words[0], given.flags.workers)
     text.show(as_text(explanation))
-    target = options.value("--svg")
-    if target is not None:
-        _write(Path(target), as_svg(explanation))
-        text.show(f"drawn in {target}")
+    svg = given.flags.svg
+    if svg is not None:
+        try:
+            write_whole(svg, as_svg(explanation))
+        except OSError as error:
+            raise ConfigError(f"cannot write {svg}: {error.strerror}") from None
+        text.show(f"wrote {svg}")
     return 0
 
 
-def _write(path: Path, content: str) -> None:
-    from shoal.events.folder import write_whole
+def _algorithms() -> list[str]:
+    from shoal.comm.algorithms import ALGORITHMS
 
-    try:
-        write_whole(path, content)
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}") from None
+    return [
+        text.rows({name: (each.__doc__ or "").strip().splitlines()[0] for name, each in ALGORITHMS.items()})
+    ]
+
+
+COMMAND = Command("explain", run, ExplainFlags, words="[ALGORITHM]", details=_algorithms)

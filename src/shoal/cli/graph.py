@@ -1,56 +1,64 @@
-"""`shoal graph`: what our own automatic differentiation computes, drawn."""
+"""`shoal graph`: draw the computation graph of our own automatic differentiation."""
 
-import tempfile
-from collections.abc import Sequence
-from difflib import get_close_matches
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal.cli import text
-from shoal.cli.options import no_more, split_options
+from shoal.cli.command import Command, Given
+from shoal.config.flags import Flags
 from shoal.errors import ConfigError
 
 if TYPE_CHECKING:
     from shoal.autograd.static.graph import Graph
 
-USAGE = "shoal graph EXAMPLE [--static] [--svg FILE] [--dot FILE] [--mermaid FILE]"
-SWITCHES = {"--static": "as it runs when compiled: after all passes, instead of as it is written"}
-FILES = {
-    "--svg": "a picture that needs nothing else, for a browser or a page",
-    "--dot": "Graphviz's language, for `dot -Tpdf`",
-    "--mermaid": "Mermaid's language, which Markdown viewers draw",
-}
-"""What can be written; `--svg=-` writes to standard output."""
+FORMS = ("svg", "dot", "mermaid")
 
 
-def run(argv: Sequence[str]) -> int:
-    """List the examples, or draw one."""
-    options, words = split_options(argv, switches=(*SWITCHES, "--help", "-h"), values=tuple(FILES))
-    if options.has("--help", "-h"):
-        text.page(_help())
-        return 0
-    _refuse_flags(words)
-    if not words:
-        for flag in options.values:
-            raise ConfigError(f"{flag} of which example?", f"Usage: {USAGE}")
+@dataclass(frozen=True)
+class GraphFlags(Flags):
+    """Which graph, and where it is drawn."""
+
+    static: bool = False
+    """The graph as it is compiled, after all passes."""
+    svg: Path | None = None
+    """Write a picture for a browser or a page."""
+    dot: Path | None = None
+    """Write Graphviz's language, for `dot -Tpdf`."""
+    mermaid: Path | None = None
+    """Write Mermaid's language, which Markdown viewers draw."""
+
+
+def run(given: Given[GraphFlags]) -> int:
+    """Draw the computation graph of our own automatic differentiation.
+
+    Without EXAMPLE, the command lists the examples. Without a file, it prints one operation per line. --svg=- writes to
+    standard output.
+
+    Start with:  shoal graph course --svg course.svg
+    """
+    static = given.flags.static
+    asked: dict[str, Path] = {
+        form: path for form in FORMS if (path := getattr(given.flags, form)) is not None
+    }
+    if not given.words:
+        if asked or static:
+            raise ConfigError("EXAMPLE is required", "`shoal graph` lists the examples.")
         text.show(_listed())
         return 0
-    name, *rest = words
-    no_more(rest, USAGE)
-
-    graph = _graph(name, compiled=options.has("--static"))
-    asked = {flag: place for flag in FILES if (place := options.value(flag)) is not None}
+    name = given.words[0]
+    graph = _graph(name, compiled=static)
     if not asked:
         text.show(graph.listing())
         return 0
-    title = f"{name}, compiled" if options.has("--static") else name
-    drawings = {flag: _drawn(flag, graph, title) for flag in asked}
-    for flag, place in asked.items():
-        if place == "-":
-            text.show(drawings[flag].rstrip("\n"))
+    title = f"{name}, compiled" if static else name
+    drawings = {form: _drawn(form, graph, title) for form in asked}
+    for form, path in asked.items():
+        if str(path) == "-":
+            text.show(drawings[form].rstrip("\n"))
         else:
-            _write(Path(place), drawings[flag])
-            text.show(place)
+            _write(path, drawings[form])
+            text.show(str(path))
     return 0
 
 
@@ -64,38 +72,26 @@ def _graph(name: str, compiled: bool) -> "Graph":
     return graph
 
 
-def _drawn(flag: str, graph: "Graph", title: str) -> str:
+def _drawn(form: str, graph: "Graph", title: str) -> str:
     from shoal.autograd import drawing
 
     return {
-        "--svg": lambda: drawing.svg(graph, title),
-        "--dot": lambda: drawing.dot(graph),
-        "--mermaid": lambda: drawing.mermaid(graph),
-    }[flag]()
+        "svg": lambda: drawing.svg(graph, title),
+        "dot": lambda: drawing.dot(graph),
+        "mermaid": lambda: drawing.mermaid(graph),
+    }[form]()
 
 
 def _write(path: Path, content: str) -> None:
-    """Write beside the place and rename: a reader sees the old file or the new one, never half of it."""
-    if path.exists() and not path.is_file():  # a folder, or a device that a rename would do away with
-        raise ConfigError(f"cannot write {path}: it is there already, and not a file", "Choose another name.")
+    from shoal.events.folder import write_whole
+
+    if path.exists() and not path.is_file():  # a folder, or a device that a rename would replace
+        raise ConfigError(f"cannot write {path}: it exists and is not a file", "Choose another name.")
     try:
-        with tempfile.TemporaryDirectory(prefix=".writing-", dir=path.parent) as beside:
-            whole = Path(beside) / "graph"
-            whole.write_text(content, encoding="utf-8")
-            whole.replace(path)
+        write_whole(path, content)
     except OSError as error:
-        raise ConfigError(
-            f"cannot write {path}: {error.strerror}", "Choose another file, in a folder that exists."
-        ) from None
-
-
-def _refuse_flags(words: Sequence[str]) -> None:
-    for word in words:
-        if word.startswith("-"):
-            flag = word.partition("=")[0]
-            close = get_close_matches(flag, [*SWITCHES, *FILES], n=1, cutoff=0.5)
-            guess = f": did you mean '{close[0]}'?" if close else ""
-            raise ConfigError(f"unknown flag '{flag}'{guess}", "`shoal graph --help` lists the flags.")
+        hint = "Choose another file, in a folder that exists."
+        raise ConfigError(f"cannot write {path}: {error.strerror}", hint) from None
 
 
 def _listed() -> str:
@@ -108,13 +104,4 @@ def _listed() -> str:
     )
 
 
-def _help() -> str:
-    flags = {**FILES, **SWITCHES}
-    width = max(map(len, flags))
-    rows = "\n".join(f"  {flag:{width}}  {sentence}" for flag, sentence in flags.items())
-    return (
-        f"{text.bold('shoal graph')}: what our own automatic differentiation computes, drawn\n\n"
-        f"Usage: {USAGE}\n       shoal graph                                   lists the examples\n\n{rows}\n\n"
-        f"Without a file the operations are printed, a line each; --svg=- writes to standard output.\n\n"
-        f"Begin with:  shoal graph course --svg course.svg"
-    )
+COMMAND = Command("graph", run, GraphFlags, words="[EXAMPLE]")

@@ -1,113 +1,133 @@
-"""`shoal lab`: run a lab and get its report, or start your own solution and have it checked."""
+"""`shoal lab`: run a lab and get its report, or start your own solution and check it."""
 
 import sys
-from collections.abc import Sequence
-from dataclasses import fields
-from difflib import get_close_matches
+from dataclasses import dataclass, fields
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from shoal.cli import text
-from shoal.cli.options import Options, split_options
-from shoal.errors import ConfigError
+from shoal.cli.command import Command, Given, Group
+from shoal.config.flags import Flags
+from shoal.config.kinds import Matching
 from shoal.labs.catalogue import LABS, lab_of
 
-RUN_USAGE = "shoal lab LAB [--quick] [--lang en|zh] [--out DIR] [--seed N] [--quiet] [flags of the lab]"
-START_USAGE = "shoal lab start LAB [--out DIR] [--lang en|zh]"
-CHECK_USAGE = "shoal lab check LAB [DIR] [--lang en|zh]"
-SWITCHES = {
-    "--quick": "fewer steps, seeds and samples: a minute or two",
-    "--quiet": "only the paths",
-}
-VALUES = {
-    "--data": "digits (default), mnist or fashion-mnist",
-    "--data-dir": "where the files of mnist or fashion-mnist lie",
-    "--workers": "how many workers train together (default: 2); for lab 3 a list (default: 2,4)",
-    "--runs": "take the finished runs from the runs/ folder of an earlier report, and train only the rest",
-    "--lang": "language of the report: en (default) or zh",
-    "--out": "folder of the report (default: reports/lab…); for start, of the skeleton (default: here)",
-    "--seed": "first seed (default: 0)",
-}
-FOR_ALL = ("--lang", "--out", "--seed")
+
+@dataclass(frozen=True)
+class LabFlags(Flags):
+    """What every lab takes."""
+
+    quick: bool = False
+    """Use fewer steps, seeds and samples: one or two minutes."""
+    lang: Literal["en", "zh"] = "en"
+    """Language of the report."""
+    out: Path | None = None
+    """Folder of the report (default reports/lab…)."""
+    seed: int | None = None
+    """First seed (default 0)."""
+    quiet: bool = False
+    """Print only the paths of the report."""
 
 
-def run(argv: Sequence[str]) -> int:
-    """List the labs, run one, hand out its skeleton, or check a solution; 130 after Ctrl-C."""
-    options, words = split_options(argv, switches=(*SWITCHES, "--help", "-h"), values=tuple(VALUES))
-    _refuse_flags(words)
-    if options.has("--help", "-h") or not words:
-        text.page(_help())
-        return 0
-    if words[0] == "start":
-        return _start(options, words[1:])
-    if words[0] == "check":
-        return _check(options, words[1:])
-    if len(words) > 1:
-        raise ConfigError(f"'{words[1]}' is not understood here", f"Usage: {RUN_USAGE}")
-    return _run(words[0], options)
+@dataclass(frozen=True)
+class RerunFlags(LabFlags):
+    """What labs that train take."""
+
+    runs: Path | None = None
+    """Reuse the finished runs in this runs/ folder of an earlier report, and train only the rest."""
 
 
-def _refuse_flags(words: Sequence[str]) -> None:
-    for word in words:
-        if word.startswith("-"):
-            flag = word.partition("=")[0]
-            close = get_close_matches(flag, [*SWITCHES, *VALUES], n=1, cutoff=0.5)
-            guess = f": did you mean '{close[0]}'?" if close else ""
-            raise ConfigError(f"unknown flag '{flag}'{guess}", "`shoal lab --help` lists the flags.")
+@dataclass(frozen=True)
+class Lab1Flags(RerunFlags):
+    """Lab 1 has several data sets."""
+
+    data: str | None = None
+    """digits, mnist or fashion-mnist (default digits)."""
+    data_dir: Path | None = None
+    """Folder with the files of mnist or fashion-mnist."""
 
 
-def _take_only(options: Options, flags: Sequence[str], command: str, usage: str) -> None:
-    for flag in options.values:
-        if flag not in flags:
-            raise ConfigError(f"{flag} has no use in `shoal lab {command}`", f"Usage: {usage}")
+@dataclass(frozen=True)
+class Lab2Flags(RerunFlags):
+    """Lab 2 has one number of workers."""
+
+    workers: int | None = None
+    """Number of workers that train together (default 2)."""
 
 
-def _start(options: Options, words: Sequence[str]) -> int:
-    _take_only(options, ("--out", "--lang"), "start", START_USAGE)
-    if len(words) != 1:
-        raise ConfigError("`shoal lab start` needs the number of one lab", f"Usage: {START_USAGE}")
+@dataclass(frozen=True)
+class Lab3Flags(RerunFlags):
+    """Lab 3 has several numbers of workers."""
+
+    workers: Annotated[str, Matching(".*", "2,4", "LIST")] | None = None
+    """Numbers of workers to compare (default 2,4)."""
+
+
+@dataclass(frozen=True)
+class CheckFlags(Flags):
+    """How a solution is reported on."""
+
+    lang: Literal["en", "zh"] = "en"
+    """Language of the files and the report."""
+
+
+@dataclass(frozen=True)
+class StartFlags(CheckFlags):
+    """Where the files go."""
+
+    out: Path = Path()
+    """Folder to write them into."""
+
+
+FLAGS: dict[str, type[LabFlags]] = {"1": Lab1Flags, "2": Lab2Flags, "3": Lab3Flags, "autograd": LabFlags}
+
+
+def _start(given: Given[StartFlags]) -> int:
+    """Write the files of a lab that you complete."""
     from shoal.labs.start import start
 
-    folder = Path(options.value("--out") or ".")
-    for path in start(words[0], folder, options.value("--lang") or "en"):
+    for path in start(given.words[0], given.flags.out, given.flags.lang):
         text.show(str(path))
     return 0
 
 
-def _check(options: Options, words: Sequence[str]) -> int:
-    """A line for every task as it is tried, sentences for what is wrong; 1 unless everything is right."""
-    _take_only(options, ("--lang",), "check", CHECK_USAGE)
-    if len(words) not in (1, 2):
-        raise ConfigError("`shoal lab check` needs the number of one lab", f"Usage: {CHECK_USAGE}")
+def _check(given: Given[CheckFlags]) -> int:
+    """Check your solution of a lab.
+
+    DIR is the folder with your files (default: this one). The exit code is 1 unless every task is right.
+    """
     from shoal.labs.check.solution import check
     from shoal.labs.words import load_words
 
-    told = load_words(lab_of(words[0]).package, options.value("--lang") or "en")
-    folder = Path(words[1] if len(words) > 1 else ".")
+    name, folder = (*given.words, ".")[:2]
+    sentences = load_words(lab_of(name).package, given.flags.lang)
     right, tried = 0, 0
     try:
-        for verdict in check(words[0], folder):
-            text.show(f"{told(f'check.{verdict.word}')}  {verdict.path.name}: {', '.join(verdict.tasks)}")
+        for verdict in check(name, Path(folder)):
+            text.show(
+                f"{sentences(f'check.{verdict.word}')}  {verdict.path.name}: {', '.join(verdict.tasks)}"
+            )
             for fault in verdict.faults:
-                text.show(f"  {told(f'check.{fault.key}', **fault.values)}")
+                text.show(f"  {sentences(f'check.{fault.key}', **fault.values)}")
             right, tried = right + (verdict.word == "right"), tried + 1
     except KeyboardInterrupt:
         return 130
-    text.show(told("check.summary", right=right, all=tried, folder=folder))
+    text.show(sentences("check.summary", right=right, all=tried, folder=Path(folder)))
     return 0 if right == tried else 1
 
 
-def _run(name: str, options: Options) -> int:
+def _run(given: Given[LabFlags]) -> int:
+    """Run a lab and write its report; 130 after Ctrl-C."""
     from shoal.labs.terminal import aligned
     from shoal.labs.watch import watch_for
     from shoal.labs.words import load_words
 
+    name = given.command.name.removeprefix("lab ")
     lab: Any = import_module(f"{lab_of(name).package}.lab")
-    settings = lab.Settings(**_settings(name, lab.Settings, options))
+    settings = lab.Settings(**_settings(given.flags))
     words = load_words(lab.PACKAGE, settings.lang)
     folder = lab.folder_for(settings)
-    quiet = options.has("--quiet")
+    quiet = given.flags.quiet
     try:
         with watch_for(sys.stdout, quiet) as watch:
             outcome = lab.run(settings, folder, watch)
@@ -124,43 +144,24 @@ def _run(name: str, options: Options) -> int:
     return 0
 
 
-def _settings(name: str, kind: Any, options: Options) -> dict[str, Any]:
-    """What was given, as fields of the lab's settings (`kind`); what was not keeps the lab's own default."""
-    taken = {*FOR_ALL, *lab_of(name).flags}
-    types = {field.name: field.type for field in fields(kind)}
-    settings: dict[str, Any] = {"quick": options.has("--quick")}
-    for flag, value in options.values.items():
-        if flag in VALUES and flag not in taken:
-            raise ConfigError(f"{flag} has no use in lab {name}", "`shoal lab --help` lists the flags.")
-        if flag in VALUES and value is not None:
-            field = flag.removeprefix("--").replace("-", "_")
-            settings[field] = _whole_number(flag, value) if types[field] is int else value
-    return settings
+def _settings(flags: LabFlags) -> dict[str, Any]:
+    """What the user gave, as fields of the lab's settings; the lab has the defaults."""
+    given = {field.name: getattr(flags, field.name) for field in fields(flags)}
+    return {
+        key: str(value) if isinstance(value, Path) else value
+        for key, value in given.items()
+        if key not in ("help", "quiet") and value is not None
+    }
 
 
-def _whole_number(flag: str, given: str) -> int:
-    try:
-        return int(given)
-    except ValueError:
-        raise ConfigError(f"{flag} must be a whole number, not '{given}'") from None
-
-
-def _sentence(flag: str) -> str:
-    """What a flag says of itself, and which labs take it where not all do."""
-    takers = [name for name, lab in LABS.items() if flag in lab.flags]
-    if flag in FOR_ALL or not takers:
-        return VALUES[flag]
-    return f"of lab{'s' * (len(takers) > 1)} {', '.join(takers)}: {VALUES[flag]}"
-
-
-def _help() -> str:
-    longest = max(map(len, LABS))
-    labs = "\n".join(f"  {text.bold(f'{name:{longest}}')}  {lab.summary}" for name, lab in LABS.items())
-    flags = {**{flag: _sentence(flag) for flag in VALUES}, **SWITCHES}
-    width = max(map(len, flags))
-    rows = "\n".join(f"  {flag:{width}}  {sentence}" for flag, sentence in flags.items())
-    return (
-        f"{text.bold('shoal lab')}: run a lab and get its report, or start your own solution and check it\n\n"
-        f"Usage: {RUN_USAGE}\n       {START_USAGE}\n       {CHECK_USAGE}\n\n"
-        f"{labs}\n\n{rows}\n\nBegin with:  shoal lab 1 --quick"
-    )
+COMMAND = Group(
+    "lab",
+    "Run a lab and get its report, or start your own solution and check it.",
+    {
+        **{name: Command(f"lab {name}", _run, FLAGS[name], summary=LABS[name].summary) for name in LABS},
+        "start": Command("lab start", _start, StartFlags, words="LAB"),
+        "check": Command("lab check", _check, CheckFlags, words="LAB [DIR]"),
+    },
+    kind="lab",
+    more="Start with:  shoal lab 1 --quick",
+)

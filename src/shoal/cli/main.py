@@ -1,52 +1,34 @@
-"""`shoal COMMAND …`: finds the command, runs it, and turns errors into one sentence and an exit code."""
+"""`shoal COMMAND …`: find the command, run it, turn errors into one sentence and an exit code."""
 
 import errno
 import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any
 
 from shoal import __version__
 from shoal.cli import text
+from shoal.cli.command import Command, Group
 from shoal.errors import ConfigError, ShoalError, unknown
 
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-"""A place that takes no more, or nothing: not our mistake, wherever it comes to light."""
+"""A full or read-only disk is not a bug, wherever it is noticed."""
 
-
-class Command(NamedTuple):
-    """A command: the module that runs it, and the line that `shoal --help` shows."""
-
-    module: str
-    summary: str
-
-
-COMMANDS: dict[str, Command] = {
-    "train": Command(
-        "shoal.cli.train", "Train a model, from a recipe and flags; resume a run that was stopped."
-    ),
-    "launch": Command("shoal.cli.launch", "Start a program of your own on several workers of this machine."),
-    "compare": Command(
-        "shoal.cli.compare", "The same training in several ways: one table, a verdict, a report."
-    ),
-    "evaluate": Command(
-        "shoal.cli.evaluate", "Loss and accuracy of a run, or of a weights file, on any data set."
-    ),
-    "lab": Command(
-        "shoal.cli.lab", "The labs: run one and get its report, or start a solution and check it."
-    ),
-    "graph": Command("shoal.cli.graph", "Draw what our own automatic differentiation computes."),
-    "data": Command("shoal.cli.data", "Data sets: list, fetch, verify, divide among workers."),
-    "bench": Command("shoal.cli.bench", "Measure collectives: shared memory, gloo, MPI, our own algorithms."),
-    "explain": Command(
-        "shoal.cli.explain", "An all-reduce algorithm round by round, as the code carries it out."
-    ),
-    "check": Command("shoal.cli.check", "Our contract tests, on an exchange of your own."),
-    "doctor": Command(
-        "shoal.cli.doctor", "What this machine has, what it lacks, and the command that repairs it."
-    ),
+COMMANDS: dict[str, str] = {
+    "train": "shoal.cli.train.command",
+    "launch": "shoal.cli.launch",
+    "compare": "shoal.cli.compare",
+    "evaluate": "shoal.cli.evaluate",
+    "lab": "shoal.cli.lab",
+    "graph": "shoal.cli.graph",
+    "data": "shoal.cli.data",
+    "bench": "shoal.cli.bench",
+    "explain": "shoal.cli.explain",
+    "check": "shoal.cli.check",
+    "doctor": "shoal.cli.doctor.command",
 }
+"""Every command, with the module that declares it as COMMAND."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ShoalError as error:
         text.error(error)
         return error.exit_code
-    except BrokenPipeError:  # the reader of our output has gone, as `head` does
+    except BrokenPipeError:  # the reader of our output is gone, as after `| head`
         sys.stderr.close()
         return 141
     except OSError as error:
@@ -68,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         what = f" {error.filename}" if error.filename else ""
         text.error(
-            ShoalError(f"cannot write{what}: {error.strerror}", "Make room, or choose another folder.")
+            ShoalError(f"cannot write{what}: {error.strerror}", "Free some space, or choose another folder.")
         )
         return ShoalError.exit_code
     except KeyboardInterrupt:
@@ -78,24 +60,27 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dispatch(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
-        text.page(_help())
+        _show_help()
         return 0
     if words[0] in ("-V", "--version"):
         text.show(f"shoal {__version__}")
         return 0
     name, *rest = words
     if name not in COMMANDS:
-        raise ConfigError(unknown("command", name, COMMANDS), "`shoal --help` says what each does.")
-    return import_module(COMMANDS[name].module).run(rest)
+        raise ConfigError(
+            unknown("command", name, [*COMMANDS, "--help", "--version"]), "`shoal --help` describes each."
+        )
+    return _command(name).execute(rest)
 
 
-def _help() -> str:
-    width = max(map(len, COMMANDS))
-    commands = "\n".join(
-        f"  {text.bold(f'{name:{width}}')}  {command.summary}" for name, command in COMMANDS.items()
-    )
-    return (
-        f"{text.bold('shoal')} {__version__}: distributed deep learning that is complete, readable, true and fast\n\n"
-        f"Usage: shoal COMMAND …        shoal COMMAND --help says more\n\n{commands}\n\n"
-        f"Begin with:  shoal compare quickstart"
+def _command(name: str) -> Command[Any] | Group:
+    return import_module(COMMANDS[name]).COMMAND
+
+
+def _show_help() -> None:
+    text.show(
+        f"{text.bold('shoal')} {__version__}: distributed deep learning, complete, readable, correct and fast\n\n"
+        "Usage: shoal COMMAND …\n\n"
+        + text.rows({name: _command(name).paragraphs[0] for name in COMMANDS})
+        + "\n\n`shoal COMMAND --help` lists the flags of a command.\n\nStart with:  shoal compare quickstart"
     )

@@ -1,4 +1,4 @@
-"""What a user's `package.module:function` stands for."""
+"""Import the user's own `package.module:function`."""
 
 import contextlib
 import importlib
@@ -13,16 +13,16 @@ from shoal.config.schema import Custom
 from shoal.errors import ConfigError, unknown
 
 _IMPORT_PATH = threading.RLock()
-"""The import path is the process's, and workers may be its threads: one at a time changes it."""
+"""Workers may be threads, which share the import path: only one at a time changes it."""
 
 
 @contextlib.contextmanager
 def current_directory_importable() -> Generator[None]:
-    """The current directory first on the import path, as under `python -m`, and gone again afterwards."""
+    """Put the current directory first on the import path, as `python -m` does; remove it afterwards."""
     here = os.getcwd()
     with _IMPORT_PATH:
         sys.path.insert(0, here)
-        importlib.invalidate_caches()  # the file may be younger than the import system's last look
+        importlib.invalidate_caches()  # the file may be newer than the import system's cache
         try:
             yield
         finally:
@@ -30,7 +30,7 @@ def current_directory_importable() -> Generator[None]:
 
 
 def load(kind: str, config: Custom) -> Callable[..., Any]:
-    """The function (or class) a path names; a ConfigError says which part of the path leads nowhere.
+    """The function (or class) a path names; a ConfigError names the part of the path that does not exist.
 
     >>> load("loss", Custom(name="math:hypot"))
     <built-in function hypot>
@@ -64,7 +64,7 @@ def check_options(kind: str, config: Custom, function: Callable[..., Any], given
     """Refuse options the function does not take; `given` arguments are passed by position before them."""
     try:
         signature = inspect.signature(function)
-    except ValueError:  # some functions written in C do not tell theirs
+    except ValueError:  # some functions written in C have none
         return
     options = dict(config.options)
     try:
@@ -86,15 +86,15 @@ def _import(kind: str, path: str, module_name: str) -> Any:
             bare = module_name.removesuffix(".py")
             raise ConfigError(
                 f"{kind} {path}: there is no module '{missing}' here or among the installed packages",
-                f"Modules are looked for in the current directory first: {os.getcwd()}"
+                f"Modules are searched for in the current directory first: {os.getcwd()}"
                 if bare == module_name
-                else f"A module is named without the ending of its file: {bare}:{path.partition(':')[2]}",
+                else f"Name the module without .py: {bare}:{path.partition(':')[2]}",
             ) from error
         raise ConfigError(
             f"{kind} {path}: module '{module_name}' imports '{missing}', which is not installed",
-            f"Install it, or leave the import out of {module_name}.",
+            f"Install it, or remove the import from {module_name}.",
         ) from error
-    except Exception as error:  # any exception at all: it is the user's code that runs here
+    except Exception as error:  # any exception: this runs the user's code
         raise ConfigError(
             f"{kind} {path}: importing '{module_name}' failed with {type(error).__name__}: {error}",
             f"`python -c 'import {module_name}'` shows where.",

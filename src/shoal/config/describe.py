@@ -1,53 +1,37 @@
-"""The schema in words: what `shoal train --help` prints, read from the sentences under the fields."""
+"""Describe the schema: every section, choice and setting."""
 
-import ast
 import inspect
 from collections.abc import Iterator
-from dataclasses import MISSING, fields
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from shoal.config.kinds import choices, describe, kinds_of
+from shoal.config.flags import Flag, flags_of
+from shoal.config.kinds import choices, kinds_of, literals
 from shoal.config.schema import SHORT_FLAGS, Custom, RunConfig
 
 
-class Setting(NamedTuple):
-    """One setting as the help shows it."""
-
-    flag: str
-    short: str
-    kind: str
-    default: str
-    sentence: str
-
-
 class Section(NamedTuple):
-    """One choice of one section: `optimizer = adam`, its sentence, its settings."""
+    """A section, or one choice of it (`optimizer = adam`): its sentence, and a flag for each of its settings."""
 
     path: str
     name: str
     is_default: bool
     sentence: str
-    settings: list[Setting]
+    flags: list[Flag]
 
 
 def sections() -> list[Section]:
-    """Every section and choice of the schema, the plain settings of a run first."""
-    sentences = _sentences()
-    short = {path: flag for flag, path in SHORT_FLAGS.items()}
-    plain = list(_settings(RunConfig, "", sentences, short))
-    found = [Section("", "", True, "", plain)]
-    for field in fields(RunConfig):
-        for choice in choices(kinds_of(RunConfig)[field.name]):
-            if choice is Custom:
-                continue
-            name = str(kinds_of(choice).get("name", "")) and _default(choice, "name")
-            settings = list(_settings(choice, f"{field.name}.", sentences, short))
-            found.append(
-                Section(
-                    field.name, name, field.default_factory is choice, inspect.getdoc(choice) or "", settings
-                )
-            )
+    """Every section and choice of the schema, the settings outside of sections first."""
+    defaults = RunConfig()
+    found = [Section("", "", True, "", list(_flags(defaults, "--")))]
+    for section, kind in kinds_of(RunConfig).items():
+        default = getattr(defaults, section)
+        for choice in choices(kind):
+            if choice is not Custom:
+                is_default = type(default) is choice
+                made = default if is_default else choice()
+                name = made.name if literals(kinds_of(choice).get("name")) else ""
+                flags = list(_flags(made, f"--{section}."))
+                found.append(Section(section, name, is_default, inspect.getdoc(choice) or "", flags))
     return found
 
 
@@ -56,47 +40,10 @@ def takes_custom(path: str) -> bool:
     return Custom in choices(kinds_of(RunConfig)[path])
 
 
-def _settings(
-    owner: type, prefix: str, sentences: dict[tuple[str, str], str], short: dict[str, str]
-) -> Iterator[Setting]:
-    for key, kind in kinds_of(owner).items():
-        if (key != "name" and not choices(kind)) or (owner.__name__, key) == ("OutputConfig", "name"):
-            path = f"{prefix}{key}"
-            yield Setting(
-                flag=f"--{path}",
-                short=f"--{short[path]}" if path in short else "",
-                kind=describe(kind),
-                default=_default(owner, key),
-                sentence=sentences.get((owner.__name__, key), ""),
-            )
-
-
-def _default(owner: type, key: str) -> str:
-    default: Any = next(field.default for field in fields(owner) if field.name == key)
-    if default is MISSING or default == "":
-        return ""
-    if isinstance(default, tuple):
-        return ",".join(map(str, default))
-    return str(default).lower() if default is None or isinstance(default, bool) else f"{default}"
-
-
-def _sentences() -> dict[tuple[str, str], str]:
-    """The string that stands under each field, by (class, field): Python keeps no docstrings of fields."""
-    owners = {RunConfig, *(choice for kind in kinds_of(RunConfig).values() for choice in choices(kind))}
-    found: dict[tuple[str, str], str] = {}
-    for source in {inspect.getsourcefile(owner) for owner in owners}:
-        for node in ast.parse(Path(str(source)).read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef):
-                found |= {(node.name, field): text for field, text in _under_fields(node)}
-    return found
-
-
-def _under_fields(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    for field, text in zip(node.body, node.body[1:], strict=False):
-        if (
-            isinstance(field, ast.AnnAssign)
-            and isinstance(field.target, ast.Name)
-            and isinstance(text, ast.Expr)
-            and isinstance(text.value, ast.Constant)
-        ):
-            yield field.target.id, " ".join(str(text.value.value).split())
+def _flags(made: Any, prefix: str) -> Iterator[Flag]:
+    """A flag for each plain setting of a section, with the default that `made` has in a run."""
+    for flag in flags_of(type(made), prefix):
+        if not choices(flag.kind) and not (flag.field == "name" and literals(flag.kind)):
+            path = f"{prefix[2:]}{flag.field}"
+            short = tuple(f"--{name}" for name, target in SHORT_FLAGS.items() if target == path)
+            yield Flag(f"--{path}", flag.kind, getattr(made, flag.field), short, flag.owner, flag.field)

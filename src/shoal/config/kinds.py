@@ -1,81 +1,88 @@
-"""The kinds of values a setting takes: one place that checks a value and one that reads a flag's text.
+"""The kinds of values a setting takes: check a value, read a flag's text, describe the kind in words.
 
-A kind is an ordinary annotation: int, float, bool, str, a Literal, a tuple of one kind, a union of these, and
+A kind is an ordinary annotation: int, float, bool, str, a Literal, a tuple of one kind, a union of these, or
 `Annotated` with the limits below.
 """
 
 import dataclasses
 import math
+import operator
+import re
 import types
 import typing
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any, Literal, get_args, get_origin
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
 
 from shoal.errors import ConfigError, unknown
 
 
 @dataclass(frozen=True)
-class AtLeast:
-    """The smallest value that is allowed."""
+class Limit:
+    """A limit of a number. Its subclasses say of which sort."""
 
     limit: float
+    sign: ClassVar[str]
+    holds_for: ClassVar[Callable[[float, float], bool]]
 
     def holds(self, value: Any) -> bool:
         """Whether the value keeps the limit."""
-        return value >= self.limit
+        return type(self).holds_for(value, self.limit)
 
     def __str__(self) -> str:
-        return f"of at least {self.limit:g}"
+        return f"{self.sign} {self.limit:g}"
+
+
+class AtLeast(Limit):
+    """A lower limit, itself allowed."""
+
+    sign, holds_for = "≥", operator.ge
+
+
+class MoreThan(Limit):
+    """A lower limit, itself not allowed."""
+
+    sign, holds_for = ">", operator.gt
+
+
+class AtMost(Limit):
+    """An upper limit, itself allowed."""
+
+    sign, holds_for = "≤", operator.le
+
+
+class Below(Limit):
+    """An upper limit, itself not allowed."""
+
+    sign, holds_for = "<", operator.lt
 
 
 @dataclass(frozen=True)
-class MoreThan:
-    """The value below which, and at which, nothing is allowed."""
+class Matching:
+    """Text that matches a pattern; `form` describes the pattern, `word` stands for the text in the help."""
 
-    limit: float
-
-    def holds(self, value: Any) -> bool:
-        """Whether the value keeps the limit."""
-        return value > self.limit
-
-    def __str__(self) -> str:
-        return f"above {self.limit:g}"
-
-
-@dataclass(frozen=True)
-class Below:
-    """The value that is already too large."""
-
-    limit: float
+    pattern: str
+    form: str
+    word: str = "NAME"
 
     def holds(self, value: Any) -> bool:
-        """Whether the value keeps the limit."""
-        return value < self.limit
+        """Whether the whole text matches."""
+        return re.fullmatch(self.pattern, value) is not None
 
     def __str__(self) -> str:
-        return f"below {self.limit:g}"
+        return f"of the form {self.form}"
 
 
-@dataclass(frozen=True)
-class Importable:
-    """A name of the form package.module:function."""
-
-    def holds(self, value: Any) -> bool:
-        """Whether the value has the form; whether it exists is seen when it is imported."""
-        module, colon, function = value.partition(":")
-        return bool(colon) and all(part.isidentifier() for part in [*module.split("."), *function.split(".")])
-
-    def __str__(self) -> str:
-        return "of the form package.module:function"
-
-
-ImportPath = Annotated[str, Importable()]
+_NAME = r"[^\W\d]\w*"
+_DOTTED = rf"{_NAME}(\.{_NAME})*"
+ImportPath = Annotated[str, Matching(f"{_DOTTED}:{_DOTTED}", "package.module:function")]
 
 
 @dataclass(frozen=True)
 class Several:
-    """A list whose flag may be given several times; in one text, its items stand between semicolons."""
+    """A list whose flag may be repeated; in one text, semicolons separate its items."""
 
     def holds(self, value: Any) -> bool:
         """Any list will do."""
@@ -83,47 +90,47 @@ class Several:
         return True
 
     def __str__(self) -> str:
-        return "(the flag may be given several times)"
+        return "(repeatable)"
 
 
 def check(kind: Any, value: Any, where: str) -> Any:
-    """The value, if it is of this kind (whole numbers count as floats, lists as tuples); else a ConfigError.
+    """The value, if it is of this kind, else a ConfigError; converts an int to a float, a list to a tuple.
 
     >>> check(tuple[int, ...], [128, 64], "model.hidden")
     (128, 64)
     >>> check(Annotated[int, AtLeast(1)], 0, "train.epochs")
     Traceback (most recent call last):
         ...
-    shoal.errors.ConfigError: train.epochs must be a whole number of at least 1, not 0
+    shoal.errors.ConfigError: train.epochs: expected an integer ≥ 1, got 0
     """
     accepted, converted = _accept(kind, value)
     if accepted:
         return converted
     words = literals(kind)
     if words and isinstance(value, str):
-        raise ConfigError(unknown(where, value, words))
-    raise ConfigError(f"{where} must be {describe(kind)}, not {_shown(value)}{_reason(value)}")
+        raise ConfigError(unknown(where.lstrip("-"), value, words))
+    raise ConfigError(f"{where}: expected {describe(kind)}, got {_shown(value)}{_reason(value)}")
 
 
 def _shown(value: Any) -> str:
-    """A refused value as one would write it: a list without Python's brackets."""
+    """A refused value as the user writes it: a list without Python's brackets."""
     if isinstance(value, list | tuple):
         return ",".join(map(str, value)) or "an empty list"
     return repr(value) if isinstance(value, str) else str(value)
 
 
 def _reason(value: Any) -> str:
-    """Why a number is refused that seems to be of the kind."""
+    """Why a number is refused although it is of the kind."""
     numbers = value if isinstance(value, list | tuple) else (value,)
     if any(isinstance(number, int) and not _fits(number) for number in numbers):
-        return ": it has more than 64 bits"
+        return ", which does not fit in 64 bits"
     if any(isinstance(number, float) and not math.isfinite(number) for number in numbers):
-        return ": it is not finite"
+        return ", which is not finite"
     return ""
 
 
 def _fits(number: int) -> bool:
-    """Whether torch, which counts in 64 bits, can take this whole number."""
+    """Whether the integer fits torch's int64."""
     return -(2**63) <= number < 2**63
 
 
@@ -166,7 +173,7 @@ def _accept_tuple(kinds: tuple[Any, ...], value: Any) -> tuple[bool, Any]:
 
 
 def parse(kind: Any, text: str) -> Any:
-    """What a flag's text means for this kind; text that means nothing is given back for `check` to refuse.
+    """The value of a flag's text; text that is not of this kind is returned as it is, for `check` to refuse.
 
     >>> parse(int | Literal["all"] | None, "all"), parse(tuple[int, ...], "128,64"), parse(int | None, "none")
     ('all', (128, 64), None)
@@ -182,7 +189,7 @@ def parse(kind: Any, text: str) -> Any:
             value = parse(part, text)
             if _accept(part, value)[0]:
                 return value
-        # None of the parts takes it; the number, if it is one, makes the better error.
+        # No part takes it. If it is a number, the error shows it as one.
         return parse(get_args(kind)[0], text)
     if origin is tuple:
         return tuple(parse(get_args(kind)[0], item) for item in text.split(",") if item.strip())
@@ -190,43 +197,77 @@ def parse(kind: Any, text: str) -> Any:
         return None if text.lower() == "none" else text
     if kind is bool:
         return {"true": True, "false": False}.get(text.lower(), text)
+    if kind is Path:
+        return Path(text)
     if kind in (int, float):
         try:
             return kind(text)
         except ValueError:
             return text
-    return text
+    return str(text)
 
 
 def describe(kind: Any) -> str:
     """The kind in words, for errors and `--help`.
 
     >>> describe(Annotated[int, AtLeast(1)] | Literal["all"] | None)
-    "a whole number of at least 1, 'all' or none"
+    "an integer ≥ 1, 'all' or none"
     """
     origin = get_origin(kind)
     if origin is Annotated:
         base, *limits = get_args(kind)
         return f"{describe(base)} {' and '.join(map(str, limits))}"
     if origin in (types.UnionType, typing.Union):
-        parts = [describe(part) for part in get_args(kind)]
-        return f"{', '.join(parts[:-1])} or {parts[-1]}"
+        return _either([describe(part) for part in get_args(kind)])
     if origin is Literal:
-        return " or ".join(repr(word) for word in get_args(kind))
+        return _either([repr(word) for word in get_args(kind)])
     if origin is tuple:
-        return f"a list, each {describe(get_args(kind)[0])}"
-    names = {
-        int: "a whole number",
-        float: "a number",
-        bool: "true or false",
-        str: "text",
-        types.NoneType: "none",
-    }
-    return names.get(kind, str(kind))
+        first, *rest = describe(get_args(kind)[0]).removeprefix("an ").removeprefix("a ").split(" ")
+        return " ".join(["a list of", f"{first}s", *rest])
+    return _WORDS.get(kind, str(kind))
+
+
+_WORDS: dict[Any, str] = {
+    int: "an integer",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    Path: "a path",
+}
+_WORDS[types.NoneType] = "none"
+
+
+def _either(words: list[str]) -> str:
+    return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
+
+
+def without_none(kind: Any) -> Any:
+    """The kind less None, for a value that may be left out.
+
+    >>> without_none(int | None), without_none(str)
+    (<class 'int'>, <class 'str'>)
+    """
+    parts = tuple(part for part in get_args(kind) if part is not types.NoneType)
+    return typing.Union[parts] if get_origin(kind) in (types.UnionType, typing.Union) else kind  # noqa: UP007
+
+
+def placeholder(kind: Any) -> str:
+    """The word that stands for a value of this kind in the help.
+
+    >>> placeholder(Annotated[int, AtLeast(1)]), placeholder(Literal["en", "zh"])
+    ('N', 'en|zh')
+    """
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return next((limit.word for limit in parts[1:] if isinstance(limit, Matching)), placeholder(parts[0]))
+    if origin is Literal and len("|".join(parts)) < 30:
+        return "|".join(parts)
+    words: dict[Any, str] = {int: "N", float: "X", Path: "PATH", tuple: "LIST"}
+    return words.get(origin or kind, "NAME")
 
 
 def literals(kind: Any) -> tuple[str, ...]:
-    """The words a kind allows, if it allows nothing but words."""
+    """The words of a Literal; empty for any other kind."""
     return get_args(kind) if get_origin(kind) is Literal else ()
 
 
@@ -238,21 +279,21 @@ def kinds_of(schema: type) -> dict[str, Any]:
 
 
 def choices(kind: Any) -> tuple[type, ...]:
-    """The dataclasses a field chooses from: several for a choice, one for a section, none for a plain value."""
+    """The dataclasses that a field accepts: several for a choice, one for a section, none for a plain value."""
     parts = get_args(kind) if get_origin(kind) in (types.UnionType, typing.Union) else (kind,)
     return tuple(part for part in parts if dataclasses.is_dataclass(part) and isinstance(part, type))
 
 
 def by_name(options: tuple[type, ...]) -> dict[str, type]:
-    """The choices that have a name of ours, by it."""
+    """The choices by name; the user's own function has none here."""
     named = {option: literals(kinds_of(option).get("name")) for option in options}
     return {words[0]: option for option, words in named.items() if words}
 
 
 def in_short(named: dict[str, type], text: str) -> tuple[str, dict[str, Any]]:
-    """A choice written with its main setting, `by:ring`, as the name and that setting; any other text is a name.
+    """Split `by:ring`, a choice with its main setting, into the name and that setting; any other text is a name.
 
-    A choice takes this form if it names the setting: `SHORT = "algorithm"`.
+    A choice has this form if it declares its main setting: `SHORT = "algorithm"`.
     """
     name, colon, value = text.partition(":")
     setting: str | None = getattr(named.get(name), "SHORT", None)
@@ -261,28 +302,35 @@ def in_short(named: dict[str, type], text: str) -> tuple[str, dict[str, Any]]:
     return name, {setting: parse(kinds_of(named[name])[setting], value)}
 
 
-def written_whole(named: dict[str, type], text: str) -> str | None:
-    """The whole name, `by:ring`, for somebody who wrote the main setting alone; none if it is nobody's."""
-    for name, choice in named.items():
-        setting: str | None = getattr(choice, "SHORT", None)
-        if setting and text in literals(kinds_of(choice)[setting]):
-            return f"{name}:{text}"
-    return None
+def spellings(named: dict[str, type]) -> list[str]:
+    """The names of choices, with their main setting where they have one: `by:ring`, `by:tree`, …"""
+    settings = {name: kinds_of(choice).get(getattr(choice, "SHORT", "")) for name, choice in named.items()}
+    return [
+        f"{name}:{word}" if word else name
+        for name, kind in settings.items()
+        for word in literals(kind) or ("",)
+    ]
 
 
 def options_of(choice: Any) -> dict[str, Any]:
-    """The settings of a choice without its name: what its constructor takes by keyword."""
+    """The settings of a choice without its name, as keyword arguments for what it configures."""
     return {name: getattr(choice, name) for name in kinds_of(type(choice)) if name != "name"}
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A dataclass whose values are checked when it is made, from a file, from flags or from Python alike."""
+    """A dataclass that checks its values when it is made, whether from a file, from flags or in Python."""
 
     def __post_init__(self) -> None:
         for name, kind in kinds_of(type(self)).items():
+            where, value = f"{type(self).__name__}.{name}", getattr(self, name)
             if not choices(kind):
-                checked = check(
-                    kind, getattr(self, name), f"{type(self).__name__.removesuffix('Config').lower()}.{name}"
+                object.__setattr__(
+                    self, name, check(kind, value, where)
+                )  # a list became a tuple, an int a float
+            elif not _accept(kind, value)[0]:
+                classes = [choice.__name__ for choice in choices(kind)]
+                raise ConfigError(
+                    f"{where}: expected {_either(classes)}, got a {type(value).__name__}",
+                    f"For example {name}={classes[0]}(), from shoal.config.schema.",
                 )
-                object.__setattr__(self, name, checked)  # a list became a tuple, a whole number a float

@@ -1,20 +1,20 @@
-"""Recipes and flags become a RunConfig: TOML below, flags on top, one grammar for both.
+"""Read recipes and flags into a RunConfig: flags override the recipe.
 
     shoal train quickstart --optimizer sgd --optimizer.momentum 0.9 --epochs 2
 
 A recipe is a TOML file whose tables are the sections of the schema. A flag is `--section.key value`, or one of the
 short names in `schema.SHORT_FLAGS`. A flag that names another choice than the recipe (`--optimizer sgd` over a recipe
-for adam) replaces that whole section: a learning rate tuned for one optimizer is no default for another.
+for adam) replaces that whole section: a learning rate tuned for one optimizer does not suit another.
 """
 
-import difflib
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import MISSING, fields
 from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args
 
+from shoal.config.flags import Flag, split
 from shoal.config.kinds import (
     ImportPath,
     Several,
@@ -24,18 +24,27 @@ from shoal.config.kinds import (
     in_short,
     kinds_of,
     parse,
-    written_whole,
+    spellings,
 )
 from shoal.config.mesh import check_product
 from shoal.config.schema import SHORT_FLAGS, STRATEGIES, Custom, RunConfig
 from shoal.errors import ConfigError, unknown
+from shoal.nearest import did_you_mean
 
 Tree = dict[str, Any]
 Schema = TypeVar("Schema")
 
 
 class FlagText(str):
-    """A value that came from the command line: text, until the kind of its field is known."""
+    """A value on the command line: text until the kind of its field is known. Errors name its `flag`."""
+
+    flag: str
+
+    def __new__(cls, text: str, flag: str) -> "FlagText":
+        """Text with the flag it was given for."""
+        made = super().__new__(cls, text)
+        made.flag = flag
+        return made
 
 
 def read(recipe: str | None, flags: Sequence[str]) -> RunConfig:
@@ -53,8 +62,8 @@ def read_recipe(recipe: str) -> Tree:
     path = Path(recipe)
     if path.is_dir():
         raise ConfigError(
-            f"'{recipe}' is a folder, and not a recipe",
-            "Give the path of a .toml file. If it is a stopped run, it goes on with --resume.",
+            f"'{recipe}' is a folder, not a recipe",
+            f"Give the path of a .toml file. To resume a stopped run: shoal train --resume {recipe}",
         )
     if path.suffix != ".toml" and not path.exists():
         shipped = shipped_recipes()
@@ -72,7 +81,7 @@ def read_recipe(recipe: str) -> Tree:
 
 
 def parse_toml(text: str, source: Path) -> Tree:
-    """The tree of a TOML text; `source` is where it came from, for the error."""
+    """The tree of a TOML text; errors name `source`."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -80,75 +89,68 @@ def parse_toml(text: str, source: Path) -> Tree:
 
 
 def shipped_recipes() -> dict[str, Path]:
-    """The recipes inside the package, by name."""
+    """The recipes in the package, by name."""
     folder = Path(str(resources.files("shoal") / "recipes"))
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
 def read_flags(flags: Sequence[str]) -> Tree:
-    """The tree that flags describe; every value still a FlagText.
+    """The tree that flags describe; every value is a FlagText.
 
     >>> read_flags(["--lr", "0.1", "--model.hidden=32,16"])
     {'optimizer': {'lr': '0.1'}, 'model': {'hidden': '32,16'}}
     """
+    found, words = split(flags, setting)
+    if words:
+        raise ConfigError(f"unexpected argument '{words[0]}'", "Settings are written --section.key value.")
     tree: Tree = {}
-    waiting = list(flags)
-    while waiting:
-        flag = waiting.pop(0)
-        if not flag.startswith("--"):
-            raise ConfigError(
-                f"'{flag}' stands where a flag should: settings are written --section.key value"
-            )
-        name, equals, value = flag[2:].partition("=")
-        path = _path_of(name)
-        if not equals:
-            if waiting and not waiting[0].startswith("--"):
-                value = waiting.pop(0)
-            elif _is_switch(path):
-                value = "true"
-            else:
-                raise ConfigError(f"--{name} needs a value")
-        section, _, key = path.rpartition(".")
+    for flag, text in found:
+        section, _, key = str(path_of(flag.name)).rpartition(".")
         branch = tree.setdefault(section, {}) if section else tree
-        again = key in branch and _may_be_repeated(path)
-        branch[key] = FlagText(f"{branch[key]};{value}" if again else value)
+        again = key in branch and flag.is_repeatable
+        branch[key] = FlagText(f"{branch[key]};{text}" if again else text, flag.name)
     return tree
 
 
-def _path_of(name: str) -> str:
-    """The path that a flag sets: `epochs` → `train.epochs`."""
-    if name in SHORT_FLAGS:
-        return SHORT_FLAGS[name]
-    path = name.replace("-", "_")
-    top = kinds_of(RunConfig)
+def setting(name: str) -> Flag:
+    """The flag of a setting, by its short name or its path: `--epochs`, `--train.epochs`."""
+    path = path_of(name)
+    if path is None:
+        raise ConfigError(
+            f"unknown flag '{name}'{did_you_mean(name, known_flags())}",
+            "`shoal train --help` lists every setting.",
+        )
+    section, _, key = path.rpartition(".")
+    section = "sync" if section == "strategy" else section
+    owners = choices(kinds_of(RunConfig).get(section)) if section else (RunConfig,)
+    kinds = [kinds_of(owner).get(key) for owner in owners]
+    return Flag(name, kind=next((kind for kind in kinds if kind is bool or Several() in get_args(kind)), str))
+
+
+def path_of(name: str) -> str | None:
+    """The path that a flag sets, `--epochs` → `train.epochs`; None if no setting has this flag."""
+    if not name.startswith("--"):
+        return None
+    short = name[2:].replace("_", "-")
+    if short in SHORT_FLAGS:
+        return SHORT_FLAGS[short]
+    path = name[2:].replace("-", "_")
     section, dot, _ = path.partition(".")
-    plain = {field.replace("_", "-") for field, kind in top.items() if not choices(kind)}
-    if dot and (section == "strategy" or (section in top and choices(top[section]))):
-        return path
-    if not dot and path in top and not choices(top[path]):
-        return path
-    known = [*SHORT_FLAGS, *plain, *_dotted_flags()]
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    guess = f": did you mean '--{close[0]}'?" if close else ""
-    raise ConfigError(f"unknown flag '--{name}'{guess}", "`shoal train --help` lists every setting.")
+    top = kinds_of(RunConfig)
+    is_section = section == "strategy" or bool(choices(top.get(section)))
+    return path if is_section == bool(dot) and (is_section or section in top) else None
 
 
-def _dotted_flags() -> Iterator[str]:
-    for section, kind in kinds_of(RunConfig).items():
-        for choice in choices(kind):
-            for key in kinds_of(choice):
-                yield f"{section}.{key}"
-
-
-def _is_switch(path: str) -> bool:
-    section, _, key = path.rpartition(".")
-    return any(kinds_of(choice).get(key) is bool for choice in choices(kinds_of(RunConfig).get(section)))
-
-
-def _may_be_repeated(path: str) -> bool:
-    section, _, key = path.rpartition(".")
-    kinds = [kinds_of(choice).get(key) for choice in choices(kinds_of(RunConfig).get(section))]
-    return any(Several() in get_args(kind) for kind in kinds)
+def known_flags() -> list[str]:
+    """Every flag of a setting: short names first, then paths."""
+    paths = dict.fromkeys(
+        f"{section}.{key}"
+        for section, kind in kinds_of(RunConfig).items()
+        for choice in choices(kind)
+        for key in kinds_of(choice)
+    )
+    plain = [name.replace("_", "-") for name, kind in kinds_of(RunConfig).items() if not choices(kind)]
+    return [f"--{name}" for name in (*SHORT_FLAGS, *plain, *paths)]
 
 
 def expand_strategy(tree: Tree) -> Tree:
@@ -186,7 +188,7 @@ def _as_table(value: Any, where: str) -> Tree:
 
 
 def merge(recipe: Tree, flags: Tree) -> Tree:
-    """Flags over a recipe: a section whose choice changes is replaced, any other is amended."""
+    """A recipe with flags over it: flags replace a section whose choice they change, and amend any other."""
     merged, flags = dict(expand_strategy(recipe)), expand_strategy(flags)
     # A mesh implies the number of workers: of the two, a flag for one overrides the recipe's other.
     if "mesh" in flags and "launch" in merged:
@@ -209,7 +211,7 @@ def merge(recipe: Tree, flags: Tree) -> Tree:
 
 
 def from_tree(tree: Tree) -> RunConfig:
-    """The RunConfig of a tree of plain values, every key and value checked under its full path."""
+    """The RunConfig that a tree of plain values describes; an error names the path of the value, or its flag."""
     tree = expand_strategy(tree)
     config = _section(RunConfig, tree, "")
     if tree.get("mesh") and "workers" in tree.get("launch", {}):
@@ -235,7 +237,8 @@ def _value(schema: type, key: str, value: Any, where: str) -> Any:
     kind = kinds_of(schema)[key]
     options = choices(kind)
     if not options:
-        return check(kind, parse(kind, value) if isinstance(value, FlagText) else value, where)
+        flag = value.flag if isinstance(value, FlagText) else where
+        return check(kind, parse(kind, value) if isinstance(value, FlagText) else value, flag)
     return _chosen(options, _as_table(value, where), where, _default_choice(schema, key))
 
 
@@ -250,17 +253,14 @@ def _chosen(options: tuple[type, ...], tree: Tree, where: str, default: type) ->
         return _section(default, tree, where)
     name = tree.get("name", next(word for word, option in named.items() if option is default))
     if isinstance(name, str):
-        name, main = in_short(named, name)
+        name, main = in_short(named, str(name))
         tree = {**main, **tree, "name": name}
     if Custom in options and isinstance(name, str) and ":" in name:
         extra = {key: _plain(value) for key, value in tree.items() if key != "name"}
         return Custom(name=check(ImportPath, str(name), where), options=tuple(sorted(extra.items())))
     if not isinstance(name, str) or name not in named:
-        whole = written_whole(named, str(name))
-        if whole:
-            raise ConfigError(f"unknown {where} '{name}': did you mean '{whole}'?")
-        hint = "A name of your own is written package.module:function." if Custom in options else ""
-        raise ConfigError(unknown(where, str(name), named), hint)
+        hint = "For a function of your own, write package.module:function." if Custom in options else ""
+        raise ConfigError(unknown(where, str(name), spellings(named)), hint)
     for key in tree.keys() - kinds_of(named[name]).keys():
         owners = [word for word, option in named.items() if key in kinds_of(option)]
         if owners:
@@ -272,5 +272,5 @@ def _chosen(options: tuple[type, ...], tree: Tree, where: str, default: type) ->
 
 
 def _plain(value: Any) -> bool | int | float | str:
-    """An option of the user's own function has no schema: the flag's text says what it is."""
+    """An option of the user's own function, which has no schema: its text decides its type."""
     return parse(bool | int | float | str, value) if isinstance(value, FlagText) else value

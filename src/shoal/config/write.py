@@ -1,4 +1,4 @@
-"""A RunConfig as TOML, as written into the run folder: read back, it gives the same run."""
+"""Write a RunConfig as TOML, for the run folder; read back, it gives the same run."""
 
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -7,7 +7,7 @@ from shoal.config.schema import Custom, RunConfig
 
 
 def to_toml(config: RunConfig) -> str:
-    """Every setting of the run, defaults included; what is none is left out, for TOML has no word for it."""
+    """Every setting of the run, defaults included; None is left out, because TOML has no word for it."""
     values, sections = [], []
     for field in fields(config):
         value = getattr(config, field.name)

@@ -112,8 +112,8 @@ def test_runs_with_other_settings_are_made_again(finished, tmp_path, monkeypatch
     [
         (("--workers", "2,x"), "--workers of this lab is a list of whole numbers, not '2,x'"),
         (("--workers", "1"), "2 to 10 workers, and --workers says 1"),
-        (("--seed", "x"), "--seed must be a whole number, not 'x'"),
-        (("--data", "mnist"), "--data has no use in lab 3"),
+        (("--seed", "x"), "--seed: expected an integer, got 'x'"),
+        (("--data", "mnist"), "`shoal lab 3` has no --data: it belongs to 1"),
     ],
 )
 def test_settings_that_cannot_be_are_refused_in_a_sentence(words, sentence, tmp_path, capsys):

@@ -40,7 +40,7 @@ def test_the_schema_and_the_tables_know_the_same_names():
         ("--exchange al_reduce", "did you mean 'all_reduce'?"),
         ("--exchange by:rng", "did you mean 'ring'?"),
         ("--exchange robust:medan", "did you mean 'median'?"),
-        ("--exchange robust:median --exchange.bad -1", "at least 0, not -1"),
+        ("--exchange robust:median --exchange.bad -1", "expected an integer ≥ 0, got -1"),
         ("--exchange stages:0.5=all_reduce", "begin at 0 and rise, and here they are 0.5"),
         ("--exchange stages:0=all_reduce,0.5=by:rng", "did you mean 'ring'?"),
         ("--exchange stages:0=all_reduce,2=by:ring", "START from 0 to below 1"),

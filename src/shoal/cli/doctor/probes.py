@@ -1,6 +1,6 @@
-"""What the doctor reads from the machine. Standard library only, and torch inside the one function that asks it.
+"""Probes of the machine for `shoal doctor`: standard library only; one function imports torch.
 
-A probe answers None (or an empty answer) for what this platform does not tell; the checks decide what that means.
+A probe returns None, or something empty, for what the platform does not report; the checks decide what that means.
 """
 
 import ctypes
@@ -24,7 +24,7 @@ class TorchFacts:
     version: str = ""
     """Empty when torch cannot be imported."""
     error: str = ""
-    """Why it cannot be imported, or what it says about the GPU."""
+    """Why it cannot be imported, or its warning about the GPU."""
     cuda: str | None = None
     """The CUDA version it was built for; None for a CPU build."""
     gpus: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class DockerFacts:
     server: str = ""
     """Version of the server; empty when it does not answer."""
     error: str = ""
-    """The client's own words when the server does not answer."""
+    """The client's message if the server does not answer."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ class DataFacts:
     here: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
     missing_folder: str = ""
-    """$SHOAL_DATA, if there is no such folder; the data sets are then not looked for."""
+    """$SHOAL_DATA, if there is no such folder; data sets are then not searched for."""
 
 
 def torch_facts() -> TorchFacts:
-    """Ask torch, if it can be imported."""
+    """Version and GPUs of torch, if it can be imported."""
     try:
         import torch
     except (ImportError, OSError) as error:  # OSError: one of its libraries cannot be loaded
@@ -97,7 +97,7 @@ def usable_cores() -> float:
 
 
 def memory() -> Memory | None:
-    """Total and available memory; None where the platform does not tell."""
+    """Total and available memory; None if the platform does not report it."""
     lines = [line.split() for line in _read("/proc/meminfo").splitlines()]
     kib = {words[0].rstrip(":"): int(words[1]) for words in lines if len(words) > 1 and words[1].isdigit()}
     if "MemTotal" in kib:
@@ -113,7 +113,7 @@ def memory() -> Memory | None:
 
 
 def shm_bytes() -> int | None:
-    """Size of /dev/shm; None where there is none."""
+    """Size of /dev/shm; None if there is none."""
     try:
         facts = os.statvfs("/dev/shm")
     except (OSError, AttributeError):
@@ -122,7 +122,7 @@ def shm_bytes() -> int | None:
 
 
 def memfd_error() -> str:
-    """Why memory cannot be shared without a name, as a peer would open it; empty if it can."""
+    """Why processes cannot share anonymous memory; empty if they can."""
     create = getattr(os, "memfd_create", None)
     if create is None:
         return "this system has no memfd_create"
@@ -139,7 +139,7 @@ def memfd_error() -> str:
 
 
 def port_error() -> str:
-    """Why no port can be opened on loopback and reached there; empty if one can."""
+    """Why no port can be opened and reached on loopback; empty if one can."""
     try:
         with socket.socket() as server:
             server.bind(("127.0.0.1", 0))
@@ -151,7 +151,7 @@ def port_error() -> str:
 
 
 def docker() -> DockerFacts:
-    """Ask the docker client for its server's version; waits five seconds at most."""
+    """The version of the docker server; waits five seconds at most."""
     client = shutil.which("docker")
     if client is None:
         return DockerFacts(installed=False)
@@ -171,14 +171,14 @@ def docker() -> DockerFacts:
 
 
 def data_sets() -> DataFacts | None:
-    """Which data sets lie on this machine; None where torch, which reads them, cannot be imported."""
+    """Which data sets are on this machine; None if torch, which reads them, cannot be imported."""
     try:
         from shoal.data.sources.files import inventory
     except (ImportError, OSError):
         return None
     named = os.environ.get("SHOAL_DATA", "")
     if named and not Path(named).expanduser().is_dir():
-        return DataFacts(missing_folder=homeless(named))
+        return DataFacts(missing_folder=with_tilde(named))
     rows = inventory()
     return DataFacts(
         here=tuple(row.name for row in rows if row.folder is not None),
@@ -187,7 +187,7 @@ def data_sets() -> DataFacts | None:
 
 
 def may_make_namespaces() -> bool:
-    """Whether this process has the rights that `ip netns add` needs."""
+    """Whether this process has the capabilities that `ip netns add` needs."""
     for line in _read("/proc/self/status").splitlines():
         if line.startswith("CapEff:"):
             mask = int(line.split()[1], 16)
@@ -196,7 +196,7 @@ def may_make_namespaces() -> bool:
 
 
 def write_error(folder: Path) -> str:
-    """Why nothing can be written into a folder; empty if something can."""
+    """Why a folder cannot be written; empty if it can."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             return ""
@@ -205,16 +205,16 @@ def write_error(folder: Path) -> str:
 
 
 def free_bytes(folder: Path) -> int:
-    """Free space where a folder lies."""
+    """Free space on the disk of a folder."""
     return shutil.disk_usage(folder).free
 
 
 def executable() -> str:
     """The interpreter, with the home folder as ~: reports are pasted in public."""
-    return homeless(sys.executable)
+    return with_tilde(sys.executable)
 
 
-def homeless(path: str | Path) -> str:
+def with_tilde(path: str | Path) -> str:
     """A path with the home folder as ~."""
     home = str(Path.home())
     text = str(path)

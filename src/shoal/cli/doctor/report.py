@@ -1,52 +1,20 @@
-"""`shoal doctor`: what this machine has, what it lacks, and the command that repairs it."""
+"""The report of `shoal doctor` as text, JSON or Markdown."""
 
 import json
-import os
-import shutil
-import sys
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
 
 from shoal import __version__
-from shoal.cli import text
-from shoal.cli.doctor_checks import Check, Status, checks
-from shoal.cli.options import no_more, split_options
-
-USAGE = "shoal doctor [--json | --markdown]"
-HELP = f"""Usage: {USAGE}
-
-What this machine has, what it lacks, and the command that repairs it. Exit code 1 if something that every run needs
-is broken.
-
-  --json       one JSON object
-  --markdown   a table to paste into a bug report"""
+from shoal.cli.doctor.checks import Check, Status
 
 COLOURS: dict[Status, str] = {"OK": "32", "WARN": "33", "FAIL": "1;31"}
 
 
-def run(argv: Sequence[str]) -> int:
-    """Examine and print; 1 if something that every run needs is broken, else 0."""
-    options, words = split_options(argv, switches=("--help", "-h", "--json", "--markdown"))
-    if options.has("--help", "-h"):
-        text.page(HELP)
-        return 0
-    no_more(words, USAGE)
-    found = checks()
-    if options.has("--json"):
-        text.show(as_json(found))
-    elif options.has("--markdown"):
-        text.show(as_markdown(found))
-    else:
-        colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-        text.show(as_text(found, width=shutil.get_terminal_size((110, 24)).columns, colour=colour))
-    return 1 if worst(found) == "FAIL" else 0
-
-
 def worst(found: Sequence[Check]) -> Status:
-    """The gravest status of all.
+    """The worst status of all.
 
-    >>> worst([Check("a", "OK", ""), Check("b", "WARN", "", "mend it")])
+    >>> worst([Check("a", "OK", ""), Check("b", "WARN", "", "fix it")])
     'WARN'
     """
     statuses = {check.status for check in found}
@@ -54,7 +22,7 @@ def worst(found: Sequence[Check]) -> Status:
 
 
 def as_text(found: Sequence[Check], width: int, colour: bool) -> str:
-    """A line each, as wide as the terminal; the repair stands under what it mends.
+    """A line for each check, as wide as the terminal, and below it how to fix what it found.
 
     >>> print(as_text([Check("python", "OK", "3.11.7"), Check("port", "FAIL", "none", "ip link set lo up")], 60, False))
     OK    python  3.11.7
@@ -72,13 +40,13 @@ def as_text(found: Sequence[Check], width: int, colour: bool) -> str:
         lines.append(f"{status}  {check.name:{name_width}}  {body[0]}".rstrip())
         lines += [" " * indent + line for line in body[1:]]
         if check.repair:
-            # Never wrapped: a command is copied whole.
+            # Not wrapped, so that the command can be copied.
             lines.append(" " * indent + f"→ {check.repair}")
     return "\n".join([*lines, "", _counts(found)])
 
 
 def as_json(found: Sequence[Check]) -> str:
-    """One line: the version, the gravest status, and every check with its four fields."""
+    """One line: the version, the worst status, and every check with its four fields."""
     report = {"shoal": __version__, "status": worst(found), "checks": [asdict(check) for check in found]}
     return json.dumps(report, ensure_ascii=False)
 

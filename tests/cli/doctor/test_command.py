@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from shoal.cli import doctor
-from shoal.cli.doctor_checks import Check
-from shoal.errors import ConfigError
+from shoal.cli.doctor import checks, report
+from shoal.cli.doctor.checks import Check
+from shoal.cli.main import main
 
 LONG = "word " * 30
 FOUND = [
@@ -17,7 +17,7 @@ FOUND = [
 
 
 def test_text_keeps_to_the_width_but_never_breaks_a_command():
-    lines = doctor.as_text(FOUND, width=60, colour=False).splitlines()
+    lines = report.as_text(FOUND, width=60, colour=False).splitlines()
     assert all(len(line) <= 60 for line in lines if "→" not in line)
     assert any(line.strip() == f"→ {FOUND[1].repair}" for line in lines)
     assert lines[-1] == "1 OK, 1 WARN, 1 FAIL"
@@ -29,7 +29,7 @@ def test_text_keeps_to_the_width_but_never_breaks_a_command():
 
 
 def test_colour_changes_the_colour_alone():
-    plain, coloured = (doctor.as_text(FOUND, width=80, colour=colour) for colour in (False, True))
+    plain, coloured = (report.as_text(FOUND, width=80, colour=colour) for colour in (False, True))
     assert "\033[" not in plain
     for code in ("\033[32m", "\033[33m", "\033[1;31m", "\033[0m"):
         assert code in coloured
@@ -38,9 +38,9 @@ def test_colour_changes_the_colour_alone():
 
 
 def test_json_holds_every_field():
-    report = json.loads(doctor.as_json(FOUND))
-    assert report["status"] == "FAIL"
-    assert report["checks"][2] == {
+    shown = json.loads(report.as_json(FOUND))
+    assert shown["status"] == "FAIL"
+    assert shown["checks"][2] == {
         "name": "port",
         "status": "FAIL",
         "found": "none",
@@ -49,33 +49,31 @@ def test_json_holds_every_field():
 
 
 def test_markdown_is_a_table_whose_cells_stay_cells():
-    rows = [line for line in doctor.as_markdown(FOUND).splitlines() if line.startswith("|")]
+    rows = [line for line in report.as_markdown(FOUND).splitlines() if line.startswith("|")]
     assert len(rows) == 2 + len(FOUND)
     assert all(row.replace("\\|", "").count("|") == 5 for row in rows)
 
 
 @pytest.mark.parametrize(("status", "code"), [("OK", 0), ("WARN", 0), ("FAIL", 1)])
 def test_only_a_failure_changes_the_exit_code(monkeypatch, capsys, status, code):
-    monkeypatch.setattr(doctor, "checks", lambda: [Check("port", status, "…")])
-    assert doctor.run([]) == code
+    monkeypatch.setattr(checks, "checks", lambda: [Check("port", status, "…")])
+    assert main(["doctor"]) == code
     assert capsys.readouterr().out.startswith(status)
 
 
 def test_run_prints_what_was_asked_for(monkeypatch, capsys):
-    monkeypatch.setattr(doctor, "checks", lambda: FOUND)
-    doctor.run(["--json"])
+    monkeypatch.setattr(checks, "checks", lambda: FOUND)
+    main(["doctor", "--json"])
     assert json.loads(capsys.readouterr().out)["status"] == "FAIL"
-    doctor.run(["--markdown"])
+    main(["doctor", "--markdown"])
     assert "| FAIL | port | none |" in capsys.readouterr().out
-    with pytest.raises(ConfigError, match="--jsn"):
-        doctor.run(["--jsn"])
+    assert main(["doctor", "--jsn"]) == 2
+    assert "unknown flag '--jsn': did you mean '--json'?" in capsys.readouterr().err
 
 
 def test_importing_the_doctor_imports_nothing_heavy():
     """It must run where torch is broken: that is what it is for."""
-    program = (
-        "import sys, shoal.cli.doctor; print([n for n in ('torch', 'numpy', 'rich') if n in sys.modules])"
-    )
+    program = "import sys, shoal.cli.doctor.report; print([n for n in ('torch', 'numpy', 'rich') if n in sys.modules])"
     answer = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
     )
@@ -87,7 +85,7 @@ def test_a_machine_without_torch_gets_a_report(tmp_path):
     (tmp_path / "torch.py").write_text("raise ImportError('libfoo.so.1: cannot open shared object file')")
     program = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r}); "
-        f"from shoal.cli.doctor import run; sys.exit(run(['--json']))"
+        f"from shoal.cli.main import main; sys.exit(main(['doctor', '--json']))"
     )
     answer = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60

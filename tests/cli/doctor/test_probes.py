@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli import doctor_probes as probes
+from shoal.cli.doctor import probes
 
 
 def test_torch_is_described():
@@ -70,5 +70,5 @@ def test_docker_may_be_absent(tmp_path, monkeypatch):
 
 def test_the_home_folder_is_not_given_away(monkeypatch):
     monkeypatch.setattr(Path, "home", lambda: Path("/home/ada"))
-    assert probes.homeless("/home/ada/project") == "~/project"
-    assert probes.homeless("/home/adam/project") == "/home/adam/project"
+    assert probes.with_tilde("/home/ada/project") == "~/project"
+    assert probes.with_tilde("/home/adam/project") == "/home/adam/project"

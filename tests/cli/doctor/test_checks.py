@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli import doctor_checks as doctor
-from shoal.cli.doctor_checks import GIB, Outcome, checks
-from shoal.cli.doctor_probes import DataFacts, DockerFacts, Memory, TorchFacts
+from shoal.cli.doctor import checks as doctor
+from shoal.cli.doctor.checks import GIB, Outcome, checks
+from shoal.cli.doctor.probes import DataFacts, DockerFacts, Memory, TorchFacts
 
 CPU_BUILD = TorchFacts("2.13.0+cpu")
 CUDA_BUILD = TorchFacts("2.13.0", cuda="12.8")

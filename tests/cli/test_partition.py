@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from shoal.cli.data_partition import RULES
 from shoal.cli.main import main
+from shoal.cli.partition import rules
 from shoal.data.division.partition import PARTITIONS
 
 SMALL = ("synthetic", "--data.samples", "200", "--data.shape", "4")
@@ -26,10 +26,10 @@ def data_of(capsys, *words):
 
 
 def test_help_names_every_rule_and_loads_no_torch(capsys):
-    assert set(RULES) == {*PARTITIONS, "sampling"}
+    assert set(rules()) == {*PARTITIONS, "sampling"}
     code, out, _ = answer(capsys, "--help")
     assert code == 0
-    assert all(f"  {rule}" in out for rule in RULES)
+    assert all(f"  {rule}" in out for rule in rules())
     program = (
         "import sys; from shoal.cli.main import main; main(['data', 'partition', '--help']); "
         "sys.exit(bool({'torch', 'numpy', 'matplotlib'} & sys.modules.keys()))"
@@ -95,7 +95,7 @@ def test_it_is_drawn_into_files_of_both_kinds(capsys, tmp_path):
     svg, png = tmp_path / "who.svg", tmp_path / "who.png"
     code, out, _ = answer(capsys, *SMALL, "--svg", str(svg), "--png", str(png))
     assert code == 0
-    assert out.splitlines()[-2:] == [f"drawn in {svg}", f"drawn in {png}"]
+    assert out.splitlines()[-2:] == [f"wrote {svg}", f"wrote {png}"]
     assert "<svg" in svg.read_text()
     assert png.read_bytes().startswith(b"\x89PNG")
     assert {path.name for path in tmp_path.iterdir()} == {"who.svg", "who.png"}
@@ -110,27 +110,27 @@ def test_samples_without_classes_have_no_label_columns(capsys):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ((), "which data set?"),
+        ((), "NAME is required"),
         (("digts",), "unknown data 'digts': did you mean 'digits'"),
-        (("digits", "mnist"), "'mnist' is not understood here"),
+        (("digits", "mnist"), "unexpected argument 'mnist'"),
         ((*SMALL, "--by", "dirichlt"), "unknown partition 'dirichlt': did you mean 'dirichlet'"),
-        ((*SMALL, "--by", "dirichlet", "--alpha", "0"), "partition.alpha must be a number above 0, not 0.0"),
+        ((*SMALL, "--by", "dirichlet", "--alpha", "0"), "--alpha: expected a number > 0, got 0.0"),
         (
             (*SMALL, "--by", "dirichlet", "--alpha", "few"),
-            "partition.alpha must be a number above 0, not 'few'",
+            "--alpha: expected a number > 0, got 'few'",
         ),
         (
             (*SMALL, "--by", "random", "--alpha", "1"),
             "'random' has no setting 'alpha': it belongs to dirichlet",
         ),
-        ((*SMALL, "--by", "global"), "under partition 'global' nobody owns samples"),
+        ((*SMALL, "--by", "global"), "partition 'global' has no fixed owners"),
         ((*SMALL, "--by", "speed", "--speeds", "1,2"), "2 speeds for 4 workers"),
         ((*SMALL, "--by", "label", "--workers", "11"), "10 labels are too few for 11 workers"),
-        ((*SMALL, "--workers", "0"), "launch.workers must be a whole number of at least 1, not 0"),
+        ((*SMALL, "--workers", "0"), "--workers: expected an integer ≥ 1, got 0"),
         ((*SMALL, "--workers", "201"), "200 samples are too few for 201 workers"),
         ((*SMALL, "--worker", "3"), "unknown flag '--worker': did you mean '--workers'?"),
         ((*SMALL, "--workers"), "--workers needs a value"),
-        ((*SMALL, "--from", "x"), "shoal data partition has no --from: it belongs to fetch"),
+        ((*SMALL, "--from", "x"), "`shoal data partition` has no --from: it belongs to fetch"),
         ((*SMALL, "--data.task", "regression", "--by", "label"), "needs one integer per sample"),
         ((*SMALL, "--svg", "."), "cannot write .: it is a folder"),
         ((*SMALL, "--png", "/proc/who.png"), "cannot write into /proc"),
@@ -145,6 +145,6 @@ def test_bad_input_is_one_sentence_and_exit_code_2(words, sentence, capsys):
 
 def test_the_other_verbs_refuse_what_belongs_to_this_one(capsys):
     assert main(["data", "list", "--alpha", "1"]) == 2
-    assert "shoal data list has no --alpha: it belongs to partition" in capsys.readouterr().err
+    assert "`shoal data list` has no --alpha: it belongs to partition" in capsys.readouterr().err
     assert main(["data", "partion", "digits"]) == 2
     assert "did you mean 'partition'" in capsys.readouterr().err

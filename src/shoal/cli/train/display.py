@@ -1,4 +1,4 @@
-"""What a person sees of a run: a live line on a terminal, plain lines elsewhere, only the summary when quiet."""
+"""The display of a run: a progress bar on a terminal, plain lines elsewhere, only the summary if quiet."""
 
 import sys
 import time
@@ -16,13 +16,13 @@ PLAIN_LINE_EVERY_S = 10.0
 
 
 class Quiet:
-    """Says how the run ended, and nothing before."""
+    """Shows only the summary at the end."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def say(self, line: str) -> None:
-        """One line."""
+        """Write a line."""
         self._stream.write(line + "\n")
         self._stream.flush()
 
@@ -41,37 +41,37 @@ class Quiet:
         """The summary, each number with its unit."""
         if result.status != "completed":
             return
-        rows = [
-            ("training loss", f"{result.final_loss:.4f}  (mean of the last epoch)"),
-            (
-                "training time",
-                f"{result.seconds:.2f} s for {counted(result.steps)}, {result.samples_per_s:,.0f} samples/s",
-            ),
-            ("weights", f"sha256 {result.weights_sha256[:16]}…"),
-            ("model", f"{result.run}/model.safetensors"),
-        ]
-        if result.test_loss is not None:
-            rows.insert(0, ("test loss", f"{result.test_loss:.4f}"))
-        if result.test_accuracy is not None:
-            rows.insert(0, ("test accuracy", f"{100 * result.test_accuracy:.2f} %"))
-        for name, value in rows:
-            self.say(f"  {name:14} {value}")
+        speed = f"{counted(result.steps)}, {result.samples_per_s:,.0f} samples/s"
+        accuracy, loss = result.test_accuracy, result.test_loss
+        rows = {
+            "test accuracy": None if accuracy is None else f"{100 * accuracy:.2f} %",
+            "test loss": None if loss is None else f"{loss:.4f}",
+            "training loss": f"{result.final_loss:.4f}  (mean of the last epoch)",
+            "training time": f"{result.seconds:.2f} s for {speed}",
+            "weights": f"sha256 {result.weights_sha256[:16]}…",
+            "model": f"{result.run}/model.safetensors",
+        }
+        for name, value in rows.items():
+            if value is not None:
+                self.say(f"  {name:14} {value}")
+
+    def stop(self) -> None:
+        """Leave the terminal as it was."""
 
 
 class Plain(Quiet):
-    """A line per epoch, and one every ten seconds while an epoch lasts longer than that."""
+    """A line per epoch, and one every ten seconds during a longer epoch."""
 
     def started(
         self, config: RunConfig, folder: RunFolder, progress: Progress, total_steps: int, device: str
     ) -> None:
-        """What is trained on what, how and where."""
-        self._epochs, self._total_steps = config.train.epochs, total_steps
-        self._last_line = self._clock_start = time.monotonic()
+        """Model, data, optimizer, strategy and device; the run folder and the number of steps."""
+        self._epochs, self._total_steps, self._last_line = config.train.epochs, total_steps, time.monotonic()
         self.say(headline(config, device))
         self.say(f"  run folder {folder.path}, {extent(progress, total_steps)}")
 
     def stepped(self, progress: Progress, loss: float) -> None:
-        """A line, if the last one is long ago."""
+        """A line, if the last one was long ago."""
         if time.monotonic() - self._last_line > PLAIN_LINE_EVERY_S:
             self._last_line = time.monotonic()
             self.say(f"  step {progress.step}/{self._total_steps}  loss {loss:.4f}")
@@ -82,8 +82,8 @@ class Plain(Quiet):
         self.say(epoch_line(progress, self._epochs, metrics))
 
 
-class Live(Quiet):
-    """A bar that moves; the epochs' lines stay above it. Drawn by rich, in a thread of its own."""
+class Live(Plain):
+    """A progress bar below the lines of the epochs. Rich draws it, in its own thread."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
@@ -92,12 +92,11 @@ class Live(Quiet):
         from rich.progress import Progress as Bar
 
         self._console = Console(file=stream, highlight=False)
+        numbers = "step {task.completed:.0f}/{task.total:.0f}  loss {task.fields[loss]}  {task.fields[rate]}"
         self._bar = Bar(
             TextColumn("  {task.fields[epoch]}"),
             BarColumn(bar_width=36),
-            TextColumn(
-                "step {task.completed:.0f}/{task.total:.0f}  loss {task.fields[loss]}  {task.fields[rate]}"
-            ),
+            TextColumn(numbers),
             TimeRemainingColumn(),
             TextColumn("left"),
             console=self._console,
@@ -105,44 +104,32 @@ class Live(Quiet):
         )
 
     def say(self, line: str) -> None:
-        """One line, above the bar."""
+        """Write a line above the bar."""
         self._console.print(line, markup=False, soft_wrap=True)
 
     def started(
         self, config: RunConfig, folder: RunFolder, progress: Progress, total_steps: int, device: str
     ) -> None:
-        """The headline, and the bar."""
-        self._epochs = config.train.epochs
+        """The same lines, and the bar."""
+        super().started(config, folder, progress, total_steps, device)
         self._first = progress
-        self._samples_before, self._batch = progress.step, config.train.batch_size
-        self.say(headline(config, device))
-        self.say(f"  run folder {folder.path}, {extent(progress, total_steps)}")
         self._task = self._bar.add_task(
             "", total=total_steps, completed=progress.step, epoch=self._epoch(progress), loss="…", rate=""
         )
         self._bar.start()
 
     def stepped(self, progress: Progress, loss: float) -> None:
-        """Move the bar; rich redraws it ten times a second, whatever we do."""
+        """Move the bar; rich redraws it ten times a second."""
         steps_per_s = (progress.step - self._first.step) / max(progress.seconds - self._first.seconds, 1e-9)
-        self._bar.update(
-            self._task,
-            completed=progress.step,
-            epoch=self._epoch(progress),
-            loss=f"{loss:.4f}",
-            rate=f"{steps_per_s:,.0f} steps/s",
-        )
-
-    def validated(self, progress: Progress, metrics: Metrics | None) -> None:
-        """The line of an epoch."""
-        self.say(epoch_line(progress, self._epochs, metrics))
+        epoch, rate = self._epoch(progress), f"{steps_per_s:,.0f} steps/s"
+        self._bar.update(self._task, completed=progress.step, epoch=epoch, loss=f"{loss:.4f}", rate=rate)
 
     def stop(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self._bar.stop()
 
     def finished(self, result: Result) -> None:
-        """The bar goes, the summary stays."""
+        """Remove the bar, show the summary."""
         self.stop()
         super().finished(result)
 
@@ -151,7 +138,7 @@ class Live(Quiet):
 
 
 def headline(config: RunConfig, device: str) -> str:
-    """What is trained on what, how and where, in one line."""
+    """Model, data, optimizer, strategy and device, on one line."""
     what = f"{config.model.name} on {config.data.name} with {config.optimizer.name}"
     workers = config.launch.workers
     several = f" with {workers} worker{'s' * (workers > 1)}" if config.strategy != "single" else ""
@@ -159,14 +146,14 @@ def headline(config: RunConfig, device: str) -> str:
 
 
 def extent(progress: Progress, total_steps: int) -> str:
-    """How many steps there are, and how many of them lie behind a run that goes on."""
+    """The number of steps, and how many of them a resumed run has made."""
     if progress.step >= total_steps > 0:
         return f"already at step {progress.step} of {total_steps}: --epochs or --steps make it longer"
     return counted(total_steps) + (f", from step {progress.step}" if progress.step else "")
 
 
 def counted(steps: int) -> str:
-    """So many steps.
+    """A number of steps in words.
 
     >>> counted(1), counted(40)
     ('1 step', '40 steps')
@@ -175,7 +162,7 @@ def counted(steps: int) -> str:
 
 
 def epoch_line(progress: Progress, epochs: int, metrics: Metrics | None) -> str:
-    """An epoch in numbers; with validation, too, it fits a terminal of 80 columns."""
+    """The numbers of an epoch; also with validation, the line fits 80 columns."""
     line = f"  epoch {progress.epoch}/{epochs}  step {progress.step}  "
     if not metrics:
         return f"{line}training loss {progress.last_epoch_loss:.4f}  {progress.seconds:.1f} s"
@@ -187,15 +174,10 @@ def epoch_line(progress: Progress, epochs: int, metrics: Metrics | None) -> str:
 
 @contextmanager
 def display_for(to_stderr: bool, quiet: bool) -> Generator[Quiet]:
-    """The display that fits the stream; whatever happens, the terminal is left as it was."""
+    """The display that fits the stream; leaves the terminal as it was, also after an error."""
     stream = sys.stderr if to_stderr else sys.stdout
-    if quiet:
-        yield Quiet(stream)
-    elif stream.isatty():
-        live = Live(stream)
-        try:
-            yield live
-        finally:
-            live.stop()
-    else:
-        yield Plain(stream)
+    display = Quiet(stream) if quiet else Live(stream) if stream.isatty() else Plain(stream)
+    try:
+        yield display
+    finally:
+        display.stop()

@@ -6,14 +6,13 @@ import sys
 
 import pytest
 
-from shoal.cli.options import split_options
-from shoal.cli.place import PLACE_OPTIONS, join_timeout_of, place_of
-from shoal.comm.join import Place
+from shoal.cli.train.command import COMMAND
+from shoal.cli.train.place import place_of
 from shoal.errors import ConfigError
 
 
-def options(words):
-    return split_options(words.split(), values=PLACE_OPTIONS)[0]
+def given(words):
+    return COMMAND.parse(words.split()).flags
 
 
 @pytest.mark.parametrize(
@@ -25,32 +24,32 @@ def options(words):
     ],
 )
 def test_both_sets_of_names_mean_the_same(words):
-    assert place_of(options(words)) == Place(1, 2, "host", 29517)
+    assert place_of(given(words)) == (1, 2, "host", 29517)
 
 
 def test_loopback_unless_the_user_says_otherwise_and_ipv6_in_brackets():
-    assert place_of(options("--rank 0 --n_devices 2 --master_port 5")).host == "127.0.0.1"
-    assert place_of(options("--rank 0 --n_devices 2 --master [::1]:5")) == Place(0, 2, "::1", 5)
+    assert place_of(given("--rank 0 --n_devices 2 --master_port 5")).host == "127.0.0.1"
+    assert place_of(given("--rank 0 --n_devices 2 --master [::1]:5")) == (0, 2, "::1", 5)
 
 
 def test_no_place_is_none_also_with_a_gpu_alone(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert place_of(options("")) is None
-    assert place_of(options("--gpu 0 --join-timeout 3")) is None
+    assert place_of(given("")) is None
+    assert place_of(given("--gpu 0 --join-timeout 3")) is None
 
 
 def test_the_gpu_is_the_only_one_this_worker_sees(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
-    place_of(options("--gpu 2 --rank 0 --world-size 1 --master a:1"))
+    place_of(given("--gpu 2 --rank 0 --world-size 1 --master a:1"))
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "2"
 
 
 PROGRAM = """
 import os, sys
-from shoal.cli.options import split_options
-from shoal.cli.place import PLACE_OPTIONS, set_threads
+from shoal.cli.train.command import COMMAND
+from shoal.cli.train.place import place_of, set_threads
 
-set_threads(split_options(sys.argv[2:], values=PLACE_OPTIONS)[0], int(sys.argv[1]))
+set_threads(place_of(COMMAND.parse(sys.argv[2:]).flags), int(sys.argv[1]))
 assert "torch" not in sys.modules
 print(os.environ.get("OMP_NUM_THREADS"))
 """
@@ -79,21 +78,21 @@ def test_workers_by_hand_on_one_machine_divide_its_cores(threads, words, said):
     ("words", "sentence"),
     [
         ("--rank 2 --world-size 2 --master a:1", "--rank 2 is not in a world of 2"),
-        ("--rank 0", "needs --world-size or --n_devices"),
-        ("--rank one --world-size 2 --master a:1", "--rank must be a whole number, not 'one'"),
-        ("--rank 0 --world-size 2 --master a", "--master is written host:port, not 'a'"),
-        ("--rank 0 --world-size 2 --master :5", "--master is written host:port, not ':5'"),
-        ("--rank 0 --world-size 2", "needs --master_port"),
+        ("--rank 0", "--world-size is required"),
+        ("--rank one --world-size 2 --master a:1", "--rank: expected an integer ≥ 0, got 'one'"),
+        ("--rank 0 --world-size 2 --master a", "--master: expected text of the form host:port, got 'a'"),
+        ("--rank 0 --world-size 2 --master :5", "--master: expected text of the form host:port, got ':5'"),
+        ("--rank 0 --world-size 2", "--master is required"),
     ],
 )
 def test_half_a_place_is_refused(words, sentence):
     with pytest.raises(ConfigError, match=sentence):
-        place_of(options(words))
+        place_of(given(words))
 
 
 def test_how_long_to_wait_for_the_others():
-    assert join_timeout_of(options("")) == 60
-    assert join_timeout_of(options("--join-timeout 2.5")) == 2.5
+    assert given("").join_timeout == 60
+    assert given("--join-timeout 2.5").join_timeout == 2.5
     for word in ("soon", "-1", "0", "nan", "inf"):
-        with pytest.raises(ConfigError, match="a number of seconds"):
-            join_timeout_of(options(f"--join-timeout={word}"))
+        with pytest.raises(ConfigError, match="--join-timeout: expected a number > 0"):
+            given(f"--join-timeout={word}")

@@ -1,0 +1,111 @@
+"""`shoal train`: train a model as a recipe and flags describe it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shoal.cli import text
+from shoal.cli.command import Command, Given
+from shoal.cli.train.flags import TrainFlags
+from shoal.cli.train.place import place_of, set_threads
+from shoal.errors import ConfigError
+
+if TYPE_CHECKING:
+    from shoal.config.schema import RunConfig
+    from shoal.train.result import Result
+
+MAY_CHANGE = {
+    "train.epochs",
+    "train.steps",
+    "train.micro_batch",
+    "train.balance",
+    "train.on_nonfinite",
+    "device",
+    "threads",
+    "data.dir",
+    "output.trace",
+    "checkpoint.*",
+    "launch.*",
+    "mesh",
+    "strategy.*",
+    "sync.*",
+    "exchange.*",
+}
+"""What may change with --resume: how long the run is, where it runs, on how many workers, by which strategy.
+
+A checkpoint holds the state of one machine, whatever strategy saved it, so a run may continue under another strategy,
+with another number of workers, over slow links or with faults. What decides *what* is computed stays as it is: data,
+partition, model, loss, optimizer, schedule, batch size, seed, engine, precision.
+"""
+
+
+def run(given: Given[TrainFlags]) -> int:
+    """Train a model from a recipe and flags, or resume a run.
+
+    RECIPE is a TOML file, or the name of one that comes with shoal, such as quickstart. Flags override the recipe. A
+    flag that names another choice than the recipe (--optimizer sgd) replaces that whole section.
+    """
+    result = _train(given)
+    if result.rank > 0:  # started by hand or by torchrun
+        text.warn(f"rank {result.rank} of {result.workers} is done; rank 0 reports the result")
+    elif given.flags.json:
+        text.show(result.to_json())
+    if result.status == "interrupted":
+        text.warn(f"stopped after step {result.steps}; resume with: shoal train --resume {result.run}")
+        return 128 + (result.stopped_by or 0)
+    return 0
+
+
+def _train(given: Given[TrainFlags]) -> "Result":
+    from shoal.config.read import read
+
+    flags, folder = given.flags, given.flags.resume
+    recipe = given.words[0] if given.words else None
+    if folder is None:
+        config = read(recipe, given.settings)
+    elif recipe is not None:
+        raise ConfigError(f"--resume continues the run in {folder}; it takes no recipe ('{recipe}')")
+    else:
+        config = _resumed_config(folder, given.settings)
+
+    place = place_of(flags)
+    set_threads(place, config.threads)
+
+    from shoal.cli.train.display import display_for
+    from shoal.comm.join import Place
+    from shoal.events.folder import RunFolder
+    from shoal.launch.start import start
+
+    resumed = RunFolder(folder) if folder else None
+    with display_for(to_stderr=flags.json, quiet=flags.quiet) as display:
+        result = start(config, display, resumed, Place(*place) if place else None, flags.join_timeout)
+        if result.rank == 0:
+            display.finished(result)
+    return result
+
+
+def _resumed_config(folder: Path, flags: list[str]) -> "RunConfig":
+    """The settings of the stopped run, with the changes that --resume allows."""
+    from shoal.config.read import from_tree, merge, read_flags, read_recipe
+    from shoal.events.folder import RunFolder
+
+    changes = read_flags(flags)
+    for section, value in changes.items():
+        for path in [f"{section}.{key}" for key in value] if isinstance(value, dict) else [section]:
+            if path not in MAY_CHANGE and f"{section}.*" not in MAY_CHANGE:
+                raise ConfigError(
+                    f"--resume cannot change {path}",
+                    f"It can change: {', '.join(sorted(MAY_CHANGE))}.",
+                )
+    config = RunFolder(folder).config
+    if not config.exists():
+        raise ConfigError(f"{folder} is not a run folder: it has no {config.name}")
+    return from_tree(merge(read_recipe(str(config)), changes))
+
+
+def _settings() -> list[str]:
+    from shoal.cli.train.help import settings_page
+
+    return settings_page()
+
+
+COMMAND = Command("train", run, TrainFlags, words="[RECIPE]", settings=("*",), details=_settings)

@@ -1,0 +1,39 @@
+"""The flags of `shoal train` that are not settings of the run."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from shoal.config.flags import Flags
+from shoal.config.kinds import AtLeast, Matching
+from shoal.config.sections.values import Count, PositiveFloat
+
+_Number = Annotated[int, AtLeast(0)]
+
+
+@dataclass(frozen=True)
+class TrainFlags(Flags):
+    """How the run is shown, and which worker this process is if the user starts each by hand."""
+
+    ALIASES: ClassVar = {"world_size": ("--n_devices",)}
+
+    resume: Path | None = None
+    """Continue a run that was stopped: its folder under runs/."""
+    json: bool = False
+    """Print the result as one line of JSON; everything else goes to standard error."""
+    quiet: bool = False
+    """Show no progress, only the summary at the end."""
+    rank: _Number | None = None
+    """Rank of this worker, if you start each worker by hand."""
+    world_size: Count | None = None
+    """Number of workers that you start."""
+    master: Annotated[str, Matching(r".+:\d+", "host:port", "HOST:PORT")] | None = None
+    """Address at which rank 0 listens and the others join."""
+    master_addr: str | None = None
+    """Host of --master, as the course's scripts write it (default 127.0.0.1)."""
+    master_port: _Number | None = None
+    """Port of --master, as the course's scripts write it."""
+    join_timeout: PositiveFloat = 60.0
+    """Seconds to wait for the other workers."""
+    gpu: _Number | None = None
+    """The GPU that this worker uses."""

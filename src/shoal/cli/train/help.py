@@ -1,0 +1,45 @@
+"""The settings of a run for `shoal train --help`, generated from the schema."""
+
+from itertools import groupby
+
+from shoal.cli.command import default_of
+from shoal.cli.text import bold, dim, wrapped
+from shoal.config.describe import Section, sections, takes_custom
+from shoal.config.flags import Flag
+from shoal.config.kinds import describe, without_none
+from shoal.config.schema import STRATEGIES
+
+
+def settings_page() -> list[str]:
+    """Every section, its choices and their settings; a block each."""
+    by_path = groupby(sections(), lambda section: section.path)
+    return ["\n".join(_section(path, list(choices))) for path, choices in by_path]
+
+
+def _section(path: str, choices: list[Section]) -> list[str]:
+    lines: list[str] = []
+    if choices[0].name:
+        own = ", or package.module:function" if takes_custom(path) else ""
+        lines.append(f"{bold(f'[{path}]')}  --{path} NAME, one of these{own}:")
+        if path == "sync":
+            lines.append(
+                wrapped(f"--strategy NAME ({', '.join(STRATEGIES)}) is short for a layout and a sync.", 2)
+            )
+    elif path:
+        lines.append(f"{bold(f'[{path}]')}  {choices[0].sentence}")
+    for choice in choices:
+        if choice.name:
+            default = " (default)" if choice.is_default else ""
+            about = wrapped(f"{choice.name}{default}: {choice.sentence}", 2, 4)
+            lines.append(about.replace(choice.name, bold(choice.name), 1))
+        lines += [line for flag in choice.flags for line in _setting(flag)]
+    return lines
+
+
+def _setting(flag: Flag) -> list[str]:
+    default = default_of(flag) or ("none" if flag.default is None else "")
+    kind = describe(flag.kind if flag.default is None else without_none(flag.kind))
+    kind = kind.removeprefix("an ").removeprefix("a ")
+    names = ", ".join((*flag.aliases, flag.name))
+    about = f"{kind} (default {default})" if default else kind
+    return [wrapped(f"{names}  {about}", 4, 12).replace(about, dim(about)), wrapped(flag.sentence, 8)]

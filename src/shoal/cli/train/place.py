@@ -1,0 +1,68 @@
+"""This process as one worker of several that the user starts by hand, each in a terminal.
+
+    shoal train … --strategy naive --rank 0 --world-size 2 --master 127.0.0.1:29517
+    shoal train … --strategy naive --rank 1 --world-size 2 --master 127.0.0.1:29517
+
+The course's scripts write `--n_devices --rank --master_addr --master_port`, and choose a GPU with `--gpu`.
+"""
+
+import ipaddress
+import os
+import sys
+from typing import NamedTuple
+
+from shoal.cli.train.flags import TrainFlags
+from shoal.errors import ConfigError
+
+
+class WorkerAddress(NamedTuple):
+    """The fields of `comm.join.Place`, which cannot be imported before the number of threads is set."""
+
+    rank: int
+    size: int
+    host: str
+    port: int
+
+
+def place_of(flags: TrainFlags) -> WorkerAddress | None:
+    """The place that the flags give; None if they give none. With --gpu, this process sees only that GPU."""
+    if flags.gpu is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = str(flags.gpu)  # torch reads it when it is loaded
+    host, port = flags.master_addr or "127.0.0.1", flags.master_port
+    if flags.master is not None:
+        host, _, port = flags.master.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")  # [::1]:29517 is IPv6
+    needed = {"--rank": flags.rank, "--world-size": flags.world_size, "--master": port}
+    if flags.master_addr is None and all(value is None for value in needed.values()):
+        return None
+    for flag, value in needed.items():
+        if value is None:
+            hint = "To start a worker by hand: --rank N --world-size N --master HOST:PORT"
+            raise ConfigError(f"{flag} is required", hint)
+    rank, size, port = (int(value or 0) for value in needed.values())
+    if rank >= size:
+        raise ConfigError(f"--rank {rank} is not in a world of {size}", f"Ranks go from 0 to {size - 1}.")
+    return WorkerAddress(rank, size, host, port)
+
+
+def set_threads(place: WorkerAddress | None, threads: int | None) -> None:
+    """Set OMP_NUM_THREADS: some libraries read it once, when they are loaded. Has no effect once torch is loaded.
+
+    If the user asks for no number and all workers are on this machine, each gets its part of the cores: two workers
+    with a thread per core each are many times slower.
+    """
+    if "torch" in sys.modules:
+        return
+    if threads:
+        os.environ["OMP_NUM_THREADS"] = str(threads)
+    elif place is not None and _is_this_machine(place.host):
+        from shoal.launch.members import threads_per_worker
+
+        os.environ.setdefault("OMP_NUM_THREADS", str(threads_per_worker(place.size)))
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
