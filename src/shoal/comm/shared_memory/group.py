@@ -17,7 +17,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from shoal.comm.group import ANYONE, Group
+from shoal.comm.group import ANYONE, Group, Work
 from shoal.comm.liveness import stacks
 from shoal.comm.liveness.judge import NO_PROGRESS_LIMIT_S
 from shoal.comm.rendezvous import JOIN_TIMEOUT_S, Store, meet
@@ -65,7 +65,6 @@ class SharedMemoryGroup(Group):
         self._larger: SharedMemoryGroup | None = None
         self._smaller: set[SharedMemoryGroup] = set()
         boards[rank].begin(stacks.listen())
-        progress.add(self._rounds)
 
     @classmethod
     def join(
@@ -99,7 +98,7 @@ class SharedMemoryGroup(Group):
         arena.release()
         return group
 
-    def issue(self, call: Signature, piece: Tensor, whole: Tensor | None = None) -> Pending:
+    def issue(self, call: Signature, piece: Tensor, whole: Tensor | None = None) -> Work:
         """Start a collective: post what can be posted at once."""
         return self._rounds.issue(call, piece, whole)
 

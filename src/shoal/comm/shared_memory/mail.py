@@ -94,13 +94,14 @@ class Mailbox:
     def advance(self) -> bool:
         """Move as many chunks as there is room for, or as have come."""
         moved = False
-        while self._queue and self._ready():
+        while self._queue and self.ready():
             self._send_chunk() if self._outgoing else self._take_chunk()
             self._alive_words[self._my_alive] = time.monotonic_ns()
             moved = True
         return moved
 
-    def _ready(self) -> bool:
+    def ready(self) -> bool:
+        """Whether a chunk can be sent, or has come."""
         if self._outgoing:
             return self._chunks - self._words[self._taken] < NUM_BOXES
         return self._words[self._sent] > self._chunks
@@ -146,7 +147,7 @@ class Mailbox:
 
     def missing(self) -> list[int]:
         """The other side, unless this side can move."""
-        return [] if not self._queue or self._ready() else [self._peer]
+        return [] if not self._queue or self.ready() else [self._peer]
 
     def label(self) -> str:
         """What the other side has yet to do."""
@@ -177,6 +178,10 @@ class FromAnyone:
             self._progress.add(self)
         self._progress.advance()
         return pending
+
+    def ready(self) -> bool:
+        """Whether a message has come."""
+        return any(self._mail.incoming(rank).has_unclaimed() for rank in self.missing())
 
     def advance(self) -> bool:
         """Give the first `recv` to a mailbox with a message."""
