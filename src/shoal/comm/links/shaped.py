@@ -104,7 +104,7 @@ class Shaped(Group):
 
     def __init__(self, courier: Courier, ranks: Sequence[int], name: str, algorithm: Algorithm) -> None:
         self._courier, self._ranks, self._name, self._algorithm = courier, list(ranks), name, algorithm
-        self.devices = courier.group.devices
+        self.kind, self.devices = courier.group.kind, courier.group.devices
         self.rank, self.size = self._ranks.index(courier.group.rank), len(self._ranks)
         self._messages = Lane(courier, _lane_number(name, "messages"), ranks)
         self._data = Lane(courier, _lane_number(name, "collectives"), ranks)
@@ -195,6 +195,11 @@ class Shaped(Group):
     def fail(self, error: BaseException) -> None:
         """Tell the others, in every group of this worker, that it ends with an error."""
         self._courier.group.fail(error)
+
+    @property
+    def closed(self) -> bool:
+        """Whether this member has left the group."""
+        return self._closed
 
     def close(self) -> None:
         """Leave: whoever still waits for this member gets an error that says so."""

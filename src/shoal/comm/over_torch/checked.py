@@ -68,6 +68,7 @@ class CheckedGroup(Group):
         host: str,
     ) -> None:
         self.rank, self.size = rank, len(world_ranks)
+        self.kind = backend
         self.checker = checker
         self.queue: deque[CheckedCollective] = deque()
         self._store, self._host = store, host
@@ -193,7 +194,7 @@ class CheckedGroup(Group):
             ranks.index(self.rank),
             [self._world_ranks[rank] for rank in ranks],
             name,
-            backend=self._inner.backend,
+            backend=self.kind,
             host=self._host,
         )
         group._larger = self
@@ -207,6 +208,11 @@ class CheckedGroup(Group):
     def fail(self, error: BaseException) -> None:
         """Report to all members, in every group of this worker, that it ends with an error."""
         self.checker.fail(error)
+
+    @property
+    def closed(self) -> bool:
+        """Whether this member has left the group."""
+        return self._closed
 
     def close(self) -> None:
         """Leave this group and all groups split off from it."""

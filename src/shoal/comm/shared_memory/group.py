@@ -42,6 +42,7 @@ def shared_memory_works_here() -> bool:
 class SharedMemoryGroup(Group):
     """A group of processes on one machine. Made by `join`, and then by `split`."""
 
+    kind = "shm"
     shares_memory = True
 
     def __init__(
@@ -158,6 +159,11 @@ class SharedMemoryGroup(Group):
     def fail(self, error: BaseException) -> None:
         """Report to all members, in every group of this worker, that it ends with an error."""
         self._progress.fail(error)
+
+    @property
+    def closed(self) -> bool:
+        """Whether this member has left the group."""
+        return self._rounds.closed
 
     def close(self) -> None:
         """Leave this group and all groups split off from it."""
