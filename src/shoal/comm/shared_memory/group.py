@@ -85,10 +85,10 @@ class SharedMemoryGroup(Group):
                 "Use gloo.",
             )
         cards = meet(store, rank, size, timeout_s, facts)
-        strangers = [card for card in cards if not card.shares_machine_with(cards[0])]
-        if strangers:
+        elsewhere = [card for card in cards if not card.shares_machine_with(cards[0])]
+        if elsewhere:
             raise JoinError(
-                f"rank 0 is on {cards[0].host}, rank {strangers[0].rank} on {strangers[0].host} "
+                f"rank 0 is on {cards[0].host}, rank {elsewhere[0].rank} on {elsewhere[0].host} "
                 "(or in another container): they share no memory",
                 "Use gloo or nccl.",
             )

@@ -21,7 +21,7 @@ from shoal.comm.group import Finished, Work
 from shoal.comm.shared_memory.arena import Arena
 from shoal.comm.shared_memory.board import NUM_SLOTS
 from shoal.comm.shared_memory.collective import Collective, Plan
-from shoal.comm.shared_memory.direct import choose_direct
+from shoal.comm.shared_memory.direct import Places, choose_direct
 from shoal.comm.shared_memory.fences import find_fence
 from shoal.comm.shared_memory.progress import Progress, Roster
 from shoal.comm.shared_memory.regions import ELSEWHERE, Regions
@@ -235,13 +235,13 @@ class Rounds:
 
     def _choose_way(self, item: Collective, slot: int) -> None:
         """After the headers: work in all members' memory if all tensors allow it, else go block by block."""
-        places = [(0, 0)] * self.size
+        pieces, wholes = [0] * self.size, [0] * self.size
         for rank, at in [*self._headers[slot], (self.rank, self._my_headers[slot])]:
-            places[rank] = (self._words[at + 2], self._words[at + 3])
-        call = item.plan.call
-        item.direct = choose_direct(call.operation, call.root, places)
+            pieces[rank], wholes[rank] = self._words[at + 2], self._words[at + 3]
+        places = Places(self._regions, item.plan.call, self.rank, pieces, wholes)
+        item.direct = choose_direct(places)
         if item.direct is not None:
-            item.direct(self._regions, call, self.rank, places, item.piece, item.whole)
+            item.direct(places, item.piece, item.whole)
             item.num_rounds = 2
         else:
             item.cut()
