@@ -194,7 +194,7 @@ def test_workers_of_several_machines_find_each_other(by_hand):
     text += "print(type(group).__name__, total.item())\n"
     programs = by_hand("auto", text, 3, APART)
     assert [program.ended() for program in programs] == [
-        (f"Checked {total}\n", "") for total in (6.0, 3.0, 6.0)
+        (f"CheckedGroup {total}\n", "") for total in (6.0, 3.0, 6.0)
     ]
 
 
