@@ -1,8 +1,10 @@
 """However a program was started, it gets its group."""
 
+import threading
 from pathlib import Path
 
 import pytest
+import torch
 
 from shoal.comm.join import Place, join, place_from_environment
 from shoal.comm.store import listen, serve
@@ -15,6 +17,71 @@ def test_nobody_launched_us(monkeypatch):
     for name in TORCHRUN:
         monkeypatch.delenv(name, raising=False)
     assert (join().rank, join().size) == (0, 1)
+
+
+def on_two_threads(work):
+    """Run `work(place)` for both ranks of a world of two, each on a thread; give the results."""
+    with listen("127.0.0.1", 0) as server:
+        port = server.getsockname()[1]
+    results = {}
+
+    def run(rank):
+        try:
+            results[rank] = work(Place(rank, 2, "127.0.0.1", port))
+        except Exception as error:
+            results[rank] = error
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return [results[0], results[1]]
+
+
+def total(group):
+    value = torch.tensor([float(group.rank + 1)])
+    group.all_reduce(value).wait()
+    return value.item()
+
+
+def test_joining_twice_gives_the_same_group_while_it_is_open():
+    def work(place):
+        group = join(place, kind="gloo", timeout_s=20)
+        again = [join(place), join(place, kind="gloo")]
+        sums = [total(group)]
+        assert all(each is group for each in again)
+        group.close()
+        anew = join(place, kind="gloo", timeout_s=20)
+        assert anew is not group
+        sums.append(total(anew))
+        anew.close()
+        return sums
+
+    assert on_two_threads(work) == [[3.0, 3.0]] * 2
+
+
+def test_another_kind_is_another_group_beside_the_first():
+    def work(place):
+        first = join(place, kind="gloo", timeout_s=20)
+        second = join(place, kind="shm", timeout_s=20)
+        assert (first.kind, second.kind) == ("gloo", "shm")
+        assert join(place) is first
+        assert join(place, kind="shm") is second
+        sums = [total(second), total(first)]
+        second.close()
+        first.close()
+        return sums
+
+    assert on_two_threads(work) == [[3.0, 3.0]] * 2
+
+
+def test_alone_too_a_closed_group_is_not_given_again():
+    group = join()
+    assert join() is group
+    group.close()
+    assert join() is not group
+    assert total(join()) == 1.0
 
 
 def test_torchrun_holds_its_own_store():
@@ -45,7 +112,7 @@ def test_an_unknown_kind_is_refused():
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_master_nobody_knows(rank):
-    with pytest.raises(JoinError, match="nobody knows the master address 'no.such.host.invalid'"):
+    with pytest.raises(JoinError, match="cannot resolve master address 'no.such.host.invalid'"):
         join(Place(rank, 2, "no.such.host.invalid", 29501), timeout_s=1)
 
 

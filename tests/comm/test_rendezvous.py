@@ -72,7 +72,7 @@ def test_a_rank_that_is_started_twice(monkeypatch):
     with pytest.raises(JoinError, match="rank 0 has joined already"):
         meet(store, 0, 1, 1)
     monkeypatch.setattr(os, "getpid", lambda: 4711)
-    with pytest.raises(JoinError, match="two workers say they are rank 0"):
+    with pytest.raises(JoinError, match="two workers claim rank 0"):
         meet(store, 0, 1, 1)
 
 
@@ -80,5 +80,5 @@ def test_a_card_of_another_version_is_read_as_far_as_it_goes():
     card = Card.of_this_process(1, {"shoal": "9.0"}, "1")
     later = json.dumps({**dataclasses.asdict(card), "colour": "blue"}).encode()
     assert Card.read(1, later) == card
-    with pytest.raises(JoinError, match="rank 1 left a card that cannot be read"):
+    with pytest.raises(JoinError, match="cannot read the card of rank 1"):
         Card.read(1, b'{"rank": 1}')

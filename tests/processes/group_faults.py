@@ -7,8 +7,8 @@ import warnings
 
 import torch
 
-from shoal.comm.group import SlowMemberWarning
-from shoal.errors import GroupError
+from shoal.comm.group import ANYONE, SlowMemberWarning
+from shoal.errors import GroupError, MemberError
 
 VICTIM = 1
 
@@ -140,6 +140,35 @@ def wait_for_a_message(group, victim):
     if group.rank == victim:
         os._exit(3)
     group.recv(torch.zeros(1), (group.rank - 1) % group.size).wait()
+
+
+def serve_anyone(group, victim):
+    """Rank 0 receives from anyone; the victim dies without having sent."""
+    group.barrier().wait()
+    if group.rank == victim:
+        os._exit(3)
+    if group.rank == 0:
+        group.recv(torch.zeros(1), ANYONE).wait()
+    else:
+        group.recv(torch.zeros(1), 0).wait()
+
+
+def serve_until_all_have_left(group):
+    """The others leave one after the other, each with a last message; rank 0 receives until that is all."""
+    group.barrier().wait()
+    if group.rank > 0:
+        time.sleep(0.5 * group.rank)
+        group.send(torch.tensor([float(group.rank)]), 0).wait()
+        group.close()
+        return None
+    served, message = [], torch.zeros(1)
+    for _ in range(1, group.size):
+        group.recv(message, ANYONE).wait()
+        served.append(message.item())
+    try:
+        group.recv(message, ANYONE).wait()
+    except MemberError as error:
+        return served, error.reason
 
 
 def work_long(group, seconds):

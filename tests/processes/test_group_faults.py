@@ -120,6 +120,19 @@ def test_a_chain_of_waits_names_the_first_cause(kind):
         assert {outcome.reason for outcome in others(outcomes)} == {"died"}
 
 
+def test_a_death_ends_a_wait_for_anyone(kind):
+    with World(kind, 3) as world:
+        outcomes = world.run(faults.serve_anyone, faults.VICTIM, victim=faults.VICTIM, timeout_s=20)
+        for outcome in others(outcomes):
+            assert (outcome.rank, outcome.reason) == (faults.VICTIM, "died"), outcome
+
+
+def test_a_wait_for_anyone_ends_when_all_have_left_and_not_before(kind):
+    with World(kind, 3) as world:
+        outcomes = world.run(faults.serve_until_all_have_left, timeout_s=20)
+        assert outcomes[0].value == ([1.0, 2.0], "left"), outcomes[0]
+
+
 def test_long_work_of_all_is_not_a_standstill(kind):
     """All are busy for longer than the limit, without a word; whoever is done first must not blame the others."""
     with World(kind, 2, limit_s=0.5) as world:

@@ -164,12 +164,17 @@ def test_the_death_of_rank_0_is_named_though_the_store_is_gone_too(by_hand, kind
     assert programs[0].returncode == -signal.SIGKILL
 
 
-def test_joining_twice_is_refused_with_a_word_of_advice(by_hand):
-    text = "group.barrier().wait()\nif group.rank: shoal.join(kind='gloo')\n"
-    programs = by_hand("gloo", text)
-    _, said = programs[1].ended()
-    assert "rank 1 has joined already" in said
-    assert "keep the group" in said
+def test_joining_twice_gives_the_same_group_and_the_wrapper_takes_it_too(by_hand):
+    text = (
+        "assert shoal.join() is group and shoal.join(kind='gloo') is group\n"
+        "model = shoal.DistributedDataParallel(torch.nn.Linear(1, 1))\n"
+        "model(torch.full((1, 1), float(group.rank))).sum().backward()\n"
+        "assert model.module.weight.grad.item() == 0.5\n"
+        "group.barrier().wait()\n"
+    )
+    for program in by_hand("gloo", text):
+        _, said = program.ended()
+        assert program.returncode == 0, said
 
 
 # Several machines. Each rank has an address of its own and sees no process of the others, as if it were alone.
@@ -189,7 +194,7 @@ def test_workers_of_several_machines_find_each_other(by_hand):
     text += "print(type(group).__name__, total.item())\n"
     programs = by_hand("auto", text, 3, APART)
     assert [program.ended() for program in programs] == [
-        (f"Checked {total}\n", "") for total in (6.0, 3.0, 6.0)
+        (f"CheckedGroup {total}\n", "") for total in (6.0, 3.0, 6.0)
     ]
 
 

@@ -1,4 +1,4 @@
-"""What workers agree on besides tensors: a text, the largest of their numbers, and that they hold the same model."""
+"""What workers agree on besides tensors: a text, their largest number, that they have the same model."""
 
 from collections.abc import Mapping
 
@@ -25,7 +25,7 @@ def share_text(group: Group, text: str, root: int = 0) -> str:
 
 
 def gather_texts(group: Group, text: str) -> list[str]:
-    """Everyone's text, in rank order, on every worker."""
+    """All workers' texts, in rank order, on every worker."""
     if group.size == 1:
         return [text]
     data = torch.frombuffer(bytearray(text.encode() or b"\0"), dtype=torch.uint8).clone()
@@ -51,7 +51,7 @@ def largest_of(group: Group, mine: int) -> int:
 
 
 def check_same_model(group: Group, params: Mapping[str, Tensor]) -> None:
-    """Refuse to train replicas of different models: the first entry that differs is shown from both sides."""
+    """Refuse to train replicas of different models; the error shows the first entry that differs, on both sides."""
     mine = [
         f"{name} {tuple(param.shape)} {str(param.dtype).removeprefix('torch.')}"
         for name, param in params.items()
@@ -68,9 +68,9 @@ def check_same_model(group: Group, params: Mapping[str, Tensor]) -> None:
         problem = (
             f"rank {group.rank} has another model: parameter {position} is {ours}; on rank 0 it is {theirs}"
         )
-    # One sentence for all, whoever is heard first.
-    guilty = largest_of(group, group.rank if problem else -1)
-    if guilty >= 0:
+    # The same error on all workers, whichever differs.
+    differing = largest_of(group, group.rank if problem else -1)
+    if differing >= 0:
         raise MismatchError(
-            share_text(group, problem, guilty), "Start every rank with the same settings and code."
+            share_text(group, problem, differing), "Start every rank with the same settings and code."
         )

@@ -1,8 +1,7 @@
-"""Waiting for gloo's messages without being at their mercy.
+"""Calls that block, run in order on a thread of their own, so that the caller can look for failures meanwhile.
 
-Gloo's messages can only be waited for by blocking, and a wait that times out breaks the connection. So
-one thread per neighbour and direction does the blocking, in order, and whoever really waits looks in from
-time to time.
+Gloo's messages are one such case: they can only be waited for by blocking, and a wait that times out breaks the
+connection.
 """
 
 import queue
@@ -15,7 +14,7 @@ LEAVE_S = 0.2
 
 @final
 class BlockingCall:
-    """One message on its way: over when `finished` is set; `error` says whether it went wrong."""
+    """One call: over when `finished` is set; `error` is what it raised."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         self.work = work
@@ -23,13 +22,13 @@ class BlockingCall:
         self.error: Exception | None = None
 
     def over(self) -> bool:
-        """Whether it has been done; raises what went wrong."""
+        """Whether the call has returned; raises what it raised."""
         if self.finished.is_set() and self.error is not None:
             raise self.error
         return self.finished.is_set()
 
     def run(self) -> None:
-        """Do the blocking."""
+        """Make the call."""
         try:
             self.work()
         except Exception as error:
@@ -39,26 +38,26 @@ class BlockingCall:
 
 @final
 class BlockingThread:
-    """A thread that runs jobs in order; it begins with the first one and ends with `close`."""
+    """A thread that makes calls in order, until one fails or `close`."""
 
     def __init__(self, name: str) -> None:
-        self._jobs: queue.SimpleQueue[BlockingCall | None] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[BlockingCall | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def add(self, work: Callable[[], None]) -> BlockingCall:
-        """Run this after everything before it."""
-        job = BlockingCall(work)
-        self._jobs.put(job)
-        return job
+        """Make this call after all before it."""
+        call = BlockingCall(work)
+        self._calls.put(call)
+        return call
 
     def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job.run()
-            if job.error is not None:
+        while (call := self._calls.get()) is not None:
+            call.run()
+            if call.error is not None:
                 return
 
     def close(self) -> None:
-        """Ask the thread to end, and wait a moment; one that blocks in gloo ends with the process."""
-        self._jobs.put(None)
+        """Ask the thread to end, and wait a moment; one that still blocks ends with the process."""
+        self._calls.put(None)
         self._thread.join(LEAVE_S)

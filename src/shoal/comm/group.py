@@ -112,6 +112,8 @@ class Group(ABC):
     """This member's number, from 0."""
     size: int
     """How many members there are."""
+    kind: str
+    """What it runs on: threads, shm, gloo or nccl."""
     overlaps: bool = False
     """Whether data moves while the caller computes: then starting a collective early hides its time."""
     shares_memory: bool = False
@@ -148,6 +150,11 @@ class Group(ABC):
     @abstractmethod
     def fail(self, error: BaseException) -> None:
         """Report to all members, in every group of this worker, that it ends with an error."""
+
+    @property
+    @abstractmethod
+    def closed(self) -> bool:
+        """Whether this member has left the group: then every call on it raises."""
 
     @abstractmethod
     def close(self) -> None:

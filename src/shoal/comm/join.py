@@ -1,12 +1,12 @@
-"""`shoal.join()`: any program gets its group, however it was started.
+"""Gives any program its group, however it was started (`shoal.join` calls this).
 
-Shared memory when all members are on one machine, torch's otherwise, a world of one when nobody launched it.
+Shared memory where all members are on one machine, gloo otherwise, a group of one without a launcher.
 """
 
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch.distributed as dist
 
@@ -23,20 +23,20 @@ KINDS = ("auto", "shm", "gloo", "nccl")
 
 @dataclass(frozen=True)
 class Place:
-    """A worker's place in the world: what a launcher tells it."""
+    """A worker's place in the world, as its launcher gives it."""
 
     rank: int
     size: int
     host: str = "127.0.0.1"
     port: int = 0
     launcher_holds_store: bool = False
-    """Whether the store is already there, or rank 0 makes it."""
+    """Whether the launcher holds the store; otherwise rank 0 makes it."""
     attempt: str = "0"
-    """Different for every restart, so that no attempt meets what another left in the store."""
+    """Different for every restart, so that no attempt reads what another left in the store."""
 
 
 def place_from_environment(environment: Mapping[str, str]) -> Place | None:
-    """The place that torchrun's variables give; None when there are none of them.
+    """The place that torchrun's variables give; None without them.
 
     >>> place_from_environment({"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "29501"})
     Place(rank=1, size=2, host='a', port=29501, launcher_holds_store=False, attempt='0')
@@ -54,7 +54,7 @@ def place_from_environment(environment: Mapping[str, str]) -> Place | None:
         rank, size, port = (int(environment[name]) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
     except ValueError as error:
         values = ", ".join(f"{name}={environment[name]}" for name in names)
-        raise JoinError(f"the environment's numbers are not numbers: {values}") from error
+        raise JoinError(f"expected integers in the environment, got {values}") from error
     if not 0 <= rank < size:
         raise JoinError(f"rank {rank} is not in a world of {size}", f"Ranks go from 0 to {size - 1}.")
     return Place(
@@ -67,6 +67,19 @@ def place_from_environment(environment: Mapping[str, str]) -> Place | None:
     )
 
 
+@dataclass
+class _World:
+    """What this process has joined at one place."""
+
+    store: dist.Store | None
+    num_joins: int = 0
+    groups: list[Group] = field(default_factory=list[Group])
+
+
+_worlds: dict[tuple[int, Place | None], _World] = {}
+"""By process (a forked child has joined nothing) and place."""
+
+
 def join(
     place: Place | None = None,
     *,
@@ -75,33 +88,52 @@ def join(
     timeout_s: float = JOIN_TIMEOUT_S,
     facts: Mapping[str, str] | None = None,
 ) -> Group:
-    """The group of this worker: at the place given, or at the one the environment tells.
+    """The group of this worker: at the place given, or at the one that the environment gives.
 
     `facts` (versions, configuration, parameter names …) must be the same on all workers.
 
+    A process that joins again gets the same group as long as that is open and of the `kind` asked for; the other
+    arguments then have no effect. After `close`, or with another kind, it joins anew, and so must all other workers.
+
     >>> join().size
     1
+    >>> join() is join()
+    True
     """
     if kind not in KINDS:
         raise ConfigError(unknown("kind of group", kind, KINDS))
     place = place or place_from_environment(os.environ)
-    if place is None:
-        return ThreadGroup.world(1, limit_s)[0]
-    if place.rank == 0 and not place.launcher_holds_store:
-        store = serve(listen(place.host, place.port), timeout_s)
+    world = _worlds.get((os.getpid(), place))
+    if world is None:
+        world = _World(None if place is None else _store_at(place, timeout_s))
+    world.groups = [group for group in world.groups if not group.closed]
+    for group in world.groups:
+        if place is None or kind in ("auto", group.kind):
+            return group
+    if place is None or world.store is None:
+        group = ThreadGroup.world(1, limit_s)[0]
     else:
-        store = connect(place.host, place.port, place.rank, timeout_s)
-    return join_in(
-        dist.PrefixStore(f"shoal/{place.attempt}", store),
-        place.rank,
-        place.size,
-        kind=kind,
-        host=own_address(place.host, place.port),
-        limit_s=limit_s,
-        timeout_s=timeout_s,
-        facts=facts,
-        holder=None if place.launcher_holds_store else 0,
-    )
+        group = join_in(
+            dist.PrefixStore(f"shoal/{place.attempt}/{world.num_joins}", world.store),
+            place.rank,
+            place.size,
+            kind=kind,
+            host=own_address(place.host, place.port),
+            limit_s=limit_s,
+            timeout_s=timeout_s,
+            facts=facts,
+            holder=None if place.launcher_holds_store else 0,
+        )
+    world.num_joins += 1
+    world.groups.append(group)
+    _worlds[os.getpid(), place] = world
+    return group
+
+
+def _store_at(place: Place, timeout_s: float) -> dist.Store:
+    if place.rank == 0 and not place.launcher_holds_store:
+        return serve(listen(place.host, place.port), timeout_s)
+    return connect(place.host, place.port, place.rank, timeout_s)
 
 
 def join_in(
@@ -116,7 +148,7 @@ def join_in(
     facts: Mapping[str, str] | None = None,
     holder: int | None = None,
 ) -> Group:
-    """The group of all who meet in this store, which is fresh for it; `host` is this machine's own address."""
+    """The group of all workers that meet in this store, which is fresh for it; `host` is this machine's address."""
     cards = meet(
         dist.PrefixStore("meet", store),
         rank,
@@ -142,13 +174,13 @@ def join_in(
 
 
 def _choose(cards: Sequence[Card], rank: int) -> str:
-    """Shared memory if all members can have it, else gloo: the same answer on every member."""
+    """Shared memory if all members support it, else gloo: the same answer on every member."""
     together = all(card.shares_machine_with(cards[0]) for card in cards)
     if together and all(card.able == "1" for card in cards):
         return "shm"
     if together and rank == 0:
         warnings.warn(
-            "this machine cannot have shared-memory groups (they need Linux on x86-64 or ARM): using gloo",
+            "this machine does not support shared-memory groups (they need Linux on x86-64 or ARM): using gloo",
             stacklevel=3,
         )
     return "gloo"

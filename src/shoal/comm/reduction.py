@@ -1,9 +1,8 @@
-"""How many tensors become one: the operations, and the one order in which they are applied.
+"""Reductions of several tensors to one: the operations, and the one order in which they are applied.
 
-Floating-point addition is not associative, so the order of a sum is part of its result. Everywhere in
-this room it is the balanced tree over ranks, neighbours first: ((0+1)+(2+3))+(4+5) … It has the smallest
-rounding error of the simple orders (log₂ size additions deep instead of size), and it does not depend on
-who arrives first.
+Floating-point addition is not associative, so the order of a sum is part of its result. Everywhere in this folder it is
+the balanced tree over ranks, neighbours first: ((0+1)+(2+3))+(4+5) … It has the smallest rounding error of the simple
+orders (log₂ size additions deep instead of size), and it does not depend on the order of arrival.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,7 +1,7 @@
-"""Workers find each other: everyone leaves a card in a store and waits until all cards are there.
+"""Workers find each other: each puts a card into a store and waits until all cards are there.
 
-Whoever finds that a card does not fit its own says so in the store before it goes, so that all who have come end at
-once and with a reason, also those who wait for somebody else.
+A worker whose card does not fit another's writes the reason into the store before it ends, so that all workers that
+have come end at once with that reason.
 """
 
 import contextlib
@@ -15,15 +15,15 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Protocol
 
-from shoal.errors import JoinError
+from shoal.errors import GroupError, JoinError
 
 JOIN_TIMEOUT_S = 60.0
 HEARD_S = 1.0
-"""How long whoever refuses waits until the others have heard why: the store may end with its process."""
+"""How long a worker that refuses waits for the others to read why: the store may end with its process."""
 
 
 class Store(Protocol):
-    """What we need of torch's stores."""
+    """The part of torch's stores that groups use."""
 
     def set(self, key: str, value: str) -> None:
         """Write a key."""
@@ -34,7 +34,7 @@ class Store(Protocol):
         ...
 
     def add(self, key: str, value: int) -> int:
-        """Add to a counter and give the new value."""
+        """Add to a counter and return the new value."""
         ...
 
     def check(self, keys: list[str]) -> bool:
@@ -44,7 +44,7 @@ class Store(Protocol):
 
 @dataclass(frozen=True)
 class Card:
-    """Who a worker is, and whether another shares its machine and sees its processes."""
+    """Identifies a worker: its machine, its process, its settings."""
 
     rank: int
     host: str
@@ -52,9 +52,9 @@ class Card:
     processes: str
     pid: int
     facts: dict[str, str]
-    """What must be the same on all workers."""
+    """What must be equal on all workers."""
     able: str = ""
-    """What this worker can do, which may differ."""
+    """What this worker supports, which may differ."""
 
     @classmethod
     def of_this_process(cls, rank: int, facts: Mapping[str, str], able: str) -> "Card":
@@ -66,13 +66,13 @@ class Card:
 
     @classmethod
     def read(cls, rank: int, text: bytes) -> "Card":
-        """The card that a worker left, be it of another version."""
+        """The card of another worker, possibly of another version of shoal."""
         try:
             entries: dict[str, Any] = json.loads(text)
             return cls(**{field.name: entries[field.name] for field in fields(cls) if field.name in entries})
         except (ValueError, TypeError) as error:
             raise JoinError(
-                f"rank {rank} left a card that cannot be read: {text[:80]!r}",
+                f"cannot read the card of rank {rank}: {text[:80]!r}",
                 "Does it run another version of shoal?",
             ) from error
 
@@ -89,16 +89,18 @@ def meet(
     facts: Mapping[str, str] | None = None,
     able: str = "",
 ) -> list[Card]:
-    """Everyone's card, in rank order, once all have come.
+    """All workers' cards, in rank order, once all have come.
 
-    All `facts` (versions, configuration …) must agree; the first that does not is shown from both sides.
+    All `facts` (versions, configuration …) must agree; the error shows the first that does not, on both sides.
     """
     try:
         return _meet(store, rank, size, timeout_s, {"world size": str(size), **(facts or {})}, able)
+    except GroupError:
+        raise
     except RuntimeError as error:
         raise JoinError(
             f"rank {rank} lost the store where workers meet: {str(error).splitlines()[0]}",
-            "The store lives with rank 0 or with the launcher: look at what happened there first.",
+            "Rank 0 or the launcher holds the store: see its output first.",
         ) from error
 
 
@@ -132,7 +134,7 @@ def _meet(
 
 def _refuse(store: Store, error: JoinError) -> None:
     """Tell all who have come why we go, and see that they have heard it."""
-    with contextlib.suppress(RuntimeError):  # the store may have gone already, with whoever held it
+    with contextlib.suppress(RuntimeError):  # the store may be gone with its holder
         if not store.check(["refusal"]):
             store.set("refusal", json.dumps([error.message, error.hint]))
         store.add("heard", 1)
@@ -148,7 +150,7 @@ def _claimed(store: Store, mine: Card) -> JoinError:
             f"rank {mine.rank} has joined already",
             "Join once, and keep the group; `split` gives further ones.",
         )
-    return JoinError(f"two workers say they are rank {mine.rank}", "Start every rank once.")
+    return JoinError(f"two workers claim rank {mine.rank}", "Start every rank once.")
 
 
 def _missing(cards: Mapping[int, Card], size: int, timeout_s: float) -> JoinError:

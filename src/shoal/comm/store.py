@@ -1,8 +1,7 @@
-"""The store where workers meet: who holds it, on which address, and what can go wrong.
+"""The store where workers meet: serving it, connecting to it, and asking it from another machine.
 
-Torch's own server would listen on every interface, where any stranger could read and write its keys. So
-rank 0 opens the listening socket itself, on the address the workers were told (loopback by default), and
-hands it over.
+Torch's own server would listen on every interface, where any host could read and write its keys. So rank 0 opens the
+listening socket itself, on the master address alone (loopback by default), and hands it over.
 """
 
 import contextlib
@@ -21,10 +20,10 @@ Answer = TypeVar("Answer")
 
 @final
 class Distant:
-    """A store on another machine, from where an answer may never come: torch would wait for it for ever.
+    """A store on another machine, whose answer may never come: torch would wait for it without end.
 
-    A thread asks. When it has heard nothing for `limit_s`, or the store is gone, that is a `RuntimeError` then and
-    ever after: whoever asks again is told at once.
+    A thread asks. Without an answer for `limit_s`, or when the store is gone, this and every later call raise a
+    `RuntimeError` at once.
     """
 
     def __init__(self, store: Any, limit_s: float) -> None:
@@ -62,7 +61,7 @@ class Distant:
         return self._ask(lambda: self._store.check(keys))
 
     def close(self) -> None:
-        """Let the thread go."""
+        """End the thread."""
         self._thread.close()
 
 
@@ -75,16 +74,17 @@ def listen(host: str, port: int) -> socket.socket:
         server.bind(address)
         server.listen(1024)
     except socket.gaierror as error:
-        raise JoinError(f"nobody knows the master address '{host}'", "Is it spelled right?") from error
+        raise JoinError(f"cannot resolve master address '{host}'", "Check its spelling.") from error
     except OSError as error:
         raise JoinError(
-            f"cannot listen on {host}:{port}: {error.strerror}", "Choose another port, or end what uses it."
+            f"cannot listen on {host}:{port}: {error.strerror}",
+            "Choose another port, or stop the process that uses it.",
         ) from error
     return server
 
 
 def serve(server: socket.socket, timeout_s: float) -> Any:
-    """A store on this socket, for whoever started it: rank 0 or a launcher."""
+    """A store on this socket, held by this process: rank 0 or a launcher."""
     host, port = server.getsockname()[:2]
     return dist.TCPStore(
         host,
@@ -97,11 +97,11 @@ def serve(server: socket.socket, timeout_s: float) -> Any:
 
 
 def connect(host: str, port: int, rank: int, timeout_s: float) -> Any:
-    """The store that somebody else holds."""
+    """The store that another process holds."""
     try:
         socket.getaddrinfo(host, port)
     except socket.gaierror as error:
-        raise JoinError(f"nobody knows the master address '{host}'", "Is it spelled right?") from error
+        raise JoinError(f"cannot resolve master address '{host}'", "Check its spelling.") from error
     try:
         return dist.TCPStore(
             host, port, is_master=False, timeout=timedelta(seconds=timeout_s), wait_for_workers=False
@@ -109,12 +109,12 @@ def connect(host: str, port: int, rank: int, timeout_s: float) -> Any:
     except RuntimeError as error:
         raise JoinError(
             f"rank {rank} found no store at {host}:{port} within {timeout_s:g} s",
-            "Rank 0 holds it: was it started, with this address and port?",
+            "Rank 0 holds it: check that it was started with this address and port.",
         ) from error
 
 
 def own_address(host: str, port: int) -> str:
-    """The address of this machine that reaches the master: where our own connections should listen.
+    """The address of this machine that reaches the master, on which its own connections should listen.
 
     >>> own_address("localhost", 29517) in ("127.0.0.1", "::1")
     True
@@ -122,7 +122,7 @@ def own_address(host: str, port: int) -> str:
     with contextlib.suppress(socket.gaierror):
         for family, kind, protocol, _, address in socket.getaddrinfo(host, port or 1, type=socket.SOCK_DGRAM):
             with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as probe:
-                # Nothing is sent: the system only chooses the way.
+                # Nothing is sent: the system only chooses the route.
                 probe.connect(address)
                 return probe.getsockname()[0]
     return "127.0.0.1"

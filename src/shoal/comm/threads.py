@@ -56,6 +56,7 @@ class ThreadGroup(Group):
     (tensor([3.]), tensor([3.]))
     """
 
+    kind = "threads"
     devices = ("cpu", "cuda")
 
     def __init__(self, world: World, rank: int) -> None:
@@ -70,7 +71,7 @@ class ThreadGroup(Group):
         return [cls(world, rank) for rank in range(size)]
 
     def _begin(self, operation: str) -> None:
-        check_open(operation, self.rank in self._world.left)
+        check_open(operation, self.closed)
         self.beat()
 
     def issue(self, call: Signature, piece: Tensor, whole: Tensor | None = None) -> Work:
@@ -111,6 +112,11 @@ class ThreadGroup(Group):
         with self._world.changed:
             member.last_words = member.last_words or LastWords.of(error, member.rank)
             self._world.changed.notify_all()
+
+    @property
+    def closed(self) -> bool:
+        """Whether this member has left the group."""
+        return self.rank in self._world.left
 
     def close(self) -> None:
         """Leave this group and all groups split off from it."""

@@ -105,7 +105,7 @@ class Traced(Group):
         name: str = "world",
         clock: HostTime = host_ns,
     ) -> None:
-        self.rank, self.size = group.rank, group.size
+        self.rank, self.size, self.kind = group.rank, group.size, group.kind
         self.overlaps, self.shares_memory, self.devices = group.overlaps, group.shares_memory, group.devices
         self._group = group
         self._record = record
@@ -168,6 +168,11 @@ class Traced(Group):
     def fail(self, error: BaseException) -> None:
         """Report to the other members that this worker ends with an error."""
         self._group.fail(error)
+
+    @property
+    def closed(self) -> bool:
+        """Whether this member has left the group."""
+        return self._group.closed
 
     def close(self) -> None:
         """Leave the group."""

@@ -48,7 +48,8 @@ def join(
     """The group of this worker, however it was started; a world of one when nobody launched it.
 
     `kind` is auto, shm, gloo or nccl; auto takes shared memory on one machine, gloo elsewhere. A member that makes no
-    progress for `limit_s` is given up; not all there after `timeout_s` is an error; `facts` must agree on all.
+    progress for `limit_s` is given up; not all there after `timeout_s` is an error; `facts` must agree on all. A
+    program that joins again gets the same group as long as it is open; see `shoal.comm.join.join`.
 
     >>> import torch
     >>> group = join()

@@ -150,7 +150,7 @@ def test_waiting_for_a_slow_link_is_progress():
 
 def test_shared_memory_is_refused():
     group = SharedMemoryGroup.__new__(SharedMemoryGroup)
-    with pytest.raises(ConfigError, match="shared memory moves without sending, so no link can slow it"):
+    with pytest.raises(ConfigError, match="links cannot slow a shared-memory group"):
         shaped(group, [])
 
 

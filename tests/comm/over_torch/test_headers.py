@@ -43,51 +43,51 @@ def test_rows_are_in_rank_order_and_those_of_one_call_together():
     members = connected(3)
     for call in range(2):
         for rank, member in enumerate(members):
-            member.tell(Header(call, 10 * call + rank))
+            member.publish(Header(call, 10 * call + rank))
     for call in range(2):
         for member in members:
             assert taken(member) == [Header(call, 10 * call + rank) for rank in range(3)]
     assert members[0].take() is None
 
 
-def test_nothing_is_taken_until_the_last_has_told():
+def test_nothing_is_taken_until_the_last_has_published():
     first, second, third = connected(3)
-    first.tell(Header(1, 1))
-    second.tell(Header(1, 1))
+    first.publish(Header(1, 1))
+    second.publish(Header(1, 1))
     assert first.take() is None
-    third.tell(Header(1, 1))
+    third.publish(Header(1, 1))
     assert taken(first) == [Header(1, 1)] * 3
 
 
 def test_alone_there_is_nobody_to_hear_from():
     (alone,) = connected(1)
-    alone.tell(Header(7, 8))
+    alone.publish(Header(7, 8))
     assert alone.take() == [Header(7, 8)]
 
 
-def test_telling_never_blocks_and_loses_nothing():
+def test_publishing_never_blocks_and_loses_nothing():
     ahead, behind = connected(2)
     (to_behind,), (to_ahead,) = ahead._peers, behind._peers
     to_behind.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     to_ahead.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     calls = [Header(call, -call) for call in range(5_000)]
     for call in calls:
-        ahead.tell(call)
+        ahead.publish(call)
     assert to_behind._to_send, "the system took everything: nothing was tried"
     for call in calls:
-        behind.tell(call)
+        behind.publish(call)
         while (rows := behind.take()) is None:
             ahead.take()  # whoever waits hands over what is left
         assert rows == [call] * 2
 
 
-def test_what_a_member_told_before_it_went_counts_and_then_it_is_named():
+def test_what_a_member_published_before_it_went_counts_and_then_it_is_named():
     stays, goes = connected(2)
-    goes.tell(Header(1, 2))
+    goes.publish(Header(1, 2))
     goes.close()
-    stays.tell(Header(1, 2))
+    stays.publish(Header(1, 2))
     assert taken(stays) == [Header(1, 2)] * 2
-    stays.tell(Header(3, 4))
+    stays.publish(Header(3, 4))
     with pytest.raises(RuntimeError, match="rank 1"):
         taken(stays)
 
@@ -110,8 +110,8 @@ def test_a_stranger_is_not_taken_for_a_member():
     one = Headers(store, 1, range(2), "127.0.0.1")
     first.join(30)
     assert stranger_was_let_go.is_set()
-    one.tell(Header(5, 6))
-    zero[0].tell(Header(5, 6))
+    one.publish(Header(5, 6))
+    zero[0].publish(Header(5, 6))
     assert taken(zero[0]) == [Header(5, 6)] * 2
 
 
@@ -156,7 +156,9 @@ def test_who_cannot_reach_whom_is_said_with_the_ranks_of_the_world(monkeypatch):
     store.set("address/0", f"{port} 127.0.0.1")
     with pytest.raises(RuntimeError, match=f"rank 7 cannot reach rank 4 at 127.0.0.1, port {port}: "):
         Headers(store, 1, [4, 7], "127.0.0.1")
-    with pytest.raises(RuntimeError, match=r"no connection came to rank 4 from rank 7 \(is there a firewall"):
+    with pytest.raises(
+        RuntimeError, match=r"no connection came to rank 4 from rank 7 \(check for a firewall"
+    ):
         Headers(HashStore(), 0, [4, 7], "127.0.0.1")
 
 

@@ -1,1 +1,1 @@
-"""A group whose messages take their time. Read `wire.py` first, then `courier.py` and `shaped.py`."""
+"""A group whose messages take time, for slow networks on one machine. Read `wire.py`, `courier.py`, `shaped.py`."""

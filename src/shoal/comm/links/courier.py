@@ -1,13 +1,13 @@
-"""Carries messages over shaped links: several lanes over one group's send and recv, each message in its own time.
+"""Carries messages over shaped links: several lanes over one group's send and recv, each message delayed by its link.
 
-A message travels as a *parcel*: a frame (lane, call, time of arrival, bytes), then its data. The sender puts it on
-the `Wire` to its receiver and hands it to the group at once; the receiver keeps it back until its time has come. All
-workers of one machine read the same monotonic clock, so the time on the frame means the same to both. So the data moves
-while the time passes, and a link is exactly as slow as asked as long as the group beneath is faster.
+A message travels as a *parcel*: a frame (lane, call, time of arrival, bytes), then its data. The sender puts it on the
+`Wire` to its receiver and gives it to the group at once; the receiver holds it until it is due. All workers of one
+machine read the same monotonic clock, so the time in the frame means the same to both. The data moves while the time
+passes, and a link is exactly as slow as requested as long as the group below is faster.
 
-Lanes (`lane.py`) keep apart what must not meet: a program's own messages, each group's collectives, what is agreed on
-before those. They share the wires. Nobody reads on behalf of others: whoever waits for a parcel takes in what comes,
-for all lanes; so waits end with the errors of the group beneath, and only while somebody waits.
+Lanes (`lane.py`) separate what must not meet: a program's own messages, each group's collectives, the signatures that
+are compared before those. They share the wires. There is no reading thread: a caller that waits for a parcel receives
+what comes for all lanes. So waits end with the errors of the group below, and only while a caller waits.
 """
 
 import threading
@@ -33,14 +33,14 @@ LOOK_EVERY_S = 0.05
 POLL_S = 0.0002
 """Between two looks for a message from anyone."""
 SPIN_NS = 100_000
-"""The end of a sleep that is spent awake: the system wakes us about so much too late."""
+"""The last part of a sleep is spent spinning, because the system wakes a process about this much too late."""
 
 Clock = Callable[[], int]
 Sleep = Callable[[float], None]
 
 
 class Parcel(NamedTuple):
-    """What has come: the call that its sender published, when it is due, its bytes."""
+    """A message that has come: the signature from its sender, when it is due, its bytes."""
 
     call: Signature | None
     due_ns: int
@@ -48,7 +48,7 @@ class Parcel(NamedTuple):
 
 
 @final
-class Slot:
+class ParcelSlot:
     """Where the next parcel of a lane goes."""
 
     def __init__(self, lane: int, sender: int) -> None:
@@ -76,35 +76,35 @@ class Courier:
         self._intakes = {rank: _Intake(group, rank) for rank in range(group.size) if rank != group.rank}
         self._sending = threading.Lock()
         self._unfinished: list[Work] = []
-        """Sends that the group beneath has yet to finish: it may wait for the receiver, and we do not."""
+        """Sends that the group below has yet to finish: it may wait for the receiver, and this member does not."""
         self._changed = threading.Condition()
         self._being_read: set[int] = set()
-        self._asked: dict[tuple[int, int], deque[Slot]] = defaultdict(deque)
+        self._asked: dict[tuple[int, int], deque[ParcelSlot]] = defaultdict(deque)
         self._kept: dict[tuple[int, int], deque[Parcel]] = defaultdict(deque)
         self._left: set[tuple[int, int]] = set()
 
     # Sending.
 
     def send(self, lane: int, tensor: Tensor, to: int) -> int:
-        """Put a tensor on the wire to a member; the time when its last byte has left."""
+        """Put a tensor on the wire to a member; returns the time when its last byte leaves."""
         call = checked_signature("message", self.group.size, tensor.dtype, tensor.numel())
-        # A copy, so that the caller waits for the wire and never for a receiver that is busy with other things.
+        # A copy, so that the caller waits for the wire and never for a busy receiver.
         data = tensor.detach().reshape(-1).to("cpu", copy=True)
         with self._sending:
             times = self._wires[to].admit(self._clock_ns(), tensor.nbytes)
             self._hand_over(lane, encode(call), call.numel, times.arrived_ns, data, to)
         return times.gone_ns
 
-    def tell(self, lane: int, call: Signature, to: int) -> None:
-        """Tell a member what is called: outside of the wires, for without checks there would be nothing to send."""
+    def announce(self, lane: int, call: Signature, to: int) -> None:
+        """Send a signature to a member, not delayed: without the checks it would not be sent."""
         with self._sending:
             self._hand_over(lane, encode(call), call.numel, 0, torch.empty(0), to)
 
     def leave(self, lane: int, to: int) -> None:
-        """Tell a member that no more will come on this lane."""
+        """Report to a member that no more will come on this lane."""
         with self._sending:
             self._hand_over(lane, LEFT, 0, 0, torch.empty(0), to)
-            del self._unfinished[-1]  # whether anybody ever reads it is not our concern
+            del self._unfinished[-1]  # it does not matter whether it is ever read
 
     def _hand_over(self, lane: int, code: int, numel: int, due_ns: int, data: Tensor, to: int) -> None:
         self._unfinished = [work for work in self._unfinished if not work.done()]
@@ -114,16 +114,16 @@ class Courier:
             self._unfinished.append(self.group.send(data.view(torch.uint8), to))
 
     def finish(self) -> None:
-        """Wait until everything sent is out of our hands, or its receiver gone."""
+        """Wait until everything sent has left this member, or its receiver is gone."""
         with self._sending, suppress(GroupError):
             for work in self._unfinished:
                 work.wait()
 
     # Receiving.
 
-    def ask(self, lane: int, sender: int) -> Slot:
-        """The place of the next parcel of a lane; parcels fill such places in the order of asking."""
-        slot, key = Slot(lane, sender), (lane, sender)
+    def ask(self, lane: int, sender: int) -> ParcelSlot:
+        """The slot of the next parcel of a lane; parcels fill slots in the order of asking."""
+        slot, key = ParcelSlot(lane, sender), (lane, sender)
         with self._changed:
             if self._kept[key]:
                 slot.parcel = self._kept[key].popleft()
@@ -131,15 +131,15 @@ class Courier:
                 self._asked[key].append(slot)
         return slot
 
-    def wait(self, slot: Slot) -> Parcel:
-        """Wait until the parcel is there, whether due or not; an error when its sender is gone."""
+    def wait(self, slot: ParcelSlot) -> Parcel:
+        """Wait until the parcel has come, whether due or not; raise when its sender is gone."""
         while slot.parcel is None:
             if self._may_read(slot):
                 self._read(slot.sender, block=True)
         return slot.parcel
 
-    def is_here(self, slot: Slot) -> bool:
-        """Whether the parcel is there and due. Asking takes in what has come."""
+    def is_here(self, slot: ParcelSlot) -> bool:
+        """Whether the parcel has come and is due. Asking receives what has come."""
         if slot.parcel is None and slot.sender not in self._being_read and self._may_read(slot):
             self._read(slot.sender, block=False)
         return slot.parcel is not None and self.is_past(slot.parcel.due_ns)
@@ -152,7 +152,7 @@ class Courier:
         gone: list[MemberError] = []
         others = [rank for rank in ranks if rank != self.group.rank]
         for sender in others:
-            slot = Slot(lane, sender)
+            slot = ParcelSlot(lane, sender)
             try:
                 if not self._kept[lane, sender] and self._may_read(slot):
                     self._read(sender, block=False)
@@ -175,8 +175,8 @@ class Courier:
         if parcel.data.numel():
             tensor.copy_(parcel.data.view(tensor.dtype).view(tensor.shape))
 
-    def _may_read(self, slot: Slot) -> bool:
-        """Become the one who reads what a member sends, or wait a moment while somebody else is."""
+    def _may_read(self, slot: ParcelSlot) -> bool:
+        """Claim the reading of what a member sends, or wait a moment while another thread has it."""
         with self._changed:
             if slot.parcel is not None:
                 return False
@@ -193,7 +193,7 @@ class Courier:
             return True
 
     def _read(self, sender: int, block: bool) -> None:
-        """Take in the next parcel of a member, whatever its lane."""
+        """Receive the next parcel of a member, whatever its lane."""
         arrived: tuple[int, Parcel] | None = None
         try:
             arrived = self._intakes[sender].next(block)
@@ -220,7 +220,7 @@ class Courier:
         return self._clock_ns() >= time_ns
 
     def sleep_until(self, time_ns: int) -> None:
-        """Sleep, and say now and then that we are alive: a slow link is no reason to be given up."""
+        """Sleep, and report progress meanwhile: a member that waits for a slow link is not stuck."""
         while (left_ns := time_ns - self._clock_ns()) > 0:
             if left_ns > SPIN_NS:
                 self.sleep(min((left_ns - SPIN_NS) / 1e9, BEAT_EVERY_S))
@@ -231,7 +231,7 @@ class Courier:
 
 @final
 class _Intake:
-    """What one member sends: a frame, the data it announces, the next frame."""
+    """What one member sends: a frame, its data, the next frame."""
 
     def __init__(self, group: Group, sender: int) -> None:
         self._group, self._sender = group, sender
@@ -239,7 +239,7 @@ class _Intake:
         self._work: Work | None = None
 
     def next(self, block: bool) -> tuple[int, Parcel] | None:
-        """The next parcel and its lane; None when it is not there and we are not to wait."""
+        """The next parcel and its lane; None when it has not come and `block` is false."""
         while True:
             if self._work is None:
                 arrived = next(self._parcels)
@@ -253,7 +253,7 @@ class _Intake:
             self._work = None
 
     def _read(self) -> Iterator[Work | tuple[int, Parcel]]:
-        """Works to be waited for, and a parcel whenever one is whole."""
+        """Works to wait for, and each parcel once it is complete."""
         while True:
             frame = torch.empty(FRAME_WORDS, dtype=torch.int64)
             yield self._group.recv(frame, self._sender)

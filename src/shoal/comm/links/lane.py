@@ -1,4 +1,4 @@
-"""Messages among some of a courier's members: the messenger that algorithms are handed."""
+"""Messages among some of a courier's members: the messenger that algorithms get."""
 
 from collections.abc import Sequence
 from typing import final
@@ -6,7 +6,7 @@ from typing import final
 from torch import Tensor
 
 from shoal.comm.group import ANYONE
-from shoal.comm.links.courier import POLL_S, Courier, Slot
+from shoal.comm.links.courier import POLL_S, Courier, ParcelSlot
 from shoal.comm.signature import Signature, check_peer, checked_signature
 
 
@@ -22,7 +22,7 @@ class Sending:
         self._courier.sleep_until(self._gone_ns)
 
     def done(self) -> bool:
-        """Whether it has."""
+        """Whether it has taken all of it."""
         return self._courier.is_past(self._gone_ns)
 
 
@@ -31,14 +31,14 @@ class Receiving:
     """A message that is to come: over when its last byte has arrived."""
 
     def __init__(
-        self, courier: Courier, slot: Slot, tensor: Tensor, expected: Signature, source: int
+        self, courier: Courier, slot: ParcelSlot, tensor: Tensor, expected: Signature, source: int
     ) -> None:
         self._courier, self._slot, self._tensor, self._expected = courier, slot, tensor, expected
         self.source = source
         self._over = False
 
     def wait(self) -> None:
-        """Wait for it, keep it back until its time, and put it where it belongs."""
+        """Wait until it has come and is due, then copy it to its tensor."""
         if self._over:
             return
         parcel = self._courier.wait(self._slot)
@@ -47,7 +47,7 @@ class Receiving:
         self._over = True
 
     def done(self) -> bool:
-        """Whether it is there; asking takes it in."""
+        """Whether it is there; asking receives it."""
         if not self._over and self._courier.is_here(self._slot):
             self.wait()
         return self._over
@@ -70,7 +70,7 @@ class ReceivingFromAnyone:
             self._courier.sleep(POLL_S)
 
     def done(self) -> bool:
-        """Whether a message has come; asking takes it in."""
+        """Whether a message has come; asking receives it."""
         if self.source == ANYONE:
             found = self._courier.take_any(self._lane, self._ranks)
             if found is not None:
@@ -82,7 +82,7 @@ class ReceivingFromAnyone:
 
 @final
 class Lane:
-    """One lane among some of the courier's members: the messenger that algorithms are handed."""
+    """One lane among some of the courier's members: the messenger that algorithms get."""
 
     def __init__(self, courier: Courier, number: int, ranks: Sequence[int]) -> None:
         self._courier, self._number = courier, number

@@ -1,4 +1,4 @@
-"""Which link lies between two workers, and how fast it really is."""
+"""The link between two workers, and how fast it is when measured."""
 
 import statistics
 import time
@@ -12,18 +12,18 @@ from shoal.comm.links.courier import Clock
 from shoal.config.conditions import Link
 
 TRANSFER_S = 0.2
-"""How long a link is kept busy to measure its rate, at the rate asked for."""
+"""How long a link is kept busy to measure its rate, at the requested rate."""
 MOST_BYTES = 64 * 2**20
-"""What is sent at most: on a fast link that is over sooner."""
+"""The most that is sent: a fast link finishes sooner."""
 NUM_MESSAGES = 20
 PINGS_S = 0.05
-"""How long pings may take, but for the first."""
+"""How long pings may take, without the first."""
 MOST_TRIES = 3
 TOLERANCE = 0.05
 
 
 def link_between(links: Sequence[Link], one: int, other: int) -> Link | None:
-    """The link that lies between two workers: the one that names them, else the one for any two.
+    """The link between two workers: the one that names them, else the one for any two.
 
     >>> links = [Link(None, 1e9), Link((0, 1), 1e6)]
     >>> link_between(links, 1, 0).bits_per_s, link_between(links, 1, 2).bits_per_s
@@ -35,12 +35,12 @@ def link_between(links: Sequence[Link], one: int, other: int) -> Link | None:
 
 
 class LinkNotice(UserWarning):
-    """What a link was measured to do: news, not trouble."""
+    """Reports the measured rate of a link; not a problem."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A link, and what was measured of it: the slower of its two directions."""
+    """A link and its measured rate: that of the slower direction."""
 
     ends: tuple[int, int]
     link: Link
@@ -48,12 +48,12 @@ class Measured:
     latency_s: float
 
     def error(self) -> float:
-        """How far the rate is from the one asked for, as a part of it."""
+        """The relative error of the rate."""
         return abs(self.bits_per_s / self.link.bits_per_s - 1)
 
     @property
     def reached(self) -> bool:
-        """Whether the rate is the one asked for, within 5 %."""
+        """Whether the rate is the requested one, within 5 %."""
         return self.error() <= TOLERANCE
 
     def __str__(self) -> str:
@@ -65,10 +65,10 @@ class Measured:
 
 
 def measure_links(group: Group, links: Sequence[Link], clock_ns: Clock = time.monotonic_ns) -> list[Measured]:
-    """What the links of a shaped group really do, in both directions at once; all members call, all get the list.
+    """Measure the links of a shaped group, in both directions at once; all members call, all get the list.
 
-    Takes about 0.2 s per link and worker, on a busy machine up to three times that: what does not come within 5 % of
-    the rate asked for is measured again. Pairs that have no worker in common are measured at the same time.
+    Takes about 0.2 s per link and worker, on a busy machine up to three times that: a rate more than 5 % off
+    is measured again. Pairs that have no worker in common are measured at the same time.
     """
     pairs = [(one, other) for one in range(group.size) for other in range(one + 1, group.size)]
     laid = {pair: link for pair in pairs if (link := link_between(links, *pair)) is not None}

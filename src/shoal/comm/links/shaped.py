@@ -1,11 +1,11 @@
-"""Links between workers: `shaped(group, links)` is a group whose `send` and `recv` take their time, and nothing else.
+"""Links between workers: `shaped(group, links)` is a group whose `send` and `recv` take as long as the links say.
 
-Every collective on it is made of those messages (`by_messages.py`; sums by one of our algorithms), so what a slow link
-does to a collective is measured and not computed by a formula. `courier.py` says how a message is delayed, `wire.py`
-for how long.
+Every collective on it is made of those messages (`by_messages.py`; sums by one of our algorithms), so the effect of a
+slow link on a collective is measured and not computed by a formula. `courier.py` says how a message is delayed,
+`wire.py` for how long.
 
 Collectives of a group run in order in a thread of their own: they go on while the caller computes, as they would over
-a network. Before each, the members compare what they call; those few words are not delayed.
+a network. Before each, the members compare their signatures, which are not delayed.
 """
 
 import hashlib
@@ -44,8 +44,8 @@ def shaped(
     """A group that does what `group` does, with these links between its members; all members call it.
 
     Each pair of workers has a link of its own, in each direction; pairs that no link names are not delayed. A link
-    without ends lies between any two that no other link names. `algorithm` carries out all-reduces. Workers must be on
-    one machine, for they read one clock. From now on `group` is used through this alone.
+    without ends applies to any two that no other link names. `algorithm` carries out all-reduces. Workers must be on
+    one machine, because they read one clock. From now on use `group` through this one only.
 
     >>> from shoal.comm.threads import run_threads
     >>> def total(group):
@@ -57,7 +57,8 @@ def shaped(
     """
     if group.shares_memory:
         raise ConfigError(
-            "shared memory moves without sending, so no link can slow it", "Use --group gloo, or threads."
+            "links cannot slow a shared-memory group: it moves data without sending it",
+            "Use --group gloo, or threads.",
         )
     _check_one_machine(group)
     wires = [Wire(link_between(links, group.rank, other)) for other in range(group.size)]
@@ -69,11 +70,11 @@ def _check_one_machine(group: Group) -> None:
     mine = torch.tensor([int.from_bytes(digest[:7], "big")])
     machines = torch.empty(group.size, dtype=torch.int64)
     group.all_gather(machines, mine).wait()
-    strangers = [rank for rank, machine in enumerate(machines.tolist()) if machine != machines[0]]
-    if strangers:
+    others = [rank for rank, machine in enumerate(machines.tolist()) if machine != machines[0]]
+    if others:
         raise ConfigError(
-            f"links are laid between workers of one machine, and rank {strangers[0]} is on another than rank 0",
-            "Between machines there is a network already: leave --link out.",
+            f"links need all workers on one machine: rank {others[0]} is on another than rank 0",
+            "Leave --link out: there is a real network between machines.",
         )
 
 
@@ -85,14 +86,14 @@ class ShapedWork:
         self._group, self._job = group, job
 
     def wait(self) -> None:
-        """Wait until it is over, or until it cannot be any more."""
+        """Wait until it is over, or raise what ended it or an earlier one."""
         while not self._job.finished.wait(LOOK_EVERY_S):
             self._group.raise_failure()
         if self._job.error is not None:
             raise self._job.error
 
     def done(self) -> bool:
-        """Whether it is."""
+        """Whether it is over."""
         return self._job.finished.is_set()
 
 
@@ -104,7 +105,7 @@ class Shaped(Group):
 
     def __init__(self, courier: Courier, ranks: Sequence[int], name: str, algorithm: Algorithm) -> None:
         self._courier, self._ranks, self._name, self._algorithm = courier, list(ranks), name, algorithm
-        self.devices = courier.group.devices
+        self.kind, self.devices = courier.group.kind, courier.group.devices
         self.rank, self.size = self._ranks.index(courier.group.rank), len(self._ranks)
         self._messages = Lane(courier, _lane_number(name, "messages"), ranks)
         self._data = Lane(courier, _lane_number(name, "collectives"), ranks)
@@ -152,11 +153,11 @@ class Shaped(Group):
         self._courier.group.beat()
 
     def _agree(self, call: Signature, sequence: int) -> None:
-        """Compare what all members call, before anything moves."""
+        """Compare the signatures of all members before data moves."""
         others = [rank for rank in self._ranks if rank != self._courier.group.rank]
         slots = {rank: self._courier.ask(self._calls, rank) for rank in others}
         for rank in others:
-            self._courier.tell(self._calls, call, rank)
+            self._courier.announce(self._calls, call, rank)
         calls = {rank: self._courier.wait(slot).call or call for rank, slot in slots.items()}
         if any(theirs != call for theirs in calls.values()):
             raise mismatch(sequence, calls | {self._courier.group.rank: call})
@@ -189,15 +190,20 @@ class Shaped(Group):
         return Shaped(self._courier, [self._ranks[rank] for rank in ranks], name, self._algorithm)
 
     def beat(self, busy_s: float = 0.0) -> None:
-        """Say that this member makes progress, though it calls nothing, and may be busy for so long."""
+        """Report progress outside of calls, or work that may take `busy_s`."""
         self._courier.group.beat(busy_s)
 
     def fail(self, error: BaseException) -> None:
-        """Tell the others, in every group of this worker, that it ends with an error."""
+        """Report to all members, in every group of this worker, that it ends with an error."""
         self._courier.group.fail(error)
 
+    @property
+    def closed(self) -> bool:
+        """Whether this member has left the group."""
+        return self._closed
+
     def close(self) -> None:
-        """Leave: whoever still waits for this member gets an error that says so."""
+        """Leave this group; members that still wait for this one get an error."""
         if self._closed:
             return
         self._closed = True
@@ -206,10 +212,10 @@ class Shaped(Group):
             self._courier.finish()
             self._courier.group.close()
         else:
-            self._say_good_bye()
+            self._report_leaving()
 
     def finish(self) -> None:
-        """Deliver what was sent, and use the links no more; the group beneath stays as it is."""
+        """Deliver what was sent, and use the links no more; the group below stays open."""
         self._end_thread()
         self._courier.finish()
 
@@ -218,7 +224,7 @@ class Shaped(Group):
             self._thread.close()
             self._thread = None
 
-    def _say_good_bye(self) -> None:
+    def _report_leaving(self) -> None:
         numbers = [_lane_number(self._name, purpose) for purpose in ("messages", "collectives", "calls")]
         for rank in self._ranks:
             if rank != self._courier.group.rank:
@@ -227,6 +233,6 @@ class Shaped(Group):
 
 
 def _lane_number(name: str, purpose: str) -> int:
-    """The lane of a group for one purpose: the same number on all its members, another for any other."""
+    """The number of a group's lane for one purpose: equal on all its members, different from all other lanes."""
     digest = hashlib.sha256(f"{name} {purpose}".encode()).digest()
     return int.from_bytes(digest[:7], "big")

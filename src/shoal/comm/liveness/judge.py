@@ -126,7 +126,7 @@ def verdict(facts: Facts, limit_s: float) -> GroupError | None:
         return facts.last_words.error(facts.label) if facts.last_words else died(facts)
     if facts.stopped:
         return stopped(facts.rank, facts.label, facts.pid)
-    # Only silence that somebody waited through counts: before that, all may have been busy with long work.
+    # Only silence during the wait counts: before that, all may have been busy with long work.
     silent_s = min(facts.silent_s, facts.waited_s)
     if silent_s - facts.starved_s > limit_s and not facts.in_debugger:
         return _stuck(facts, silent_s)

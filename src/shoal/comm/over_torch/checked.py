@@ -68,6 +68,7 @@ class CheckedGroup(Group):
         host: str,
     ) -> None:
         self.rank, self.size = rank, len(world_ranks)
+        self.kind = backend
         self.checker = checker
         self.queue: deque[CheckedCollective] = deque()
         self._store, self._host = store, host
@@ -116,18 +117,18 @@ class CheckedGroup(Group):
         self.checker.presence.signs.beat()
         self._sequence += 1
         item = CheckedCollective(call, self._sequence, piece, whole)
-        self._headers.tell(Header(encode(call), call.numel))
+        self._headers.publish(Header(encode(call), call.numel))
         self.queue.append(item)
         return CheckedWork(self, item)
 
     def advance(self) -> None:
-        """Start the data of collectives whose headers agree, in order; note what is over."""
+        """Start the data of collectives whose headers agree, in order, and note those that are over."""
         for item in tuple(self.queue):
             if item.data is None:
-                told = self._take(item)
-                if told is None:
+                headers = self._take(item)
+                if headers is None:
                     return
-                self._compare(item, told)
+                self._compare(item, headers)
                 launch = item.call.operation not in HEADERS_ONLY
                 item.data = self._inner.issue(item.call, item.piece, item.whole) if launch else TorchWork()
             if item.data.done():
@@ -140,9 +141,9 @@ class CheckedGroup(Group):
         except HungUpError as error:
             raise MissedError(error.rank, item.label()) from error
 
-    def _compare(self, item: CheckedCollective, told: Sequence[Header]) -> None:
-        if any(header != told[self.rank] for header in told):
-            calls = {self._world_ranks[rank]: decode(*header) for rank, header in enumerate(told)}
+    def _compare(self, item: CheckedCollective, headers: Sequence[Header]) -> None:
+        if any(header != headers[self.rank] for header in headers):
+            calls = {self._world_ranks[rank]: decode(*header) for rank, header in enumerate(headers)}
             raise mismatch(item.sequence, calls)
 
     def wait(self, item: CheckedCollective) -> None:
@@ -193,7 +194,7 @@ class CheckedGroup(Group):
             ranks.index(self.rank),
             [self._world_ranks[rank] for rank in ranks],
             name,
-            backend=self._inner.backend,
+            backend=self.kind,
             host=self._host,
         )
         group._larger = self
@@ -207,6 +208,11 @@ class CheckedGroup(Group):
     def fail(self, error: BaseException) -> None:
         """Report to all members, in every group of this worker, that it ends with an error."""
         self.checker.fail(error)
+
+    @property
+    def closed(self) -> bool:
+        """Whether this member has left the group."""
+        return self._closed
 
     def close(self) -> None:
         """Leave this group and all groups split off from it."""
@@ -240,7 +246,7 @@ def join_torch(
     """Meet the others in a store (one of torch's, fresh for this group) and form a checked torch group.
 
     `host` is the address to listen on: this machine's own, where members are on several machines. `holder` is the rank
-    in whose process the store lives, if it lives with one.
+    in whose process the store lives, if a member holds it.
     """
     cards = meet(store, rank, size, timeout_s, {"backend": backend, **(facts or {})})
     presence = Presence(dist.PrefixStore("presence", store), rank, cards, limit_s, holder)

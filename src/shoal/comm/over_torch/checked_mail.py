@@ -32,7 +32,7 @@ class CheckedMessage:
         self._patience = Patience()
 
     def wait(self) -> None:
-        """Wait until the message has gone or come."""
+        """Wait until the message has been sent or received."""
 
         def block(seconds: float) -> None:
             self._job.finished.wait(seconds if not self._checker.num_pending() else GIVE_WAY_S)
@@ -52,7 +52,7 @@ class CheckedMessage:
 
 @final
 class CheckedMail:
-    """All messages of one member of one group, carried by a group of torch's."""
+    """All messages of one member of one group, carried by a torch group."""
 
     def __init__(self, checker: Checker, carrier: TorchGroup, name: str, world_ranks: Sequence[int]) -> None:
         self._checker, self._carrier = checker, carrier

@@ -1,7 +1,7 @@
-"""How checked groups move and wait: together, without a thread, and never for ever.
+"""How checked groups move and wait: together, without a thread, and never without end.
 
-A collective is first a header on its way, then data on its way. Whoever waits moves all groups of this
-worker, blocks in torch for a moment at a time, and now and then looks for members that will never come.
+First the headers of a collective are under way, then its data. A wait moves all groups of this worker, blocks in torch
+for a moment at a time, and regularly looks for members that will not come.
 """
 
 import threading
@@ -25,14 +25,14 @@ GIVE_WAY_S = 0.001
 BLOCK_S = 0.05
 LOOK_EVERY_S = 0.1
 Look = Callable[[float, bool], GroupError | None]
-"""Looks for members that will never come: (how long we have waited, whether a connection has broken)."""
+"""Looks for members that will not come: (how long the wait has lasted, whether a connection has broken)."""
 
 Made = TypeVar("Made")
 
 
 @final
 class MissedError(RuntimeError):
-    """A member hung up before it told that it comes to a collective."""
+    """A member closed its connection before it published the header of a collective."""
 
     def __init__(self, rank: int, label: str) -> None:
         super().__init__(f"rank {rank} hung up before {label}")
@@ -51,26 +51,26 @@ class CheckedCollective:
         self.over = False
 
     def label(self) -> str:
-        """The collective in words."""
+        """The collective in words, for errors."""
         return f"{self.call.operation} #{self.sequence}"
 
 
 class Mover(Protocol):
-    """A group whose collectives can be moved on."""
+    """A group whose collectives can be moved forward."""
 
     @property
     def queue(self) -> deque[CheckedCollective]:
-        """What is under way, in order."""
+        """The collectives that are under way, in order."""
         ...
 
     def advance(self) -> None:
-        """Start and finish what can be."""
+        """Start and finish what can be started and finished."""
         ...
 
 
 @final
 class Checker:
-    """What all checked groups of one worker share: they move together, and fail together."""
+    """What all checked groups of one worker share: they move together and fail together."""
 
     def __init__(self, presence: Presence) -> None:
         self.presence = presence
@@ -78,7 +78,7 @@ class Checker:
         self.error: GroupError | None = None
 
     def advance(self) -> None:
-        """Start and finish what can be, in every group."""
+        """Start and finish what can be started and finished, in every group."""
         if self.error is not None:
             raise self.error
         for group in tuple(self.groups):
@@ -89,13 +89,13 @@ class Checker:
         return sum(1 for group in self.groups if group.queue)
 
     def fail(self, error: BaseException) -> None:
-        """Tell everyone that this worker ends with an error."""
+        """Report to all members that this worker ends with an error."""
         if self.error is None and isinstance(error, GroupError):
             self.error = error
         self.presence.signs.end(error)
 
     def wait(self, over: Callable[[], bool], block: Callable[[float], None], look: Look) -> None:
-        """Wait until `over`: move everything, block for a moment, look around now and then."""
+        """Wait until `over`: move everything, block for a moment, look for missing members regularly."""
         started = previous = time.monotonic()
         next_look = started + LOOK_EVERY_S
         with self.naming(look):
@@ -104,7 +104,7 @@ class Checker:
                 if over():
                     self.presence.signs.beat()
                     return
-                # Blocking costs the others nothing, but only when nothing else waits for us to move it.
+                # Block only where no other group has work to move.
                 block(BLOCK_S if self.num_pending() <= 1 else GIVE_WAY_S)
                 now = time.monotonic()
                 if now - previous > PAUSED_S:
@@ -116,7 +116,7 @@ class Checker:
                 previous = time.monotonic()
 
     def ask(self, over: Callable[[], bool], look: Look, patience: Patience) -> bool:
-        """Whether it is over: move everything, look around now and then, and do not wait."""
+        """Whether it is over: move everything, look for missing members regularly, do not wait."""
         with self.naming(look):
             self.advance()
             if not over():
@@ -128,14 +128,14 @@ class Checker:
     def _look(self, over: Callable[[], bool], look: Look, waited_s: float) -> None:
         error = look(waited_s, False)
         if error is not None:
-            # It may have come just now, and whoever has gone since may have done its part.
+            # The member may have come just now, or done its part before it went.
             self.advance()
             if not over():
                 raise error
 
     @contextmanager
     def naming(self, look: Look) -> Generator[None]:
-        """What goes wrong here is told to the others; where torch says that something broke, we find out who."""
+        """Report errors to the other members; where torch reports a broken connection, find the member that is gone."""
         try:
             yield
         except GroupError as error:
@@ -147,7 +147,7 @@ class Checker:
             raise named from error
 
     def make(self, work: Callable[[], Made], look: Look) -> Made:
-        """What `work` makes. It blocks in torch until the others do the same, so a thread does it, and we look."""
+        """What `work` returns. It blocks in torch until the others call it too, so it runs on a thread."""
         made: list[Made] = []
         job = BlockingCall(lambda: made.append(work()))
         threading.Thread(target=job.run, name="shoal connects", daemon=True).start()
@@ -159,7 +159,7 @@ class Checker:
         return made[0]
 
     def _name(self, look: Look, error: RuntimeError) -> GroupError:
-        """Torch says that something broke; find out who."""
+        """Find the member that broke a connection."""
         deadline = time.monotonic() + BROKEN_FOR_S
         while time.monotonic() < deadline:
             found = look(0.0, True)

@@ -1,4 +1,4 @@
-"""A group of ours beside a process group of torch's: for programs that have called `init_process_group`."""
+"""A group beside a process group of torch's, for programs that have called `init_process_group`."""
 
 from typing import Any
 
@@ -11,16 +11,16 @@ from shoal.comm.store import own_address
 
 
 def group_beside(process_group: Any = None, kind: str = "auto") -> Group:
-    """A group with the members and ranks of a torch process group (none: the default one). All its members call.
+    """A group with the members and ranks of a torch process group (None: the default one). All its members call.
 
-    The members meet in torch's own store. Nothing of ours goes over torch's connections, so neither disturbs the
-    other's order of calls.
+    The members meet in torch's own store. The group has connections of its own, so neither disturbs the order of the
+    other's calls.
     """
     process_group = process_group or dist.group.WORLD
     rank, size = dist.get_rank(process_group), dist.get_world_size(process_group)
     store: Any = distributed_c10d._get_default_store()  # pyright: ignore[reportPrivateUsage]
     store = dist.PrefixStore(f"shoal/beside/{process_group.group_name}", store)
-    # A program may ask several times: the n-th time of each member is the n-th of all others.
+    # A program may call this several times: the n-th call of each member meets the n-th of all others.
     turn = store.add(f"rank {rank}", 1)
     return join_in(dist.PrefixStore(str(turn), store), rank, size, kind=kind, host=_own_host(store))
 

@@ -100,7 +100,7 @@ class TorchGroup(Group):
         if backend not in BACKENDS:
             raise ConfigError(unknown("backend", backend, BACKENDS))
         self._store, self._host = store, host
-        self.backend = backend
+        self.kind = backend
         self.rank, self.size = rank, size
         make, self._within_reach, self._ask, self._silent = BACKENDS[backend]
         self._torch: Any = make(dist.PrefixStore("torch", store), rank, size, host)
@@ -157,7 +157,7 @@ class TorchGroup(Group):
 
     def issue(self, call: Signature, piece: Tensor, whole: Tensor | None = None) -> TorchWork:
         """Start the backend's own collective."""
-        check_open(call.operation, self._torch is None)
+        check_open(call.operation, self.closed)
         if call.operation == "empty":
             return TorchWork()
         work, after = self._start[call.operation](call, piece, whole)
@@ -228,12 +228,12 @@ class TorchGroup(Group):
 
     def issue_send(self, call: Signature, tensor: Tensor, to: int, tag: int = 0) -> TorchWork:
         """Send to one member."""
-        check_open("send", self._torch is None)
+        check_open("send", self.closed)
         return self._begun(self._torch.send([self._row(tensor)[0]], to, tag))
 
     def issue_recv(self, call: Signature, tensor: Tensor, sender: int, tag: int = 0) -> TorchWork:
         """Receive a message. From `ANYONE` only over gloo."""
-        check_open("recv", self._torch is None)
+        check_open("recv", self.closed)
         row, back = self._row(tensor)
         if sender != ANYONE:
             return self._begun(self._torch.recv([row], sender, tag), back, sender)
@@ -252,13 +252,18 @@ class TorchGroup(Group):
         self._num_splits += 1
         key = f"split{self._num_splits}/{'-'.join(map(str, ranks))}"
         store = dist.PrefixStore(key, self._store)
-        return TorchGroup(store, ranks.index(self.rank), len(ranks), self.backend, self._host)
+        return TorchGroup(store, ranks.index(self.rank), len(ranks), self.kind, self._host)
 
     def beat(self, busy_s: float = 0.0) -> None:
         """Do nothing: torch has no signs of life."""
 
     def fail(self, error: BaseException) -> None:
         """Do nothing: torch cannot report why a member ends."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether this member has left the group."""
+        return self._torch is None
 
     def close(self) -> None:
         """Close the connections; those with work under way stay until the process ends."""

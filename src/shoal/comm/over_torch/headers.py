@@ -1,9 +1,9 @@
-"""What every member is about to call, told to all others before any data moves.
+"""Headers of collectives: every member sends the signature of its next call to all others before data moves.
 
-A connection between every two members carries nothing else. Each header is sixteen bytes, and they come in the order of
-the calls: the n-th from every member belongs to the n-th collective. Telling costs one small send per member, hearing
-usually a receive that finds them there. (An all-gather of torch's costs a hundred times as much: its work
-passes through two threads on every side.)
+A connection between every two members carries nothing else. A header is sixteen bytes, and headers come in the order of
+the calls: the n-th from every member belongs to the n-th collective. Publishing costs one small send per member, taking
+usually a receive that finds them there. (An all-gather of torch's costs a hundred times as much: its work passes
+through two threads on every side.)
 """
 
 import contextlib
@@ -23,9 +23,9 @@ from shoal.comm.store import listen
 _CONNECT_S = 60.0
 """How long connecting to members that have already met may take."""
 _HELLO_S = 5.0
-"""How long somebody who connects may take to say who it is. Nobody waits for it meanwhile."""
+"""How long a caller may take to identify itself. Others are served meanwhile."""
 _MOST_UNKNOWN = 64
-"""How many may be connected who have not yet said who they are; the longest silent goes first."""
+"""How many callers may be connected without having identified themselves; the oldest is dropped first."""
 _TOKEN_BYTES = 16
 
 _HEADER = struct.Struct("<qq")
@@ -33,7 +33,7 @@ _HELLO = struct.Struct(f"<{_TOKEN_BYTES}si")
 
 
 class Header(NamedTuple):
-    """One member's next call."""
+    """The signature of one member's next call, encoded."""
 
     code: int
     numel: int
@@ -41,7 +41,7 @@ class Header(NamedTuple):
 
 @final
 class HungUpError(RuntimeError):
-    """A member closed its connection, or something on the way did."""
+    """A member closed its connection, or the network did."""
 
     def __init__(self, rank: int, what: str) -> None:
         super().__init__(what)
@@ -50,21 +50,21 @@ class HungUpError(RuntimeError):
 
 @final
 class _Peer:
-    """The connection to one member: what it has told, and what the system would not yet take from us."""
+    """The connection to one member: the headers that have come, and bytes that the system has not yet accepted."""
 
     def __init__(self, rank: int, connection: socket.socket) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setblocking(False)
         self.rank, self.socket = rank, connection
-        self.told: deque[Header] = deque()
+        self.arrived: deque[Header] = deque()
         self._to_send, self._received = bytearray(), bytearray()
 
     def awaited(self) -> int:
-        """What must happen on the connection before it can be of use: bits of `poll`."""
-        return (0 if self.told else select.POLLIN) | (select.POLLOUT if self._to_send else 0)
+        """The events to wait for on the connection: bits of `poll`."""
+        return (0 if self.arrived else select.POLLIN) | (select.POLLOUT if self._to_send else 0)
 
     def send(self, data: bytes = b"") -> None:
-        """Hand over as much as the system takes; the rest goes with a later call."""
+        """Send as much as the system accepts; the rest goes with a later call."""
         self._to_send += data
         if not self._to_send:
             return
@@ -73,10 +73,10 @@ class _Peer:
         except BlockingIOError:
             pass
         except OSError:
-            self._to_send.clear()  # it has gone: whoever needs a header of it will be told
+            self._to_send.clear()  # it is gone: the next `receive` raises
 
     def receive(self) -> None:
-        """Take in what has come; an error if nothing more ever will."""
+        """Receive what has come; raise when the connection has ended."""
         try:
             data = self.socket.recv(4096)
         except BlockingIOError:
@@ -89,7 +89,7 @@ class _Peer:
             raise HungUpError(self.rank, f"rank {self.rank} closed its connection")
         self._received += data
         whole = len(self._received) // _HEADER.size * _HEADER.size
-        self.told.extend(Header(*fields) for fields in _HEADER.iter_unpack(self._received[:whole]))
+        self.arrived.extend(Header(*fields) for fields in _HEADER.iter_unpack(self._received[:whole]))
         del self._received[:whole]
 
 
@@ -97,8 +97,8 @@ class _Peer:
 class Headers:
     """Connections among members that meet in `store`. Making them blocks until all others do the same.
 
-    `names` are the members' ranks in the world, `rank` is our place among them. A member that is gone is noticed
-    when a header of it is needed, as `HungUpError`: what it told before it went counts.
+    `names` are the members' ranks in the world, `rank` is this member's place among them. A member that is gone raises
+    `HungUpError` when a header of it is needed: what it sent before counts.
     """
 
     def __init__(self, store: Any, rank: int, names: Sequence[int], host: str) -> None:
@@ -107,27 +107,27 @@ class Headers:
         self._peers = [_Peer(names[other], connections[other]) for other in sorted(connections)]
         self._mine: deque[Header] = deque()
 
-    def tell(self, header: Header) -> None:
-        """Tell everyone our next call."""
+    def publish(self, header: Header) -> None:
+        """Send the header of this member's next call to all others."""
         self._mine.append(header)
         data = _HEADER.pack(*header)
         for peer in self._peers:
             peer.send(data)
 
     def take(self) -> list[Header] | None:
-        """Everyone's headers of the first collective not yet taken, in rank order; none if some have not come."""
+        """All members' headers of the first collective not yet taken, in rank order; None if some have not come."""
         for peer in self._peers:
             peer.send()
-            if not peer.told:
+            if not peer.arrived:
                 peer.receive()
-        if not all(peer.told for peer in self._peers):
+        if not all(peer.arrived for peer in self._peers):
             return None
-        rows = [peer.told.popleft() for peer in self._peers]
+        rows = [peer.arrived.popleft() for peer in self._peers]
         rows.insert(self._rank, self._mine.popleft())
         return rows
 
     def wait_for(self, seconds: float) -> None:
-        """Wait until a missing header comes or what is left can be handed over, but no longer than that."""
+        """Wait at most that long until a missing header comes or more can be sent."""
         waiting = select.poll()
         for peer in self._peers:
             if peer.awaited():
@@ -135,7 +135,7 @@ class Headers:
         waiting.poll(1e3 * seconds)
 
     def close(self) -> None:
-        """Hang up; what has been told still arrives."""
+        """Close the connections; what has been sent still arrives."""
         for peer in self._peers:
             peer.send()
             with contextlib.suppress(OSError):
@@ -145,7 +145,7 @@ class Headers:
 
 
 def _connect(store: Any, rank: int, names: Sequence[int], host: str) -> dict[int, socket.socket]:
-    """A connection to every other member: those of lower rank are called, those of higher rank call us."""
+    """A connection to every other member: the member of higher rank connects to the one of lower rank."""
     deadline = time.monotonic() + _CONNECT_S
     with listen(host, 0) as server, contextlib.ExitStack() as undo:
         if rank == 0:
@@ -161,7 +161,7 @@ def _connect(store: Any, rank: int, names: Sequence[int], host: str) -> dict[int
             except OSError as error:
                 raise RuntimeError(
                     f"rank {names[rank]} cannot reach rank {names[other]} at {address}, port {port}: "
-                    f"{error.strerror or error} (is there a firewall between them?)"
+                    f"{error.strerror or error} (check for a firewall between them)"
                 ) from error
             connections[other] = undo.enter_context(connection)
         callers = _answer(server, token, set(range(rank + 1, len(names))), deadline)
@@ -170,14 +170,14 @@ def _connect(store: Any, rank: int, names: Sequence[int], host: str) -> dict[int
         if missing := [names[other] for other in range(rank + 1, len(names)) if other not in callers]:
             raise RuntimeError(
                 f"no connection came to rank {names[rank]} from rank {', '.join(map(str, missing))} "
-                "(is there a firewall between them?)"
+                "(check for a firewall between them)"
             )
         undo.pop_all()
     return connections | callers
 
 
 def _call(address: str, port: int, hello: bytes, deadline: float) -> socket.socket:
-    """Connect to a member, and say who we are."""
+    """Connect to a member and identify this one."""
     connection = socket.create_connection((address, port), timeout=max(deadline - time.monotonic(), 0.001))
     try:
         connection.sendall(hello)
@@ -189,38 +189,38 @@ def _call(address: str, port: int, hello: bytes, deadline: float) -> socket.sock
 
 @final
 class _Caller:
-    """Somebody who has connected, and what it has said so far."""
+    """An accepted connection, and what it has sent so far."""
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
-        self.socket, self.said = connection, bytearray()
+        self.socket, self.received = connection, bytearray()
         self.until = time.monotonic() + _HELLO_S
 
-    def has_more_to_say(self) -> bool:
-        """Take in what has come; whether something is still missing that may come."""
+    def is_incomplete(self) -> bool:
+        """Receive what has come; whether more may come."""
         try:
-            more = self.socket.recv(_HELLO.size - len(self.said))
+            more = self.socket.recv(_HELLO.size - len(self.received))
         except BlockingIOError:
             return True
         except OSError:
             return False
-        self.said += more
-        return len(more) > 0 and len(self.said) < _HELLO.size
+        self.received += more
+        return len(more) > 0 and len(self.received) < _HELLO.size
 
     def place(self, token: bytes) -> int:
-        """The rank of a member, or −1 for whoever does not know the token."""
-        if len(self.said) < _HELLO.size:
+        """The rank of a member, or −1 without the right token."""
+        if len(self.received) < _HELLO.size:
             return -1
-        theirs, rank = _HELLO.unpack(self.said)
+        theirs, rank = _HELLO.unpack(self.received)
         return rank if hmac.compare_digest(theirs, token) else -1
 
 
 def _answer(
     server: socket.socket, token: bytes, expected: set[int], deadline: float
 ) -> dict[int, socket.socket]:
-    """The connections of those who call us and know the token, as many as come in time.
+    """The connections that present the token, as many as come in time.
 
-    Everyone is listened to at once, so that strangers who say nothing, or say it slowly, delay nobody.
+    All connections are served at once, so that one that sends nothing, or slowly, delays no other.
     """
     members: dict[int, socket.socket] = {}
     unknown: deque[_Caller] = deque()
@@ -228,7 +228,7 @@ def _answer(
     with selectors.DefaultSelector() as waiting:
         waiting.register(server, selectors.EVENT_READ)
 
-        def let_go(caller: _Caller) -> None:
+        def drop(caller: _Caller) -> None:
             waiting.unregister(caller.socket)
             unknown.remove(caller)
 
@@ -239,15 +239,15 @@ def _answer(
                         caller = _Caller(server.accept()[0])
                         unknown.append(caller)
                         waiting.register(caller.socket, selectors.EVENT_READ, caller)
-                elif not (caller := key.data).has_more_to_say():
-                    let_go(caller)
+                elif not (caller := key.data).is_incomplete():
+                    drop(caller)
                     if (place := caller.place(token)) in expected - members.keys():
                         members[place] = caller.socket
                     else:
                         caller.socket.close()
             while unknown and (len(unknown) > _MOST_UNKNOWN or unknown[0].until < time.monotonic()):
                 caller = unknown[0]
-                let_go(caller)
+                drop(caller)
                 caller.socket.close()
         for caller in unknown:
             caller.socket.close()

@@ -1,9 +1,9 @@
-"""Memory that several processes share and that nobody can find by name.
+"""Memory that several processes share and that has no name in the file system.
 
-It is a `memfd`: peers open it through `/proc/<pid>/fd/<n>` while its maker keeps the descriptor, and once
-all have mapped it the descriptor is closed. So no death at any moment leaves anything behind, and the
-size of `/dev/shm` does not matter. It is sealed against growing and shrinking: a peer cannot pull it away
-from under us. A random token at the end guards against opening a stranger's descriptor.
+It is a `memfd`: peers open it through `/proc/<pid>/fd/<n>` while its maker keeps the descriptor, and once all have
+mapped it the descriptor is closed. So no death at any moment leaves anything behind, and the size of `/dev/shm` does
+not matter. It is sealed against growing and shrinking, so that no peer can truncate it. A random token at the end
+detects a descriptor that belongs to something else.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ MADV_HUGEPAGE = 14
 
 
 class Address(NamedTuple):
-    """Where a peer finds a mapping: all that must travel."""
+    """Where a peer finds a mapping."""
 
     pid: int
     descriptor: int
@@ -86,17 +86,17 @@ class Arena:
             ) from error
         if os.fstat(descriptor).st_size != address.num_bytes:
             os.close(descriptor)
-            raise JoinError(f"{path} is not the shared memory of our group: it has another size")
+            raise JoinError(f"{path} is not the shared memory of this group: it has another size")
         arena = cls(descriptor, address)
         if arena.words[-1] != address.token:
             arena.release()
-            raise JoinError(f"{path} is not the shared memory of our group: it has another token")
+            raise JoinError(f"{path} is not the shared memory of this group: it has another token")
         return arena
 
     def release(self) -> None:
-        """Close the descriptor; the mapping lives as long as its views. For when everyone has opened it.
+        """Close the descriptor once all members have opened it; the mapping lives as long as its views.
 
-        (Python's mmap keeps a duplicate of it, until the mapping goes.)
+        (Python's mmap keeps a duplicate of it until the mapping is freed.)
         """
         if self._descriptor >= 0:
             os.close(self._descriptor)

@@ -1,10 +1,11 @@
-"""Collectives on each other's memory: when tensors come from `empty()`, nothing is copied in or out.
+"""Collectives in each other's memory: where tensors come from `empty()`, nothing is copied in or out.
 
-Each function runs when every member has arrived, and does this member's share of the work; afterwards one
-more round tells everyone that all shares are done. Work goes in chunks.
+Each function runs when every member has arrived, and does this member's part of the work; one more round then tells all
+members that every part is done. Work goes in chunks.
 """
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -18,10 +19,37 @@ CHUNK_BYTES = 4 * 1024 * 1024
 
 With 256 KiB an all-reduce of 8 MiB took 1.2 ms, with 4 MiB 0.95 (two workers, Neoverse N1)."""
 
-Places = Sequence[tuple[int, int]]
-"""Per member: where its piece lies, and where its whole."""
 
-Direct = Callable[[Regions, Signature, int, Places, Tensor, Tensor | None], None]
+class Places(NamedTuple):
+    """Where all members' tensors of one collective are in the memory of a group, seen by member `rank`."""
+
+    regions: Regions
+    call: Signature
+    rank: int
+    pieces: Sequence[int]
+    wholes: Sequence[int]
+
+    def my_part_of_pieces(self) -> list[tuple[Tensor, ...]]:
+        """This member's part of all members' pieces, in chunks."""
+        numel = self.call.numel
+        start, stop = chunk_bounds(numel, len(self.pieces), self.rank)
+        return self.regions.chunks(self.pieces, numel, self.call.dtype, start, stop, CHUNK_BYTES)
+
+    def my_piece_of_wholes(self) -> list[tuple[Tensor, ...]]:
+        """This member's piece of all members' wholes, in chunks."""
+        numel, size = self.call.numel, len(self.wholes)
+        start = self.rank * numel
+        return self.regions.chunks(
+            self.wholes, size * numel, self.call.dtype, start, start + numel, CHUNK_BYTES
+        )
+
+    def piece_of(self, rank: int) -> Tensor:
+        """A member's piece."""
+        return self.regions.view(self.pieces[rank], rank, self.call.numel, self.call.dtype)
+
+
+Direct = Callable[[Places, Tensor, Tensor | None], None]
+"""(places, this member's piece, its whole)."""
 
 
 def _sum_in_place(op: Op, views: Sequence[Tensor]) -> None:
@@ -38,114 +66,76 @@ def _sum_in_place(op: Op, views: Sequence[Tensor]) -> None:
         view.copy_(views[0])
 
 
-def _my_slice(regions: Regions, call: Signature, rank: int, places: Places) -> list[tuple[Tensor, ...]]:
-    """This member's share of everyone's buffers, in chunks."""
-    start, stop = chunk_bounds(call.numel, len(places), rank)
-    return regions.chunks([piece for piece, _ in places], call.numel, call.dtype, start, stop, CHUNK_BYTES)
+def _all_reduce(places: Places, piece: Tensor, whole: Tensor | None) -> None:
+    """Each member reduces its own part of all buffers, in all buffers."""
+    for views in places.my_part_of_pieces():
+        _sum_in_place(places.call.op or Op.SUM, views)
 
 
-def _all_reduce(
-    regions: Regions, call: Signature, rank: int, places: Places, piece: Tensor, whole: Tensor | None
-) -> None:
-    """Each member reduces its own slice of all buffers, in all buffers."""
-    del piece, whole
-    for views in _my_slice(regions, call, rank, places):
-        _sum_in_place(call.op or Op.SUM, views)
+def _reduce(places: Places, piece: Tensor, whole: Tensor | None) -> None:
+    """Each member reduces its own part of all buffers into the root's."""
+    for views in places.my_part_of_pieces():
+        reduce_block(places.call.op or Op.SUM, views, views[places.call.root or 0])
 
 
-def _reduce(
-    regions: Regions, call: Signature, rank: int, places: Places, piece: Tensor, whole: Tensor | None
-) -> None:
-    """Each member reduces its own slice of all buffers into the root's."""
-    del piece, whole
-    for views in _my_slice(regions, call, rank, places):
-        reduce_block(call.op or Op.SUM, views, views[call.root or 0])
-
-
-def _reduce_scatter(
-    regions: Regions, call: Signature, rank: int, places: Places, piece: Tensor, whole: Tensor | None
-) -> None:
+def _reduce_scatter(places: Places, piece: Tensor, whole: Tensor | None) -> None:
     """Each member reduces its own piece of all wholes into its piece."""
-    del whole
-    first, size = rank * call.numel, len(places)
-    wholes = [place for _, place in places]
-    chunks = regions.chunks(wholes, size * call.numel, call.dtype, first, first + call.numel, CHUNK_BYTES)
-    for parts, out in zip(chunks, piece.split(CHUNK_BYTES // call.dtype.itemsize), strict=True):
-        reduce_block(call.op or Op.SUM, parts, out)
+    outs = piece.split(CHUNK_BYTES // piece.itemsize)
+    for parts, out in zip(places.my_piece_of_wholes(), outs, strict=True):
+        reduce_block(places.call.op or Op.SUM, parts, out)
 
 
-def _all_gather_push(
-    regions: Regions, call: Signature, rank: int, places: Places, piece: Tensor, whole: Tensor | None
-) -> None:
+def _all_gather_push(places: Places, piece: Tensor, whole: Tensor | None) -> None:
     """Each member writes its piece into all wholes."""
-    del whole
-    first, size = rank * call.numel, len(places)
-    for other in range(size):
-        target = regions.view(places[other][1], other, size * call.numel, call.dtype)
-        if other != rank or target[first:].data_ptr() != piece.data_ptr():
-            target[first : first + call.numel].copy_(piece)
+    parts = piece.split(CHUNK_BYTES // piece.itemsize)
+    for targets, part in zip(places.my_piece_of_wholes(), parts, strict=True):
+        for target in targets:
+            if target.data_ptr() != part.data_ptr():
+                target.copy_(part)
 
 
-def _all_gather_pull(
-    regions: Regions, call: Signature, rank: int, places: Places, piece: Tensor, whole: Tensor | None
-) -> None:
-    """Each member reads everyone's piece."""
-    del rank, piece
+def _all_gather_pull(places: Places, piece: Tensor, whole: Tensor | None) -> None:
+    """Each member reads all pieces."""
     if whole is not None:
-        for other, row in enumerate(whole.view(len(places), call.numel)):
-            row.copy_(regions.view(places[other][0], other, call.numel, call.dtype))
+        for other, row in enumerate(whole.view(len(places.pieces), places.call.numel)):
+            row.copy_(places.piece_of(other))
 
 
-def _all_to_all(
-    regions: Regions, call: Signature, rank: int, places: Places, piece: Tensor, whole: Tensor | None
-) -> None:
+def _all_to_all(places: Places, piece: Tensor, whole: Tensor | None) -> None:
     """Each member reads its own piece of all wholes."""
-    del whole
-    first, size = rank * call.numel, len(places)
-    for other, row in enumerate(piece.view(size, call.numel)):
-        row.copy_(
-            regions.view(places[other][1], other, size * call.numel, call.dtype)[first : first + call.numel]
-        )
+    rows = piece.view(len(places.wholes), places.call.numel).split(CHUNK_BYTES // piece.itemsize, dim=1)
+    for parts, block in zip(places.my_piece_of_wholes(), rows, strict=True):
+        for row, part in zip(block, parts, strict=True):
+            row.copy_(part)
 
 
-def _broadcast(
-    regions: Regions, call: Signature, rank: int, places: Places, piece: Tensor, whole: Tensor | None
-) -> None:
+def _broadcast(places: Places, piece: Tensor, whole: Tensor | None) -> None:
     """Each member reads the root's buffer."""
-    del whole
-    root = call.root or 0
-    if rank != root:
-        piece.copy_(regions.view(places[root][0], root, call.numel, call.dtype))
+    root = places.call.root or 0
+    if places.rank != root:
+        piece.copy_(places.piece_of(root))
 
 
-def _all_pieces(root: int | None, places: Places) -> bool:
-    del root
-    return all(piece != ELSEWHERE for piece, _ in places)
+def choose_direct(places: Places) -> Direct | None:
+    """How a collective works in all members' memory, or None where its tensors do not allow that."""
+    operation, root = places.call.operation, places.call.root or 0
+    if ELSEWHERE not in places.wholes and operation in WITH_WHOLES:
+        return WITH_WHOLES[operation]
+    if ELSEWHERE not in places.pieces and operation in WITH_PIECES:
+        return WITH_PIECES[operation]
+    return _broadcast if operation == "broadcast" and places.pieces[root] != ELSEWHERE else None
 
 
-def _all_wholes(root: int | None, places: Places) -> bool:
-    del root
-    return all(whole != ELSEWHERE for _, whole in places)
-
-
-def _roots_piece(root: int | None, places: Places) -> bool:
-    return places[root or 0][0] != ELSEWHERE
-
-
-DIRECT: dict[str, list[tuple[Callable[[int | None, Places], bool], Direct]]] = {
-    "all_reduce": [(_all_pieces, _all_reduce)],
-    "reduce": [(_all_pieces, _reduce)],
-    "reduce_scatter": [(_all_wholes, _reduce_scatter)],
-    "all_gather": [(_all_wholes, _all_gather_push), (_all_pieces, _all_gather_pull)],
-    "all_to_all": [(_all_wholes, _all_to_all)],
-    "broadcast": [(_roots_piece, _broadcast)],
+WITH_WHOLES: dict[str, Direct] = {
+    "reduce_scatter": _reduce_scatter,
+    "all_gather": _all_gather_push,
+    "all_to_all": _all_to_all,
 }
-"""Which tensors must come from `empty()`, and what is done then: the first that fits."""
+"""What is done where all members' wholes are in the memory of the group."""
 
-
-def choose_direct(operation: str, root: int | None, places: Places) -> Direct | None:
-    """How this collective works on each other's memory, or None when the tensors do not allow it."""
-    for fits, way in DIRECT.get(operation, ()):
-        if fits(root, places):
-            return way
-    return None
+WITH_PIECES: dict[str, Direct] = {
+    "all_reduce": _all_reduce,
+    "reduce": _reduce,
+    "all_gather": _all_gather_pull,
+}
+"""What is done where all members' pieces are."""

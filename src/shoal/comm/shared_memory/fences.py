@@ -1,10 +1,10 @@
-"""Order between processors: what one worker writes before a flag must be seen by who has seen the flag.
+"""Memory fences: a worker that sees a flag must also see what was written before the flag.
 
-x86-64 keeps the order of stores and of loads by itself. ARM does not: there every flag is written after a
-fence and read before one. Python has no fence of its own, so we borrow a library's: C11's
-`atomic_thread_fence` from libatomic, or, where that is not installed, two atomic additions of libstdc++
-(torch itself needs that library). A release is ordered before a later acquire, so everything before the
-first addition happens before everything after the second.
+x86-64 keeps the order of stores and of loads by itself. ARM does not: there every flag is written after a fence and
+read before one. Python has no fence of its own, so this module uses a library's: C11's `atomic_thread_fence` from
+libatomic, or, where that is not installed, two atomic additions of libstdc++ (torch itself needs that library). A
+release is ordered before a later acquire, so everything before the first addition happens before everything after the
+second.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ def _none() -> None:
 
 
 def _from_libatomic() -> Callable[[], None]:
-    # PyDLL keeps the interpreter lock: letting go of it costs more than the fence.
+    # PyDLL keeps the interpreter lock: releasing it costs more than the fence.
     fence = ctypes.PyDLL("libatomic.so.1").atomic_thread_fence
     fence.argtypes, fence.restype = [ctypes.c_int], None
 

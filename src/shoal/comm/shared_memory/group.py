@@ -17,7 +17,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from shoal.comm.group import ANYONE, Group
+from shoal.comm.group import ANYONE, Group, Work
 from shoal.comm.liveness import stacks
 from shoal.comm.liveness.judge import NO_PROGRESS_LIMIT_S
 from shoal.comm.rendezvous import JOIN_TIMEOUT_S, Store, meet
@@ -42,6 +42,7 @@ def shared_memory_works_here() -> bool:
 class SharedMemoryGroup(Group):
     """A group of processes on one machine. Made by `join`, and then by `split`."""
 
+    kind = "shm"
     shares_memory = True
 
     def __init__(
@@ -65,7 +66,6 @@ class SharedMemoryGroup(Group):
         self._larger: SharedMemoryGroup | None = None
         self._smaller: set[SharedMemoryGroup] = set()
         boards[rank].begin(stacks.listen())
-        progress.add(self._rounds)
 
     @classmethod
     def join(
@@ -85,10 +85,10 @@ class SharedMemoryGroup(Group):
                 "Use gloo.",
             )
         cards = meet(store, rank, size, timeout_s, facts)
-        strangers = [card for card in cards if not card.shares_machine_with(cards[0])]
-        if strangers:
+        elsewhere = [card for card in cards if not card.shares_machine_with(cards[0])]
+        if elsewhere:
             raise JoinError(
-                f"rank 0 is on {cards[0].host}, rank {strangers[0].rank} on {strangers[0].host} "
+                f"rank 0 is on {cards[0].host}, rank {elsewhere[0].rank} on {elsewhere[0].host} "
                 "(or in another container): they share no memory",
                 "Use gloo or nccl.",
             )
@@ -99,7 +99,7 @@ class SharedMemoryGroup(Group):
         arena.release()
         return group
 
-    def issue(self, call: Signature, piece: Tensor, whole: Tensor | None = None) -> Pending:
+    def issue(self, call: Signature, piece: Tensor, whole: Tensor | None = None) -> Work:
         """Start a collective: post what can be posted at once."""
         return self._rounds.issue(call, piece, whole)
 
@@ -159,6 +159,11 @@ class SharedMemoryGroup(Group):
     def fail(self, error: BaseException) -> None:
         """Report to all members, in every group of this worker, that it ends with an error."""
         self._progress.fail(error)
+
+    @property
+    def closed(self) -> bool:
+        """Whether this member has left the group."""
+        return self._rounds.closed
 
     def close(self) -> None:
         """Leave this group and all groups split off from it."""

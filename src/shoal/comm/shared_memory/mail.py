@@ -1,8 +1,8 @@
 """Messages between two members: chunks in a small ring of boxes, one counter for each side.
 
-The sender fills box c mod NUM_BOXES with chunk c when fewer than NUM_BOXES chunks are on their way, then
-counts it as sent; the receiver copies it out, then counts it as taken. Short messages are gone at once;
-long ones move on whenever either side calls or waits.
+The sender fills box c mod NUM_BOXES with chunk c when fewer than NUM_BOXES chunks are under way, then counts it as
+sent; the receiver copies it out, then counts it as taken. Short messages leave at once; long ones move whenever either
+side calls or waits.
 """
 
 import time
@@ -67,9 +67,9 @@ class Mailbox:
         self._alive_words, self._my_alive = home.words, home.alive
         self._queue: deque[Message] = deque()
         self._moved_bytes = 0
-        """How much of the first message has gone through."""
+        """How much of the first message has moved."""
         self._chunks = 0
-        """How many chunks this side has sent or taken since the beginning."""
+        """How many chunks this side has sent or taken so far."""
 
     def issue(self, call: Signature, tensor: Tensor) -> PendingMessage:
         """Begin to send, or to receive into, the tensor."""
@@ -92,15 +92,16 @@ class Mailbox:
         return not self._queue and self._words[self._sent] > self._chunks
 
     def advance(self) -> bool:
-        """Move as many chunks as there is room for, or as have come."""
+        """Move all chunks for which there is room, or that have come."""
         moved = False
-        while self._queue and self._ready():
+        while self._queue and self.ready():
             self._send_chunk() if self._outgoing else self._take_chunk()
             self._alive_words[self._my_alive] = time.monotonic_ns()
             moved = True
         return moved
 
-    def _ready(self) -> bool:
+    def ready(self) -> bool:
+        """Whether a chunk can be sent, or has come."""
         if self._outgoing:
             return self._chunks - self._words[self._taken] < NUM_BOXES
         return self._words[self._sent] > self._chunks
@@ -146,7 +147,7 @@ class Mailbox:
 
     def missing(self) -> list[int]:
         """The other side, unless this side can move."""
-        return [] if not self._queue or self._ready() else [self._peer]
+        return [] if not self._queue or self.ready() else [self._peer]
 
     def label(self) -> str:
         """What the other side has yet to do."""
@@ -177,6 +178,10 @@ class FromAnyone:
             self._progress.add(self)
         self._progress.advance()
         return pending
+
+    def ready(self) -> bool:
+        """Whether a message has come."""
+        return any(self._mail.incoming(rank).has_unclaimed() for rank in self.missing())
 
     def advance(self) -> bool:
         """Give the first `recv` to a mailbox with a message."""

@@ -21,7 +21,7 @@ from shoal.comm.liveness.watch import Watch
 from shoal.comm.shared_memory.board import Board
 from shoal.errors import GroupError
 
-NUM_SPINS = 5
+NUM_SPINS = 20
 YIELD_S = 0.0002
 SLEEP_S = 50e-6
 LOOK_AFTER_S = 0.002
@@ -34,6 +34,10 @@ class Channel(Protocol):
     @property
     def any_will_do(self) -> bool:
         """Whether one of the missing members is enough."""
+        ...
+
+    def ready(self) -> bool:
+        """Whether the next step could be done without waiting: a quick look."""
         ...
 
     def advance(self) -> bool:
@@ -111,17 +115,18 @@ class Progress:
         self.rosters: list[Roster] = []
         self.error: GroupError | None = None
         self._judge = Judge(limit_s)
-        self._channels: list[Channel] = []
+        self.channels: list[Channel] = []
+        """Those with work under way."""
         self._cancel_exit = at_exit(self._leave)
 
     def add(self, channel: Channel) -> None:
         """Move this channel too."""
-        self._channels.append(channel)
+        self.channels.append(channel)
 
     def remove(self, channel: Channel) -> None:
         """Forget a channel."""
-        if channel in self._channels:
-            self._channels.remove(channel)
+        if channel in self.channels:
+            self.channels.remove(channel)
 
     def advance(self) -> bool:
         """Do what can be done without waiting, in every channel."""
@@ -129,11 +134,8 @@ class Progress:
             raise self.error
         moved = False
         try:
-            channels = self._channels
-            if len(channels) == 1:
-                return channels[0].advance()
             # A copy: a channel that has nothing left to do removes itself.
-            for channel in tuple(channels):
+            for channel in tuple(self.channels):
                 moved |= channel.advance()
         except GroupError as error:
             self.fail(error)
@@ -159,17 +161,25 @@ class Progress:
 
     def wait(self, work: Pending) -> None:
         """Move everything until this work is over, or a member that it needs is gone."""
-        spins = 0
-        started = next_look = next_close_look = previous = 0.0
         while not work.over:
-            if self.advance():
-                spins = 0
-                continue
-            spins += 1
-            if spins <= NUM_SPINS:
-                continue
+            if not self.advance() and not self._spin(work.channel):
+                self._wait_long(work)
+
+    def _spin(self, channel: Channel) -> bool:
+        """Look for a moment whether the channel can go on; only where no other has work."""
+        if len(self.channels) > 1:
+            return False
+        ready = channel.ready
+        return any(ready() for _ in range(NUM_SPINS))
+
+    def _wait_long(self, work: Pending) -> None:
+        """Yield and then sleep until anything moves; look for members that will not come."""
+        started = previous = time.monotonic()
+        next_look, next_close_look = started + LOOK_AFTER_S, started + LOOK_CLOSELY_EVERY_S
+        self.watch.forget_stops()
+        while not self.advance():
             now = time.monotonic()
-            if spins == NUM_SPINS + 1 or now - previous > PAUSED_S:
+            if now - previous > PAUSED_S:
                 self.watch.forget_stops()
                 started, next_look, next_close_look = now, now + LOOK_AFTER_S, now + LOOK_CLOSELY_EVERY_S
             previous = now

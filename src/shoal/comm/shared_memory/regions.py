@@ -1,4 +1,4 @@
-"""Memory from `empty()`: which of it a tensor lies in, and the same place in another member's part."""
+"""Memory from `empty()`: where in it a tensor is, and the same place in another member's part."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, final
@@ -9,7 +9,7 @@ from torch import Tensor
 from shoal.comm.shared_memory.arena import Arena
 
 ELSEWHERE = -1
-"""The place of a tensor that does not lie in memory from `empty()`."""
+"""The place of a tensor that is not in memory from `empty()`."""
 
 _OFFSET_BITS = 40
 
@@ -36,13 +36,13 @@ class Regions:
         self._chunks: dict[tuple[object, ...], list[tuple[Tensor, ...]]] = {}
 
     def add(self, arena: Arena, stride: int) -> Tensor:
-        """Take a new mapping in; gives this member's part of it."""
+        """Add a new mapping; returns this member's part of it."""
         mine = arena.memory[self._rank * stride : (self._rank + 1) * stride]
         self._regions.append(Region(arena, stride, mine.data_ptr()))
         return mine
 
     def place_of(self, tensor: Tensor) -> int:
-        """Where the tensor lies in this member's parts, in one word that means the same to all members."""
+        """The tensor's place in this member's parts, as one word with the same meaning on all members."""
         address = tensor.data_ptr()
         for index, region in enumerate(self._regions):
             offset = address - region.start

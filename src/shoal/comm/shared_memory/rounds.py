@@ -1,14 +1,13 @@
 """Collectives as rounds: in each, every member puts something into a slot, and takes from all slots.
 
-A member posts round t by filling slot t mod NUM_SLOTS and then setting its counter to t + 1. It may take
-round t once every counter has passed t. That one counter is the whole synchronisation: nobody fills a
-slot that is still being read, because a member posts at most AHEAD rounds before it has taken, so whoever
-has seen everyone post round t − AHEAD knows that everyone has taken round t − 2 · AHEAD, whose slot is
-then free.
+A member posts round t by filling slot t mod NUM_SLOTS and then setting its counter to t + 1. It may take round t once
+every counter has passed t. That one counter is the whole synchronisation. No member fills a slot that another still
+reads: a member posts at most AHEAD rounds before it has taken them, so one that has seen all members post round
+t − AHEAD knows that all have taken round t − 2 · AHEAD, whose slot is then free.
 
-A *small* collective is one round. A *large* one begins with a round that carries only headers. Where all
-tensors lie in memory from `empty()`, members then work on each other's memory, and one more round says
-that they have finished. Where not, the data goes through the slots block by block.
+A *small* collective is one round. A *large* one begins with a round that carries only headers. Where all tensors are in
+memory from `empty()`, members then work in each other's memory, and one more round says that they have finished. Where
+not, the data goes through the slots block by block.
 """
 
 import time
@@ -17,18 +16,23 @@ from typing import final
 
 from torch import Tensor
 
+from shoal.comm.flat import flat, write_back
+from shoal.comm.group import Finished, Work
 from shoal.comm.shared_memory.arena import Arena
 from shoal.comm.shared_memory.board import NUM_SLOTS
-from shoal.comm.shared_memory.collective import Collective
-from shoal.comm.shared_memory.direct import choose_direct
+from shoal.comm.shared_memory.collective import Collective, Plan
+from shoal.comm.shared_memory.direct import Places, choose_direct
 from shoal.comm.shared_memory.fences import find_fence
-from shoal.comm.shared_memory.progress import Pending, Progress, Roster
+from shoal.comm.shared_memory.progress import Progress, Roster
 from shoal.comm.shared_memory.regions import ELSEWHERE, Regions
 from shoal.comm.shared_memory.slots import Slots
-from shoal.comm.shared_memory.staged import STAGED
 from shoal.comm.signature import Signature, check_open, decode, mismatch
+from shoal.errors import GroupError
 
 AHEAD = NUM_SLOTS // 2
+MAX_PLANS = 4096
+
+_FINISHED = Finished()
 
 
 @final
@@ -44,7 +48,8 @@ class Rounds:
         self._slots = Slots(arena, self.rank, self.size)
         self._words = arena.words
         self._regions = regions
-        self._fence = find_fence() or (lambda: None)
+        self._fence = find_fence()
+        self._plans: dict[Signature, Plan] = {}
         mine = roster.boards[self.rank]
         self._my_counter = mine.posted
         home = roster.homes[self.rank]
@@ -65,47 +70,67 @@ class Rounds:
         self.sequence = 0
         """How many collectives this member has begun."""
 
-    def issue(self, call: Signature, piece: Tensor, whole: Tensor | None = None) -> Pending:
-        """Begin a collective: post what can be posted at once."""
-        if self._progress.error is not None:
-            raise self._progress.error
-        check_open(call.operation, self.closed)
-        way = STAGED[call.operation]
-        pending = Pending(self._progress, self)
+    def issue(self, call: Signature, piece: Tensor, whole: Tensor | None = None) -> Work:
+        """Begin a collective: post what can be posted, and finish it at once where all others have posted."""
+        progress = self._progress
+        if progress.error is not None:
+            raise progress.error
+        if self.closed:
+            check_open(call.operation, True)
+        plan = self._plans.get(call) or self._make_plan(call)
         self.sequence += 1
-        flat_piece = _flat(piece)
-        flat_whole = None if whole is None else _flat(whole)
-        width = call.dtype.itemsize * (self.size if way.rows else 1)
-        item = Collective(call, flat_piece, flat_whole, width, self.size, self.sequence, pending)
-        # What is written must get back to where the caller has it, if its strides forced us to work on a copy.
-        result, flat = (whole, flat_whole) if way.fills_whole else (piece, flat_piece)
-        if (
-            flat is not result
-            and result is not None
-            and flat is not None
-            and flat.data_ptr() != result.data_ptr()
-        ):
-            item.after = (result.detach(), flat)
+        row = flat(piece)
+        rows = None if whole is None else flat(whole)
+        target = whole if plan.fills_whole else piece
+        if target is row or target is rows:
+            target = None
+        is_posted = plan.small and not self._queue
+        if is_posted:
+            self._post_small(plan, row, rows)
+        if progress.channels:
+            progress.advance()
+        if is_posted and self.ready():
+            try:
+                self._take_small(plan, row, rows, target, self.sequence)
+            except GroupError as error:
+                progress.fail(error)
+                raise
+            return _FINISHED
+        item = Collective(progress, self, plan, row, rows, target, self.sequence)
         self._queue.append(item)
-        self._progress.advance()
-        return pending
+        if len(self._queue) == 1:
+            progress.add(self)
+        if is_posted:
+            self._posting = 1
+        else:
+            progress.advance()
+        return item
 
-    # One step of the channel.
+    def _make_plan(self, call: Signature) -> Plan:
+        if len(self._plans) >= MAX_PLANS:
+            self._plans.clear()
+        plan = self._plans[call] = Plan(call, self.size)
+        return plan
 
-    def advance(self) -> bool:
-        """Post and take what can be posted and taken without waiting."""
-        if not self._queue:
-            return False
-        moved = self._post()
-        while self._all_posted():
-            self._take()
-            moved = True
-            if not self._queue:
-                break
-            self._post()
-        return moved
+    # Small collectives: one round.
 
-    def _all_posted(self) -> bool:
+    def _post_small(self, plan: Plan, piece: Tensor, whole: Tensor | None) -> None:
+        slot, words = self._posted % NUM_SLOTS, self._words
+        at = self._my_headers[slot]
+        words[at] = plan.code
+        words[at + 1] = plan.numel
+        plan.give(self._slots, plan.call, piece, None if whole is None else plan.table(whole), slot)
+        self._count_posted()
+
+    def _count_posted(self) -> None:
+        if self._fence is not None:
+            self._fence()
+        self._posted += 1
+        self._words[self._my_counter] = self._posted
+        self._alive_words[self._my_alive] = time.monotonic_ns()
+
+    def ready(self) -> bool:
+        """Whether the next round can be taken: all members have posted it."""
         taken, words = self._taken, self._words
         if self._posted <= taken:
             return False
@@ -114,110 +139,124 @@ class Rounds:
                 return False
         return True
 
+    def _take_small(
+        self, plan: Plan, piece: Tensor, whole: Tensor | None, target: Tensor | None, sequence: int
+    ) -> None:
+        slot = self._taken % NUM_SLOTS
+        if self._fence is not None:
+            self._fence()
+        self._compare_headers(plan, sequence, slot)
+        plan.take(self._slots, plan.call, piece, None if whole is None else plan.table(whole), slot)
+        self._taken += 1
+        if target is not None:
+            write_back(target, whole if plan.fills_whole and whole is not None else piece)
+
+    # One step of the channel.
+
+    def advance(self) -> bool:
+        """Post and take what can be posted and taken without waiting."""
+        moved = False
+        while self._queue:
+            moved |= self._post()
+            if not self.ready():
+                break
+            self._take()
+            moved = True
+        return moved
+
     def _post(self) -> bool:
         moved = False
         while self._posting < len(self._queue) and self._posted - self._taken < AHEAD:
             item = self._queue[self._posting]
-            step = self._posted_of_it
-            # A large collective must have taken its first round, the headers, before it knows what to post.
-            if step and not item.small and (self._posting or not self._taken_of_first):
-                break
-            slot = self._posted % NUM_SLOTS
-            if step == 0:
-                self._write_header(item, slot)
-            if item.small:
-                STAGED[item.call.operation].give(self._slots, item, 0, slot)
-            elif step and item.direct is None:
-                STAGED[item.call.operation].give(self._slots, item, step - 1, slot)
-            self._fence()
-            self._posted += 1
-            self._words[self._my_counter] = self._posted
-            self._alive_words[self._my_alive] = time.monotonic_ns()
-            moved = True
-            self._posted_of_it += 1
-            # How many rounds a large collective has is known only after its headers have been taken.
-            if self._posted_of_it == item.num_rounds and (item.small or step):
+            if item.plan.small:
+                self._post_small(item.plan, item.piece, item.whole)
                 self._posting += 1
-                self._posted_of_it = 0
-            elif not item.small and step == 0:
-                break
+            else:
+                step = self._posted_of_it
+                # The first round, the headers, must have been taken before it is known what to post.
+                if step and (self._posting or not self._taken_of_first):
+                    break
+                self._post_large(item, step)
+                self._posted_of_it += 1
+                if step and self._posted_of_it == item.num_rounds:
+                    self._posting += 1
+                    self._posted_of_it = 0
+            moved = True
         return moved
 
-    def _write_header(self, item: Collective, slot: int) -> None:
-        words, at = self._words, self._my_headers[slot]
-        words[at] = item.code
-        words[at + 1] = item.call.numel
-        if not item.small:
+    def _post_large(self, item: Collective, step: int) -> None:
+        slot, words, plan = self._posted % NUM_SLOTS, self._words, item.plan
+        if step == 0:
+            at = self._my_headers[slot]
+            words[at], words[at + 1] = plan.code, plan.numel
             words[at + 2] = self._regions.place_of(item.piece)
             words[at + 3] = ELSEWHERE if item.whole is None else self._regions.place_of(item.whole)
+        elif item.direct is None:
+            plan.give(self._slots, plan.call, *item.blocks[step - 1], slot)
+        self._count_posted()
 
     def _take(self) -> None:
         item = self._queue[0]
-        step = self._taken_of_first
-        slot = self._taken % NUM_SLOTS
-        self._fence()
-        if step == 0:
-            self._compare_headers(item, slot)
-        if item.small:
-            STAGED[item.call.operation].take(self._slots, item, 0, slot)
-        elif step == 0:
-            self._choose_way(item, slot)
-        elif item.direct is None:
-            STAGED[item.call.operation].take(self._slots, item, step - 1, slot)
-        self._taken += 1
-        self._taken_of_first += 1
-        self._alive_words[self._my_alive] = time.monotonic_ns()
-        if self._taken_of_first == item.num_rounds:
-            self._finish(item)
-
-    def _finish(self, item: Collective) -> None:
+        plan, step, slot = item.plan, self._taken_of_first, self._taken % NUM_SLOTS
+        if plan.small:
+            self._take_small(plan, item.piece, item.whole, item.target, item.sequence)
+        else:
+            if self._fence is not None:
+                self._fence()
+            if step == 0:
+                self._compare_headers(plan, item.sequence, slot)
+                self._choose_way(item, slot)
+            elif item.direct is None:
+                plan.take(self._slots, plan.call, *item.blocks[step - 1], slot)
+            self._taken += 1
+            self._taken_of_first += 1
+            self._alive_words[self._my_alive] = time.monotonic_ns()
+            if self._taken_of_first < item.num_rounds:
+                return
+            self._taken_of_first = 0
+            if item.target is not None:
+                write_back(
+                    item.target, item.whole if plan.fills_whole and item.whole is not None else item.piece
+                )
         self._queue.popleft()
         self._posting -= 1
-        self._taken_of_first = 0
-        if item.after is not None:
-            target, source = item.after
-            target.copy_(source.view(target.shape))
-        item.pending.over = True
+        item.over = True
+        if not self._queue:
+            self._progress.remove(self)
 
-    def _compare_headers(self, item: Collective, slot: int) -> None:
-        words, code, numel = self._words, item.code, item.call.numel
+    def _compare_headers(self, plan: Plan, sequence: int, slot: int) -> None:
+        words, code, numel = self._words, plan.code, plan.numel
         for _, at in self._headers[slot]:
             if words[at] != code or words[at + 1] != numel:
                 calls = {rank: decode(words[at], words[at + 1]) for rank, at in self._headers[slot]}
                 names = self.roster.world_ranks
-                calls[self.rank] = item.call
-                raise mismatch(item.sequence, {names[rank]: call for rank, call in calls.items()})
+                calls[self.rank] = plan.call
+                raise mismatch(sequence, {names[rank]: call for rank, call in calls.items()})
 
     def _choose_way(self, item: Collective, slot: int) -> None:
-        """After the headers: work on each other's memory if all tensors allow it, else go block by block."""
-        places = [(0, 0)] * self.size
+        """After the headers: work in all members' memory if all tensors allow it, else go block by block."""
+        pieces, wholes = [0] * self.size, [0] * self.size
         for rank, at in [*self._headers[slot], (self.rank, self._my_headers[slot])]:
-            places[rank] = (self._words[at + 2], self._words[at + 3])
-        item.direct = choose_direct(item.call.operation, item.call.root, places)
+            pieces[rank], wholes[rank] = self._words[at + 2], self._words[at + 3]
+        places = Places(self._regions, item.plan.call, self.rank, pieces, wholes)
+        item.direct = choose_direct(places)
         if item.direct is not None:
-            item.direct(self._regions, item.call, self.rank, places, item.piece, item.whole)
+            item.direct(places, item.piece, item.whole)
             item.num_rounds = 2
         else:
             item.cut()
-            item.num_rounds = 1 + len(item.pieces)
+            item.num_rounds = 1 + len(item.blocks)
 
     # What a wait asks.
 
     def missing(self) -> list[int]:
-        """Who has not posted the round that is to be taken next."""
+        """The members that have not posted the round that is to be taken next."""
         return [
             rank for rank, board in enumerate(self.roster.boards) if self._words[board.posted] <= self._taken
         ]
 
     def label(self) -> str:
         """The collective that is to be taken next."""
-        return f"{self._queue[0].call.operation} #{self._queue[0].sequence}" if self._queue else "the end"
-
-
-def _flat(tensor: Tensor) -> Tensor:
-    """The elements in one row: the tensor's own memory where its strides allow it."""
-    if tensor.requires_grad:
-        tensor = tensor.detach()
-    if tensor.dim() == 1 and tensor.is_contiguous():
-        return tensor
-    return tensor.contiguous().view(-1)
+        return (
+            f"{self._queue[0].plan.call.operation} #{self._queue[0].sequence}" if self._queue else "the end"
+        )

@@ -1,0 +1,149 @@
+"""The judge of missing members as a pure function: facts in, an error, a warning or nothing out."""
+
+import pytest
+
+from shoal.comm.liveness.judge import (
+    BREAK_GRACE_S,
+    DEATH_GRACE_S,
+    LEAVE_GRACE_S,
+    SLOW_AFTER_S,
+    Facts,
+    Judge,
+    LastWords,
+    SlowMemberWarning,
+    verdict,
+)
+from shoal.errors import GroupError, MemberError, MismatchError
+
+LIMIT_S = 10.0
+HERE = Facts(rank=3, label="all_reduce #7", waited_s=60.0, pid=4711, stack=lambda: "    in an endless loop")
+
+
+def judged(**changes):
+    return verdict(HERE._replace(**changes), LIMIT_S)
+
+
+def test_a_member_that_makes_progress_is_waited_for():
+    assert judged(silent_s=LIMIT_S) is None
+    assert judged() is None
+
+
+def test_a_death_is_named_with_its_process():
+    error = judged(dead=True)
+    assert (error.rank, error.reason) == (3, "died")
+    assert error.message == "rank 3 died before all_reduce #7 (process 4711 has ended)"
+    assert "store" in judged(dead=True, lost="; with it went the store").message
+
+
+def test_a_stop_says_how_to_continue():
+    error = judged(stopped=True, silent_s=60)
+    assert (error.rank, error.reason) == (3, "stopped")
+    assert "kill -CONT 4711" in error.hint
+
+
+def test_silence_beyond_the_limit_is_stuck_and_shows_the_stack():
+    error = judged(silent_s=12.34)
+    assert (error.rank, error.reason) == (3, "stuck")
+    assert error.message == (
+        "rank 3 has not reached all_reduce #7: it is alive, but has made no progress for 12.3 s"
+    )
+    assert "in an endless loop" in error.hint
+
+
+def test_silence_of_another_machine_names_the_network():
+    error = judged(silent_s=12.0, host="far")
+    assert "rank 3 on far has not reached all_reduce #7: silent for 12.0 s" in error.message
+    assert "the network to far is down" in error.hint
+
+
+@pytest.mark.parametrize(
+    "excuse",
+    [
+        {"waited_s": 5.0},  # before that, all may have been busy
+        {"starved_s": 8.0},  # it was ready to run and got no processor
+        {"in_debugger": True},
+        {"silent_s": -100.0},  # busy with work that it announced
+    ],
+)
+def test_reasons_to_go_on_waiting(excuse):
+    assert judged(**{"silent_s": 15.0, **excuse}) is None
+
+
+@pytest.mark.parametrize(
+    ("gone", "grace_s"),
+    [
+        ({"dead": True}, DEATH_GRACE_S),
+        ({"dead": True, "connection_broken": True}, BREAK_GRACE_S),
+        ({"last_words": LastWords.of(None, 3)}, LEAVE_GRACE_S),
+        ({"last_words": LastWords.of(None, 3), "connection_broken": True}, BREAK_GRACE_S),
+        ({"last_words": LastWords.of(ValueError("x"), 3)}, BREAK_GRACE_S),
+    ],
+)
+def test_what_a_member_sent_last_gets_time_to_arrive(gone, grace_s):
+    assert judged(gone_for_s=0.99 * grace_s, silent_s=60.0, **gone) is None
+    assert judged(gone_for_s=grace_s, **gone).rank == 3
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "rank", "text"),
+    [
+        (None, MemberError, 3, "rank 3 left the group before all_reduce #7"),
+        (ValueError("no such column"), MemberError, 3, "rank 3 failed: ValueError: no such column"),
+        (MemberError("rank 1 died", rank=1, reason="died"), MemberError, 1, "rank 1 died"),
+        (MismatchError("rank 0: barrier()"), MismatchError, None, "rank 0: barrier()"),
+    ],
+)
+def test_last_words_name_the_first_cause(error, kind, rank, text):
+    told = judged(last_words=LastWords.of(error, 3))
+    assert type(told) is kind
+    assert told.message == text
+    assert getattr(told, "rank", None) == rank
+
+
+class Clock:
+    now_s = 100.0
+
+    def __call__(self):
+        return self.now_s
+
+
+def slow_ranks(caught):
+    return [str(each.message).split(" is slow")[0] for each in caught if each.category is SlowMemberWarning]
+
+
+def test_a_slow_member_is_warned_of_once(recwarn):
+    judge = Judge(LIMIT_S, Clock())
+    for waited_s in (SLOW_AFTER_S, SLOW_AFTER_S + 0.1, SLOW_AFTER_S + 5):
+        assert judge.judge(HERE._replace(waited_s=waited_s, silent_s=1.0)) is None
+    assert slow_ranks(recwarn) == ["rank 3"]
+    assert f"others have waited {SLOW_AFTER_S + 0.1:.1f} s for it at all_reduce #7" in str(recwarn[0].message)
+
+
+@pytest.mark.parametrize("change", [{"has_arrived": True}, {"dead": True, "gone_for_s": 0.0}])
+def test_no_warning_of_a_member_that_has_come_or_is_gone(recwarn, change):
+    Judge(LIMIT_S, Clock()).judge(HERE._replace(**change))
+    assert slow_ranks(recwarn) == []
+
+
+def test_announced_work_is_not_slow_and_the_time_after_it_is(recwarn):
+    clock = Clock()
+    judge = Judge(LIMIT_S, clock)
+    judge.judge(HERE._replace(silent_s=-1.0))
+    clock.now_s += SLOW_AFTER_S
+    judge.judge(HERE._replace(silent_s=1.0))
+    assert slow_ranks(recwarn) == []
+    clock.now_s += 0.1
+    judge.judge(HERE._replace(silent_s=1.1))
+    assert slow_ranks(recwarn) == ["rank 3"]
+
+
+def test_a_wait_for_anyone_ends_with_a_death_or_when_none_will_come():
+    judge = Judge(LIMIT_S, Clock())
+    well, left = HERE._replace(rank=1), HERE._replace(rank=2, last_words=LastWords.of(None, 2))
+    stuck, dead = HERE._replace(rank=4, silent_s=20.0), HERE._replace(rank=5, dead=True)
+    assert judge.judge_any([well, left, stuck]) is None
+    assert judge.judge_any([well, left, dead]).rank == 5
+    assert judge.judge_any([left, stuck]).rank == 2
+    mismatch = HERE._replace(last_words=LastWords.of(MismatchError("table"), 3))
+    assert isinstance(judge.judge_any([well, mismatch]), GroupError)
+    assert judge.judge_any([]) is None
