@@ -4,7 +4,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from difflib import get_close_matches
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +66,7 @@ def _start(options: Options, words: Sequence[str]) -> int:
     _take_only(options, ("--out", "--lang"), "start", START_USAGE)
     if len(words) != 1:
         raise ConfigError("`shoal lab start` needs the number of one lab", f"Usage: {START_USAGE}")
-    from shoal.labs.start import start
+    from shoal.labs.handout.start import start
 
     folder = Path(options.value("--out") or ".")
     for path in start(words[0], folder, options.value("--lang") or "en"):
@@ -99,25 +98,27 @@ def _check(options: Options, words: Sequence[str]) -> int:
 
 
 def _run(name: str, options: Options) -> int:
+    from shoal.labs.frame import folder_for, load_lab, run_lab
     from shoal.labs.terminal import aligned
     from shoal.labs.watch import watch_for
     from shoal.labs.words import load_words
 
-    lab: Any = import_module(f"{lab_of(name).package}.lab")
-    settings = lab.Settings(**_settings(name, lab.Settings, options))
-    words = load_words(lab.PACKAGE, settings.lang)
-    folder = lab.folder_for(settings)
+    lab = load_lab(name)
+    settings = lab.settings(**_settings(name, lab.settings, options))
+    words = load_words(lab.package, settings.lang)
+    folder = folder_for(lab, settings)
     quiet = options.has("--quiet")
     try:
         with watch_for(sys.stdout, quiet) as watch:
-            outcome = lab.run(settings, folder, watch)
+            result = run_lab(lab, settings, folder, watch)
     except KeyboardInterrupt:
         text.warn(words("progress.stopped", folder=folder / "runs"))
         return 130
     if not quiet:
-        text.show("\n" + aligned(outcome.header, outcome.rows, frozenset(range(1, len(outcome.header)))))
+        header = result.table.header
+        text.show("\n" + aligned(header, result.table.rows, frozenset(range(1, len(header)))))
         text.show(f"\n{text.bold(words('progress.findings'))}")
-        text.show(aligned(("", ""), outcome.findings).lstrip("\n"))
+        text.show(aligned(("", ""), result.findings).lstrip("\n"))
         text.show()
     text.show(str(folder / "report.html"))
     text.show(str(folder / "report.md"))

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from shoal.data.sources.idx import encode_idx
+from shoal.data.idx import encode_idx
+from shoal.labs.handout.start import skeleton, solution
 from shoal.labs.lab3.solution.check_sampler import faults, main
 from shoal.labs.lab3.solution.model import Net, parse_args
 from shoal.labs.lab3.solution.sampler import MyRandomSampler, MySampler
-from shoal.labs.start import skeleton, solution
 from shoal.models.lenet import lenet
 from shoal.report.folder import write_files
 

@@ -185,19 +185,19 @@ def flip_breaks_the_mean(clean: float, faulty: float | None) -> Finding:
     return _accuracies("flip_breaks_the_mean", clean, faulty, broken=True)
 
 
-def median_bears(clean: float, worst: float | None) -> Finding:
-    """The median bears one bad worker of any kind."""
-    return _accuracies("median_bears", clean, worst, broken=False)
+def median_tolerates(clean: float, worst: float | None) -> Finding:
+    """The median tolerates one faulty worker of any kind."""
+    return _accuracies("median_tolerates", clean, worst, broken=False)
 
 
-def trimmed_mean_bears(clean: float, worst: float | None) -> Finding:
+def trimmed_mean_tolerates(clean: float, worst: float | None) -> Finding:
     """The trimmed mean does."""
-    return _accuracies("trimmed_mean_bears", clean, worst, broken=False)
+    return _accuracies("trimmed_mean_tolerates", clean, worst, broken=False)
 
 
-def krum_bears(clean: float, worst: float | None) -> Finding:
+def krum_tolerates(clean: float, worst: float | None) -> Finding:
     """Krum does."""
-    return _accuracies("krum_bears", clean, worst, broken=False)
+    return _accuracies("krum_tolerates", clean, worst, broken=False)
 
 
 def krum_costs(mean: Measured, krum: Measured, lead: Measured) -> Finding:

@@ -1,4 +1,4 @@
-"""Run folders become the numbers that the findings rest on. No number here comes from anywhere else."""
+"""The numbers that the findings rest on, read from run folders alone."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -11,16 +11,16 @@ from shoal.comm.costs import sends
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
 from shoal.labs.lab2.branches import ALL, MESSAGES, calls_of
-from shoal.labs.lab2.experiment import Runs
 from shoal.labs.lab2.plan import CONDITIONS, FAULTS, RULES, Plan
 from shoal.labs.lab2.steps import RankStep, Step, read_steps
 from shoal.labs.lab2.sums import SumError, sum_errors
+from shoal.labs.runs import Runs
 from shoal.report.findings import Measured, inside_run
 from shoal.report.runs import Curve, curve_of, read_run
 
 BYTES_PER_ELEMENT = 4
 LAST_STEPS = 10
-"""The loss at the end of a run is the mean of so many steps: one batch says little."""
+"""Steps over which the loss at the end of a run is averaged: one batch says little."""
 
 LEARNING = ("sgd-sum", "sgd-mean", "sgd-scaled", "adam-sum", "adam-mean", "uneven-exact", "uneven-mean")
 
@@ -112,9 +112,8 @@ class Measurements:
     """By fault and rule."""
 
 
-def measure(runs: Runs) -> Measurements:
+def measure(plan: Plan, runs: Runs) -> Measurements:
     """Read every run folder."""
-    plan = runs.plan
     steps = {
         condition: read_steps(runs.path(f"rotate-{condition}"), plan.workers) for condition in CONDITIONS
     }
@@ -131,15 +130,15 @@ def measure(runs: Runs) -> Measurements:
         sums=sum_errors(plan.workers, plan.first_seed),
         paces={
             name.removeprefix("pace-"): _pace(runs.path(name), plan.workers)
-            for name in runs.folders
+            for name in plan.runs()
             if name.startswith("pace-")
         },
         link_stage_steps=tuple(
             _mean_over_ranks(step) for step in read_steps(runs.path("pace-link-stages"), plan.workers)
         ),
-        differences=_differences(runs),
-        learnt={name: _learnt(runs, name) for name in LEARNING},
-        faulty={(fault, rule): _faulty(runs, fault, rule) for fault in FAULTS for rule in RULES},
+        differences=_differences(plan, runs),
+        learnt={name: _learnt(plan, runs, name) for name in LEARNING},
+        faulty={(fault, rule): _faulty(plan, runs, fault, rule) for fault in FAULTS for rule in RULES},
     )
 
 
@@ -213,7 +212,7 @@ def _pace(run: Path, workers: int) -> Pace:
     )
 
 
-def _differences(runs: Runs) -> dict[str, float]:
+def _differences(plan: Plan, runs: Runs) -> dict[str, float]:
     """max|a − b| / max|b| over all weights, of two runs that are said to be equal, or not to be."""
     pairs = {
         "exact": ("equal-exact", "equal-single"),
@@ -225,29 +224,23 @@ def _differences(runs: Runs) -> dict[str, float]:
         "uneven-weighted_mean": ("equal-uneven-weighted_mean", "equal-single"),
         "uneven-mean": ("equal-uneven-mean", "equal-single"),
     }
-    differences = {name: weight_difference(runs.path(a), runs.path(b)) for name, (a, b) in pairs.items()}
+    differences = {name: runs.weight_difference(a, b) for name, (a, b) in pairs.items()}
     balanced, slow = (_curve(runs.path(name)) for name in ("pace-compute-balanced", "pace-compute"))
-    first = slice(runs.plan.size.equal_steps)
+    first = slice(plan.size.equal_steps)
     differences["balanced"] = float(max(abs(balanced.loss[first] - slow.loss[first]) / abs(slow.loss[first])))
     return differences
 
 
-def weight_difference(run: Path, reference: Path) -> float:
-    """How far the weights of a run are from those of another, relative to the largest of each tensor."""
-    mine, its = (load_file(RunFolder(path).model) for path in (run, reference))
-    return max(float(abs(mine[name] - its[name]).max() / abs(its[name]).max()) for name in its)
-
-
-def _learnt(runs: Runs, name: str) -> Learnt:
-    folders = [runs.path(f"learn-{name}-seed{seed}") for seed in runs.plan.seeds]
+def _learnt(plan: Plan, runs: Runs, name: str) -> Learnt:
+    folders = [runs.path(f"learn-{name}-seed{seed}") for seed in plan.seeds]
     found = [read_run(folder) for folder in folders]
     return Learnt(
         tuple(run.curve for run in found), tuple(float(run.result["test_accuracy"]) for run in found)
     )
 
 
-def _faulty(runs: Runs, fault: str, rule: str) -> Faulty:
-    names = [f"fault-{fault}-{rule}-seed{seed}" for seed in runs.plan.fault_seeds(fault, rule)]
+def _faulty(plan: Plan, runs: Runs, fault: str, rule: str) -> Faulty:
+    names = [f"fault-{fault}-{rule}-seed{seed}" for seed in plan.fault_seeds(fault, rule)]
     stopped = runs.stopped.get(names[0], "")
     accuracies = [] if stopped else [float(read_run(runs.path(n)).result["test_accuracy"]) for n in names]
     return Faulty(_curve(runs.path(names[0])), tuple(accuracies), stopped)

@@ -1,14 +1,16 @@
-"""The lab's figures: who has which labels, loss and accuracy by epoch, where a step's time goes, what is seen."""
+"""The lab's figures: labels by worker, loss and accuracy by epoch, the parts of a step's time, coverage."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from shoal.labs.bars import GAP, Bar, BarPanel, Part, draw_bars
 from shoal.labs.lab3.epochs import EpochPanel, Scale, draw_epochs
 from shoal.labs.lab3.measure import Learnt, Measurements, Pace
 from shoal.labs.lab3.plan import ALIKE, DIVISIONS, UNLIKE
+from shoal.labs.page.bars import GAP, Bar, BarPanel, draw_bars, time_parts
+from shoal.labs.page.pictures import Draw
 from shoal.labs.words import Words
 from shoal.report.figures import Dash, Drawing, Line, Style, painted
 from shoal.report.runs import Array
@@ -29,12 +31,26 @@ LOOKS: dict[str, tuple[str, Dash, str]] = {
     "rank-seed": ("green", "dash-dotted", "^"),
 }
 SHOWN_OWNERS = tuple(name for name in DIVISIONS if name != "global")
-"""Under `global` nobody owns any samples."""
+"""Under `global` no worker owns samples."""
 MOST_COLUMNS = 3
 SCALES: dict[str, Scale] = {"loss": "logarithmic", "accuracy": "linear", "coverage": "from zero"}
 
 
-def label_of(name: str, words: Words) -> str:
+def figures(measured: Measurements) -> dict[str, Draw]:
+    """The figures by name."""
+    curves: dict[str, Draw] = {
+        name: partial(curves_figure, measured, workers)
+        for workers, name in curve_names(measured.plan.workers).items()
+    }
+    return {
+        "owners": partial(owners_figure, measured),
+        **curves,
+        "speed": partial(speed_figure, measured),
+        "samplers": partial(samplers_figure, measured),
+    }
+
+
+def label_of(name: str, words: Callable[[str], str]) -> str:
     """A division, or a way of the lab's own loop, in words."""
     return words(f"division.{name}" if name in DIVISIONS else f"way.{name}")
 
@@ -57,9 +73,8 @@ def owners_figure(measured: Measurements, words: Words, font: str | None) -> Dra
                     dark = count > 0.55 * seen.whole[label]
                     colour = "white" if dark else "#1b1f24"
                     text = axis.text(label, rank, count, ha="center", va="center", color=colour, fontsize=6.5)
-                    text.set_in_layout(
-                        False
-                    )  # it lies inside anyway, and measuring hundreds of them takes seconds
+                    # It is inside the axes anyway, and measuring hundreds of texts takes seconds.
+                    text.set_in_layout(False)
             axis.set_title(label_of(name, words))
             axis.set_xticks(range(len(seen.labels)), map(str, seen.labels))
             sizes = [f"{rank}  ({count:,})" for rank, count in enumerate(seen.per_worker)]
@@ -96,7 +111,7 @@ def curves_figure(measured: Measurements, workers: int, words: Words, font: str 
 
 
 def samplers_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
-    """The right sampler and the wrong ones: what is seen so far, training loss, accuracy."""
+    """The right sampler and the wrong ones: samples seen so far, training loss, accuracy."""
     ways = ("right", "range", "rank-seed")
 
     def panel(part: str, workers: int) -> EpochPanel:
@@ -145,12 +160,7 @@ def speed_figure(measured: Measurements, words: Words, font: str | None) -> Draw
         BarPanel(words("figure.workers", workers=workers), words("figure.step_ms"), bars(workers))
         for workers in measured.plan.workers
     ]
-    parts = [
-        Part(words("figure.own"), "blue"),
-        Part(words("figure.wait"), "orange", "...."),
-        Part(words("figure.move"), "vermilion", "////"),
-    ]
-    return draw_bars(panels, parts, font=font, width_in=max(7.6, 3.2 * len(panels) + 2.6))
+    return draw_bars(panels, time_parts(words), font=font, width_in=max(7.6, 3.2 * len(panels) + 2.6))
 
 
 def _line(name: str, learnt: Learnt, part: str, words: Words) -> Line:
