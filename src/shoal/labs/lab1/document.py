@@ -1,5 +1,6 @@
 """The sections of the report that are particular to the lab."""
 
+from shoal.labs.lab1.experiment import sweep_notes
 from shoal.labs.lab1.measure import WINDOW, Measurements, Series, last
 from shoal.labs.lab1.plan import BATCH_SIZE, NAMES
 from shoal.labs.lab1.sweep import Sweep
@@ -110,13 +111,3 @@ def sweep_table(result: Sweep, page: Page) -> Table:
     ]
     header, row = [page("sweep.rate_row"), *cells(rates)], [page("sweep.loss_row"), *cells(losses)]
     return page.table("sweep", header, [row], optimizer=page(f"name.{result.optimizer}"))
-
-
-def sweep_notes(result: Sweep, page: Page) -> list[str]:
-    """Remarks on a search whose best candidate was at the edge of the grid."""
-    name, notes = page(f"name.{result.optimizer}"), list[str]()
-    if result.extended:
-        notes.append(page("sweep.extended", optimizer=name, added=result.extended))
-    if result.at_edge:
-        notes.append(page("sweep.at_edge", optimizer=name, rate=result.best.rate))
-    return notes

@@ -1,7 +1,7 @@
 """All runs of the lab: for each optimizer a search of the learning rate, then the final runs with every seed."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +40,16 @@ def train(plan: Plan, runs: Runs) -> Experiment:
     return Experiment(sweeps, final)
 
 
+def sweep_notes(result: Sweep, words: Callable[..., str]) -> list[str]:
+    """Remarks on a search whose best candidate was at the edge of the grid."""
+    name, notes = words(f"name.{result.optimizer}"), list[str]()
+    if result.extended:
+        notes.append(words("sweep.extended", optimizer=name, added=result.extended))
+    if result.at_edge:
+        notes.append(words("sweep.at_edge", optimizer=name, rate=result.best.rate))
+    return notes
+
+
 def sweep_run(name: Name, rate: float) -> str:
     """The name of a candidate's run."""
     return f"sweep-{name}-{rate:g}"
@@ -69,10 +79,8 @@ def _sweep(plan: Plan, name: Name, runs: Runs) -> Sweep:
         return loss
 
     result = sweep(name, plan.rates(name), validation_loss)
-    if result.extended:
-        runs.watch.say("  " + runs.words("sweep.extended", optimizer=label, added=result.extended))
-    if result.at_edge:
-        runs.watch.say("  " + runs.words("sweep.at_edge", optimizer=label, rate=result.best.rate))
+    for note in sweep_notes(result, runs.words):
+        runs.watch.say(f"  {note}")
     runs.say("progress.chosen", rate=result.best.rate)
     return result
 

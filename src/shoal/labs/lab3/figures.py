@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from shoal.labs.lab3.epochs import EpochPanel, Scale, draw_epochs
 from shoal.labs.lab3.measure import Learnt, Measurements, Pace
 from shoal.labs.lab3.plan import ALIKE, DIVISIONS, UNLIKE
 from shoal.labs.page.bars import GAP, Bar, BarPanel, draw_bars, time_parts
 from shoal.labs.page.pictures import Draw
 from shoal.labs.words import Words
-from shoal.report.figures import Dash, Drawing, Line, Style, painted
+from shoal.report.figures import Dash, Drawing, Line, Panel, Style, draw_grid, painted
 from shoal.report.runs import Array
 
 LOOKS: dict[str, tuple[str, Dash, str]] = {
@@ -33,7 +32,7 @@ LOOKS: dict[str, tuple[str, Dash, str]] = {
 SHOWN_OWNERS = tuple(name for name in DIVISIONS if name != "global")
 """Under `global` no worker owns samples."""
 MOST_COLUMNS = 3
-SCALES: dict[str, Scale] = {"loss": "logarithmic", "accuracy": "linear", "coverage": "from zero"}
+LEGEND_COLUMNS = 4
 
 
 def figures(measured: Measurements) -> dict[str, Draw]:
@@ -96,46 +95,61 @@ def curves_figure(measured: Measurements, workers: int, words: Words, font: str 
     columns = {"alike": ALIKE, "unlike": ("random", *UNLIKE)}
     rows = [
         [
-            EpochPanel(
+            _panel(
                 words(f"figure.{kind}") if part == "loss" else "",
-                words(f"figure.{part}"),
-                [_line(name, measured.divided[name, workers].learnt, part, words) for name in names],
-                _reference(measured.single, part, words),
-                scale=SCALES[part],
+                part,
+                [
+                    _reference(measured.single, part, words),
+                    *(_line(name, measured.divided[name, workers].learnt, part, words) for name in names),
+                ],
+                words,
             )
             for kind, names in columns.items()
         ]
         for part in ("loss", "accuracy")
     ]
-    return draw_epochs(rows, words("figure.epoch"), font)
+    return _grid(rows, font)
 
 
 def samplers_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
     """The right sampler and the wrong ones: samples seen so far, training loss, accuracy."""
     ways = ("right", "range", "rank-seed")
 
-    def panel(part: str, workers: int) -> EpochPanel:
+    def panel(part: str, workers: int) -> Panel:
         sampling = measured.divided["sampling", workers]
-        lines: list[Line] = []
-        for way in ways:
-            own = measured.own[way, workers]
-            if part == "coverage":
-                lines.append(_values(way, 100 * own.coverage, words))
-            else:
-                lines.append(_line(way, own.learnt, part, words))
+        own = {way: measured.own[way, workers] for way in ways}
         if part == "coverage":
-            coverage = np.array([seen.coverage for seen in sampling.seen])
-            lines.append(_values("sampling", 100 * coverage, words))
+            seen = {way: each.coverage for way, each in own.items()}
+            seen["sampling"] = np.array([seed.coverage for seed in sampling.seen])
+            lines = [_values(name, 100 * coverage, words) for name, coverage in seen.items()]
         else:
-            lines.append(_line("sampling", sampling.learnt, part, words))
+            learnt = {**{way: each.learnt for way, each in own.items()}, "sampling": sampling.learnt}
+            lines = [_line(name, each, part, words) for name, each in learnt.items()]
         title = words("figure.workers", workers=workers) if part == "coverage" else ""
-        return EpochPanel(title, words(f"figure.{part}"), lines, scale=SCALES[part])
+        return _panel(title, part, lines, words)
 
-    rows = [
-        [panel(part, workers) for workers in measured.plan.workers]
-        for part in ("coverage", "loss", "accuracy")
-    ]
-    return draw_epochs(rows, words("figure.epoch"), font)
+    parts = ("coverage", "loss", "accuracy")
+    return _grid([[panel(part, workers) for workers in measured.plan.workers] for part in parts], font)
+
+
+def _panel(title: str, part: str, lines: Sequence[Line], words: Words) -> Panel:
+    """A panel over epochs: losses on a logarithmic scale, coverage from zero."""
+    return Panel(
+        title,
+        words("figure.epoch"),
+        words(f"figure.{part}"),
+        lines,
+        log_x=False,
+        log_y=part == "loss",
+        from_zero=part == "coverage",
+        band_alpha=0.08,
+    )
+
+
+def _grid(rows: Sequence[Sequence[Panel]], font: str | None) -> Drawing:
+    labels = {line.style.label for row in rows for panel in row for line in panel.lines}
+    height_in = 2.8 * len(rows) + 0.24 * -(-len(labels) // LEGEND_COLUMNS) + 0.4
+    return draw_grid(rows, 4.2 * len(rows[0]) + 0.5, height_in, legend_columns=LEGEND_COLUMNS, font=font)
 
 
 def speed_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
@@ -171,13 +185,14 @@ def _line(name: str, learnt: Learnt, part: str, words: Words) -> Line:
 def _values(name: str, values: Array, words: Words) -> Line:
     """The mean over the seeds, and a band from the lowest to the highest."""
     colour, dash, marker = LOOKS[name]
-    style = Style(label_of(name, words), colour, dash, marker)
+    style = Style(label_of(name, words), colour, dash, marker, width=1.5)
     return Line(style, _epochs(values), values.mean(axis=0), values.min(axis=0), values.max(axis=0))
 
 
 def _reference(single: Learnt, part: str, words: Words) -> Line:
     values = single.loss if part == "loss" else 100 * single.accuracy
-    return Line(Style(words("way.single"), "black"), _epochs(values), values.mean(axis=0))
+    # A wide band, so that a curve on top of it can be seen.
+    return Line(Style(words("way.single"), "grey", width=6.0), _epochs(values), values.mean(axis=0))
 
 
 def _epochs(values: Array) -> Array:
