@@ -2,7 +2,7 @@
 
 A lab is a `LabSpec`: what is particular to it, and nothing else. The frame does what all labs have in common:
 
-    Phase 1, check     everything that can be wrong is found before a folder is made
+    Phase 1, check     errors are found before a folder is made
     Phase 2, train     the runs that the plan asks for, or their copies from an earlier report
     Phase 3, measure   run folders become numbers, numbers become verdicts
     Phase 4, write     figures, tables, and the page
@@ -59,7 +59,7 @@ class LabSpec(Generic[AnySettings, Plan, Measured]):
     subject: Callable[[Plan], Mapping[str, object]] = _nothing
     """The values in the words `title` and `progress.begin`."""
     check: Callable[[Plan], object] = _nothing
-    """Raises whatever else can be wrong, such as data that is missing."""
+    """Raises the errors that can be found before training, such as missing data."""
     runs: Callable[[Plan], Mapping[str, RunConfig]] = _nothing
     """The runs to train, by name."""
     measure: Callable[[Plan, Runs], Measured]

@@ -272,8 +272,8 @@ def legend_below(figure: Any, *axes: Any, columns: int = 0) -> None:
     """The names of the curves of all axes, each once, below the axes; in one line unless columns are given."""
     unique: dict[str, Any] = {}
     for axis in axes:
-        handles, labels = axis.get_legend_handles_labels()
-        unique = dict(zip(labels, handles, strict=True)) | unique
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+            unique.setdefault(label, handle)
     options = {"ncols": columns or len(unique), "frameon": False}
     figure.legend(list(unique.values()), list(unique), loc="outside lower center", **options)
 

@@ -137,10 +137,13 @@ class Global(MySampler):
 @pytest.mark.parametrize(
     ("kind", "sentences"),
     [
-        (RangeOfOne, ["750 of 1,000 samples are seen by nobody, 250", "is the range as long as one node's"]),
-        (RankSeed, ["does each node permute by itself", "does set_epoch change anything"]),
-        (Everything, ["__len__ says [250, 250, 250, 250]", "1,000 by more than one node"]),
-        (Global, ["made again, the sampler gives another order"]),
+        (
+            RangeOfOne,
+            ["750 of 1,000 samples are seen by no node, 250", "is the range only as long as one node's"],
+        ),
+        (RankSeed, ["is the rank part of the seed", "does set_epoch change anything"]),
+        (Everything, ["__len__ says [250, 250, 250, 250]", "1,000 by more than one"]),
+        (Global, ["created again, the sampler gives another order"]),
         (MySampler, []),
         (Padded, []),
         (MyRandomSampler, []),

@@ -50,6 +50,6 @@ def file_of(number: str, folder: Path, name: str) -> Path:
         if place.is_file():
             return place
     raise ConfigError(
-        f"no {whole} in {folder.resolve()}",
+        f"there is no {whole} in {folder.resolve()}",
         f"Give the folder that you passed to --out: `shoal lab check {number} FOLDER`.",
     )

@@ -23,12 +23,20 @@ BATCH_SIZE = 64
 RATE, MOMENTUM = 0.02, 0.9
 """Of SGD, where gradients are averaged."""
 ADAM_RATE = 2e-3
+
+
+def _sgd(rate: float) -> schema.SgdConfig:
+    return schema.SgdConfig(lr=rate, momentum=MOMENTUM)
+
+
+SGD, ADAM = _sgd(RATE), schema.AdamConfig(lr=ADAM_RATE)
+Combine = Literal["exact", "sum", "mean", "weighted_mean"]
 SLOWDOWN, SHARE = 3, 0.8
 """The slow worker computes this many times as long; the overloaded one has this part of the batch."""
 SLOW = 1
 """The rank of the bottleneck, and of the faulty worker."""
 LINK = "all:100mbit,1ms"
-CONDITIONS: dict[str, Mapping[str, tuple[str, ...]]] = {
+CONDITIONS: dict[str, Mapping[str, Any]] = {
     "even": {},
     "compute": {"bottleneck": (f"rank={SLOW},slowdown={SLOWDOWN}",)},
     "batch": {"bottleneck": (f"rank={SLOW},share={SHARE}",)},
@@ -106,69 +114,57 @@ class Plan:
     # ── runs whose times are used ──
 
     def _timed(self) -> dict[str, schema.RunConfig]:
-        runs = {f"rotate-{condition}": self._rotate(condition) for condition in CONDITIONS}
+        rotations = {condition: self.rotation(condition) for condition in CONDITIONS}
+        runs = {
+            f"rotate-{condition}": self._traced(condition, len(branches), _stages(branches))
+            for condition, branches in rotations.items()
+        }
         for condition in CONDITIONS:
-            runs[f"pace-{condition}"] = self._pace(condition)
+            runs[f"pace-{condition}"] = self._traced(
+                condition, self.size.pace_steps, schema.AllReduceConfig()
+            )
         runs["pace-compute-balanced"] = _with(runs["pace-compute"], train={"balance": True})
         runs["pace-link-stages"] = replace(runs["pace-link"], exchange=link_stages())
         return runs
 
-    def _rotate(self, condition: str) -> schema.RunConfig:
-        branches = self.rotation(condition)
-        return self._processes(condition, len(branches), _stages(branches))
-
-    def _pace(self, condition: str) -> schema.RunConfig:
-        return self._processes(condition, self.size.pace_steps, schema.AllReduceConfig())
-
-    def _processes(self, condition: str, steps: int, exchange: schema.ExchangeConfig) -> schema.RunConfig:
-        config = self._run(self.timed_by, self.workers, steps, _sgd(RATE), exchange=exchange)
+    def _traced(self, condition: str, steps: int, exchange: schema.ExchangeConfig) -> schema.RunConfig:
         # A slow link needs a group that sends every byte; the other conditions use the same group to be comparable.
-        config = _with(config, launch={"group": "gloo", **CONDITIONS[condition]})
-        return _with(config, output={"trace": True}, train={"test": False})
+        config = self._run(steps, launcher=self.timed_by, group="gloo", **CONDITIONS[condition])
+        config = _with(config, output={"trace": True}, train={"test": False})
+        return replace(config, exchange=exchange)
 
     # ── runs whose results are used ──
 
     def _equal(self) -> dict[str, schema.RunConfig]:
         """The same first steps by ways that are equal, or that are often taken for equal."""
-        steps, workers = self.size.equal_steps, self.workers
-        sgd, adam = _sgd(RATE), schema.AdamConfig(lr=ADAM_RATE)
-        by_parameters = schema.NaiveConfig(aggregate="parameters", combine="mean")
-        means = schema.NaiveConfig(combine="mean")
-        exact = self._threads(steps, sgd)
+        steps, scaled = self.size.equal_steps, _sgd(RATE / self.workers)
+        exact = self._run(steps)
         runs = {
-            "equal-single": replace(self._run("threads", 1, steps, sgd), strategy=schema.SingleConfig()),
+            "equal-single": replace(self._run(steps, workers=1), strategy=schema.SingleConfig()),
             "equal-exact": exact,
-            "equal-sum": self._threads(steps, _sgd(RATE / workers), schema.NaiveConfig(combine="sum")),
-            "equal-mean": self._threads(steps, sgd, means),
-            "equal-parameters": self._threads(steps, sgd, by_parameters),
-            "equal-adam": self._threads(steps, adam, means),
-            "equal-adam-parameters": self._threads(steps, adam, by_parameters),
+            "equal-sum": self._run(steps, scaled, "sum"),
+            "equal-mean": self._run(steps, SGD, "mean"),
+            "equal-parameters": self._run(steps, SGD, "mean", "parameters"),
+            "equal-adam": self._run(steps, ADAM, "mean"),
+            "equal-adam-parameters": self._run(steps, ADAM, "mean", "parameters"),
             "equal-stages": replace(exact, exchange=equal_stages()),
+            "equal-uneven-exact": self._run(steps, SGD, "exact", **CONDITIONS["batch"]),
+            "equal-uneven-weighted_mean": self._run(steps, SGD, "weighted_mean", **CONDITIONS["batch"]),
+            "equal-uneven-mean": self._run(steps, SGD, "mean", **CONDITIONS["batch"]),
         }
-        for combine in ("exact", "weighted_mean", "mean"):
-            runs[f"equal-uneven-{combine}"] = _with(
-                self._threads(steps, sgd, schema.NaiveConfig(combine=combine)), launch=CONDITIONS["batch"]
-            )
         return {name: _with(config, train={"test": False}) for name, config in runs.items()}
 
     def _learn(self) -> dict[str, schema.RunConfig]:
         """The same training with every aggregation, repeated."""
-        steps, workers = self.size.learn_steps, self.workers
-        uneven = CONDITIONS["batch"]
-        once: dict[str, schema.RunConfig] = {
-            "sgd-sum": self._threads(steps, _sgd(RATE / workers), schema.NaiveConfig(combine="sum")),
-            "sgd-mean": self._threads(steps, _sgd(RATE / workers), schema.NaiveConfig(combine="mean")),
-            "sgd-scaled": self._threads(steps, _sgd(RATE), schema.NaiveConfig(combine="mean")),
-            "adam-sum": self._threads(
-                steps, schema.AdamConfig(lr=ADAM_RATE), schema.NaiveConfig(combine="sum")
-            ),
-            "adam-mean": self._threads(
-                steps, schema.AdamConfig(lr=ADAM_RATE), schema.NaiveConfig(combine="mean")
-            ),
-            "uneven-exact": _with(self._threads(steps, _sgd(RATE)), launch=uneven),
-            "uneven-mean": _with(
-                self._threads(steps, _sgd(RATE), schema.NaiveConfig(combine="mean")), launch=uneven
-            ),
+        steps, scaled = self.size.learn_steps, _sgd(RATE / self.workers)
+        once = {
+            "sgd-sum": self._run(steps, scaled, "sum"),
+            "sgd-mean": self._run(steps, scaled, "mean"),
+            "sgd-scaled": self._run(steps, SGD, "mean"),
+            "adam-sum": self._run(steps, ADAM, "sum"),
+            "adam-mean": self._run(steps, ADAM, "mean"),
+            "uneven-exact": self._run(steps, SGD, "exact", **CONDITIONS["batch"]),
+            "uneven-mean": self._run(steps, SGD, "mean", **CONDITIONS["batch"]),
         }
         return {
             f"learn-{name}-seed{seed}": replace(config, seed=seed)
@@ -181,29 +177,21 @@ class Plan:
         runs: dict[str, schema.RunConfig] = {}
         for rule, exchange in RULES.items():
             for fault in FAULTS:
-                config = self._run(
-                    "threads", FAULT_WORKERS, self.size.fault_steps, _sgd(RATE), exchange=exchange
-                )
-                if fault != "none":
-                    config = _with(config, launch={"fault": (f"rank={SLOW},gradient={fault}",)})
+                faulty = () if fault == "none" else (f"rank={SLOW},gradient={fault}",)
+                config = self._run(self.size.fault_steps, workers=FAULT_WORKERS, fault=faulty)
                 for seed in self.fault_seeds(fault, rule):
-                    runs[f"fault-{fault}-{rule}-seed{seed}"] = replace(config, seed=seed)
+                    runs[f"fault-{fault}-{rule}-seed{seed}"] = replace(config, exchange=exchange, seed=seed)
         return runs
-
-    def _threads(
-        self, steps: int, optimizer: schema.OptimizerConfig, strategy: schema.NaiveConfig | None = None
-    ) -> schema.RunConfig:
-        return self._run("threads", self.workers, steps, optimizer, strategy)
 
     def _run(
         self,
-        launcher: Literal["threads", "processes"],
-        workers: int,
         steps: int,
-        optimizer: schema.OptimizerConfig,
-        strategy: schema.NaiveConfig | None = None,
-        exchange: schema.ExchangeConfig | None = None,
+        optimizer: schema.OptimizerConfig = SGD,
+        combine: Combine = "exact",
+        aggregate: Literal["gradients", "parameters"] = "gradients",
+        **launch: Any,
     ) -> schema.RunConfig:
+        """A run by threads unless `launch` says otherwise."""
         return schema.RunConfig(
             seed=self.first_seed,
             device="cpu",
@@ -211,16 +199,11 @@ class Plan:
             data=self.data,
             model=self.model,
             optimizer=optimizer,
-            strategy=strategy or schema.NaiveConfig(),
-            exchange=exchange or schema.AllReduceConfig(),
-            launch=schema.LaunchConfig(workers=workers, launcher=launcher),
+            strategy=schema.NaiveConfig(aggregate=aggregate, combine=combine),
+            launch=replace(schema.LaunchConfig(workers=self.workers, launcher="threads"), **launch),
             train=schema.TrainConfig(epochs=NEVER, steps=steps, batch_size=BATCH_SIZE),
             checkpoint=ONLY_AT_THE_END,
         )
-
-
-def _sgd(rate: float) -> schema.SgdConfig:
-    return schema.SgdConfig(lr=rate, momentum=MOMENTUM)
 
 
 def equal_stages() -> schema.StagesConfig:

@@ -32,7 +32,7 @@ LOOKS: dict[str, tuple[str, Dash, str]] = {
 SHOWN_OWNERS = tuple(name for name in DIVISIONS if name != "global")
 """Under `global` no worker owns samples."""
 MOST_COLUMNS = 3
-LEGEND_COLUMNS = 4
+LEGEND_COLUMNS_PER_PANEL = 2
 
 
 def figures(measured: Measurements) -> dict[str, Draw]:
@@ -148,8 +148,9 @@ def _panel(title: str, part: str, lines: Sequence[Line], words: Words) -> Panel:
 
 def _grid(rows: Sequence[Sequence[Panel]], font: str | None) -> Drawing:
     labels = {line.style.label for row in rows for panel in row for line in panel.lines}
-    height_in = 2.8 * len(rows) + 0.24 * -(-len(labels) // LEGEND_COLUMNS) + 0.4
-    return draw_grid(rows, 4.2 * len(rows[0]) + 0.5, height_in, legend_columns=LEGEND_COLUMNS, font=font)
+    columns = LEGEND_COLUMNS_PER_PANEL * len(rows[0])
+    height_in = 2.8 * len(rows) + 0.24 * -(-len(labels) // columns) + 0.4
+    return draw_grid(rows, 4.2 * len(rows[0]) + 0.5, height_in, legend_columns=columns, font=font)
 
 
 def speed_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:

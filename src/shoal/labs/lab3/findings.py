@@ -176,7 +176,7 @@ def faster_than_all_cores(one: Measured, several: Measured, workers: int) -> Fin
 
 
 def crowded_is_slower(fitting: Measured, crowded: Measured, counts: tuple[int, int, int]) -> Finding:
-    """More workers than cores are slower than as many as there are cores."""
+    """More workers than cores are slower than one worker per core."""
     few, many, cores = counts
     numbers = {"fitting": fitting, "crowded": crowded, "few": few, "many": many, "cores": cores}
     return Finding("crowded_is_slower", numbers, higher(crowded, fitting))

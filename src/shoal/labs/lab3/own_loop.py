@@ -209,7 +209,7 @@ def train_epoch(
 def train_alone(
     model: nn.Module, optimizer: torch.optim.Optimizer, loader: DataLoader[Any]
 ) -> tuple[Tensor, float]:
-    """A worker asks nobody for an epoch."""
+    """One epoch without any communication."""
     seen, loss_sum = [torch.empty(0, dtype=torch.int64)], 0.0
     for inputs, labels, numbers in loader:
         optimizer.zero_grad()
@@ -230,7 +230,7 @@ def average_weights(group: Group, model: nn.Module, part: float) -> None:
 
 
 def equally_many(loader: DataLoader[Any], steps: int) -> Batches:
-    """So many batches; empty ones where a worker has no more."""
+    """Yield `steps` batches; empty ones after a worker's last."""
     yield from loader
     for _ in range(steps - len(loader)):
         yield torch.empty(0), torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)

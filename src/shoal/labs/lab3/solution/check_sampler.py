@@ -128,7 +128,7 @@ def sampling_faults(kind: type[MySampler], num_samples: int, nodes: int, lists: 
 
 
 def partition_faults(kind: type[MySampler], num_samples: int, nodes: int, lists: list[list[int]]) -> Found:
-    """What is wrong with a partition: samples that nobody sees, samples that several nodes see, parts that stay.
+    """What is wrong with a partition: samples seen by no node or by several, parts that never change.
 
     Fewer samples than there are nodes may come twice, to make all shares equal.
     """
