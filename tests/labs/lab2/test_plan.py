@@ -43,7 +43,7 @@ def test_equal_runs_differ_in_one_thing():
     total, mean = runs["equal-sum"], runs["equal-mean"]
     assert total.optimizer.lr * 4 == mean.optimizer.lr
     assert total.optimizer.momentum == mean.optimizer.momentum
-    assert (total.strategy.combine, mean.strategy.combine) == ("sum", "mean")
+    assert (total.sync.combine, mean.sync.combine) == ("sum", "mean")
 
 
 def test_one_worker_alone_has_nothing_to_aggregate():

@@ -140,7 +140,7 @@ class Plan:
         steps, scaled = self.size.equal_steps, _sgd(RATE / self.workers)
         exact = self._run(steps)
         runs = {
-            "equal-single": replace(self._run(steps, workers=1), strategy=schema.SingleConfig()),
+            "equal-single": replace(self._run(steps, workers=1), sync=schema.NoSyncConfig()),
             "equal-exact": exact,
             "equal-sum": self._run(steps, scaled, "sum"),
             "equal-mean": self._run(steps, SGD, "mean"),
@@ -199,7 +199,7 @@ class Plan:
             data=self.data,
             model=self.model,
             optimizer=optimizer,
-            strategy=schema.NaiveConfig(aggregate=aggregate, combine=combine),
+            sync=schema.NaiveConfig(aggregate=aggregate, combine=combine),
             launch=replace(schema.LaunchConfig(workers=self.workers, launcher="threads"), **launch),
             train=schema.TrainConfig(epochs=NEVER, steps=steps, batch_size=BATCH_SIZE),
             checkpoint=ONLY_AT_THE_END,

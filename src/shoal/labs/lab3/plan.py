@@ -138,7 +138,7 @@ class Plan:
         return {f"single-seed{seed}": self._alone(seed) for seed in self.seeds}
 
     def _alone(self, seed: int, threads: int = 1) -> schema.RunConfig:
-        return replace(self._run(seed), strategy=schema.SingleConfig(), threads=threads)
+        return replace(self._run(seed), sync=schema.NoSyncConfig(), threads=threads)
 
     def _divided(self, workers: int) -> dict[str, schema.RunConfig]:
         runs = self._timed_runs(workers)
@@ -204,7 +204,7 @@ class Plan:
             data=self.data,
             model=self.model,
             optimizer=optimizer or schema.AdamConfig(lr=RATE),
-            strategy=schema.DdpConfig(),
+            sync=schema.DdpConfig(),
             launch=schema.LaunchConfig(workers=workers, launcher="threads"),
             train=schema.TrainConfig(epochs=self.size.epochs, batch_size=BATCH_SIZE),
             checkpoint=ONLY_AT_THE_END,
