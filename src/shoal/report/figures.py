@@ -57,6 +57,11 @@ class Line:
     raw: Array | None = None
 
 
+def seeds_line(style: Style, x: Array, values: Array, raw: Array | None = None) -> Line:
+    """The mean over the rows of `values` (one for each seed), in a band from the lowest to the highest."""
+    return Line(style, x, values.mean(axis=0), values.min(axis=0), values.max(axis=0), raw)
+
+
 @dataclass(frozen=True)
 class Mark:
     """A single point that is highlighted: a choice, or a value that is outside the scale."""

@@ -8,7 +8,7 @@ from shoal.labs.lab1.measure import Measurements, Series
 from shoal.labs.lab1.plan import NAMES, Name
 from shoal.labs.page.pictures import Draw
 from shoal.labs.words import Words
-from shoal.report.figures import Dash, Drawing, Line, Mark, Panel, Style, draw
+from shoal.report.figures import Dash, Drawing, Line, Mark, Panel, Style, draw, seeds_line
 from shoal.report.runs import mean_curve
 
 FEW_POINTS = 12
@@ -60,14 +60,8 @@ def _line(series: Series, axis: str, words: Words) -> Line:
     mean = mean_curve(series.curves)
     smoothed = np.stack([loss[: len(mean.loss)] for loss in series.smoothed()])
     first = series.curves[0].loss[: len(mean.loss)]
-    return Line(
-        _style(series.name, words, marker=len(mean.loss) <= FEW_POINTS),
-        getattr(mean, axis),
-        smoothed.mean(axis=0),
-        low=smoothed.min(axis=0),
-        high=smoothed.max(axis=0),
-        raw=None if series.window == 1 else first,
-    )
+    style = _style(series.name, words, marker=len(mean.loss) <= FEW_POINTS)
+    return seeds_line(style, getattr(mean, axis), smoothed, raw=None if series.window == 1 else first)
 
 
 def _style(name: Name, words: Words, marker: bool = False) -> Style:

@@ -11,7 +11,7 @@ from shoal.labs.lab2.plan import CONDITIONS, FAULTS, RULES
 from shoal.labs.page.bars import GAP, Bar, BarPanel, draw_bars, measured_bar, time_parts
 from shoal.labs.page.pictures import Draw
 from shoal.labs.words import Words
-from shoal.report.figures import Dash, Drawing, Line, Mark, Panel, Style, draw
+from shoal.report.figures import Dash, Drawing, Line, Mark, Panel, Style, draw, seeds_line
 from shoal.report.runs import Curve, mean_curve
 
 SMOOTHED_OVER = 10
@@ -148,10 +148,4 @@ def _line(style: Style, curve: Curve) -> Line:
 
 def _learnt_line(learnt: Learnt, style: Style) -> Line:
     smoothed = np.stack([curve.smoothed(SMOOTHED_OVER) for curve in learnt.curves])
-    return Line(
-        style,
-        mean_curve(learnt.curves).steps,
-        smoothed.mean(axis=0),
-        low=smoothed.min(axis=0),
-        high=smoothed.max(axis=0),
-    )
+    return seeds_line(style, mean_curve(learnt.curves).steps, smoothed)

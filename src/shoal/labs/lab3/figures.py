@@ -11,7 +11,7 @@ from shoal.labs.lab3.plan import ALIKE, DIVISIONS, UNLIKE
 from shoal.labs.page.bars import GAP, Bar, BarPanel, draw_bars, time_parts
 from shoal.labs.page.pictures import Draw
 from shoal.labs.words import Words
-from shoal.report.figures import Dash, Drawing, Line, Panel, Style, draw_grid, painted
+from shoal.report.figures import Dash, Drawing, Line, Panel, Style, draw_grid, painted, seeds_line
 from shoal.report.runs import Array
 
 LOOKS: dict[str, tuple[str, Dash, str]] = {
@@ -187,7 +187,7 @@ def _values(name: str, values: Array, words: Words) -> Line:
     """The mean over the seeds, and a band from the lowest to the highest."""
     colour, dash, marker = LOOKS[name]
     style = Style(label_of(name, words), colour, dash, marker, width=1.5)
-    return Line(style, _epochs(values), values.mean(axis=0), values.min(axis=0), values.max(axis=0))
+    return seeds_line(style, _epochs(values), values)
 
 
 def _reference(single: Learnt, part: str, words: Words) -> Line:

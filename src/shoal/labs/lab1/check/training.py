@@ -80,8 +80,5 @@ def train_step_faults() -> list[Fault]:
         if abs(given - loss) > 1e-4:
             return [fault("wrong_loss", given=float(given), loss=loss)]
         earlier = grad
-    return (
-        []
-        if any(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
-        else [fault("unmoved")]
-    )
+    moved = any(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+    return [] if moved else [fault("unmoved")]
