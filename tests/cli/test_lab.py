@@ -26,7 +26,7 @@ def test_the_labs_and_flags_are_listed(capsys, words):
         (("1", "--quik"), "unknown flag '--quik': did you mean '--quick'?"),
         (("1", "--lang", "zhh"), "unknown lang 'zhh': did you mean 'zh'?"),
         (("1", "--data", "minst"), "unknown data set of this lab 'minst': did you mean 'mnist'?"),
-        (("1", "--data", "digits", "--data-dir", "x"), "--data-dir has no use for digits"),
+        (("1", "--data", "digits", "--data-dir", "x"), "--data-dir has no effect with --data digits"),
         (("1", "--data", "mnist", "--data-dir", "/nowhere"), "/nowhere"),
         (("1", "--seed", "many"), "--seed: expected an integer, got 'many'"),
         (("2", "--workers", "few"), "--workers: expected an integer, got 'few'"),

@@ -1,7 +1,7 @@
-"""Findings must be able to come out either way, and to say so in every language."""
+"""Findings must be able to come out either way, and to explain each outcome in every language."""
 
-from shoal.labs.analysis import judgement
-from shoal.labs.words import load_words
+from shoal.labs.page.analysis import judgement
+from shoal.labs.words import LANGUAGES, load_words
 
 
 def cases_of(outcomes):
@@ -22,7 +22,20 @@ def assert_says(finding, verdict, args, package, lang):
     assert "{" not in block.claim + block.numbers + block.reason
 
 
-def assert_complete(outcomes, groups):
-    """No finding of the lab without its outcomes, and none that can come out only one way."""
-    assert {claim for claims in groups.values() for claim in claims} == set(outcomes)
+def assert_complete(outcomes, package):
+    """No finding in the words without outcomes, none with one outcome only, and one explanation for each outcome."""
     assert all({"holds", "fails"} <= by_verdict.keys() for by_verdict in outcomes.values())
+    wanted = {finding.__name__: set(by_verdict) for finding, by_verdict in outcomes.items()}
+    for lang in LANGUAGES:
+        assert explained(load_words(package, lang)) == wanted
+
+
+def explained(words):
+    """{claim: verdicts that have an explanation} of all findings in a lab's words."""
+    found = {}
+    for key in words.sentences:
+        if key.startswith("finding."):
+            _, claim, part = key.split(".")
+            found.setdefault(claim, set()).add(part)
+    assert all({"claim", "numbers"} <= parts for parts in found.values())
+    return {claim: parts - {"claim", "numbers"} for claim, parts in found.items()}

@@ -8,9 +8,9 @@ import pytest
 from shoal.labs.check.failures import failures, unlike_calls
 from shoal.labs.check.nodes import Node, Raised
 from shoal.labs.check.solution import file_of
+from shoal.labs.handout.regions import Region, parts
+from shoal.labs.handout.start import _sources
 from shoal.labs.lab3.solution.check_sampler import SENTENCES
-from shoal.labs.regions import Region, parts
-from shoal.labs.start import _sources
 from shoal.labs.words import load_words
 from shoal.report.folder import write_files
 

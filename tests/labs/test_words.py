@@ -2,6 +2,7 @@ import itertools
 import string
 
 import pytest
+from outcomes import explained
 
 from shoal.errors import ConfigError
 from shoal.labs.catalogue import LABS
@@ -32,3 +33,13 @@ def test_chinese_sentences_have_chinese_punctuation(lab):
 def test_an_unknown_language_answers_with_the_nearest():
     with pytest.raises(ConfigError, match="unknown language 'zhh': did you mean 'zh'"):
         load_words("shoal.labs.lab1", "zhh")
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+@pytest.mark.parametrize("lab", LABS.values(), ids=LABS)
+def test_every_finding_has_another_explanation_for_each_verdict(lab, lang):
+    words = load_words(lab.package, lang)
+    for claim, verdicts in explained(words).items():
+        assert {"holds", "fails"} <= verdicts <= {"holds", "fails", "undecided"}, claim
+        texts = {words.sentences[f"finding.{claim}.{verdict}"] for verdict in verdicts}
+        assert len(texts) == len(verdicts), claim

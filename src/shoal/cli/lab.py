@@ -2,7 +2,6 @@
 
 import sys
 from dataclasses import dataclass, fields
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -84,7 +83,7 @@ FLAGS: dict[str, type[LabFlags]] = {"1": Lab1Flags, "2": Lab2Flags, "3": Lab3Fla
 
 def _start(given: Given[StartFlags]) -> int:
     """Write the files of a lab that you complete."""
-    from shoal.labs.start import start
+    from shoal.labs.handout.start import start
 
     for path in start(given.words[0], given.flags.out, given.flags.lang):
         text.show(str(path))
@@ -118,26 +117,27 @@ def _check(given: Given[CheckFlags]) -> int:
 
 def _run(given: Given[LabFlags]) -> int:
     """Run a lab and write its report; 130 after Ctrl-C."""
+    from shoal.labs.frame import folder_for, load_lab, run_lab
     from shoal.labs.terminal import aligned
     from shoal.labs.watch import watch_for
     from shoal.labs.words import load_words
 
-    name = given.command.name.removeprefix("lab ")
-    lab: Any = import_module(f"{lab_of(name).package}.lab")
-    settings = lab.Settings(**_settings(given.flags))
-    words = load_words(lab.PACKAGE, settings.lang)
-    folder = lab.folder_for(settings)
+    lab = load_lab(given.command.name.removeprefix("lab "))
+    settings = lab.settings(**_settings(given.flags))
+    words = load_words(lab.package, settings.lang)
+    folder = folder_for(lab, settings)
     quiet = given.flags.quiet
     try:
         with watch_for(sys.stdout, quiet) as watch:
-            outcome = lab.run(settings, folder, watch)
+            result = run_lab(lab, settings, folder, watch)
     except KeyboardInterrupt:
         text.warn(words("progress.stopped", folder=folder / "runs"))
         return 130
     if not quiet:
-        text.show("\n" + aligned(outcome.header, outcome.rows, frozenset(range(1, len(outcome.header)))))
+        header = result.table.header
+        text.show("\n" + aligned(header, result.table.rows, frozenset(range(1, len(header)))))
         text.show(f"\n{text.bold(words('progress.findings'))}")
-        text.show(aligned(("", ""), outcome.findings).lstrip("\n"))
+        text.show(aligned(("", ""), result.findings).lstrip("\n"))
         text.show()
     text.show(str(folder / "report.html"))
     text.show(str(folder / "report.md"))

@@ -1,1 +1,9 @@
-"""The labs of the course: each runs its experiment and writes a report, or hands out a skeleton to begin from."""
+"""The labs of the course: each runs an experiment and writes a report, or hands out a skeleton for your own solution.
+
+::
+
+    frame      run_lab: takes a lab's spec from settings to a report      page/      what all report pages share
+    settings   the settings of all labs, the printed command             handout/   skeletons, cut from our solutions
+    runs       trains runs, or takes them over from an earlier report    check/     checks a student's solution
+    words      sentences in English and Chinese                          lab1/ …    what is particular to each lab
+"""

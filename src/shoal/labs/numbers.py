@@ -1,14 +1,15 @@
-"""Numbers and yes or no, as findings hold them and reports print them."""
+"""Numbers and verdicts, as findings hold them and reports print them."""
 
 from collections.abc import Iterable
 
+from shoal.data.dataset import DataSet
 from shoal.report.findings import Verdict
 
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def scientific(value: float) -> str:
-    """A small number as people write it; zero stays zero.
+    """A small number in scientific notation; zero stays zero.
 
     >>> scientific(3.1e-7), scientific(0.0)
     ('3.1 · 10⁻⁷', '0')
@@ -20,7 +21,7 @@ def scientific(value: float) -> str:
 
 
 def whether(condition: bool) -> Verdict:
-    """The verdict on what was counted or compared exactly, and has no spread."""
+    """The verdict on something that was counted or compared exactly, and has no spread."""
     return "holds" if condition else "fails"
 
 
@@ -31,3 +32,8 @@ def listed(numbers: Iterable[int]) -> str:
     '0, 1, 2'
     """
     return ", ".join(map(str, numbers))
+
+
+def sample_counts(data: DataSet) -> dict[str, int]:
+    """Sizes of the training, validation and test part."""
+    return {"train": len(data.train), "validation": len(data.validation or ()), "test": len(data.test)}

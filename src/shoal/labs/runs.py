@@ -1,30 +1,103 @@
-"""One run of a lab: trained, or taken over from an earlier report where it was finished with the same settings."""
+"""The runs of a lab: each is trained, or taken over from an earlier report."""
 
 import shutil
+import warnings
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 from shoal.config.read import from_tree, read_recipe
-from shoal.config.schema import RunConfig
+from shoal.config.schema import CheckpointConfig, RunConfig
+from shoal.errors import DivergedError, WorkerError
 from shoal.events.folder import RunFolder
+from shoal.labs.watch import Watch
+from shoal.labs.words import Words
 from shoal.launch.start import start
-from shoal.train.observer import Observer
+from shoal.report.compare_weights import largest_difference
 from shoal.train.result import Result
 
+NEVER = 10**9
+"""Steps: more than any run of a lab makes."""
+ONLY_AT_THE_END = CheckpointConfig(every=NEVER, keep=1)
+"""A lab's run is short: one checkpoint is enough."""
 
-def finished(config: RunConfig, observer: Observer, earlier: Path | None) -> Result:
-    """The result of a run, by whatever launcher its config names. A Ctrl-C in it ends the lab, too."""
-    result = taken_over(config, earlier) or start(config, observer)
-    if result.status != "completed":
-        raise KeyboardInterrupt  # the worker ended its run in good order
-    return result
+Found = TypeVar("Found")
 
 
-def taken_over(config: RunConfig, earlier: Path | None) -> Result | None:
-    """The result of an earlier run with these settings, its folder copied to where this one belongs."""
-    if earlier is None:
-        return None
-    source = RunFolder(earlier / config.output.name)
+class Runs:
+    """Trains the runs of one report and keeps account of them.
+
+    With `earlier`, the runs/ folder of an earlier report, a run that was finished there with the same settings is
+    copied instead of trained. `taken_over` and `trained` list the names of the runs; `stopped` maps a run that a
+    faulty worker ended to the error message.
+    """
+
+    def __init__(self, folder: Path, words: Words, watch: Watch, earlier: Path | None = None) -> None:
+        self.folder, self.words, self.watch, self.earlier = folder, words, watch, earlier
+        self.taken_over: list[str] = []
+        self.trained: list[str] = []
+        self.stopped: dict[str, str] = {}
+
+    def path(self, name: str) -> Path:
+        """The folder of a run."""
+        return self.folder / name
+
+    def say(self, key: str, **values: Any) -> None:
+        """Show the user a line of the lab's words."""
+        self.watch.say(self.words(key, **values))
+
+    def placed(self, name: str, config: RunConfig) -> RunConfig:
+        """A run's settings with its folder in them."""
+        return replace(config, output=replace(config.output, dir=str(self.folder), name=name))
+
+    def train(self, name: str, config: RunConfig, label: str) -> Result:
+        """The result of one run. Ctrl-C during the run ends the lab with a KeyboardInterrupt; the runs stay."""
+        config = self.placed(name, config)
+        result = self.reuse(name, partial(_earlier_result, config))
+        if result is None:
+            self.trained.append(name)
+            result = start(config, self.watch.running(label))
+        if result.status != "completed":
+            raise KeyboardInterrupt  # the worker ended its run in good order
+        return replace(result, run=str(self.path(name)))
+
+    def train_all(self, configs: Mapping[str, RunConfig]) -> None:
+        """Train runs by name, one after the other. An error that a run's own fault explains does not end the lab."""
+        for number, (name, config) in enumerate(configs.items(), start=1):
+            label = self.words("progress.run", number=number, total=len(configs), name=name)
+            try:
+                with _fault_is_expected(config):
+                    result = self.train(name, config, label)
+            except (DivergedError, WorkerError) as error:
+                if not config.launch.fault:
+                    raise
+                self.stopped[name] = error.message
+                self.say("progress.ended", label=label, why=error.message)
+            else:
+                self.say("progress.done", label=label, loss=result.final_loss, seconds=result.seconds)
+
+    def weight_difference(self, name: str, reference: str) -> float:
+        """max|a − b| / max|b| of the weights of two runs, in the tensor where it is largest."""
+        ours, its = (RunFolder(self.path(run)).model for run in (name, reference))
+        difference = largest_difference(ours, its)
+        assert difference is not None, f"{name} and {reference} have the same model"
+        return difference
+
+    def reuse(self, name: str, read: Callable[[Path], Found | None]) -> Found | None:
+        """What `read` finds in the earlier run of this name, which is then copied; None if it has to be made anew."""
+        if self.earlier is None or (found := read(self.earlier / name)) is None:
+            return None
+        shutil.copytree(self.earlier / name, self.path(name))
+        self.taken_over.append(name)
+        return found
+
+
+def _earlier_result(config: RunConfig, run: Path) -> Result | None:
+    """The result of an earlier run, if it was finished with these settings."""
+    source = RunFolder(run)
     if not (source.result.exists() and source.config.exists()):
         return None
     its_config = from_tree(read_recipe(str(source.config)))
@@ -35,8 +108,14 @@ def taken_over(config: RunConfig, earlier: Path | None) -> Result | None:
         result = Result(**source.read_result())
     except TypeError:  # the record of another version
         return None
-    if result.status != "completed" or (config.train.test and result.test_loss is None):
-        return None
-    target = Path(config.output.dir) / config.output.name
-    shutil.copytree(source.path, target)
-    return replace(result, run=str(target))
+    untested = config.train.test and result.test_loss is None
+    return None if result.status != "completed" or untested else result
+
+
+@contextmanager
+def _fault_is_expected(config: RunConfig) -> Generator[None]:
+    """Silence the warnings of a run with a faulty worker: there they are the experiment."""
+    with warnings.catch_warnings():
+        if config.launch.fault:
+            warnings.simplefilter("ignore")
+        yield

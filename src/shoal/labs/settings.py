@@ -1,33 +1,49 @@
-"""What every lab makes of its settings: the command that a report names, and the runs of an earlier one."""
+"""The settings that all labs share, and the command that a report prints."""
 
-from dataclasses import fields
+import shlex
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from shoal.errors import ConfigError
 
-NOT_THE_EXPERIMENT = ("out", "runs")
-"""Settings that say where things lie, and change nothing about what is measured."""
+
+@dataclass(frozen=True)
+class LabSettings:
+    """What the user can set in every lab; a lab adds fields of its own in a subclass."""
+
+    quick: bool = False
+    lang: str = "en"
+    out: str = ""
+    seed: int = 0
+    runs: str = ""
+    """The runs/ folder of an earlier report: runs that were finished there are not trained again."""
+
+    @property
+    def variant(self) -> str:
+        """What distinguishes this report's folder name from others of the same lab, such as the data set."""
+        return ""
+
+    def earlier_runs(self) -> Path | None:
+        """The runs/ folder of an earlier report, if one was given."""
+        if self.runs and not Path(self.runs).is_dir():
+            raise ConfigError(
+                f"--runs {self.runs} is not a folder", "Give the runs/ folder of an earlier report."
+            )
+        return Path(self.runs) if self.runs else None
 
 
-def command_of(lab: str, settings: Any) -> str:
-    """The command line that makes the same experiment, from a lab's settings (a dataclass).
+def command_of(lab: str, settings: LabSettings) -> str:
+    """The command line that makes the same report. --out is left out: that folder is in use now.
 
-    >>> from shoal.labs.lab1.lab import Settings
-    >>> command_of("1", Settings(quick=True, out="here"))
-    'shoal lab 1 --data digits --quick --lang en --seed 0'
+    >>> command_of("autograd", LabSettings(quick=True, out="here"))
+    'shoal lab autograd --quick --lang en --seed 0'
+    >>> command_of("1", LabSettings(runs="reports/a b/runs"))
+    "shoal lab 1 --lang en --seed 0 --runs 'reports/a b/runs'"
     """
-    words = [f"shoal lab {lab}"]
+    words = ["shoal", "lab", lab]
     for field in fields(settings):
         value, flag = getattr(settings, field.name), f"--{field.name.replace('_', '-')}"
-        if field.name in NOT_THE_EXPERIMENT or value is False or value == "":
+        if field.name == "out" or value is False or value == "":
             continue
-        words.append(flag if value is True else f"{flag} {value}")
-    return " ".join(words)
-
-
-def earlier_runs(runs: str) -> Path | None:
-    """The runs/ folder of an earlier report, where one was given."""
-    if runs and not Path(runs).is_dir():
-        raise ConfigError(f"--runs {runs} is not a folder", "Give the runs/ folder of an earlier report.")
-    return Path(runs) if runs else None
+        words += [flag] if value is True else [flag, str(value)]
+    return shlex.join(words)

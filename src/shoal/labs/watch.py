@@ -1,4 +1,4 @@
-"""What a person sees while a lab runs: a moving line on a terminal, plain lines elsewhere, nothing when quiet."""
+"""Progress of a lab: a live line on a terminal, plain lines elsewhere, nothing when quiet."""
 
 import time
 from collections.abc import Callable, Generator
@@ -16,14 +16,14 @@ MOVE_EVERY_S = 0.1
 
 
 class Watch(Protocol):
-    """Is told what a lab does."""
+    """Shows what a lab does."""
 
     def say(self, line: str) -> None:
         """Something is done; the line stays."""
         ...
 
     def running(self, label: str) -> Observer:
-        """A run begins; who watches its steps."""
+        """A run starts; the observer of its steps."""
         ...
 
 
@@ -34,7 +34,7 @@ class QuietWatch:
         """Nothing."""
 
     def running(self, label: str) -> Observer:
-        """Nobody watches."""
+        """No observer."""
         return Silent()
 
 
@@ -50,7 +50,7 @@ class PlainWatch:
         self._stream.flush()
 
     def running(self, label: str) -> Observer:
-        """Tells how far a long run has come."""
+        """Shows the progress of a long run."""
         return _Steps(label, lambda line: self.say(f"  {line}"), LINE_EVERY_S)
 
 
@@ -83,10 +83,10 @@ class LiveWatch:
 
 
 class _Steps:
-    """Tells a line about the steps of one run, not more often than every so many seconds."""
+    """Shows the steps of one run, at most one line per interval."""
 
-    def __init__(self, label: str, tell: Callable[[str], None], every_s: float) -> None:
-        self._label, self._tell, self._every_s = label, tell, every_s
+    def __init__(self, label: str, show: Callable[[str], None], every_s: float) -> None:
+        self._label, self._show, self._every_s = label, show, every_s
         self._total_steps = 0
         self._last_s = time.monotonic()
 
@@ -97,19 +97,19 @@ class _Steps:
         self._total_steps = total_steps
 
     def stepped(self, progress: Progress, loss: float) -> None:
-        """Tell, if it is time."""
+        """Show a line if the interval has passed."""
         now_s = time.monotonic()
         if now_s - self._last_s >= self._every_s:
             self._last_s = now_s
-            self._tell(f"{self._label}: {progress.step}/{self._total_steps}, loss {loss:.4f}")
+            self._show(f"{self._label}: {progress.step}/{self._total_steps}, loss {loss:.4f}")
 
     def validated(self, progress: Progress, metrics: Metrics | None) -> None:
-        """Nothing: the lab tells what it chose."""
+        """Nothing: the lab shows its own results."""
 
 
 @contextmanager
 def watch_for(stream: TextIO, quiet: bool) -> Generator[Watch]:
-    """The watch that fits the stream; whatever happens, the terminal is left as it was."""
+    """The watch for a stream; the terminal is restored in every case."""
     if quiet:
         yield QuietWatch()
     elif stream.isatty():

@@ -1,7 +1,7 @@
-"""Figures: what to draw is data, drawn by matplotlib without a display, saved as PNG and PDF.
+"""Figures described as data, drawn by matplotlib without a display, saved as PNG and PDF.
 
-Colours are Okabe and Ito's, told apart by colour-blind readers; every curve also has a line style of its own, so that a
-copy in grey still shows which is which. Every axis has a label with its unit.
+The colours are those of Okabe and Ito, which colour-blind readers can distinguish; every curve also has a line style of
+its own, for copies in grey. Every axis has a label with its unit.
 """
 
 import io
@@ -22,10 +22,11 @@ COLOURS = {
     "orange": "#E69F00",
     "purple": "#CC79A7",
     "black": "#000000",
+    "grey": "#b4bac1",
 }
 CJK_FONTS = ("Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "PingFang SC", "Microsoft YaHei", "SimHei",
              "WenQuanYi Zen Hei", "WenQuanYi Micro Hei", "Noto Sans CJK JP", "Arial Unicode MS")  # fmt: skip
-"""Fonts with Chinese letters, in the order we like them."""
+"""Fonts with Chinese characters, in order of preference."""
 
 
 Dash = Literal["solid", "dashed", "dash-dotted"]
@@ -41,6 +42,7 @@ class Style:
     colour: str
     dash: Dash = "solid"
     marker: str = ""
+    width: float = 1.8
 
 
 @dataclass(frozen=True)
@@ -55,9 +57,14 @@ class Line:
     raw: Array | None = None
 
 
+def seeds_line(style: Style, x: Array, values: Array, raw: Array | None = None) -> Line:
+    """The mean over the rows of `values` (one for each seed), in a band from the lowest to the highest."""
+    return Line(style, x, values.mean(axis=0), values.min(axis=0), values.max(axis=0), raw)
+
+
 @dataclass(frozen=True)
 class Mark:
-    """A single point that is told apart: a choice, or something that has no place on the scale."""
+    """A single point that is highlighted: a choice, or a value that is outside the scale."""
 
     style: Style
     x: float
@@ -78,6 +85,10 @@ class Panel:
     log_x: bool = True
     log_y: bool = True
     marks: Sequence[Mark] = ()
+    from_zero: bool = False
+    """Whether a linear scale of y begins at zero."""
+    band_alpha: float = 0.18
+    """Opacity of bands: low where many curves overlap."""
 
 
 @dataclass(frozen=True)
@@ -93,20 +104,34 @@ def draw(
 ) -> Drawing:
     """Panels side by side with one scale for the loss and one legend below."""
 
-    def paint(figure: Any) -> None:
-        axes: Any = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-        for position, (axis, panel) in enumerate(zip(axes, panels, strict=True)):
-            _draw_panel(axis, panel, labels_y=position == 0)
-        axes[0].set_ylim(*_y_limits(panels))
-        legend_below(figure, axes[0])
+    return draw_grid([panels], width_in or 3.3 * len(panels) + 0.6, height_in, font=font)
 
-    return painted(paint, width_in or 3.3 * len(panels) + 0.6, height_in, font)
+
+def draw_grid(
+    rows: Sequence[Sequence[Panel]],
+    width_in: float,
+    height_in: float,
+    *,
+    legend_columns: int = 0,
+    font: str | None = None,
+) -> Drawing:
+    """Rows of panels: one scale of y for each row, one legend for all (in one line unless columns are given)."""
+
+    def paint(figure: Any) -> None:
+        axes: Any = figure.subplots(len(rows), len(rows[0]), sharey="row", squeeze=False)
+        for row_axes, panels in zip(axes, rows, strict=True):
+            for position, (axis, panel) in enumerate(zip(row_axes, panels, strict=True)):
+                _draw_panel(axis, panel, labels_y=position == 0)
+            row_axes[0].set_ylim(*_y_limits(panels))
+        legend_below(figure, *axes.flat, columns=legend_columns)
+
+    return painted(paint, width_in, height_in, font)
 
 
 def painted(
     paint: Callable[[Any], None], width_in: float, height_in: float, font: str | None = None
 ) -> Drawing:
-    """What `paint` puts on an empty figure of matplotlib's, in our looks, as PNG (200 dpi) and PDF."""
+    """Run `paint` on an empty figure of matplotlib in our style; PNG (200 dpi) and PDF."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -118,7 +143,7 @@ def painted(
 
 
 def chinese_font() -> str | None:
-    """The name of an installed font that has Chinese letters, or none."""
+    """The name of an installed font with Chinese characters, or None."""
     from matplotlib import font_manager
 
     installed = {entry.name for entry in font_manager.fontManager.ttflist}
@@ -139,7 +164,7 @@ def _settings(font: str | None) -> Generator[None]:
         "pdf.fonttype": 42,
     }
     with rc_context(settings), warnings.catch_warnings():
-        # A letter that neither font has is drawn as a box; no reader is helped by the warning.
+        # A character that no font has is drawn as a box; the warning does not help the reader.
         warnings.filterwarnings("ignore", message=".*[Gg]lyph.*missing.*")
         yield
 
@@ -150,7 +175,7 @@ def _draw_panel(axis: Any, panel: Panel, labels_y: bool) -> None:
     if panel.log_y:
         axis.set_yscale("log")
     for line in panel.lines:
-        _draw_line(axis, line, panel.log_x)
+        _draw_line(axis, line, panel)
     for mark in panel.marks:
         _draw_mark(axis, mark)
     axis.set_title(panel.title)
@@ -164,7 +189,7 @@ def _draw_panel(axis: Any, panel: Panel, labels_y: bool) -> None:
 
 
 def _y_limits(panels: Sequence[Panel]) -> tuple[float, float]:
-    """Room for all curves and their bands; noisy points behind them are cut off, for they would stretch the scale."""
+    """Room for all curves and their bands; noisy raw points may be cut off, because they would stretch the scale."""
     edges = [
         edge
         for panel in panels
@@ -173,30 +198,29 @@ def _y_limits(panels: Sequence[Panel]) -> tuple[float, float]:
         if edge is not None and len(edge)
     ]
     low, high = min(float(edge.min()) for edge in edges), max(float(edge.max()) for edge in edges)
-    return (
-        (low / 1.3, high * 1.3)
-        if panels[0].log_y
-        else (low - 0.05 * (high - low), high + 0.05 * (high - low))
-    )
+    if panels[0].log_y:
+        return low / 1.3, high * 1.3
+    margin = 0.05 * (high - low)
+    return 0.0 if panels[0].from_zero else low - margin, high + margin
 
 
-def _draw_line(axis: Any, line: Line, log_x: bool) -> None:
-    # Nothing lies at zero on a logarithmic axis: the first loss, before any step, is left out there.
-    shown = line.x > 0 if log_x else np.full(len(line.x), True)
+def _draw_line(axis: Any, line: Line, panel: Panel) -> None:
+    # A logarithmic axis has no zero: the first loss, before any step, is left out there.
+    shown = line.x > 0 if panel.log_x else np.full(len(line.x), True)
     style = line.style
     colour = COLOURS[style.colour]
     if line.raw is not None:
         axis.plot(line.x[shown], line.raw[shown], color=colour, linewidth=0.5, alpha=0.22)
     if line.low is not None and line.high is not None:
-        axis.fill_between(
-            line.x[shown], line.low[shown], line.high[shown], color=colour, alpha=0.18, linewidth=0
-        )
+        band = {"color": colour, "alpha": panel.band_alpha, "linewidth": 0}
+        axis.fill_between(line.x[shown], line.low[shown], line.high[shown], **band)
     axis.plot(
         line.x[shown],
         line.y[shown],
         color=colour,
         linestyle=DASHES[style.dash],
-        linewidth=1.8,
+        linewidth=style.width,
+        solid_capstyle="round",
         marker=style.marker,
         markersize=4.5,
         label=style.label,
@@ -222,7 +246,7 @@ def _draw_mark(axis: Any, mark: Mark) -> None:
 
 
 def _plain_ticks(axis: Any, panel: Panel) -> None:
-    """0.1, 0.2, 0.5 and 10k rather than powers of ten, which few readers take in at a glance."""
+    """0.1, 0.2, 0.5 and 10k rather than powers of ten, which are harder to read."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     if panel.log_y:
@@ -249,13 +273,14 @@ def _short(value: float, _: object = None) -> str:
     return f"{value:g}"
 
 
-def legend_below(figure: Any, axis: Any) -> None:
-    """The names of what an axis shows, once, below all axes."""
-    handles, labels = axis.get_legend_handles_labels()
-    unique = dict(zip(labels, handles, strict=True))
-    figure.legend(
-        list(unique.values()), list(unique), loc="outside lower center", ncols=len(unique), frameon=False
-    )
+def legend_below(figure: Any, *axes: Any, columns: int = 0) -> None:
+    """The names of the curves of all axes, each once, below the axes; in one line unless columns are given."""
+    unique: dict[str, Any] = {}
+    for axis in axes:
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+            unique.setdefault(label, handle)
+    options = {"ncols": columns or len(unique), "frameon": False}
+    figure.legend(list(unique.values()), list(unique), loc="outside lower center", **options)
 
 
 def _saved(figure: Any, kind: str, **options: Any) -> bytes:

@@ -1,7 +1,7 @@
-"""What an analysis is made of: a claim, the numbers it rests on, and a verdict that the numbers alone decide.
+"""Findings: a claim, its numbers, and a verdict that the numbers alone decide.
 
-A claim that can only come out one way is not a finding. Where two numbers differ by less than they scatter, the verdict
-says so instead of picking a winner.
+A claim that can only come out one way is not a finding. If two numbers differ by less than they scatter, the verdict is
+"undecided".
 """
 
 import math
@@ -32,7 +32,7 @@ class Measured:
     spread: float
     basis: Basis
     count: int
-    """How many observations the two rest on."""
+    """The number of observations."""
 
     def __format__(self, spec: str) -> str:
         if self.count < 2 and not self.spread:
@@ -49,7 +49,7 @@ Number = Measured | float | int | str
 
 @dataclass(frozen=True)
 class Finding:
-    """One sentence of an analysis. The words of the claim stand in a file per language, under its name."""
+    """One claim of an analysis. Its words are in a file per language, under its name."""
 
     claim: str
     numbers: Mapping[str, Number]
@@ -68,7 +68,7 @@ def over_seeds(values: Sequence[float]) -> Measured:
 
 
 def inside_run(values: Sequence[float]) -> Measured:
-    """Median and half the distance between the quartiles: of one run's steps, whose outliers are the machine's."""
+    """Median and half the distance of the quartiles: for the steps of one run, whose outliers come from the machine."""
     if len(values) < 2:
         return Measured(values[0], 0.0, "none", 1)
     lower, _, upper = quantiles(values, n=4, method="inclusive")
@@ -80,7 +80,7 @@ def lower(a: Measured, b: Measured) -> Verdict:
 
         |a − b| ≤ 2 · √(spread_a² + spread_b²)   →   undecided
 
-    Where neither was repeated nobody knows the spread, and that is undecided, too.
+    If neither was repeated, the spread is unknown, and the verdict is undecided as well.
 
     >>> lower(Measured(1, 0.1, "seeds", 3), Measured(2, 0.1, "seeds", 3))
     'holds'

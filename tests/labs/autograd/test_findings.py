@@ -73,8 +73,8 @@ def test_every_finding_can_come_out_either_way_and_says_so(finding, verdict, arg
     assert_says(finding, verdict, args, "shoal.labs.autograd", lang)
 
 
-def test_no_finding_is_without_its_outcomes():
-    assert_complete(OUTCOMES, findings.GROUPS)
+def test_every_finding_has_all_its_outcomes_and_an_explanation_for_each():
+    assert_complete(OUTCOMES, "shoal.labs.autograd")
 
 
 def test_a_compilation_that_saves_nothing_is_never_paid_for():

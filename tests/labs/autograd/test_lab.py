@@ -1,3 +1,6 @@
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 import torch
 from reports import Listening, assert_judged, assert_whole, rows, text_of
@@ -5,10 +8,13 @@ from reports import Listening, assert_judged, assert_whole, rows, text_of
 from shoal.autograd.static import compile as compile_graph
 from shoal.cli.main import main
 from shoal.errors import ConfigError
-from shoal.labs.autograd import document, lab
+from shoal.labs.autograd import document
 from shoal.labs.autograd.experiment import measure_all
 from shoal.labs.autograd.figures import LEGEND
+from shoal.labs.autograd.lab import LAB
 from shoal.labs.autograd.plan import Plan
+from shoal.labs.frame import run_plan
+from shoal.labs.runs import Runs
 from shoal.labs.watch import QuietWatch
 from shoal.labs.words import load_words
 
@@ -28,16 +34,16 @@ TINY = Plan(
 def measured():
     """The experiments, once for all reports; and what was told meanwhile."""
     watch = Listening()
-    return measure_all(TINY, load_words(lab.PACKAGE, "en"), watch), watch.lines
+    runs = Runs(Path("nowhere"), load_words(LAB.package, "en"), watch)
+    return measure_all(TINY, runs), watch.lines
 
 
 @pytest.fixture(scope="module", params=["en", "zh"])
 def finished(request, measured, tmp_path_factory):
-    words = load_words(lab.PACKAGE, request.param)
+    words = load_words(LAB.package, request.param)
     folder = tmp_path_factory.mktemp("lab") / "report"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lab, "measure_all", lambda *_: measured[0])
-        return lab.run_plan(TINY, folder, "shoal lab autograd", words, QuietWatch()), words
+    lab = replace(LAB, measure=lambda *_: measured[0])
+    return run_plan(lab, TINY, folder, "shoal lab autograd", words, QuietWatch()), words
 
 
 def test_the_folder_holds_report_figures_and_tables(finished):
@@ -81,8 +87,8 @@ def test_every_experiment_is_told(measured):
 def test_every_finding_is_judged(finished):
     outcome, words = finished
     assert_judged(outcome, words, 15)
-    assert len(outcome.rows) == 6
-    assert {len(row) for row in outcome.rows} == {len(outcome.header)}
+    assert len(outcome.table.rows) == 6
+    assert {len(row) for row in outcome.table.rows} == {len(outcome.table.header)}
 
 
 def test_tables_hold_every_round_and_every_pass(finished):
@@ -99,7 +105,7 @@ def test_tables_hold_every_round_and_every_pass(finished):
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_every_pass_of_the_compiler_has_a_name_in_every_language(lang):
-    words = load_words(lab.PACKAGE, lang)
+    words = load_words(LAB.package, lang)
     for stage in compile_graph(lambda x: x + x).plan(torch.ones(2)).stages:
         assert document.pass_name(stage.name, words)
 
@@ -107,7 +113,7 @@ def test_every_pass_of_the_compiler_has_a_name_in_every_language(lang):
 def test_a_folder_in_use_is_left_alone(tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(ConfigError, match="is not empty"):
-        lab.run_plan(TINY, tmp_path, "", load_words(lab.PACKAGE, "en"), QuietWatch())
+        run_plan(LAB, TINY, tmp_path, "", load_words(LAB.package, "en"), QuietWatch())
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
@@ -118,7 +124,7 @@ def test_an_interrupted_lab_leaves_nothing(tmp_path):
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        lab.run_plan(TINY, tmp_path / "out", "", load_words(lab.PACKAGE, "en"), Interrupting())
+        run_plan(LAB, TINY, tmp_path / "out", "", load_words(LAB.package, "en"), Interrupting())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -144,7 +150,8 @@ def test_bad_input_gets_one_sentence_and_nothing_is_written(capsys, tmp_path, mo
 
 def test_the_command_reaches_the_lab(capsys, tmp_path, monkeypatch, measured):
     asked = []
-    monkeypatch.setattr(lab, "measure_all", lambda plan, *_: asked.append(plan) or measured[0])
+    faked = replace(LAB, measure=lambda plan, _: asked.append(plan) or measured[0])
+    monkeypatch.setattr("shoal.labs.autograd.lab.LAB", faked)
     code = main(["lab", "autograd", "--quick", "--quiet", "--seed", "7", "--out", str(tmp_path / "out")])
     assert code == 0
     assert [(plan.quick, plan.seed) for plan in asked] == [(True, 7)]

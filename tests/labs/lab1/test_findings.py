@@ -69,5 +69,5 @@ def test_every_finding_can_come_out_either_way_and_says_so(finding, verdict, arg
     assert_says(finding, verdict, args, "shoal.labs.lab1", lang)
 
 
-def test_no_finding_is_without_its_outcomes():
-    assert_complete(OUTCOMES, findings.GROUPS)
+def test_every_finding_has_all_its_outcomes_and_an_explanation_for_each():
+    assert_complete(OUTCOMES, "shoal.labs.lab1")

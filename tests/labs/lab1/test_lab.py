@@ -5,7 +5,8 @@ from reports import Listening, assert_judged, assert_whole, rows, text_of
 
 from shoal.config.schema import SyntheticConfig
 from shoal.errors import ConfigError
-from shoal.labs.lab1 import lab
+from shoal.labs.frame import run_lab, run_plan
+from shoal.labs.lab1.lab import LAB, Lab1Settings
 from shoal.labs.lab1.plan import NAMES, Plan, Size
 from shoal.labs.watch import QuietWatch
 from shoal.labs.words import load_words
@@ -17,9 +18,9 @@ TINY = Plan(DATA, Size(2, 1, gd_seeds=2, seeds=2, sweep_part=1), quick=True, dev
 
 @pytest.fixture(scope="module", params=["en", "zh"])
 def finished(request, tmp_path_factory):
-    words, watch = load_words(lab.PACKAGE, request.param), Listening()
+    words, watch = load_words(LAB.package, request.param), Listening()
     folder = tmp_path_factory.mktemp("lab") / "report"
-    return lab.run_plan(TINY, folder, "shoal lab 1", words, watch), words, watch
+    return run_plan(LAB, TINY, folder, "shoal lab 1", words, watch), words, watch
 
 
 def test_the_folder_holds_report_figures_tables_and_runs(finished):
@@ -69,7 +70,7 @@ def test_every_finding_is_judged(finished):
 def test_a_folder_in_use_is_left_alone(tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(ConfigError, match="is not empty"):
-        lab.run_plan(TINY, tmp_path, "", load_words(lab.PACKAGE, "en"), QuietWatch())
+        run_plan(LAB, TINY, tmp_path, "", load_words(LAB.package, "en"), QuietWatch())
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
@@ -81,7 +82,7 @@ def test_an_interrupted_lab_leaves_runs_and_no_report(tmp_path):
             return super().running(label)
 
     with pytest.raises(KeyboardInterrupt):
-        lab.run_plan(TINY, tmp_path / "out", "", load_words(lab.PACKAGE, "en"), Interrupting())
+        run_plan(LAB, TINY, tmp_path / "out", "", load_words(LAB.package, "en"), Interrupting())
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["runs"]
 
 
@@ -98,14 +99,14 @@ def test_finished_runs_of_an_earlier_report_are_not_trained_again(finished, tmp_
         raise AssertionError(f"{config.output.name} was trained again")
 
     monkeypatch.setattr("shoal.train.worker.run", train)
-    words = load_words(lab.PACKAGE, "zh")
-    again = lab.run_plan(TINY, tmp_path / "zh", "", words, QuietWatch(), earlier=outcome.folder / "runs")
+    words = load_words(LAB.package, "zh")
+    again = run_plan(LAB, TINY, tmp_path / "zh", "", words, QuietWatch(), earlier=outcome.folder / "runs")
     assert rows(again.folder, "results") == rows(outcome.folder, "results")
     other = replace(TINY, first_seed=7)
     with pytest.raises(AssertionError, match="was trained again"):
-        lab.run_plan(other, tmp_path / "other", "", words, QuietWatch(), earlier=outcome.folder / "runs")
+        run_plan(LAB, other, tmp_path / "other", "", words, QuietWatch(), earlier=outcome.folder / "runs")
 
 
 def test_runs_that_are_no_folder(tmp_path):
     with pytest.raises(ConfigError, match="is not a folder"):
-        lab.run(lab.Settings(runs=str(tmp_path / "nowhere")), tmp_path / "out", QuietWatch())
+        run_lab(LAB, Lab1Settings(runs=str(tmp_path / "nowhere")), tmp_path / "out", QuietWatch())

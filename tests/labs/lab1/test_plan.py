@@ -19,7 +19,7 @@ def test_the_search_gets_the_same_part_of_every_budget(size):
 
 def test_gd_takes_the_whole_set_and_the_code_that_is_shown_is_the_code_that_runs():
     plan = plan_for(DIGITS, quick=False, first_seed=5)
-    configs = {name: plan.config(name, 0.1, 5, plan.passes(name), "runs", "x", test=True) for name in NAMES}
+    configs = {name: plan.config(name, 0.1, 5, plan.passes(name), test=True) for name in NAMES}
     assert isinstance(configs["gd"].optimizer, GdConfig)
     assert configs["gd"].train.batch_size == "all"
     assert configs["gd"].train.epochs == 60

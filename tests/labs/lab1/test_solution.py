@@ -6,9 +6,9 @@ import torch
 
 from shoal import data
 from shoal.config.schema import SyntheticConfig
+from shoal.labs.handout.start import start
 from shoal.labs.lab1.solution.model import Net, batches, train
 from shoal.labs.lab1.solution.MyOptimizer import AdamOptimizer, GdOptimizer, SgdOptimizer
-from shoal.labs.start import start
 from shoal.models.lenet import lenet
 
 PAIRS = [

@@ -4,10 +4,11 @@ from reports import Listening, assert_judged, assert_whole, rows, text_of
 from shoal.cli.main import main
 from shoal.config.schema import LinearConfig, SyntheticConfig
 from shoal.errors import WorkerError
-from shoal.labs.lab2 import lab
+from shoal.labs.frame import run_plan
 from shoal.labs.lab2.branches import ALL
+from shoal.labs.lab2.lab import LAB
 from shoal.labs.lab2.plan import CONDITIONS, FAULTS, RULES, Plan, Size
-from shoal.labs.pictures import Pictures
+from shoal.labs.page.pictures import Pictures
 from shoal.labs.watch import QuietWatch
 from shoal.labs.words import load_words
 from shoal.report.figures import Drawing
@@ -27,21 +28,21 @@ FIGURES = ("exchange", "loss", "stages", "pace", "faults")
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    words, watch = load_words(lab.PACKAGE, "en"), Listening()
+    words, watch = load_words(LAB.package, "en"), Listening()
     folder = tmp_path_factory.mktemp("lab") / "report"
-    return lab.run_plan(TINY, folder, "shoal lab 2", words, watch), words, watch
+    return run_plan(LAB, TINY, folder, "shoal lab 2", words, watch), words, watch
 
 
 @pytest.fixture(scope="module")
 def in_chinese(finished, tmp_path_factory):
     """The same runs once more, for a report in the other language."""
     outcome, _, _ = finished
-    words, folder = load_words(lab.PACKAGE, "zh"), tmp_path_factory.mktemp("lab") / "zh"
+    words, folder = load_words(LAB.package, "zh"), tmp_path_factory.mktemp("lab") / "zh"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("shoal.labs.runs.start", only_what_was_stopped)
         drawn = dict.fromkeys(FIGURES, Drawing(b"", b""))
-        patch.setattr(lab, "draw_all", lambda *_: Pictures(drawn, in_english=True))
-        return lab.run_plan(TINY, folder, "", words, QuietWatch(), outcome.folder / "runs"), words
+        patch.setattr("shoal.labs.frame.draw_all", lambda *_: Pictures(drawn, in_english=True))
+        return run_plan(LAB, TINY, folder, "", words, QuietWatch(), outcome.folder / "runs"), words
 
 
 def only_what_was_stopped(config, observer):
@@ -57,7 +58,7 @@ def test_the_folder_holds_report_figures_tables_and_runs(finished):
     tables = ("exchange", "record", "pace", "differences", "learnt", "faults", "findings")
     drawn = {f"figures/{name}.{kind}" for name in FIGURES for kind in ("png", "pdf")}
     assert names == drawn | {f"tables/{name}.csv" for name in tables}
-    assert {path.name for path in (outcome.folder / "runs").iterdir()} == set(TINY.runs(""))
+    assert {path.name for path in (outcome.folder / "runs").iterdir()} == set(TINY.runs())
 
 
 def test_the_report_is_whole_in_both_languages(finished, in_chinese):
@@ -109,7 +110,7 @@ def test_a_bad_worker_stops_the_sum_and_no_rule(finished):
 
 def test_every_run_is_told(finished):
     _, _, watch = finished
-    for name in TINY.runs(""):
+    for name in TINY.runs():
         assert any(f" {name}: " in line for line in watch.lines)
 
 
@@ -119,7 +120,7 @@ def test_an_error_that_no_fault_explains_ends_the_lab(tmp_path, monkeypatch):
 
     monkeypatch.setattr("shoal.labs.runs.start", fail)
     with pytest.raises(WorkerError, match="was killed"):
-        lab.run_plan(TINY, tmp_path / "out", "", load_words(lab.PACKAGE, "en"), QuietWatch())
+        run_plan(LAB, TINY, tmp_path / "out", "", load_words(LAB.package, "en"), QuietWatch())
     assert not (tmp_path / "out").exists()
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from handed_out import free_port, lay_out, side_by_side
 
+from shoal.labs.handout.start import skeleton, solution
 from shoal.labs.lab2.solution.model import Net, batches, load_data, parse_args
-from shoal.labs.start import skeleton, solution
 from shoal.models.lenet import lenet
 from shoal.report.folder import write_files
 

@@ -5,7 +5,8 @@ from reports import Listening, assert_judged, assert_whole, rows, text_of
 
 from shoal.cli.main import main
 from shoal.config.schema import MlpConfig, SyntheticConfig
-from shoal.labs.lab3 import lab
+from shoal.labs.frame import run_plan
+from shoal.labs.lab3.lab import LAB
 from shoal.labs.lab3.plan import DIVISIONS, Plan, Size
 from shoal.labs.watch import QuietWatch
 from shoal.labs.words import load_words
@@ -24,7 +25,7 @@ TINY = Plan(
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder, watch = tmp_path_factory.mktemp("lab") / "report", Listening()
-    return lab.run_plan(TINY, folder, "shoal lab 3", load_words(lab.PACKAGE, "en"), watch), watch
+    return run_plan(LAB, TINY, folder, "shoal lab 3", load_words(LAB.package, "en"), watch), watch
 
 
 @pytest.fixture(scope="module")
@@ -36,12 +37,13 @@ def in_chinese(finished, tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("shoal.labs.runs.start", train)
-        patch.setattr("shoal.labs.lab3.experiment.train_own", train)
-        return lab.run_plan(
+        patch.setattr("shoal.labs.lab3.own_loop.train_own", train)
+        return run_plan(
+            LAB,
             TINY,
             tmp_path_factory.mktemp("zh") / "report",
             "shoal lab 3",
-            load_words(lab.PACKAGE, "zh"),
+            load_words(LAB.package, "zh"),
             QuietWatch(),
             earlier=finished[0].folder / "runs",
         )
@@ -73,7 +75,7 @@ def test_the_report_in_chinese_is_made_from_the_same_runs(finished, in_chinese):
 
 
 def assert_report(outcome, lang):
-    words = load_words(lab.PACKAGE, lang)
+    words = load_words(LAB.package, lang)
     assert_whole(outcome.folder, words)
     assert_judged(outcome, words, 20)
     assert "torch.randperm" in text_of(outcome.folder)  # the divisions' own source
@@ -95,9 +97,10 @@ def test_runs_with_other_settings_are_made_again(finished, tmp_path, monkeypatch
         raise AssertionError("trained again")
 
     monkeypatch.setattr("shoal.labs.runs.start", train)
-    words = load_words(lab.PACKAGE, "en")
+    words = load_words(LAB.package, "en")
     with pytest.raises(AssertionError, match="trained again"):
-        lab.run_plan(
+        run_plan(
+            LAB,
             replace(TINY, first_seed=5),
             tmp_path / "out",
             "",
@@ -110,8 +113,8 @@ def test_runs_with_other_settings_are_made_again(finished, tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--workers", "2,x"), "--workers of this lab is a list of whole numbers, not '2,x'"),
-        (("--workers", "1"), "2 to 10 workers, and --workers says 1"),
+        (("--workers", "2,x"), "--workers of this lab: expected integers separated by commas, got '2,x'"),
+        (("--workers", "1"), "2 to 10 workers, got --workers 1"),
         (("--seed", "x"), "--seed: expected an integer, got 'x'"),
         (("--data", "mnist"), "`shoal lab 3` has no --data: it belongs to 1"),
     ],

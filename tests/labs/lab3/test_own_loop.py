@@ -18,7 +18,8 @@ PLAN = Plan((2, 3), SIZE, data=SyntheticConfig(samples=130, validation=0.2), mod
 
 @pytest.mark.parametrize("workers", [2, 3])
 def test_the_right_sampler_trains_as_one_machine_and_wrong_ones_see_less(workers, tmp_path):
-    single = PLAN.runs(str(tmp_path))["single-seed0"]
+    single = PLAN.runs()["single-seed0"]
+    single = replace(single, output=replace(single.output, dir=str(tmp_path)))
     alone = start(single, Silent())
     right = train_own("right", PLAN.own(workers, 0))
     assert right.coverage == [1.0, 1.0]

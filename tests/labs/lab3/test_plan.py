@@ -7,7 +7,7 @@ from shoal.labs.lab3.plan import ALIKE, DIVISIONS, SLOW, UNLIKE, partition_of, p
 
 def test_every_division_is_run_with_every_number_of_workers_and_every_seed():
     plan = plan_for("4,2", quick=False, first_seed=7)
-    runs = plan.runs("runs")
+    runs = plan.runs()
     assert plan.workers == (2, 4)
     for division in DIVISIONS:
         for workers, seeds in ((2, (7, 8)), (4, (7, 8, 9))):
@@ -19,7 +19,7 @@ def test_every_division_is_run_with_every_number_of_workers_and_every_seed():
 
 
 def test_all_of_them_are_the_same_task_as_one_machines():
-    runs = plan_for("2", quick=False, first_seed=0).runs("runs")
+    runs = plan_for("2", quick=False, first_seed=0).runs()
     single = runs["single-seed0"]
     for name, config in runs.items():
         assert config.data == single.data
@@ -33,17 +33,17 @@ def test_parts_by_speed_know_the_slow_worker():
     partition = partition_of("speed", 3)
     assert isinstance(partition, SpeedConfig)
     assert min(partition.speeds) == partition.speeds[SLOW]
-    slow = plan_for("3", quick=True, first_seed=0).runs("")["speed-3w-seed0"]
+    slow = plan_for("3", quick=True, first_seed=0).runs()["speed-3w-seed0"]
     assert slow.launch.bottlenecks()[0].rank == SLOW
 
 
 @pytest.mark.parametrize(
     ("workers", "sentence"),
     [
-        ("1", "2 to 10 workers, and --workers says 1"),
-        ("2,11", "--workers says 11"),
-        ("2,x", "list of whole numbers, not '2,x'"),
-        ("", "list of whole numbers, not ''"),
+        ("1", "2 to 10 workers, got --workers 1"),
+        ("2,11", "got --workers 11"),
+        ("2,x", "expected integers separated by commas, got '2,x'"),
+        ("", "expected integers separated by commas, got ''"),
     ],
 )
 def test_numbers_of_workers_that_the_lab_cannot_use(workers, sentence):
@@ -53,7 +53,7 @@ def test_numbers_of_workers_that_the_lab_cannot_use(workers, sentence):
 
 def test_one_process_is_timed_between_the_timed_runs():
     plan = plan_for("2,4", quick=False, first_seed=0)
-    runs = plan.runs("")
+    runs = plan.runs()
     distance, longest = 0, 0
     for name, config in runs.items():
         distance = 0 if name.startswith("reference-") else distance + (config.launch.launcher == "processes")

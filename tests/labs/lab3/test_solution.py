@@ -9,10 +9,10 @@ import torch
 from torch.utils.data import DataLoader
 
 from shoal.data.sources.idx import encode_idx
+from shoal.labs.handout.start import skeleton, solution
 from shoal.labs.lab3.solution.check_sampler import faults, main
 from shoal.labs.lab3.solution.model import Net, parse_args
 from shoal.labs.lab3.solution.sampler import MyRandomSampler, MySampler
-from shoal.labs.start import skeleton, solution
 from shoal.models.lenet import lenet
 from shoal.report.folder import write_files
 
@@ -137,10 +137,13 @@ class Global(MySampler):
 @pytest.mark.parametrize(
     ("kind", "sentences"),
     [
-        (RangeOfOne, ["750 of 1,000 samples are seen by nobody, 250", "is the range as long as one node's"]),
-        (RankSeed, ["does each node permute by itself", "does set_epoch change anything"]),
-        (Everything, ["__len__ says [250, 250, 250, 250]", "1,000 by more than one node"]),
-        (Global, ["made again, the sampler gives another order"]),
+        (
+            RangeOfOne,
+            ["750 of 1,000 samples are seen by no node, 250", "is the range only as long as one node's"],
+        ),
+        (RankSeed, ["is the rank part of the seed", "does set_epoch change anything"]),
+        (Everything, ["__len__ says [250, 250, 250, 250]", "1,000 by more than one"]),
+        (Global, ["created again, the sampler gives another order"]),
         (MySampler, []),
         (Padded, []),
         (MyRandomSampler, []),

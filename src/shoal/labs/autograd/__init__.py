@@ -7,5 +7,5 @@
     caching     a repeated sub-expression on the tape                     chains      the order of matrix products
     contest     times of rivals that take turns                           memory      the most bytes held at once
     experiment  everything measured, in order                             findings    numbers → verdicts
-    figures, document   the report                                        lab         from settings to report
+    figures, tables, document   the report                                lab         the spec for the frame
 """

@@ -1,4 +1,4 @@
-"""Times on a noisy machine: rivals take turns, so that a slow second of the machine falls on all of them."""
+"""Times on a noisy machine: rivals take turns, so that a slow second of the machine affects all of them."""
 
 import gc
 import time
@@ -11,16 +11,16 @@ import torch
 from shoal.report.findings import Measured, inside_run
 
 TURN_S = 0.005
-"""A turn repeats a short call until it lasts about so long: a single call of some microseconds is mostly clock."""
+"""A turn repeats a short call for about this long: the clock dominates a single call of a few microseconds."""
 TURNS = 3
-"""Turns of each rival in a round, of which the fastest counts: what disturbs a machine only ever makes it slower."""
+"""Turns of each rival in a round, of which the fastest counts: disturbances only make a machine slower."""
 WARM_UP = 3
 FEWEST_ROUNDS = 5
 
 
 @dataclass(frozen=True)
 class Contest:
-    """Seconds of one call: for every rival as many numbers as there were rounds."""
+    """Seconds of one call: for every rival one number per round."""
 
     seconds: Mapping[str, tuple[float, ...]]
 
@@ -37,6 +37,10 @@ class Contest:
         rounds = zip(self.seconds[rival], self.seconds[base], strict=True)
         return inside_run([mine / other for mine, other in rounds])
 
+    def compared(self, base: str, rival: str) -> tuple[Measured, Measured, Measured]:
+        """Milliseconds of both, and the rival's ratio to the base."""
+        return self.ms(base), self.ms(rival), self.ratio(rival, base)
+
     def saved_ms(self, rival: str, base: str) -> Measured:
         """Milliseconds by which the rival is faster, round by round."""
         rounds = zip(self.seconds[rival], self.seconds[base], strict=True)
@@ -44,10 +48,10 @@ class Contest:
 
 
 def contest(rivals: Mapping[str, Callable[[], object]], rounds: int, budget_s: float) -> Contest:
-    """Phase 1, warm up and find how many calls make a turn; Phase 2, rounds in which everyone has a turn.
+    """Phase 1, warm up and find how many calls make a turn; Phase 2, rounds in which every rival has a turn.
 
-    Who begins changes from round to round, and the fastest of a rival's turns counts. No round begins once the
-    budget is spent, but a few are always made. The garbage collector rests while the clock runs.
+    The order of the rivals changes from round to round, and the fastest of a rival's turns counts. No round begins
+    after the budget is spent, but a few are always made. The garbage collector is off while the clock runs.
     """
     names = list(rivals)
     calls = {name: max(1, round(TURN_S / _fastest_call_s(rivals[name]))) for name in names}
@@ -70,7 +74,7 @@ def contest(rivals: Mapping[str, Callable[[], object]], rounds: int, budget_s: f
 def contests(
     rivals: Mapping[int, Mapping[str, Callable[[], object]]], rounds: int, budget_s: float
 ) -> dict[int, Contest]:
-    """Rivals at several places of a scale, all in one contest, so that the curve over the places is fair as well.
+    """Rivals at several places of a scale, all in one contest, so that the places can be compared with each other.
 
     The budget is that of one place.
     """
@@ -84,7 +88,7 @@ def contests(
 
 @contextmanager
 def one_thread() -> Generator[None]:
-    """Torch on one thread: small operations gain nothing from more, and their times scatter less."""
+    """Run torch on one thread: small operations gain nothing from more, and their times scatter less."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

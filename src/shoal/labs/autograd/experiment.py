@@ -9,14 +9,14 @@ from shoal.labs.autograd.contest import one_thread
 from shoal.labs.autograd.course import Branch, Course, run_branch, run_course
 from shoal.labs.autograd.networks import Network, measure_network
 from shoal.labs.autograd.plan import NETWORKS, Plan
-from shoal.labs.watch import Watch
-from shoal.labs.words import Words
+from shoal.labs.runs import Runs
 
 
 @dataclass(frozen=True)
 class Measurements:
     """All numbers of the report."""
 
+    plan: Plan
     course: Course
     branch: Branch
     networks: Mapping[str, Network]
@@ -24,19 +24,17 @@ class Measurements:
     chains: tuple[Chain, ...]
 
 
-def measure_all(plan: Plan, words: Words, watch: Watch) -> Measurements:
+def measure_all(plan: Plan, runs: Runs) -> Measurements:
     """Run every experiment, on one thread."""
     with one_thread():
-        watch.say(words("progress.course"))
+        runs.say("progress.course")
         course, branch = run_course(plan.seed), run_branch()
         networks: dict[str, Network] = {}
         for name in NETWORKS:
-            watch.say(words("progress.network", network=name, rounds=plan.rounds))
+            runs.say("progress.network", network=name, rounds=plan.rounds)
             found = networks[name] = measure_network(name, plan)
-            watch.say(
-                words("progress.step", dynamic=found.step.ms("dynamic"), static=found.step.ms("static"))
-            )
-        watch.say(words("progress.caching"))
+            runs.say("progress.step", dynamic=found.step.ms("dynamic"), static=found.step.ms("static"))
+        runs.say("progress.caching")
         caching = measure_caching(plan)
-        watch.say(words("progress.chains"))
-        return Measurements(course, branch, networks, caching, measure_chains(plan))
+        runs.say("progress.chains")
+        return Measurements(plan, course, branch, networks, caching, measure_chains(plan))

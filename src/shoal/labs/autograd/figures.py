@@ -1,10 +1,14 @@
-"""The lab's figures: the graph of the worked example, what sharing brings, what an order costs."""
+"""The lab's figures: the graph of the worked example, the time of sharing, the time of each order."""
+
+from functools import partial
 
 import numpy as np
 
 from shoal.labs.autograd.caching import Tapes
 from shoal.labs.autograd.chains import RIVALS, Chain
 from shoal.labs.autograd.contest import Contest
+from shoal.labs.autograd.experiment import Measurements
+from shoal.labs.page.pictures import Draw, Svg
 from shoal.labs.words import Words
 from shoal.report.figures import Dash, Drawing, Line, Panel, Style, draw
 
@@ -26,8 +30,17 @@ LOOKS: dict[str, tuple[str, Dash, str]] = {
 WIDTH_IN = 6.4
 
 
+def figures(measured: Measurements) -> dict[str, Draw]:
+    """The figures by name."""
+    return {
+        "graph": Svg(partial(graph_svg, measured.course.svg)),
+        "caching": partial(caching_figure, measured.caching.recurring),
+        "chain": partial(chain_figure, measured.chains),
+    }
+
+
 def graph_svg(svg: str, words: Words) -> str:
-    """The drawing with its legend in the report's language."""
+    """The drawing with its legend in the words given."""
     for english, key in LEGEND.items():
         svg = svg.replace(f">{english}</text>", f">{words(key)}</text>")
     return svg

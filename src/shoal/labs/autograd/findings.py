@@ -2,17 +2,17 @@
 
 from collections.abc import Mapping
 
-from shoal.labs.analysis import Groups
 from shoal.labs.autograd.experiment import Measurements
 from shoal.labs.numbers import scientific, whether
+from shoal.labs.page.analysis import Findings
 from shoal.report.findings import Finding, Measured, lower
 
 ROUNDING = 1e-5
 """A relative difference of gradients below this is rounding in float32."""
 SLOPE_ERROR = 1e-6
-"""A relative difference from central differences in float64 below this is the differences' own error."""
+"""A relative difference from central differences in float64 below this is the error of the differences themselves."""
 PAYS_WITHIN = 100
-"""Training steps within which compiling is to have paid for itself."""
+"""Training steps after which the time saved must exceed the time of compiling."""
 SAME = Measured(1.0, 0.0, "none", 1)
 """The ratio of equal things."""
 
@@ -124,66 +124,51 @@ def chain_grows(small: Measured, large: Measured, small_size: int, large_size: i
     return Finding("chain_grows", numbers, lower(large, small))
 
 
-def find(measured: Measurements) -> list[Finding]:
-    """Every finding, from what was measured."""
+def find(measured: Measurements) -> Findings:
+    """Every finding, by section of the analysis."""
     mlp, lenet = measured.networks["mlp"], measured.networks["lenet"]
-    step_ratios = [network.step.ratio("static", "dynamic") for network in (mlp, lenet)]
-    single = mlp.forward[1]
+    networks = measured.networks.values()
     often, never = measured.caching.recurring[-1], measured.caching.distinct
     small, large = measured.chains[0], measured.chains[-1]
-    networks = measured.networks.values()
-    return [
-        by_hand(measured.course.error, measured.course.slope_error),
-        same_gradients(mlp.difference, lenet.difference),
-        branches(measured.branch.dynamic_works, bool(measured.branch.refusal)),
-        mlp_step(mlp.step.ms("dynamic"), mlp.step.ms("static"), step_ratios[0]),
-        lenet_step(lenet.step.ms("dynamic"), lenet.step.ms("static"), step_ratios[1]),
-        overhead(*step_ratios),
-        latency(single.ms("dynamic"), single.ms("static"), single.ratio("static", "dynamic")),
-        pays(mlp.compile_ms, mlp.step.saved_ms("static", "dynamic")),
-        peak({n.name: n.peak["dynamic"] for n in networks}, {n.name: n.peak["static"] for n in networks}),
-        planning({n.name: n.separate_bytes for n in networks}, {n.name: n.planned_bytes for n in networks}),
-        passes(
-            (mlp.stages[0].num_operations, mlp.stages[-1].num_operations),
-            (mlp.stages[0].num_bytes, mlp.stages[-1].num_bytes),
-        ),
-        caching_saves(
-            often.time.ms("plain"),
-            often.time.ms("sharing"),
-            often.time.ratio("sharing", "plain"),
-            often.count,
-        ),
-        caching_costs(
-            never.time.ms("plain"),
-            never.time.ms("sharing"),
-            never.time.ratio("sharing", "plain"),
-            never.count,
-        ),
-        chain_order(
-            large.time.ms("written"),
-            large.time.ms("compiled"),
-            large.time.ratio("compiled", "written"),
-            large.size,
-        ),
-        chain_grows(
-            small.time.ratio("compiled", "written"),
-            large.time.ratio("compiled", "written"),
-            small.size,
-            large.size,
-        ),
-    ]
+    return {
+        "truth": [
+            by_hand(measured.course.error, measured.course.slope_error),
+            same_gradients(mlp.difference, lenet.difference),
+            branches(measured.branch.dynamic_works, bool(measured.branch.refusal)),
+        ],
+        "time": [
+            mlp_step(*mlp.step.compared("dynamic", "static")),
+            lenet_step(*lenet.step.compared("dynamic", "static")),
+            overhead(mlp.step.ratio("static", "dynamic"), lenet.step.ratio("static", "dynamic")),
+            latency(*mlp.forward[1].compared("dynamic", "static")),
+            pays(mlp.compile_ms, mlp.step.saved_ms("static", "dynamic")),
+        ],
+        "memory": [
+            peak({n.name: n.peak["dynamic"] for n in networks}, {n.name: n.peak["static"] for n in networks}),
+            planning(
+                {n.name: n.separate_bytes for n in networks}, {n.name: n.planned_bytes for n in networks}
+            ),
+            passes(
+                (mlp.stages[0].num_operations, mlp.stages[-1].num_operations),
+                (mlp.stages[0].num_bytes, mlp.stages[-1].num_bytes),
+            ),
+        ],
+        "caching": [
+            caching_saves(*often.time.compared("plain", "sharing"), often.count),
+            caching_costs(*never.time.compared("plain", "sharing"), never.count),
+        ],
+        "chain": [
+            chain_order(*large.time.compared("written", "compiled"), large.size),
+            chain_grows(
+                small.time.ratio("compiled", "written"),
+                large.time.ratio("compiled", "written"),
+                small.size,
+                large.size,
+            ),
+        ],
+    }
 
 
 def kib(num_bytes: int) -> float:
     """Bytes in KiB."""
     return num_bytes / 1024
-
-
-GROUPS: Groups = {
-    "truth": (by_hand, same_gradients, branches),
-    "time": (mlp_step, lenet_step, overhead, latency, pays),
-    "memory": (peak, planning, passes),
-    "caching": (caching_saves, caching_costs),
-    "chain": (chain_order, chain_grows),
-}
-"""The sections of the analysis."""

@@ -1,1 +1,1 @@
-"""`shoal lab check`: a student's solution, tried task by task, with a sentence for whatever is wrong."""
+"""`shoal lab check`: a student's solution, checked task by task, with a sentence for each fault."""

@@ -1,6 +1,8 @@
-"""Checks that need one process: the work finds the faults itself, and they come back from it."""
+"""Checks that need one process: the work finds the faults itself."""
 
 from collections.abc import Callable
+from importlib import import_module
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -9,27 +11,26 @@ from shoal.labs.check.fault import Fault
 from shoal.labs.check.nodes import run_nodes
 
 
-def alone(work: Callable[[int], list[Any]], *, meet: bool = False) -> Callable[[Path], list[Fault]]:
-    """The faults that `work` finds in a process of its own, or why it did not come to an end."""
+def alone(work: Callable[..., list[Fault]], *args: Any, meet: bool = False) -> Callable[[Path], list[Fault]]:
+    """The faults that `work(*args)` finds in a process of its own, or why it did not finish."""
 
     def faults(folder: Path) -> list[Fault]:
-        nodes = run_nodes(work, folder, 1, meet=meet)
+        nodes = run_nodes(found_by, folder, 1, work.__module__, work.__qualname__, *args, meet=meet)
         return failures(nodes) or [Fault(key, values) for key, values in nodes[0].answer]
 
     return faults
 
 
-def told(faults: list[Fault]) -> list[Any]:
-    """Faults as JSON can carry them."""
-    return [[each.key, dict(each.values)] for each in faults]
+def found_by(rank: int, module: str, function: str, *args: Any) -> list[Any]:
+    """What a function finds, in a form that JSON can represent."""
+    found: list[Fault] = getattr(import_module(module), function)(*args)
+    return [[each.key, dict(each.values)] for each in found]
 
 
 def is_number(value: object) -> bool:
-    """A float of Python's or numpy's; not a tensor, which would keep the whole graph of its step alive.
+    """A float of Python or numpy; not a tensor, which would keep the whole graph of its step alive.
 
     >>> is_number(0.5), is_number([0.5])
     (True, False)
     """
-    from numbers import Real
-
     return isinstance(value, Real)

@@ -1,4 +1,4 @@
-"""What is wrong where a node did not answer: a task not done, an error, or nodes that did not call the same."""
+"""Why a node did not answer: a task not done, an error, or nodes whose calls differ."""
 
 from collections.abc import Sequence
 
@@ -7,13 +7,13 @@ from shoal.labs.check.nodes import Node, Raised
 
 LONGEST_TEXT = 160
 POINT_TO_POINT = ("send", "recv", "isend", "irecv")
-"""These differ from node to node, and rightly so."""
+"""These may differ from node to node."""
 OF_THE_OTHERS = ("RuntimeError", "DistBackendError", "DistNetworkError")
-"""What a node raises, too, that nobody answered; the reason is then what the others did."""
+"""Errors that a node also raises because another node failed; the cause is then in the other node."""
 
 
 def failures(nodes: Sequence[Node]) -> list[Fault]:
-    """Why there is no answer of every node; nothing if there is one."""
+    """Why some node gave no answer; nothing if all did."""
     raised = [node.raised for node in nodes if node.raised]
     if not raised and not any(node.late or node.died for node in nodes):
         return []
@@ -29,7 +29,7 @@ def failures(nodes: Sequence[Node]) -> list[Fault]:
 
 
 def unlike_calls(nodes: Sequence[Node]) -> list[Fault]:
-    """Where the nodes' collectives part, if they do: the others then wait, or add up what does not belong together."""
+    """The first call in which the nodes' collectives differ; such nodes wait, or add tensors that do not match."""
     lists = [[call for call in node.calls if call.partition("(")[0] not in POINT_TO_POINT] for node in nodes]
     for rank, calls in enumerate(lists[1:], start=1):
         for count, (first, other) in enumerate(zip(lists[0], calls, strict=False), start=1):

@@ -1,4 +1,4 @@
-"""What can be wrong with a solution, and what one has to be asked for to be checked."""
+"""A fault of a solution, and a check that finds faults."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -25,11 +25,11 @@ def fault(key: str, **values: Any) -> Fault:
 
 @dataclass(frozen=True)
 class Check:
-    """How some tasks of a lab are tried."""
+    """How some tasks of a lab are checked."""
 
     tasks: tuple[str, ...]
     """The names of the tasks in the skeleton."""
     file: str
-    """The student's file that the tasks are in."""
+    """The student's file with the tasks."""
     faults: Callable[[Path], list[Fault]]
-    """Given the folder of that file: what is wrong; nothing if it is right."""
+    """Finds what is wrong, given the folder of that file; nothing if it is right."""

@@ -1,8 +1,8 @@
-"""Runs a part of a student's solution on so many nodes, each a process of its own, and never waits for ever.
+"""Run a part of a student's solution on several nodes, each a process of its own, with a time limit.
 
-Nodes are forked from a server that has torch loaded already: a world of three costs no more than its meeting. What a
-node answers comes back as JSON in a file, what it calls of torch's collectives line by line, so that both are there
-even where the node never comes back.
+Nodes are forked from a server that has already imported torch, so that a world of three starts quickly. A node's answer
+comes back as JSON in a file, and its calls of torch's collectives line by line, so that they are known even if the node
+hangs.
 """
 
 import json
@@ -20,13 +20,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 START_LIMIT_S = 180.0
-"""How long the nodes may take to start and meet; on a busy machine that is loading torch."""
+"""How long the nodes may take to start and join the group; on a busy machine importing torch takes most of it."""
 WORK_LIMIT_S = 30.0
-"""How long they may take for what they are asked."""
+"""How long they may take for the work."""
 COLLECTIVE_LIMIT_S = 8.0
 """How long a node waits for the others in a collective."""
 AFTER_AN_ERROR_S = 1.0
-"""How long the others still have once one of them has failed."""
+"""How long the others may still run after one of them has failed."""
 POLL_S = 0.01
 COLLECTIVES = (
     *("all_reduce", "all_reduce_coalesced", "reduce", "reduce_scatter", "reduce_scatter_tensor"),
@@ -48,20 +48,21 @@ class Raised:
 
 @dataclass(frozen=True)
 class Node:
-    """What became of one node: an answer, an error, or neither where it was too slow or its process died."""
+    """The outcome of one node: an answer, an error, or neither if it timed out or its process died."""
 
     answer: Any
     raised: Raised | None
     calls: tuple[str, ...]
-    """The collectives it began, with the size of what it handed over and the root: `broadcast(150,0)`."""
+    """The collectives it called, with the size of the tensor and the root: `broadcast(150,0)`."""
     died: bool = False
     late: bool = False
 
 
-def run_nodes(work: Callable[[int], Any], folder: Path, size: int, *, meet: bool) -> list[Node]:
-    """Each node's `work(rank)`, with the student's folder first in its path; `meet`: as a process group of torch's.
+def run_nodes(work: Callable[..., Any], folder: Path, size: int, *args: Any, meet: bool) -> list[Node]:
+    """Run `work(rank, *args)` on each node, with the student's folder first in its path.
 
-    `work` is a function of a module; its answer must go through JSON.
+    `work` is a function of a module; its arguments and its answer must be representable in JSON. `meet`: the nodes
+    form a process group of torch.
     """
     context: Any = get_context("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
     if hasattr(context, "set_forkserver_preload"):
@@ -70,7 +71,7 @@ def run_nodes(work: Callable[[int], Any], folder: Path, size: int, *, meet: bool
         )
     name = f"{work.__module__}:{work.__qualname__}"
     with TemporaryDirectory(prefix="shoal-check-") as scratch:
-        given = (name, size, str(folder.resolve()), scratch, meet)
+        given = (name, args, size, str(folder.resolve()), scratch, meet)
         processes = [context.Process(target=_node, args=(rank, *given), daemon=True) for rank in range(size)]
         for process in processes:
             process.start()
@@ -84,7 +85,7 @@ def run_nodes(work: Callable[[int], Any], folder: Path, size: int, *, meet: bool
 
 
 def _wait(processes: Sequence[Any], scratch: Path) -> bool:
-    """Until all have answered, or one has failed and the others had a moment more; whether time ran out."""
+    """Wait until all have answered, or one has failed and the others had a moment more; True after a timeout."""
     ranks = range(len(processes))
     deadline_s = time.monotonic() + START_LIMIT_S
     begun = failed = False
@@ -115,8 +116,10 @@ def _read(scratch: Path, rank: int, late: bool) -> Node:
     return Node(found["answer"], Raised(**found["raised"]) if found["raised"] else None, began)
 
 
-def _node(rank: int, name: str, size: int, folder: str, scratch: str, meet: bool) -> None:
-    """The whole life of a node. What the student's code prints is not shown: only the verdict is."""
+def _node(
+    rank: int, name: str, args: Sequence[Any], size: int, folder: str, scratch: str, meet: bool
+) -> None:
+    """What a node's process does. The output of the student's code is discarded; only the verdict is shown."""
     for stream in (1, 2):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
     sys.path.insert(0, folder)
@@ -131,13 +134,13 @@ def _node(rank: int, name: str, size: int, folder: str, scratch: str, meet: bool
             _meet(rank, size, Path(scratch, "store"))
         _record_calls(Path(scratch, f"{rank}.calls"))
         module, _, function = name.partition(":")
-        answer = getattr(import_module(module), function)(rank)
+        answer = getattr(import_module(module), function)(rank, *args)
     except BaseException as error:  # sys.exit() in a student's file ends no more than this node
-        raised = _told(error, folder)
+        raised = _described(error, folder)
     unfinished = Path(scratch, f"{rank}.unfinished")
     unfinished.write_text(json.dumps({"answer": answer, "raised": raised}))
     unfinished.rename(unfinished.with_suffix(".json"))
-    # A node that goes while the others still read from it would look like a fault of theirs.
+    # If a node exits while others still read from it, the others raise errors that are not theirs.
     while meet and not all(Path(scratch, f"{other}.json").exists() for other in range(size)):
         time.sleep(POLL_S)
     os._exit(0)
@@ -158,7 +161,7 @@ def _meet(rank: int, size: int, store: Path) -> None:
 
 
 def _record_calls(path: Path) -> None:
-    """Have torch's collectives write their name down before they begin, under whatever name they are imported."""
+    """Make torch's collectives write their name to a file before they start, however the student imports them."""
     import torch
     import torch.distributed as dist
 
@@ -180,7 +183,7 @@ def _record_calls(path: Path) -> None:
             setattr(dist, name, recorded(name, getattr(dist, name)))
 
 
-def _told(error: BaseException, folder: str) -> dict[str, str]:
+def _described(error: BaseException, folder: str) -> dict[str, str]:
     frames = [
         frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(folder)
     ]

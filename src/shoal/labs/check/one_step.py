@@ -1,4 +1,4 @@
-"""A training step under observation: a small network, and an optimizer that notes what it is told, and when."""
+"""What a training step is checked with: a small network, and an optimizer that records its calls."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -11,7 +11,7 @@ TOLERANCE = 1e-5
 
 
 def network() -> nn.Module:
-    """Small, always the same, and fit for the lab's pictures."""
+    """A small network for the lab's images, always with the same weights."""
     model = nn.Sequential(nn.Flatten(), nn.Linear(28 * 28, 10))
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
@@ -28,7 +28,7 @@ def samples(count: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 class NotingOptimizer(torch.optim.SGD):
-    """SGD that notes its calls, and the gradient it is to step with."""
+    """SGD that records its calls and the gradients of its steps."""
 
     def __init__(self, params: Iterable[Tensor], notes: list[str]) -> None:
         self.notes = notes
@@ -36,12 +36,12 @@ class NotingOptimizer(torch.optim.SGD):
         super().__init__(params, lr=RATE)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear, and note it."""
+        """Clear the gradients, and record the call."""
         self.notes.append("zero_grad")
         super().zero_grad(set_to_none)
 
     def step(self, closure: Callable[[], float] | None = None) -> Any:
-        """Note the gradient, and step."""
+        """Record the gradient, and step."""
         self.notes.append("step")
         params = [param for group in self.param_groups for param in group["params"]]
         missing = any(param.grad is None for param in params)

@@ -1,4 +1,4 @@
-"""A student's folder, in the course's shape or only the part of it that holds the files, and the verdict on it."""
+"""The verdict on a student's folder, in the course's layout or any part of it with the files."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from shoal.labs.check.fault import Check, Fault
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was tried of a student's, and what is wrong with it."""
+    """What is wrong with some tasks of a student's file."""
 
     path: Path
     tasks: tuple[str, ...]
@@ -21,14 +21,14 @@ class Verdict:
 
     @property
     def word(self) -> Literal["right", "wrong", "open"]:
-        """The verdict in a word; what was not begun is open, and not wrong."""
+        """The verdict in a word; a task that was not started is open, not wrong."""
         if any(fault.key == "not_done" for fault in self.faults):
             return "open"
         return "wrong" if self.faults else "right"
 
 
 def check(number: str, folder: Path) -> Iterator[Verdict]:
-    """Try the tasks of a lab one after the other. The files are all looked for before the first is tried."""
+    """Check the tasks of a lab one after the other. A missing file is an error before the first check."""
     lab = lab_of(number)
     if not lab.hand_out:
         raise ConfigError(
@@ -43,7 +43,7 @@ def check(number: str, folder: Path) -> Iterator[Verdict]:
 
 
 def file_of(number: str, folder: Path, name: str) -> Path:
-    """Where a file of the hand-out lies: the folder may be the one of `start`, or any below it."""
+    """The path of a file of the hand-out: the folder may be the one given to `start`, or any below it."""
     whole = next(path for path in map(PurePosixPath, lab_of(number).hand_out) if path.name == name)
     places = [folder.joinpath(*whole.parts[skipped:]) for skipped in range(len(whole.parts))]
     for place in places:
@@ -51,5 +51,5 @@ def file_of(number: str, folder: Path, name: str) -> Path:
             return place
     raise ConfigError(
         f"there is no {whole} in {folder.resolve()}",
-        f"Give the folder that you named with --out: `shoal lab check {number} FOLDER`.",
+        f"Give the folder that you passed to --out: `shoal lab check {number} FOLDER`.",
     )

@@ -2,9 +2,10 @@
 
 ::
 
-    plan        what is trained, with which candidates and how long       words/      the sentences, per language
-    sweep       a learning rate chosen on the validation set              solution/   the student's files, solved
-    experiment  all runs, in run folders                                  noise       how far a batch's gradient is off
-    measure     run folders → numbers                                     findings    numbers → verdicts
-    figures, document   the report                                        lab         from settings to report
+    plan        what is trained, with which candidates and how long     words/      the sentences, per language
+    sweep       chooses a learning rate on the validation set           solution/   the student's files, solved
+    experiment  all runs, in run folders                                check/      checks of the student's files
+    noise       distance of a batch's gradient from the whole one       findings    numbers → verdicts
+    measure     run folders → numbers                                   lab         the spec for the frame
+    figures, tables, document   the report
 """

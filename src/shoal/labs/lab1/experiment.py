@@ -1,7 +1,7 @@
-"""All runs of the lab: for each optimizer a sweep, then the final runs with every seed."""
+"""All runs of the lab: for each optimizer a search of the learning rate, then the final runs with every seed."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,30 +9,24 @@ from shoal.errors import DivergedError
 from shoal.events.folder import RunFolder
 from shoal.labs.lab1.plan import NAMES, Name, Plan
 from shoal.labs.lab1.sweep import Sweep, sweep
-from shoal.labs.runs import finished
-from shoal.labs.watch import Watch
-from shoal.labs.words import Words
+from shoal.labs.runs import Runs
 from shoal.train import worker
 
 
 @dataclass(frozen=True)
-class Runs:
-    """Where everything was written."""
+class Experiment:
+    """What was trained."""
 
-    plan: Plan
     sweeps: Mapping[Name, Sweep]
     final: Mapping[Name, tuple[Path, ...]]
     """Run folders, one per seed."""
 
 
-def run_all(plan: Plan, runs: Path, words: Words, watch: Watch, earlier: Path | None = None) -> Runs:
-    """Choose each learning rate, then train with it. A Ctrl-C ends it with a KeyboardInterrupt; the runs stay.
-
-    What an `earlier` folder of runs holds, finished and with the same settings, is copied and not trained again.
-    """
-    sweeps: dict[Name, Sweep] = {name: _sweep(plan, name, runs, words, watch, earlier) for name in NAMES}
+def train(plan: Plan, runs: Runs) -> Experiment:
+    """Choose each learning rate, then train with it."""
+    sweeps: dict[Name, Sweep] = {name: _sweep(plan, name, runs) for name in NAMES}
     final: dict[Name, tuple[Path, ...]] = dict.fromkeys(NAMES, ())
-    # Seed by seed and not optimizer by optimizer: should the machine slow down for a while, it does so for all three.
+    # Seed by seed and not optimizer by optimizer: if the machine slows down for a while, it does so for all three.
     for seed in plan.all_seeds:
         for name in NAMES:
             if seed not in plan.seeds(name):
@@ -41,74 +35,66 @@ def run_all(plan: Plan, runs: Path, words: Words, watch: Watch, earlier: Path | 
             if seed == plan.first_seed and plan.sweep_passes(name) == plan.passes(name):
                 path = _read_test(plan, name, rate, runs)
             else:
-                path = _train_final(plan, name, rate, seed, runs, words, watch, earlier)
+                path = _train_final(plan, name, rate, seed, runs)
             final[name] = (*final[name], path)
-    return Runs(plan, sweeps, final)
+    return Experiment(sweeps, final)
+
+
+def sweep_notes(result: Sweep, words: Callable[..., str]) -> list[str]:
+    """Remarks on a search whose best candidate was at the edge of the grid."""
+    name, notes = words(f"name.{result.optimizer}"), list[str]()
+    if result.extended:
+        notes.append(words("sweep.extended", optimizer=name, added=result.extended))
+    if result.at_edge:
+        notes.append(words("sweep.at_edge", optimizer=name, rate=result.best.rate))
+    return notes
 
 
 def sweep_run(name: Name, rate: float) -> str:
-    """The name of a candidate's run folder."""
+    """The name of a candidate's run."""
     return f"sweep-{name}-{rate:g}"
 
 
-def _read_test(plan: Plan, name: Name, rate: float, runs: Path) -> Path:
-    """The search has made this run already: it is finished by what the search may not do, reading the test set."""
+def _read_test(plan: Plan, name: Name, rate: float, runs: Runs) -> Path:
+    """Evaluate a run of the search on the test set, which the search itself must not read."""
     run = sweep_run(name, rate)
-    config = plan.config(name, rate, plan.first_seed, plan.passes(name), str(runs), run, test=True)
-    worker.resume(RunFolder(runs / run), config)
-    return runs / run
+    config = plan.config(name, rate, plan.first_seed, plan.passes(name), test=True)
+    worker.resume(RunFolder(runs.path(run)), runs.placed(run, config))
+    return runs.path(run)
 
 
-def _sweep(plan: Plan, name: Name, runs: Path, words: Words, watch: Watch, earlier: Path | None) -> Sweep:
-    label = words(f"name.{name}")
-    watch.say(words("progress.sweep", optimizer=label, passes=plan.sweep_passes(name)))
+def _sweep(plan: Plan, name: Name, runs: Runs) -> Sweep:
+    label = runs.words(f"name.{name}")
+    runs.say("progress.sweep", optimizer=label, passes=plan.sweep_passes(name))
 
     def validation_loss(rate: float) -> float:
-        passes, run = plan.sweep_passes(name), sweep_run(name, rate)
-        config = plan.config(name, rate, plan.first_seed, passes, str(runs), run, test=False)
+        config = plan.config(name, rate, plan.first_seed, plan.sweep_passes(name), test=False)
         try:
-            loss = finished(config, watch.running(f"{label}, η = {rate:g}"), earlier).validation_loss
+            loss = runs.train(sweep_run(name, rate), config, f"{label}, η = {rate:g}").validation_loss
         except DivergedError:
             loss = math.inf
         assert loss is not None, "a lab's run has a validation part"
-        told = words("sweep.diverged") if math.isinf(loss) else f"{loss:.4f}"
-        watch.say(words("progress.trial", rate=rate, loss=told))
+        shown = runs.words("sweep.diverged") if math.isinf(loss) else f"{loss:.4f}"
+        runs.say("progress.trial", rate=rate, loss=shown)
         return loss
 
     result = sweep(name, plan.rates(name), validation_loss)
-    if result.extended:
-        watch.say("  " + words("sweep.extended", optimizer=label, added=result.extended))
-    if result.at_edge:
-        watch.say("  " + words("sweep.at_edge", optimizer=label, rate=result.best.rate))
-    watch.say(words("progress.chosen", rate=result.best.rate))
+    for note in sweep_notes(result, runs.words):
+        runs.watch.say(f"  {note}")
+    runs.say("progress.chosen", rate=result.best.rate)
     return result
 
 
-def _train_final(
-    plan: Plan,
-    name: Name,
-    rate: float,
-    seed: int,
-    runs: Path,
-    words: Words,
-    watch: Watch,
-    earlier: Path | None,
-) -> Path:
-    label = words(f"name.{name}")
-    config = plan.config(name, rate, seed, plan.passes(name), str(runs), f"{name}-seed{seed}", test=True)
-    result = finished(
-        config, watch.running(words("progress.running", optimizer=label, rate=rate, seed=seed)), earlier
-    )
-    watch.say(
-        words(
-            "progress.final",
-            optimizer=label,
-            rate=rate,
-            seed=seed,
-            steps=result.steps,
-            loss=result.final_loss,
-            accuracy=100 * (result.test_accuracy or 0.0),
-            seconds=result.seconds,
-        )
+def _train_final(plan: Plan, name: Name, rate: float, seed: int, runs: Runs) -> Path:
+    config = plan.config(name, rate, seed, plan.passes(name), test=True)
+    label = runs.words("progress.running", optimizer=runs.words(f"name.{name}"), rate=rate, seed=seed)
+    result = runs.train(f"{name}-seed{seed}", config, label)
+    runs.say(
+        "progress.final",
+        label=label,
+        steps=result.steps,
+        loss=result.final_loss,
+        accuracy=100 * (result.test_accuracy or 0.0),
+        seconds=result.seconds,
     )
     return Path(result.run)

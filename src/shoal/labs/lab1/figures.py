@@ -1,21 +1,29 @@
 """The lab's two figures: the three losses against three measures of effort, and the sweep."""
 
+from functools import partial
+
 import numpy as np
 
 from shoal.labs.lab1.measure import Measurements, Series
 from shoal.labs.lab1.plan import NAMES, Name
+from shoal.labs.page.pictures import Draw
 from shoal.labs.words import Words
-from shoal.report.figures import Dash, Drawing, Line, Mark, Panel, Style, draw
+from shoal.report.figures import Dash, Drawing, Line, Mark, Panel, Style, draw, seeds_line
 from shoal.report.runs import mean_curve
 
 FEW_POINTS = 12
-"""Up to so many points a curve shows them: a line of three points is easily overlooked."""
+"""A curve with at most this many points marks each of them: a line of three points is easily overlooked."""
 AXES = ("samples", "steps", "seconds")
 LOOKS: dict[Name, tuple[str, Dash, str]] = {
     "gd": ("blue", "solid", "o"),
     "sgd": ("vermilion", "dashed", "s"),
     "adam": ("green", "dash-dotted", "^"),
 }
+
+
+def figures(measured: Measurements) -> dict[str, Draw]:
+    """The figures by name."""
+    return {"loss": partial(loss_figure, measured), "sweep": partial(sweep_figure, measured)}
 
 
 def loss_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
@@ -33,7 +41,7 @@ def loss_figure(measured: Measurements, words: Words, font: str | None) -> Drawi
 
 
 def sweep_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
-    """Validation loss against learning rate; what diverged stands on the upper edge."""
+    """Validation loss against learning rate; rates that diverged are on the upper edge."""
     lines: list[Line] = []
     marks: list[Mark] = []
     for name in NAMES:
@@ -52,14 +60,8 @@ def _line(series: Series, axis: str, words: Words) -> Line:
     mean = mean_curve(series.curves)
     smoothed = np.stack([loss[: len(mean.loss)] for loss in series.smoothed()])
     first = series.curves[0].loss[: len(mean.loss)]
-    return Line(
-        _style(series.name, words, marker=len(mean.loss) <= FEW_POINTS),
-        getattr(mean, axis),
-        smoothed.mean(axis=0),
-        low=smoothed.min(axis=0),
-        high=smoothed.max(axis=0),
-        raw=None if series.window == 1 else first,
-    )
+    style = _style(series.name, words, marker=len(mean.loss) <= FEW_POINTS)
+    return seeds_line(style, getattr(mean, axis), smoothed, raw=None if series.window == 1 else first)
 
 
 def _style(name: Name, words: Words, marker: bool = False) -> Style:

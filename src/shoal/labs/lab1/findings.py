@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from shoal.labs.analysis import Groups
 from shoal.labs.lab1.measure import Measurements, Series, at, last
 from shoal.labs.lab1.sweep import Sweep
 from shoal.labs.numbers import scientific, whether
+from shoal.labs.page.analysis import Findings
 from shoal.report.findings import Finding, Measured, Verdict, higher, lower, over_seeds
 
 ROUNDING = 1e-4
@@ -77,39 +77,38 @@ def throughput(gd: Measured, sgd: Measured) -> Finding:
     return Finding("throughput", {"gd": gd, "sgd": sgd}, higher(gd, sgd))
 
 
-def find(measured: Measurements) -> list[Finding]:
-    """Every finding, from what was measured."""
+def find(measured: Measurements) -> Findings:
+    """Every finding, by section of the analysis."""
     gd, sgd, adam = (measured.series[name] for name in ("gd", "sgd", "adam"))
     steps = _end(gd, "steps")
     samples = _end(sgd, "samples")
     seconds = _end(sgd, "seconds")
     starts = over_seeds([noise.start for noise in measured.noise])
     ends = over_seeds([noise.end for noise in measured.noise])
-    return [
-        deterministic(max(noise.order for noise in measured.noise), starts),
-        smooth(*(over_seeds([curve.rises() for curve in series.curves]) for series in (gd, sgd))),
-        noise_grows(starts, ends),
-        per_step(gd.losses(last), sgd.losses(at("steps", steps)), round(steps)),
-        per_sample(gd.losses(at("samples", samples)), sgd.losses(last), round(samples)),
-        per_second(gd.losses(at("seconds", seconds)), sgd.losses(last), seconds),
-        accuracy(gd.results("test_accuracy"), sgd.results("test_accuracy"), gd.samples(), sgd.samples()),
-        adaptive(adam.losses(last), sgd.losses(last), round(samples)),
-        sensitivity(measured.sweeps["adam"], measured.sweeps["sgd"]),
-        step_time(adam.step_ms(), sgd.step_ms(), gd.step_ms()),
-        throughput(gd.results("samples_per_s"), sgd.results("samples_per_s")),
-    ]
+    return {
+        "stochastic": [
+            deterministic(max(noise.order for noise in measured.noise), starts),
+            smooth(*(over_seeds([curve.rises() for curve in series.curves]) for series in (gd, sgd))),
+            noise_grows(starts, ends),
+        ],
+        "progress": [
+            per_step(gd.losses(last), sgd.losses(at("steps", steps)), round(steps)),
+            per_sample(gd.losses(at("samples", samples)), sgd.losses(last), round(samples)),
+            per_second(gd.losses(at("seconds", seconds)), sgd.losses(last), seconds),
+            accuracy(gd.results("test_accuracy"), sgd.results("test_accuracy"), gd.samples(), sgd.samples()),
+        ],
+        "adaptive": [
+            adaptive(adam.losses(last), sgd.losses(last), round(samples)),
+            sensitivity(measured.sweeps["adam"], measured.sweeps["sgd"]),
+        ],
+        "cost": [
+            step_time(adam.step_ms(), sgd.step_ms(), gd.step_ms()),
+            throughput(gd.results("samples_per_s"), sgd.results("samples_per_s")),
+        ],
+    }
 
 
 def _end(series: Series, axis: str) -> float:
-    """Where the runs of an optimizer end on an axis, in the mean."""
+    """The mean end of an optimizer's runs on an axis."""
     ends: Sequence[float] = [float(getattr(curve, axis)[-1]) for curve in series.curves]
     return sum(ends) / len(ends)
-
-
-GROUPS: Groups = {
-    "stochastic": (deterministic, smooth, noise_grows),
-    "progress": (per_step, per_sample, per_second, accuracy),
-    "adaptive": (adaptive, sensitivity),
-    "cost": (step_time, throughput),
-}
-"""The sections of the analysis."""

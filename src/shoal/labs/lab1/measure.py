@@ -1,14 +1,17 @@
-"""Run folders become the numbers that the findings rest on. No number here comes from anywhere else."""
+"""The numbers that the findings rest on, read from run folders alone."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from shoal.labs.lab1.experiment import Runs
-from shoal.labs.lab1.noise import Noise
-from shoal.labs.lab1.plan import NAMES, Name
+from shoal import data, models
+from shoal.labs.lab1.experiment import train
+from shoal.labs.lab1.noise import Noise, noise_of
+from shoal.labs.lab1.plan import MODEL, NAMES, Name, Plan
 from shoal.labs.lab1.sweep import Sweep
+from shoal.labs.numbers import sample_counts
+from shoal.labs.runs import Runs
 from shoal.report.findings import Measured, inside_run, over_seeds
 from shoal.report.runs import Array, Curve, Run, read_run
 
@@ -61,17 +64,29 @@ class Series:
 class Measurements:
     """Everything measured."""
 
+    plan: Plan
+    samples: Mapping[str, int]
+    """Sizes of the training, validation and test part."""
+    parameters: int
     series: Mapping[Name, Series]
     sweeps: Mapping[Name, Sweep]
     noise: tuple[Noise, ...]
 
 
-def measure(runs: Runs, noise: Sequence[Noise]) -> Measurements:
-    """Read every run folder."""
-    series: dict[Name, Series] = {
-        name: Series(name, tuple(map(read_run, runs.final[name]))) for name in NAMES
-    }
-    return Measurements(series, runs.sweeps, tuple(noise))
+def measure(plan: Plan, runs: Runs) -> Measurements:
+    """Train, read every run folder, and measure the noise of the gradient."""
+    made = train(plan, runs)
+    runs.say("progress.noise")
+    dataset = data.load(plan.data)
+    model = models.build(MODEL, dataset.input_shape, dataset.outputs, plan.first_seed)
+    return Measurements(
+        plan=plan,
+        samples=sample_counts(dataset),
+        parameters=sum(param.numel() for param in model.parameters()),
+        series={name: Series(name, tuple(map(read_run, made.final[name]))) for name in NAMES},
+        sweeps=made.sweeps,
+        noise=tuple(noise_of(run) for run in made.final["sgd"][: 1 if plan.quick else None]),
+    )
 
 
 def at(axis: str, value: float) -> Callable[[Curve], int]:

@@ -1,50 +1,44 @@
-"""What Lab 1 trains: who takes part, which learning rates are tried, how long, how often."""
+"""What Lab 1 trains: the optimizers, the learning rates that are tried, how long and how often."""
 
 from dataclasses import dataclass
 from typing import Literal
 
-from shoal.config.schema import (
-    AdamConfig,
-    CheckpointConfig,
-    DataConfig,
-    GdConfig,
-    LenetConfig,
-    OptimizerConfig,
-    OutputConfig,
-    RunConfig,
-    SgdConfig,
-    TrainConfig,
-)
+from shoal.config import schema
+from shoal.labs.runs import ONLY_AT_THE_END
 
 Name = Literal["gd", "sgd", "adam"]
 NAMES: tuple[Name, ...] = ("gd", "sgd", "adam")
+OPTIMIZERS: dict[Name, type[schema.GdConfig | schema.SgdConfig | schema.AdamConfig]] = {
+    "gd": schema.GdConfig,
+    "sgd": schema.SgdConfig,
+    "adam": schema.AdamConfig,
+}
 
 RATES: dict[Name, tuple[float, ...]] = {
     "gd": (0.03, 0.1, 0.3, 1.0),
     "sgd": (0.03, 0.1, 0.3, 1.0),
     "adam": (3e-4, 1e-3, 3e-3, 1e-2),
 }
-"""A decade and a half around each optimizer's usual rate: as many candidates for one as for the other."""
+"""A decade and a half around each optimizer's usual rate: the same number of candidates for each."""
 QUICK_RATES: dict[Name, tuple[float, ...]] = {
     "gd": (0.03, 0.1, 0.3),
     "sgd": (0.03, 0.1, 0.3),
     "adam": (3e-3, 1e-2, 3e-2),
 }
-"""For a quick run a decade each."""
+"""A decade each, for a quick run."""
 
 BATCH_SIZE = 64
-NEVER = 10**9
-"""Steps between checkpoints: a lab's run is short, and only its end is worth saving."""
+MODEL = schema.LenetConfig()
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much is done. A pass goes once through the training set: one step of GD, many of SGD."""
+    """How much is trained. A pass goes once through the training set: one step of GD, many of SGD."""
 
     gd_passes: int
     stochastic_passes: int
     gd_seeds: int
-    """Fewer are enough for GD, of which only the initial weights are random, and its runs are the long ones."""
+    """GD needs fewer: only its initial weights are random, and its runs take longest."""
     seeds: int
     sweep_part: int
     """A candidate of the search gets the final run's passes divided by this, at least one.
@@ -63,14 +57,14 @@ DATA = tuple(FULL)
 FULL_VALIDATION, QUICK_VALIDATION = 0.1, 0.2
 """Part of the training set held out."""
 QUICK_SAMPLES = 2000
-"""A quick run uses only this much of the training set, so that GD can afford more than a few steps."""
+"""Samples of the training set that a quick run uses, so that GD can make more than a few steps."""
 
 
 @dataclass(frozen=True)
 class Plan:
     """The whole experiment."""
 
-    data: DataConfig
+    data: schema.DataConfig
     size: Size
     first_seed: int = 0
     quick: bool = False
@@ -97,29 +91,22 @@ class Plan:
         """Passes of a candidate's run: the same part of the final ones for every optimizer."""
         return max(1, self.passes(name) // self.size.sweep_part)
 
-    def config(
-        self, name: Name, rate: float, seed: int, passes: int, runs: str, run: str, test: bool
-    ) -> RunConfig:
-        """One run of the experiment; `test` says whether it may look at the test set."""
-        return RunConfig(
+    def config(self, name: Name, rate: float, seed: int, passes: int, test: bool) -> schema.RunConfig:
+        """One run of the experiment; `test` says whether it may read the test set."""
+        return schema.RunConfig(
             seed=seed,
             device=self.device,
             data=self.data,
-            model=LenetConfig(),
-            optimizer=optimizer_config(name, rate),
-            train=TrainConfig(epochs=passes, batch_size="all" if name == "gd" else BATCH_SIZE, test=test),
-            checkpoint=CheckpointConfig(every=NEVER, keep=1),
-            output=OutputConfig(dir=runs, name=run),
+            model=MODEL,
+            # The readable step, so that the code which the report shows is the code that ran.
+            optimizer=OPTIMIZERS[name](lr=rate, fast=False),
+            train=schema.TrainConfig(
+                epochs=passes, batch_size="all" if name == "gd" else BATCH_SIZE, test=test
+            ),
+            checkpoint=ONLY_AT_THE_END,
         )
 
 
-def optimizer_config(name: Name, rate: float) -> OptimizerConfig:
-    """The readable step, so that the code which the report shows is the code that ran."""
-    if name == "gd":
-        return GdConfig(lr=rate, fast=False)
-    return SgdConfig(lr=rate, fast=False) if name == "sgd" else AdamConfig(lr=rate, fast=False)
-
-
-def plan_for(data: DataConfig, quick: bool, first_seed: int) -> Plan:
+def plan_for(data: schema.DataConfig, quick: bool, first_seed: int) -> Plan:
     """The plan for one of the lab's data sets."""
     return Plan(data, QUICK if quick else FULL[data.name], first_seed, quick)

@@ -10,7 +10,7 @@ ROUNDING = 1e-5
 NOTHING = Measured(0.0, 0.0, "none", 1)
 """What two runs of one seed are apart when they are the same. Seed by seed, the luck of a seed falls on both."""
 PARTLY = 0.1
-"""Accuracy that a rule may lose to a bad worker and still count as bearing it."""
+"""A rule that loses at most this much accuracy to a faulty worker tolerates it."""
 
 
 # ── the collectives ──
@@ -71,7 +71,7 @@ def sum_is_scaled_mean(difference: float, workers: int) -> Finding:
 
 
 def sum_learns_faster(total: Measured, mean: Measured, lead: Measured, steps: int) -> Finding:
-    """For SGD at the same learning rate, the sum ends with a lower loss than the mean; `lead`: by so much, per seed."""
+    """For SGD at the same learning rate, the sum ends with a lower loss than the mean, by `lead` per seed."""
     numbers = {"sum": total, "mean": mean, "lead": lead, "steps": steps}
     return Finding("sum_learns_faster", numbers, higher(lead, NOTHING))
 
@@ -88,7 +88,7 @@ def parameters_equal_gradients(difference: float) -> Finding:
 
 
 def adam_parameters_differ(difference: float) -> Finding:
-    """For Adam the two are not the same."""
+    """For Adam, averaging parameters and averaging gradients differ."""
     numbers = {"difference": scientific(difference)}
     return Finding("adam_parameters_differ", numbers, whether(difference > ROUNDING))
 
@@ -99,7 +99,7 @@ def stages_equal(difference: float) -> Finding:
 
 
 def stages_faster(first: Measured, second: Measured) -> Finding:
-    """Behind a slow link, the exchange takes less time once it goes around the ring instead of through one worker."""
+    """Over a slow link, the exchange is faster around the ring than through one worker."""
     return Finding("stages_faster", {"first": first, "second": second}, lower(second, first))
 
 
@@ -112,19 +112,19 @@ def slow_worker_keeps_all_waiting(even: Measured, slow: Measured) -> Finding:
 
 
 def no_collective_helps(waits: Sequence[Measured]) -> Finding:
-    """Behind a slow worker every collective waits: the shortest waiting of them is most of the longest."""
+    """With a slow worker every collective waits: the shortest waiting is more than half of the longest."""
     shortest, longest = min(wait.value for wait in waits), max(wait.value for wait in waits)
     numbers = {"shortest": shortest, "longest": longest}
     return Finding("no_collective_helps", numbers, whether(shortest > longest / 2))
 
 
 def slow_link_moves(even: Measured, slow: Measured) -> Finding:
-    """Behind a slow link it is moving that takes longer."""
+    """Over a slow link, moving takes longer."""
     return Finding("slow_link_moves", {"even": even, "slow": slow}, higher(slow, even))
 
 
 def slow_link_choice(gather: Measured, ring: Measured) -> Finding:
-    """Behind a slow link the choice of the exchange matters: through one worker takes longer than around the ring."""
+    """Over a slow link, an exchange through one worker takes longer than around the ring."""
     return Finding("slow_link_choice", {"gather": gather, "ring": ring}, higher(gather, ring))
 
 
@@ -156,7 +156,7 @@ def exact_on_uneven(exact: float, weighted: float) -> Finding:
 
 
 def mean_of_means_differs(difference: float, exact: float) -> Finding:
-    """The mean of means does not."""
+    """The mean of means does not equal one machine."""
     numbers = {"difference": scientific(difference), "exact": scientific(exact)}
     return Finding("mean_of_means_differs", numbers, whether(difference > ROUNDING))
 
@@ -167,7 +167,7 @@ def mean_of_means_costs(exact: Measured, means: Measured, lead: Measured) -> Fin
     return Finding("mean_of_means_costs", numbers, higher(lead, NOTHING))
 
 
-# ── a bad worker ──
+# ── a faulty worker ──
 
 
 def nan_is_stopped(stopped: bool) -> Finding:
@@ -185,23 +185,23 @@ def flip_breaks_the_mean(clean: float, faulty: float | None) -> Finding:
     return _accuracies("flip_breaks_the_mean", clean, faulty, broken=True)
 
 
-def median_bears(clean: float, worst: float | None) -> Finding:
-    """The median bears one bad worker of any kind."""
-    return _accuracies("median_bears", clean, worst, broken=False)
+def median_tolerates(clean: float, worst: float | None) -> Finding:
+    """The median tolerates one faulty worker of any kind."""
+    return _accuracies("median_tolerates", clean, worst, broken=False)
 
 
-def trimmed_mean_bears(clean: float, worst: float | None) -> Finding:
-    """The trimmed mean does."""
-    return _accuracies("trimmed_mean_bears", clean, worst, broken=False)
+def trimmed_mean_tolerates(clean: float, worst: float | None) -> Finding:
+    """The trimmed mean tolerates one faulty worker of any kind."""
+    return _accuracies("trimmed_mean_tolerates", clean, worst, broken=False)
 
 
-def krum_bears(clean: float, worst: float | None) -> Finding:
-    """Krum does."""
-    return _accuracies("krum_bears", clean, worst, broken=False)
+def krum_tolerates(clean: float, worst: float | None) -> Finding:
+    """Krum tolerates one faulty worker of any kind."""
+    return _accuracies("krum_tolerates", clean, worst, broken=False)
 
 
 def krum_costs(mean: Measured, krum: Measured, lead: Measured) -> Finding:
-    """Where nobody is bad, Krum ends with a lower accuracy than the mean; `lead`: by so much, seed by seed."""
+    """Without a faulty worker, Krum ends with a lower accuracy than the mean; `lead`: the difference, seed by seed."""
     numbers = {"mean": mean.scaled(100), "krum": krum.scaled(100), "lead": lead.scaled(100)}
     return Finding("krum_costs", numbers, higher(lead, NOTHING))
 

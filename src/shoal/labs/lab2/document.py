@@ -1,290 +1,216 @@
-"""The report of the lab: principle, code, set-up, results, analysis, from measurements and words."""
-
-from collections.abc import Mapping, Sequence
+"""The sections of the report that are particular to the lab."""
 
 from shoal.comm import algorithms
 from shoal.config.conditions import parse_link
-from shoal.labs.analysis import analysis
 from shoal.labs.lab2 import averaging
+from shoal.labs.lab2 import plan as lab
 from shoal.labs.lab2.branches import ALL, MESSAGES, calls_of
 from shoal.labs.lab2.figures import MOST_LOSS, PACES, SMOOTHED_OVER, branch_label
-from shoal.labs.lab2.findings import GROUPS
-from shoal.labs.lab2.measure import LAST_STEPS, LEARNING, Measurements, as_labelled
-from shoal.labs.lab2.plan import (
-    ADAM_RATE,
-    BATCH_SIZE,
-    CONDITIONS,
-    FAULT_WORKERS,
-    FAULTS,
-    LINK,
-    MOMENTUM,
-    RATE,
-    RULES,
-    SHARE,
-    SLOW,
-    SLOWDOWN,
-)
+from shoal.labs.lab2.measure import BYTES_PER_ELEMENT, LAST_STEPS, LEARNING, Measurements, as_labelled
 from shoal.labs.numbers import listed, scientific
-from shoal.labs.pictures import Pictures
-from shoal.labs.sections import folded, header_of, machine_table, number_table, opening, source
-from shoal.labs.words import Words
-from shoal.report.document import Block, Bullets, Code, Document, Formula, Heading, Paragraph, Table
-from shoal.report.findings import Finding, over_seeds
+from shoal.labs.page.page import Page, folded, source
+from shoal.report.document import Block, Bullets, Code, Formula, Paragraph, Table
+from shoal.report.findings import over_seeds
 
 SHOWN = ("all_gather", "gather_scatter", "reduce_scatter_all_gather")
 """Branches whose code the report prints, besides the ring."""
 HELPERS = (averaging.room_for_all, averaging.sum_into, averaging.divisible)
 
 
-def document(
-    measured: Measurements,
-    command: str,
-    machine: Mapping[str, str],
-    findings: Sequence[Finding],
-    pictures: Pictures,
-    words: Words,
-) -> Document:
-    """The whole report."""
-    plan = measured.plan
-    blocks: list[Block] = [
-        *opening(plan.quick, command, words),
-        *principle(words),
-        *code(words),
-        *set_up(measured, machine, words),
-        Heading(words("results.heading")),
-        *collectives(measured, pictures, words),
-        *aggregation(measured, pictures, words),
-        *bottleneck(measured, pictures, words),
-        *faults(measured, pictures, words),
-        *pictures.note(words),
-        *analysis(GROUPS, findings, words),
-    ]
-    return Document(words("title", workers=plan.workers), words.lang, blocks)
-
-
-def principle(words: Words) -> list[Block]:
+def principle(page: Page) -> list[Block]:
     """What workers must agree on, and by what ways."""
-    blocks: list[Block] = [
-        Heading(words("principle.heading")),
-        Paragraph(words("principle.problem")),
-        Formula(words("principle.formula")),
-        Paragraph(words("principle.weights")),
+    return [
+        Paragraph(page("principle.problem")),
+        Formula(page("principle.formula")),
+        Paragraph(page("principle.weights")),
+        *page.parts("principle", ("collectives", "aggregates", "times", "rules")),
     ]
-    for part in ("collectives", "aggregates", "times", "rules"):
-        blocks += [Heading(words(f"principle.{part}_heading"), 3), Paragraph(words(f"principle.{part}"))]
-    return blocks
 
 
-def code(words: Words) -> list[Block]:
+def code(page: Page) -> list[Block]:
     """What ran, from the source itself."""
     return [
-        Heading(words("code.heading")),
-        Paragraph(words("code.intro")),
-        *(
-            Code(source(averaging.BRANCHES[name]), words("code.branch", name=branch_label(name, words)))
-            for name in SHOWN
-        ),
-        Code("\n".join(map(source, HELPERS)), words("code.helpers")),
-        Code(source(algorithms.ring), words("code.ring")),
+        *(Code(source(averaging.BRANCHES[name]), branch_label(name, page)) for name in SHOWN),
+        Code("\n".join(map(source, HELPERS)), page("code.helpers")),
+        Code(source(algorithms.ring), page("code.ring")),
     ]
 
 
-def set_up(measured: Measurements, machine: Mapping[str, str], words: Words) -> list[Block]:
-    """Data, model, runs, conditions, machine."""
-    plan, size = measured.plan, measured.plan.size
-    link = parse_link(LINK)
+def set_up(measured: Measurements, page: Page) -> list[Block]:
+    """Data, model, runs, conditions."""
+    plan, size, link = measured.plan, measured.plan.size, parse_link(lab.LINK)
+    model = {
+        "data": plan.data.name,
+        "model": plan.model.name,
+        "parameters": measured.parameters,
+        "kib": measured.parameters * BYTES_PER_ELEMENT / 1024,
+        "tensors": measured.tensors,
+    }
+    optimizers = {"rate": lab.RATE, "momentum": lab.MOMENTUM, "adam_rate": lab.ADAM_RATE}
+    rotation = {"branches": len(ALL), "turn": size.branch_steps, "rounds": size.rounds["even"]}
     conditions = {
-        "slow": SLOW,
-        "slowdown": SLOWDOWN,
-        "share": 100 * SHARE,
+        "slow": lab.SLOW,
+        "slowdown": lab.SLOWDOWN,
+        "share": 100 * lab.SHARE,
         "mbit": link.bits_per_s / 1e6,
         "latency": 1e3 * link.latency_s,
     }
+    sentences = [
+        page("setup.data", **model),
+        page("setup.training", batch=lab.BATCH_SIZE, **optimizers),
+        page("setup.rotation", **rotation),
+        page("setup.conditions", **conditions),
+        page("setup.pace", steps=size.pace_steps),
+        page("setup.equal", steps=size.equal_steps),
+        page("setup.learn", steps=size.learn_steps, seeds=listed(plan.seeds)),
+        page("setup.faults", workers=lab.FAULT_WORKERS, slow=lab.SLOW, steps=size.fault_steps),
+    ]
+    return [Bullets(sentences)]
+
+
+def results(measured: Measurements, page: Page) -> list[Block]:
+    """All results, in the order of the questions."""
     return [
-        Heading(words("setup.heading")),
-        Bullets(
-            [
-                words(
-                    "setup.data",
-                    data=plan.data.name,
-                    model=plan.model.name,
-                    parameters=measured.parameters,
-                    kib=measured.parameters * 4 / 1024,
-                    tensors=measured.tensors,
-                ),
-                words("setup.training", batch=BATCH_SIZE, rate=RATE, momentum=MOMENTUM, adam_rate=ADAM_RATE),
-                words(
-                    "setup.rotation", branches=len(ALL), turn=size.branch_steps, rounds=size.rounds["even"]
-                ),
-                words("setup.conditions", **conditions),
-                words("setup.pace", steps=size.pace_steps),
-                words("setup.equal", steps=size.equal_steps),
-                words("setup.learn", steps=size.learn_steps, seeds=listed(plan.seeds)),
-                words("setup.faults", workers=FAULT_WORKERS, slow=SLOW, steps=size.fault_steps),
-            ]
-        ),
-        machine_table(machine, words),
+        *collectives(measured, page),
+        *aggregation(measured, page),
+        *bottleneck(measured, page),
+        *faults(measured, page),
     ]
 
 
-def collectives(measured: Measurements, pictures: Pictures, words: Words) -> list[Block]:
-    """What each way of averaging costs, and the proof that it is what it says."""
+def collectives(measured: Measurements, page: Page) -> list[Block]:
+    """What each way of averaging costs, and the proof that it calls what its label says."""
     return [
-        Heading(words("collectives.heading"), 3),
-        Paragraph(words("collectives.intro")),
-        pictures.figure("exchange", words("collectives.caption"), words("collectives.alt"), wide=True),
-        number_table(words("collectives.split_table"), time_header(words), time_rows(measured, words)),
-        condition_table(measured, words),
-        Paragraph(words("record.intro")),
-        record_table(measured, words),
+        *page.section("collectives"),
+        page.figure("exchange", "collectives", wide=True),
+        time_table(measured, page),
+        condition_table(measured, page),
+        Paragraph(page("record.intro")),
+        record_table(measured, page),
     ]
 
 
-def time_header(words: Words) -> list[str]:
-    """Columns of the table of times, with units."""
-    return header_of("collectives", ("branch", "wait", "move", "both"), words)
-
-
-def time_rows(measured: Measurements, words: Words) -> list[list[str]]:
+def time_table(measured: Measurements, page: Page) -> Table:
     """The exchange of a step by every branch, without a bottleneck."""
-    return [
+    rows = [
         [
-            branch_label(name, words),
+            branch_label(name, page),
             *(f"{part:.2f}" for part in (times.wait_ms, times.move_ms, times.exchange_ms)),
         ]
         for name, times in measured.branches["even"].items()
     ]
+    return page.table("split", page.header("split", "branch", "wait", "move", "both"), rows)
 
 
-def condition_table(measured: Measurements, words: Words) -> Table:
+def condition_table(measured: Measurements, page: Page) -> Table:
     """The exchange of a step by every branch, under every condition."""
-    header = [
-        words("collectives.branch_column"),
-        *(words("collectives.ms", condition=words(f"condition.{condition}")) for condition in CONDITIONS),
-    ]
+    conditions = [page("collectives.ms", condition=page(f"condition.{name}")) for name in lab.CONDITIONS]
     rows = [
         [
-            branch_label(name, words),
-            *(f"{measured.branches[condition][name].exchange_ms:.2f}" for condition in CONDITIONS),
+            branch_label(name, page),
+            *(f"{branches[name].exchange_ms:.2f}" for branches in measured.branches.values()),
         ]
         for name in ALL
     ]
-    return number_table(words("collectives.table"), header, rows)
+    return page.table("collectives", [page("split.branch_column"), *conditions], rows)
 
 
-def record_table(measured: Measurements, words: Words) -> Table:
+def record_table(measured: Measurements, page: Page) -> Table:
     """What every branch called in a step, from the record, beside what its label says."""
-    rows: list[list[str]] = []
-    for name, record in measured.recorded.items():
-        sent = f"{record.sent / 4 / measured.parameters:.2f}" if name in MESSAGES else "–"
-        right = words("answer.yes" if as_labelled(name, record) else "answer.no")
-        called = ", ".join(sorted(record.operations))
-        rows.append(
-            [
-                branch_label(name, words),
-                ", ".join(sorted(calls_of(name))),
-                called,
-                str(record.calls),
-                sent,
-                right,
-            ]
-        )
-    header = header_of("record", ("branch", "label", "called", "calls", "sent", "right"), words)
-    return Table(words("record.table"), header, rows, frozenset({3, 4}))
+    gradients = BYTES_PER_ELEMENT * measured.parameters
+    rows = [
+        [
+            branch_label(name, page),
+            ", ".join(sorted(calls_of(name))),
+            ", ".join(sorted(record.operations)),
+            str(record.calls),
+            f"{record.sent / gradients:.2f}" if name in MESSAGES else "–",
+            page("answer.yes" if as_labelled(name, record) else "answer.no"),
+        ]
+        for name, record in measured.recorded.items()
+    ]
+    header = page.header("record", "branch", "label", "called", "calls", "sent", "right")
+    return page.table("record", header, rows, right=frozenset({3, 4}))
 
 
-def aggregation(measured: Measurements, pictures: Pictures, words: Words) -> list[Block]:
+def aggregation(measured: Measurements, page: Page) -> list[Block]:
     """Sum and mean, gradients and parameters, stages."""
     compared = ("exact", "sum", "parameters", "adam-parameters", "stages")
-    rows = [
-        [words(f"equal.{name.replace('-', '_')}"), scientific(measured.differences[name])]
-        for name in compared
-    ]
+    equal = [[_equal(name, page), scientific(measured.differences[name])] for name in compared]
     learnt = [
         [
-            words(f"learn.{name.replace('-', '_')}"),
+            page(f"learn.{name.replace('-', '_')}"),
             f"{over_seeds(measured.learnt[name].losses):.4f}",
-            f"{over_seeds(measured.learnt[name].accuracies).scaled(100):.2f}",
+            _accuracy(measured.learnt[name].accuracies),
         ]
         for name in LEARNING
         if not name.startswith("uneven")
     ]
+    header = page.header("aggregation", "way", "loss", "accuracy")
     return [
-        Heading(words("aggregation.heading"), 3),
-        Paragraph(words("aggregation.intro")),
-        pictures.figure("loss", words("aggregation.caption", window=SMOOTHED_OVER), words("aggregation.alt")),
-        number_table(
-            words("aggregation.table", last=LAST_STEPS),
-            header_of("aggregation", ("way", "loss", "accuracy"), words),
-            learnt,
-        ),
-        Paragraph(words("equal.intro")),
-        number_table(words("equal.table"), header_of("equal", ("what", "difference"), words), rows),
-        Heading(words("stages.heading"), 3),
-        Paragraph(words("stages.intro")),
-        pictures.figure("stages", words("stages.caption"), words("stages.alt")),
+        *page.section("aggregation"),
+        page.figure("loss", "aggregation", window=SMOOTHED_OVER),
+        page.table("aggregation", header, learnt, last=LAST_STEPS),
+        Paragraph(page("equal.intro")),
+        page.table("equal", page.header("equal", "what", "difference"), equal),
+        *page.section("stages"),
+        page.figure("stages"),
     ]
 
 
-def bottleneck(measured: Measurements, pictures: Pictures, words: Words) -> list[Block]:
-    """Speed and truth under every condition."""
-    rows = [
+def bottleneck(measured: Measurements, page: Page) -> list[Block]:
+    """Speed and correctness under every condition."""
+    paces = {name: measured.paces[name] for name in PACES}
+    even = paces["even"].samples_per_s.value
+    speeds = [
         [
-            words(f"condition.{name}"),
-            f"{measured.paces[name].samples_per_s:,.0f}",
-            f"{measured.paces[name].samples_per_s.value / measured.paces['even'].samples_per_s.value:.2f}",
-            f"{measured.paces[name].wait_ms:.2f}",
-            f"{measured.paces[name].move_ms:.2f}",
+            page(f"condition.{name}"),
+            f"{pace.samples_per_s:,.0f}",
+            f"{pace.samples_per_s.value / even:.2f}",
+            f"{pace.wait_ms:.2f}",
+            f"{pace.move_ms:.2f}",
         ]
-        for name in PACES
+        for name, pace in paces.items()
     ]
-    ways = ("uneven-exact", "uneven-weighted_mean", "uneven-mean")
     uneven = [
         [
-            words(f"equal.{way.replace('-', '_')}"),
+            _equal(way, page),
             scientific(measured.differences[way]),
-            f"{over_seeds(measured.learnt[way].accuracies).scaled(100):.2f}"
-            if way in measured.learnt
-            else "–",
+            _accuracy(measured.learnt[way].accuracies) if way in measured.learnt else "–",
         ]
-        for way in ways
+        for way in ("uneven-exact", "uneven-weighted_mean", "uneven-mean")
     ]
+    header = page.header("bottleneck", "condition", "speed", "ratio", "wait", "move")
     return [
-        Heading(words("bottleneck.heading"), 3),
-        Paragraph(words("bottleneck.intro")),
-        pictures.figure("pace", words("bottleneck.caption"), words("bottleneck.alt")),
-        number_table(
-            words("bottleneck.table"),
-            header_of("bottleneck", ("condition", "speed", "ratio", "wait", "move"), words),
-            rows,
-        ),
-        Heading(words("uneven.heading"), 3),
-        Paragraph(words("uneven.intro", share=100 * SHARE)),
-        number_table(
-            words("uneven.table"), header_of("uneven", ("what", "difference", "accuracy"), words), uneven
-        ),
+        *page.section("bottleneck"),
+        page.figure("pace", "bottleneck"),
+        page.table("bottleneck", header, speeds),
+        *page.section("uneven", share=100 * lab.SHARE),
+        page.table("uneven", page.header("uneven", "what", "difference", "accuracy"), uneven),
     ]
 
 
-def faults(measured: Measurements, pictures: Pictures, words: Words) -> list[Block]:
-    """One bad worker against every rule."""
+def faults(measured: Measurements, page: Page) -> list[Block]:
+    """One faulty worker against every rule."""
 
     def cell(fault: str, rule: str) -> str:
         accuracies = measured.faulty[fault, rule].accuracies
-        return f"{over_seeds(accuracies).scaled(100):.1f}" if accuracies else words("faults.stopped")
+        return f"{over_seeds(accuracies).scaled(100):.1f}" if accuracies else page("faults.stopped")
 
-    rows = [[words(f"rule.{rule}"), *(cell(fault, rule) for fault in FAULTS)] for rule in RULES]
-    header = [words("faults.rule_column"), *(words(f"fault.{fault}") for fault in FAULTS)]
+    rows = [[page(f"rule.{rule}"), *(cell(fault, rule) for fault in lab.FAULTS)] for rule in lab.RULES]
+    header = [page("faults.rule_column"), *(page(f"fault.{fault}") for fault in lab.FAULTS)]
     said = sorted({one.stopped for one in measured.faulty.values() if one.stopped})
     return [
-        Heading(words("faults.heading"), 3),
-        Paragraph(words("faults.intro", workers=FAULT_WORKERS)),
-        pictures.figure(
-            "faults",
-            words("faults.caption", most=MOST_LOSS, window=SMOOTHED_OVER),
-            words("faults.alt"),
-            wide=True,
-        ),
-        number_table(words("faults.table"), header, rows),
-        *([Code(folded("\n".join(said)), words("faults.said"), "text")] if said else []),
+        *page.section("faults", workers=lab.FAULT_WORKERS),
+        page.figure("faults", wide=True, most=MOST_LOSS, window=SMOOTHED_OVER),
+        page.table("faults", header, rows),
+        *([Code(folded("\n".join(said)), page("faults.said"), "text")] if said else []),
     ]
+
+
+def _equal(name: str, page: Page) -> str:
+    return page(f"equal.{name.replace('-', '_')}")
+
+
+def _accuracy(accuracies: tuple[float, ...]) -> str:
+    return f"{over_seeds(accuracies).scaled(100):.2f}"

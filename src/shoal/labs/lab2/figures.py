@@ -1,20 +1,22 @@
-"""The lab's figures: what an exchange costs, where a step's time goes, and what becomes of the loss."""
+"""The lab's figures: what an exchange costs, where a step's time goes, how the loss falls."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
-from shoal.labs.bars import GAP, Bar, BarPanel, Part, draw_bars, measured_bar
 from shoal.labs.lab2.branches import COURSE, MESSAGES
 from shoal.labs.lab2.measure import Learnt, Measurements, stage_start
 from shoal.labs.lab2.plan import CONDITIONS, FAULTS, RULES
+from shoal.labs.page.bars import GAP, Bar, BarPanel, draw_bars, measured_bar, time_parts
+from shoal.labs.page.pictures import Draw
 from shoal.labs.words import Words
-from shoal.report.figures import Dash, Drawing, Line, Mark, Panel, Style, draw
+from shoal.report.figures import Dash, Drawing, Line, Mark, Panel, Style, draw, seeds_line
 from shoal.report.runs import Curve, mean_curve
 
 SMOOTHED_OVER = 10
 MOST_LOSS = 4.0
-"""What is larger is drawn here: a training that explodes would flatten all others."""
+"""Larger losses are drawn here: a training that diverges would flatten all other curves."""
 PACES = ("even", "compute", "compute-balanced", "batch", "link")
 LOOKS: dict[str, tuple[str, Dash]] = {
     "sum": ("blue", "solid"),
@@ -29,8 +31,19 @@ RULE_LOOKS: dict[str, tuple[str, Dash]] = {
 }
 
 
-def branch_label(branch: str, words: Words) -> str:
-    """A branch by the names of what it calls."""
+def figures(measured: Measurements) -> dict[str, Draw]:
+    """The figures by name."""
+    return {
+        "exchange": partial(exchange_figure, measured),
+        "loss": partial(loss_figure, measured),
+        "stages": partial(stages_figure, measured),
+        "pace": partial(pace_figure, measured),
+        "faults": partial(fault_figure, measured),
+    }
+
+
+def branch_label(branch: str, words: Callable[[str], str]) -> str:
+    """The name of a branch: the collectives that it calls."""
     return words(f"branch.{branch.replace(':', '_')}")
 
 
@@ -54,7 +67,7 @@ def exchange_figure(measured: Measurements, words: Words, font: str | None) -> D
         )
         for condition in CONDITIONS
     ]
-    return draw_bars(panels, _parts(words)[1:], font=font, width_in=11.5)
+    return draw_bars(panels, time_parts(words)[1:], font=font, width_in=11.5)
 
 
 def pace_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
@@ -66,7 +79,7 @@ def pace_figure(measured: Measurements, words: Words, font: str | None) -> Drawi
             bars.append(Bar(label, [part.value for part in times]))
         bars.append(GAP)
     return draw_bars(
-        [BarPanel("", words("figure.step_ms"), bars[:-1])], _parts(words), font=font, width_in=7.6
+        [BarPanel("", words("figure.step_ms"), bars[:-1])], time_parts(words), font=font, width_in=7.6
     )
 
 
@@ -85,7 +98,7 @@ def loss_figure(measured: Measurements, words: Words, font: str | None) -> Drawi
 
 
 def stages_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
-    """How long the exchange of each step takes, while its way changes in mid-training."""
+    """The time of each step's exchange in a run whose exchange changes half-way."""
     exchange = measured.link_stage_steps
     middle = stage_start(len(exchange))
     numbers = np.arange(len(exchange), dtype=np.float64)
@@ -102,7 +115,7 @@ def stages_figure(measured: Measurements, words: Words, font: str | None) -> Dra
 
 
 def fault_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
-    """The loss under every rule, one panel for each kind of bad worker; a cross on the edge where it was stopped."""
+    """The loss under every rule, a panel for each kind of faulty worker; a cross on the edge marks a stopped run."""
     panels: list[Panel] = []
     for fault in FAULTS:
         lines: list[Line] = []
@@ -116,14 +129,6 @@ def fault_figure(measured: Measurements, words: Words, font: str | None) -> Draw
                 marks.append(Mark(style, float(len(found.curve.steps)), None, "x"))
         panels.append(_loss_panel(words(f"fault.{fault}"), lines, words, marks))
     return draw(panels, font=font)
-
-
-def _parts(words: Words) -> list[Part]:
-    return [
-        Part(words("figure.own"), "blue"),
-        Part(words("figure.wait"), "orange", "...."),
-        Part(words("figure.move"), "vermilion", "////"),
-    ]
 
 
 def _loss_panel(title: str, lines: Sequence[Line], words: Words, marks: Sequence[Mark] = ()) -> Panel:
@@ -143,10 +148,4 @@ def _line(style: Style, curve: Curve) -> Line:
 
 def _learnt_line(learnt: Learnt, style: Style) -> Line:
     smoothed = np.stack([curve.smoothed(SMOOTHED_OVER) for curve in learnt.curves])
-    return Line(
-        style,
-        mean_curve(learnt.curves).steps,
-        smoothed.mean(axis=0),
-        low=smoothed.min(axis=0),
-        high=smoothed.max(axis=0),
-    )
+    return seeds_line(style, mean_curve(learnt.curves).steps, smoothed)

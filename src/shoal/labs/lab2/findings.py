@@ -1,20 +1,30 @@
-"""From what was measured to the lab's findings."""
+"""The lab's findings, from its measurements."""
 
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 
-from shoal.labs.analysis import Groups
 from shoal.labs.lab2 import claims
 from shoal.labs.lab2.averaging import CALLS
 from shoal.labs.lab2.branches import MESSAGES
 from shoal.labs.lab2.measure import Faulty, Measurements, as_labelled, stage_times
 from shoal.labs.lab2.plan import FAULTS, RULES, SLOWDOWN
+from shoal.labs.page.analysis import Findings
 from shoal.report.findings import Finding, Measured, over_seeds
 
 
-def find(measured: Measurements) -> list[Finding]:
-    """Every finding, from what was measured."""
-    return [*_collectives(measured), *_aggregation(measured), *_bottlenecks(measured), *_faults(measured)]
+def find(measured: Measurements) -> Findings:
+    """Every finding, by section of the analysis."""
+    return {
+        "collectives": _collectives(measured),
+        "aggregation": _aggregation(measured),
+        "stages": [
+            claims.stages_equal(measured.differences["stages"]),
+            claims.stages_faster(*stage_times(measured.link_stage_steps)),
+        ],
+        "bottleneck": _bottlenecks(measured),
+        "uneven": _uneven(measured),
+        "faults": _faults(measured),
+    }
 
 
 def _collectives(measured: Measurements) -> list[Finding]:
@@ -59,8 +69,6 @@ def _aggregation(measured: Measurements) -> list[Finding]:
         ),
         claims.parameters_equal_gradients(apart["parameters"]),
         claims.adam_parameters_differ(apart["adam-parameters"]),
-        claims.stages_equal(apart["stages"]),
-        claims.stages_faster(*stage_times(measured.link_stage_steps)),
     ]
 
 
@@ -75,6 +83,12 @@ def _bottlenecks(measured: Measurements) -> list[Finding]:
         claims.throughput_falls(paces["even"].samples_per_s, paces["compute"].samples_per_s, SLOWDOWN),
         claims.balance_brings_back(paces["compute"].samples_per_s, paces["compute-balanced"].samples_per_s),
         claims.balance_changes_nothing(apart["balanced"], measured.plan.size.equal_steps),
+    ]
+
+
+def _uneven(measured: Measurements) -> list[Finding]:
+    apart = measured.differences
+    return [
         claims.exact_on_uneven(apart["uneven-exact"], apart["uneven-weighted_mean"]),
         claims.mean_of_means_differs(apart["uneven-mean"], apart["uneven-exact"]),
         _compared(
@@ -92,9 +106,9 @@ def _faults(measured: Measurements) -> list[Finding]:
         claims.nan_is_stopped(bool(faulty["nan", "mean"].stopped)),
         claims.huge_breaks_the_mean(clean["mean"], _accuracy(faulty["huge", "mean"])),
         claims.flip_breaks_the_mean(clean["mean"], _accuracy(faulty["flip", "mean"])),
-        claims.median_bears(clean["median"], _worst(faulty, "median")),
-        claims.trimmed_mean_bears(clean["trimmed_mean"], _worst(faulty, "trimmed_mean")),
-        claims.krum_bears(clean["krum"], _worst(faulty, "krum")),
+        claims.median_tolerates(clean["median"], _worst(faulty, "median")),
+        claims.trimmed_mean_tolerates(clean["trimmed_mean"], _worst(faulty, "trimmed_mean")),
+        claims.krum_tolerates(clean["krum"], _worst(faulty, "krum")),
         _compared(claims.krum_costs, faulty["none", "mean"].accuracies, faulty["none", "krum"].accuracies),
     ]
 
@@ -102,7 +116,7 @@ def _faults(measured: Measurements) -> list[Finding]:
 def _compared(
     claim: Callable[[Measured, Measured, Measured], Finding], better: Sequence[float], worse: Sequence[float]
 ) -> Finding:
-    """A claim about two series of runs with the same seeds."""
+    """The finding of a claim about two series of runs with the same seeds."""
     return claim(over_seeds(better), over_seeds(worse), lead(better, worse))
 
 
@@ -116,46 +130,6 @@ def _accuracy(faulty: Faulty) -> float | None:
 
 
 def _worst(faulty: Mapping[tuple[str, str], Faulty], rule: str) -> float | None:
-    """The lowest accuracy of a rule under any fault; none if any run of it was stopped."""
+    """The lowest accuracy of a rule under any fault; None if any run was stopped."""
     found = [_accuracy(faulty[fault, rule]) for fault in FAULTS if fault != "none"]
     return None if None in found else min(value for value in found if value is not None)
-
-
-GROUPS: Groups = {
-    "collectives": (
-        claims.same_sum,
-        claims.labels,
-        claims.bytes_sent,
-        claims.all_reduce_beats_gather,
-        claims.all_reduce_beats_all_gather,
-        claims.waiting_is_less,
-    ),
-    "aggregation": (
-        claims.sum_is_scaled_mean,
-        claims.sum_learns_faster,
-        claims.adam_indifferent,
-        claims.parameters_equal_gradients,
-        claims.adam_parameters_differ,
-    ),
-    "stages": (claims.stages_equal, claims.stages_faster),
-    "bottleneck": (
-        claims.slow_worker_keeps_all_waiting,
-        claims.no_collective_helps,
-        claims.slow_link_moves,
-        claims.slow_link_choice,
-        claims.throughput_falls,
-        claims.balance_brings_back,
-        claims.balance_changes_nothing,
-    ),
-    "uneven": (claims.exact_on_uneven, claims.mean_of_means_differs, claims.mean_of_means_costs),
-    "faults": (
-        claims.nan_is_stopped,
-        claims.huge_breaks_the_mean,
-        claims.flip_breaks_the_mean,
-        claims.median_bears,
-        claims.trimmed_mean_bears,
-        claims.krum_bears,
-        claims.krum_costs,
-    ),
-}
-"""The sections of the analysis."""

@@ -1,9 +1,10 @@
-"""Run folders become the numbers that the findings rest on. No number here comes from anywhere else."""
+"""The numbers that the findings rest on, read from run folders alone."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 from safetensors.numpy import load_file
 
@@ -11,16 +12,16 @@ from shoal.comm.costs import sends
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
 from shoal.labs.lab2.branches import ALL, MESSAGES, calls_of
-from shoal.labs.lab2.experiment import Runs
 from shoal.labs.lab2.plan import CONDITIONS, FAULTS, RULES, Plan
-from shoal.labs.lab2.steps import RankStep, Step, read_steps
+from shoal.labs.lab2.steps import Step, read_steps
 from shoal.labs.lab2.sums import SumError, sum_errors
+from shoal.labs.runs import Runs
 from shoal.report.findings import Measured, inside_run
 from shoal.report.runs import Curve, curve_of, read_run
 
 BYTES_PER_ELEMENT = 4
 LAST_STEPS = 10
-"""The loss at the end of a run is the mean of so many steps: one batch says little."""
+"""Steps over which the loss at the end of a run is averaged: one batch says little."""
 
 LEARNING = ("sgd-sum", "sgd-mean", "sgd-scaled", "adam-sum", "adam-mean", "uneven-exact", "uneven-mean")
 
@@ -54,11 +55,10 @@ class Pace:
     samples_per_s: Measured
     ranks: tuple[tuple[Measured, Measured, Measured], ...]
     """Own work, waiting and moving of every worker, in ms per step."""
-    steps: tuple[Step, ...]
 
     @property
     def wait_ms(self) -> Measured:
-        """What the worker that waits longest waits in a step."""
+        """Waiting in a step, of the worker that waits longest."""
         return max((wait for _, wait, _ in self.ranks), key=lambda wait: wait.value)
 
     @property
@@ -77,18 +77,18 @@ class Learnt:
     @property
     def losses(self) -> tuple[float, ...]:
         """Of the last steps."""
-        return tuple(map(end_loss, self.curves))
+        return tuple(fmean(curve.loss[-LAST_STEPS:]) for curve in self.curves)
 
 
 @dataclass(frozen=True)
 class Faulty:
-    """One rule with one kind of bad worker."""
+    """One rule with one kind of faulty worker."""
 
     curve: Curve
     accuracies: tuple[float, ...]
     """Of every seed; none where the run was stopped."""
     stopped: str
-    """Why, in the run's own words; empty where it went on to the end."""
+    """The error of the run; empty if it finished."""
 
 
 @dataclass(frozen=True)
@@ -112,12 +112,9 @@ class Measurements:
     """By fault and rule."""
 
 
-def measure(runs: Runs) -> Measurements:
+def measure(plan: Plan, runs: Runs) -> Measurements:
     """Read every run folder."""
-    plan = runs.plan
-    steps = {
-        condition: read_steps(runs.path(f"rotate-{condition}"), plan.workers) for condition in CONDITIONS
-    }
+    steps = {name: read_steps(runs.path(f"rotate-{name}"), plan.workers) for name in CONDITIONS}
     numels = _numels(runs.path("equal-exact"))
     return Measurements(
         plan=plan,
@@ -131,15 +128,16 @@ def measure(runs: Runs) -> Measurements:
         sums=sum_errors(plan.workers, plan.first_seed),
         paces={
             name.removeprefix("pace-"): _pace(runs.path(name), plan.workers)
-            for name in runs.folders
+            for name in plan.runs()
             if name.startswith("pace-")
         },
         link_stage_steps=tuple(
-            _mean_over_ranks(step) for step in read_steps(runs.path("pace-link-stages"), plan.workers)
+            fmean(rank.exchange_ms for rank in step)
+            for step in read_steps(runs.path("pace-link-stages"), plan.workers)
         ),
-        differences=_differences(runs),
-        learnt={name: _learnt(runs, name) for name in LEARNING},
-        faulty={(fault, rule): _faulty(runs, fault, rule) for fault in FAULTS for rule in RULES},
+        differences=_differences(plan, runs),
+        learnt={name: _learnt(plan, runs, name) for name in LEARNING},
+        faulty={(fault, rule): _faulty(plan, runs, fault, rule) for fault in FAULTS for rule in RULES},
     )
 
 
@@ -153,15 +151,11 @@ def branch_times(steps: Sequence[Step], rotation: Sequence[str], turn: int) -> d
         if number % turn:
             counted[branch].append(step)
 
-    def over_steps(branch: str, part: Callable[[RankStep], float]) -> Measured:
-        return inside_run([sum(map(part, step)) / len(step) for step in counted[branch]])
+    def over_steps(branch: str, part: str) -> Measured:
+        return inside_run([fmean(getattr(rank, part) for rank in step) for step in counted[branch]])
 
     return {
-        branch: BranchTimes(
-            over_steps(branch, lambda rank: rank.wait_ms),
-            over_steps(branch, lambda rank: rank.move_ms),
-            over_steps(branch, lambda rank: rank.exchange_ms),
-        )
+        branch: BranchTimes(*(over_steps(branch, part) for part in ("wait_ms", "move_ms", "exchange_ms")))
         for branch in ALL
     }
 
@@ -209,11 +203,10 @@ def _pace(run: Path, workers: int) -> Pace:
     return Pace(
         inside_run([batch / seconds for seconds in step_s]),
         tuple((own, wait, move) for own, wait, move in ranks),
-        tuple(steps),
     )
 
 
-def _differences(runs: Runs) -> dict[str, float]:
+def _differences(plan: Plan, runs: Runs) -> dict[str, float]:
     """max|a − b| / max|b| over all weights, of two runs that are said to be equal, or not to be."""
     pairs = {
         "exact": ("equal-exact", "equal-single"),
@@ -225,29 +218,22 @@ def _differences(runs: Runs) -> dict[str, float]:
         "uneven-weighted_mean": ("equal-uneven-weighted_mean", "equal-single"),
         "uneven-mean": ("equal-uneven-mean", "equal-single"),
     }
-    differences = {name: weight_difference(runs.path(a), runs.path(b)) for name, (a, b) in pairs.items()}
+    differences = {name: runs.weight_difference(a, b) for name, (a, b) in pairs.items()}
     balanced, slow = (_curve(runs.path(name)) for name in ("pace-compute-balanced", "pace-compute"))
-    first = slice(runs.plan.size.equal_steps)
+    first = slice(plan.size.equal_steps)
     differences["balanced"] = float(max(abs(balanced.loss[first] - slow.loss[first]) / abs(slow.loss[first])))
     return differences
 
 
-def weight_difference(run: Path, reference: Path) -> float:
-    """How far the weights of a run are from those of another, relative to the largest of each tensor."""
-    mine, its = (load_file(RunFolder(path).model) for path in (run, reference))
-    return max(float(abs(mine[name] - its[name]).max() / abs(its[name]).max()) for name in its)
-
-
-def _learnt(runs: Runs, name: str) -> Learnt:
-    folders = [runs.path(f"learn-{name}-seed{seed}") for seed in runs.plan.seeds]
-    found = [read_run(folder) for folder in folders]
+def _learnt(plan: Plan, runs: Runs, name: str) -> Learnt:
+    found = [read_run(runs.path(f"learn-{name}-seed{seed}")) for seed in plan.seeds]
     return Learnt(
         tuple(run.curve for run in found), tuple(float(run.result["test_accuracy"]) for run in found)
     )
 
 
-def _faulty(runs: Runs, fault: str, rule: str) -> Faulty:
-    names = [f"fault-{fault}-{rule}-seed{seed}" for seed in runs.plan.fault_seeds(fault, rule)]
+def _faulty(plan: Plan, runs: Runs, fault: str, rule: str) -> Faulty:
+    names = [f"fault-{fault}-{rule}-seed{seed}" for seed in plan.fault_seeds(fault, rule)]
     stopped = runs.stopped.get(names[0], "")
     accuracies = [] if stopped else [float(read_run(runs.path(n)).result["test_accuracy"]) for n in names]
     return Faulty(_curve(runs.path(names[0])), tuple(accuracies), stopped)
@@ -262,15 +248,6 @@ def stage_times(exchange: Sequence[float]) -> tuple[Measured, Measured]:
     """The exchange in the first and in the second half of a run; the first step of each warms up."""
     middle = stage_start(len(exchange))
     return inside_run(exchange[1:middle]), inside_run(exchange[middle + 1 :])
-
-
-def _mean_over_ranks(step: Step) -> float:
-    return sum(rank.exchange_ms for rank in step) / len(step)
-
-
-def end_loss(curve: Curve) -> float:
-    """The mean loss of the last steps."""
-    return math.fsum(curve.loss[-LAST_STEPS:]) / len(curve.loss[-LAST_STEPS:])
 
 
 def _curve(run: Path) -> Curve:

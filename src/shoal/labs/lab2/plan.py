@@ -1,82 +1,70 @@
-"""What Lab 2 runs: every run by its name, each with one thing changed against its neighbours.
+"""The runs of Lab 2 by name; each differs from its neighbours in one thing.
 
 ::
 
-    rotate-*    one training in which the exchange changes every few steps, so that all branches meet the same machine;
-                under every condition again. Processes, for their times count.
-    pace-*      one exchange, one condition: how fast is training, and where does a step's time go? Processes.
-    equal-*     a few steps, then the weights are compared: what is equal, what is not? Threads, as all that follow.
+    rotate-*    one training for each condition, in which the exchange changes every few steps, so that all branches
+                are measured in the same state of the machine. By processes, because their times are used.
+    pace-*      one exchange, one condition: how fast is training, and where does a step's time go? By processes.
+    equal-*     a few steps, then the weights are compared: what is equal, what is not? By threads, like all below.
     learn-*     longer, with several seeds: what does the aggregation do to loss and accuracy?
-    fault-*     one bad worker of five against every rule.
+    fault-*     one faulty worker of five against every rule.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from shoal.config.schema import (
-    AdamConfig,
-    AllReduceConfig,
-    CheckpointConfig,
-    DataConfig,
-    DigitsConfig,
-    ExchangeConfig,
-    LaunchConfig,
-    LenetConfig,
-    ModelConfig,
-    NaiveConfig,
-    NoSyncConfig,
-    OptimizerConfig,
-    OutputConfig,
-    RobustConfig,
-    RunConfig,
-    SgdConfig,
-    StagesConfig,
-    TrainConfig,
-)
+from shoal.config import schema
 from shoal.errors import ConfigError
 from shoal.labs.lab2.branches import ALL, exchange_of
+from shoal.labs.runs import NEVER, ONLY_AT_THE_END
 
 BATCH_SIZE = 64
 RATE, MOMENTUM = 0.02, 0.9
 """Of SGD, where gradients are averaged."""
 ADAM_RATE = 2e-3
+
+
+def _sgd(rate: float) -> schema.SgdConfig:
+    return schema.SgdConfig(lr=rate, momentum=MOMENTUM)
+
+
+SGD, ADAM = _sgd(RATE), schema.AdamConfig(lr=ADAM_RATE)
+Combine = Literal["exact", "sum", "mean", "weighted_mean"]
 SLOWDOWN, SHARE = 3, 0.8
-"""The slow worker computes this many times as long; the loaded one has this part of the batch."""
+"""The slow worker computes this many times as long; the overloaded one has this part of the batch."""
 SLOW = 1
-"""The rank of the bottleneck, and of the bad worker."""
+"""The rank of the bottleneck, and of the faulty worker."""
 LINK = "all:100mbit,1ms"
-CONDITIONS: dict[str, Mapping[str, tuple[str, ...]]] = {
+CONDITIONS: dict[str, Mapping[str, Any]] = {
     "even": {},
     "compute": {"bottleneck": (f"rank={SLOW},slowdown={SLOWDOWN}",)},
     "batch": {"bottleneck": (f"rank={SLOW},share={SHARE}",)},
     "link": {"link": (LINK,)},
 }
-"""What is put in the way of the workers: nothing, or one bottleneck of each kind."""
-RULES: dict[str, ExchangeConfig] = {
-    "mean": AllReduceConfig(),
-    "median": RobustConfig(rule="median"),
-    "trimmed_mean": RobustConfig(rule="trimmed_mean"),
-    "krum": RobustConfig(rule="krum"),
+"""No bottleneck, or one of each kind."""
+RULES: dict[str, schema.ExchangeConfig] = {
+    "mean": schema.AllReduceConfig(),
+    "median": schema.RobustConfig(rule="median"),
+    "trimmed_mean": schema.RobustConfig(rule="trimmed_mean"),
+    "krum": schema.RobustConfig(rule="krum"),
 }
 FAULTS = ("none", "flip", "huge", "nan")
 FAULT_WORKERS = 5
-"""As few as Krum needs to bear one bad worker."""
-NEVER = 10**9
-"""Steps between checkpoints: a lab's run is short, and only its end is worth saving."""
+"""The fewest with which Krum tolerates one faulty worker."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much is done."""
+    """How much is trained."""
 
     rounds: Mapping[str, int]
-    """How often the rotation goes through all branches, by condition."""
+    """How many times the rotation goes through all branches, by condition."""
     branch_steps: int
     """Steps of a branch in one round; the first of them is not counted."""
     pace_steps: int
     equal_steps: int
-    """Few: after many steps, rounding alone drives two runs apart."""
+    """Few: after many steps, rounding alone makes two runs differ."""
     learn_steps: int
     fault_steps: int
     seeds: int
@@ -94,29 +82,28 @@ class Plan:
     size: Size
     first_seed: int = 0
     quick: bool = False
-    data: DataConfig = field(default_factory=DigitsConfig)
-    model: ModelConfig = field(default_factory=LenetConfig)
+    data: schema.DataConfig = field(default_factory=schema.DigitsConfig)
+    model: schema.ModelConfig = field(default_factory=schema.LenetConfig)
     timed_by: Literal["processes", "threads"] = "processes"
-    """What workers are where times count."""
+    """The launcher of runs whose times are used."""
 
     def __post_init__(self) -> None:
         if self.workers < 2:
             raise ConfigError(
-                f"aggregation needs at least 2 workers, and --workers says {self.workers}", "Try --workers 2."
+                f"this lab needs at least 2 workers, got --workers {self.workers}", "Try --workers 2."
             )
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """The seeds of repeated runs; whatever is not repeated has the first."""
+        """The seeds of repeated runs; runs that are not repeated have the first."""
         return tuple(range(self.first_seed, self.first_seed + self.size.seeds))
 
-    def runs(self, folder: str) -> dict[str, RunConfig]:
-        """Every run by name, in the order in which they are made."""
-        runs = {**self._timed(), **self._equal(), **self._learn(), **self._fault()}
-        return {name: _with(config, output={"dir": folder, "name": name}) for name, config in runs.items()}
+    def runs(self) -> dict[str, schema.RunConfig]:
+        """Every run by name, in the order in which they are trained."""
+        return {**self._timed(), **self._equal(), **self._learn(), **self._fault()}
 
     def fault_seeds(self, fault: str, rule: str) -> tuple[int, ...]:
-        """Repeated is only what must be told apart by its spread: what Krum costs where nobody is bad."""
+        """Only runs that are compared by their spread are repeated: what Krum costs without a faulty worker."""
         return self.seeds if fault == "none" and rule in ("mean", "krum") else self.seeds[:1]
 
     def rotation(self, condition: str) -> list[str]:
@@ -124,68 +111,60 @@ class Plan:
         turns = [branch for _ in range(self.size.rounds[condition]) for branch in ALL]
         return [branch for branch in turns for _ in range(self.size.branch_steps)]
 
-    # ── runs whose times count ──
+    # ── runs whose times are used ──
 
-    def _timed(self) -> dict[str, RunConfig]:
-        runs = {f"rotate-{condition}": self._rotate(condition) for condition in CONDITIONS}
+    def _timed(self) -> dict[str, schema.RunConfig]:
+        rotations = {condition: self.rotation(condition) for condition in CONDITIONS}
+        runs = {
+            f"rotate-{condition}": self._traced(condition, len(branches), _stages(branches))
+            for condition, branches in rotations.items()
+        }
         for condition in CONDITIONS:
-            runs[f"pace-{condition}"] = self._pace(condition)
+            runs[f"pace-{condition}"] = self._traced(
+                condition, self.size.pace_steps, schema.AllReduceConfig()
+            )
         runs["pace-compute-balanced"] = _with(runs["pace-compute"], train={"balance": True})
         runs["pace-link-stages"] = replace(runs["pace-link"], exchange=link_stages())
         return runs
 
-    def _rotate(self, condition: str) -> RunConfig:
-        branches = self.rotation(condition)
-        return self._processes(condition, len(branches), _stages(branches))
+    def _traced(self, condition: str, steps: int, exchange: schema.ExchangeConfig) -> schema.RunConfig:
+        # A slow link needs a group that sends every byte; the other conditions use the same group to be comparable.
+        config = self._run(steps, launcher=self.timed_by, group="gloo", **CONDITIONS[condition])
+        config = _with(config, output={"trace": True}, train={"test": False})
+        return replace(config, exchange=exchange)
 
-    def _pace(self, condition: str) -> RunConfig:
-        return self._processes(condition, self.size.pace_steps, AllReduceConfig())
+    # ── runs whose results are used ──
 
-    def _processes(self, condition: str, steps: int, exchange: ExchangeConfig) -> RunConfig:
-        config = self._run(self.timed_by, self.workers, steps, _sgd(RATE), exchange=exchange)
-        # A slow link needs a group whose every byte is sent; the others are compared with it on the same group.
-        config = _with(config, launch={"group": "gloo", **CONDITIONS[condition]})
-        return _with(config, output={"trace": True}, train={"test": False})
-
-    # ── runs whose results count ──
-
-    def _equal(self) -> dict[str, RunConfig]:
-        """The same first steps by ways that are equal, or are thought to be."""
-        steps, workers = self.size.equal_steps, self.workers
-        sgd, adam = _sgd(RATE), AdamConfig(lr=ADAM_RATE)
-        by_parameters = NaiveConfig(aggregate="parameters", combine="mean")
-        means = NaiveConfig(combine="mean")
-        exact = self._threads(steps, sgd)
+    def _equal(self) -> dict[str, schema.RunConfig]:
+        """The same first steps by ways that are equal, or that are often taken for equal."""
+        steps, scaled = self.size.equal_steps, _sgd(RATE / self.workers)
+        exact = self._run(steps)
         runs = {
-            "equal-single": replace(self._run("threads", 1, steps, sgd), sync=NoSyncConfig()),
+            "equal-single": replace(self._run(steps, workers=1), sync=schema.NoSyncConfig()),
             "equal-exact": exact,
-            "equal-sum": self._threads(steps, _sgd(RATE / workers), NaiveConfig(combine="sum")),
-            "equal-mean": self._threads(steps, sgd, means),
-            "equal-parameters": self._threads(steps, sgd, by_parameters),
-            "equal-adam": self._threads(steps, adam, means),
-            "equal-adam-parameters": self._threads(steps, adam, by_parameters),
+            "equal-sum": self._run(steps, scaled, "sum"),
+            "equal-mean": self._run(steps, SGD, "mean"),
+            "equal-parameters": self._run(steps, SGD, "mean", "parameters"),
+            "equal-adam": self._run(steps, ADAM, "mean"),
+            "equal-adam-parameters": self._run(steps, ADAM, "mean", "parameters"),
             "equal-stages": replace(exact, exchange=equal_stages()),
+            "equal-uneven-exact": self._run(steps, SGD, "exact", **CONDITIONS["batch"]),
+            "equal-uneven-weighted_mean": self._run(steps, SGD, "weighted_mean", **CONDITIONS["batch"]),
+            "equal-uneven-mean": self._run(steps, SGD, "mean", **CONDITIONS["batch"]),
         }
-        for combine in ("exact", "weighted_mean", "mean"):
-            runs[f"equal-uneven-{combine}"] = _with(
-                self._threads(steps, sgd, NaiveConfig(combine=combine)), launch=CONDITIONS["batch"]
-            )
         return {name: _with(config, train={"test": False}) for name, config in runs.items()}
 
-    def _learn(self) -> dict[str, RunConfig]:
+    def _learn(self) -> dict[str, schema.RunConfig]:
         """The same training with every aggregation, repeated."""
-        steps, workers = self.size.learn_steps, self.workers
-        uneven = CONDITIONS["batch"]
-        once: dict[str, RunConfig] = {
-            "sgd-sum": self._threads(steps, _sgd(RATE / workers), NaiveConfig(combine="sum")),
-            "sgd-mean": self._threads(steps, _sgd(RATE / workers), NaiveConfig(combine="mean")),
-            "sgd-scaled": self._threads(steps, _sgd(RATE), NaiveConfig(combine="mean")),
-            "adam-sum": self._threads(steps, AdamConfig(lr=ADAM_RATE), NaiveConfig(combine="sum")),
-            "adam-mean": self._threads(steps, AdamConfig(lr=ADAM_RATE), NaiveConfig(combine="mean")),
-            "uneven-exact": _with(self._threads(steps, _sgd(RATE)), launch=uneven),
-            "uneven-mean": _with(
-                self._threads(steps, _sgd(RATE), NaiveConfig(combine="mean")), launch=uneven
-            ),
+        steps, scaled = self.size.learn_steps, _sgd(RATE / self.workers)
+        once = {
+            "sgd-sum": self._run(steps, scaled, "sum"),
+            "sgd-mean": self._run(steps, scaled, "mean"),
+            "sgd-scaled": self._run(steps, SGD, "mean"),
+            "adam-sum": self._run(steps, ADAM, "sum"),
+            "adam-mean": self._run(steps, ADAM, "mean"),
+            "uneven-exact": self._run(steps, SGD, "exact", **CONDITIONS["batch"]),
+            "uneven-mean": self._run(steps, SGD, "mean", **CONDITIONS["batch"]),
         }
         return {
             f"learn-{name}-seed{seed}": replace(config, seed=seed)
@@ -193,62 +172,48 @@ class Plan:
             for name, config in once.items()
         }
 
-    def _fault(self) -> dict[str, RunConfig]:
-        """Every rule with a bad worker of every kind."""
-        runs: dict[str, RunConfig] = {}
+    def _fault(self) -> dict[str, schema.RunConfig]:
+        """Every rule with a faulty worker of every kind."""
+        runs: dict[str, schema.RunConfig] = {}
         for rule, exchange in RULES.items():
             for fault in FAULTS:
-                config = self._run(
-                    "threads", FAULT_WORKERS, self.size.fault_steps, _sgd(RATE), exchange=exchange
-                )
-                if fault != "none":
-                    config = _with(config, launch={"fault": (f"rank={SLOW},gradient={fault}",)})
+                faulty = () if fault == "none" else (f"rank={SLOW},gradient={fault}",)
+                config = self._run(self.size.fault_steps, workers=FAULT_WORKERS, fault=faulty)
                 for seed in self.fault_seeds(fault, rule):
-                    runs[f"fault-{fault}-{rule}-seed{seed}"] = replace(config, seed=seed)
+                    runs[f"fault-{fault}-{rule}-seed{seed}"] = replace(config, exchange=exchange, seed=seed)
         return runs
-
-    def _threads(
-        self, steps: int, optimizer: OptimizerConfig, strategy: NaiveConfig | None = None
-    ) -> RunConfig:
-        return self._run("threads", self.workers, steps, optimizer, strategy)
 
     def _run(
         self,
-        launcher: Literal["threads", "processes"],
-        workers: int,
         steps: int,
-        optimizer: OptimizerConfig,
-        strategy: NaiveConfig | None = None,
-        exchange: ExchangeConfig | None = None,
-    ) -> RunConfig:
-        return RunConfig(
+        optimizer: schema.OptimizerConfig = SGD,
+        combine: Combine = "exact",
+        aggregate: Literal["gradients", "parameters"] = "gradients",
+        **launch: Any,
+    ) -> schema.RunConfig:
+        """A run by threads unless `launch` says otherwise."""
+        return schema.RunConfig(
             seed=self.first_seed,
             device="cpu",
             threads=1,
             data=self.data,
             model=self.model,
             optimizer=optimizer,
-            sync=strategy or NaiveConfig(),
-            exchange=exchange or AllReduceConfig(),
-            launch=LaunchConfig(workers=workers, launcher=launcher),
-            train=TrainConfig(epochs=NEVER, steps=steps, batch_size=BATCH_SIZE),
-            checkpoint=CheckpointConfig(every=NEVER, keep=1),
-            output=OutputConfig(),
+            sync=schema.NaiveConfig(aggregate=aggregate, combine=combine),
+            launch=replace(schema.LaunchConfig(workers=self.workers, launcher="threads"), **launch),
+            train=schema.TrainConfig(epochs=NEVER, steps=steps, batch_size=BATCH_SIZE),
+            checkpoint=ONLY_AT_THE_END,
         )
 
 
-def _sgd(rate: float) -> SgdConfig:
-    return SgdConfig(lr=rate, momentum=MOMENTUM)
-
-
-def equal_stages() -> StagesConfig:
+def equal_stages() -> schema.StagesConfig:
     """Three exchanges of the same sum, one after the other."""
-    return StagesConfig(plan=("0=all_reduce", "0.34=by:ring", "0.67=by:central"))
+    return schema.StagesConfig(plan=("0=all_reduce", "0.34=by:ring", "0.67=by:central"))
 
 
-def link_stages() -> StagesConfig:
+def link_stages() -> schema.StagesConfig:
     """Behind a slow link: first through one worker, then around the ring."""
-    return StagesConfig(plan=(f"0={exchange_of('gather_broadcast')}", "0.5=by:ring"))
+    return schema.StagesConfig(plan=(f"0={exchange_of('gather_broadcast')}", "0.5=by:ring"))
 
 
 def plan_for(workers: int, quick: bool, first_seed: int) -> Plan:
@@ -256,15 +221,15 @@ def plan_for(workers: int, quick: bool, first_seed: int) -> Plan:
     return Plan(workers, QUICK if quick else FULL, first_seed, quick)
 
 
-def _stages(branches: list[str]) -> StagesConfig:
+def _stages(branches: list[str]) -> schema.StagesConfig:
     """Stages that follow a list of one branch per step."""
     starts = [step for step, branch in enumerate(branches) if step == 0 or branch != branches[step - 1]]
-    # Half a step early: whatever a fraction is rounded to, it lies between two steps.
+    # Half a step early, so that a rounded fraction is still between two steps.
     plan = [f"{max(0, start - 0.5) / len(branches):.9g}={exchange_of(branches[start])}" for start in starts]
-    return StagesConfig(plan=tuple(plan))
+    return schema.StagesConfig(plan=tuple(plan))
 
 
-def _with(config: RunConfig, **sections: Mapping[str, Any]) -> RunConfig:
+def _with(config: schema.RunConfig, **sections: Mapping[str, Any]) -> schema.RunConfig:
     """A config with some fields of its sections changed."""
     return replace(
         config,

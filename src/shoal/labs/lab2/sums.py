@@ -1,4 +1,4 @@
-"""Is it the sum? Every branch on random buckets, against the sum in double precision."""
+"""Every branch on random buckets, against the sum in double precision."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from shoal.labs.lab2.averaging import BRANCHES
 from shoal.labs.lab2.branches import ALL
 
 ELEMENTS = 1003
-"""No multiple of any number of workers: what is cut must be put together again."""
+"""Not a multiple of the number of workers, so that slices have to be padded."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class SumError:
 
 
 def sum_errors(workers: int, seed: int) -> dict[str, SumError]:
-    """Every branch among so many threads."""
+    """Every branch with this many threads."""
     generator = torch.Generator().manual_seed(seed)
     rows = torch.randn(workers, ELEMENTS, generator=generator)
     return {branch: _error(branch, rows) for branch in ALL}

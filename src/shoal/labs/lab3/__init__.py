@@ -2,11 +2,10 @@
 
 ::
 
-    plan            which runs: every division of the data, every number of workers      words/      the sentences
-    wrong_samplers  two classic errors                                                   solution/   the student's files
-    own_loop        a training loop of one's own, with any sampler, with the wrapper
-    seen            who sees what of the data set         order       one machine that takes the same samples
-    experiment      all runs, in run folders              measure     run folders → numbers
-    findings        numbers → verdicts                    figures, document   the report
-    lab             from settings to report
+    plan            every division of the data, every number of workers    words/      the sentences, per language
+    own_loop        a hand-written training loop, with any sampler         solution/   the student's files, solved
+    wrong_samplers  two common errors                                      check/      checks of the student's files
+    seen            which samples each worker sees                         order       one machine with the same samples
+    measure         run folders → numbers                                  findings    numbers → verdicts
+    figures, tables, document   the report                                 lab         the spec for the frame
 """

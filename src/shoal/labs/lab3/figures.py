@@ -1,16 +1,17 @@
-"""The lab's figures: who has which labels, loss and accuracy by epoch, where a step's time goes, what is seen."""
+"""The lab's figures: labels by worker, loss and accuracy by epoch, the parts of a step's time, coverage."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from shoal.labs.bars import GAP, Bar, BarPanel, Part, draw_bars
-from shoal.labs.lab3.epochs import EpochPanel, Scale, draw_epochs
 from shoal.labs.lab3.measure import Learnt, Measurements, Pace
 from shoal.labs.lab3.plan import ALIKE, DIVISIONS, UNLIKE
+from shoal.labs.page.bars import GAP, Bar, BarPanel, draw_bars, time_parts
+from shoal.labs.page.pictures import Draw
 from shoal.labs.words import Words
-from shoal.report.figures import Dash, Drawing, Line, Style, painted
+from shoal.report.figures import Dash, Drawing, Line, Panel, Style, draw_grid, painted, seeds_line
 from shoal.report.runs import Array
 
 LOOKS: dict[str, tuple[str, Dash, str]] = {
@@ -29,12 +30,26 @@ LOOKS: dict[str, tuple[str, Dash, str]] = {
     "rank-seed": ("green", "dash-dotted", "^"),
 }
 SHOWN_OWNERS = tuple(name for name in DIVISIONS if name != "global")
-"""Under `global` nobody owns any samples."""
+"""Under `global` no worker owns samples."""
 MOST_COLUMNS = 3
-SCALES: dict[str, Scale] = {"loss": "logarithmic", "accuracy": "linear", "coverage": "from zero"}
+LEGEND_COLUMNS_PER_PANEL = 2
 
 
-def label_of(name: str, words: Words) -> str:
+def figures(measured: Measurements) -> dict[str, Draw]:
+    """The figures by name."""
+    curves: dict[str, Draw] = {
+        name: partial(curves_figure, measured, workers)
+        for workers, name in curve_names(measured.plan.workers).items()
+    }
+    return {
+        "owners": partial(owners_figure, measured),
+        **curves,
+        "speed": partial(speed_figure, measured),
+        "samplers": partial(samplers_figure, measured),
+    }
+
+
+def label_of(name: str, words: Callable[[str], str]) -> str:
     """A division, or a way of the lab's own loop, in words."""
     return words(f"division.{name}" if name in DIVISIONS else f"way.{name}")
 
@@ -57,9 +72,8 @@ def owners_figure(measured: Measurements, words: Words, font: str | None) -> Dra
                     dark = count > 0.55 * seen.whole[label]
                     colour = "white" if dark else "#1b1f24"
                     text = axis.text(label, rank, count, ha="center", va="center", color=colour, fontsize=6.5)
-                    text.set_in_layout(
-                        False
-                    )  # it lies inside anyway, and measuring hundreds of them takes seconds
+                    # It is inside the axes anyway, and measuring hundreds of texts takes seconds.
+                    text.set_in_layout(False)
             axis.set_title(label_of(name, words))
             axis.set_xticks(range(len(seen.labels)), map(str, seen.labels))
             sizes = [f"{rank}  ({count:,})" for rank, count in enumerate(seen.per_worker)]
@@ -81,46 +95,62 @@ def curves_figure(measured: Measurements, workers: int, words: Words, font: str 
     columns = {"alike": ALIKE, "unlike": ("random", *UNLIKE)}
     rows = [
         [
-            EpochPanel(
+            _panel(
                 words(f"figure.{kind}") if part == "loss" else "",
-                words(f"figure.{part}"),
-                [_line(name, measured.divided[name, workers].learnt, part, words) for name in names],
-                _reference(measured.single, part, words),
-                scale=SCALES[part],
+                part,
+                [
+                    _reference(measured.single, part, words),
+                    *(_line(name, measured.divided[name, workers].learnt, part, words) for name in names),
+                ],
+                words,
             )
             for kind, names in columns.items()
         ]
         for part in ("loss", "accuracy")
     ]
-    return draw_epochs(rows, words("figure.epoch"), font)
+    return _grid(rows, font)
 
 
 def samplers_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
-    """The right sampler and the wrong ones: what is seen so far, training loss, accuracy."""
+    """The right sampler and the wrong ones: samples seen so far, training loss, accuracy."""
     ways = ("right", "range", "rank-seed")
 
-    def panel(part: str, workers: int) -> EpochPanel:
+    def panel(part: str, workers: int) -> Panel:
         sampling = measured.divided["sampling", workers]
-        lines: list[Line] = []
-        for way in ways:
-            own = measured.own[way, workers]
-            if part == "coverage":
-                lines.append(_values(way, 100 * own.coverage, words))
-            else:
-                lines.append(_line(way, own.learnt, part, words))
+        own = {way: measured.own[way, workers] for way in ways}
         if part == "coverage":
-            coverage = np.array([seen.coverage for seen in sampling.seen])
-            lines.append(_values("sampling", 100 * coverage, words))
+            seen = {way: each.coverage for way, each in own.items()}
+            seen["sampling"] = np.array([seed.coverage for seed in sampling.seen])
+            lines = [_values(name, 100 * coverage, words) for name, coverage in seen.items()]
         else:
-            lines.append(_line("sampling", sampling.learnt, part, words))
+            learnt = {**{way: each.learnt for way, each in own.items()}, "sampling": sampling.learnt}
+            lines = [_line(name, each, part, words) for name, each in learnt.items()]
         title = words("figure.workers", workers=workers) if part == "coverage" else ""
-        return EpochPanel(title, words(f"figure.{part}"), lines, scale=SCALES[part])
+        return _panel(title, part, lines, words)
 
-    rows = [
-        [panel(part, workers) for workers in measured.plan.workers]
-        for part in ("coverage", "loss", "accuracy")
-    ]
-    return draw_epochs(rows, words("figure.epoch"), font)
+    parts = ("coverage", "loss", "accuracy")
+    return _grid([[panel(part, workers) for workers in measured.plan.workers] for part in parts], font)
+
+
+def _panel(title: str, part: str, lines: Sequence[Line], words: Words) -> Panel:
+    """A panel over epochs: losses on a logarithmic scale, coverage from zero."""
+    return Panel(
+        title,
+        words("figure.epoch"),
+        words(f"figure.{part}"),
+        lines,
+        log_x=False,
+        log_y=part == "loss",
+        from_zero=part == "coverage",
+        band_alpha=0.08,
+    )
+
+
+def _grid(rows: Sequence[Sequence[Panel]], font: str | None) -> Drawing:
+    labels = {line.style.label for row in rows for panel in row for line in panel.lines}
+    columns = LEGEND_COLUMNS_PER_PANEL * len(rows[0])
+    height_in = 2.8 * len(rows) + 0.24 * -(-len(labels) // columns) + 0.4
+    return draw_grid(rows, 4.2 * len(rows[0]) + 0.5, height_in, legend_columns=columns, font=font)
 
 
 def speed_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
@@ -145,12 +175,7 @@ def speed_figure(measured: Measurements, words: Words, font: str | None) -> Draw
         BarPanel(words("figure.workers", workers=workers), words("figure.step_ms"), bars(workers))
         for workers in measured.plan.workers
     ]
-    parts = [
-        Part(words("figure.own"), "blue"),
-        Part(words("figure.wait"), "orange", "...."),
-        Part(words("figure.move"), "vermilion", "////"),
-    ]
-    return draw_bars(panels, parts, font=font, width_in=max(7.6, 3.2 * len(panels) + 2.6))
+    return draw_bars(panels, time_parts(words), font=font, width_in=max(7.6, 3.2 * len(panels) + 2.6))
 
 
 def _line(name: str, learnt: Learnt, part: str, words: Words) -> Line:
@@ -161,13 +186,14 @@ def _line(name: str, learnt: Learnt, part: str, words: Words) -> Line:
 def _values(name: str, values: Array, words: Words) -> Line:
     """The mean over the seeds, and a band from the lowest to the highest."""
     colour, dash, marker = LOOKS[name]
-    style = Style(label_of(name, words), colour, dash, marker)
-    return Line(style, _epochs(values), values.mean(axis=0), values.min(axis=0), values.max(axis=0))
+    style = Style(label_of(name, words), colour, dash, marker, width=1.5)
+    return seeds_line(style, _epochs(values), values)
 
 
 def _reference(single: Learnt, part: str, words: Words) -> Line:
     values = single.loss if part == "loss" else 100 * single.accuracy
-    return Line(Style(words("way.single"), "black"), _epochs(values), values.mean(axis=0))
+    # A wide band, so that a curve on top of it can be seen.
+    return Line(Style(words("way.single"), "grey", width=6.0), _epochs(values), values.mean(axis=0))
 
 
 def _epochs(values: Array) -> Array:

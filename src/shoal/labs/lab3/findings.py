@@ -1,22 +1,22 @@
 """The lab's findings: each a function of numbers alone, so that a test can feed it either outcome."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 
 from shoal.data.division.coverage import expected_coverage_of_sampling
-from shoal.labs.analysis import Groups
-from shoal.labs.lab3.measure import Measurements, Pace
+from shoal.labs.lab3.measure import Divided, Measurements, Pace
 from shoal.labs.lab3.own_loop import WRONG
 from shoal.labs.lab3.plan import PARTITIONS
 from shoal.labs.numbers import scientific, whether
+from shoal.labs.page.analysis import Findings
 from shoal.report.findings import SPREADS, Finding, Measured, Verdict, higher, lower
 
 ROUNDING = 1e-5
 """A relative difference of weights below this is rounding in float32, carried through a few steps."""
 MARGIN = 0.03
-"""Accuracy that may be lost and counts as nothing."""
+"""A loss of accuracy up to this margin does not count."""
 NEAR = 0.02
-"""A coverage this close to its formula, or closer than it scatters, counts as equal to it."""
+"""A coverage this close to its formula, or within its spread, counts as equal to it."""
 
 
 def no_worse(reference: Measured, other: Measured, margin: float) -> Verdict:
@@ -176,7 +176,7 @@ def faster_than_all_cores(one: Measured, several: Measured, workers: int) -> Fin
 
 
 def crowded_is_slower(fitting: Measured, crowded: Measured, counts: tuple[int, int, int]) -> Finding:
-    """More workers than cores are slower than as many as there are cores."""
+    """More workers than cores are slower than one worker per core."""
     few, many, cores = counts
     numbers = {"fitting": fitting, "crowded": crowded, "few": few, "many": many, "cores": cores}
     return Finding("crowded_is_slower", numbers, higher(crowded, fitting))
@@ -217,7 +217,7 @@ def _faster(claim: str, one: Measured, several: Measured, workers: int) -> Findi
 
 
 def _each(values: Mapping[int, str]) -> str:
-    """A value for each number of workers, in signs that need no translation.
+    """A value for each number of workers, in symbols that need no translation.
 
     >>> _each({2: "50 %", 4: "25 %"})
     'W = 2: 50 %; W = 4: 25 %'
@@ -228,23 +228,33 @@ def _each(values: Mapping[int, str]) -> str:
 # ── all of them ──
 
 
-def find(measured: Measurements) -> list[Finding]:
-    """Every finding, from what was measured."""
-    return [
-        *_one_machine(measured),
-        *_coverage(measured),
-        *_learning(measured),
-        *_wrong(measured),
-        *_speed(measured),
-    ]
-
-
-def _one_machine(measured: Measurements) -> list[Finding]:
-    plan = measured.plan
-    return [
-        global_equals_one(measured.from_single, plan.size.equal_steps),
-        order_decides(measured.from_same_order, plan.most, plan.size.equal_steps),
-    ]
+def find(measured: Measurements) -> Findings:
+    """Every finding, by section of the analysis."""
+    plan, own = measured.plan, measured.own
+    most, fitting, steps = plan.most, measured.fitting, plan.size.equal_steps
+    accuracy = {name: each.learnt.test_accuracy for (name, w), each in measured.divided.items() if w == most}
+    seldom = {way: own[f"seldom-{way}", most].learnt.test_accuracy for way in ("random", "label")}
+    random, dirichlet = (measured.divided[name, fitting] for name in ("random", "dirichlet-0.1"))
+    largest = dirichlet.seen[0].largest_part
+    return {
+        "one_machine": [
+            global_equals_one(measured.from_single, steps),
+            order_decides(measured.from_same_order, most, steps),
+        ],
+        "coverage": _coverage(measured),
+        "alike": [
+            random_no_worse(measured.single.test_accuracy, accuracy["random"], most),
+            sampling_no_worse(accuracy["random"], accuracy["sampling"], most),
+        ],
+        "unlike": [
+            label_no_worse(accuracy["random"], accuracy["label"], most),
+            dirichlet_no_worse(accuracy["random"], accuracy["dirichlet-0.1"], most),
+            seldom_label_costs(seldom["random"], seldom["label"], most),
+            uneven_parts_slow(_timed(random).step_ms, _timed(dirichlet).step_ms, largest, fitting),
+        ],
+        "wrong": _wrong(measured),
+        "speed": _speed(measured),
+    }
 
 
 def _coverage(measured: Measurements) -> list[Finding]:
@@ -265,30 +275,6 @@ def _coverage(measured: Measurements) -> list[Finding]:
     ]
 
 
-def _learning(measured: Measurements) -> list[Finding]:
-    most, own = measured.plan.most, measured.own
-    accuracy = {name: each.learnt.test_accuracy for (name, w), each in measured.divided.items() if w == most}
-    fitting = measured.fitting
-    random, dirichlet = (measured.divided[name, fitting] for name in ("random", "dirichlet-0.1"))
-    return [
-        random_no_worse(measured.single.test_accuracy, accuracy["random"], most),
-        sampling_no_worse(accuracy["random"], accuracy["sampling"], most),
-        label_no_worse(accuracy["random"], accuracy["label"], most),
-        dirichlet_no_worse(accuracy["random"], accuracy["dirichlet-0.1"], most),
-        seldom_label_costs(
-            own["seldom-random", most].learnt.test_accuracy,
-            own["seldom-label", most].learnt.test_accuracy,
-            most,
-        ),
-        uneven_parts_slow(
-            _timed(random.pace).step_ms,
-            _timed(dirichlet.pace).step_ms,
-            dirichlet.seen[0].largest_part,
-            fitting,
-        ),
-    ]
-
-
 def _wrong(measured: Measurements) -> list[Finding]:
     most = measured.plan.most
     right, ranged, rank_seed = (measured.own[way, most].learnt for way in ("right", "range", "rank-seed"))
@@ -302,9 +288,9 @@ def _wrong(measured: Measurements) -> list[Finding]:
 
 def _speed(measured: Measurements) -> list[Finding]:
     plan, fitting = measured.plan, measured.fitting
-    paces = {w: _timed(measured.divided["global", w].pace) for w in plan.workers}
+    paces = {w: _timed(measured.divided["global", w]) for w in plan.workers}
     pace = paces[fitting]
-    by_speed = _timed(measured.divided["speed", fitting].pace)
+    by_speed = _timed(measured.divided["speed", fitting])
     findings = [
         faster_than_one_core(measured.one_core.sample_ms, pace.sample_ms, fitting),
         faster_than_all_cores(measured.all_cores.sample_ms, pace.sample_ms, fitting),
@@ -322,29 +308,6 @@ def _speed(measured: Measurements) -> list[Finding]:
     return findings
 
 
-def _timed(pace: Pace | None) -> Pace:
-    assert pace is not None, "every plan times the divisions whose speed is judged"
-    return pace
-
-
-GROUPS: Groups = {
-    "one_machine": (global_equals_one, order_decides),
-    "coverage": (partitions_cover_once, sampling_covers, range_covers, rank_seed_covers),
-    "alike": (random_no_worse, sampling_no_worse),
-    "unlike": (label_no_worse, dirichlet_no_worse, seldom_label_costs, uneven_parts_slow),
-    "wrong": (range_costs, rank_seed_costs, loss_hides_it, wrong_is_refused),
-    "speed": (
-        faster_than_one_core,
-        faster_than_all_cores,
-        communication_limits,
-        speed_parts_help,
-        crowded_is_slower,
-    ),
-}
-"""The sections of the analysis."""
-
-
-def groups_of(findings: Sequence[Finding]) -> dict[str, list[Callable[..., Finding]]]:
-    """The sections with the findings that were made: some need more workers than the machine has cores."""
-    made = {finding.claim for finding in findings}
-    return {group: [claim for claim in claims if claim.__name__ in made] for group, claims in GROUPS.items()}
+def _timed(divided: Divided) -> Pace:
+    assert divided.pace is not None, "every plan times the divisions whose speed is judged"
+    return divided.pace

@@ -1,26 +1,25 @@
-"""Run folders become the numbers that the findings rest on. No number here comes from anywhere else."""
+"""The numbers that the findings rest on, read from run folders alone."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-from shoal.data.dataset import DataSet
-from shoal.events.folder import RunFolder
-from shoal.labs.lab3.experiment import Runs
+from shoal import models
+from shoal.data.load import load
 from shoal.labs.lab3.order import differences_from_same_order
-from shoal.labs.lab3.own_loop import SELDOM, WAYS, WRONG, OwnResult
+from shoal.labs.lab3.own_loop import WRONG, OwnResult, train_ways
 from shoal.labs.lab3.plan import BATCH_SIZE, DIVISIONS, Plan, run_name
 from shoal.labs.lab3.seen import Seen, refusals, seen_in
 from shoal.labs.lab3.wrong_samplers import coverage_of_one_workers_range, coverage_of_seed_per_rank
+from shoal.labs.numbers import sample_counts
+from shoal.labs.runs import Runs
 from shoal.report.compare import compare
-from shoal.report.compare_weights import largest_difference
 from shoal.report.findings import Measured, inside_run, over_seeds
 from shoal.report.runs import Array, Run, read_run
 
 ONE_CORE, ALL_CORES = "reference-one-core", "reference-all-cores"
-"""How the names of the runs of one process begin whose times count."""
+"""The first part of the names of one process's timed runs."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class Divided:
-    """One division of the data among so many workers."""
+    """One division of the data with one number of workers."""
 
     learnt: Learnt
     seen: Sequence[Seen]
@@ -87,7 +86,7 @@ class Divided:
 
 @dataclass(frozen=True)
 class Own:
-    """One way of the lab's own loop with so many workers."""
+    """One way of the lab's own loop with one number of workers."""
 
     learnt: Learnt
     coverage: Array
@@ -95,7 +94,7 @@ class Own:
     overlap: Measured
     """The part that more than one worker sees in the first epoch."""
     predicted: float
-    """What a formula says of the first epoch's coverage."""
+    """The first epoch's coverage by formula."""
 
     @property
     def first_coverage(self) -> Measured:
@@ -125,49 +124,40 @@ class Measurements:
     from_same_order: Mapping[str, float]
     """How far they are from one machine that takes the same samples, by division."""
     refusals: Mapping[str, str]
-    """What Shoal says of the wrong samplers."""
+    """The errors with which Shoal refuses the wrong samplers."""
 
     @property
     def fitting(self) -> int:
-        """The largest number of workers that have a core each; the smallest there is, where none has."""
+        """The largest number of workers that still has a core for each; the smallest number where there is none."""
         return max((w for w in self.plan.workers if w <= self.plan.cores), default=min(self.plan.workers))
 
 
-def measure(runs: Runs, data: DataSet, parameters: int) -> Measurements:
-    """Read every run folder."""
-    plan = runs.plan
-    paces = _paces(runs)
-    divided = {
-        (name, workers): Divided(
-            _learnt([runs.folders[run_name(name, workers, seed)] for seed in plan.seeds_of(workers)]),
-            [seen_in(plan, data, name, workers, seed) for seed in plan.seeds_of(workers)],
-            paces.get(run_name(name, workers, plan.first_seed)),
-        )
-        for name in DIVISIONS
-        for workers in plan.workers
-    }
-    single = runs.folders["equal-single"]
+def measure(plan: Plan, runs: Runs) -> Measurements:
+    """Compare the samplers in the lab's own loop, then read every run folder."""
+    own, data = train_ways(plan, runs), load(plan.data)
+    model = models.build(plan.model, data.input_shape, data.outputs, plan.first_seed)
+    paces = _paces(plan, runs)
     return Measurements(
         plan=plan,
-        num_samples={
-            "train": len(data.train),
-            "validation": len(data.validation or ()),
-            "test": len(data.test),
-        },
-        parameters=parameters,
-        single=_learnt([runs.folders[f"single-seed{seed}"] for seed in plan.seeds]),
+        num_samples=sample_counts(data),
+        parameters=sum(param.numel() for param in model.parameters()),
+        single=_learnt(runs, [f"single-seed{seed}" for seed in plan.seeds]),
         one_core=paces[ONE_CORE],
         all_cores=paces[ALL_CORES],
-        divided=divided,
-        slow_random={workers: paces[f"slow-random-{workers}w"] for workers in plan.workers},
-        own={
-            (way, workers): _own(runs, way, workers)
+        divided={
+            (name, workers): Divided(
+                _learnt(runs, [run_name(name, workers, seed) for seed in plan.seeds_of(workers)]),
+                [seen_in(plan, data, name, workers, seed) for seed in plan.seeds_of(workers)],
+                paces.get(run_name(name, workers, plan.first_seed)),
+            )
+            for name in DIVISIONS
             for workers in plan.workers
-            for way in WAYS
-            if way not in SELDOM or workers == plan.most
         },
+        slow_random={workers: paces[f"slow-random-{workers}w"] for workers in plan.workers},
+        own={(way, workers): _own(way, workers, results) for (way, workers), results in own.items()},
         from_single={
-            workers: _apart(runs.folders[f"equal-global-{workers}w"], single) for workers in plan.workers
+            workers: runs.weight_difference(f"equal-global-{workers}w", "equal-single")
+            for workers in plan.workers
         },
         from_same_order=differences_from_same_order(plan),
         refusals=refusals(plan.most, len(data.train)),
@@ -183,18 +173,17 @@ def epoch_losses(run: Run, epochs: int) -> list[float]:
     return (sums / np.bincount(epoch_of, weights, epochs)).tolist()
 
 
-def _learnt(folders: Sequence[Path]) -> Learnt:
-    runs = [read_run(folder) for folder in folders]
+def _learnt(runs: Runs, names: Sequence[str]) -> Learnt:
+    found = [read_run(runs.path(name)) for name in names]
     return Learnt(
-        np.array([epoch_losses(run, run.config.train.epochs) for run in runs]),
-        np.array([[record["accuracy"] for record in run.validations] for run in runs]),
-        over_seeds([float(run.result["test_accuracy"]) for run in runs]),
+        np.array([epoch_losses(run, run.config.train.epochs) for run in found]),
+        np.array([[record["accuracy"] for record in run.validations] for run in found]),
+        over_seeds([float(run.result["test_accuracy"]) for run in found]),
     )
 
 
-def _paces(runs: Runs) -> dict[str, Pace]:
-    """The runs whose times count, against one process."""
-    plan = runs.plan
+def _paces(plan: Plan, runs: Runs) -> dict[str, Pace]:
+    """The runs whose times are used, against one process."""
     names = [
         name
         for workers in plan.workers
@@ -203,7 +192,7 @@ def _paces(runs: Runs) -> dict[str, Pace]:
             f"slow-random-{workers}w",
         )
     ]
-    times = {cores: _reference_ms(runs, cores) for cores in (ONE_CORE, ALL_CORES)}
+    times = {cores: _reference_ms(plan, runs, cores) for cores in (ONE_CORE, ALL_CORES)}
 
     def pace(sample_ms: Measured, shares: Mapping[str, float]) -> Pace:
         return Pace(
@@ -217,22 +206,20 @@ def _paces(runs: Runs) -> dict[str, Pace]:
 
     paces = {
         entry.name: pace(entry.sample_s.scaled(1e3), entry.shares)
-        for entry in compare([runs.folders[name] for name in names]).entries
+        for entry in compare([runs.path(name) for name in names]).entries
     }
     alone = {"compute": 1.0, "other": 0.0, "move": 0.0, "wait": 0.0}
     return paces | {cores: pace(times[cores], alone) for cores in times}
 
 
-def _reference_ms(runs: Runs, cores: str) -> Measured:
+def _reference_ms(plan: Plan, runs: Runs, cores: str) -> Measured:
     """Milliseconds per sample of one process, over the steps of all its runs; the first steps warm up."""
-    curves = [read_run(path).curve for name, path in runs.folders.items() if name.startswith(cores)]
+    curves = [read_run(runs.path(name)).curve for name in plan.runs() if name.startswith(cores)]
     each = [curve.step_seconds()[1:] / np.diff(curve.samples)[1:] for curve in curves]
     return inside_run(np.concatenate(each).tolist()).scaled(1e3)
 
 
-def _own(runs: Runs, way: str, workers: int) -> Own:
-    found = [runs.own[way, workers, seed] for seed in runs.plan.seeds_of(workers)]
-
+def _own(way: str, workers: int, found: Sequence[OwnResult]) -> Own:
     def rows(part: Callable[[OwnResult], list[float]]) -> Array:
         return np.array([part(result) for result in found])
 
@@ -253,9 +240,3 @@ PREDICTED: Mapping[str, Callable[[int], float]] = {
     "rank-seed": coverage_of_seed_per_rank,
 }
 """What a wrong sampler sees of the data set in an epoch, by formula."""
-
-
-def _apart(run: Path, reference: Path) -> float:
-    difference = largest_difference(RunFolder(run).model, RunFolder(reference).model)
-    assert difference is not None, "both runs have the same model"
-    return difference

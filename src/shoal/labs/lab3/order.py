@@ -1,4 +1,4 @@
-"""Does a division change anything but which samples meet in a step? One machine that takes the same ones decides it."""
+"""Every division against one machine that takes the same samples: does it change anything else?"""
 
 from collections.abc import Callable
 from typing import cast
@@ -21,9 +21,9 @@ from shoal.train.build import torch_settings
 def differences_from_same_order(plan: Plan) -> dict[str, float]:
     """Of every division: the largest relative difference of the weights from one machine that takes the same samples.
 
-    A small network, for the claim is about any; as many workers as the plan has at most.
+    A small network, because the claim holds for any; with the largest number of workers of the plan.
     """
-    config = plan.runs("")["equal-single"]
+    config = plan.runs()["equal-single"]
     with torch_settings(config):
         data = load(config.data)
         return {name: _difference(name, config, data, plan.most) for name in DIVISIONS}

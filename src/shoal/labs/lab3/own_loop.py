@@ -5,9 +5,11 @@ samples alone, and only at the end of an epoch all take the mean of their weight
 written down: a sampler that misses a part of the data set does not say so.
 """
 
+import json
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -17,12 +19,15 @@ from torch.utils.data import BatchSampler, DataLoader, TensorDataset
 from shoal import models
 from shoal.comm.group import Group
 from shoal.config.schema import RunConfig
+from shoal.config.write import to_toml
 from shoal.data.dataset import DataSet, Split
 from shoal.data.division.coverage import survey
 from shoal.data.division.samplers import DistributedSampler, PartitionSampler
 from shoal.data.load import load
-from shoal.labs.lab3.plan import BATCH_SIZE, RATE
+from shoal.events.folder import write_whole
+from shoal.labs.lab3.plan import BATCH_SIZE, RATE, Plan, run_name
 from shoal.labs.lab3.wrong_samplers import OneWorkersRange, SeedPerRank
+from shoal.labs.runs import Runs
 from shoal.launch import threads
 from shoal.parallel.wrapper.distributed_data_parallel import DistributedDataParallel
 from shoal.train.build import torch_settings
@@ -82,6 +87,49 @@ class _Seen:
     loss_sum: list[float]
     accuracy: list[float]
     test_accuracy: float = 0.0
+
+
+RECORD = "record.json"
+"""The file that a run of this loop leaves in its folder."""
+OwnRuns = dict[tuple[str, int], list[OwnResult]]
+"""The results of every seed, by way and number of workers."""
+
+
+def train_ways(plan: Plan, runs: Runs) -> OwnRuns:
+    """Every way with every number of workers; those that agree once an epoch with the largest number alone."""
+    made: OwnRuns = {
+        (way, workers): []
+        for workers in plan.workers
+        for way in WAYS
+        if way not in SELDOM or workers == plan.most
+    }
+    total, number = sum(len(plan.seeds_of(workers)) for _, workers in made), 0
+    for (way, workers), results in made.items():
+        for seed in plan.seeds_of(workers):
+            number, name = number + 1, run_name(f"own-{way}", workers, seed)
+            label = runs.words("progress.run", number=number, total=total, name=name)
+            runs.watch.running(label)
+            results.append(_trained_or_taken_over(way, name, plan.own(workers, seed), runs))
+            runs.say("progress.own", label=label, accuracy=100 * results[-1].accuracy[-1])
+    return made
+
+
+def _trained_or_taken_over(way: str, name: str, config: RunConfig, runs: Runs) -> OwnResult:
+    settings = {"way": way, "config": to_toml(config)}
+
+    def earlier(folder: Path) -> OwnResult | None:
+        record = json.loads((folder / RECORD).read_text("utf-8")) if (folder / RECORD).exists() else {}
+        same = all(record.get(key) == value for key, value in settings.items())
+        return OwnResult(**record["result"]) if same else None
+
+    result = runs.reuse(name, earlier)
+    if result is None:
+        result = train_own(way, config)
+        runs.path(name).mkdir(parents=True)
+        record = json.dumps({**settings, "result": asdict(result)}, indent=1)
+        write_whole(runs.path(name) / RECORD, record + "\n")
+        runs.trained.append(name)
+    return result
 
 
 def train_own(way: str, config: RunConfig) -> OwnResult:
@@ -159,7 +207,7 @@ def train_epoch(
 def train_alone(
     model: nn.Module, optimizer: torch.optim.Optimizer, loader: DataLoader[Any]
 ) -> tuple[Tensor, float]:
-    """A worker asks nobody for an epoch."""
+    """One epoch without any communication."""
     seen, loss_sum = [torch.empty(0, dtype=torch.int64)], 0.0
     for inputs, labels, numbers in loader:
         optimizer.zero_grad()
@@ -180,7 +228,7 @@ def average_weights(group: Group, model: nn.Module, part: float) -> None:
 
 
 def equally_many(loader: DataLoader[Any], steps: int) -> Batches:
-    """So many batches; empty ones where a worker has no more."""
+    """Yield `steps` batches; empty ones after a worker's last."""
     yield from loader
     for _ in range(steps - len(loader)):
         yield torch.empty(0), torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)

@@ -1,110 +1,86 @@
-"""What Lab 3 runs: every division of the data, with every number of workers, against one machine.
+"""The runs of Lab 3: every division of the data, with every number of workers, and one machine.
 
 ::
 
     single-*          one machine, with every seed
-    reference-*       one process for its speed, on one core and on all, again and again between the timed runs: should
-                      the machine be busy for a while, the references tell
-    <division>-4w-*   the same training with the data divided; the first seed by processes, whose times count, the
-                      others by threads
-    slow-random-4w    equal parts where one worker is slow: what parts by speed are compared with
+    reference-*       one process for its speed, on one core and on all, repeated between the timed runs: they show
+                      whether the machine was busy for a while
+    <division>-4w-*   the same training with the data divided; the first seed by processes, whose times are used,
+                      the others by threads
+    slow-random-4w    equal parts where one worker is slow: the baseline of parts by speed
     equal-*           a few steps, then the weights are compared
-    own-*             a training loop of one's own with a sampler for each worker, right or wrong   (own_loop.py)
+    own-*             a training loop of the lab's own with a sampler for each worker, right or wrong (own_loop.py)
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from shoal.config.schema import (
-    AdamConfig,
-    CheckpointConfig,
-    ContiguousConfig,
-    DataConfig,
-    DdpConfig,
-    DigitsConfig,
-    DirichletConfig,
-    GlobalConfig,
-    HashConfig,
-    LabelConfig,
-    LaunchConfig,
-    LenetConfig,
-    ModelConfig,
-    NoSyncConfig,
-    OptimizerConfig,
-    OutputConfig,
-    PartitionConfig,
-    RandomConfig,
-    RunConfig,
-    SamplingConfig,
-    SgdConfig,
-    SpeedConfig,
-    StratifiedConfig,
-    TrainConfig,
-)
+from shoal.config import schema
 from shoal.errors import ConfigError
+from shoal.labs.runs import NEVER, ONLY_AT_THE_END
 from shoal.launch.members import threads_per_worker
 
 BATCH_SIZE = 64
 RATE = 4e-3
-"""Learning rate of Adam, with which everything is trained."""
+"""Learning rate of Adam, the optimizer of all runs but equal-*."""
 EQUAL_RATE = 0.1
-"""Of SGD, where weights are compared: Adam divides by small numbers, and enlarges what rounding leaves."""
+"""Of SGD, where weights are compared: Adam divides by small numbers and amplifies rounding errors."""
 SLOW, SLOWDOWN = 1, 2
 """The rank of the slow worker, and how many times as long it computes."""
 MOST_WORKERS = 10
-"""As many as there are labels: one of the divisions gives every label to one worker."""
+"""The number of labels: one of the divisions gives each label to one worker."""
 TIMED_AT_ONCE = 3
-"""So many timed runs follow each other before one process is timed again."""
-NEVER = 10**9
-"""Steps between checkpoints: a lab's run is short, and only its end is worth saving."""
+"""Timed runs between two timings of one process."""
 
-DIVISIONS: Mapping[str, PartitionConfig] = {
-    "global": GlobalConfig(),
-    "random": RandomConfig(),
-    "sampling": SamplingConfig(),
-    "stratified": StratifiedConfig(),
-    "contiguous": ContiguousConfig(),
-    "hash": HashConfig(),
-    "speed": SpeedConfig(),
-    "dirichlet-1": DirichletConfig(alpha=1.0),
-    "dirichlet-0.1": DirichletConfig(alpha=0.1),
-    "label": LabelConfig(),
+DIVISIONS: Mapping[str, schema.PartitionConfig] = {
+    "global": schema.GlobalConfig(),
+    "random": schema.RandomConfig(),
+    "sampling": schema.SamplingConfig(),
+    "stratified": schema.StratifiedConfig(),
+    "contiguous": schema.ContiguousConfig(),
+    "hash": schema.HashConfig(),
+    "speed": schema.SpeedConfig(),
+    "dirichlet-1": schema.DirichletConfig(alpha=1.0),
+    "dirichlet-0.1": schema.DirichletConfig(alpha=0.1),
+    "label": schema.LabelConfig(),
 }
 ALIKE = ("global", "random", "sampling", "stratified", "contiguous", "hash", "speed")
-"""Each worker's labels are, up to chance, those of the whole."""
+"""Each worker's labels have, up to chance, the proportions of the whole set."""
 UNLIKE = ("dirichlet-1", "dirichlet-0.1", "label")
-"""They are not: the data of the workers are not identically distributed (non-IID)."""
+"""They do not: the data of the workers are not identically distributed (non-IID)."""
 PARTITIONS = tuple(name for name in DIVISIONS if name not in ("global", "sampling"))
 """Every sample has an owner."""
 
 
-def partition_of(division: str, workers: int) -> PartitionConfig:
-    """The setting of a division; parts by speed need to know of every worker how fast it is."""
+def partition_of(division: str, workers: int) -> schema.PartitionConfig:
+    """The setting of a division; parts by speed need the speed of every worker."""
     if division == "speed":
-        return SpeedConfig(speeds=tuple(1.0 if rank == SLOW else float(SLOWDOWN) for rank in range(workers)))
+        return schema.SpeedConfig(
+            speeds=tuple(1.0 if rank == SLOW else float(SLOWDOWN) for rank in range(workers))
+        )
     return DIVISIONS[division]
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much is done."""
+    """How much is trained."""
 
     epochs: int
     seeds: int
     timed: tuple[str, ...]
-    """Divisions whose first run is made by processes, so that its times count."""
+    """Divisions whose first run is made by processes, so that its times can be used."""
     slow_epochs: int
     equal_steps: int
-    """Few: after many steps, rounding alone drives two runs apart."""
+    """Few: after many steps, rounding alone makes two runs differ."""
 
 
 FULL = Size(epochs=5, seeds=3, timed=tuple(DIVISIONS), slow_epochs=2, equal_steps=20)
 QUICK = Size(
     epochs=3, seeds=2, timed=("global", "random", "dirichlet-0.1", "speed"), slow_epochs=2, equal_steps=10
 )
-FULL_DATA = DigitsConfig(samples=1200, validation=1 / 3)
-QUICK_DATA = DigitsConfig(samples=600, validation=1 / 3)
+FULL_DATA = schema.DigitsConfig(samples=1200, validation=1 / 3)
+QUICK_DATA = schema.DigitsConfig(samples=600, validation=1 / 3)
 
 
 @dataclass(frozen=True)
@@ -115,16 +91,16 @@ class Plan:
     size: Size
     first_seed: int = 0
     quick: bool = False
-    data: DataConfig = field(default_factory=lambda: FULL_DATA)
-    model: ModelConfig = field(default_factory=LenetConfig)
+    data: schema.DataConfig = field(default_factory=lambda: FULL_DATA)
+    model: schema.ModelConfig = field(default_factory=schema.LenetConfig)
     timed_launcher: Literal["processes", "threads"] = "processes"
-    """Threads share one interpreter: their times say little."""
+    """Threads share one interpreter, so their times mean little."""
 
     def __post_init__(self) -> None:
         for workers in self.workers:
             if not 2 <= workers <= MOST_WORKERS:
                 raise ConfigError(
-                    f"this lab divides data among 2 to {MOST_WORKERS} workers, and --workers says {workers}",
+                    f"this lab needs 2 to {MOST_WORKERS} workers, got --workers {workers}",
                     "Try --workers 2,4.",
                 )
 
@@ -140,34 +116,31 @@ class Plan:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """The seeds of repeated runs; whatever is not repeated has the first."""
+        """The seeds of repeated runs; runs that are not repeated have the first."""
         return tuple(range(self.first_seed, self.first_seed + self.size.seeds))
 
     def seeds_of(self, workers: int) -> tuple[int, ...]:
-        """The seeds of runs with so many workers: all for the largest number, on which findings rest; else two."""
+        """The seeds of runs with this many workers: all for the largest number, which the findings use; else two."""
         return self.seeds if workers == self.most else self.seeds[:2]
 
-    def runs(self, folder: str) -> dict[str, RunConfig]:
-        """Every run by name, in the order in which they are made."""
+    def runs(self) -> dict[str, schema.RunConfig]:
+        """Every run by name, in the order in which they are trained."""
         runs = {**self._single(), **self._equal()}
         for workers in self.workers:
             runs |= self._divided(workers)
-        return {
-            name: replace(config, output=replace(config.output, dir=folder, name=name))
-            for name, config in runs.items()
-        }
+        return runs
 
-    def own(self, workers: int, seed: int) -> RunConfig:
+    def own(self, workers: int, seed: int) -> schema.RunConfig:
         """The settings of a run by the lab's own loop."""
         return self._run(seed, workers)
 
-    def _single(self) -> dict[str, RunConfig]:
+    def _single(self) -> dict[str, schema.RunConfig]:
         return {f"single-seed{seed}": self._alone(seed) for seed in self.seeds}
 
-    def _alone(self, seed: int, threads: int = 1) -> RunConfig:
-        return replace(self._run(seed), sync=NoSyncConfig(), threads=threads)
+    def _alone(self, seed: int, threads: int = 1) -> schema.RunConfig:
+        return replace(self._run(seed), sync=schema.NoSyncConfig(), threads=threads)
 
-    def _divided(self, workers: int) -> dict[str, RunConfig]:
+    def _divided(self, workers: int) -> dict[str, schema.RunConfig]:
         runs = self._timed_runs(workers)
         for seed in self.seeds_of(workers):
             for division in DIVISIONS:
@@ -176,8 +149,8 @@ class Plan:
                     runs[name] = replace(config, partition=partition_of(division, workers))
         return runs
 
-    def _timed_runs(self, workers: int) -> dict[str, RunConfig]:
-        """The runs whose times count, and one process between them."""
+    def _timed_runs(self, workers: int) -> dict[str, schema.RunConfig]:
+        """The runs whose times are used, and one process between them."""
         plain = self._run(self.first_seed, workers)
         timed = {
             run_name(name, workers, self.first_seed): self._timed(
@@ -186,9 +159,9 @@ class Plan:
             for name in self.size.timed
         }
         timed[f"slow-random-{workers}w"] = self._timed(
-            _shortened(replace(plain, partition=RandomConfig()), self.size.slow_epochs), slow=True
+            _shortened(replace(plain, partition=schema.RandomConfig()), self.size.slow_epochs), slow=True
         )
-        runs: dict[str, RunConfig] = {}
+        runs: dict[str, schema.RunConfig] = {}
         for number, (name, config) in enumerate(timed.items()):
             if number % TIMED_AT_ONCE == 0:
                 for cores, threads in (("one-core", 1), ("all-cores", self.cores)):
@@ -197,8 +170,8 @@ class Plan:
             runs[name] = config
         return runs
 
-    def _timed(self, config: RunConfig, slow: bool) -> RunConfig:
-        """The same run by processes that have all cores together, and its times written down."""
+    def _timed(self, config: schema.RunConfig, slow: bool) -> schema.RunConfig:
+        """The same run by processes that share all cores, with its times recorded."""
         bottleneck = (f"rank={SLOW},slowdown={SLOWDOWN}",) if slow else ()
         return replace(
             config,
@@ -207,9 +180,9 @@ class Plan:
             output=replace(config.output, trace=True),
         )
 
-    def _equal(self) -> dict[str, RunConfig]:
-        """The same first steps on one machine and divided anew in every step."""
-        sgd = SgdConfig(lr=EQUAL_RATE)
+    def _equal(self) -> dict[str, schema.RunConfig]:
+        """The same first steps on one machine and with every step divided among the workers."""
+        sgd = schema.SgdConfig(lr=EQUAL_RATE)
         runs = {"equal-single": replace(self._alone(self.first_seed), optimizer=sgd)}
         for workers in self.workers:
             runs[f"equal-global-{workers}w"] = self._run(self.first_seed, workers, sgd)
@@ -221,24 +194,25 @@ class Plan:
             for name, config in runs.items()
         }
 
-    def _run(self, seed: int, workers: int = 1, optimizer: OptimizerConfig | None = None) -> RunConfig:
-        return RunConfig(
+    def _run(
+        self, seed: int, workers: int = 1, optimizer: schema.OptimizerConfig | None = None
+    ) -> schema.RunConfig:
+        return schema.RunConfig(
             seed=seed,
             device="cpu",
             threads=1,
             data=self.data,
             model=self.model,
-            optimizer=optimizer or AdamConfig(lr=RATE),
-            sync=DdpConfig(),
-            launch=LaunchConfig(workers=workers, launcher="threads"),
-            train=TrainConfig(epochs=self.size.epochs, batch_size=BATCH_SIZE),
-            checkpoint=CheckpointConfig(every=NEVER, keep=1),
-            output=OutputConfig(),
+            optimizer=optimizer or schema.AdamConfig(lr=RATE),
+            sync=schema.DdpConfig(),
+            launch=schema.LaunchConfig(workers=workers, launcher="threads"),
+            train=schema.TrainConfig(epochs=self.size.epochs, batch_size=BATCH_SIZE),
+            checkpoint=ONLY_AT_THE_END,
         )
 
 
-def _shortened(config: RunConfig, epochs: int) -> RunConfig:
-    """A run whose times count and nothing else."""
+def _shortened(config: schema.RunConfig, epochs: int) -> schema.RunConfig:
+    """A run of which only the times are used."""
     return replace(config, train=replace(config.train, epochs=epochs, test=False))
 
 
@@ -257,7 +231,8 @@ def plan_for(workers: str, quick: bool, first_seed: int) -> Plan:
         numbers = {int(each) for each in workers.split(",")}
     except ValueError:
         raise ConfigError(
-            f"--workers of this lab is a list of whole numbers, not '{workers}'", "Try --workers 2,4."
+            f"--workers of this lab: expected integers separated by commas, got '{workers}'",
+            "Try --workers 2,4.",
         ) from None
     data = QUICK_DATA if quick else FULL_DATA
     return Plan(tuple(sorted(numbers)), QUICK if quick else FULL, first_seed, quick, data)

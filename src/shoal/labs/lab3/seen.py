@@ -1,4 +1,4 @@
-"""Who sees what of the data set: the divisions of the runs, counted by the calls that the training loop makes."""
+"""Which samples each worker sees: counted by the same calls that the training loop makes."""
 
 from dataclasses import dataclass
 
@@ -9,6 +9,7 @@ from shoal.data.dataset import DataSet
 from shoal.data.division import Division, build_division
 from shoal.data.division.coverage import Survey, survey
 from shoal.data.division.partition import divide
+from shoal.data.load import load
 from shoal.errors import ConfigError
 from shoal.labs.lab3.plan import BATCH_SIZE, DIVISIONS, Plan, partition_of
 from shoal.labs.lab3.wrong_samplers import OneWorkersRange, SeedPerRank
@@ -21,7 +22,7 @@ class Seen:
     first: Survey
     """Of the first epoch."""
     times: int
-    """How often the sample that comes most often comes in the first epoch."""
+    """How many times the most frequent sample occurs in the first epoch."""
     coverage: tuple[float, ...]
     """The part of the data set that any worker has seen so far, after every epoch."""
 
@@ -32,17 +33,17 @@ class Seen:
 
     @property
     def skew(self) -> float:
-        """Of the worker whose labels are least like the whole's."""
+        """Of the worker whose labels differ most from those of the whole set."""
         return max(self.first.skew)
 
     @property
     def largest_part(self) -> float:
-        """The part of an epoch that the worker with most samples has."""
+        """The part of an epoch's samples that the worker with the most samples has."""
         return max(self.first.per_worker) / sum(self.first.per_worker)
 
 
 def seen_in(plan: Plan, data: DataSet, division: str, workers: int, seed: int) -> Seen:
-    """Go through the epochs of a run and count."""
+    """Count over the epochs of a run."""
     labels = data.train.labels
     rule = build_division(partition_of(division, workers), len(data.train), workers, seed, labels)
     epochs = [lists_of(rule, epoch) for epoch in range(plan.size.epochs)]
@@ -64,8 +65,9 @@ def lists_of(division: Division, epoch: int) -> list[Tensor]:
     ]
 
 
-def check_divisions(plan: Plan, data: DataSet) -> None:
-    """Raise what any division of the plan has to say against this data set, before anything runs."""
+def check_divisions(plan: Plan) -> None:
+    """Raise the error of a division that cannot divide the plan's data set, before anything runs."""
+    data = load(plan.data)
     for workers in plan.workers:
         for seed in plan.seeds_of(workers):
             for division in DIVISIONS:
@@ -75,7 +77,7 @@ def check_divisions(plan: Plan, data: DataSet) -> None:
 
 
 def refusals(workers: int, num_samples: int) -> dict[str, str]:
-    """What the wrong samplers are told when they are handed over as a partition; empty if they are taken."""
+    """The errors with which Shoal refuses the wrong samplers as partitions; empty if it accepts one."""
     return {
         "range": _refusal(OneWorkersRange, workers, num_samples),
         "rank-seed": _refusal(SeedPerRank, workers, num_samples),

@@ -1,4 +1,4 @@
-"""Two samplers that are wrong, and train as if nothing were: kept to be measured, never to be used.
+"""Two wrong samplers that train without any sign of an error: kept to be measured, never to be used.
 
 Both are found in published solutions. The loss falls, the accuracy is high; only counting shows that a part of the data
 set is never seen by anyone.
@@ -22,10 +22,10 @@ from shoal.data.seeds import generator_for
 
 @final
 class OneWorkersRange(Sampler[int]):
-    """Shuffles a range of one worker's length, where the whole data set's was meant.
+    """Shuffles a range of one worker's length instead of the whole data set's.
 
     Every worker goes through the first N/W samples; all the others are never seen. At two workers that is half of
-    the data set. The epoch is as long as it should be, so nothing tells.
+    the data set. The epoch has the right length, so nothing shows the error.
     """
 
     def __init__(self, dataset: Sized, num_replicas: int, rank: int, seed: int = 0) -> None:
@@ -52,7 +52,7 @@ class SeedPerRank(Sampler[int]):
     """Takes every W-th sample of a permutation whose seed is the rank's own, where one common permutation was meant.
 
     Workers cut different permutations. A worker misses a sample with probability 1 − 1/W, and all W of them do
-    with (1 − 1/W)^W: in every epoch a quarter of the data set (two workers) to 1/e of it (many) is seen by nobody.
+    with (1 − 1/W)^W: in every epoch a quarter of the data set (two workers) to 1/e of it (many) is seen by no worker.
     """
 
     def __init__(self, dataset: Sized, num_replicas: int, rank: int, seed: int = 0) -> None:

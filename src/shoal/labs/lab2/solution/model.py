@@ -98,7 +98,7 @@ def train_step(
     loss = nn.functional.cross_entropy(model(pictures), labels)
     optimizer.zero_grad()
     loss.backward()
-    time.sleep(delay_s)  # before the collective: after it nobody would wait for this node
+    time.sleep(delay_s)  # before the collective: after it no node would wait for this one
     start_s = synchronised(pictures.device)
     average(model)
     seconds = synchronised(pictures.device) - start_s

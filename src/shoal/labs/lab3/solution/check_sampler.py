@@ -20,19 +20,19 @@ SENTENCES = {
     "length": "__len__ says {said}, and __iter__ gives {given} samples",
     "total": "all nodes together go through {given:,} samples, and there are {samples:,}",
     "shares": "the nodes' shares differ by more than one sample",
-    "outside": "a number is outside of 0 to {last:,}",
-    "again": "made again, the sampler gives another order: use a generator with a seed of its own",
-    "second_time": "gone through again in the same epoch, the sampler does not give the same again",
+    "outside": "an index is outside of 0 to {last:,}",
+    "again": "created again, the sampler gives another order: use a generator with its own seed",
+    "second_time": "iterated again in the same epoch, the sampler does not give the same samples",
     "same_epoch": "the next epoch has the same order: does set_epoch change anything?",
     "same_seed": "another seed gives the same order: does the generator get the seed?",
     "shared_epoch": "set_epoch of one node's sampler changes another's: is the epoch kept in the class?",
     "same_draws": "two nodes draw the same samples: their seeds must differ",
     "no_replacement": "no node draws any sample twice: that is not drawing with replacement",
     "never_drawn": "sample {index} of {samples} is not drawn once in {epochs} epochs: does the range end too early?",
-    "missed": "{missed:,} of {samples:,} samples are seen by nobody, {several:,} by more than one node",
-    "short_range": "every number is below {samples:,} / {nodes}: is the range as long as one node's share?",
-    "own_permutation": "{seen:.0f} % is near 1 - (1 - 1/W)^W: does each node permute by itself (a seed with the rank)?",
-    "fixed_parts": "each node has the same samples in every epoch: permute first, and divide then",
+    "missed": "{missed:,} of {samples:,} samples are seen by no node, {several:,} by more than one",
+    "short_range": "every index is below {samples:,} / {nodes}: is the range only as long as one node's share?",
+    "own_permutation": "{seen:.0f} % is near 1 - (1 - 1/W)^W: is the rank part of the seed?",
+    "fixed_parts": "each node has the same samples in every epoch: permute first, then divide",
     "shuffled": "without shuffle the samples do not come in the stored order",
 }
 
@@ -128,7 +128,7 @@ def sampling_faults(kind: type[MySampler], num_samples: int, nodes: int, lists: 
 
 
 def partition_faults(kind: type[MySampler], num_samples: int, nodes: int, lists: list[list[int]]) -> Found:
-    """What is wrong with a partition: samples that nobody sees, samples that several nodes see, parts that stay.
+    """What is wrong with a partition: samples seen by no node or by several, parts that never change.
 
     Fewer samples than there are nodes may come twice, to make all shares equal.
     """

@@ -61,7 +61,7 @@ def load_data(folder: Path, part: str) -> TensorDataset:
 
 
 def equally_many(loader: DataLoader[tuple[Tensor, ...]], steps: int) -> Iterator[tuple[Tensor, ...]]:
-    """So many batches: a node that has none left takes part with empty ones, or the others would wait for ever."""
+    """Yield `steps` batches: a node with no samples left yields empty ones, or the others would wait forever."""
     yield from loader
     for _ in range(steps - len(loader)):
         yield torch.empty(0, 1, 28, 28), torch.empty(0, dtype=torch.int64)

@@ -1,7 +1,7 @@
 """Which samples a node goes through in an epoch, and in which order: random partition and random sampling.
 
 A sampler is handed to a DataLoader and gives it numbers of samples. Every node makes one, with the same seed and its
-own rank; together they must do what is meant, and nobody tells them when they do not: check_sampler.py counts.
+own rank; only together do they divide the data set, and an error stays silent: check_sampler.py counts.
 """
 
 from collections.abc import Iterator, Sized

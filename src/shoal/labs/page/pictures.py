@@ -1,4 +1,4 @@
-"""A lab's figures, drawn in the report's language, or in English where no font has its letters."""
+"""A lab's figures, labelled in the report's language, or in English where no installed font has Chinese characters."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -8,8 +8,16 @@ from shoal.labs.words import Words, load_words
 from shoal.report.document import Block, Figure, Paragraph
 from shoal.report.figures import Drawing, chinese_font
 
-Draw = Callable[[Words, str | None], Drawing | str]
-"""Given the words of the labels and the font to write them with, a drawing; or a picture as SVG."""
+
+@dataclass(frozen=True)
+class Svg:
+    """A picture as SVG, labelled by the words given; it uses the reader's fonts."""
+
+    draw: Callable[[Words], str]
+
+
+Draw = Callable[[Words, str | None], Drawing] | Svg
+"""Makes a drawing from the words of the labels and the font of this machine to write them with."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +26,7 @@ class Pictures:
 
     drawings: Mapping[str, Drawing | str]
     in_english: bool
-    """Whether their labels are English for want of a font."""
+    """Whether the labels are English because a font is missing."""
 
     def figure(self, name: str, caption: str, alt: str, wide: bool = False) -> Figure:
         """The block that shows a figure."""
@@ -28,7 +36,7 @@ class Pictures:
         return Figure(_place(name, "png"), drawing.png, caption, alt, wide)
 
     def note(self, words: Words) -> list[Block]:
-        """Why the labels are English, where they are."""
+        """A sentence that explains English labels; nothing where it is not needed."""
         return [Paragraph(words("figure.in_english"))] if self.in_english else []
 
     def files(self) -> dict[PurePosixPath, str | bytes]:
@@ -43,11 +51,15 @@ class Pictures:
 
 
 def draw_all(package: str, words: Words, draws: Mapping[str, Draw]) -> Pictures:
-    """Draw a lab's figures. An SVG is written with the reader's own fonts, a drawing with the ones found here."""
+    """Draw a lab's figures."""
     font = chinese_font() if words.lang == "zh" else None
     in_english = words.lang == "zh" and font is None
     labels = load_words(package, "en") if in_english else words
-    return Pictures({name: draw(labels, font) for name, draw in draws.items()}, in_english)
+    drawings = {
+        name: draw.draw(words) if isinstance(draw, Svg) else draw(labels, font)
+        for name, draw in draws.items()
+    }
+    return Pictures(drawings, in_english)
 
 
 def _place(name: str, kind: str) -> PurePosixPath:

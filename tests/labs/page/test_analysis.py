@@ -1,4 +1,6 @@
-from shoal.labs.analysis import analysis, judgement
+from dataclasses import replace
+
+from shoal.labs.page.analysis import analysis, judgement
 from shoal.labs.words import Words
 from shoal.report.document import Judgement, Paragraph
 from shoal.report.findings import SPREADS, Finding
@@ -13,7 +15,9 @@ WORDS = Words(
     {
         "finding.sinks.claim": "It sinks.",
         "finding.sinks.numbers": "Deep: {deep}; {metres} m.",
-        "finding.sinks.reason": "Water.",
+        "finding.sinks.holds": "It is heavy.",
+        "finding.sinks.fails": "It is {metres} m wide.",
+        "verdict.holds": "holds",
         "verdict.fails": "does not hold",
         "answer.yes": "yes",
         "answer.no": "no",
@@ -29,12 +33,16 @@ WORDS = Words(
 
 def test_true_and_false_are_yes_and_no():
     assert judgement(sinks(), WORDS) == Judgement(
-        "fails", "does not hold", "It sinks.", "Deep: yes; 3 m.", "Water."
+        "fails", "does not hold", "It sinks.", "Deep: yes; 3 m.", "It is 3 m wide."
     )
 
 
 def test_every_section_has_its_findings_and_the_end_counts_them():
-    blocks = analysis({"sea": (sinks,)}, [sinks()], WORDS)
+    blocks = analysis({"sea": [sinks()]}, WORDS)
     assert Paragraph(f"Twice: {SPREADS:g}.") in blocks
     assert sum(isinstance(block, Judgement) for block in blocks) == 1
     assert blocks[-1] == Paragraph("0, 1, 0")
+
+
+def test_the_explanation_follows_the_verdict():
+    assert judgement(replace(sinks(), verdict="holds"), WORDS).reason == "It is heavy."

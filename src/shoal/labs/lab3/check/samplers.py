@@ -1,9 +1,8 @@
-"""Do the student's samplers divide the data set as they should? Counted by our own copy of `check_sampler.py`."""
+"""Check how the student's samplers divide the data set, by our own copy of `check_sampler.py`."""
 
 from importlib import import_module
 from typing import Any
 
-from shoal.labs.check.alone import told
 from shoal.labs.check.fault import Fault
 from shoal.labs.lab3.solution.check_sampler import found
 
@@ -26,13 +25,3 @@ def sampler_faults(name: str, partition: bool) -> list[Fault]:
 
 def _shown(values: dict[str, Any]) -> dict[str, Any]:
     return {key: str(value) if isinstance(value, list) else value for key, value in values.items()}
-
-
-def partition(rank: int) -> list[Any]:
-    """The faults of MySampler."""
-    return told(sampler_faults("MySampler", partition=True))
-
-
-def sampling(rank: int) -> list[Any]:
-    """The faults of MyRandomSampler."""
-    return told(sampler_faults("MyRandomSampler", partition=False))

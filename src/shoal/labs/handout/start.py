@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 
 from shoal.errors import ConfigError
 from shoal.labs.catalogue import LABS, lab_of
-from shoal.labs.regions import cut, keep, tasks
+from shoal.labs.handout.regions import cut, keep, tasks
 from shoal.labs.words import load_words
 from shoal.report.folder import write_files
 

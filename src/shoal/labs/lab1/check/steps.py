@@ -1,7 +1,7 @@
-"""Are the student's GD, SGD and Adam the rules they say they are? Many steps against the rule, and against its errors.
+"""Check the student's GD, SGD and Adam: many steps against the rule, and against its common errors.
 
-Gradients are made up, and other ones in every step; what a wrong rule would have done is computed as well, so that the
-check can say which one it is.
+Gradients are random and differ from step to step. The results of common wrong rules are computed as well, so that the
+check can say which one was used.
 """
 
 import math
@@ -12,21 +12,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shoal.labs.check.alone import told
 from shoal.labs.check.fault import Fault, fault
 
 STEPS = 10
 RATE, B1, B2, EPS = 0.05, 0.8, 0.95, 1e-8
 SHAPES = ((3, 2), (3, 2), (4,))
-"""Two of one shape: a state that they share would fit both."""
+"""Two have the same shape, so that a state which they share would fit both."""
 TOLERANCE = 1e-4
-"""Of float32 numbers near one, after ten steps; wrong rules differ by far more."""
+"""For float32 numbers near one, after ten steps; wrong rules differ by far more."""
 
 Params = list[Tensor]
 
 
 def first_values() -> Params:
-    """Where the parameters begin."""
+    """The initial parameters."""
     generator = torch.Generator().manual_seed(1)
     return [
         torch.randn(shape, generator=generator).sign() + torch.randn(shape, generator=generator) / 4
@@ -41,11 +40,10 @@ def gradients(step: int) -> Params:
 
 
 def path_of(make: Callable[[Iterator[Tensor]], Any], *unused: Tensor) -> list[Params]:
-    """The parameters after each step of a student's optimizer; those `unused` never have a gradient."""
+    """The parameters after each step of a student's optimizer; `unused` ones never have a gradient."""
     params = [value.clone().requires_grad_() for value in first_values()]
-    optimizer = make(
-        iter([*params, *unused])
-    )  # an iterator, as model.parameters(): it can be used up only once
+    # An iterator, like model.parameters(): it can be consumed only once.
+    optimizer = make(iter([*params, *unused]))
     path: list[Params] = []
     for step in range(1, STEPS + 1):
         for param, grad in zip(params, gradients(step), strict=True):
@@ -158,7 +156,7 @@ def adam_faults() -> list[Fault]:
 
 
 def general_faults(path: Sequence[Params], right: Sequence[Params]) -> list[Fault]:
-    """What can be said of any rule that is none of the known wrong ones."""
+    """What is wrong with a rule that is none of the known wrong ones."""
     start = first_values()
     finite = [torch.cat([value.flatten() for value in params]).isfinite() for params in path]
     if not all(bool(each.all()) for each in finite):
@@ -202,23 +200,3 @@ def zero_grad_faults() -> list[Fault]:
         return [fault("zero_grad_moves")]
     left = sum(param.grad is not None and bool(param.grad.any()) for param in params)
     return [fault("grad_left", left=left, all=len(params))] if left else []
-
-
-def gd_step(rank: int) -> list[Any]:
-    """The faults of GdOptimizer."""
-    return told(descent_faults("GdOptimizer"))
-
-
-def sgd_step(rank: int) -> list[Any]:
-    """The faults of SgdOptimizer."""
-    return told(descent_faults("SgdOptimizer"))
-
-
-def adam_step(rank: int) -> list[Any]:
-    """The faults of AdamOptimizer."""
-    return told(adam_faults())
-
-
-def zero_grad(rank: int) -> list[Any]:
-    """The faults of BaseOptimizer.zero_grad."""
-    return told(zero_grad_faults())

@@ -1,4 +1,4 @@
-"""Is the student's training step in the right order, and does it time what it says? On a clock that the check turns."""
+"""Check the order of the student's training step and what it times, with a simulated clock."""
 
 import time
 from collections.abc import Callable
@@ -7,19 +7,19 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from shoal.labs.check.alone import is_number, told
+from shoal.labs.check.alone import is_number
 from shoal.labs.check.fault import Fault, fault
 from shoal.labs.check.one_step import NotingOptimizer, alike, gradient_of, network, samples
 
 DELAY_S, AVERAGE_S, FORWARD_S = 0.25, 1.0, 16.0
-"""What takes how long on the check's clock: every sum of them tells what was timed."""
+"""Durations on the simulated clock: every sum of them shows what was timed."""
 FACTOR = 3.0
-"""What the check's average makes of a gradient: a step with another one came too early."""
+"""The check's average multiplies a gradient by this: a step with another gradient came too early."""
 CLOCKS = ("perf_counter", "monotonic", "time", "process_time")
 
 
 class Clock:
-    """A clock that goes on only when told."""
+    """A clock that advances only when the check advances it."""
 
     def __init__(self, notes: list[str]) -> None:
         self.now_s = 1000.0
@@ -27,18 +27,18 @@ class Clock:
         self.slept_s = 0.0
 
     def sleep(self, seconds: float) -> None:
-        """Instead of time.sleep."""
+        """Replaces time.sleep."""
         if seconds > 0:
             self.notes.append("sleep")
         self.slept_s += seconds
         self.now_s += seconds
 
     def read(self) -> float:
-        """Instead of every clock of Python's."""
+        """Replaces every clock of Python."""
         return self.now_s
 
     def install(self) -> None:
-        """In this process, which is the check's alone: before the student's files are imported."""
+        """Replace the clocks of this process before the student's files are imported."""
         time.sleep = self.sleep
         for name in CLOCKS:
             setattr(time, name, self.read)
@@ -46,7 +46,7 @@ class Clock:
 
 
 def train_step_faults() -> list[Fault]:
-    """What is wrong with two steps of a node that is to be late."""
+    """What is wrong with two steps of a delayed node."""
     notes = list[str]()
     clock = Clock(notes)
     clock.install()
@@ -74,7 +74,7 @@ def train_step_faults() -> list[Fault]:
 
 
 def _average(clock: Clock, notes: list[str], seen: list[list[Tensor] | None]) -> Callable[[nn.Module], None]:
-    """An average that shows when it was called and with what, and whose gradient is known again."""
+    """An average that records when it was called and with what, and changes the gradient in a known way."""
 
     def average(model: nn.Module) -> None:
         notes.append("average")
@@ -109,7 +109,7 @@ def order_faults(notes: list[str], slept_s: float) -> list[Fault]:
 def gradient_faults(
     seen: list[Tensor] | None, used: list[Tensor] | None, grad: list[Tensor], earlier: list[Tensor]
 ) -> list[Fault]:
-    """The average is given this batch's gradient, and the step the average."""
+    """The average must get this batch's gradient, and the step the averaged one."""
     if seen is None or not any(bool(each.any()) for each in seen):
         return [fault("average_before_backward")]
     if earlier and alike(seen, [a + b for a, b in zip(grad, earlier, strict=True)]):
@@ -141,8 +141,3 @@ def answer_faults(given: Any, loss: float) -> list[Fault]:
     if abs(seconds - 1e3 * AVERAGE_S) < 1e-3:
         return [fault("milliseconds")]
     return [fault(named[0])] if named else [fault("wrong_seconds", given=float(seconds), right=AVERAGE_S)]
-
-
-def train_step(rank: int) -> list[Any]:
-    """The faults of a training step."""
-    return told(train_step_faults())

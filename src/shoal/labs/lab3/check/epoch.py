@@ -1,4 +1,4 @@
-"""Does the student's epoch on two nodes end where one machine ends? With uneven batches, and at last an empty one."""
+"""Check the student's epoch on two nodes against one machine, with uneven batches and an empty one at the end."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -23,9 +23,9 @@ TOLERANCE = 1e-4
 
 
 def epoch(rank: int) -> dict[str, Any]:
-    """One node's part: its weights afterwards, the loss it was told, and the epochs that its sampler was told."""
+    """One node's part: its weights afterwards, the loss it returned, and the epochs that its sampler was given."""
     base: Any = import_module("sampler").MySampler
-    told: list[int] = []
+    epochs: list[int] = []
 
     class Given(base):
         """The check's own division: what the student's samplers do is another task."""
@@ -37,13 +37,13 @@ def epoch(rank: int) -> dict[str, Any]:
             return len(SHARES[rank])
 
         def set_epoch(self, epoch: int) -> None:
-            told.append(epoch)
+            epochs.append(epoch)
 
     data, model = TensorDataset(*samples(COUNT, seed=1)), network()
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     loader = DataLoader(data, batch_size=BATCH, sampler=Given(data, len(SHARES), rank, True, 0))
     loss = import_module("model").train_epoch(model, optimizer, loader, EPOCH, STEPS, torch.device("cpu"))
-    return {"weights": _flat(model), "loss": float(loss), "told": told}
+    return {"weights": _flat(model), "loss": float(loss), "epochs": epochs}
 
 
 def _flat(model: nn.Module) -> list[float]:
@@ -64,7 +64,7 @@ def reference(divisor: Callable[[int, int], float], keep: bool = False) -> tuple
         if not keep:
             optimizer.zero_grad()
         for param in model.parameters():
-            if param.grad is not None:  # what was summed before is on every node, and is summed again
+            if param.grad is not None:  # the earlier sum is on every node, and is summed again
                 param.grad *= len(SHARES)
         losses = [_summed(model, pictures[batch], labels[batch]) for batch in batches if batch]
         sizes = [len(batch) for batch in batches if batch]
@@ -97,9 +97,9 @@ def faults(folder: Path) -> list[Fault]:
 
 
 def epoch_faults(nodes: Sequence[Node]) -> list[Fault]:
-    """What is wrong with an epoch that came to its end."""
+    """What is wrong with an epoch that finished."""
     for node in nodes:
-        if EPOCH not in node.answer["told"]:
+        if EPOCH not in node.answer["epochs"]:
             return [fault("set_epoch_not_called")]
     weights = [node.answer["weights"] for node in nodes]
     if any(not math.isfinite(value) for value in weights[0]):

@@ -1,4 +1,4 @@
-from shoal.labs.bars import GAP, Bar, BarPanel, Part, draw_bars, measured_bar
+from shoal.labs.page.bars import GAP, Bar, BarPanel, Part, draw_bars, measured_bar
 from shoal.report.findings import Measured
 
 PARTS = [Part("waiting", "orange", "...."), Part("moving", "vermilion", "////")]

@@ -1,9 +1,10 @@
-"""Bars that lie on their side, made of parts: what took how long, one bar for each way of doing it."""
+"""Horizontal bars made of parts: what took how long, one bar for each way of doing it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shoal.labs.words import Words
 from shoal.report.figures import COLOURS, Drawing, legend_below, painted
 from shoal.report.findings import Measured
 
@@ -13,7 +14,7 @@ ROW_IN, EDGES_IN = 0.27, 1.35
 
 @dataclass(frozen=True)
 class Part:
-    """One part of every bar; a hatch tells it from its neighbour where colours are lost."""
+    """One part of every bar; a hatch distinguishes it from its neighbour in a grey copy."""
 
     label: str
     colour: str
@@ -41,8 +42,17 @@ class BarPanel:
 GAP = Bar("", ())
 
 
+def time_parts(words: Words) -> list[Part]:
+    """The parts of a step's time: own work, waiting, moving."""
+    return [
+        Part(words("figure.own"), "blue"),
+        Part(words("figure.wait"), "orange", "...."),
+        Part(words("figure.move"), "vermilion", "////"),
+    ]
+
+
 def measured_bar(label: str, parts: Sequence[Measured], whole: Measured) -> Bar:
-    """A bar of medians. Medians of parts do not add up to the whole's: the parts are scaled to it."""
+    """A bar of medians. The medians of the parts do not add up to the median of the whole, so they are scaled to it."""
     total = sum(part.value for part in parts)
     scale = whole.value / total if total else 0.0
     return Bar(label, [part.value * scale for part in parts], whole.spread)

@@ -4,8 +4,8 @@ import pytest
 
 from shoal.errors import ConfigError
 from shoal.labs.catalogue import LABS
-from shoal.labs.regions import Region, parts
-from shoal.labs.start import _sources, skeleton, solution, start
+from shoal.labs.handout.regions import Region, parts
+from shoal.labs.handout.start import _sources, skeleton, solution, start
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])

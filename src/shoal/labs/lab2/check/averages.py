@@ -1,11 +1,11 @@
-"""Is the student's mean over the nodes the mean, on every node, and by the collective it is named after?
+"""Check the student's averages: is it the mean, on every node, and by the collective in its name?
 
-Three nodes have gradients that are multiples of one another, so that what comes out tells what was done: with factors
-1, 4 and 10 the mean has 5, the sum 15, and whoever forgot to share still has its own.
+The gradients of three nodes are multiples of one another, so that the result shows what was done: with factors 1, 4 and
+10 the mean has factor 5, the sum 15, and a node that received nothing still has its own.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,14 @@ import torch
 from torch import nn
 
 from shoal.labs.check.failures import failures, unlike_calls
-from shoal.labs.check.fault import Fault, fault
+from shoal.labs.check.fault import Check, Fault, fault
 from shoal.labs.check.nodes import Node, run_nodes
 
 NODES = 3
 FACTORS = (1.0, 4.0, 10.0)
 MEAN, SUM = sum(FACTORS) / NODES, sum(FACTORS)
 SIZES = (6, 5, 4)
-"""Of the parameters: all different, so that a wrong order shows in what the nodes call."""
+"""Of the parameters: all different, so that a wrong order shows in the calls."""
 ROUNDS = 2
 TOLERANCE = 1e-5
 
@@ -30,7 +30,7 @@ Values = list[list[float]]
 
 
 def base(round_number: int) -> Values:
-    """The gradients but for the node's factor; other ones in every round."""
+    """The gradients before the node's factor; they differ from round to round."""
     return [
         [i + 1.25 + 10 * which + 3 * round_number for i in range(size)] for which, size in enumerate(SIZES)
     ]
@@ -44,8 +44,8 @@ class Parameters(nn.Module):
         self.values = nn.ParameterList([torch.ones(size) for size in SIZES])
 
 
-def averaged(name: str, rank: int) -> dict[str, Any]:
-    """A node's gradients after averaging, round by round, and whether its parameters are what they were."""
+def averaged(rank: int, name: str) -> dict[str, Any]:
+    """A node's gradients after averaging, round by round, and whether its parameters are unchanged."""
     average = getattr(import_module("dist_utils"), name)
     model, rounds = Parameters(), list[Values]()
     for number in range(ROUNDS):
@@ -58,33 +58,18 @@ def averaged(name: str, rank: int) -> dict[str, Any]:
     return {"rounds": rounds, "unmoved": all(bool((param == 1).all()) for param in model.parameters())}
 
 
-def allreduce(rank: int) -> dict[str, Any]:
-    """The student's all-reduce on one node."""
-    return averaged("allreduce_average_gradients", rank)
-
-
-def allgather(rank: int) -> dict[str, Any]:
-    """The student's all-gather on one node."""
-    return averaged("allgather_average_gradients", rank)
-
-
-def reduce(rank: int) -> dict[str, Any]:
-    """The student's reduce and broadcast on one node."""
-    return averaged("reduce_average_gradients", rank)
-
-
-def average_check(work: Callable[[int], Any], named: str, *instead: str) -> Callable[[Path], list[Fault]]:
-    """The faults of an average that is to call what begins with `named`, and none of `instead`."""
+def average_check(task: str, named: str, *instead: str) -> Check:
+    """The check of an average that must call a collective whose name begins with `named`, and none of `instead`."""
 
     def faults(folder: Path) -> list[Fault]:
-        nodes = run_nodes(work, folder, NODES, meet=True)
+        nodes = run_nodes(averaged, folder, NODES, task, meet=True)
         return failures(nodes) or value_faults(nodes) or call_faults(nodes, named, instead)
 
-    return faults
+    return Check((task,), "dist_utils.py", faults)
 
 
 def call_faults(nodes: Sequence[Node], named: str, instead: Sequence[str]) -> list[Fault]:
-    """Is it the collective that the function is named after?"""
+    """Whether it calls the collective in the function's name."""
     called = {call.partition("(")[0] for node in nodes for call in node.calls}
     if any(call == named or call.startswith(f"{named}_") for call in called) and not called & set(instead):
         return []
@@ -92,7 +77,7 @@ def call_faults(nodes: Sequence[Node], named: str, instead: Sequence[str]) -> li
 
 
 def value_faults(nodes: Sequence[Node]) -> list[Fault]:
-    """What came out instead of the mean."""
+    """What the result is instead of the mean."""
     if not all(node.answer["unmoved"] for node in nodes):
         return [fault("parameters_changed")]
     wrong = [
@@ -133,7 +118,7 @@ def _ratio_fault(by_node: Sequence[float]) -> Fault:
             return fault("one_nodes", rank=next(r for r, f in enumerate(FACTORS) if _near(first, f)))
         if first and _near(SUM / first, round(SUM / first)):
             return fault("divided_by", divisor=round(SUM / first), nodes=NODES)
-    # The last node's own gradient counted more than once, or not at all: told by what each node has.
+    # For example, the last node's own gradient counted more than once: show what each node has.
     shown = ", ".join(f"{ratio / MEAN:.3g}" for ratio in by_node)
     return fault("factors", factors=shown)
 

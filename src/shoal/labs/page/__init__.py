@@ -1,0 +1,1 @@
+"""The parts of a report page that all labs share: opening, analysis, tables, figures."""

@@ -1,0 +1,82 @@
+"""Which runs a report took over from an earlier one, and what its page says about them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from reports import Listening
+
+from shoal.config.schema import LinearConfig, RunConfig, SyntheticConfig, TrainConfig
+from shoal.errors import ConfigError, WorkerError
+from shoal.labs.page.page import opening
+from shoal.labs.runs import Runs
+from shoal.labs.settings import LabSettings, command_of
+from shoal.labs.words import load_words
+from shoal.report.document import Code, Paragraph
+
+CONFIG = RunConfig(
+    device="cpu",
+    data=SyntheticConfig(samples=40, shape=(1, 2, 2)),
+    model=LinearConfig(),
+    train=TrainConfig(epochs=1),
+)
+
+
+def runs_in(folder, earlier=None):
+    return Runs(folder / "runs", load_words("shoal.labs.lab2", "en"), Listening(), earlier)
+
+
+@pytest.fixture(scope="module")
+def earlier(tmp_path_factory):
+    runs = runs_in(tmp_path_factory.mktemp("earlier"))
+    runs.train_all({"one": CONFIG, "two": CONFIG})
+    assert (runs.taken_over, runs.trained) == ([], ["one", "two"])
+    return runs.folder
+
+
+def test_runs_with_the_same_settings_are_taken_over_and_others_trained(earlier, tmp_path):
+    runs = runs_in(tmp_path, earlier)
+    runs.train_all({"one": CONFIG, "two": replace(CONFIG, seed=1), "three": CONFIG})
+    assert (runs.taken_over, runs.trained) == (["one"], ["two", "three"])
+    assert runs.weight_difference("one", "three") == 0
+    assert runs.weight_difference("one", "two") > 0
+
+
+def test_the_page_names_the_runs_taken_over_their_folder_and_the_real_command(earlier, tmp_path):
+    runs = runs_in(tmp_path, earlier)
+    runs.train_all({"one": CONFIG, "three": CONFIG})
+    command = command_of("2", LabSettings(runs=str(earlier)))
+    blocks = opening(quick=False, command=command, runs=runs)
+    code = [block.text for block in blocks if isinstance(block, Code)]
+    assert code == [f"shoal lab 2 --lang en --seed 0 --runs {earlier}", "one"]
+    said = [block.text for block in blocks if isinstance(block, Paragraph)][-1]
+    assert f"taken over from `{earlier}` and not trained again: 1; runs trained for this page: 1." in said
+
+
+def test_a_page_without_earlier_runs_says_nothing_about_them(tmp_path):
+    blocks = opening(quick=True, command="shoal lab 2", runs=runs_in(tmp_path))
+    assert [block.text for block in blocks if isinstance(block, Code)] == ["shoal lab 2"]
+
+
+def test_a_page_for_which_no_earlier_run_fitted_says_so(tmp_path):
+    runs = runs_in(tmp_path, earlier=tmp_path)
+    runs.train_all({"one": CONFIG})
+    last = opening(quick=False, command="", runs=runs)[-1]
+    assert isinstance(last, Paragraph)
+    assert last.text.startswith(f"No run in `{tmp_path}` was finished with the settings of this page.")
+
+
+def test_an_error_without_a_fault_ends_the_lab(tmp_path, monkeypatch):
+    def fail(config, observer):
+        raise WorkerError("rank 1 of 2 was killed", "", 1)
+
+    monkeypatch.setattr("shoal.labs.runs.start", fail)
+    with pytest.raises(WorkerError, match="was killed"):
+        runs_in(tmp_path).train_all({"one": CONFIG})
+
+
+def test_runs_must_be_a_folder():
+    assert LabSettings().earlier_runs() is None
+    with pytest.raises(ConfigError, match="--runs nowhere is not a folder"):
+        LabSettings(runs="nowhere").earlier_runs()
+    assert LabSettings(runs=".").earlier_runs() == Path()
