@@ -145,9 +145,10 @@ def _flags(source: str, text: Any) -> Tree:
     if not isinstance(text, str):
         raise ConfigError(f"{source}: flags are written as one text, not {text!r}")
     try:
-        return read_flags(shlex.split(text))
+        words = shlex.split(text)
     except ValueError as error:
         raise ConfigError(f"{source}: flags '{text}' cannot be read: {error}") from None
+    return read_flags(words)
 
 
 def _shipped() -> dict[str, Path]:

@@ -8,7 +8,7 @@ from shoal.comm.liveness.watch import Watch
 from shoal.comm.rendezvous import Card, Store
 from shoal.comm.shared_memory.arena import Address, Arena
 from shoal.comm.shared_memory.board import Layout
-from shoal.errors import JoinError, MemberError
+from shoal.errors import JoinTimeoutError, MemberError
 
 
 def share_arena(store: Store, rank: int, cards: Sequence[Card], timeout_s: float) -> Arena:
@@ -27,10 +27,12 @@ def share_arena(store: Store, rank: int, cards: Sequence[Card], timeout_s: float
             if watch.stopped(maker):
                 raise _maker_is("is stopped (SIGSTOP)", "stopped")
             if time.monotonic() > deadline:
-                raise JoinError(f"rank 0 has not made the group's memory within {timeout_s:g} s")
+                raise JoinTimeoutError(f"rank 0 has not made the group's memory within {timeout_s:g} s")
             time.sleep(0.005)
         return Arena.open(Address(*json.loads(store.get("arena"))))
-    except (RuntimeError, JoinError) as error:
+    except MemberError:
+        raise
+    except RuntimeError as error:
         # With rank 0 the store may go, and its memory does.
         if _dies_soon(watch, maker):
             raise _maker_is(f"died (process {maker} has ended)", "died") from error
