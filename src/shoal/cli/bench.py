@@ -41,8 +41,8 @@ def run(argv: Sequence[str]) -> int:
     if options.has("--json") and options.has("--csv"):
         raise ConfigError("--json and --csv are two forms of one table", "Leave one of them out.")
 
+    from shoal.bench.collectives import Settings, start
     from shoal.comm.algorithms import ALGORITHMS
-    from shoal.launch.collectives import Settings, start
 
     for algorithm in _names(options.value("--algorithm") or ""):
         if algorithm not in ALGORITHMS:  # now, and not by a worker

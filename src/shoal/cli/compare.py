@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from shoal.launch.compare import Variant
-    from shoal.report.compare import Comparison
-    from shoal.report.compare_verdict import Remark
+    from shoal.compare.comparison import Comparison
+    from shoal.compare.variants import Variant
+    from shoal.compare.verdict import Remark
 
 USAGE = "shoal compare RECIPE … | RUN … [--out DIR] [--json] [--quiet] [flags of shoal train]"
 HELP = f"""Usage: {USAGE}
@@ -89,16 +89,16 @@ def _names_and_flags(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _variants(names: Sequence[str], flags: Sequence[str]) -> "list[Variant]":
-    from shoal.launch.compare import variants_of
+    from shoal.compare.variants import variants_of
 
     return variants_of(names, flags)
 
 
 def _train(variants: "Sequence[Variant]", folder: Path, stream: TextIO, quiet: bool) -> list[Path]:
     """Train one variant after another. Whatever stops it, what is finished stays, and can be compared."""
+    from shoal.compare.table import described
+    from shoal.compare.variants import train
     from shoal.labs.watch import watch_for
-    from shoal.launch.compare import train
-    from shoal.report.compare_table import described
 
     finished: list[Path] = []
     width = max(len(variant.name) for variant in variants)
@@ -124,9 +124,9 @@ def _train(variants: "Sequence[Variant]", folder: Path, stream: TextIO, quiet: b
 def _compare(
     runs: Sequence[Path], folder: Path, command: str, trained: bool
 ) -> "tuple[Comparison, list[Remark]]":
-    from shoal.report.compare import compare
-    from shoal.report.compare_report import write_report
-    from shoal.report.compare_verdict import verdict
+    from shoal.compare.comparison import compare
+    from shoal.compare.report import write_report
+    from shoal.compare.verdict import verdict
 
     comparison = compare(runs)
     remarks = verdict(comparison)
@@ -158,7 +158,7 @@ def _show(comparison: "Comparison", remarks: "Sequence[Remark]", folder: Path, s
 
 def _show_table(comparison: "Comparison", console: "Console") -> None:
     """One table, or several below each other where the terminal is too narrow for one."""
-    from shoal.report import compare_table as table
+    from shoal.compare import table
 
     results, shares = table.table_rows(comparison), table.share_rows(comparison)
     split = table.SHARES_AT
@@ -243,7 +243,7 @@ def _show_verdict(remarks: "Sequence[Remark]", console: "Console") -> None:
 
 
 def _as_json(comparison: "Comparison", remarks: "Sequence[Remark]", folder: Path) -> str:
-    from shoal.report.compare_table import as_data
+    from shoal.compare.table import as_data
 
     return json.dumps(
         {

@@ -37,7 +37,8 @@ def run(argv: Sequence[str]) -> int:
     if not workers.isdigit():
         raise ConfigError(f"--workers must be a whole number, not '{workers}'")
 
-    from shoal.comm.explain import as_svg, as_text, explain
+    from shoal.explain.rounds import explain
+    from shoal.explain.show import as_svg, as_text
 
     explanation = explain(name, int(workers))
     text.show(as_text(explanation))

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from shoal.compare.comparison import compare
+from shoal.compare.weights import largest_difference
 from shoal.data.dataset import DataSet
 from shoal.events.folder import RunFolder
 from shoal.labs.lab3.experiment import Runs
@@ -14,8 +16,6 @@ from shoal.labs.lab3.own_loop import SELDOM, WAYS, WRONG, OwnResult
 from shoal.labs.lab3.plan import BATCH_SIZE, DIVISIONS, Plan, run_name
 from shoal.labs.lab3.seen import Seen, refusals, seen_in
 from shoal.labs.lab3.wrong_samplers import coverage_of_one_workers_range, coverage_of_seed_per_rank
-from shoal.report.compare import compare
-from shoal.report.compare_weights import largest_difference
 from shoal.report.findings import Measured, inside_run, over_seeds
 from shoal.report.runs import Array, Run, read_run
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from shoal.comm.benchmark import Plan, Row
+from shoal.bench.measure import Plan, Row
 
 
 def load_note(num_workers: int) -> str:

@@ -6,8 +6,8 @@ import json
 import pytest
 import torch
 
-from shoal.comm.benchmark import BUS_FACTORS, LIMIT, Contender, Plan, contenders, measure, sizes_between
-from shoal.comm.benchmark_tables import as_csv, as_json, as_table
+from shoal.bench.measure import BUS_FACTORS, LIMIT, Contender, Plan, contenders, measure, sizes_between
+from shoal.bench.tables import as_csv, as_json, as_table
 from shoal.comm.threads import run_threads
 from shoal.errors import ConfigError
 

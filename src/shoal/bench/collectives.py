@@ -16,8 +16,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from shoal.comm.benchmark import Contender, Plan, contenders, measure, sizes_between
-from shoal.comm.benchmark_tables import as_csv, as_json, as_table, load_note
+from shoal.bench.measure import Contender, Plan, contenders, measure, sizes_between
+from shoal.bench.tables import as_csv, as_json, as_table, load_note
 from shoal.comm.group import Group
 from shoal.comm.over_torch.checked import join_torch
 from shoal.comm.over_torch.group import TorchGroup

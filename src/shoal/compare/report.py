@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from shoal.report.compare import Comparison
-from shoal.report.compare_document import WORKER_HEADER, compare_document
-from shoal.report.compare_figures import loss_figure, time_figure
-from shoal.report.compare_table import as_data, worker_rows
-from shoal.report.compare_verdict import Remark
+from shoal.compare.comparison import Comparison
+from shoal.compare.document import WORKER_HEADER, compare_document
+from shoal.compare.figures import loss_figure, time_figure
+from shoal.compare.table import as_data, worker_rows
+from shoal.compare.verdict import Remark
 from shoal.report.folder import write_files
 from shoal.report.html import to_html
 from shoal.report.markdown import to_markdown

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from shoal.report.compare import KINDS, Comparison, Entry
+from shoal.compare.comparison import KINDS, Comparison, Entry
 from shoal.report.figures import COLOURS, DASHES, Drawing, painted
 
 SMOOTHED_OVER = 10

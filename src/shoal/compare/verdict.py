@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from shoal.report.communication import RankShares
-from shoal.report.compare import (
+from shoal.compare.comparison import (
     Comparison,
     Entry,
     has_same_bits,
@@ -12,6 +11,7 @@ from shoal.report.compare import (
     settings_apart,
     speed_up,
 )
+from shoal.report.communication import RankShares
 from shoal.report.findings import SPREADS, Verdict, higher
 
 MATTERS = 0.10

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from shoal.compare.comparison import KINDS, Comparison, Entry, has_same_bits, is_faster, speed_up
 from shoal.config.schema import RunConfig
-from shoal.report.compare import KINDS, Comparison, Entry, has_same_bits, is_faster, speed_up
 
 HEADER = (
     "run",

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from shoal.compare.weights import largest_difference
 from shoal.config.schema import RunConfig
 from shoal.errors import ConfigError
 from shoal.events.folder import RunFolder
 from shoal.report.communication import RankShares, communication
-from shoal.report.compare_weights import largest_difference
 from shoal.report.findings import Measured, Verdict, inside_run, lower
 from shoal.report.runs import Curve, Run, read_run
 

@@ -3,8 +3,8 @@
 import pytest
 
 from shoal.config.schema import STRATEGIES
+from shoal.compare.variants import variants_of
 from shoal.errors import ConfigError
-from shoal.launch.compare import variants_of
 from shoal.launch.members import threads_per_worker
 
 

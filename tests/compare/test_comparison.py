@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from shoal.compare.comparison import compare, has_same_bits, is_faster, settings_apart, speed_up
+from shoal.compare.report import write_report
+from shoal.compare.table import HEADER, as_data, described, table_rows
+from shoal.compare.verdict import verdict
+from shoal.compare.weights import largest_difference
 from shoal.config.read import read
 from shoal.config.write import to_toml
 from shoal.errors import ConfigError
-from shoal.report.compare import compare, has_same_bits, is_faster, settings_apart, speed_up
-from shoal.report.compare_report import write_report
-from shoal.report.compare_table import HEADER, as_data, described, table_rows
-from shoal.report.compare_verdict import verdict
-from shoal.report.compare_weights import largest_difference
 
 DDP = "--strategy ddp --workers 2 --threads 1"
 STEPS = 40

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
-from shoal.report.compare import Comparison, Entry
-from shoal.report.compare_table import HEADER, LEGEND, described, table_rows, worker_rows
-from shoal.report.compare_verdict import THRESHOLDS, Remark
+from shoal.compare.comparison import Comparison, Entry
+from shoal.compare.table import HEADER, LEGEND, described, table_rows, worker_rows
+from shoal.compare.verdict import THRESHOLDS, Remark
 from shoal.report.document import Block, Bullets, Code, Document, Figure, Heading, Judgement, Paragraph, Table
 from shoal.report.figures import Drawing
 
