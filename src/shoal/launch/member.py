@@ -92,12 +92,12 @@ def _train(teller: "Teller", task: dict[str, Any]) -> None:
 def _program(teller: "Teller", task: dict[str, Any]) -> None:
     import runpy
 
-    from shoal.launch.seat import Seat, take
+    from shoal.comm.assigned_group import Assignment, assigned
 
     path: str = task["path"]
     sys.argv = [path, *task["arguments"]]
     sys.path[0] = os.path.dirname(os.path.abspath(path))  # as when Python itself runs a file
-    with take(Seat(kind=task["group"])):
+    with assigned(Assignment(kind=task["group"])):
         runpy.run_path(path, run_name="__main__")
     teller.finished()
 

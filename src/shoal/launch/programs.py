@@ -8,12 +8,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from shoal.comm.assigned_group import Assignment, assigned
 from shoal.comm.threads import ThreadGroup
 from shoal.errors import ConfigError
 from shoal.launch import processes, threads
 from shoal.launch.members import Task
 from shoal.launch.messages import Message
-from shoal.launch.seat import Seat, take
 
 
 def by_processes(path: str, arguments: list[str], workers: int, group: str = "auto") -> None:
@@ -31,7 +31,7 @@ def by_threads(path: str, arguments: list[str], workers: int) -> None:
     code = compile(_check(path), path, "exec")
 
     def work(group: ThreadGroup) -> None:
-        with take(Seat(group)):
+        with assigned(Assignment(group)):
             try:
                 exec(code, {"__name__": "__main__", "__file__": path, "__builtins__": __builtins__})
             except SystemExit as error:
