@@ -7,7 +7,7 @@ differ by no more than that (`findings.lower`) are not told apart.
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 
 from shoal.compare.weights import largest_difference
 from shoal.config.schema import RunConfig
+from shoal.config.write import flat
 from shoal.errors import ConfigError
 from shoal.events.folder import RunFolder
 from shoal.report.communication import RankShares, communication
@@ -152,23 +153,12 @@ def settings_apart(a: RunConfig, b: RunConfig) -> dict[str, tuple[Any, Any]]:
     >>> settings_apart(RunConfig(seed=1), RunConfig(train=TrainConfig(epochs=5)))
     {'seed': (1, 0), 'train.epochs': (3, 5)}
     """
-    ours, theirs = _flat(a), _flat(b)
+    ours, theirs = flat(a), flat(b)
     return {
         path: (ours.get(path), theirs.get(path))
         for path in [*ours, *(path for path in theirs if path not in ours)]
         if ours.get(path) != theirs.get(path)
     }
-
-
-def _flat(config: RunConfig) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for field in fields(config):
-        value = getattr(config, field.name)
-        if is_dataclass(value):
-            flat |= {f"{field.name}.{inner.name}": getattr(value, inner.name) for inner in fields(value)}
-        else:
-            flat[field.name] = value
-    return flat
 
 
 def _is_finished(folder: Path) -> bool:

@@ -151,6 +151,8 @@ def _accept(kind: Any, value: Any) -> tuple[bool, Any]:
         return isinstance(value, float) and math.isfinite(value), value
     if kind is int:
         return isinstance(value, int) and not isinstance(value, bool) and _fits(value), value
+    if isinstance(value, str) and hasattr(kind, "from_text"):
+        return True, kind.from_text(value)  # pyright: ignore[reportAttributeAccessIssue]
     return isinstance(value, kind), value
 
 
@@ -215,6 +217,8 @@ def describe(kind: Any) -> str:
         return " or ".join(repr(word) for word in get_args(kind))
     if origin is tuple:
         return f"a list, each {describe(get_args(kind)[0])}"
+    if hasattr(kind, "from_text"):
+        return "text"
     names = {
         int: "a whole number",
         float: "a number",

@@ -64,11 +64,10 @@ def main() -> int:
 
 
 def _train(teller: "Teller", task: dict[str, Any]) -> None:
-    import tomllib
     from pathlib import Path
 
     from shoal.comm.join import join
-    from shoal.config.read import from_tree
+    from shoal.config.plain import from_plain
     from shoal.events.folder import RunFolder
     from shoal.launch.facts import facts_of
     from shoal.launch.membership import membership
@@ -78,7 +77,7 @@ def _train(teller: "Teller", task: dict[str, Any]) -> None:
     from shoal.train.observer import Silent
 
     warnings.showwarning = teller.warned
-    config = from_tree(tomllib.loads(task["config"]))
+    config = from_plain(task["config"])
     kind = group_kind(config, take_device(config))
     with membership(join(kind=kind, facts=facts_of(config))) as group:
         observer = PipeObserver(teller, time.monotonic) if group.rank == 0 else Silent()

@@ -9,8 +9,8 @@ from pathlib import Path
 from shoal.comm.group import SlowMemberWarning
 from shoal.comm.links.measure import LinkNotice
 from shoal.comm.threads import ThreadGroup
+from shoal.config.plain import to_plain
 from shoal.config.schema import RunConfig
-from shoal.config.write import to_toml
 from shoal.events.folder import RunFolder
 from shoal.launch import processes, threads
 from shoal.launch.members import Task, threads_per_worker
@@ -49,7 +49,7 @@ def by_processes(config: RunConfig, observer: Observer, resumed: RunFolder | Non
     ears = _Ears(config, observer, resumed)
     settings = {
         "kind": "train",
-        "config": to_toml(config),
+        "config": to_plain(config),
         "resumed": str(resumed.path) if resumed else "",
     }
     processes.run(Task(settings, config.launch.workers, keeps_output=True, threads=config.threads or 0), ears)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from shoal.comm import algorithms
-from shoal.config.conditions import parse_link
+from shoal.config.conditions import Link
 from shoal.labs.analysis import analysis
 from shoal.labs.lab2 import averaging
 from shoal.labs.lab2.branches import ALL, MESSAGES, calls_of
@@ -92,7 +92,7 @@ def code(words: Words) -> list[Block]:
 def set_up(measured: Measurements, machine: Mapping[str, str], words: Words) -> list[Block]:
     """Data, model, runs, conditions, machine."""
     plan, size = measured.plan, measured.plan.size
-    link = parse_link(LINK)
+    link = Link.from_text(LINK)
     conditions = {
         "slow": SLOW,
         "slowdown": SLOWDOWN,
