@@ -5,7 +5,7 @@ import pytest
 from shoal.config.schema import STRATEGIES
 from shoal.compare.variants import variants_of
 from shoal.errors import ConfigError
-from shoal.launch.members import threads_per_worker
+from shoal.launch.cores import threads_per_worker
 
 
 def by_name(recipes, *flags):

@@ -181,11 +181,11 @@ def test_gd_takes_one_step_an_epoch(tmp_path):
 
 
 def test_more_workers_than_samples_in_a_batch(tmp_path):
-    from shoal.launch.start import start
+    from shoal.launch.run import launch_run
 
     alone = worker.run(config(tmp_path, "--batch-size 2 --steps 20 --optimizer sgd"))
     flags = "--batch-size 2 --steps 20 --optimizer sgd --strategy naive --workers 3 --launcher threads"
-    three = start(config(tmp_path, flags), Silent())
+    three = launch_run(config(tmp_path, flags), Silent())
     assert three.workers == 3
     assert three.final_loss == pytest.approx(alone.final_loss, rel=1e-4)
 

@@ -59,7 +59,7 @@ def set_threads(options: Options, threads: int | None) -> None:
     if threads:
         os.environ["OMP_NUM_THREADS"] = str(threads)
     elif options.has("--rank") and _is_this_machine(_master(options)[0]):
-        from shoal.launch.members import threads_per_worker
+        from shoal.launch.cores import threads_per_worker
 
         workers = max(1, _number(options, "--world-size", "--n_devices"))
         os.environ.setdefault("OMP_NUM_THREADS", str(threads_per_worker(workers)))

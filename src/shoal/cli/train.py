@@ -71,12 +71,12 @@ def _train(options: Options, recipe: str | None, flags: list[str]):
 
     from shoal.cli.display import display_for
     from shoal.events.folder import RunFolder
-    from shoal.launch.start import start
+    from shoal.launch.run import launch_run
 
     place = place_of(options)
     resumed = RunFolder(Path(folder)) if folder else None
     with display_for(to_stderr=options.has("--json"), quiet=options.has("--quiet")) as display:
-        result = start(config, display, resumed, place, join_timeout_of(options))
+        result = launch_run(config, display, resumed, place, join_timeout_of(options))
         if result.rank == 0:
             display.finished(result)
     return result

@@ -21,8 +21,8 @@ from typing import Any
 from shoal.config.read import Tree, from_tree, merge, parse_toml, read_flags, read_recipe, shipped_recipes
 from shoal.config.schema import OutputConfig, RunConfig
 from shoal.errors import ConfigError, unknown
-from shoal.launch.members import threads_per_worker
-from shoal.launch.start import start
+from shoal.launch.cores import threads_per_worker
+from shoal.launch.run import launch_run
 from shoal.launch.training import by_processes
 from shoal.train.observer import Observer
 from shoal.train.result import Result
@@ -63,7 +63,7 @@ def train(variant: Variant, folder: Path, observer: Observer) -> Result:
     output = OutputConfig(str(folder), variant.name, variant.config.output.trace)
     config = replace(variant.config, output=output)
     alone = config.launch.workers == 1
-    result = by_processes(config, observer) if alone else start(config, observer)
+    result = by_processes(config, observer) if alone else launch_run(config, observer)
     if result.status != "completed":
         raise KeyboardInterrupt  # the worker ended its run in good order
     return result

@@ -7,14 +7,14 @@ from pathlib import Path
 from shoal.config.read import from_tree, read_recipe
 from shoal.config.schema import RunConfig
 from shoal.events.folder import RunFolder
-from shoal.launch.start import start
+from shoal.launch.run import launch_run
 from shoal.train.observer import Observer
 from shoal.train.result import Result
 
 
 def finished(config: RunConfig, observer: Observer, earlier: Path | None) -> Result:
     """The result of a run, by whatever launcher its config names. A Ctrl-C in it ends the lab, too."""
-    result = taken_over(config, earlier) or start(config, observer)
+    result = taken_over(config, earlier) or launch_run(config, observer)
     if result.status != "completed":
         raise KeyboardInterrupt  # the worker ended its run in good order
     return result

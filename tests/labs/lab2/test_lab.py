@@ -38,17 +38,17 @@ def in_chinese(finished, tmp_path_factory):
     outcome, _, _ = finished
     words, folder = load_words(lab.PACKAGE, "zh"), tmp_path_factory.mktemp("lab") / "zh"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shoal.labs.runs.start", only_what_was_stopped)
+        patch.setattr("shoal.labs.runs.launch_run", only_what_was_stopped)
         drawn = dict.fromkeys(FIGURES, Drawing(b"", b""))
         patch.setattr(lab, "draw_all", lambda *_: Pictures(drawn, in_english=True))
         return lab.run_plan(TINY, folder, "", words, QuietWatch(), outcome.folder / "runs"), words
 
 
 def only_what_was_stopped(config, observer):
-    from shoal.launch.start import start
+    from shoal.launch.run import launch_run
 
     assert config.launch.fault, f"{config.output.name} was trained again"
-    return start(config, observer)
+    return launch_run(config, observer)
 
 
 def test_the_folder_holds_report_figures_tables_and_runs(finished):
@@ -117,7 +117,7 @@ def test_an_error_that_no_fault_explains_ends_the_lab(tmp_path, monkeypatch):
     def fail(config, observer):
         raise WorkerError("rank 1 of 2 was killed", "", 1)
 
-    monkeypatch.setattr("shoal.labs.runs.start", fail)
+    monkeypatch.setattr("shoal.labs.runs.launch_run", fail)
     with pytest.raises(WorkerError, match="was killed"):
         lab.run_plan(TINY, tmp_path / "out", "", load_words(lab.PACKAGE, "en"), QuietWatch())
     assert not (tmp_path / "out").exists()

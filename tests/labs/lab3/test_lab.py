@@ -35,7 +35,7 @@ def in_chinese(finished, tmp_path_factory):
         raise AssertionError("trained again")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shoal.labs.runs.start", train)
+        patch.setattr("shoal.labs.runs.launch_run", train)
         patch.setattr("shoal.labs.lab3.experiment.train_own", train)
         return lab.run_plan(
             TINY,
@@ -94,7 +94,7 @@ def test_runs_with_other_settings_are_made_again(finished, tmp_path, monkeypatch
     def train(*_):
         raise AssertionError("trained again")
 
-    monkeypatch.setattr("shoal.labs.runs.start", train)
+    monkeypatch.setattr("shoal.labs.runs.launch_run", train)
     words = load_words(lab.PACKAGE, "en")
     with pytest.raises(AssertionError, match="trained again"):
         lab.run_plan(

@@ -43,7 +43,7 @@ from shoal.config.schema import (
     TrainConfig,
 )
 from shoal.errors import ConfigError
-from shoal.launch.members import threads_per_worker
+from shoal.launch.cores import threads_per_worker
 
 BATCH_SIZE = 64
 RATE = 4e-3

@@ -10,7 +10,7 @@ from shoal.comm.store import listen
 from shoal.config.read import read
 from shoal.errors import JoinError
 from shoal.launch.facts import facts_of
-from shoal.launch.start import start
+from shoal.launch.run import launch_run
 from shoal.train.observer import Silent
 
 TINY = "--data synthetic --data.samples 60 --data.shape 1,4,4 --data.classes 3 --model mlp --model.hidden 8 "
@@ -69,7 +69,7 @@ def both(tmp_path, first, second, sizes=(2, 2)):
         config = read(None, [*TINY.split(), "--group", "gloo", *flags.split(), "--runs-dir", str(tmp_path)])
         place = Place(rank, sizes[rank], "127.0.0.1", port)
         with pytest.raises(JoinError) as caught:
-            start(config, Silent(), None, place, join_timeout_s=60)
+            launch_run(config, Silent(), None, place, join_timeout_s=60)
         return caught.value.message
 
     with ThreadPoolExecutor(2) as pool:
@@ -102,6 +102,6 @@ def test_another_version_on_one_rank(tmp_path, monkeypatch):
     def differing(config, resumed=None):
         return facts_of(config, resumed) | {"shoal": next(versions)}
 
-    monkeypatch.setattr("shoal.launch.start.facts_of", differing)
+    monkeypatch.setattr("shoal.launch.run.facts_of", differing)
     said = both(tmp_path, "", "")
     assert any("has shoal 0.1.0" in each and "has shoal 0.2.0" in each for each in said)

@@ -1,4 +1,4 @@
-"""Being a member of a group from its beginning to its end, whatever the end."""
+"""A group that is closed at the end, or told of the error that ends its use."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -10,8 +10,8 @@ AnyGroup = TypeVar("AnyGroup", bound=Group)
 
 
 @contextmanager
-def membership(group: AnyGroup) -> Generator[AnyGroup]:
-    """Leave the group at the end; after an error the others are told what it was, not only that we are gone."""
+def closing_group(group: AnyGroup) -> Generator[AnyGroup]:
+    """Close the group at the end; after an error, report it to the other members instead."""
     try:
         yield group
     except BaseException as error:
