@@ -206,11 +206,7 @@ def _names(folders: Sequence[Path]) -> list[str]:
 def _entry(name: str, run: Run, reference: Run | None) -> Entry:
     difference = largest_difference(run.folder.model, reference.folder.model) if reference else None
     return Entry(
-        name,
-        run,
-        tuple(communication(run.folder.path)),
-        inside_run(_sample_seconds(run.curve)),
-        difference,
+        name, run, tuple(communication(run.folder.path)), inside_run(_sample_seconds(run.curve)), difference
     )
 
 

@@ -6,16 +6,7 @@ from typing import Any
 from shoal.compare.comparison import KINDS, Comparison, Entry, has_same_bits, is_faster, speed_up
 from shoal.config.schema import RunConfig
 
-HEADER = (
-    "run",
-    "accuracy",
-    "time (s)",
-    "samples/s",
-    "× all cores",
-    "× one core",
-    "sent (MB)",
-    "differs by",
-)
+HEADER = ("run", "accuracy", "time (s)", "samples/s", "× all cores", "× one core", "sent (MB)", "differs by")
 SHARES = ("compute", "move", "wait")
 SHARES_AT = 6
 """Where the shares stand among the columns, if there is room for them in the same table."""

@@ -3,14 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from shoal.compare.comparison import (
-    Comparison,
-    Entry,
-    has_same_bits,
-    is_faster,
-    settings_apart,
-    speed_up,
-)
+from shoal.compare.comparison import Comparison, Entry, has_same_bits, is_faster, settings_apart, speed_up
 from shoal.report.communication import RankShares
 from shoal.report.findings import SPREADS, Verdict, higher
 

@@ -48,11 +48,7 @@ def by_processes(config: RunConfig, observer: Observer, resumed: RunFolder | Non
     What a worker prints, if anything, is kept in the run folder: `worker.rank1.log`.
     """
     listener = _TrainingListener(config, observer, resumed)
-    settings = {
-        "kind": "train",
-        "config": to_plain(config),
-        "resumed": str(resumed.path) if resumed else "",
-    }
+    settings = {"kind": "train", "config": to_plain(config), "resumed": str(resumed.path) if resumed else ""}
     task = processes.ProcessTask(settings, keeps_output=True, threads=config.threads or 0)
     processes.run(task, config.launch.workers, listener)
     assert listener.result is not None  # rank 0 has finished, or `run` would have raised
