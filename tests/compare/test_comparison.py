@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from shoal.compare.comparison import compare, has_same_bits, is_faster, settings_apart, speed_up
-from shoal.compare.report import write_report
+from shoal.compare.document import write_report
 from shoal.compare.table import HEADER, as_data, described, table_rows
 from shoal.compare.verdict import verdict
 from shoal.compare.weights import largest_difference
@@ -104,7 +104,7 @@ def test_a_difference_within_the_spread_is_marked_in_the_table(runs):
     assert row["× all cores"].startswith("≈ ")
     assert row["× one core"] == "–"
     assert "undecided" in words(*folders)
-    assert "within the spread" in text_of(*folders)
+    assert "do not differ significantly" in text_of(*folders)
 
 
 def test_shares_are_means_over_the_workers(runs):
@@ -160,10 +160,10 @@ def test_what_balancing_brought_is_said_either_way(runs):
     assert "turns: the workers wait" not in text_of(plain, turns)  # said once, by the pair
 
 
-def test_workers_that_wait_by_turns_are_no_slow_workers(runs):
+def test_workers_that_wait_in_turns_are_no_slow_workers(runs):
     late = write_run(runs / "late", DDP, step_ms=10, turns=True, ranks=((4, 0.5, 1), (9, 0.5, 1)))
     found = claims(single(runs), late)
-    assert ("waits", "late: the workers wait for each other by turns.") in found
+    assert ("waits", "late: the workers wait for each other in turns.") in found
     assert "is slow" not in text_of(runs / "single", late)
 
 
@@ -317,7 +317,7 @@ def test_the_report_holds_table_verdict_and_figures(runs, tmp_path):
     write_report(tmp_path / "out", comparison, remarks, "shoal compare x", {"cores": "2"})
     page = (tmp_path / "out/report.html").read_text(encoding="utf-8")
     markdown = (tmp_path / "out/report.md").read_text(encoding="utf-8")
-    for word in ("rank 1 is slow", "× all cores", "reference", "told apart on every step", "shoal compare x"):
+    for word in ("rank 1 is slow", "× all cores", "reference", "measured on every step", "shoal compare x"):
         assert word in page
         assert word in markdown
     for figure in ("loss", "time"):

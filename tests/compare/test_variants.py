@@ -4,6 +4,7 @@ import pytest
 
 from shoal.config.schema import STRATEGIES
 from shoal.compare.variants import variants_of
+from shoal.config.schema import STRATEGIES
 from shoal.errors import ConfigError
 from shoal.launch.cores import threads_per_worker
 
@@ -66,15 +67,15 @@ def test_a_comparison_of_the_users_own(here):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ('[variants]\na = ""\n', "two variants or more"),
-        ('variants = "a"\n', "two variants or more"),
-        ('[variants]\na = ""\nb = 3\n', "flags are written as one text, not 3"),
+        ('[variants]\na = ""\n', "at least two variants"),
+        ('variants = "a"\n', "at least two variants"),
+        ('[variants]\na = ""\nb = 3\n', "flags must be one text, not 3"),
         ('[variants]\na = ""\nb = "--lr \'0.1"\n', "cannot be read"),
         ('[variants]\na = ""\n"b/c" = ""\n', "'b/c' cannot be the name of a folder"),
         ('[variants]\na = ""\nb = "--lrr 3"\n', "--lrr"),
-        ('[variants]\na = ""\nb = "--workers 3"\n', "variant 'b': strategy single is one worker"),
-        ('recipe = 3\n[variants]\na = ""\nb = ""\n', "recipe is the name or the path of one, not 3"),
-        ('recipe = "c.toml"\n[variants]\na = ""\nb = ""\n', "c.toml is a comparison itself"),
+        ('[variants]\na = ""\nb = "--workers 3"\n', "variant 'b': strategy single runs on 1 worker"),
+        ('recipe = 3\n[variants]\na = ""\nb = ""\n', "recipe must be a name or a path, not 3"),
+        ('recipe = "c.toml"\n[variants]\na = ""\nb = ""\n', "c.toml is itself a comparison"),
         ('recip = "x"\n[variants]\na = ""\nb = ""\n', "did you mean 'recipe'?"),
     ],
 )
@@ -94,7 +95,7 @@ def test_names_that_nobody_knows_and_names_given_twice(here):
     with pytest.raises(ConfigError, match="two recipes are called 'mine'"):
         variants_of([write(here / "mine.toml", ""), again], [])
     own = write(here / "own.toml", '[variants]\na = ""\nb = ""\n')
-    with pytest.raises(ConfigError, match="is a comparison of its own"):
+    with pytest.raises(ConfigError, match="is itself a comparison"):
         variants_of(["quickstart", own], [])
 
 

@@ -125,7 +125,7 @@ def _compare(
     runs: Sequence[Path], folder: Path, command: str, trained: bool
 ) -> "tuple[Comparison, list[Remark]]":
     from shoal.compare.comparison import compare
-    from shoal.compare.report import write_report
+    from shoal.compare.document import write_report
     from shoal.compare.verdict import verdict
 
     comparison = compare(runs)

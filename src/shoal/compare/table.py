@@ -9,7 +9,7 @@ from shoal.config.schema import RunConfig
 HEADER = ("run", "accuracy", "time (s)", "samples/s", "× all cores", "× one core", "sent (MB)", "differs by")
 SHARES = ("compute", "move", "wait")
 SHARES_AT = 6
-"""Where the shares stand among the columns, if there is room for them in the same table."""
+"""The column of the first share, if the shares fit into the same table."""
 
 LEGEND = (
     "× is the speed-up over one process, from the median steps; ≈: within their spread. sent: by rank 0. differs by: "
@@ -69,17 +69,16 @@ def described(config: RunConfig) -> str:
     """
     launch, threads = config.launch, config.threads
     count = "all threads" if threads is None else f"{threads} thread{'s' * (threads > 1)}"
+    words = [config.strategy]
     if launch.workers == 1:
-        words = [config.strategy, f"1 process with {count}"]
+        words += [f"1 process with {count}"]
     else:
-        group = {"auto": "shared memory", "shm": "shared memory"}.get(launch.group, launch.group)
-        each = f"with {count} each" if threads else "sharing the cores"
-        words = [config.strategy, f"{launch.workers} workers {each}"]
-        words.append("threads of one process" if launch.launcher == "threads" else group)
+        words += [f"{launch.workers} workers {f'with {count} each' if threads else 'sharing the cores'}"]
+        group = "shared memory" if launch.group in ("auto", "shm") else launch.group
+        words += ["threads of one process" if launch.launcher == "threads" else group]
     words += [f"exchange {_in_short(config.exchange)}"] * (config.exchange.name != "all_reduce")
     words += [f"partition {_in_short(config.partition)}"] * (config.partition.name != "global")
-    words += [f"bottleneck {text}" for text in launch.bottleneck]
-    words += [f"link {text}" for text in launch.link]
+    words += [f"{condition.KIND} {condition}" for condition in (*launch.bottleneck, *launch.link)]
     words += ["balanced"] * config.train.balance
     return ", ".join(words)
 
@@ -98,9 +97,7 @@ def as_data(entry: Entry, comparison: Comparison) -> dict[str, Any]:
         "how": described(entry.config),
         "strategy": entry.config.strategy,
         "workers": entry.workers,
-        "test_accuracy": result["test_accuracy"],
-        "test_loss": result["test_loss"],
-        "seconds": result["seconds"],
+        **{key: result[key] for key in ("test_accuracy", "test_loss", "seconds")},
         "samples_per_s": round(entry.samples_per_s, 3),
         "speed_up_over_all_cores": _rounded(speed_up(entry, comparison.all_cores)),
         "speed_up_over_one_core": _rounded(speed_up(entry, comparison.one_core)),

@@ -1,4 +1,4 @@
-"""What a comparison says, in plain words: what is slow, why, and what to try next; decided by its numbers alone."""
+"""What a comparison shows, in plain words: what is slow, why, and what to try next; decided by its numbers alone."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -8,15 +8,15 @@ from shoal.report.communication import RankShares
 from shoal.report.findings import SPREADS, Verdict, higher
 
 MATTERS = 0.10
-"""From this part of the training time on, waiting or moving is worth a sentence."""
+"""The part of the training time from which waiting or moving gets a remark."""
 SLOWER = 1.2
-"""A worker whose own work takes this many times as long as another's is a slow one."""
+"""A worker is slow if its own work takes this many times as long as another's."""
 
 THRESHOLDS = (
-    f"Waiting or moving is named from {100 * MATTERS:.0f} % of the training time on; a worker is called slow when its "
-    f"own work takes {SLOWER:g} times as long as that of the fastest, and that is more than both scatter. One run is "
-    f"called faster than another when their median steps differ by more than {SPREADS:g} times the scatter of both; "
-    "every variant ran once, so what changes from run to run is not in that scatter."
+    f"Waiting or moving is named from {100 * MATTERS:.0f} % of the training time on. A worker is slow if its own work "
+    f"takes {SLOWER:g} times as long as that of the fastest, and the difference exceeds the spread of both. One run is "
+    f"faster than another if their median steps differ by more than {SPREADS:g} times the spread of both; every "
+    "variant ran once, so that spread does not include the variation from run to run."
 )
 
 
@@ -33,171 +33,159 @@ class Remark:
 
 
 def verdict(comparison: Comparison) -> list[Remark]:
-    """Everything there is to say, the most important first."""
+    """All remarks, the most important first."""
     return [remark for rule in RULES for remark in rule(comparison)]
 
 
 def speed(comparison: Comparison) -> Iterator[Remark]:
-    """The fastest of several workers against one process, with all cores if there is such a run."""
+    """Compare the fastest run of several workers with one process, on all cores if there is such a run."""
     reference, several = comparison.reference, comparison.several()
     if reference is None or not several:
         return
     best = min(several, key=lambda entry: entry.sample_s.value)
-    judged = is_faster(best, reference)
-    against = f"one process with {_threads(reference)}"
-    claims = {
-        "holds": f"{best.name} is faster than {against}.",
-        "fails": f"No run with several workers is as fast as {against}.",
-        "undecided": f"{best.name} and {against} are not told apart: within the spread of the steps.",
-    }
-    numbers = f"{best.name} is {speed_up(best, reference):.2f} × as fast{_scatter(judged, best, reference)}"
+    one_process = f"one process with {_threads(reference)}"
+    claim, numbers, judged = _speeds(best, reference, one_process)
+    numbers = f"{best.name} is {numbers}"
+    if judged == "fails":
+        claim = f"No run with several workers is as fast as {one_process}."
     if comparison.one_core and comparison.one_core is not reference:
         numbers += f", and {speed_up(best, comparison.one_core):.2f} × as fast as one core"
     if best.cores() and best.cores() == reference.cores():
-        numbers += f". Both use the same {best.cores()} cores: 1 is to be expected"
-        # Threads share out each operation and meet after it; workers share out the batch and meet once a step.
-        numbers += ", more means that workers divide this model better than threads" * (judged == "holds")
-    advice = _larger_batch(best) if judged == "fails" else ""
-    yield Remark(judged, _WORDS[judged], claims[judged], f"{numbers}.", advice)
+        numbers += f". Both use the same {best.cores()} cores, so 1 is the expected value"
+        # Threads share each operation and synchronise after it; workers share the batch and synchronise once a step.
+        numbers += "; more means that workers divide this model better than threads" * (judged == "holds")
+    yield _judged(judged, claim, numbers, _larger_batch(best) if judged == "fails" else "")
 
 
 def waiting(comparison: Comparison) -> Iterator[Remark]:
-    """Runs whose workers stand still until another one comes."""
-    # Of a balanced run with its counterpart `balance` tells more: it waited until its shares had settled.
+    """Runs whose workers wait for another one."""
+    # For a balanced run and its counterpart `balance` says more: it waits until its shares have settled.
     balanced = [after for _, after in _pairs(comparison, "train.balance", False, True)]
-    by_turns: list[Entry] = []
+    in_turns: list[Entry] = []
     for entry in comparison.several():
         if entry.shares["wait"] < MATTERS:
             continue
         slow, quick = max(entry.ranks, key=_work_s), min(entry.ranks, key=_work_s)
         ratio = _work_s(slow) / _work_s(quick) if _work_s(quick) else 1.0
         if ratio < SLOWER or higher(slow.work_s, quick.work_s) != "holds":
-            if entry not in balanced:
-                by_turns.append(entry)
+            in_turns += [entry] * (entry not in balanced)
             continue
         most = max(entry.ranks, key=lambda rank: rank.wait)
-        claim = f"{entry.name}: rank {slow.rank} is slow, and the others wait for it."
-        numbers = f"{_percent(entry.shares['wait'])} of the workers' time, "
-        numbers += f"{_percent(most.wait)} of rank {most.rank}'s. "
-        numbers += f"Rank {slow.rank}'s own work takes {ratio:.1f} × as long as rank {quick.rank}'s."
-        yield Remark("fails", "waits", claim, numbers, _for_slow(entry))
-    if by_turns:
-        claim = f"{', '.join(entry.name for entry in by_turns)}: the workers wait for each other by turns."
-        numbers = f"{', '.join(_percent(entry.shares['wait']) for entry in by_turns)} of the workers' time, "
-        numbers += "though all have about the same work."
-        advice = (
-            "Is there a free core for every worker? Longer steps (a larger batch) make up for short delays."
+        numbers = (
+            f"{_percent(entry.shares['wait'])} of the workers' time, {_percent(most.wait)} of rank {most.rank}'s. "
+            f"Rank {slow.rank}'s own work takes {ratio:.1f} × as long as rank {quick.rank}'s."
         )
-        yield Remark("fails", "waits", claim, numbers, advice)
+        claim = f"{entry.name}: rank {slow.rank} is slow, and the others wait for it."
+        yield Remark("fails", "waits", claim, numbers, _for_slow(entry))
+    if in_turns:
+        names = ", ".join(entry.name for entry in in_turns)
+        shares = ", ".join(_percent(entry.shares["wait"]) for entry in in_turns)
+        yield Remark(
+            "fails",
+            "waits",
+            f"{names}: the workers wait for each other in turns.",
+            f"{shares} of the workers' time, though all have about the same work.",
+            "Is there a free core for every worker? Longer steps (a larger batch) outweigh short delays.",
+        )
 
 
 def moving(comparison: Comparison) -> Iterator[Remark]:
-    """Runs whose workers stand still while bytes move."""
+    """Runs whose workers wait for bytes to move."""
     for entry in comparison.several():
         if entry.shares["move"] < MATTERS:
             continue
         rank = max(entry.ranks, key=lambda rank: rank.move)
         calls = sum(operation.calls for operation in rank.operations)
-        size = sum(operation.num_bytes for operation in rank.operations)
+        size = _bytes(sum(operation.num_bytes for operation in rank.operations))
         numbers = f"{_percent(entry.shares['move'])} of the workers' time"
-        numbers += (
-            f", for {calls:.0f} call{'s' * (calls > 1)} and {_bytes(size)} in every step" if calls else ""
+        numbers += f", for {calls:.0f} call{'s' * (calls > 1)} and {size} in every step" if calls else ""
+        yield Remark(
+            "fails", "moves", f"{entry.name}: exchanges take time.", f"{numbers}.", _for_moving(entry)
         )
-        claim = f"{entry.name}: exchanges take time."
-        yield Remark("fails", "moves", claim, f"{numbers}.", _for_moving(entry))
 
 
 def balance(comparison: Comparison) -> Iterator[Remark]:
     """Runs that differ in --balance alone."""
     for plain, balanced in _pairs(comparison, "train.balance", False, True):
-        waits = f"waiting goes from {_percent(plain.shares['wait'])} to {_percent(balanced.shares['wait'])}"
-        waits += ", the steps before its shares had settled included"
-        yield _pair_remark(balanced, plain, waits)
+        change = f"waiting goes from {_percent(plain.shares['wait'])} to {_percent(balanced.shares['wait'])}"
+        yield _pair(balanced, plain, f"{change}, including the steps before its shares settled")
 
 
 def group(comparison: Comparison) -> Iterator[Remark]:
     """Runs that differ in the group alone."""
     for gloo, shm in _pairs(comparison, "launch.group", "gloo", "shm"):
         before, after = _percent(gloo.shares["move"]), _percent(shm.shares["move"])
-        moves = f"exchanges take {before} of the time on gloo, {after} in shared memory"
-        yield _pair_remark(shm, gloo, moves)
+        yield _pair(shm, gloo, f"exchanges take {before} of the time on gloo, {after} in shared memory")
 
 
 def nothing_slow(comparison: Comparison) -> Iterator[Remark]:
-    """Nobody waits or moves much."""
+    """No run waits or moves much."""
     several = comparison.several()
     if several and all(max(entry.shares["wait"], entry.shares["move"]) < MATTERS for entry in several):
         least = min(several, key=lambda entry: entry.shares["compute"])
-        claim = "Communication costs little: no run waits or moves for long."
         numbers = (
             f"The least busy, {least.name}, computes for {_percent(least.shares['compute'])} of its time."
         )
-        yield Remark("holds", "busy", claim, numbers)
+        yield Remark("holds", "busy", "Communication costs little: no run waits or moves for long.", numbers)
 
 
 def truth(comparison: Comparison) -> Iterator[Remark]:
     """How far all ended from one machine. Reported, never judged: rounding alone can flip a ReLU."""
     reference = comparison.reference
-    others = [
-        entry for entry in comparison.entries if entry is not reference and entry.difference is not None
-    ]
+    others = [each for each in comparison.entries if each is not reference and each.difference is not None]
     if reference is None or not others:
         return
-    alike = sum(has_same_bits(entry, reference) for entry in others)
-    if alike == len(others):
+    same = sum(has_same_bits(entry, reference) for entry in others)
+    numbers = ""
+    if same == len(others):
         claim = f"All ended with the same bits as {reference.name}."
-        yield Remark("holds", "result", claim, _accuracies([reference, *others]))
-        return
-    far = max(others, key=lambda entry: entry.difference or 0.0)
-    claim = f"The final weights differ from {reference.name}'s by at most {far.difference:.1e} ({far.name})."
-    numbers = f"{alike} of {len(others)} have the same bits. " if alike else ""
-    twin = comparison.one_core
-    if twin is not None and twin is not reference and twin.difference:
-        numbers += (
-            f"One process differs from itself by {twin.difference:.1e} with another number of threads. "
+    else:
+        far = max(others, key=lambda entry: entry.difference or 0.0)
+        claim = (
+            f"The final weights differ from {reference.name}'s by at most {far.difference:.1e} ({far.name})."
         )
+        numbers = f"{same} of {len(others)} have the same bits. " if same else ""
+        twin = comparison.one_core
+        if twin is not None and twin is not reference and twin.difference:
+            numbers += (
+                f"One process differs from itself by {twin.difference:.1e} with another number of threads. "
+            )
     yield Remark("holds", "result", claim, numbers + _accuracies([reference, *others]))
 
 
 RULES: tuple[Callable[[Comparison], Iterator[Remark]], ...] = (
-    speed,
-    waiting,
-    balance,
-    moving,
-    group,
-    nothing_slow,
-    truth,
-)
+    speed, waiting, balance, moving, group, nothing_slow, truth,
+)  # fmt: skip
 
 
 def _pairs(comparison: Comparison, path: str, before: object, after: object) -> Iterator[tuple[Entry, Entry]]:
-    """Runs that differ in one setting alone: the first has it one way, the second the other."""
+    """Runs that differ in one setting alone: the first has one value, the second the other."""
     for first in comparison.several():
         for second in comparison.several():
-            apart = {
-                key: values
-                for key, values in settings_apart(first.config, second.config).items()
-                if not key.startswith(("output.", "checkpoint."))
-            }
-            if apart == {path: (before, after)}:
+            apart = settings_apart(first.config, second.config).items()
+            if [each for each in apart if not each[0].startswith(("output.", "checkpoint."))] == [
+                (path, (before, after))
+            ]:
                 yield first, second
 
 
-def _pair_remark(after: Entry, before: Entry, numbers: str) -> Remark:
-    judged = is_faster(after, before)
-    claims = {
-        "holds": f"{after.name} is faster than {before.name}.",
-        "fails": f"{after.name} is slower than {before.name}.",
-        "undecided": f"{after.name} and {before.name} are not told apart: within the spread of the steps.",
-    }
-    ratio = f"{speed_up(after, before):.2f} × as fast{_scatter(judged, after, before)}"
-    return Remark(judged, _WORDS[judged], claims[judged], f"{ratio}: {numbers}.")
+def _pair(after: Entry, before: Entry, change: str) -> Remark:
+    claim, numbers, judged = _speeds(after, before, before.name)
+    return _judged(judged, claim, f"{numbers}: {change}")
 
 
-def _scatter(judged: Verdict, *entries: Entry) -> str:
-    """How much steps scatter, where that keeps them from being told apart."""
-    widths = [_percent(entry.sample_s.spread / entry.sample_s.value) for entry in entries]
-    return f" (steps scatter by ± {' and ± '.join(widths)})" if judged == "undecided" else ""
+def _speeds(entry: Entry, reference: Entry, named: str) -> tuple[str, str, Verdict]:
+    """A claim about the speed of two runs, its numbers and its verdict."""
+    judged, numbers = is_faster(entry, reference), f"{speed_up(entry, reference):.2f} × as fast"
+    if judged != "undecided":
+        return f"{entry.name} is {_WORDS[judged]} than {named}.", numbers, judged
+    spreads = [_percent(each.sample_s.spread / each.sample_s.value) for each in (entry, reference)]
+    claim = f"{entry.name} and {named} do not differ significantly."
+    return claim, f"{numbers} (spread of the steps: ± {' and ± '.join(spreads)})", judged
+
+
+def _judged(judged: Verdict, claim: str, numbers: str, advice: str = "") -> Remark:
+    return Remark(judged, _WORDS[judged], claim, f"{numbers}.", advice)
 
 
 _WORDS: dict[Verdict, str] = {"holds": "faster", "fails": "slower", "undecided": "undecided"}
@@ -213,10 +201,8 @@ def _accuracies(entries: Sequence[Entry]) -> str:
     ''
     """
     found = sorted(100 * entry.accuracy for entry in entries if entry.accuracy is not None)
-    if not found:
-        return ""
-    low, high = f"{found[0]:.2f}", f"{found[-1]:.2f}"
-    return f"Test accuracy: {low} %." if low == high else f"Test accuracy: {low} to {high} %."
+    values = list(dict.fromkeys(f"{accuracy:.2f}" for accuracy in found[:1] + found[-1:]))
+    return f"Test accuracy: {' to '.join(values)} %." if values else ""
 
 
 def _for_slow(entry: Entry) -> str:
@@ -225,7 +211,7 @@ def _for_slow(entry: Entry) -> str:
             "In dp rank 0 alone computes the loss and the update. Try --strategy ddp, where all do the same."
         )
     if entry.config.train.balance:
-        return "Its share is smaller already; what is left is the same for every share. Is that worker needed at all?"
+        return "Its share is already smaller; the rest of its work does not depend on the share. Is it needed at all?"
     return "Try --balance: the slow worker gets fewer samples of every batch."
 
 
@@ -233,7 +219,7 @@ def _for_moving(entry: Entry) -> str:
     if entry.config.launch.group == "gloo" and not entry.config.launch.link:
         return "If all workers are on one machine, try --group shm."
     if entry.config.exchange.name != "all_reduce":
-        return "Try it without --exchange: the group's own all-reduce."
+        return "Try it without --exchange, with the group's own all-reduce."
     if entry.config.strategy == "naive":
         return "Try --strategy ddp: one bucket instead of a call for every parameter."
     if entry.config.strategy == "dp":
@@ -243,11 +229,8 @@ def _for_moving(entry: Entry) -> str:
 
 def _larger_batch(entry: Entry) -> str:
     size = entry.config.train.batch_size
-    return (
-        f"Try a larger batch: --batch-size {4 * size} exchanges a quarter as often."
-        if isinstance(size, int)
-        else ""
-    )
+    known = isinstance(size, int)
+    return f"Try a larger batch: --batch-size {4 * size} exchanges a quarter as often." if known else ""
 
 
 def _threads(entry: Entry) -> str:
@@ -260,7 +243,5 @@ def _percent(part: float) -> str:
 
 
 def _bytes(count: float) -> str:
-    for unit, size in (("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count:.0f} B"
+    unit, size = next((each for each in (("MB", 1e6), ("kB", 1e3)) if count >= each[1]), ("B", 1))
+    return f"{count / size:.{0 if size == 1 else 1}f} {unit}"
