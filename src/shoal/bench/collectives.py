@@ -1,6 +1,6 @@
 """`shoal bench collectives`: groups, and algorithms on them, take turns at one operation within one run.
 
-Started once per worker by `start`, through our own launcher, or by mpiexec when MPI takes part.
+`start` runs this file once per worker, by our own launcher, or by mpiexec if MPI takes part.
 """
 
 import importlib.util
@@ -10,11 +10,9 @@ import shutil
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from shoal.bench.measure import Contender, Plan, contenders, measure, sizes_between
 from shoal.bench.tables import as_csv, as_json, as_table, load_note
@@ -48,12 +46,12 @@ class Settings:
     """table, json or csv."""
 
     def plan(self) -> Plan:
-        """The same for the benchmark itself; what cannot be measured is refused here."""
+        """The same for `measure`; sizes that cannot be measured are refused."""
         return Plan(self.op, sizes_between(self.begin, self.end, self.factor), seconds_per_size=self.seconds)
 
 
 def start(settings: Settings) -> None:
-    """Check, then measure: rank 0 prints."""
+    """Check, then measure; rank 0 prints."""
     contenders({}, settings.plan(), settings.algorithms)
     for name in settings.groups:
         if name not in GROUPS:
@@ -67,7 +65,7 @@ def start(settings: Settings) -> None:
 
 def _start_by_mpi(arguments: list[str], workers: int) -> None:
     if importlib.util.find_spec("mpi4py") is None:
-        raise ConfigError("mpi takes part only where mpi4py is installed", "pip install mpich mpi4py")
+        raise ConfigError("the group mpi needs mpi4py, which is not installed", "pip install mpich mpi4py")
     store = serve(listen("127.0.0.1", 0), TIMEOUT_S)
     beside = os.path.join(os.path.dirname(sys.executable), "mpiexec")
     command = [shutil.which("mpiexec") or beside, "-n", str(workers), sys.executable, __file__, *arguments]
@@ -90,11 +88,10 @@ def work(settings: Settings) -> None:
         entries.append(_mpi())
     rows = measure(referee, plan, entries)
     if rank == 0:
-        shown = {
-            "json": lambda: as_json(rows, plan, settings.workers, note),
-            "csv": lambda: as_csv(rows).rstrip("\n"),
-            "table": lambda: as_table(rows, note),
-        }[settings.form]()
+        if settings.form == "json":
+            shown = as_json(rows, plan, settings.workers, note)
+        else:
+            shown = as_csv(rows).rstrip("\n") if settings.form == "csv" else as_table(rows, note)
         sys.stdout.write(shown + "\n")
     referee.barrier().wait()
     for group in (*groups.values(), referee):
@@ -102,7 +99,7 @@ def work(settings: Settings) -> None:
 
 
 def _group(name: str, rank: int, size: int) -> Group:
-    """The group of that name, as shipped, tracing and checks on; the referee lines the workers up."""
+    """The group of that name, as shipped: traced and checked. The referee aligns the workers."""
     store = dist.PrefixStore(name, connect("127.0.0.1", int(os.environ["MASTER_PORT"]), rank, TIMEOUT_S))
     if name in ("shm", "referee"):
         return traced(SharedMemoryGroup.join(store, rank, size))
@@ -114,14 +111,11 @@ def _group(name: str, rank: int, size: int) -> Group:
 def _mpi() -> Contender:
     from mpi4py import MPI  # pyright: ignore[reportMissingImports]
 
-    def run(piece: Tensor, whole: Tensor) -> None:
-        del whole
-        MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, piece.numpy())
-
-    return Contender("mpi", torch.empty, run)
+    all_reduce = MPI.COMM_WORLD.Allreduce
+    return Contender("mpi", torch.empty, lambda piece, whole: all_reduce(MPI.IN_PLACE, piece.numpy()))
 
 
 if __name__ == "__main__":
-    given: dict[str, Any] = json.loads(sys.argv[1])
+    given = json.loads(sys.argv[1])
     given |= {"groups": tuple(given["groups"]), "algorithms": tuple(given["algorithms"])}
     work(Settings(**given))

@@ -1,21 +1,20 @@
 """How fast collectives are: contenders take turns within one run, and every single call counts.
 
-- A call's time is that of the slowest worker: a collective is over when it is over for everyone.
-- Rounds are interleaved (every contender once, then every contender again), so that a disturbance hits
-  all alike; the figure is the median of single calls, with mean, 95th and 99th percentile beside it.
+- The time of a call is that of the slowest worker: a collective is over when it is over for all.
+- Rounds are interleaved (every contender once, then every contender again), so that a disturbance affects all of
+  them. The figure is the median of single calls, with mean, 95th and 99th percentile beside it.
 - Buffers rotate and are refilled before each call, and every result is compared with the right one.
-- The memory-speed limit is measured in the same rounds: every worker copies as many bytes as the buffer
-  has, all at once. An all-reduce cannot be faster: each worker must read size · (n / size) = n elements
-  and write as many.
+- The memory-speed limit is measured in the same rounds: every worker copies as many bytes as the buffer has, all at
+  once. An all-reduce cannot be faster: each worker must read size · (n / size) = n elements and write as many.
 
-`algbw` is bytes over time; `busbw` multiplies it by the share of the bytes that must cross between
-workers, so that it can be compared across world sizes (the convention of nccl-tests).
+`algbw` is bytes over time; `busbw` multiplies it by the share of the bytes that must cross between workers, so that it
+can be compared across world sizes (the convention of nccl-tests).
 """
 
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -27,6 +26,7 @@ from shoal.errors import ConfigError, unknown
 
 LIMIT = "memory"
 """The contender that measures how fast memory is."""
+NUM_BUFFERS = 2
 
 BUS_FACTORS: dict[str, Callable[[int], float]] = {
     "all_reduce": lambda size: 2 * (size - 1) / size,
@@ -35,7 +35,7 @@ BUS_FACTORS: dict[str, Callable[[int], float]] = {
     "broadcast": lambda size: 1.0,
     "reduce": lambda size: 1.0,
 }
-"""Which share of the bytes crosses between workers, per operation."""
+"""The share of the bytes that crosses between workers, per operation."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Contender:
-    """Something that can carry out the operation: `run(buffer, whole)`, on memory from `empty`."""
+    """Something that can carry out the operation: `run(piece, whole)`, on memory from `empty`."""
 
     name: str
     empty: Callable[[int], Tensor]
-    run: Callable[[Tensor, Tensor], None]
+    run: Callable[[Tensor, Tensor], object]
 
 
 def sizes_between(begin: int, end: int, factor: int) -> tuple[int, ...]:
@@ -93,61 +93,36 @@ def sizes_between(begin: int, end: int, factor: int) -> tuple[int, ...]:
     return tuple(begin * factor**i for i in range(int(math.log(end / begin, factor) + 1e-9) + 1))
 
 
-def _plain(numel: int) -> Tensor:
-    return torch.empty(numel)
-
-
-def _runs(group: Group, plan: Plan) -> dict[str, Callable[[Tensor, Tensor], None]]:
-    return {
-        "all_reduce": lambda piece, whole: group.all_reduce(piece, plan.op).wait(),
-        "all_gather": lambda piece, whole: group.all_gather(whole, piece).wait(),
-        "reduce_scatter": lambda piece, whole: group.reduce_scatter(piece, whole, plan.op).wait(),
-        "broadcast": lambda piece, whole: group.broadcast(piece, 0).wait(),
-        "reduce": lambda piece, whole: group.reduce(piece, 0, plan.op).wait(),
-    }
-
-
-def contenders(
-    groups: Mapping[str, Group], plan: Plan, algorithms: Sequence[str] = (), own_memory: bool = True
-) -> list[Contender]:
-    """The groups as contenders: on memory from `empty()`, on memory from elsewhere, and by our algorithms.
-
-    A group whose `empty()` is ordinary memory is measured once.
-    """
+def contenders(groups: Mapping[str, Group], plan: Plan, algorithms: Sequence[str] = ()) -> list[Contender]:
+    """The groups as contenders, and our algorithms on them; shared memory on its own memory and on any other."""
     if plan.operation not in BUS_FACTORS:
         raise ConfigError(unknown("operation", plan.operation, BUS_FACTORS))
     found: list[Contender] = []
     for name, group in groups.items():
-        run = _runs(group, plan)[plan.operation]
+        run = _runs(group, plan.op)[plan.operation]
         if name == "shm":
-            found.append(Contender(name, group.empty, run))
-            if own_memory:
-                found.append(Contender(f"{name} (own memory)", _plain, run))
+            found += [Contender(name, group.empty, run), Contender(f"{name} (own memory)", torch.empty, run)]
         else:
-            found.append(Contender(name, _plain, run))
+            found.append(Contender(name, torch.empty, run))
         for algorithm in algorithms:
             if algorithm not in ALGORITHMS:
                 raise ConfigError(unknown("algorithm", algorithm, ALGORITHMS))
-            found.append(Contender(f"{algorithm} on {name}", _plain, _by(group, algorithm)))
+            found.append(Contender(f"{algorithm} on {name}", torch.empty, _by(group, algorithm)))
     return found
 
 
-def _by(group: Group, algorithm: str) -> Callable[[Tensor, Tensor], None]:
-    def run(piece: Tensor, whole: Tensor) -> None:
-        del whole
-        ALGORITHMS[algorithm](group, piece)
-
-    return run
-
-
-def _memory() -> Contender:
-    def run(piece: Tensor, whole: Tensor) -> None:
-        whole.copy_(piece)
-
-    return Contender(LIMIT, _plain, run)
+def _runs(group: Group, op: Op) -> dict[str, Callable[[Tensor, Tensor], object]]:
+    return {
+        "all_reduce": lambda piece, whole: group.all_reduce(piece, op).wait(),
+        "all_gather": lambda piece, whole: group.all_gather(whole, piece).wait(),
+        "reduce_scatter": lambda piece, whole: group.reduce_scatter(piece, whole, op).wait(),
+        "broadcast": lambda piece, whole: group.broadcast(piece, 0).wait(),
+        "reduce": lambda piece, whole: group.reduce(piece, 0, op).wait(),
+    }
 
 
-NUM_BUFFERS = 2
+def _by(group: Group, algorithm: str) -> Callable[[Tensor, Tensor], object]:
+    return lambda piece, whole: ALGORITHMS[algorithm](group, piece)
 
 
 @dataclass
@@ -156,67 +131,62 @@ class _Track:
 
     contender: Contender
     buffers: list[tuple[Tensor, Tensor]]
-    times_s: list[float]
+    times_s: list[float] = field(default_factory=list[float])
     wrong: int = 0
 
 
 def measure(referee: Group, plan: Plan, entries: Sequence[Contender]) -> list[Row]:
     """Measure all contenders; every worker calls it, and every worker gets the rows.
 
-    The referee is a group that nobody measures with: it lines the workers up before each call.
+    The referee is a group that is not measured: it aligns the workers before each call.
     """
-    rows: list[Row] = []
-    for size in plan.sizes:
-        rows += _measure_size(referee, plan, [*entries, _memory()], size)
-    return rows
+    limit = Contender(LIMIT, torch.empty, lambda piece, whole: whole.copy_(piece))
+    return [row for size in plan.sizes for row in _measure_size(referee, plan, [*entries, limit], size)]
 
 
 def _measure_size(referee: Group, plan: Plan, entries: Sequence[Contender], size: int) -> list[Row]:
     count = max(1, size // 4)
-    with_whole = plan.operation in ("all_gather", "reduce_scatter")
     tracks: list[_Track] = []
     for entry in entries:
-        # A whole is as large as the size says, a piece the share of one worker. The limit copies all of it.
-        piece = max(1, count // referee.size) if with_whole and entry.name != LIMIT else count
-        whole = piece * referee.size if with_whole and entry.name != LIMIT else piece
-        buffers = [(entry.empty(piece), entry.empty(whole)) for _ in range(NUM_BUFFERS)]
-        tracks.append(_Track(entry, buffers, []))
-    calls = _agree_on_calls(referee, plan, tracks)
-    for call in range(calls):
+        # A whole has the given size, a piece is the share of one worker. The limit copies all of it.
+        parts = (
+            referee.size if plan.operation in ("all_gather", "reduce_scatter") and entry.name != LIMIT else 1
+        )
+        piece = max(1, count // parts)
+        buffers = [(entry.empty(piece), entry.empty(piece * parts)) for _ in range(NUM_BUFFERS)]
+        tracks.append(_Track(entry, buffers))
+    for call in range(_agree_on_calls(referee, plan, tracks)):
         for track in tracks:
             _one_call(referee, plan, track, call)
     return [_row(referee, plan, track, size, count, tracks[-1]) for track in tracks]
 
 
 def _agree_on_calls(referee: Group, plan: Plan, tracks: Sequence[_Track]) -> int:
-    """How many rounds fit the time, from one round to warm up; the same number on every worker."""
+    """How many rounds fit into the time, from one round to warm up; the same number on every worker."""
     started = time.perf_counter()
     for track in tracks:
         for index in range(NUM_BUFFERS):
             _one_call(referee, plan, track, index)
-    took = (time.perf_counter() - started) / NUM_BUFFERS
+    took_s = (time.perf_counter() - started) / NUM_BUFFERS
     for track in tracks:
         track.times_s.clear()
-    calls = torch.tensor(
-        [min(plan.max_calls, max(plan.min_calls, int(plan.seconds_per_size / max(took, 1e-6))))]
-    )
+    fitting = int(plan.seconds_per_size / max(took_s, 1e-6))
+    calls = torch.tensor([min(plan.max_calls, max(plan.min_calls, fitting))])
     referee.broadcast(calls, 0).wait()
     return int(calls.item())
 
 
 def _one_call(referee: Group, plan: Plan, track: _Track, call: int) -> None:
     piece, whole = track.buffers[call % NUM_BUFFERS]
-    limit = track.contender.name == LIMIT
-    mine = float(referee.rank + 1 + call % 5)
-    piece.fill_(mine)
-    whole.fill_(mine)
-    # Whoever waits long at the first barrier sleeps; the second finds everybody awake.
+    for buffer in (piece, whole):
+        buffer.fill_(float(referee.rank + 1 + call % 5))
+    # A worker that waits long at the first barrier sleeps; at the second all are awake.
     referee.barrier().wait()
     referee.barrier().wait()
     started = time.perf_counter()
     track.contender.run(piece, whole)
     track.times_s.append(time.perf_counter() - started)
-    if not limit:
+    if track.contender.name != LIMIT:
         track.wrong += _num_wrong(referee, plan, call, piece, whole)
 
 
@@ -225,14 +195,14 @@ def _num_wrong(referee: Group, plan: Plan, call: int, piece: Tensor, whole: Tens
     given = [float(rank + 1 + call % 5) for rank in range(referee.size)]
     combined = {Op.SUM: sum(given), Op.MIN: min(given), Op.MAX: max(given), Op.PRODUCT: math.prod(given)}
     combined[Op.AVERAGE] = combined[Op.SUM] / referee.size
+    found, expected = piece, torch.tensor(combined[plan.op])
     if plan.operation == "all_gather":
-        expected = torch.tensor(given).repeat_interleave(piece.numel())
-        return int((whole != expected).sum().item())
-    if plan.operation == "broadcast":
-        return int((piece != given[0]).sum().item())
-    if plan.operation == "reduce" and referee.rank != 0:
-        return int((piece != given[referee.rank]).sum().item())
-    return int((piece != combined[plan.op]).sum().item())
+        found, expected = whole, torch.tensor(given).repeat_interleave(piece.numel())
+    elif plan.operation == "broadcast":
+        expected = torch.tensor(given[0])
+    elif plan.operation == "reduce" and referee.rank != 0:
+        expected = torch.tensor(given[referee.rank])
+    return int((found != expected).sum().item())
 
 
 def _row(referee: Group, plan: Plan, track: _Track, size: int, count: int, limit: _Track) -> Row:

@@ -1,4 +1,4 @@
-"""What a benchmark found: as a table in the columns of nccl-tests, as JSON, as CSV."""
+"""The rows of a benchmark: as a table with the columns of nccl-tests, as JSON, as CSV."""
 
 import csv
 import io
@@ -12,9 +12,26 @@ import torch
 
 from shoal.bench.measure import Plan, Row
 
+COLUMNS = (
+    ("size", "(B)", "size", ">10"),
+    ("count", "(elements)", "count", ">10"),
+    ("type", "", "type", ">6"),
+    ("redop", "", "redop", ">8"),
+    ("time", "(us)", "time_us", ">10.1f"),
+    ("algbw", "(GB/s)", "algbw", ">8.2f"),
+    ("busbw", "(GB/s)", "busbw", ">8.2f"),
+    ("#wrong", "", "wrong", ">6"),
+    ("mean", "(us)", "mean_us", ">10.1f"),
+    ("p95", "(us)", "p95_us", ">10.1f"),
+    ("p99", "(us)", "p99_us", ">10.1f"),
+    ("calls", "", "calls", ">6"),
+    ("of memory", "speed", "of_memory_speed", ">9.2f"),
+)
+"""Title, unit, field of a row, and format of each column."""
+
 
 def load_note(num_workers: int) -> str:
-    """A sentence when the machine is busy with other things, else nothing."""
+    """A sentence if the machine is busy with other things, else nothing."""
     cores, load = os.cpu_count() or 1, os.getloadavg()[0]
     notes: list[str] = []
     if load > 0.3 * cores:
@@ -25,23 +42,13 @@ def load_note(num_workers: int) -> str:
 
 
 def as_table(rows: Sequence[Row], note: str = "") -> str:
-    """The rows in nccl-tests' columns, one block per contender's size."""
-    head = (
-        f"{'size':>10} {'count':>10} {'type':>6} {'redop':>8} {'time':>10} {'algbw':>8} {'busbw':>8} {'#wrong':>6} "
-        f"{'mean':>10} {'p95':>10} {'p99':>10} {'calls':>6} {'of memory':>9}  contender"
+    """The rows in the columns of nccl-tests, one block per size."""
+    titles, units = (
+        " ".join(f"{column[at]:{column[3].partition('.')[0]}}" for column in COLUMNS) for at in (0, 1)
     )
-    units = (
-        f"{'(B)':>10} {'(elements)':>10} {'':>6} {'':>8} {'(us)':>10} {'(GB/s)':>8} {'(GB/s)':>8} {'':>6} "
-        f"{'(us)':>10} {'(us)':>10} {'(us)':>10} {'':>6} {'speed':>9}"
-    )
-    lines = [f"# {line}" for line in ([f"note: {note}"] if note else [])] + [f"# {head}", f"# {units}"]
-    lines += [
-        f"  {row.size:>10} {row.count:>10} {row.type:>6} {row.redop:>8} {row.time_us:>10.1f} {row.algbw:>8.2f} "
-        f"{row.busbw:>8.2f} {row.wrong:>6} {row.mean_us:>10.1f} {row.p95_us:>10.1f} {row.p99_us:>10.1f} "
-        f"{row.calls:>6} {row.of_memory_speed:>9.2f}  {row.contender}"
-        for row in rows
-    ]
-    return "\n".join(lines)
+    head = [f"# note: {note}"] * bool(note) + [f"# {titles}  contender", f"# {units}"]
+    cells = [[format(getattr(row, name), form) for _, _, name, form in COLUMNS] for row in rows]
+    return "\n".join(head + [f"  {' '.join(c)}  {row.contender}" for c, row in zip(cells, rows, strict=True)])
 
 
 def as_json(rows: Sequence[Row], plan: Plan, num_workers: int, note: str = "") -> str:

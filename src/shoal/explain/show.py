@@ -2,15 +2,9 @@
 
 from shoal.explain.rounds import Explanation, Message
 
-
-def _elements(explanation: Explanation, message: Message) -> str:
-    """Which part of the buffer, as a fraction of it."""
-    if message.stop - message.start == explanation.numel:
-        return "all"
-    part = message.stop - message.start
-    if part and explanation.numel % part == 0 and message.start % part == 0:
-        return f"{message.start // part + 1}/{explanation.numel // part}"
-    return f"{message.start}–{message.stop - 1}"
+# The drawing: one vertical line per worker, one row per message, a band per round, a colour per part of the buffer.
+COLUMN, ROW, MARGIN, TOP = 150, 24, 70, 70
+COLOURS = ("#1b6ca8", "#c2571a", "#2e7d4f", "#8e3b8a", "#a8861b", "#4d5bc0", "#b03a4c", "#3c8c99")
 
 
 def as_text(explanation: Explanation) -> str:
@@ -29,42 +23,46 @@ def as_text(explanation: Explanation) -> str:
     sent by rank 0: 1 message, 1 buffer
     sent by rank 1: 1 message, 1 buffer
     """
+    workers, messages = explanation.num_workers, explanation.messages
     lines = [
-        f"{explanation.algorithm}, {explanation.num_workers} workers: {explanation.num_rounds} rounds",
+        f"{explanation.algorithm}, {workers} workers: {explanation.num_rounds} rounds",
         explanation.summary,
         "",
     ]
-    width = max((len(_elements(explanation, message)) for message in explanation.messages), default=0)
-    current = 0
-    for message in explanation.messages:
-        if message.round != current:
-            current = message.round
-            lines.append(f"round {current}")
-        part = _elements(explanation, message).ljust(width)
-        sums = _holds(explanation, message)
-        lines.append(f"  {message.sender} → {message.receiver}   part {part}   sum of {sums}")
+    width = max((len(_part(explanation, message)) for message in messages), default=0)
+    for number in range(1, explanation.num_rounds + 1):
+        lines.append(f"round {number}")
+        lines += [
+            f"  {message.sender} → {message.receiver}   part {_part(explanation, message):{width}}   "
+            f"sum of {_holds(explanation, message)}"
+            for message in messages
+            if message.round == number
+        ]
     lines.append("")
-    for rank in range(explanation.num_workers):
+    for rank in range(workers):
         count, buffers = explanation.sent_by(rank)
-        lines.append(
-            f"sent by rank {rank}: {count} message{'s' * (count != 1)}, {buffers:g} buffer{'s' * (buffers != 1)}"
-        )
+        sent = f"{count} message{'s' * (count != 1)}, {buffers:g} buffer{'s' * (buffers != 1)}"
+        lines.append(f"sent by rank {rank}: {sent}")
     return "\n".join(lines)
+
+
+def _part(explanation: Explanation, message: Message) -> str:
+    """Which part of the buffer, as a fraction of it."""
+    size = message.stop - message.start
+    if size == explanation.numel:
+        return "all"
+    if size and explanation.numel % size == 0 and message.start % size == 0:
+        return f"{message.start // size + 1}/{explanation.numel // size}"
+    return f"{message.start}–{message.stop - 1}"
 
 
 def _holds(explanation: Explanation, message: Message) -> str:
     """Whose contributions a message holds."""
-    everyone = len(message.holds) == explanation.num_workers
-    return "all" if everyone else "+".join(map(str, message.holds))
-
-
-# The drawing: one vertical line per worker, one row per message, a band per round, a colour per part of the buffer.
-COLUMN, ROW, MARGIN, TOP = 150, 24, 70, 70
-COLOURS = ("#1b6ca8", "#c2571a", "#2e7d4f", "#8e3b8a", "#a8861b", "#4d5bc0", "#b03a4c", "#3c8c99")
+    return "all" if len(message.holds) == explanation.num_workers else "+".join(map(str, message.holds))
 
 
 def as_svg(explanation: Explanation) -> str:
-    """The rounds as a drawing that stands alone."""
+    """The rounds as an SVG file."""
     workers, messages = explanation.num_workers, explanation.messages
     starts = sorted({message.start for message in messages})
     width = 2 * MARGIN + COLUMN * max(1, workers - 1)
@@ -84,25 +82,22 @@ def as_svg(explanation: Explanation) -> str:
         parts.append(f'<text x="6" y="{y + 14}" fill="#666">round {number}</text>')
         y += ROW
         for message in band:
-            parts.append(
-                _arrow(
-                    explanation, message, y + ROW // 2, COLOURS[starts.index(message.start) % len(COLOURS)]
-                )
-            )
+            colour = COLOURS[starts.index(message.start) % len(COLOURS)]
+            parts.append(_arrow(explanation, message, y + ROW // 2, colour))
             y += ROW
-    lines = [
-        f'<line x1="{MARGIN + COLUMN * rank}" y1="{TOP - 8}" x2="{MARGIN + COLUMN * rank}" y2="{y + 8}" '
-        f'stroke="#9aa3ad"/><text x="{MARGIN + COLUMN * rank}" y="{TOP - 14}" text-anchor="middle" '
-        f'font-weight="bold">rank {rank}</text>'
-        for rank in range(workers)
-    ]
-    return "\n".join([*parts, *lines, "</svg>"]) + "\n"
+    for rank in range(workers):
+        x = MARGIN + COLUMN * rank
+        parts.append(
+            f'<line x1="{x}" y1="{TOP - 8}" x2="{x}" y2="{y + 8}" stroke="#9aa3ad"/>'
+            f'<text x="{x}" y="{TOP - 14}" text-anchor="middle" font-weight="bold">rank {rank}</text>'
+        )
+    return "\n".join([*parts, "</svg>"]) + "\n"
 
 
 def _arrow(explanation: Explanation, message: Message, y: int, colour: str) -> str:
     start, stop = MARGIN + COLUMN * message.sender, MARGIN + COLUMN * message.receiver
     step = 1 if stop > start else -1
-    label = f"{_elements(explanation, message)} · {_holds(explanation, message)}"
+    label = f"{_part(explanation, message)} · {_holds(explanation, message)}"
     # Beside the sender and above the line: arrows that span several columns would hide a label in the middle.
     anchor, x = ("start", start + 8) if step > 0 else ("end", start - 8)
     return (
