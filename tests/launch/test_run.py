@@ -102,6 +102,6 @@ def test_another_version_on_one_rank(tmp_path, monkeypatch):
     def differing(config, resumed=None):
         return facts_of(config, resumed) | {"shoal": next(versions)}
 
-    monkeypatch.setattr("shoal.launch.run.facts_of", differing)
+    monkeypatch.setattr("shoal.launch.one_worker.facts_of", differing)
     said = both(tmp_path, "", "")
     assert any("has shoal 0.1.0" in each and "has shoal 0.2.0" in each for each in said)

@@ -1,6 +1,6 @@
 """What each worker sends in each algorithm: messages and elements, for any world size.
 
-A test runs every algorithm under `traced` and compares.
+A test compares it with what `traced` counts while the algorithms run.
 """
 
 from collections.abc import Callable
@@ -21,19 +21,8 @@ def _chunk(numel: int, size: int, index: int) -> int:
     return stop - start
 
 
-def _central(rank: int, size: int, numel: int) -> Sent:
-    messages = size - 1 if rank == 0 else 1
+def _whole(messages: int, numel: int) -> Sent:
     return Sent(messages, messages * numel)
-
-
-def _reduce_broadcast(rank: int, size: int, numel: int) -> Sent:
-    messages = 1 if rank in (0, size - 1) else 2
-    return Sent(messages, messages * numel)
-
-
-def _all_gather_sum(rank: int, size: int, numel: int) -> Sent:
-    del rank
-    return Sent(size - 1, (size - 1) * numel)
 
 
 def _reduce_scatter_all_gather(rank: int, size: int, numel: int) -> Sent:
@@ -50,8 +39,7 @@ def _tree(rank: int, size: int, numel: int) -> Sent:
     # To the parent once, and down to every child: the bits below the lowest set one that stay within the group.
     lowest = rank & -rank if rank else 1 << (size - 1).bit_length()
     children = sum(1 for level in range(lowest.bit_length() - 1) if rank + (1 << level) < size)
-    messages = children + (rank != 0)
-    return Sent(messages, messages * numel)
+    return _whole(children + (rank != 0), numel)
 
 
 def _halving_doubling(rank: int, size: int, numel: int) -> Sent:
@@ -64,7 +52,7 @@ def _halving_doubling(rank: int, size: int, numel: int) -> Sent:
     for level in range(power.bit_length() - 1):
         middle = (start + stop) // 2
         kept = (start, middle) if number >> level & 1 == 0 else (middle, stop)
-        # The half that is given away now, and the half that is kept, which goes out finished in the second phase.
+        # The half that is sent now, and the half that is kept, which is sent as a finished sum in the second phase.
         elements += stop - start
         messages += 2
         start, stop = kept
@@ -72,15 +60,15 @@ def _halving_doubling(rank: int, size: int, numel: int) -> Sent:
 
 
 COSTS: dict[str, Callable[[int, int, int], Sent]] = {
-    "central": _central,
-    "reduce_broadcast": _reduce_broadcast,
-    "all_gather_sum": _all_gather_sum,
+    "central": lambda rank, size, numel: _whole(size - 1 if rank == 0 else 1, numel),
+    "reduce_broadcast": lambda rank, size, numel: _whole(1 if rank in (0, size - 1) else 2, numel),
+    "all_gather_sum": lambda rank, size, numel: _whole(size - 1, numel),
     "reduce_scatter_all_gather": _reduce_scatter_all_gather,
     "ring": _ring,
     "tree": _tree,
     "halving_doubling": _halving_doubling,
 }
-"""(rank, size, numel) → what that worker sends."""
+"""What the worker of (rank, size, numel) sends."""
 
 
 def sends(algorithm: str, rank: int, size: int, numel: int) -> Sent:

@@ -5,16 +5,14 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from shoal.comm.join import Place, join, place_from_environment
+from shoal.comm.join import Place, place_from_environment
 from shoal.comm.rendezvous import JOIN_TIMEOUT_S
 from shoal.config.schema import RunConfig
 from shoal.events.folder import RunFolder
 from shoal.launch import training
-from shoal.launch.closing_group import closing_group
-from shoal.launch.facts import facts_of
+from shoal.launch.one_worker import joined_group
 from shoal.parallel.exchange.build import check_exchange
 from shoal.train import worker
-from shoal.train.device import group_kind, take_device
 from shoal.train.observer import Observer, Silent
 from shoal.train.result import Result
 
@@ -42,22 +40,12 @@ def launch_run(
     check_exchange(config.exchange, size)
     if place is not None:
         with _recorded_for_torchrun():
-            return _as_one_worker(place, config, observer, resumed, join_timeout_s)
+            config = replace(config, launch=replace(config.launch, workers=size))
+            with joined_group(config, resumed, place, join_timeout_s) as group:
+                return worker.run(config, observer if place.rank == 0 else Silent(), group, resumed)
     if config.launch.workers > 1:
         return LAUNCHERS[config.launch.launcher](config, observer, resumed)
-    return worker.resume(resumed, config, observer) if resumed else worker.run(config, observer)
-
-
-def _as_one_worker(
-    place: Place, config: RunConfig, observer: Observer, resumed: RunFolder | None, timeout_s: float
-) -> Result:
-    config = replace(config, launch=replace(config.launch, workers=place.size))
-    watcher = observer if place.rank == 0 else Silent()
-    facts, kind = facts_of(config, resumed), group_kind(config, take_device(config))
-    with closing_group(join(place, kind=kind, facts=facts, timeout_s=timeout_s)) as group:
-        if resumed:
-            return worker.resume(resumed, config, watcher, group)
-        return worker.run(config, watcher, group)
+    return worker.run(config, observer, resumed=resumed)
 
 
 @contextmanager

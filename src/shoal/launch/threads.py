@@ -11,9 +11,9 @@ import torch
 
 from shoal.comm.group import NO_PROGRESS_LIMIT_S
 from shoal.comm.threads import ThreadGroup
-from shoal.launch.closing_group import closing_group
 from shoal.launch.failure import failure_of
 from shoal.launch.handle import WorkerHandle
+from shoal.launch.one_worker import closing_group
 from shoal.launch.start import start
 from shoal.launch.supervise import Policy, supervise
 

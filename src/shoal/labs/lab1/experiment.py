@@ -55,7 +55,7 @@ def _read_test(plan: Plan, name: Name, rate: float, runs: Path) -> Path:
     """The search has made this run already: it is finished by what the search may not do, reading the test set."""
     run = sweep_run(name, rate)
     config = plan.config(name, rate, plan.first_seed, plan.passes(name), str(runs), run, test=True)
-    worker.resume(RunFolder(runs / run), config)
+    worker.run(config, resumed=RunFolder(runs / run))
     return runs / run
 
 
