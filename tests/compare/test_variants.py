@@ -2,7 +2,6 @@
 
 import pytest
 
-from shoal.config.schema import STRATEGIES
 from shoal.compare.variants import variants_of
 from shoal.config.schema import STRATEGIES
 from shoal.errors import ConfigError

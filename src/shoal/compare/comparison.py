@@ -113,7 +113,7 @@ def compare(folders: Sequence[Path]) -> Comparison:
     widest = max(singles, key=lambda run: run.config.threads or 10**6, default=None)
     entries = [_entry(name, run, widest) for name, run in zip(_names(finished), runs, strict=True)]
     reference = next((entry for entry in entries if entry.run is widest), None)
-    one_core = next((each for each in entries if each.run in singles and each.config.threads == 1), None)
+    narrow = next((run for run in singles if run.config.threads == 1), None)
     notes = [
         f"{folder} did not finish and is left out; finish it with: {command}"
         for folder, command in unfinished.items()
@@ -122,7 +122,7 @@ def compare(folders: Sequence[Path]) -> Comparison:
         tuple(entries),
         reference,
         reference if reference and reference.config.threads != 1 else None,
-        one_core,
+        next((entry for entry in entries if entry.run is narrow), None),
         (*notes, *_notes(entries, reference)),
     )
 
