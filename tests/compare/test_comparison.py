@@ -305,8 +305,8 @@ def test_settings_apart_see_through_choices():
 
 def test_a_run_is_described_in_a_few_words():
     flags = "--strategy ddp --workers 2 --threads 1 --balance --bottleneck rank=1,slowdown=3"
-    told = described(read("quickstart", flags.split()))
-    assert told == "ddp, 2 workers with 1 thread each, shared memory, bottleneck rank=1,slowdown=3, balanced"
+    words = described(read("quickstart", flags.split()))
+    assert words == "ddp, 2 workers with 1 thread each, shared memory, bottleneck rank=1,slowdown=3, balanced"
     assert described(read("quickstart", [])) == "single, 1 process with all threads"
 
 

@@ -84,7 +84,7 @@ def test_a_comparison_that_cannot_be_is_named(here, text, sentence):
     assert sentence in str(error.value)
 
 
-def test_names_that_nobody_knows_and_names_given_twice(here):
+def test_unknown_names_and_names_given_twice(here):
     with pytest.raises(ConfigError, match="unknown comparison 'quickstrat': did you mean 'quickstart'"):
         variants_of(["quickstrat"], [])
     with pytest.raises(ConfigError, match="unknown recipe 'nothing'"):

@@ -51,12 +51,12 @@ def test_an_error_of_ours_needs_no_traceback_and_another_exception_does():
     assert "Traceback" in theirs.traceback
 
 
-def test_whoever_blames_another_is_only_the_witness():
+def test_a_failure_that_blames_another_rank_is_shown_as_that_ranks():
     error = MemberError("rank 2 is stopped", "Continue it with: kill -CONT 7", rank=2, reason="stopped")
-    told = reported_failure(0, 3, caught(fail_with, error))
-    assert told.message == "rank 2 is stopped"
-    assert "Seen by rank 0 of 3." in told.hint
-    assert "CONT" not in told.hint  # the launcher has ended it: there is nothing to continue
+    shown = reported_failure(0, 3, caught(fail_with, error))
+    assert shown.message == "rank 2 is stopped"
+    assert "Seen by rank 0 of 3." in shown.hint
+    assert "CONT" not in shown.hint  # the launcher has ended it: there is nothing to continue
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,8 @@ def test_whoever_blames_another_is_only_the_witness():
     ],
 )
 def test_an_end_without_a_word(code, message, exit_code):
-    told = unreported_end(1, 2, code, "")
-    assert (told.message, told.exit_code) == (message, exit_code)
+    shown = unreported_end(1, 2, code, "")
+    assert (shown.message, shown.exit_code) == (message, exit_code)
 
 
 def test_last_words_are_the_last_lines_but_of_a_crash_the_first():
@@ -84,8 +84,8 @@ def test_last_words_are_the_last_lines_but_of_a_crash_the_first():
 
 
 def test_one_box_last_and_complete(capsys):
-    told = reported_failure(1, 2, caught(fail_with, ValueError("no such column: 颜色")), ["Resume with: …"])
-    text.error(told)
+    shown = reported_failure(1, 2, caught(fail_with, ValueError("no such column: 颜色")), ["Resume with: …"])
+    text.error(shown)
     traceback, box = capsys.readouterr().err.split("┌── error\n")
     assert "Traceback" in traceback
     assert box.splitlines()[0] == "│ rank 1 of 2 failed: ValueError: no such column: 颜色"

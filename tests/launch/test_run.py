@@ -1,4 +1,4 @@
-"""Workers started by hand that cannot come together: each is told why, in one sentence."""
+"""Workers started by hand that cannot form a group: each says why, in one sentence."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -54,7 +54,7 @@ def test_a_port_that_is_taken(capsys, tmp_path):
 
 
 @pytest.mark.parametrize("rank", ["0", "1"])
-def test_a_master_that_nobody_knows(capsys, tmp_path, rank):
+def test_a_master_that_cannot_be_resolved(capsys, tmp_path, rank):
     said = by_hand(
         capsys, tmp_path, "--rank", rank, "--world-size", "2", "--master", "no.such.host.invalid:1"
     )

@@ -8,7 +8,7 @@ from shoal.report.figures import COLOURS, DASHES, Drawing, painted
 
 SMOOTHED_OVER = 10
 MOST_BARS = 24
-"""With more workers than this a bar stands for the mean of a run's workers."""
+"""With more workers than this, a bar is the mean of a run's workers."""
 ORANGE, SKY = "#E69F00", "#56B4E9"
 PALETTE = tuple(dict.fromkeys([*COLOURS.values(), ORANGE, SKY]))
 LOOKS: dict[str, tuple[str, str]] = {
@@ -17,30 +17,29 @@ LOOKS: dict[str, tuple[str, str]] = {
     "wait": (ORANGE, "...."),
     "other": ("#c8ccd0", ""),
 }
-"""Colour and hatching of each kind of time, told apart in grey, too."""
+"""Colour and hatching of each kind of time: distinct in grey, too."""
 REFERENCE_STYLE: dict[str, Any] = {"color": "#b4bac1", "linewidth": 6.0, "solid_capstyle": "round"}
 
 
 def loss_figure(comparison: Comparison) -> Drawing:
-    """Training loss against steps, where equal runs lie on each other, and against seconds, where they part.
+    """Training loss against steps, where equal runs coincide, and against seconds, where they do not.
 
-    The reference is a wide band, so that a curve which lies on it can be seen.
+    The reference is a wide band, so that a curve on top of it can be seen.
     """
 
     def paint(figure: Any) -> None:
         axes: Any = figure.subplots(1, 2, sharey=True)
         others = [entry for entry in comparison.entries if entry is not comparison.reference]
+        styles = {entry.name: _line_style(index) for index, entry in enumerate(others)}
         for entry in comparison.entries:
             curve = entry.run.curve
             loss = curve.smoothed(SMOOTHED_OVER)
-            style = REFERENCE_STYLE if entry is comparison.reference else _line_style(others.index(entry))
+            style = styles.get(entry.name, REFERENCE_STYLE)
             axes[0].plot(curve.steps, loss, label=entry.name, **style)
             axes[1].plot(curve.seconds, loss, **style)
         labels = (("by step", "steps"), ("by time", "training time (s)"))
         for axis, (title, label) in zip(axes, labels, strict=True):
-            axis.set_title(title)
-            axis.set_xlabel(label)
-            axis.set_yscale("log")
+            axis.set(title=title, xlabel=label, yscale="log")
             _grid(axis)
             _decimal_ticks(axis)
         axes[0].set_ylabel(f"training loss (nats, mean of {SMOOTHED_OVER} steps)")
@@ -50,7 +49,7 @@ def loss_figure(comparison: Comparison) -> Drawing:
 
 
 def time_figure(comparison: Comparison) -> Drawing:
-    """A bar for each worker: how long a step takes it, and of what that consists."""
+    """A bar for each worker: how long a step takes it, and what that time consists of."""
     bars = _bars(comparison.entries)
     positions = _positions([name for name, _, _ in bars])
 
@@ -78,33 +77,32 @@ def _bars(entries: Sequence[Entry]) -> list[tuple[str, str, dict[str, float]]]:
     by_worker = sum(len(entry.ranks) for entry in entries) <= MOST_BARS
     bars: list[tuple[str, str, dict[str, float]]] = []
     for entry in entries:
+        shares = {"mean": entry.shares}
+        if by_worker:
+            several = len(entry.ranks) > 1
+            shares = {
+                f"rank {rank.rank}" * several: {kind: getattr(rank, kind) for kind in KINDS}
+                for rank in entry.ranks
+            }
         step_ms = 1e3 * max(rank.train_s / rank.steps for rank in entry.ranks)
-        if not by_worker:
-            bars.append((entry.name, "mean", {kind: step_ms * share for kind, share in entry.shares.items()}))
-            continue
-        for rank in entry.ranks:
-            label = f"rank {rank.rank}" if len(entry.ranks) > 1 else ""
-            bars.append((entry.name, label, {kind: step_ms * getattr(rank, kind) for kind in KINDS}))
+        for worker, parts in shares.items():
+            bars.append((entry.name, worker, {kind: step_ms * part for kind, part in parts.items()}))
     return bars
 
 
 def _positions(names: Sequence[str]) -> list[float]:
-    """Where the bars stand: those of one run close together."""
-    position, positions = 0.0, list[float]()
+    """Positions of the bars: those of one run are close together."""
+    positions: list[float] = []
     for index, name in enumerate(names):
-        if index:
-            position += 0.86 if name == names[index - 1] else 1.35
-        positions.append(position)
+        step = 0.86 if index and name == names[index - 1] else 1.35
+        positions.append(positions[-1] + step if positions else 0.0)
     return positions
 
 
 def _line_style(index: int) -> dict[str, Any]:
     dashes = list(DASHES.values())
-    return {
-        "color": PALETTE[index % len(PALETTE)],
-        "linestyle": dashes[index % len(dashes)],
-        "linewidth": 1.5,
-    }
+    colour, dash = PALETTE[index % len(PALETTE)], dashes[index % len(dashes)]
+    return {"color": colour, "linestyle": dash, "linewidth": 1.5}
 
 
 def _grid(axis: Any) -> None:
