@@ -75,7 +75,7 @@ def listen(host: str, port: int) -> socket.socket:
         server.bind(address)
         server.listen(1024)
     except socket.gaierror as error:
-        raise JoinError(f"nobody knows the master address '{host}'", "Is it spelled right?") from error
+        raise JoinError(f"cannot resolve master address '{host}'", "Check its spelling.") from error
     except OSError as error:
         raise JoinError(
             f"cannot listen on {host}:{port}: {error.strerror}", "Choose another port, or end what uses it."
@@ -101,7 +101,7 @@ def connect(host: str, port: int, rank: int, timeout_s: float) -> Any:
     try:
         socket.getaddrinfo(host, port)
     except socket.gaierror as error:
-        raise JoinError(f"nobody knows the master address '{host}'", "Is it spelled right?") from error
+        raise JoinError(f"cannot resolve master address '{host}'", "Check its spelling.") from error
     try:
         return dist.TCPStore(
             host, port, is_master=False, timeout=timedelta(seconds=timeout_s), wait_for_workers=False

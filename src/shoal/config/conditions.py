@@ -32,11 +32,22 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class Bottleneck(Condition):
+class WorkerCondition(Condition):
+    """A condition of one worker."""
+
+    rank: int
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """That worker."""
+        return (self.rank,)
+
+
+@dataclass(frozen=True)
+class Bottleneck(WorkerCondition):
     """A worker that is slower than the others, or has more to do."""
 
     KIND = "bottleneck"
-    rank: int
     slowdown: float = 1.0
     """Its computation takes this many times as long."""
     delay_s: tuple[float, float] = (0.0, 0.0)
@@ -65,11 +76,6 @@ class Bottleneck(Condition):
         if share is not None and share > 1:
             raise options.error(f"share is a part of the batch, from 0 to 1, not {share:g}")
         return cls(options.whole_number("rank"), slowdown, options.delay_s(), share, text=text)
-
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        """The slow worker."""
-        return (self.rank,)
 
 
 @dataclass(frozen=True)
@@ -113,11 +119,10 @@ class Link(Condition):
 
 
 @dataclass(frozen=True)
-class Fault(Condition):
+class Fault(WorkerCondition):
     """A worker whose gradients are bad."""
 
     KIND = "fault"
-    rank: int
     gradient: GradientFault
     step: int = 0
     """The first bad step."""
@@ -139,11 +144,6 @@ class Fault(Condition):
             raise options.error(unknown("gradient", gradient, get_args(GradientFault)))
         rank, step = options.whole_number("rank"), options.whole_number("step", "0")
         return cls(rank, gradient, step, text=text)  # pyright: ignore[reportArgumentType]
-
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        """The bad worker."""
-        return (self.rank,)
 
 
 def check_distinct(conditions: Sequence[Condition]) -> None:
