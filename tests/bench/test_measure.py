@@ -6,7 +6,7 @@ import json
 import pytest
 import torch
 
-from shoal.bench.measure import BUS_FACTORS, LIMIT, Contender, Plan, contenders, measure, sizes_between
+from shoal.bench.measure import BUS_FACTORS, LIMIT, BenchPlan, Contender, contenders, measure, sizes_between
 from shoal.bench.tables import as_csv, as_json, as_table
 from shoal.comm.threads import run_threads
 from shoal.errors import ConfigError
@@ -16,7 +16,7 @@ QUICK = {"seconds_per_size": 0.001, "min_calls": 3, "max_calls": 3}
 
 @pytest.mark.parametrize("operation", BUS_FACTORS)
 def test_every_operation_gives_right_results_in_every_row(operation):
-    plan = Plan(operation=operation, sizes=(16, 4096), **QUICK)
+    plan = BenchPlan(operation=operation, sizes=(16, 4096), **QUICK)
 
     def work(group):
         again = group.split(range(group.size))
@@ -34,7 +34,7 @@ def test_every_operation_gives_right_results_in_every_row(operation):
 
 
 def test_a_wrong_result_is_counted():
-    plan = Plan(sizes=(400,), **QUICK)
+    plan = BenchPlan(sizes=(400,), **QUICK)
 
     def work(group):
         def off_by_one(piece, whole):
@@ -49,7 +49,7 @@ def test_a_wrong_result_is_counted():
 
 
 def test_tables_say_the_same():
-    plan = Plan(sizes=(1024,), **QUICK)
+    plan = BenchPlan(sizes=(1024,), **QUICK)
     rows = run_threads(2, lambda group: measure(group, plan, contenders({"threads": group}, plan)))[0]
     table = as_table(rows, "the machine was loaded")
     assert "#wrong" in table
@@ -68,6 +68,6 @@ def test_sizes():
 
 def test_unknown_names_are_guessed():
     with pytest.raises(ConfigError, match="did you mean 'all_reduce'"):
-        contenders({}, Plan(operation="allreduce"))
+        contenders({}, BenchPlan(operation="allreduce"))
     with pytest.raises(ConfigError, match="did you mean 'ring'"):
-        run_threads(1, lambda group: contenders({"threads": group}, Plan(), ["rings"]))
+        run_threads(1, lambda group: contenders({"threads": group}, BenchPlan(), ["rings"]))

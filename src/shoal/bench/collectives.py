@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 import torch
 import torch.distributed as dist
 
-from shoal.bench.measure import Contender, Plan, contenders, measure, sizes_between
+from shoal.bench.measure import BenchPlan, Contender, contenders, measure, sizes_between
 from shoal.bench.tables import as_csv, as_json, as_table, load_note
 from shoal.comm.group import Group
 from shoal.comm.over_torch.checked import join_torch
@@ -31,7 +31,7 @@ TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)
-class Settings:
+class BenchSettings:
     """What is measured, as the command line gives it."""
 
     op: str
@@ -45,12 +45,14 @@ class Settings:
     form: str
     """table, json or csv."""
 
-    def plan(self) -> Plan:
+    def plan(self) -> BenchPlan:
         """The same for `measure`; sizes that cannot be measured are refused."""
-        return Plan(self.op, sizes_between(self.begin, self.end, self.factor), seconds_per_size=self.seconds)
+        return BenchPlan(
+            self.op, sizes_between(self.begin, self.end, self.factor), seconds_per_size=self.seconds
+        )
 
 
-def start(settings: Settings) -> None:
+def start(settings: BenchSettings) -> None:
     """Check, then measure; rank 0 prints."""
     contenders({}, settings.plan(), settings.algorithms)
     for name in settings.groups:
@@ -75,7 +77,7 @@ def _start_by_mpi(arguments: list[str], workers: int) -> None:
         raise WorkerError(f"mpiexec ended with exit code {code}", "", exit_code=1)
 
 
-def work(settings: Settings) -> None:
+def work(settings: BenchSettings) -> None:
     """One worker of the benchmark."""
     torch.set_num_threads(1)
     rank = int(os.environ.get("PMI_RANK") or os.environ["RANK"])
@@ -118,4 +120,4 @@ def _mpi() -> Contender:
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])
     given |= {"groups": tuple(given["groups"]), "algorithms": tuple(given["algorithms"])}
-    work(Settings(**given))
+    work(BenchSettings(**given))

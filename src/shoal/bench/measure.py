@@ -39,7 +39,7 @@ BUS_FACTORS: dict[str, Callable[[int], float]] = {
 
 
 @dataclass(frozen=True)
-class Plan:
+class BenchPlan:
     """What is measured."""
 
     operation: str = "all_reduce"
@@ -93,7 +93,9 @@ def sizes_between(begin: int, end: int, factor: int) -> tuple[int, ...]:
     return tuple(begin * factor**i for i in range(int(math.log(end / begin, factor) + 1e-9) + 1))
 
 
-def contenders(groups: Mapping[str, Group], plan: Plan, algorithms: Sequence[str] = ()) -> list[Contender]:
+def contenders(
+    groups: Mapping[str, Group], plan: BenchPlan, algorithms: Sequence[str] = ()
+) -> list[Contender]:
     """The groups as contenders, and our algorithms on them; shared memory on its own memory and on any other."""
     if plan.operation not in BUS_FACTORS:
         raise ConfigError(unknown("operation", plan.operation, BUS_FACTORS))
@@ -135,7 +137,7 @@ class _Track:
     wrong: int = 0
 
 
-def measure(referee: Group, plan: Plan, entries: Sequence[Contender]) -> list[Row]:
+def measure(referee: Group, plan: BenchPlan, entries: Sequence[Contender]) -> list[Row]:
     """Measure all contenders; every worker calls it, and every worker gets the rows.
 
     The referee is a group that is not measured: it aligns the workers before each call.
@@ -144,7 +146,7 @@ def measure(referee: Group, plan: Plan, entries: Sequence[Contender]) -> list[Ro
     return [row for size in plan.sizes for row in _measure_size(referee, plan, [*entries, limit], size)]
 
 
-def _measure_size(referee: Group, plan: Plan, entries: Sequence[Contender], size: int) -> list[Row]:
+def _measure_size(referee: Group, plan: BenchPlan, entries: Sequence[Contender], size: int) -> list[Row]:
     count = max(1, size // 4)
     tracks: list[_Track] = []
     for entry in entries:
@@ -161,7 +163,7 @@ def _measure_size(referee: Group, plan: Plan, entries: Sequence[Contender], size
     return [_row(referee, plan, track, size, count, tracks[-1]) for track in tracks]
 
 
-def _agree_on_calls(referee: Group, plan: Plan, tracks: Sequence[_Track]) -> int:
+def _agree_on_calls(referee: Group, plan: BenchPlan, tracks: Sequence[_Track]) -> int:
     """How many rounds fit into the time, from one round to warm up; the same number on every worker."""
     started = time.perf_counter()
     for track in tracks:
@@ -176,7 +178,7 @@ def _agree_on_calls(referee: Group, plan: Plan, tracks: Sequence[_Track]) -> int
     return int(calls.item())
 
 
-def _one_call(referee: Group, plan: Plan, track: _Track, call: int) -> None:
+def _one_call(referee: Group, plan: BenchPlan, track: _Track, call: int) -> None:
     piece, whole = track.buffers[call % NUM_BUFFERS]
     for buffer in (piece, whole):
         buffer.fill_(float(referee.rank + 1 + call % 5))
@@ -190,7 +192,7 @@ def _one_call(referee: Group, plan: Plan, track: _Track, call: int) -> None:
         track.wrong += _num_wrong(referee, plan, call, piece, whole)
 
 
-def _num_wrong(referee: Group, plan: Plan, call: int, piece: Tensor, whole: Tensor) -> int:
+def _num_wrong(referee: Group, plan: BenchPlan, call: int, piece: Tensor, whole: Tensor) -> int:
     """How many elements are not what they should be."""
     given = [float(rank + 1 + call % 5) for rank in range(referee.size)]
     combined = {Op.SUM: sum(given), Op.MIN: min(given), Op.MAX: max(given), Op.PRODUCT: math.prod(given)}
@@ -205,7 +207,7 @@ def _num_wrong(referee: Group, plan: Plan, call: int, piece: Tensor, whole: Tens
     return int((found != expected).sum().item())
 
 
-def _row(referee: Group, plan: Plan, track: _Track, size: int, count: int, limit: _Track) -> Row:
+def _row(referee: Group, plan: BenchPlan, track: _Track, size: int, count: int, limit: _Track) -> Row:
     times, limits = _slowest(referee, track.times_s), _slowest(referee, limit.times_s)
     wrong = torch.tensor([track.wrong])
     referee.all_reduce(wrong).wait()

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from shoal.bench.measure import Plan, Row
+from shoal.bench.measure import BenchPlan, Row
 
 COLUMNS = (
     ("size", "(B)", "size", ">10"),
@@ -51,7 +51,7 @@ def as_table(rows: Sequence[Row], note: str = "") -> str:
     return "\n".join(head + [f"  {' '.join(c)}  {row.contender}" for c, row in zip(cells, rows, strict=True)])
 
 
-def as_json(rows: Sequence[Row], plan: Plan, num_workers: int, note: str = "") -> str:
+def as_json(rows: Sequence[Row], plan: BenchPlan, num_workers: int, note: str = "") -> str:
     """Everything, for programs."""
     document: dict[str, Any] = {
         "operation": plan.operation,

@@ -41,14 +41,14 @@ def run(argv: Sequence[str]) -> int:
     if options.has("--json") and options.has("--csv"):
         raise ConfigError("--json and --csv are two forms of one table", "Leave one of them out.")
 
-    from shoal.bench.collectives import Settings, start
+    from shoal.bench.collectives import BenchSettings, start
     from shoal.comm.algorithms import ALGORITHMS
 
     for algorithm in _names(options.value("--algorithm") or ""):
         if algorithm not in ALGORITHMS:  # now, and not by a worker
             raise ConfigError(unknown("algorithm", algorithm, ALGORITHMS))
     start(
-        Settings(
+        BenchSettings(
             op=options.value("--op") or "all_reduce",
             groups=_names(options.value("--group") or "shm,gloo"),
             algorithms=_names(options.value("--algorithm") or ""),

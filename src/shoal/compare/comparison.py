@@ -37,7 +37,7 @@ KINDS = ("compute", "move", "wait", "other")
 
 
 @dataclass(frozen=True)
-class Entry:
+class ComparedRun:
     """One run of a comparison."""
 
     name: str
@@ -82,17 +82,17 @@ class Entry:
 class Comparison:
     """Runs, and those among them that the others are measured against."""
 
-    entries: tuple[Entry, ...]
-    reference: Entry | None
+    entries: tuple[ComparedRun, ...]
+    reference: ComparedRun | None
     """One process, with the most threads if there are several: what every other run should equal."""
-    all_cores: Entry | None
+    all_cores: ComparedRun | None
     """The reference, if it used more than one core: what every other run has to beat."""
-    one_core: Entry | None
+    one_core: ComparedRun | None
     """One process on one core."""
     notes: tuple[str, ...]
     """What a reader must know before reading a number."""
 
-    def several(self) -> list[Entry]:
+    def several(self) -> list[ComparedRun]:
         """The runs with several workers."""
         return [entry for entry in self.entries if entry.workers > 1]
 
@@ -127,17 +127,17 @@ def compare(folders: Sequence[Path]) -> Comparison:
     )
 
 
-def speed_up(entry: Entry, reference: Entry | None) -> float | None:
+def speed_up(entry: ComparedRun, reference: ComparedRun | None) -> float | None:
     """How many times as fast as the reference; None without one."""
     return reference.sample_s.value / entry.sample_s.value if reference and entry.sample_s.value else None
 
 
-def is_faster(entry: Entry, reference: Entry) -> Verdict:
+def is_faster(entry: ComparedRun, reference: ComparedRun) -> Verdict:
     """Whether its steps are shorter by more than the spread of both."""
     return lower(entry.sample_s, reference.sample_s)
 
 
-def has_same_bits(entry: Entry, reference: Entry) -> bool:
+def has_same_bits(entry: ComparedRun, reference: ComparedRun) -> bool:
     """Whether both ended with the same weights, to the bit."""
     return entry.run.result["weights_sha256"] == reference.run.result["weights_sha256"]
 
@@ -196,15 +196,15 @@ def _names(folders: Sequence[Path]) -> list[str]:
     ]
 
 
-def _entry(name: str, run: Run, reference: Run | None) -> Entry:
+def _entry(name: str, run: Run, reference: Run | None) -> ComparedRun:
     # Seconds per sample of every step but the first, and the last, whose end the curve does not show.
     sample_s: list[float] = (run.curve.step_seconds() / np.diff(run.curve.samples)).tolist()
     difference = largest_difference(run.folder.model, reference.folder.model) if reference else None
     ranks = tuple(communication(run.folder.path))
-    return Entry(name, run, ranks, inside_run(sample_s[1:] or sample_s), difference)
+    return ComparedRun(name, run, ranks, inside_run(sample_s[1:] or sample_s), difference)
 
 
-def _notes(entries: Sequence[Entry], reference: Entry | None) -> Iterator[str]:
+def _notes(entries: Sequence[ComparedRun], reference: ComparedRun | None) -> Iterator[str]:
     if reference is None:
         yield "No run is `single`: no speed-up over one process and no difference from one machine can be given."
     first = reference or entries[0]
@@ -228,7 +228,7 @@ def _notes(entries: Sequence[Entry], reference: Entry | None) -> Iterator[str]:
             yield f"{cores}: its speed-up over all cores does not compare equal resources."
 
 
-def _cores(entry: Entry) -> str:
+def _cores(entry: ComparedRun) -> str:
     cores = entry.cores()
     return (
         "torch's default number of threads" if cores is None else f"{cores} thread{'s' * (cores > 1)} in all"

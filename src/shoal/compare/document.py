@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from shoal.compare.comparison import KINDS, Comparison, Entry
+from shoal.compare.comparison import KINDS, ComparedRun, Comparison
 from shoal.compare.figures import loss_figure, time_figure
 from shoal.compare.table import HEADER, LEGEND, as_data, described, table_rows, worker_rows
 from shoal.compare.verdict import THRESHOLDS, Remark
@@ -75,7 +75,7 @@ def _document(
     return Document(title, "en", blocks)
 
 
-def _opening(first: Entry) -> str:
+def _opening(first: ComparedRun) -> str:
     config = first.config
     return (
         f"{first.run.result['steps']} steps of {config.train.batch_size} samples with {config.optimizer.name}: every "
@@ -83,7 +83,7 @@ def _opening(first: Entry) -> str:
     )
 
 
-def _waiting_and_moving(entries: Sequence[Entry]) -> str:
+def _waiting_and_moving(entries: Sequence[ComparedRun]) -> str:
     ranks = [rank for entry in entries for rank in entry.ranks]
     kept, steps = sum(rank.steps_kept for rank in ranks), sum(rank.steps for rank in ranks)
     some = f"{kept:,} of {steps:,} steps and taken for all (`--trace` keeps all)"

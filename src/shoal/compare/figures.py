@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from shoal.compare.comparison import KINDS, Comparison, Entry
+from shoal.compare.comparison import KINDS, ComparedRun, Comparison
 from shoal.report.figures import COLOURS, DASHES, Drawing, painted
 
 SMOOTHED_OVER = 10
@@ -72,7 +72,7 @@ def time_figure(comparison: Comparison) -> Drawing:
     return painted(paint, 9.6, 1.3 + 0.27 * len(bars))
 
 
-def _bars(entries: Sequence[Entry]) -> list[tuple[str, str, dict[str, float]]]:
+def _bars(entries: Sequence[ComparedRun]) -> list[tuple[str, str, dict[str, float]]]:
     """Name of the run, the worker, and milliseconds by kind."""
     by_worker = sum(len(entry.ranks) for entry in entries) <= MOST_BARS
     bars: list[tuple[str, str, dict[str, float]]] = []

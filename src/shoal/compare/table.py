@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from shoal.compare.comparison import KINDS, Comparison, Entry, has_same_bits, is_faster, speed_up
+from shoal.compare.comparison import KINDS, ComparedRun, Comparison, has_same_bits, is_faster, speed_up
 from shoal.config.schema import RunConfig
 
 HEADER = ("run", "accuracy", "time (s)", "samples/s", "× all cores", "× one core", "sent (MB)", "differs by")
@@ -28,7 +28,7 @@ def share_rows(comparison: Comparison) -> list[list[str]]:
     return [[f"{100 * entry.shares[kind]:.0f} %" for kind in SHARES] for entry in comparison.entries]
 
 
-def _row(entry: Entry, comparison: Comparison) -> list[str]:
+def _row(entry: ComparedRun, comparison: Comparison) -> list[str]:
     result = entry.run.result
     return [
         entry.name,
@@ -42,7 +42,7 @@ def _row(entry: Entry, comparison: Comparison) -> list[str]:
     ]
 
 
-def _speed_up(entry: Entry, reference: Entry | None) -> str:
+def _speed_up(entry: ComparedRun, reference: ComparedRun | None) -> str:
     ratio = speed_up(entry, reference)
     if ratio is None or reference is None:
         return "–"
@@ -50,7 +50,7 @@ def _speed_up(entry: Entry, reference: Entry | None) -> str:
     return f"{'≈ ' * undecided}{ratio:.2f}"
 
 
-def _difference(entry: Entry, reference: Entry | None) -> str:
+def _difference(entry: ComparedRun, reference: ComparedRun | None) -> str:
     if reference is None or entry.difference is None:
         return "–"
     if entry is reference:
@@ -89,7 +89,7 @@ def _in_short(choice: Any) -> str:
     return f"{choice.name}:{getattr(choice, setting)}" if setting else choice.name
 
 
-def as_data(entry: Entry, comparison: Comparison) -> dict[str, Any]:
+def as_data(entry: ComparedRun, comparison: Comparison) -> dict[str, Any]:
     """A run as numbers: what `--json` prints and the table of the report holds."""
     result = entry.run.result
     return {
@@ -110,7 +110,7 @@ def as_data(entry: Entry, comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def worker_rows(entries: Sequence[Entry]) -> list[list[str]]:
+def worker_rows(entries: Sequence[ComparedRun]) -> list[list[str]]:
     """A row for each worker of each run: where its time went."""
     return [
         [

@@ -2,10 +2,20 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
-from shoal.compare.comparison import Comparison, Entry, has_same_bits, is_faster, settings_apart, speed_up
+from shoal.compare.comparison import (
+    ComparedRun,
+    Comparison,
+    has_same_bits,
+    is_faster,
+    settings_apart,
+    speed_up,
+)
 from shoal.report.communication import RankShares
 from shoal.report.findings import SPREADS, Verdict, higher
+
+Pair = tuple[ComparedRun, ComparedRun]
 
 MATTERS = 0.10
 """The part of the training time from which waiting or moving gets a remark."""
@@ -61,7 +71,7 @@ def waiting(comparison: Comparison) -> Iterator[Remark]:
     """Runs whose workers wait for another one."""
     # For a balanced run and its counterpart `balance` says more: it waits until its shares have settled.
     balanced = [after for _, after in _pairs(comparison, "train.balance", False, True)]
-    in_turns: list[Entry] = []
+    in_turns: list[ComparedRun] = []
     for entry in comparison.several():
         if entry.shares["wait"] < MATTERS:
             continue
@@ -158,23 +168,22 @@ RULES: tuple[Callable[[Comparison], Iterator[Remark]], ...] = (
 )  # fmt: skip
 
 
-def _pairs(comparison: Comparison, path: str, before: object, after: object) -> Iterator[tuple[Entry, Entry]]:
+def _pairs(comparison: Comparison, path: str, before: object, after: object) -> Iterator[Pair]:
     """Runs that differ in one setting alone: the first has one value, the second the other."""
-    for first in comparison.several():
-        for second in comparison.several():
-            apart = settings_apart(first.config, second.config).items()
-            if [each for each in apart if not each[0].startswith(("output.", "checkpoint."))] == [
-                (path, (before, after))
-            ]:
-                yield first, second
+    for first, second in product(comparison.several(), repeat=2):
+        apart = settings_apart(first.config, second.config)
+        for setting in [each for each in apart if each.startswith(("output.", "checkpoint."))]:
+            del apart[setting]
+        if apart == {path: (before, after)}:
+            yield first, second
 
 
-def _pair(after: Entry, before: Entry, change: str) -> Remark:
+def _pair(after: ComparedRun, before: ComparedRun, change: str) -> Remark:
     claim, numbers, judged = _speeds(after, before, before.name)
     return _judged(judged, claim, f"{numbers}: {change}")
 
 
-def _speeds(entry: Entry, reference: Entry, named: str) -> tuple[str, str, Verdict]:
+def _speeds(entry: ComparedRun, reference: ComparedRun, named: str) -> tuple[str, str, Verdict]:
     """A claim about the speed of two runs, its numbers and its verdict."""
     judged, numbers = is_faster(entry, reference), f"{speed_up(entry, reference):.2f} × as fast"
     if judged != "undecided":
@@ -195,7 +204,7 @@ def _work_s(rank: RankShares) -> float:
     return rank.work_s.value
 
 
-def _accuracies(entries: Sequence[Entry]) -> str:
+def _accuracies(entries: Sequence[ComparedRun]) -> str:
     """
     >>> _accuracies([])
     ''
@@ -205,7 +214,7 @@ def _accuracies(entries: Sequence[Entry]) -> str:
     return f"Test accuracy: {' to '.join(values)} %." if values else ""
 
 
-def _for_slow(entry: Entry) -> str:
+def _for_slow(entry: ComparedRun) -> str:
     if entry.config.strategy == "dp":
         return (
             "In dp rank 0 alone computes the loss and the update. Try --strategy ddp, where all do the same."
@@ -215,7 +224,7 @@ def _for_slow(entry: Entry) -> str:
     return "Try --balance: the slow worker gets fewer samples of every batch."
 
 
-def _for_moving(entry: Entry) -> str:
+def _for_moving(entry: ComparedRun) -> str:
     if entry.config.launch.group == "gloo" and not entry.config.launch.link:
         return "If all workers are on one machine, try --group shm."
     if entry.config.exchange.name != "all_reduce":
@@ -227,13 +236,13 @@ def _for_moving(entry: Entry) -> str:
     return _larger_batch(entry)
 
 
-def _larger_batch(entry: Entry) -> str:
+def _larger_batch(entry: ComparedRun) -> str:
     size = entry.config.train.batch_size
     known = isinstance(size, int)
     return f"Try a larger batch: --batch-size {4 * size} exchanges a quarter as often." if known else ""
 
 
-def _threads(entry: Entry) -> str:
+def _threads(entry: ComparedRun) -> str:
     threads = entry.config.threads
     return "all cores" if threads is None else f"{threads} thread{'s' * (threads > 1)}"
 

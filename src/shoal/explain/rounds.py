@@ -19,7 +19,7 @@ MAX_WORKERS = 32
 
 
 @dataclass(frozen=True, order=True)
-class Message:
+class Transfer:
     """In `round`, `sender` sends `receiver` elements `start` to `stop`, the sum over the ranks it `holds`."""
 
     round: int
@@ -38,7 +38,7 @@ class Explanation:
     summary: str
     num_workers: int
     numel: int
-    messages: tuple[Message, ...]
+    messages: tuple[Transfer, ...]
 
     @property
     def num_rounds(self) -> int:
@@ -65,7 +65,7 @@ def explain(algorithm: str, num_workers: int) -> Explanation:
     numel = num_workers * (1 << num_workers.bit_length() - 1)
     function = ALGORITHMS[algorithm]
 
-    def work(group: ThreadGroup) -> list[Message]:
+    def work(group: ThreadGroup) -> list[Transfer]:
         buffer = torch.full((numel,), float(1 << group.rank), dtype=torch.float64)
         recorder = _Recorder(group, buffer)
         function(recorder, buffer)
@@ -83,7 +83,7 @@ class _Recorder(Messenger):
     def __init__(self, group: ThreadGroup, buffer: Tensor) -> None:
         self._group, self._buffer = group, buffer
         self.round = 0
-        self.sent: list[Message] = []
+        self.sent: list[Transfer] = []
 
     @property
     def rank(self) -> int:
@@ -99,7 +99,7 @@ class _Recorder(Messenger):
         start = offset if 0 <= offset < self._buffer.numel() else 0
         bits = int(tensor.view(-1)[0].item())
         holds = tuple(rank for rank in range(self.size) if bits >> rank & 1)
-        self.sent.append(Message(self.round + 1, self.rank, to, start, start + tensor.numel(), holds))
+        self.sent.append(Transfer(self.round + 1, self.rank, to, start, start + tensor.numel(), holds))
         self._group.send(tensor, to).wait()
         return self._group.send(torch.tensor(self.round + 1), to)
 

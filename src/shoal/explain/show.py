@@ -1,6 +1,6 @@
 """An explanation as text and as an SVG drawing."""
 
-from shoal.explain.rounds import Explanation, Message
+from shoal.explain.rounds import Explanation, Transfer
 
 # The drawing: one vertical line per worker, one row per message, a band per round, a colour per part of the buffer.
 COLUMN, ROW, MARGIN, TOP = 150, 24, 70, 70
@@ -46,7 +46,7 @@ def as_text(explanation: Explanation) -> str:
     return "\n".join(lines)
 
 
-def _part(explanation: Explanation, message: Message) -> str:
+def _part(explanation: Explanation, message: Transfer) -> str:
     """Which part of the buffer, as a fraction of it."""
     size = message.stop - message.start
     if size == explanation.numel:
@@ -56,7 +56,7 @@ def _part(explanation: Explanation, message: Message) -> str:
     return f"{message.start}–{message.stop - 1}"
 
 
-def _holds(explanation: Explanation, message: Message) -> str:
+def _holds(explanation: Explanation, message: Transfer) -> str:
     """Whose contributions a message holds."""
     return "all" if len(message.holds) == explanation.num_workers else "+".join(map(str, message.holds))
 
@@ -94,7 +94,7 @@ def as_svg(explanation: Explanation) -> str:
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _arrow(explanation: Explanation, message: Message, y: int, colour: str) -> str:
+def _arrow(explanation: Explanation, message: Transfer, y: int, colour: str) -> str:
     start, stop = MARGIN + COLUMN * message.sender, MARGIN + COLUMN * message.receiver
     step = 1 if stop > start else -1
     label = f"{_part(explanation, message)} · {_holds(explanation, message)}"
