@@ -10,7 +10,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 _LAZY = {
-    "join": "shoal.launch.seat",
+    "join": "shoal.comm.join",
     "DistributedDataParallel": "shoal.parallel.wrapper.distributed_data_parallel",
     "SyncBatchNorm": "shoal.parallel.sync_batchnorm",
     "partition": "shoal.data.division.subsets",

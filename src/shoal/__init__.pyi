@@ -1,9 +1,9 @@
+from shoal.comm.join import join as join
 from shoal.data.division.check_loader import check_loader as check_loader
 from shoal.data.division.samplers import DistributedSampler as DistributedSampler
 from shoal.data.division.samplers import PartitionSampler as PartitionSampler
 from shoal.data.division.samplers import RandomSampler as RandomSampler
 from shoal.data.division.subsets import partition as partition
-from shoal.launch.seat import join as join
 from shoal.parallel.sync_batchnorm import SyncBatchNorm as SyncBatchNorm
 from shoal.parallel.wrapper.distributed_data_parallel import (
     DistributedDataParallel as DistributedDataParallel,

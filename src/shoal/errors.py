@@ -1,20 +1,25 @@
-"""Every error a user can meet, in one tree.
+"""Every error that shoal raises, in one tree.
 
 ::
 
-    ShoalError                 one sentence, the values, the fix
-    ├── ConfigError            a setting that cannot be: unknown, of the wrong kind, or at odds with another
-    ├── DataError              a data file that is missing, damaged or not what it says
-    ├── CheckpointError        a checkpoint that is missing, damaged or of another model
-    ├── DivergedError          the loss stopped being a number
-    ├── AutogradError          a computation our own engine cannot record or differentiate
-    ├── WorkerError            a worker that failed, as its launcher tells it
-    └── GroupError             a call that a group of workers cannot carry out
-        ├── MemberError        a member died, was stopped, failed, left, or makes no progress
-        ├── MismatchError      members called different things
-        └── JoinError          workers that could not come together
+    ShoalError                          one sentence, the values, the fix
+    ├── ConfigError                     an invalid setting: unknown, of the wrong type, or in conflict with another
+    │                                   (a ValueError)
+    ├── DataError                       a data file is missing, damaged or not what it claims to be (a ValueError)
+    ├── CheckpointError                 a checkpoint is missing, damaged or of another model (a RuntimeError)
+    ├── DivergedError                   the loss or a gradient is not finite (an ArithmeticError)
+    ├── AutogradError                   our own engine cannot record or differentiate a computation (a RuntimeError)
+    ├── WorkerError                     a worker failed, as its launcher reports it (a RuntimeError)
+    └── GroupError                      a group cannot carry out a call (a RuntimeError)
+        ├── MemberError                 a member died, was stopped, failed or left
+        │   └── MemberTimeoutError      a member makes no progress (a TimeoutError, too)
+        ├── MismatchError               members made different calls
+        └── JoinError                   workers could not form a group
+            └── JoinTimeoutError        not in time (a TimeoutError, too)
 
-All of them are things the user can mend, so the command line prints the sentence without a traceback and exits with 2.
+Each is also the standard exception in brackets, so that a program can catch `ValueError`, `RuntimeError` or
+`TimeoutError` without importing anything from here. The user can fix all of them, so the command line prints the
+sentence without a traceback and exits with code 2.
 """
 
 from collections.abc import Iterable
@@ -23,7 +28,7 @@ from shoal.nearest import did_you_mean
 
 
 class ShoalError(Exception):
-    """An error of ours. `hint` is the fix, printed on a line of its own."""
+    """Base class. `hint` is the fix, printed on a line of its own."""
 
     exit_code = 2
 
@@ -36,28 +41,28 @@ class ShoalError(Exception):
         return f"{self.message}\n  {self.hint}" if self.hint else self.message
 
 
-class ConfigError(ShoalError):
-    """A setting that cannot be: unknown, of the wrong kind, or at odds with another."""
+class ConfigError(ShoalError, ValueError):
+    """An invalid setting: unknown, of the wrong type, or in conflict with another."""
 
 
-class DataError(ShoalError):
-    """A data file that is missing, damaged or not what it says."""
+class DataError(ShoalError, ValueError):
+    """A data file is missing, damaged or not what it claims to be."""
 
 
-class CheckpointError(ShoalError):
-    """A checkpoint that is missing, damaged or of another model."""
+class CheckpointError(ShoalError, RuntimeError):
+    """A checkpoint is missing, damaged or of another model."""
 
 
-class DivergedError(ShoalError):
-    """The loss stopped being a number."""
+class DivergedError(ShoalError, ArithmeticError):
+    """The loss or a gradient is not finite."""
 
 
-class AutogradError(ShoalError):
-    """A computation our own engine cannot record or differentiate."""
+class AutogradError(ShoalError, RuntimeError):
+    """Our own engine cannot record or differentiate a computation."""
 
 
-class WorkerError(ShoalError):
-    """A worker failed. `traceback` is the worker's own, where the failure was not an error of ours."""
+class WorkerError(ShoalError, RuntimeError):
+    """A worker failed. `traceback` is the worker's, unless the failure was a ShoalError."""
 
     def __init__(self, message: str, hint: str, exit_code: int, traceback: str = "") -> None:
         super().__init__(message, hint)
@@ -65,12 +70,12 @@ class WorkerError(ShoalError):
         self.traceback = traceback
 
 
-class GroupError(ShoalError):
-    """A call that a group of workers cannot carry out."""
+class GroupError(ShoalError, RuntimeError):
+    """A group cannot carry out a call."""
 
 
 class MemberError(GroupError):
-    """A member that is gone or stuck: `rank` names it, `reason` is died, stopped, stuck, failed or left."""
+    """A member is gone or makes no progress: `rank` names it, `reason` is died, stopped, stuck, failed or left."""
 
     def __init__(self, message: str, hint: str = "", *, rank: int, reason: str) -> None:
         super().__init__(message, hint)
@@ -78,16 +83,30 @@ class MemberError(GroupError):
         self.reason = reason
 
 
+class MemberTimeoutError(MemberError, TimeoutError):
+    """A member is alive and makes no progress: reason "stuck"."""
+
+
 class MismatchError(GroupError):
-    """Members that called different things: the message shows every rank's call."""
+    """Members made different calls; the message shows the call of every rank."""
 
 
 class JoinError(GroupError):
-    """Workers that could not come together: missing, strangers to each other, or at odds."""
+    """Workers could not form a group: one is missing, unreachable or has other settings."""
+
+
+class JoinTimeoutError(JoinError, TimeoutError):
+    """Workers could not form a group in time."""
+
+
+def member_error(message: str, hint: str = "", *, rank: int, reason: str) -> MemberError:
+    """The error for this reason: a timeout for a member that is stuck."""
+    kind = MemberTimeoutError if reason == "stuck" else MemberError
+    return kind(message, hint, rank=rank, reason=reason)
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """The sentence for a name nobody knows: the nearest guess, then all that exist.
+    """The message for an unknown name: the closest known name, then all of them.
 
     >>> unknown("model", "lenett", ["mlp", "lenet"])
     "unknown model 'lenett': did you mean 'lenet'? (known: lenet, mlp)"

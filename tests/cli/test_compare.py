@@ -12,7 +12,7 @@ from rich.console import Console
 
 from shoal.cli.compare import _show_table
 from shoal.cli.main import main
-from shoal.report.compare import compare
+from shoal.compare.comparison import compare
 
 TINY = """flags = '''--data synthetic --data.samples 100 --data.shape 1,4,4 --data.classes 3 --model mlp
            --model.hidden 8 --batch-size 32 --epochs 3 --threads 1 --device cpu --trace'''

@@ -6,9 +6,6 @@ from shoal.config.conditions import (
     Bottleneck,
     Fault,
     Link,
-    parse_bottleneck,
-    parse_fault,
-    parse_link,
     shares_of,
 )
 from shoal.config.read import read
@@ -26,7 +23,7 @@ from shoal.errors import ConfigError
     ],
 )
 def test_links(text, meaning):
-    found = parse_link(text)
+    found = Link.from_text(text)
     assert (found.ends, found.bits_per_s) == (meaning.ends, meaning.bits_per_s)
     assert found.latency_s == pytest.approx(meaning.latency_s)
 
@@ -42,14 +39,14 @@ def test_links(text, meaning):
     ],
 )
 def test_bottlenecks(text, meaning):
-    found = parse_bottleneck(text)
+    found = Bottleneck.from_text(text)
     assert (found.rank, found.slowdown, found.share) == (meaning.rank, meaning.slowdown, meaning.share)
     assert found.delay_s == pytest.approx(meaning.delay_s)
 
 
 def test_faults():
-    assert parse_fault("rank=1,gradient=nan") == Fault(1, "nan", 0)
-    assert parse_fault("gradient=flip,step=7,rank=3") == Fault(3, "flip", 7)
+    assert Fault.from_text("rank=1,gradient=nan") == Fault(1, "nan", 0)
+    assert Fault.from_text("gradient=flip,step=7,rank=3") == Fault(3, "flip", 7)
 
 
 @pytest.mark.parametrize(
@@ -59,9 +56,9 @@ def test_faults():
         ("--link", "0-1:fast", "'0-1:fast' is not a link"),
         ("--link", "0-1:100mb", "is not a link"),
         ("--link", "0:100mbit", "is not a link"),
-        ("--link", "0-1:0mbit", "link '0-1:0mbit' has no bandwidth"),
+        ("--link", "0-1:0mbit", "link '0-1:0mbit' has a rate of 0"),
         ("--link", "0-1:-5mbit", "is not a link"),
-        ("--link", "1-1:5mbit", "leads from worker 1 to itself"),
+        ("--link", "1-1:5mbit", "connects worker 1 with itself"),
         ("--link", "0-1:5mbit,slow", "'slow' is not a time"),
         ("--link", "0-1:5mbit;1-0:6mbit", "links '0-1:5mbit' and '1-0:6mbit' are for the same link"),
         ("--link", "all:5mbit;all:6mbit", "are for the same link"),
@@ -73,12 +70,12 @@ def test_faults():
         ("--bottleneck", "rank=1,slowdown=nan", "'nan' is not a number"),
         ("--bottleneck", "rank=1,slow=3", "unknown key 'slow': did you mean 'slowdown'?"),
         ("--bottleneck", "rank=1,slowdown", "'slowdown' in bottleneck 'rank=1,slowdown' is not of the form"),
-        ("--bottleneck", "rank=1,rank=0,slowdown=2", "says rank twice"),
+        ("--bottleneck", "rank=1,rank=0,slowdown=2", "sets rank twice"),
         ("--bottleneck", "rank=1,delay=20", "'20' is not a time"),
-        ("--bottleneck", "rank=1,delay=40-20ms", "the delay's range '40-20ms' runs backwards"),
+        ("--bottleneck", "rank=1,delay=40-20ms", "the range of delays '40-20ms' ends before it begins"),
         ("--bottleneck", "rank=1,share=1.5", "share is a part of the batch, from 0 to 1, not 1.5"),
         ("--bottleneck", "rank=1,slowdown=2;rank=1,share=0.5", "are for the same worker"),
-        ("--fault", "rank=1", "fault 'rank=1' does not say what is wrong"),
+        ("--fault", "rank=1", "fault 'rank=1' has no gradient=…"),
         ("--fault", "rank=1,gradient=none", "unknown gradient 'none'"),
         ("--fault", "rank=1,gradient=nan,step=soon", "step must be a whole number, not 'soon'"),
     ],
@@ -97,13 +94,17 @@ def test_what_means_nothing_is_one_sentence(flag, text, said):
         ("--bottleneck rank=2,slowdown=3", 2, "names worker 2, and there are only 2: 0 to 1"),
         ("--fault rank=9,gradient=nan", 3, "names worker 9, and there are only 3: 0 to 2"),
         ("--bottleneck rank=1,slowdown=3", 1, "names worker 1, and there is only worker 0"),
-        ("--link all:1gbit", 1, "lies between workers, and there is only one"),
+        ("--link all:1gbit", 1, "needs two workers, and there is only one"),
         (
             "--bottleneck rank=0,share=0.7;rank=1,share=0.6",
             3,
-            "make 1.3 of a batch, and it has to be 1 at most",
+            "add up to 1.3 and must add up to at most 1",
         ),
-        ("--bottleneck rank=0,share=0.7;rank=1,share=0.2", 2, "it has to be 1: every worker has one"),
+        (
+            "--bottleneck rank=0,share=0.7;rank=1,share=0.2",
+            2,
+            "must add up to 1, because every worker has one",
+        ),
     ],
 )
 def test_a_condition_must_fit_the_world(flags, size, said):
@@ -129,8 +130,8 @@ def test_a_condition_must_fit_the_world(flags, size, said):
             "--bottleneck rank=0,share=0.8 --strategy dp",
             "bottleneck 'rank=0,share=0.8' sets the workers' shares",
         ),
-        ("--link all:1gbit --group shm --strategy ddp", "shared memory moves without sending"),
-        ("--link all:1gbit --group nccl --strategy ddp", "nccl moves without sending"),
+        ("--link all:1gbit --group shm --strategy ddp", "shared memory sends no messages"),
+        ("--link all:1gbit --group nccl --strategy ddp", "nccl sends no messages"),
     ],
 )
 def test_what_has_no_place_for_a_condition_refuses_it(flags, said):

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 import pytest
 
+from shoal.config.conditions import Link
 from shoal.config.kinds import AtLeast, Below, check, describe, parse
 from shoal.config.schema import LaunchConfig, MlpConfig, RunConfig, TrainConfig
 from shoal.errors import ConfigError
@@ -67,7 +68,7 @@ def test_a_refusal_shows_the_value_as_it_was_written_and_why(kind, value, senten
 
 
 def test_one_item_of_a_repeated_setting_needs_no_brackets():
-    assert LaunchConfig(workers=2, link="all:1gbit").link == ("all:1gbit",)
+    assert LaunchConfig(workers=2, link="all:1gbit").link == (Link.from_text("all:1gbit"),)
 
 
 def test_text_that_means_nothing_is_left_to_the_check():

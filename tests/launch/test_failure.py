@@ -6,7 +6,7 @@ import pytest
 
 from shoal.cli import text
 from shoal.errors import DivergedError, MemberError
-from shoal.launch.failure import failure_of, told_by_its_end, told_by_worker
+from shoal.launch.failure import failure_of, reported_failure, unreported_end
 
 
 def caught(function, *arguments):
@@ -43,51 +43,51 @@ def test_the_exit_code_is_the_one_it_would_have_had(error, code):
 
 
 def test_an_error_of_ours_needs_no_traceback_and_another_exception_does():
-    ours = told_by_worker(1, 4, caught(fail_with, DivergedError("the loss is nan", "Try less.")))
+    ours = reported_failure(1, 4, caught(fail_with, DivergedError("the loss is nan", "Try less.")))
     assert (ours.message, ours.hint, ours.traceback) == ("rank 1 of 4: the loss is nan", "Try less.", "")
-    theirs = told_by_worker(1, 4, caught(fail_with, KeyError("colour")))
+    theirs = reported_failure(1, 4, caught(fail_with, KeyError("colour")))
     assert theirs.message == "rank 1 of 4 failed: KeyError: 'colour'"
     assert theirs.hint.startswith(f"at {__file__}:")
     assert "Traceback" in theirs.traceback
 
 
-def test_whoever_blames_another_is_only_the_witness():
+def test_a_failure_that_blames_another_rank_is_shown_as_that_ranks():
     error = MemberError("rank 2 is stopped", "Continue it with: kill -CONT 7", rank=2, reason="stopped")
-    told = told_by_worker(0, 3, caught(fail_with, error))
-    assert told.message == "rank 2 is stopped"
-    assert "Seen by rank 0 of 3." in told.hint
-    assert "CONT" not in told.hint  # the launcher has ended it: there is nothing to continue
+    shown = reported_failure(0, 3, caught(fail_with, error))
+    assert shown.message == "rank 2 is stopped"
+    assert "Seen by rank 0 of 3." in shown.hint
+    assert "CONT" not in shown.hint  # the launcher has ended it: there is nothing to continue
 
 
 @pytest.mark.parametrize(
     ("code", "message", "exit_code"),
     [
         (-signal.SIGKILL, "rank 1 of 2 was killed by SIGKILL", 137),
-        (3, "rank 1 of 2 ended by itself, with exit code 3, before its work was done", 3),
-        (0, "rank 1 of 2 ended by itself, with exit code 0, before its work was done", 1),
+        (3, "rank 1 of 2 exited with code 3 before its work was done", 3),
+        (0, "rank 1 of 2 exited with code 0 before its work was done", 1),
     ],
 )
 def test_an_end_without_a_word(code, message, exit_code):
-    told = told_by_its_end(1, 2, code, "")
-    assert (told.message, told.exit_code) == (message, exit_code)
+    shown = unreported_end(1, 2, code, "")
+    assert (shown.message, shown.exit_code) == (message, exit_code)
 
 
 def test_last_words_are_the_last_lines_but_of_a_crash_the_first():
     output = "\n".join(f"line {number}" for number in range(100))
-    assert "line 99" in told_by_its_end(1, 2, 3, output).hint
-    assert "line 0\n" not in told_by_its_end(1, 2, 3, output).hint
+    assert "line 99" in unreported_end(1, 2, 3, output).hint
+    assert "line 0\n" not in unreported_end(1, 2, 3, output).hint
     crash = f"noise\nFatal Python error: Segmentation fault\n  File user.py, line 3\n{output}"
-    hint = told_by_its_end(1, 2, -signal.SIGSEGV, crash).hint
+    hint = unreported_end(1, 2, -signal.SIGSEGV, crash).hint
     assert "user.py, line 3" in hint
     assert "noise" not in hint
     assert "line 99" not in hint
 
 
 def test_one_box_last_and_complete(capsys):
-    told = told_by_worker(1, 2, caught(fail_with, ValueError("no such column: 颜色")), ["Go on with: …"])
-    text.error(told)
+    shown = reported_failure(1, 2, caught(fail_with, ValueError("no such column: 颜色")), ["Resume with: …"])
+    text.error(shown)
     traceback, box = capsys.readouterr().err.split("┌── error\n")
     assert "Traceback" in traceback
     assert box.splitlines()[0] == "│ rank 1 of 2 failed: ValueError: no such column: 颜色"
-    assert box.splitlines()[2] == "│ Go on with: …"
+    assert box.splitlines()[2] == "│ Resume with: …"
     assert box.endswith("└──\n")

@@ -1,4 +1,4 @@
-"""Workers as threads: values in rank order, the first failure and not its consequences, and nobody left running."""
+"""Workers as threads: values in rank order, the first failure and not its consequences, and no thread left running."""
 
 import sys
 import threading

@@ -5,8 +5,8 @@ import torch
 
 from shoal.config.read import read
 from shoal.errors import WorkerError
-from shoal.launch.members import threads_per_worker
-from shoal.launch.start import start
+from shoal.launch.cores import threads_per_worker
+from shoal.launch.run import launch_run
 from shoal.train.observer import Silent
 
 TINY = "--data synthetic --data.samples 60 --data.shape 1,4,4 --data.classes 3 --model mlp --model.hidden 8 "
@@ -23,7 +23,7 @@ class Watching(Silent):
 
 def test_workers_share_the_cores(tmp_path):
     watching, before = Watching(), torch.get_num_threads()
-    result = start(read(None, [*TINY.split(), "--runs-dir", str(tmp_path)]), watching)
+    result = launch_run(read(None, [*TINY.split(), "--runs-dir", str(tmp_path)]), watching)
     assert (result.status, result.workers, result.steps) == ("completed", 2, 6)
     assert set(watching.threads) == {threads_per_worker(2)}
     assert torch.get_num_threads() == before
@@ -42,6 +42,6 @@ def test_a_worker_that_diverges_is_one_error_with_its_rank(tmp_path):
         str(tmp_path),
     ]
     with pytest.raises(WorkerError, match=r"rank \d of 2: the (loss|norm) of") as caught:
-        start(read(None, flags), Silent())
+        launch_run(read(None, flags), Silent())
     assert "a tenth" in caught.value.hint
     assert caught.value.exit_code == 2

@@ -34,14 +34,14 @@ def command(*words):
     return [sys.executable, "-m", "shoal", *words]
 
 
-def members_of(launcher_pid):
+def workers_of(launcher_pid):
     """The processes that a launcher has started and that are still there, forked children included."""
-    return _living(f"shoal.launch.member\0{launcher_pid}\0")
+    return _living(f"shoal.launch.worker_main\0{launcher_pid}\0")
 
 
-def guards_of(launcher_pid):
-    """The guard that a launcher has started, if it is still there."""
-    return _living(f"guard.py\0{launcher_pid}\0")
+def orphan_killers_of(launcher_pid):
+    """The orphan killer that a launcher has started, if it is still there."""
+    return _living(f"orphans.py\0{launcher_pid}\0")
 
 
 def wait_until(condition, timeout_s=100.0):

@@ -115,9 +115,9 @@ def tell(pid, code):
 def main():
     import torch.distributed  # noqa: F401
 
+    import shoal.comm.join
     import shoal.comm.over_torch.checked
-    import shoal.comm.shared_memory.group
-    import shoal.launch.seat  # noqa: F401
+    import shoal.comm.shared_memory.group  # noqa: F401
 
     gc.collect()
     gc.freeze()  # a child that ends would look through all that was loaded, and copy it page by page

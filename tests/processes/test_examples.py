@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from launching import command, environment, members_of
+from launching import command, environment, workers_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -20,7 +20,7 @@ def output(words, tmp_path):
     )
     said, errors = launcher.communicate(timeout=110)
     assert launcher.returncode == 0, errors
-    assert members_of(launcher.pid) == []
+    assert workers_of(launcher.pid) == []
     return said.splitlines()
 
 

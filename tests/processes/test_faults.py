@@ -12,7 +12,17 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from launching import HERE, command, config, environment, flags, guards_of, members_of, state_of, wait_until
+from launching import (
+    HERE,
+    command,
+    config,
+    environment,
+    flags,
+    orphan_killers_of,
+    state_of,
+    wait_until,
+    workers_of,
+)
 from throttling import throttled
 
 from shoal.cli.main import main
@@ -20,7 +30,7 @@ from shoal.comm.group import SlowMemberWarning
 from shoal.errors import WorkerError
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
-from shoal.launch.start import start
+from shoal.launch.run import launch_run
 from shoal.train import checkpoint
 from shoal.train.observer import Silent
 
@@ -34,20 +44,20 @@ def _surroundings(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(HERE))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     yield
-    assert members_of(os.getpid()) + guards_of(os.getpid()) == [], "nothing may be left behind"
+    assert workers_of(os.getpid()) + orphan_killers_of(os.getpid()) == [], "nothing may be left behind"
 
 
 @pytest.fixture(scope="module")
 def faultless(tmp_path_factory):
     """The weights of the same run without a fault."""
     folder = tmp_path_factory.mktemp("faultless")
-    return start(config(folder, "--workers 2 --launcher threads"), Silent()).weights_sha256
+    return launch_run(config(folder, "--workers 2 --launcher threads"), Silent()).weights_sha256
 
 
 def failure(folder, more, **options):
     """What the launcher raises; the fault must have fired, and the end have followed soon."""
     with pytest.raises(WorkerError) as caught:
-        start(config(folder, f"--workers 2 --name run {more}", **options), Silent())
+        launch_run(config(folder, f"--workers 2 --name run {more}", **options), Silent())
     fired_at = (folder / "proof").stat().st_mtime
     assert not (folder / "run" / "result.json").exists(), "a run that failed has no closing record"
     return caught.value, time.time() - fired_at
@@ -59,7 +69,7 @@ def failure(folder, more, **options):
 def test_after_a_kill_the_run_goes_on_to_the_same_weights(tmp_path, faultless):
     error, seconds = failure(tmp_path, "--group shm", fault="SIGKILL")
     assert error.message == "rank 1 of 2 was killed by SIGKILL"
-    assert f"Go on from the last checkpoint with: shoal train --resume {tmp_path / 'run'}" in error.hint
+    assert f"Resume from the last checkpoint: shoal train --resume {tmp_path / 'run'}" in error.hint
     assert error.exit_code == 128 + signal.SIGKILL
     assert seconds < NOTICED_S
     folder = RunFolder(tmp_path / "run")
@@ -68,7 +78,7 @@ def test_after_a_kill_the_run_goes_on_to_the_same_weights(tmp_path, faultless):
     assert "rank 1 died" in (tmp_path / "run/worker.rank0.log").read_text()
 
     descriptors = os.listdir("/proc/self/fd")
-    resumed = start(config(tmp_path, "--workers 2 --name run"), Silent(), folder)
+    resumed = launch_run(config(tmp_path, "--workers 2 --name run"), Silent(), folder)
     assert (resumed.status, resumed.weights_sha256) == ("completed", faultless)
     attempts = ledger(folder.events(0))
     assert [step for attempt in attempts for step, _ in attempt] == list(range(12))
@@ -103,7 +113,7 @@ def test_a_crash_in_native_code_shows_where_python_was(tmp_path):
 
 def test_rank_0_that_just_exits_is_named_and_its_code_kept(tmp_path):
     error, seconds = failure(tmp_path, "--group gloo", fault="exit", rank=0)
-    assert error.message == "rank 0 of 2 ended by itself, with exit code 3, before its work was done"
+    assert error.message == "rank 0 of 2 exited with code 3 before its work was done"
     assert error.exit_code == 3
     assert seconds < NOTICED_S
 
@@ -155,7 +165,7 @@ def test_stopped_stuck_and_slow_are_told_apart(tmp_path, faultless):
         folder = tmp_path / f"{fault}-{group}"
         folder.mkdir()
         try:
-            return start(config(folder, f"--workers 2 --group {group}", fault=fault), Silent())
+            return launch_run(config(folder, f"--workers 2 --group {group}", fault=fault), Silent())
         except WorkerError as error:
             return error
 
@@ -187,7 +197,7 @@ def test_a_worker_with_5_percent_of_a_processor_is_slow_but_never_given_up(tmp_p
         folder.mkdir()
         with ThreadPoolExecutor(1) as pool:
             settings = config(folder, f"--workers 2 --group {group}", fault="compute")
-            run = pool.submit(start, settings, Silent())
+            run = pool.submit(launch_run, settings, Silent())
             wait_until((folder / "proof").exists)
             wait_until((folder / "proof").read_text)
             with throttled(int((folder / "proof").read_text())) as held_back:
@@ -210,8 +220,8 @@ def test_a_worker_with_5_percent_of_a_processor_is_slow_but_never_given_up(tmp_p
 
 
 def test_more_workers_than_cores_are_slow_but_never_wrong(tmp_path):
-    many = start(config(tmp_path, "--workers 8", slow=0.01), Silent())
-    threads = start(config(tmp_path, "--workers 8 --launcher threads"), Silent())
+    many = launch_run(config(tmp_path, "--workers 8", slow=0.01), Silent())
+    threads = launch_run(config(tmp_path, "--workers 8 --launcher threads"), Silent())
     assert (many.status, many.weights_sha256) == ("completed", threads.weights_sha256)
 
 
@@ -234,10 +244,10 @@ def launched(folder, *words, **options):
 
 def test_killing_the_launcher_leaves_no_orphan(tmp_path):
     process = launched(tmp_path, fault="child")
-    wait_until(lambda: len(members_of(process.pid)) == 3)  # two workers, and a child of one of them
+    wait_until(lambda: len(workers_of(process.pid)) == 3)  # two workers, and a child of one of them
     process.kill()
     process.communicate(timeout=10)
-    wait_until(lambda: not members_of(process.pid) and not guards_of(process.pid), timeout_s=5)
+    wait_until(lambda: not workers_of(process.pid) and not orphan_killers_of(process.pid), timeout_s=5)
 
 
 @pytest.mark.parametrize(("launcher", "number"), [("processes", signal.SIGINT), ("threads", signal.SIGTERM)])
@@ -249,21 +259,21 @@ def test_a_stopped_run_resumes_to_the_weights_of_an_uninterrupted_one(tmp_path, 
     _, said = process.communicate(timeout=60)
     assert process.returncode == 128 + number
     assert f"resume with: shoal train --resume {tmp_path / 'run'}" in said
-    assert members_of(process.pid) == []
+    assert workers_of(process.pid) == []
     stopped = RunFolder(tmp_path / "run").read_result()
     assert stopped["status"] == "interrupted"
     assert 8 <= stopped["steps"] < 240
 
     more = f"--workers 2 --launcher {launcher} --name run --epochs 60"
     (tmp_path / "whole").mkdir()
-    resumed = start(config(tmp_path, more), Silent(), RunFolder(tmp_path / "run"))
-    whole = start(config(tmp_path / "whole", more.replace("processes", "threads")), Silent())
+    resumed = launch_run(config(tmp_path, more), Silent(), RunFolder(tmp_path / "run"))
+    whole = launch_run(config(tmp_path / "whole", more.replace("processes", "threads")), Silent())
     assert (resumed.steps, resumed.weights_sha256) == (whole.steps, whole.weights_sha256)
 
 
 def stop_and_continue(process):
     """Ctrl-Z stops the launcher and all workers; they all go on together."""
-    everybody = [process.pid, *members_of(process.pid)]
+    everybody = [process.pid, *workers_of(process.pid)]
     assert len(everybody) == 3
     process.send_signal(signal.SIGTSTP)
     wait_until(lambda: {state_of(pid) for pid in everybody} == {"T"})
@@ -280,7 +290,7 @@ def test_a_second_ctrl_c_ends_even_a_worker_that_will_never_stop(tmp_path):
     _, said = process.communicate(timeout=NOTICED_S)
     assert process.returncode == 130
     assert "interrupted" in said
-    assert members_of(process.pid) == []
+    assert workers_of(process.pid) == []
 
 
 # Case 12: workers that differ.
@@ -289,7 +299,7 @@ def test_a_second_ctrl_c_ends_even_a_worker_that_will_never_stop(tmp_path):
 def test_another_model_on_one_rank_is_refused_before_the_first_step(tmp_path):
     settings = config(tmp_path, "--workers 2 --launcher threads --name run --model misbehaving:lopsided")
     with pytest.raises(WorkerError) as caught:
-        start(settings, Silent())
+        launch_run(settings, Silent())
     assert (tmp_path / "proof").exists()
     assert "rank 1 has another model: parameter 0 is first.weight (9, 16) float32; " in caught.value.message
     assert "on rank 0 it is first.weight (8, 16) float32" in caught.value.message

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from launching import command, environment, flags, members_of, wait_until
+from launching import command, environment, flags, wait_until, workers_of
 
 from shoal.cli.main import main
 from shoal.comm.store import listen
@@ -81,13 +81,13 @@ def test_ctrl_c_while_workers_start_is_one_line(after_s):
     launcher = subprocess.Popen(
         command("launch", "--workers", "2", PROGRAM), env=environment(), stderr=subprocess.PIPE, text=True
     )
-    wait_until(lambda: len(members_of(launcher.pid)) == 2)
+    wait_until(lambda: len(workers_of(launcher.pid)) == 2)
     time.sleep(after_s)
     launcher.send_signal(signal.SIGINT)
     _, said = launcher.communicate(timeout=30)
     assert launcher.returncode == 130
     assert said == "┌── error\n│ stopped by SIGINT\n└──\n"
-    assert members_of(launcher.pid) == []
+    assert workers_of(launcher.pid) == []
 
 
 def test_one_programs_failure_ends_all_and_shows_where(tmp_path):
@@ -110,4 +110,4 @@ def test_one_programs_failure_ends_all_and_shows_where(tmp_path):
     assert "│ rank 1 of 2 failed: LookupError: no such row" in said
     assert f"│ at {program}:4" in said
     assert said.count("Traceback") == 1
-    assert members_of(launcher.pid) == []
+    assert workers_of(launcher.pid) == []

@@ -77,7 +77,7 @@ def test_stopped_at_any_step_and_resumed_nothing_has_changed(tmp_path, flags):
         stopped = worker.run(config(tmp_path, flags, f"at{step}"), SignalAt(step))
         assert (stopped.status, stopped.steps, stopped.stopped_by) == ("interrupted", step, signal.SIGINT)
         assert stopped.test_accuracy is None
-        resumed = worker.resume(RunFolder(Path(stopped.run)), config(tmp_path, flags, f"at{step}"))
+        resumed = worker.run(config(tmp_path, flags, f"at{step}"), resumed=RunFolder(Path(stopped.run)))
         assert resumed.status == "completed"
         assert resumed.weights_sha256 == whole.weights_sha256
         assert resumed.final_loss == whole.final_loss
@@ -90,9 +90,9 @@ def test_stopped_five_times_in_one_epoch(tmp_path):
     result = worker.run(settings, SignalAt(2, signal.SIGTERM))
     assert result.stopped_by == signal.SIGTERM
     for step in (3, 4, 6, 9):
-        result = worker.resume(RunFolder(Path(result.run)), settings, SignalAt(step))
+        result = worker.run(settings, SignalAt(step), resumed=RunFolder(Path(result.run)))
         assert result.steps == step
-    result = worker.resume(RunFolder(Path(result.run)), settings)
+    result = worker.run(settings, resumed=RunFolder(Path(result.run)))
     assert result.weights_sha256 == whole.weights_sha256
     steps = [event for event in read_events(RunFolder(Path(result.run)).events()) if event["event"] == "step"]
     assert [event["step"] for event in steps] == list(range(39))
@@ -112,7 +112,7 @@ def test_a_run_killed_between_checkpoints_goes_on_from_the_last_one(tmp_path):
     with pytest.raises(KilledError):
         worker.run(settings, KillAt())
     whole = worker.run(config(tmp_path, "--checkpoint-every 3"))
-    resumed = worker.resume(RunFolder(tmp_path / "killed"), settings)
+    resumed = worker.run(settings, resumed=RunFolder(tmp_path / "killed"))
     assert resumed.weights_sha256 == whole.weights_sha256
     events = read_events(RunFolder(tmp_path / "killed").events())
     assert [event["step"] for event in events if event["event"] == "start"] == [0, 6]
@@ -140,7 +140,7 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path):
         config(tmp_path, name="mine"), model=read(None, ["--model", "mlp", "--model.hidden", "9"]).model
     )
     with pytest.raises(CheckpointError, match="of another model"):
-        worker.resume(RunFolder(Path(stopped.run)), other)
+        worker.run(other, resumed=RunFolder(Path(stopped.run)))
 
 
 def test_what_is_wrong_is_found_before_anything_is_written(tmp_path):
@@ -181,11 +181,11 @@ def test_gd_takes_one_step_an_epoch(tmp_path):
 
 
 def test_more_workers_than_samples_in_a_batch(tmp_path):
-    from shoal.launch.start import start
+    from shoal.launch.run import launch_run
 
     alone = worker.run(config(tmp_path, "--batch-size 2 --steps 20 --optimizer sgd"))
     flags = "--batch-size 2 --steps 20 --optimizer sgd --strategy naive --workers 3 --launcher threads"
-    three = start(config(tmp_path, flags), Silent())
+    three = launch_run(config(tmp_path, flags), Silent())
     assert three.workers == 3
     assert three.final_loss == pytest.approx(alone.final_loss, rel=1e-4)
 
@@ -193,6 +193,6 @@ def test_more_workers_than_samples_in_a_batch(tmp_path):
 def test_a_finished_run_resumed_still_tells_its_validation(tmp_path):
     settings = config(tmp_path, "--validation 0.2", "mine")
     first = worker.run(settings)
-    again = worker.resume(RunFolder(tmp_path / "mine"), settings)
+    again = worker.run(settings, resumed=RunFolder(tmp_path / "mine"))
     assert again.validation_loss == pytest.approx(first.validation_loss)
     assert again.weights_sha256 == first.weights_sha256

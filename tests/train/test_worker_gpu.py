@@ -47,7 +47,7 @@ def test_stopped_and_resumed_nothing_has_changed(tmp_path, step):
     whole = worker.run(config(tmp_path))
     stopped = worker.run(config(tmp_path, name="cut"), StopAt(step))
     assert stopped.status == "interrupted"
-    resumed = worker.resume(RunFolder(Path(stopped.run)), config(tmp_path, name="cut"))
+    resumed = worker.run(config(tmp_path, name="cut"), resumed=RunFolder(Path(stopped.run)))
     assert resumed.weights_sha256 == whole.weights_sha256
     assert resumed.final_loss == pytest.approx(whole.final_loss, rel=1e-12)
 

@@ -8,7 +8,7 @@ from shoal.config.read import read
 from shoal.errors import WorkerError
 from shoal.launch import threads
 from shoal.launch.programs import by_processes
-from shoal.launch.start import start
+from shoal.launch.run import launch_run
 from shoal.train.observer import Silent
 from shoal.train.weights import read_model
 
@@ -23,7 +23,7 @@ def trained(tmp_path, flags):
     """The final weights of a short run on the GPU."""
     common = f"--device cuda --model lenet --data digits --optimizer sgd --momentum 0.9 --steps {STEPS}"
     config = read(None, [*common.split(), *flags.split(), "--runs-dir", str(tmp_path)])
-    result = start(config, Silent())
+    result = launch_run(config, Silent())
     assert result.device == "cuda:0"
     return read_model(tmp_path / result.run.rpartition("/")[2] / "model.safetensors")[0]
 

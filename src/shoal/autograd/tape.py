@@ -286,6 +286,8 @@ def record(operation: Primitive, inputs: tuple[Operand, ...], attributes: dict[s
             dtype = value.dtype
     try:
         result = operation.forward(*values, **attributes)
+    except AutogradError:
+        raise
     except (RuntimeError, IndexError, ValueError, TypeError) as reason:
         raise failed(operation.name, values, attributes, reason) from reason
 

@@ -50,14 +50,14 @@ def run(given: Given[CollectivesFlags]) -> int:
     if flags.json and flags.csv:
         raise ConfigError("--json and --csv cannot be combined", "Leave one of them out.")
 
+    from shoal.bench.collectives import BenchSettings, start
     from shoal.comm.algorithms import ALGORITHMS
-    from shoal.launch.collectives import Settings, start
 
     for algorithm in flags.algorithm:
         if algorithm not in ALGORITHMS:
             raise ConfigError(unknown("algorithm", algorithm, ALGORITHMS))
     start(
-        Settings(
+        BenchSettings(
             op=flags.op,
             groups=flags.group,
             algorithms=flags.algorithm,

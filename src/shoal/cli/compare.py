@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from shoal.launch.compare import Variant
-    from shoal.report.compare import Comparison
-    from shoal.report.compare_verdict import Remark
+    from shoal.compare.comparison import Comparison
+    from shoal.compare.variants import Variant
+    from shoal.compare.verdict import Remark
 
 Column = tuple[str, tuple[str, ...]]
 WIDEST = 120
@@ -54,8 +54,8 @@ def run(given: Given[CompareFlags]) -> int:
     stream = sys.stderr if flags.json else sys.stdout
     are_runs = _are_runs(given)
 
+    from shoal.compare.variants import variants_of
     from shoal.labs.folder import claimed, report_folder
-    from shoal.launch.compare import variants_of
 
     variants = [] if are_runs else variants_of(given.words, given.settings)
     folder = report_folder(str(flags.out or ""), "compare")
@@ -98,9 +98,9 @@ def _are_runs(given: Given[CompareFlags]) -> bool:
 
 def _train(variants: "Sequence[Variant]", folder: Path, stream: TextIO, quiet: bool) -> list[Path]:
     """Train one variant after another. If that is interrupted, the finished runs stay and can be compared."""
+    from shoal.compare.table import described
+    from shoal.compare.variants import train
     from shoal.labs.watch import watch_for
-    from shoal.launch.compare import train
-    from shoal.report.compare_table import described
 
     finished: list[Path] = []
     width = max(len(variant.name) for variant in variants)
@@ -126,10 +126,10 @@ def _train(variants: "Sequence[Variant]", folder: Path, stream: TextIO, quiet: b
 def _compare(
     runs: Sequence[Path], folder: Path, command: str, trained: bool
 ) -> "tuple[Comparison, list[Remark]]":
+    from shoal.compare.comparison import compare
+    from shoal.compare.document import write_report
+    from shoal.compare.verdict import verdict
     from shoal.labs.machine import machine
-    from shoal.report.compare import compare
-    from shoal.report.compare_report import write_report
-    from shoal.report.compare_verdict import verdict
 
     comparison = compare(runs)
     remarks = verdict(comparison)
@@ -155,7 +155,7 @@ def _show(comparison: "Comparison", remarks: "Sequence[Remark]", folder: Path, s
 
 def _show_table(comparison: "Comparison", console: "Console") -> None:
     """One table, or several below each other if the terminal is too narrow for one."""
-    from shoal.report import compare_table as table
+    from shoal.compare import table
 
     names, *results = _columns(table.HEADER, table.table_rows(comparison))
     shares = _columns(table.SHARES, table.share_rows(comparison))
@@ -227,7 +227,7 @@ def _show_verdict(remarks: "Sequence[Remark]", console: "Console") -> None:
 
 
 def _as_json(comparison: "Comparison", remarks: "Sequence[Remark]", folder: Path) -> str:
-    from shoal.report.compare_table import as_data
+    from shoal.compare.table import as_data
 
     return json.dumps(
         {

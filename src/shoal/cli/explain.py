@@ -29,8 +29,9 @@ def run(given: Given[ExplainFlags]) -> int:
         text.show(COMMAND.page())
         return 0
 
-    from shoal.comm.explain import as_svg, as_text, explain
     from shoal.events.folder import write_whole
+    from shoal.explain.rounds import explain
+    from shoal.explain.show import as_svg, as_text
 
     explanation = explain(given.words[0], given.flags.workers)
     text.show(as_text(explanation))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import torch.distributed as dist
 
+from shoal.comm.assigned_group import assignment
 from shoal.comm.group import NO_PROGRESS_LIMIT_S, Group
 from shoal.comm.over_torch.checked import join_torch
 from shoal.comm.rendezvous import JOIN_TIMEOUT_S, Card, meet
@@ -88,18 +89,30 @@ def join(
     timeout_s: float = JOIN_TIMEOUT_S,
     facts: Mapping[str, str] | None = None,
 ) -> Group:
-    """The group of this worker: at the place given, or at the one that the environment gives.
+    """The group of this worker, however it was started; a group of one if no launcher started it.
 
-    `facts` (versions, configuration, parameter names …) must be the same on all workers.
+    Without a `place`, the launcher's assignment counts, then the environment (torchrun, or set by hand).
+    `kind` is auto, shm, gloo or nccl; auto takes shared memory on one machine and gloo elsewhere. A member without
+    progress for `limit_s` is an error, and so are members missing after `timeout_s`. `facts` (versions, settings,
+    parameter names …) must be the same on all workers.
 
     A process that joins again gets the same group as long as that is open and of the `kind` asked for; the other
     arguments then have no effect. After `close`, or with another kind, it joins anew, and so must all other workers.
 
-    >>> join().size
-    1
-    >>> join() is join()
+    >>> import torch
+    >>> group = join()
+    >>> total = torch.tensor([1.0])
+    >>> group.all_reduce(total).wait()
+    >>> group.rank, group.size, total
+    (0, 1, tensor([1.]))
+    >>> join() is group
     True
     """
+    given = assignment()
+    if place is None and given.group is not None:
+        return given.group
+    if place is None and kind == "auto":
+        kind = given.kind
     if kind not in KINDS:
         raise ConfigError(unknown("kind of group", kind, KINDS))
     place = place or place_from_environment(os.environ)

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Protocol
 
-from shoal.errors import GroupError, JoinError
+from shoal.errors import GroupError, JoinError, JoinTimeoutError
 
 JOIN_TIMEOUT_S = 60.0
 HEARD_S = 1.0
@@ -156,7 +156,7 @@ def _claimed(store: Store, mine: Card) -> JoinError:
 def _missing(cards: Mapping[int, Card], size: int, timeout_s: float) -> JoinError:
     joined = ", ".join(map(str, sorted(cards)))
     missing = ", ".join(str(rank) for rank in range(size) if rank not in cards)
-    return JoinError(
+    return JoinTimeoutError(
         f"not all of {size} workers came within {timeout_s:g} s. joined: {joined}; missing: {missing}",
         "Were they started, with the same master address and port?",
     )

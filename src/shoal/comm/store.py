@@ -13,7 +13,7 @@ from typing import Any, TypeVar, final
 import torch.distributed as dist
 
 from shoal.comm.blocking import BlockingThread
-from shoal.errors import JoinError
+from shoal.errors import JoinError, JoinTimeoutError
 
 Answer = TypeVar("Answer")
 
@@ -107,7 +107,7 @@ def connect(host: str, port: int, rank: int, timeout_s: float) -> Any:
             host, port, is_master=False, timeout=timedelta(seconds=timeout_s), wait_for_workers=False
         )
     except RuntimeError as error:
-        raise JoinError(
+        raise JoinTimeoutError(
             f"rank {rank} found no store at {host}:{port} within {timeout_s:g} s",
             "Rank 0 holds it: check that it was started with this address and port.",
         ) from error

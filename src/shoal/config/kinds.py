@@ -158,6 +158,8 @@ def _accept(kind: Any, value: Any) -> tuple[bool, Any]:
         return isinstance(value, float) and math.isfinite(value), value
     if kind is int:
         return isinstance(value, int) and not isinstance(value, bool) and _fits(value), value
+    if isinstance(value, str) and hasattr(kind, "from_text"):
+        return True, kind.from_text(value)  # pyright: ignore[reportAttributeAccessIssue]
     return isinstance(value, kind), value
 
 
@@ -224,6 +226,8 @@ def describe(kind: Any) -> str:
     if origin is tuple:
         first, *rest = describe(get_args(kind)[0]).removeprefix("an ").removeprefix("a ").split(" ")
         return " ".join(["a list of", f"{first}s", *rest])
+    if hasattr(kind, "from_text"):
+        return "text"
     return _WORDS.get(kind, str(kind))
 
 

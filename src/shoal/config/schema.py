@@ -219,7 +219,7 @@ class RunConfig(Checked):
                 f"--exchange {self.exchange.name} has no effect with strategy {strategy}",
                 "An exchange is how copies of the model agree: use --strategy naive or ddp.",
             )
-        uneven = next((text for text, share in self.launch.stated_shares() if share is not None), None)
+        uneven = next((each for each in self.launch.bottleneck if each.share is not None), None)
         shares = (
             "--balance changes the workers' shares of a batch"
             if self.train.balance

@@ -1,38 +1,56 @@
-"""Write a RunConfig as TOML, for the run folder; read back, it gives the same run."""
+"""Write a RunConfig as TOML, for the run folder, and as a flat table of settings."""
 
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from shoal.config.conditions import Condition
 from shoal.config.schema import Custom, RunConfig
 
 
 def to_toml(config: RunConfig) -> str:
-    """Every setting of the run, defaults included; None is left out, because TOML has no word for it."""
+    """Every setting of the run, defaults included; None is left out. Read back, it gives the same run."""
     values, sections = [], []
     for field in fields(config):
         value = getattr(config, field.name)
+        lines = [f"{key} = {literal(item)}\n" for key, item in _pairs(field.name, value) if item is not None]
         if is_dataclass(value):
-            sections.append(f"\n[{field.name}]\n" + "".join(_settings(value)))
-        elif value is not None:
-            values.append(f"{field.name} = {_literal(value)}\n")
+            sections += [f"\n[{field.name}]\n", *lines]
+        else:
+            values += lines
     return "".join(values + sections)
 
 
-def _settings(section: Any) -> list[str]:
-    if isinstance(section, Custom):
-        pairs = [("name", section.name), *section.options]
-    else:
-        pairs = [(field.name, getattr(section, field.name)) for field in fields(section)]
-    return [f"{key} = {_literal(value)}\n" for key, value in pairs if value is not None]
+def flat(config: RunConfig) -> dict[str, Any]:
+    """Every setting by its path.
+
+    >>> flat(RunConfig(seed=3))["seed"], flat(RunConfig())["optimizer.name"]
+    (3, 'adam')
+    """
+    settings: dict[str, Any] = {}
+    for field in fields(config):
+        value = getattr(config, field.name)
+        prefix = f"{field.name}." if is_dataclass(value) else ""
+        settings |= {prefix + key: item for key, item in _pairs(field.name, value)}
+    return settings
 
 
-def _literal(value: Any) -> str:
+def _pairs(name: str, value: Any) -> list[tuple[str, Any]]:
+    """The settings of a section, or the one setting of this name."""
+    if isinstance(value, Custom):
+        return [("name", value.name), *value.options]
+    if is_dataclass(value):
+        return [(field.name, getattr(value, field.name)) for field in fields(value)]
+    return [(name, value)]
+
+
+def literal(value: Any) -> str:
+    """A value as TOML writes it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
-        return "[" + ", ".join(_literal(item) for item in value) + "]"
-    if isinstance(value, str):
-        return '"' + "".join(_ESCAPES.get(letter, letter) for letter in value) + '"'
+        return "[" + ", ".join(map(literal, value)) + "]"
+    if isinstance(value, str | Condition):
+        return '"' + "".join(_ESCAPES.get(letter, letter) for letter in str(value)) + '"'
     return repr(value)
 
 

@@ -9,14 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from shoal.compare.weights import largest_difference
 from shoal.config.read import from_tree, read_recipe
 from shoal.config.schema import CheckpointConfig, RunConfig
 from shoal.errors import DivergedError, WorkerError
 from shoal.events.folder import RunFolder
 from shoal.labs.watch import Watch
 from shoal.labs.words import Words
-from shoal.launch.start import start
-from shoal.report.compare_weights import largest_difference
+from shoal.launch.run import launch_run
 from shoal.train.result import Result
 
 NEVER = 10**9
@@ -59,7 +59,7 @@ class Runs:
         result = self.reuse(name, partial(_earlier_result, config))
         if result is None:
             self.trained.append(name)
-            result = start(config, self.watch.running(label))
+            result = launch_run(config, self.watch.running(label))
         if result.status != "completed":
             raise KeyboardInterrupt  # the worker ended its run in good order
         return replace(result, run=str(self.path(name)))

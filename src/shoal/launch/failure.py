@@ -1,4 +1,4 @@
-"""How a worker failed: told by the worker itself, chosen by its launcher, raised as one error."""
+"""How a worker failed: as it reports it itself, or as its end shows, in one error."""
 
 import signal
 import sysconfig
@@ -10,32 +10,32 @@ from pathlib import Path
 import shoal
 from shoal.errors import MemberError, ShoalError, WorkerError
 
-LAST_WORDS = 12
-"""Lines of a worker's output shown when it could not say itself what happened."""
+OUTPUT_LINES = 12
+"""Lines of a worker's output shown if it ended without a report."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What a worker says of its own end."""
+    """What a worker reports of its own failure."""
 
     name: str
-    """The exception's."""
+    """The type of the exception."""
     message: str
     hint: str
     expected: bool
-    """An error of ours, which needs no traceback."""
+    """Whether it is a ShoalError, which needs no traceback."""
     blames: int | None
-    """The rank that this worker says is to blame, if it is another."""
+    """The other rank that caused the failure, if this worker knows one."""
     reason: str
-    """For a blamed rank: died, stopped, stuck, failed or left."""
+    """What happened to that rank: died, stopped, stuck, failed or left."""
     where: str
-    """file:line, in the user's code where it was there."""
+    """file:line, in the user's code if the traceback passes through it."""
     traceback: str
     exit_code: int
 
 
 def failure_of(error: BaseException) -> Failure:
-    """What there is to say of an exception, while its traceback is still there."""
+    """Describe an exception, while its traceback is still there."""
     ours = isinstance(error, ShoalError)
     member = error if isinstance(error, MemberError) else None
     return Failure(
@@ -51,12 +51,12 @@ def failure_of(error: BaseException) -> Failure:
     )
 
 
-def told_by_worker(rank: int, size: int, failure: Failure, more: Sequence[str] = ()) -> WorkerError:
-    """The error for a failure that a worker could still tell; `more` are further lines of the hint."""
+def reported_failure(rank: int, size: int, failure: Failure, more: Sequence[str] = ()) -> WorkerError:
+    """The error for a failure that the worker reported; `more` are further lines of the hint."""
     hint = failure.hint
     if failure.blames is not None:
         if failure.reason == "stopped":
-            hint = "The workers have been ended, the stopped one too."  # too late to continue it
+            hint = "All workers have been ended, the stopped one too."  # it can no longer be continued
         message = failure.message
         lines = [hint, f"Seen by rank {rank} of {size}."]
     elif failure.expected:
@@ -68,33 +68,30 @@ def told_by_worker(rank: int, size: int, failure: Failure, more: Sequence[str] =
     return WorkerError(message, _joined([*lines, *more]), failure.exit_code, shown)
 
 
-def told_by_its_end(
-    rank: int, size: int, code: int, last_words: str, more: Sequence[str] = ()
-) -> WorkerError:
-    """The error for a worker that ended without a word: `code` as `subprocess` gives it, below 0 for a signal."""
-    words = _excerpt(last_words)
-    said = f"Its last words:\n{words}" if words else ""
+def unreported_end(rank: int, size: int, code: int, output: str, more: Sequence[str] = ()) -> WorkerError:
+    """The error for a worker that ended without a report: `code` as `subprocess` gives it, below 0 for a signal."""
+    excerpt = _excerpt(output)
+    lines = [f"The last lines of its output:\n{excerpt}" if excerpt else "", *more]
     if code >= 0:
-        message = f"rank {rank} of {size} ended by itself, with exit code {code}, before its work was done"
-        return WorkerError(message, _joined([said, *more]), code or 1)
-    number = -code
-    why = _SIGNAL_REASONS.get(number, "") if not words else ""
-    message = f"rank {rank} of {size} was killed by {signal.Signals(number).name}"
-    return WorkerError(message, _joined([why, said, *more]), 128 + number)
+        message = f"rank {rank} of {size} exited with code {code} before its work was done"
+        return WorkerError(message, _joined(lines), code or 1)
+    message = f"rank {rank} of {size} was killed by {signal.Signals(-code).name}"
+    reason = "" if excerpt else _SIGNAL_REASONS.get(-code, "")
+    return WorkerError(message, _joined([reason, *lines]), 128 - code)
 
 
 _SIGNAL_REASONS: dict[int, str] = {
-    signal.SIGKILL: "Somebody sent it; the system does when memory runs out (`dmesg` then says so).",
-    signal.SIGSEGV: "Native code touched memory that is not its own.",
-    signal.SIGABRT: "Native code gave up.",
+    signal.SIGKILL: "Possibly the out-of-memory killer: check `dmesg`.",
+    signal.SIGSEGV: "A crash in native code: invalid memory access.",
+    signal.SIGABRT: "Native code aborted.",
 }
 
 
 def _excerpt(output: str) -> str:
-    """The end of what a worker printed; of a crash in native code its beginning, where the place is."""
+    """The last lines of the output; of a crash in native code the first ones, which show where it was."""
     _, fatal, dump = output.rpartition("Fatal Python error")
     lines = (fatal + dump).strip().splitlines()
-    lines = lines[:LAST_WORDS] if fatal else lines[-LAST_WORDS:]
+    lines = lines[:OUTPUT_LINES] if fatal else lines[-OUTPUT_LINES:]
     return "\n".join(f"  {line}" for line in lines if line)
 
 
@@ -103,7 +100,7 @@ def _joined(lines: Sequence[str]) -> str:
 
 
 def _exit_code(error: BaseException) -> int:
-    """What the process would have ended with, had nobody caught the exception."""
+    """The exit code of a process that this exception ends."""
     if isinstance(error, ShoalError):
         return error.exit_code
     if isinstance(error, KeyboardInterrupt):
@@ -114,10 +111,10 @@ def _exit_code(error: BaseException) -> int:
 
 
 def _where(frames: traceback.StackSummary) -> str:
-    """The innermost place in the user's own code; in ours, where the user has none; in a library's at last."""
+    """The innermost line of the user's code; else of ours; else of a library."""
     ours = str(Path(shoal.__file__).parent)
     libraries = (sysconfig.get_path("purelib"), sysconfig.get_path("stdlib"), "<frozen")
     theirs = [frame for frame in frames if not frame.filename.startswith(libraries)]
     users = [frame for frame in theirs if not frame.filename.startswith(ours)]
     chosen = (users or theirs or list(frames))[-1:]
-    return f"{chosen[0].filename}:{chosen[0].lineno}" if chosen else "an unknown place"
+    return f"{chosen[0].filename}:{chosen[0].lineno}" if chosen else "an unknown line"

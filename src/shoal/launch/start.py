@@ -1,73 +1,34 @@
-"""Start a run, however this process itself was started: alone, as a launcher, by hand as one rank, or by torchrun."""
+"""Start workers: one per place. A place says where and how a worker runs.
 
-import os
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from dataclasses import replace
+There are two kinds of places: a thread (`threads.ThreadPlace`) and a process of this machine
+(`processes.ProcessPlace`). Another kind, such as a network namespace or another machine, is one more class with
+`start`. A restart is another `start` of the same task.
+"""
 
-from shoal.comm.join import Place, join, place_from_environment
-from shoal.comm.rendezvous import JOIN_TIMEOUT_S
-from shoal.config.schema import RunConfig
-from shoal.events.folder import RunFolder
-from shoal.launch import training
-from shoal.launch.facts import facts_of
-from shoal.launch.membership import membership
-from shoal.parallel.exchange.build import check_exchange
-from shoal.train import worker
-from shoal.train.device import group_kind, take_device
-from shoal.train.observer import Observer, Silent
-from shoal.train.result import Result
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
 
-LAUNCHERS: dict[str, Callable[[RunConfig, Observer, RunFolder | None], Result]] = {
-    "processes": training.by_processes,
-    "threads": training.by_threads,
-}
+from shoal.launch.handle import WorkerHandle, end_all
+
+Task = TypeVar("Task", contravariant=True)
+Handle = TypeVar("Handle", bound=WorkerHandle, covariant=True)
 
 
-def start(
-    config: RunConfig,
-    observer: Observer,
-    resumed: RunFolder | None = None,
-    place: Place | None = None,
-    join_timeout_s: float = JOIN_TIMEOUT_S,
-) -> Result:
-    """Train what the config describes.
+class WorkerPlace(Protocol[Task, Handle]):
+    """Where and how one worker runs."""
 
-    With a place in the world, given by hand or by torchrun's environment, this process is that one worker, and waits
-    `join_timeout_s` for the others. Without one it trains alone, or launches as many workers as the config asks for.
-    """
-    place = place or place_from_environment(os.environ)
-    size = place.size if place else config.launch.workers
-    config.launch.check_workers(size)
-    check_exchange(config.exchange, size)
-    if place is not None:
-        with _told_to_torchrun():
-            return _as_one_of(place, config, observer, resumed, join_timeout_s)
-    if config.launch.workers > 1:
-        return LAUNCHERS[config.launch.launcher](config, observer, resumed)
-    return worker.resume(resumed, config, observer) if resumed else worker.run(config, observer)
+    def start(self, task: Task, rank: int, size: int) -> Handle:
+        """Start the worker of this rank, and return at once."""
+        ...
 
 
-def _as_one_of(
-    place: Place, config: RunConfig, observer: Observer, resumed: RunFolder | None, timeout_s: float
-) -> Result:
-    config = replace(config, launch=replace(config.launch, workers=place.size))
-    watcher = observer if place.rank == 0 else Silent()
-    facts, kind = facts_of(config, resumed), group_kind(config, take_device(config))
-    with membership(join(place, kind=kind, facts=facts, timeout_s=timeout_s)) as group:
-        if resumed:
-            return worker.resume(resumed, config, watcher, group)
-        return worker.run(config, watcher, group)
-
-
-@contextmanager
-def _told_to_torchrun() -> Generator[None]:
-    """Write an error where torchrun looks for it: its closing summary would otherwise not know what happened."""
+def start(task: Task, places: Sequence[WorkerPlace[Task, Handle]]) -> list[Handle]:
+    """Start the task in every place; the worker in the first one is rank 0. If one cannot start, none is left."""
+    handles: list[Handle] = []
     try:
-        yield
-    except Exception as error:
-        if "TORCHELASTIC_ERROR_FILE" in os.environ:
-            from torch.distributed.elastic.multiprocessing.errors import get_error_handler
-
-            get_error_handler().record_exception(error)
+        for rank, place in enumerate(places):
+            handles.append(place.start(task, rank, len(places)))
+    except BaseException:
+        end_all(handles)
         raise
+    return handles

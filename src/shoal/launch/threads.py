@@ -2,84 +2,95 @@
 
 import contextlib
 import ctypes
+import os
 import threading
-import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Generic, TypeVar, final
 
 import torch
 
 from shoal.comm.group import NO_PROGRESS_LIMIT_S
 from shoal.comm.threads import ThreadGroup
-from shoal.errors import MemberError
-from shoal.launch.failure import failure_of, told_by_worker
-from shoal.launch.membership import membership
+from shoal.launch.failure import failure_of
+from shoal.launch.handle import WorkerHandle
+from shoal.launch.one_worker import closing_group
+from shoal.launch.start import start
+from shoal.launch.supervise import Policy, supervise
 
-GRACE_S = 3.0
-"""How long the others may take to end by themselves after the first failure."""
-GO_S = 1.0
-"""How long a thread that was told to go may take to go."""
+END_S = 1.0
+"""How long a thread may take to end after it was asked to."""
 
 Value = TypeVar("Value")
 
 
 def run(size: int, work: Callable[[ThreadGroup], Value], limit_s: float = NO_PROGRESS_LIMIT_S) -> list[Value]:
-    """Run `work(group)` on one thread per rank and give the values in rank order; the first failure is raised.
-
-    A thread cannot be killed. One that does not end by itself is made to raise SystemExit at its next line of Python;
-    from native code that never returns there is no way out, and it ends with the process.
+    """Run `work(group)` on one thread per rank and return the values in rank order; raise the first failure.
 
     >>> run(3, lambda group: group.rank + group.size)
     [3, 4, 5]
     """
-    values: dict[int, Value] = {}
-    failures: list[tuple[int, BaseException]] = []
+    handles = start(work, [ThreadPlace[Value](group) for group in ThreadGroup.world(size, limit_s)])
+    supervise(handles, Policy())
+    return [handle.values[0] for handle in handles]
 
-    def member(group: ThreadGroup) -> None:
-        # Whether gradients are recorded is a thread's own setting, and a debugger's thread may have changed it.
+
+@final
+class ThreadPlace(Generic[Value]):
+    """A thread of this process, with its member of a group."""
+
+    def __init__(self, group: ThreadGroup) -> None:
+        self._group = group
+
+    def start(self, task: Callable[[ThreadGroup], Value], rank: int, size: int) -> "ThreadHandle[Value]":
+        """Start the thread."""
+        return ThreadHandle(rank, task, self._group)
+
+
+@final
+class ThreadHandle(WorkerHandle, Generic[Value]):
+    """A thread. It shares our memory, so it sets its value or failure here; its pipe only says that it has ended."""
+
+    def __init__(self, rank: int, work: Callable[[ThreadGroup], Value], group: ThreadGroup) -> None:
+        read_end, self._write_end = os.pipe()
+        super().__init__(rank, read_end)
+        self.values: list[Value] = []
+        self._work, self._group = work, group
+        self._thread = threading.Thread(target=self._run, name=f"rank {rank}", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
         try:
-            with torch.enable_grad(), membership(group):
-                group.beat()  # from here on, the group knows which thread this rank is
-                values[group.rank] = work(group)
-        except BaseException as error:  # whatever it is, it is raised below, in the thread that asked
-            failures.append((group.rank, error))
+            # Gradient mode belongs to the thread, and a debugger may have changed this one's.
+            with torch.enable_grad(), closing_group(self._group):
+                self._group.beat()  # from here on, the group knows which thread this rank is
+                self.values.append(self._work(self._group))
+            self.finished = True
+        except BaseException as error:  # whatever it is, the supervisor raises it in its own thread
+            self.cause, self.failure = error, failure_of(error)
+        finally:
+            os.close(self._write_end)
 
-    threads = [
-        threading.Thread(target=member, args=(group,), name=f"rank {group.rank}", daemon=True)
-        for group in ThreadGroup.world(size, limit_s)
-    ]
-    try:
-        for thread in threads:
-            thread.start()
-        _wait(threads, failures)
-    finally:
-        seen = list(failures)  # what follows is our own doing
-        _end(threads)
-    if seen:
-        # What a worker suffered because another had failed is no news.
-        rank, error = next((each for each in seen if not isinstance(each[1], MemberError)), seen[0])
-        raise told_by_worker(rank, size, failure_of(error)) from error
-    return [values[rank] for rank in range(size)]
+    def poll(self) -> int | None:
+        """0 or 1; None while it runs."""
+        if self.finished:
+            return 0
+        return 1 if self.failure or not self._thread.is_alive() else None
 
+    def send_signal(self, number: int) -> None:
+        """Nothing: signals belong to the process."""
 
-def _wait(threads: list[threading.Thread], failures: list[tuple[int, BaseException]]) -> None:
-    failed_at = 0.0
-    for thread in threads:
-        while thread.is_alive():
-            thread.join(0.05)  # a join without limit would keep signals from being handled
-            if failures:
-                failed_at = failed_at or time.monotonic()
-                if time.monotonic() - failed_at > GRACE_S:
-                    return
+    def kill(self) -> None:
+        """Make the thread raise SystemExit at its next line of Python.
 
-
-def _end(threads: list[threading.Thread]) -> None:
-    alive = [thread for thread in threads if thread.is_alive()]
-    for thread in alive:
+        A thread cannot be killed: in native code that never returns, it ends only with the process.
+        """
         with contextlib.suppress(SystemError):
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit)
-            )
-    deadline = time.monotonic() + GO_S
-    for thread in alive:
-        thread.join(max(0.0, deadline - time.monotonic()))
+            if self.poll() is None:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(self._thread.ident or 0), ctypes.py_object(SystemExit)
+                )
+
+    def close(self) -> None:
+        """Wait for its end, though not for ever."""
+        self._thread.join(END_S)
+        super().close()

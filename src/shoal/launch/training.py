@@ -1,4 +1,4 @@
-"""Training with several workers on this machine: the same worker as threads and as processes."""
+"""Train with several workers on this machine: the same worker as threads and as processes."""
 
 import shlex
 import warnings
@@ -9,12 +9,13 @@ from pathlib import Path
 from shoal.comm.group import SlowMemberWarning
 from shoal.comm.links.measure import LinkNotice
 from shoal.comm.threads import ThreadGroup
+from shoal.config.plain import to_plain
 from shoal.config.schema import RunConfig
-from shoal.config.write import to_toml
 from shoal.events.folder import RunFolder
 from shoal.launch import processes, threads
-from shoal.launch.members import Task, threads_per_worker
-from shoal.launch.messages import Message, pass_on
+from shoal.launch.cores import threads_per_worker
+from shoal.launch.reports import Report, replay
+from shoal.launch.supervise import Listener
 from shoal.train import worker
 from shoal.train.build import torch_settings
 from shoal.train.observer import Observer, Silent
@@ -22,13 +23,13 @@ from shoal.train.result import Result
 from shoal.train.stop import StopRequest
 
 CATEGORIES: dict[str, type[Warning]] = {each.__name__: each for each in (SlowMemberWarning, LinkNotice)}
-"""Warnings that keep their kind on their way from a worker to its launcher."""
+"""Warnings that keep their category on the way from a worker to its launcher."""
 
 
 def by_threads(config: RunConfig, observer: Observer, resumed: RunFolder | None = None) -> Result:
-    """Train with one thread per worker; the result is rank 0's, and the first failure is raised.
+    """Train with one thread per worker; return rank 0's result, or raise the first failure.
 
-    Torch's settings (threads, random state) are the process's and are set once, for all.
+    Torch's settings (threads, random state) belong to the process and are set once, for all.
     """
     workers = config.launch.workers
     shared = replace(config, threads=config.threads or threads_per_worker(workers))
@@ -42,23 +43,20 @@ def by_threads(config: RunConfig, observer: Observer, resumed: RunFolder | None 
 
 
 def by_processes(config: RunConfig, observer: Observer, resumed: RunFolder | None = None) -> Result:
-    """Train with one process per worker; the result is rank 0's, and the first failure is raised.
+    """Train with one process per worker; return rank 0's result, or raise the first failure.
 
-    What workers print is kept beside the run: `worker.rank1.log`, where there is anything to keep.
+    What a worker prints, if anything, is kept in the run folder: `worker.rank1.log`.
     """
-    ears = _Ears(config, observer, resumed)
-    settings = {
-        "kind": "train",
-        "config": to_toml(config),
-        "resumed": str(resumed.path) if resumed else "",
-    }
-    processes.run(Task(settings, config.launch.workers, keeps_output=True, threads=config.threads or 0), ears)
-    assert ears.result is not None  # rank 0 has finished, or `run` would have raised
-    return ears.result
+    listener = _TrainingListener(config, observer, resumed)
+    settings = {"kind": "train", "config": to_plain(config), "resumed": str(resumed.path) if resumed else ""}
+    task = processes.ProcessTask(settings, keeps_output=True, threads=config.threads or 0)
+    processes.run(task, config.launch.workers, listener)
+    assert listener.result is not None  # rank 0 has finished, or `run` would have raised
+    return listener.result
 
 
-class _Ears:
-    """What the launcher has heard of a run."""
+class _TrainingListener(Listener):
+    """Passes what rank 0 reports to an observer, and collects the result, the warnings and the output."""
 
     def __init__(self, config: RunConfig, observer: Observer, resumed: RunFolder | None) -> None:
         self._config, self._observer = config, observer
@@ -66,20 +64,20 @@ class _Ears:
         self._warned: set[str] = set()
         self.result: Result | None = None
 
-    def heard(self, rank: int, message: Message) -> None:
-        """Take a message of a worker."""
-        kind = message["kind"]
+    def heard(self, rank: int, report: Report) -> None:
+        """Take a report of a worker."""
+        kind = report["kind"]
         if kind == "warned":
-            self._warn(message["category"], message["text"])
+            self._warn(report["category"], report["text"])
         elif rank == 0 and kind == "finished":
-            self.result = Result(**message["result"])
+            self.result = Result(**report["result"])
         elif rank == 0:
             if kind == "started":
-                self._folder = RunFolder(Path(message["folder"]))
-            pass_on(message, self._config, self._observer)
+                self._folder = RunFolder(Path(report["folder"]))
+            replay(report, self._config, self._observer)
 
     def _warn(self, category: str, text: str) -> None:
-        """Warn once of what several workers saw: of a slow one, each says how long it itself has waited."""
+        """Warn once of what several workers saw; of a slow member, each reports how long it has waited itself."""
         slow = category == SlowMemberWarning.__name__
         key = text.partition(":")[0] if slow else text
         if key not in self._warned:
@@ -87,20 +85,18 @@ class _Ears:
             warnings.warn(text, CATEGORIES.get(category, UserWarning), stacklevel=2)
 
     def printed(self, rank: int, output: bytes) -> None:
-        """Keep what a worker has printed, where there is anything and a run to keep it with."""
+        """Write what a worker has printed into the run folder, if both exist."""
         if output.strip() and self._folder is not None:
             with (self._folder.path / f"worker.rank{rank}.log").open("ab") as file:
                 file.write(output)
 
     def advice(self) -> Sequence[str]:
-        """Where the workers' output is, and how to go on."""
+        """Where the workers' output is, and how to resume."""
         if self._folder is None:
             return []
         path, lines = self._folder.path, list[str]()
         if any(path.glob("worker.rank*.log")):
-            lines.append(f"What the workers printed: {path}/worker.rank*.log")
+            lines.append(f"Output of the workers: {path}/worker.rank*.log")
         if any(self._folder.checkpoints.glob("step-*[0-9]")):
-            lines.append(
-                f"Go on from the last checkpoint with: shoal train --resume {shlex.quote(str(path))}"
-            )
+            lines.append(f"Resume from the last checkpoint: shoal train --resume {shlex.quote(str(path))}")
         return lines

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from shoal.config.schema import Custom, LossConfig
-from shoal.errors import ConfigError
+from shoal.errors import ConfigError, ShoalError
 from shoal.models.losses import build_loss
 
 
@@ -46,6 +46,8 @@ def _evaluation_mode(model: nn.Module) -> Generator[None]:
 def _outputs(model: nn.Module, inputs: Tensor) -> Tensor:
     try:
         outputs = model(inputs)
+    except ShoalError:
+        raise
     except (RuntimeError, IndexError, TypeError, ValueError) as error:
         raise ConfigError(
             f"the model cannot take a batch of {_described(inputs)}: {_first_line(error)}",
@@ -124,6 +126,8 @@ def _value(
 ) -> float:
     try:
         value = function(outputs, labels)
+    except ShoalError:
+        raise
     except (RuntimeError, IndexError, TypeError, ValueError) as error:
         raise ConfigError(
             f"loss {loss.name} cannot take outputs {_described(outputs)} and labels {_described(labels)}: "

@@ -140,8 +140,8 @@ def delays(bottleneck: Bottleneck, seed: int) -> Callable[[int], float]:
 def under_conditions(
     gradients: Gradients,
     params: Iterable[Tensor],
-    bottlenecks: list[Bottleneck],
-    faults: list[Fault],
+    bottlenecks: Sequence[Bottleneck],
+    faults: Sequence[Fault],
     rank: int,
     training: TrainingClock,
     seed: int,

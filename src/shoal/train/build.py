@@ -85,7 +85,7 @@ def build(config: RunConfig, device: torch.device, group: Traced) -> Built:
     training_clock = TrainingClock(total_steps=steps)
     engine = build_engine(config.engine, model, config.loss, span, config.precision)
     check_same_model(group, engine.params)
-    bottlenecks, faults = config.launch.bottlenecks(), config.launch.faults()
+    bottlenecks, faults = config.launch.bottleneck, config.launch.fault
 
     def conditions(gradients: Gradients) -> Gradients:
         params = engine.params.values()

@@ -23,7 +23,7 @@ def divisions(config: RunConfig, data: DataSet, size: int) -> Callable[[Progress
 
     own = among(size)
     if isinstance(own, Global):
-        own.shares = shares_of(config.launch.bottlenecks(), size)
+        own.shares = shares_of(config.launch.bottleneck, size)
 
     def division(progress: Progress) -> Division:
         if not progress.consumed or progress.divided_among == size or isinstance(own, Global):

@@ -18,12 +18,11 @@ def laid(group: Group, launch: LaunchConfig) -> Generator[tuple[Group, list[Meas
     At the end everything that was sent is still delivered; the group beneath stays open.
     """
     launch.check_workers(group.size)
-    links = launch.links()
-    if not links:
+    if not launch.link:
         yield group, []
         return
-    linked = shaped(group, links)
-    measured = measure_links(linked, links)
+    linked = shaped(group, launch.link)
+    measured = measure_links(linked, launch.link)
     if group.rank == 0:
         for each in measured:
             tell(each)

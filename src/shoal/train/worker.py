@@ -39,18 +39,18 @@ from shoal.train.stop import StopRequest
 from shoal.train.weights import export_model
 
 
-def run(config: RunConfig, observer: Observer | None = None, group: Group | None = None) -> Result:
-    """Train from the beginning, in a new run folder; with a group, as one of its workers."""
-    with torch_settings(config) as device, StopRequest() as stop:
-        return work(config, device, stop, observer or Silent(), group or alone())
-
-
-def resume(
-    folder: RunFolder, config: RunConfig, observer: Observer | None = None, group: Group | None = None
+def run(
+    config: RunConfig,
+    observer: Observer | None = None,
+    group: Group | None = None,
+    resumed: RunFolder | None = None,
 ) -> Result:
-    """Go on from the newest whole checkpoint of a run: the result is the one it would have had without the stop."""
+    """Train in a new run folder, or resume a run from its newest whole checkpoint; with a group, as one of its workers.
+
+    A resumed run has the result that it would have had without the stop.
+    """
     with torch_settings(config) as device, StopRequest() as stop:
-        return work(config, device, stop, observer or Silent(), group or alone(), folder)
+        return work(config, device, stop, observer or Silent(), group or alone(), resumed)
 
 
 def work(

@@ -36,7 +36,7 @@ def in_chinese(finished, tmp_path_factory):
         raise AssertionError("trained again")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shoal.labs.runs.start", train)
+        patch.setattr("shoal.labs.runs.launch_run", train)
         patch.setattr("shoal.labs.lab3.own_loop.train_own", train)
         return run_plan(
             LAB,
@@ -96,7 +96,7 @@ def test_runs_with_other_settings_are_made_again(finished, tmp_path, monkeypatch
     def train(*_):
         raise AssertionError("trained again")
 
-    monkeypatch.setattr("shoal.labs.runs.start", train)
+    monkeypatch.setattr("shoal.labs.runs.launch_run", train)
     words = load_words(LAB.package, "en")
     with pytest.raises(AssertionError, match="trained again"):
         run_plan(

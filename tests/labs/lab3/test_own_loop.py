@@ -8,7 +8,7 @@ from shoal.config.schema import MlpConfig, SyntheticConfig
 from shoal.labs.lab3.order import differences_from_same_order
 from shoal.labs.lab3.own_loop import WAYS, train_own
 from shoal.labs.lab3.plan import DIVISIONS, QUICK, Plan
-from shoal.launch.start import start
+from shoal.launch.run import launch_run
 from shoal.train.observer import Silent
 
 SIZE = replace(QUICK, epochs=2, equal_steps=4)
@@ -20,7 +20,7 @@ PLAN = Plan((2, 3), SIZE, data=SyntheticConfig(samples=130, validation=0.2), mod
 def test_the_right_sampler_trains_as_one_machine_and_wrong_ones_see_less(workers, tmp_path):
     single = PLAN.runs()["single-seed0"]
     single = replace(single, output=replace(single.output, dir=str(tmp_path)))
-    alone = start(single, Silent())
+    alone = launch_run(single, Silent())
     right = train_own("right", PLAN.own(workers, 0))
     assert right.coverage == [1.0, 1.0]
     assert right.overlap == 0.0

@@ -34,7 +34,7 @@ def test_parts_by_speed_know_the_slow_worker():
     assert isinstance(partition, SpeedConfig)
     assert min(partition.speeds) == partition.speeds[SLOW]
     slow = plan_for("3", quick=True, first_seed=0).runs()["speed-3w-seed0"]
-    assert slow.launch.bottlenecks()[0].rank == SLOW
+    assert slow.launch.bottleneck[0].rank == SLOW
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ def _run(function: Callable[..., Any], placeholders: Sequence[Variable]) -> tupl
     try:
         result = function(*placeholders)
     except (RuntimeError, NotImplementedError) as error:
-        if "meta" not in str(error).lower():
+        if isinstance(error, AutogradError) or "meta" not in str(error).lower():
             raise
         frames = [f for f in traceback.extract_tb(error.__traceback__) if not is_ours(f.filename)]
         users = [f for f in frames if "/torch/" not in f.filename]

@@ -73,11 +73,11 @@ def _train(given: Given[TrainFlags]) -> "Result":
     from shoal.cli.train.display import display_for
     from shoal.comm.join import Place
     from shoal.events.folder import RunFolder
-    from shoal.launch.start import start
+    from shoal.launch.run import launch_run
 
     resumed = RunFolder(folder) if folder else None
     with display_for(to_stderr=flags.json, quiet=flags.quiet) as display:
-        result = start(config, display, resumed, Place(*place) if place else None, flags.join_timeout)
+        result = launch_run(config, display, resumed, Place(*place) if place else None, flags.join_timeout)
         if result.rank == 0:
             display.finished(result)
     return result

@@ -56,7 +56,7 @@ def set_threads(place: WorkerAddress | None, threads: int | None) -> None:
     if threads:
         os.environ["OMP_NUM_THREADS"] = str(threads)
     elif place is not None and _is_this_machine(place.host):
-        from shoal.launch.members import threads_per_worker
+        from shoal.launch.cores import threads_per_worker
 
         os.environ.setdefault("OMP_NUM_THREADS", str(threads_per_worker(place.size)))
 

@@ -22,7 +22,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, final
 
-from shoal.errors import GroupError, MemberError, MismatchError
+from shoal.errors import GroupError, MemberError, MismatchError, member_error
 
 NO_PROGRESS_LIMIT_S = 10.0
 """How long a member may show no progress before the others give it up."""
@@ -76,7 +76,7 @@ class LastWords(NamedTuple):
         if self.reason == "mismatch":
             return MismatchError(self.message)
         message = self.message or f"rank {self.rank} left the group before {label}"
-        return MemberError(message, rank=self.rank, reason=self.reason)
+        return member_error(message, rank=self.rank, reason=self.reason)
 
 
 REASONS = ("failed", "died", "stopped", "stuck", "left", "mismatch")
@@ -218,7 +218,7 @@ def _stuck(facts: Facts, silent_s: float) -> MemberError:
             f"but has made no progress for {silent_s:.1f} s"
         )
         hint = f"It is here:\n{facts.stack()}"
-    return MemberError(what, hint, rank=facts.rank, reason="stuck")
+    return member_error(what, hint, rank=facts.rank, reason="stuck")
 
 
 def hung_up(rank: int, label: str, host: str) -> MemberError:

@@ -9,7 +9,7 @@ from shoal.comm.liveness.watch import Watch
 from shoal.comm.rendezvous import Card, Store
 from shoal.comm.shared_memory.arena import Address, Arena
 from shoal.comm.shared_memory.board import Layout
-from shoal.errors import JoinError
+from shoal.errors import JoinError, JoinTimeoutError, MemberError
 
 
 def share_arena(store: Store, rank: int, cards: Sequence[Card], timeout_s: float) -> Arena:
@@ -28,9 +28,11 @@ def share_arena(store: Store, rank: int, cards: Sequence[Card], timeout_s: float
             if error is not None:
                 raise error
             if time.monotonic() > deadline:
-                raise JoinError(f"rank 0 has not shared the group's memory within {timeout_s:g} s")
+                raise JoinTimeoutError(f"rank 0 has not shared the group's memory within {timeout_s:g} s")
             time.sleep(0.005)
         return Arena.open(Address(*json.loads(store.get("arena"))))
+    except MemberError:
+        raise
     except (RuntimeError, JoinError) as error:
         # The store may end with rank 0, and its memory does.
         if _dies_soon(watch, pid):

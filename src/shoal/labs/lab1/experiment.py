@@ -59,7 +59,7 @@ def _read_test(plan: Plan, name: Name, rate: float, runs: Runs) -> Path:
     """Evaluate a run of the search on the test set, which the search itself must not read."""
     run = sweep_run(name, rate)
     config = plan.config(name, rate, plan.first_seed, plan.passes(name), test=True)
-    worker.resume(RunFolder(runs.path(run)), runs.placed(run, config))
+    worker.run(runs.placed(run, config), resumed=RunFolder(runs.path(run)))
     return runs.path(run)
 
 

@@ -1,7 +1,7 @@
 """The sections of the report that are particular to the lab."""
 
 from shoal.comm import algorithms
-from shoal.config.conditions import parse_link
+from shoal.config.conditions import Link
 from shoal.labs.lab2 import averaging
 from shoal.labs.lab2 import plan as lab
 from shoal.labs.lab2.branches import ALL, MESSAGES, calls_of
@@ -38,7 +38,7 @@ def code(page: Page) -> list[Block]:
 
 def set_up(measured: Measurements, page: Page) -> list[Block]:
     """Data, model, runs, conditions."""
-    plan, size, link = measured.plan, measured.plan.size, parse_link(lab.LINK)
+    plan, size, link = measured.plan, measured.plan.size, Link.from_text(lab.LINK)
     model = {
         "data": plan.data.name,
         "model": plan.model.name,

@@ -8,9 +8,9 @@ from statistics import fmean
 
 from safetensors.numpy import load_file
 
-from shoal.comm.costs import sends
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
+from shoal.explain.costs import sends
 from shoal.labs.lab2.branches import ALL, MESSAGES, calls_of
 from shoal.labs.lab2.plan import CONDITIONS, FAULTS, RULES, Plan
 from shoal.labs.lab2.steps import Step, read_steps

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shoal import models
+from shoal.compare.comparison import compare
 from shoal.data.load import load
 from shoal.labs.lab3.order import differences_from_same_order
 from shoal.labs.lab3.own_loop import WRONG, OwnResult, train_ways
@@ -14,7 +15,6 @@ from shoal.labs.lab3.seen import Seen, refusals, seen_in
 from shoal.labs.lab3.wrong_samplers import coverage_of_one_workers_range, coverage_of_seed_per_rank
 from shoal.labs.numbers import sample_counts
 from shoal.labs.runs import Runs
-from shoal.report.compare import compare
 from shoal.report.findings import Measured, inside_run, over_seeds
 from shoal.report.runs import Array, Run, read_run
 

@@ -19,7 +19,7 @@ from typing import Literal
 from shoal.config import schema
 from shoal.errors import ConfigError
 from shoal.labs.runs import NEVER, ONLY_AT_THE_END
-from shoal.launch.members import threads_per_worker
+from shoal.launch.cores import threads_per_worker
 
 BATCH_SIZE = 64
 RATE = 4e-3

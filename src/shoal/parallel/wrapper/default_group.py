@@ -7,6 +7,7 @@ import torch.distributed as dist
 from torch import nn
 
 from shoal.comm.group import Group
+from shoal.comm.join import join
 from shoal.comm.over_torch.from_torch import group_beside
 from shoal.comm.threads import ThreadGroup
 from shoal.errors import ConfigError
@@ -34,6 +35,4 @@ def default_group(process_group: Any, params: Mapping[str, nn.Parameter]) -> Gro
         # Keep gloo if the program chose it for its GPUs: NCCL refuses workers that share one.
         on_nccl = "nccl" in str(dist.get_backend(process_group))
         return group_beside(process_group, ("nccl" if on_nccl else "gloo") if on_gpu else "auto")
-    import shoal  # the public door: a launcher may have prepared a seat for this thread
-
-    return shoal.join(kind="nccl" if on_gpu else "auto")
+    return join(kind="nccl" if on_gpu else "auto")

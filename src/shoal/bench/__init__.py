@@ -1,0 +1,1 @@
+"""`shoal bench`: measurements that a user can repeat."""

@@ -1,0 +1,123 @@
+"""`shoal bench collectives`: groups, and algorithms on them, take turns at one operation within one run.
+
+`start` runs this file once per worker, by our own launcher, or by mpiexec if MPI takes part.
+"""
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+
+import torch
+import torch.distributed as dist
+
+from shoal.bench.measure import BenchPlan, Contender, contenders, measure, sizes_between
+from shoal.bench.tables import as_csv, as_json, as_table, load_note
+from shoal.comm.group import Group
+from shoal.comm.over_torch.checked import join_torch
+from shoal.comm.over_torch.group import TorchGroup
+from shoal.comm.shared_memory.group import SharedMemoryGroup
+from shoal.comm.store import connect, listen, serve
+from shoal.comm.traced import traced
+from shoal.errors import ConfigError, WorkerError, unknown
+from shoal.launch import programs
+
+GROUPS = ("shm", "gloo", "gloo+checked", "mpi")
+"""`gloo` is torch's own backend with nothing of ours around it, the rival; `gloo+checked` is what we ship."""
+TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True)
+class BenchSettings:
+    """What is measured, as the command line gives it."""
+
+    op: str
+    groups: tuple[str, ...]
+    algorithms: tuple[str, ...]
+    workers: int
+    begin: int
+    end: int
+    factor: int
+    seconds: float
+    form: str
+    """table, json or csv."""
+
+    def plan(self) -> BenchPlan:
+        """The same for `measure`; sizes that cannot be measured are refused."""
+        return BenchPlan(
+            self.op, sizes_between(self.begin, self.end, self.factor), seconds_per_size=self.seconds
+        )
+
+
+def start(settings: BenchSettings) -> None:
+    """Check, then measure; rank 0 prints."""
+    contenders({}, settings.plan(), settings.algorithms)
+    for name in settings.groups:
+        if name not in GROUPS:
+            raise ConfigError(unknown("group", name, GROUPS))
+    arguments = [json.dumps(asdict(settings))]
+    if "mpi" in settings.groups:
+        _start_by_mpi(arguments, settings.workers)
+    else:
+        programs.by_processes(__file__, arguments, settings.workers)
+
+
+def _start_by_mpi(arguments: list[str], workers: int) -> None:
+    if importlib.util.find_spec("mpi4py") is None:
+        raise ConfigError("the group mpi needs mpi4py, which is not installed", "pip install mpich mpi4py")
+    store = serve(listen("127.0.0.1", 0), TIMEOUT_S)
+    beside = os.path.join(os.path.dirname(sys.executable), "mpiexec")
+    command = [shutil.which("mpiexec") or beside, "-n", str(workers), sys.executable, __file__, *arguments]
+    environment = {**os.environ, "MASTER_PORT": str(store.port), "OMP_NUM_THREADS": "1"}
+    code = subprocess.run(command, env=environment, check=False).returncode
+    if code:
+        raise WorkerError(f"mpiexec ended with exit code {code}", "", exit_code=1)
+
+
+def work(settings: BenchSettings) -> None:
+    """One worker of the benchmark."""
+    torch.set_num_threads(1)
+    rank = int(os.environ.get("PMI_RANK") or os.environ["RANK"])
+    note = load_note(settings.workers)
+    plan = settings.plan()
+    referee = _group("referee", rank, settings.workers)
+    groups = {name: _group(name, rank, settings.workers) for name in settings.groups if name != "mpi"}
+    entries = contenders(groups, plan, settings.algorithms)
+    if "mpi" in settings.groups:
+        entries.append(_mpi())
+    rows = measure(referee, plan, entries)
+    if rank == 0:
+        if settings.form == "json":
+            shown = as_json(rows, plan, settings.workers, note)
+        else:
+            shown = as_csv(rows).rstrip("\n") if settings.form == "csv" else as_table(rows, note)
+        sys.stdout.write(shown + "\n")
+    referee.barrier().wait()
+    for group in (*groups.values(), referee):
+        group.close()
+
+
+def _group(name: str, rank: int, size: int) -> Group:
+    """The group of that name, as shipped: traced and checked. The referee aligns the workers."""
+    store = dist.PrefixStore(name, connect("127.0.0.1", int(os.environ["MASTER_PORT"]), rank, TIMEOUT_S))
+    if name in ("shm", "referee"):
+        return traced(SharedMemoryGroup.join(store, rank, size))
+    if name == "gloo+checked":
+        return traced(join_torch(store, rank, size))
+    return TorchGroup(store, rank, size)
+
+
+def _mpi() -> Contender:
+    from mpi4py import MPI  # pyright: ignore[reportMissingImports]
+
+    all_reduce = MPI.COMM_WORLD.Allreduce
+    return Contender("mpi", torch.empty, lambda piece, whole: all_reduce(MPI.IN_PLACE, piece.numpy()))
+
+
+if __name__ == "__main__":
+    given = json.loads(sys.argv[1])
+    given |= {"groups": tuple(given["groups"]), "algorithms": tuple(given["algorithms"])}
+    work(BenchSettings(**given))

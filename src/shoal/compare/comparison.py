@@ -1,0 +1,235 @@
+"""Finished runs side by side: how fast each was, where its time went, and how far it ended from one machine.
+
+The speed of a run is its median step, so neither the first step (libraries are still being loaded) nor a hiccup of the
+machine counts; its spread is half the interquartile range of its own steps. Two runs differ only if their steps do so
+by more than the spread (`findings.lower`).
+"""
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from shoal.compare.weights import largest_difference
+from shoal.config.schema import RunConfig
+from shoal.config.write import flat
+from shoal.errors import ConfigError
+from shoal.events.folder import RunFolder
+from shoal.report.communication import RankShares, communication
+from shoal.report.findings import Measured, Verdict, inside_run, lower
+from shoal.report.runs import Run, read_run
+
+FREE = (
+    "device", "engine", "threads", "mesh", "launch", "output", "checkpoint", "sync", "exchange", "partition",
+    "train.balance", "train.micro_batch", "train.test", "data.dir",
+)  # fmt: skip
+"""Settings in which runs of the same task may differ: how the work is done and divided."""
+RESULT = (
+    "status", "weights_sha256", "device", "steps", "seconds", "bytes_sent", "test_accuracy", "test_loss",
+)  # fmt: skip
+"""What a comparison reads of `result.json`."""
+KINDS = ("compute", "move", "wait", "other")
+"""What training time consists of."""
+
+
+@dataclass(frozen=True)
+class ComparedRun:
+    """One run of a comparison."""
+
+    name: str
+    run: Run
+    ranks: tuple[RankShares, ...]
+    sample_s: Measured
+    """Seconds per sample."""
+    difference: float | None
+    """From the reference's weights; None without a reference or comparable weights."""
+
+    @property
+    def config(self) -> RunConfig:
+        """Its settings."""
+        return self.run.config
+
+    @property
+    def workers(self) -> int:
+        """The number of workers."""
+        return self.config.launch.workers
+
+    @property
+    def samples_per_s(self) -> float:
+        """In the median step."""
+        return 1.0 / self.sample_s.value if self.sample_s.value else 0.0
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Parts of the training time by kind: means over the workers."""
+        return {kind: fmean(getattr(rank, kind) for rank in self.ranks) for kind in KINDS}
+
+    @property
+    def accuracy(self) -> float | None:
+        """On the test set."""
+        return self.run.result.get("test_accuracy")
+
+    def cores(self) -> int | None:
+        """Threads of all its workers together; None if the settings leave them to torch."""
+        return self.workers * self.config.threads if self.config.threads else None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs, and those among them that the others are measured against."""
+
+    entries: tuple[ComparedRun, ...]
+    reference: ComparedRun | None
+    """One process, with the most threads if there are several: what every other run should equal."""
+    all_cores: ComparedRun | None
+    """The reference, if it used more than one core: what every other run has to beat."""
+    one_core: ComparedRun | None
+    """One process on one core."""
+    notes: tuple[str, ...]
+    """What a reader must know before reading a number."""
+
+    def several(self) -> list[ComparedRun]:
+        """The runs with several workers."""
+        return [entry for entry in self.entries if entry.workers > 1]
+
+
+def compare(folders: Sequence[Path]) -> Comparison:
+    """Compare finished runs. Unfinished ones are left out, with a note, if two others are there to compare."""
+    finished = [folder for folder in folders if _is_finished(folder)]
+    unfinished = {folder: _resume(folder) for folder in folders if folder not in finished}
+    if unfinished and len(finished) < 2:
+        folder, command = next(iter(unfinished.items()))
+        raise ConfigError(
+            f"the run in {folder} did not finish, so there is nothing to compare",
+            f"Finish it with: {command}",
+        )
+    runs = [_read(folder) for folder in finished]
+    singles = [run for run in runs if run.config.strategy == "single"]
+    # No number of threads in the settings means all cores.
+    widest = max(singles, key=lambda run: run.config.threads or 10**6, default=None)
+    entries = [_entry(name, run, widest) for name, run in zip(_names(finished), runs, strict=True)]
+    reference = next((entry for entry in entries if entry.run is widest), None)
+    narrow = next((run for run in singles if run.config.threads == 1), None)
+    notes = [
+        f"{folder} did not finish and is left out; finish it with: {command}"
+        for folder, command in unfinished.items()
+    ]
+    return Comparison(
+        tuple(entries),
+        reference,
+        reference if reference and reference.config.threads != 1 else None,
+        next((entry for entry in entries if entry.run is narrow), None),
+        (*notes, *_notes(entries, reference)),
+    )
+
+
+def speed_up(entry: ComparedRun, reference: ComparedRun | None) -> float | None:
+    """How many times as fast as the reference; None without one."""
+    return reference.sample_s.value / entry.sample_s.value if reference and entry.sample_s.value else None
+
+
+def is_faster(entry: ComparedRun, reference: ComparedRun) -> Verdict:
+    """Whether its steps are shorter by more than the spread of both."""
+    return lower(entry.sample_s, reference.sample_s)
+
+
+def has_same_bits(entry: ComparedRun, reference: ComparedRun) -> bool:
+    """Whether both ended with the same weights, to the bit."""
+    return entry.run.result["weights_sha256"] == reference.run.result["weights_sha256"]
+
+
+def settings_apart(a: RunConfig, b: RunConfig) -> dict[str, tuple[Any, Any]]:
+    """The settings in which two runs differ, by path, with both values.
+
+    >>> from shoal.config.schema import TrainConfig
+    >>> settings_apart(RunConfig(seed=1), RunConfig(train=TrainConfig(epochs=5)))
+    {'seed': (1, 0), 'train.epochs': (3, 5)}
+    """
+    ours, theirs = flat(a), flat(b)
+    both = {path: (ours.get(path), theirs.get(path)) for path in {**ours, **theirs}}
+    return {path: values for path, values in both.items() if values[0] != values[1]}
+
+
+def _is_finished(folder: Path) -> bool:
+    run = RunFolder(folder)
+    if not folder.is_dir() or not run.config.exists():
+        raise ConfigError(f"{folder} is not a run folder")
+    if not run.result.exists():
+        return False
+    result: Any = run.read_result()
+    missing = [key for key in RESULT if not isinstance(result, dict) or key not in result]
+    if missing:
+        raise _damaged(folder, f"{run.result.name} has no {missing[0]}")
+    return result["status"] == "completed"
+
+
+def _resume(folder: Path) -> str:
+    return f"shoal train --resume {shlex.quote(str(folder))}"
+
+
+def _read(folder: Path) -> Run:
+    try:
+        run = read_run(folder)
+    except (KeyError, TypeError, AttributeError) as error:  # lines of JSON that are not events
+        raise _damaged(folder, f"its events cannot be read ({type(error).__name__}: {error})") from None
+    if len(run.curve.loss) < 2:
+        raise ConfigError(
+            f"the run in {folder} has too few steps to time one: {len(run.curve.loss)}",
+            "Leave it out, or train for longer.",
+        )
+    return run
+
+
+def _damaged(folder: Path, reason: str) -> ConfigError:
+    return ConfigError(f"the run in {folder} is damaged: {reason}", "Leave it out, or train it again.")
+
+
+def _names(folders: Sequence[Path]) -> list[str]:
+    """The name of each folder, or its path where two have the same name."""
+    names = [folder.resolve().name for folder in folders]
+    return [
+        str(folder) if names.count(name) > 1 else name for folder, name in zip(folders, names, strict=True)
+    ]
+
+
+def _entry(name: str, run: Run, reference: Run | None) -> ComparedRun:
+    # Seconds per sample of every step but the first, and the last, whose end the curve does not show.
+    sample_s: list[float] = (run.curve.step_seconds() / np.diff(run.curve.samples)).tolist()
+    difference = largest_difference(run.folder.model, reference.folder.model) if reference else None
+    ranks = tuple(communication(run.folder.path))
+    return ComparedRun(name, run, ranks, inside_run(sample_s[1:] or sample_s), difference)
+
+
+def _notes(entries: Sequence[ComparedRun], reference: ComparedRun | None) -> Iterator[str]:
+    if reference is None:
+        yield "No run is `single`: no speed-up over one process and no difference from one machine can be given."
+    first = reference or entries[0]
+    all_cores = first is reference and first.config.threads != 1
+    for entry in entries:
+        other = [
+            f"{path} = {ours} (not {theirs})"
+            for path, (ours, theirs) in settings_apart(entry.config, first.config).items()
+            if not any(path == free or path.startswith(f"{free}.") for free in FREE)
+        ]
+        if other:
+            yield f"{entry.name} is another task than {first.name}: {', '.join(other)}."
+        if reference and entry.difference is None:
+            why = "a model.safetensors is missing, unreadable or of another model"
+            yield f"The weights of {entry.name} cannot be compared with {first.name}'s: {why}."
+        devices = entry.run.result["device"], first.run.result["device"]
+        if devices[0] != devices[1]:
+            yield f"{entry.name} ran on {devices[0]}, {first.name} on {devices[1]}."
+        elif all_cores and entry.workers > 1 and entry.cores() != first.cores():
+            cores = f"{entry.name} has {_cores(entry)}, {first.name} {_cores(first)}"
+            yield f"{cores}: its speed-up over all cores does not compare equal resources."
+
+
+def _cores(entry: ComparedRun) -> str:
+    cores = entry.cores()
+    return (
+        "torch's default number of threads" if cores is None else f"{cores} thread{'s' * (cores > 1)} in all"
+    )

@@ -1,0 +1,128 @@
+"""A comparison as one table: for a terminal, a document, a spreadsheet or another program."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from shoal.compare.comparison import KINDS, ComparedRun, Comparison, has_same_bits, is_faster, speed_up
+from shoal.config.schema import RunConfig
+
+HEADER = ("run", "accuracy", "time (s)", "samples/s", "× all cores", "× one core", "sent (MB)", "differs by")
+SHARES = ("compute", "move", "wait")
+SHARES_AT = 6
+"""The column of the first share, if the shares fit into the same table."""
+
+LEGEND = (
+    "× is the speed-up over one process, from the median steps; ≈: within their spread. sent: by rank 0. differs by: "
+    "max|a − b| / max|b| of the final weights, against one process."
+)
+SHARES_LEGEND = "compute, move, wait: parts of the training time, means over the workers."
+
+
+def table_rows(comparison: Comparison) -> list[list[str]]:
+    """A row for each run, under HEADER."""
+    return [_row(entry, comparison) for entry in comparison.entries]
+
+
+def share_rows(comparison: Comparison) -> list[list[str]]:
+    """A row for each run, under SHARES."""
+    return [[f"{100 * entry.shares[kind]:.0f} %" for kind in SHARES] for entry in comparison.entries]
+
+
+def _row(entry: ComparedRun, comparison: Comparison) -> list[str]:
+    result = entry.run.result
+    return [
+        entry.name,
+        "–" if entry.accuracy is None else f"{100 * entry.accuracy:.2f} %",
+        f"{result['seconds']:.2f}",
+        f"{entry.samples_per_s:,.0f}",
+        _speed_up(entry, comparison.all_cores),
+        _speed_up(entry, comparison.one_core),
+        f"{result['bytes_sent'] / 1e6:.1f}",
+        _difference(entry, comparison.reference),
+    ]
+
+
+def _speed_up(entry: ComparedRun, reference: ComparedRun | None) -> str:
+    ratio = speed_up(entry, reference)
+    if ratio is None or reference is None:
+        return "–"
+    undecided = entry is not reference and is_faster(entry, reference) == "undecided"
+    return f"{'≈ ' * undecided}{ratio:.2f}"
+
+
+def _difference(entry: ComparedRun, reference: ComparedRun | None) -> str:
+    if reference is None or entry.difference is None:
+        return "–"
+    if entry is reference:
+        return "reference"
+    return "same bits" if has_same_bits(entry, reference) else f"{entry.difference:.1e}"
+
+
+def described(config: RunConfig) -> str:
+    """How a run divides the work, in a few words.
+
+    >>> from shoal.config.read import read
+    >>> described(read(None, ["--strategy", "naive", "--workers", "2", "--group", "gloo", "--threads", "1"]))
+    'naive, 2 workers with 1 thread each, gloo'
+    >>> described(read(None, ["--strategy", "ddp", "--workers", "3", "--exchange", "by:ring"]))
+    'ddp, 3 workers sharing the cores, shared memory, exchange by:ring'
+    """
+    launch, threads = config.launch, config.threads
+    count = "all threads" if threads is None else f"{threads} thread{'s' * (threads > 1)}"
+    words = [config.strategy]
+    if launch.workers == 1:
+        words += [f"1 process with {count}"]
+    else:
+        words += [f"{launch.workers} workers {f'with {count} each' if threads else 'sharing the cores'}"]
+        group = "shared memory" if launch.group in ("auto", "shm") else launch.group
+        words += ["threads of one process" if launch.launcher == "threads" else group]
+    words += [f"exchange {_in_short(config.exchange)}"] * (config.exchange.name != "all_reduce")
+    words += [f"partition {_in_short(config.partition)}"] * (config.partition.name != "global")
+    words += [f"{condition.KIND} {condition}" for condition in (*launch.bottleneck, *launch.link)]
+    words += ["balanced"] * config.train.balance
+    return ", ".join(words)
+
+
+def _in_short(choice: Any) -> str:
+    """A choice with its main setting, as flags write it."""
+    setting: str | None = getattr(choice, "SHORT", None)
+    return f"{choice.name}:{getattr(choice, setting)}" if setting else choice.name
+
+
+def as_data(entry: ComparedRun, comparison: Comparison) -> dict[str, Any]:
+    """A run as numbers: what `--json` prints and the table of the report holds."""
+    result = entry.run.result
+    return {
+        "name": entry.name,
+        "how": described(entry.config),
+        "strategy": entry.config.strategy,
+        "workers": entry.workers,
+        **{key: result[key] for key in ("test_accuracy", "test_loss", "seconds")},
+        "samples_per_s": round(entry.samples_per_s, 3),
+        "speed_up_over_all_cores": _rounded(speed_up(entry, comparison.all_cores)),
+        "speed_up_over_one_core": _rounded(speed_up(entry, comparison.one_core)),
+        **{f"{kind}_share": round(share, 4) for kind, share in entry.shares.items()},
+        "bytes_sent": result["bytes_sent"],
+        "difference": entry.difference,
+        "same_bits": comparison.reference is not None and has_same_bits(entry, comparison.reference),
+        "weights_sha256": result["weights_sha256"],
+        "run": str(entry.run.folder.path),
+    }
+
+
+def worker_rows(entries: Sequence[ComparedRun]) -> list[list[str]]:
+    """A row for each worker of each run: where its time went."""
+    return [
+        [
+            entry.name,
+            str(rank.rank),
+            *(f"{100 * getattr(rank, kind):.1f} %" for kind in KINDS),
+            f"{1e3 * rank.train_s / rank.steps:.2f}",
+        ]
+        for entry in entries
+        for rank in entry.ranks
+    ]
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)

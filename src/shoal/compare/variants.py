@@ -1,0 +1,146 @@
+"""What `shoal compare` trains: variants of one recipe, or several recipes, one run after another.
+
+A comparison is a TOML file: the recipe that all variants share, flags over it, and a table of variants.
+
+    recipe = "quickstart"
+    flags = "--epochs 1"
+
+    [variants]
+    single = ""
+    ring = "--strategy ddp --workers 4 --exchange by:ring"
+"""
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from shoal.config.read import Tree, from_tree, merge, parse_toml, read_flags, read_recipe, shipped_recipes
+from shoal.config.schema import OutputConfig, RunConfig
+from shoal.errors import ConfigError, unknown
+from shoal.launch.cores import threads_per_worker
+from shoal.launch.run import launch_run
+from shoal.launch.training import by_processes
+from shoal.train.observer import Observer
+from shoal.train.result import Result
+
+KEYS = ("recipe", "flags", "variants")
+STANDARD = "quickstart"
+"""The shipped comparison whose variants are applied to a plain recipe."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One run to train; its folder has its name."""
+
+    name: str
+    config: RunConfig
+
+
+def variants_of(recipes: Sequence[str], flags: Sequence[str]) -> list[Variant]:
+    """The runs that a comparison, a plain recipe, or several recipes ask for; flags override the settings of all.
+
+    All settings are checked here, before anything runs. Flags of the launcher (`--workers 4`) apply only to runs with
+    several workers.
+    """
+    changes = read_flags(flags)
+    if changes.get("output", {}).keys() - {"trace"}:
+        raise ConfigError(
+            "every run has the name of its variant", "Choose the folder of all runs with --out DIR."
+        )
+    if len(recipes) == 1 and any("name" in changes.get(key, {}) for key in ("strategy", "sync")):
+        raise ConfigError("--strategy is what a comparison compares, so it cannot be set for all variants")
+    trees = _comparison(recipes[0]) if len(recipes) == 1 else _recipes(recipes)
+    return [Variant(name, _config(name, tree, changes)) for name, tree in trees.items()]
+
+
+def train(variant: Variant, folder: Path, observer: Observer) -> Result:
+    """Train one variant, in `folder/<its name>`. Ctrl-C ends the whole comparison.
+
+    A single worker gets its own process, too: only there do all of torch's libraries respect its number of threads.
+    """
+    output = OutputConfig(str(folder), variant.name, variant.config.output.trace)
+    config = replace(variant.config, output=output)
+    launch = by_processes if config.launch.workers == 1 else launch_run
+    result = launch(config, observer)
+    if result.status != "completed":
+        raise KeyboardInterrupt  # the run itself ended properly
+    return result
+
+
+def _config(name: str, tree: Tree, changes: Tree) -> RunConfig:
+    alone = {section: change for section, change in changes.items() if section not in ("launch", "mesh")}
+    try:
+        config = from_tree(merge(tree, alone))
+        if config.strategy != "single":
+            config = from_tree(merge(tree, changes))
+    except ConfigError as error:
+        raise ConfigError(f"variant '{name}': {error.message}", error.hint) from None
+    # Written into the run folder, so that the number of cores is known when the run is read.
+    return replace(config, threads=config.threads or threads_per_worker(config.launch.workers))
+
+
+def _recipes(recipes: Sequence[str]) -> dict[str, Tree]:
+    """Recipes as they are, by name."""
+    trees: dict[str, Tree] = {}
+    for recipe in recipes:
+        name = Path(recipe).stem
+        if name in trees:
+            raise ConfigError(f"two recipes are called '{name}', and so would be their run folders")
+        trees[name] = read_recipe(recipe)
+        if "variants" in trees[name]:
+            raise ConfigError(f"{recipe} is itself a comparison", f"Run it alone: shoal compare {recipe}")
+    return trees
+
+
+def _comparison(given: str) -> dict[str, Tree]:
+    """The variants of a comparison file, shipped or the user's; of a plain recipe, the standard ones over it."""
+    folder = Path(str(resources.files("shoal") / "recipes" / "compare"))
+    shipped = {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+    def read_shipped(name: str) -> Tree:
+        return parse_toml(shipped[name].read_text(encoding="utf-8"), shipped[name])
+
+    if given in shipped:
+        return _variants(given, read_shipped(given))
+    if Path(given).suffix != ".toml" and not Path(given).exists() and given not in shipped_recipes():
+        raise ConfigError(
+            unknown("comparison", given, {*shipped, *shipped_recipes()}),
+            "Give one of these names, the paths of .toml recipes, or run folders.",
+        )
+    tree = read_recipe(given)
+    if "variants" not in tree:
+        tree = {"recipe": given, "variants": read_shipped(STANDARD)["variants"]}
+    return _variants(given, tree)
+
+
+def _variants(source: str, tree: Tree) -> dict[str, Tree]:
+    for key in tree:
+        if key not in KEYS:
+            raise ConfigError(f"{source}: {unknown('key', key, KEYS)}")
+    table, recipe = tree["variants"], tree.get("recipe", "")
+    if not isinstance(table, dict) or len(table) < 2:
+        raise ConfigError(f"{source}: [variants] needs at least two variants, each with its flags")
+    if not isinstance(recipe, str):
+        raise ConfigError(f"{source}: recipe must be a name or a path, not {recipe}")
+    shared = read_recipe(recipe) if recipe else {}
+    if "variants" in shared:
+        raise ConfigError(f"{source}: {recipe} is itself a comparison, so variants cannot share it")
+    shared = merge(shared, _flags(source, tree.get("flags", "")))
+    for name in table:
+        if not re.fullmatch(r"\w[\w.+-]*", name):
+            raise ConfigError(f"{source}: '{name}' cannot be the name of a folder, and every variant has one")
+    return {name: merge(shared, _flags(f"{source}: {name}", text)) for name, text in table.items()}
+
+
+def _flags(source: str, text: Any) -> Tree:
+    if not isinstance(text, str):
+        raise ConfigError(f"{source}: flags must be one text, not {text!r}")
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise ConfigError(f"{source}: flags '{text}' cannot be read: {error}") from None
+    return read_flags(words)

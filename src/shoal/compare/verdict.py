@@ -1,0 +1,256 @@
+"""What a comparison shows, in plain words: what is slow, why, and what to try next; decided by its numbers alone."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from shoal.compare.comparison import (
+    ComparedRun,
+    Comparison,
+    has_same_bits,
+    is_faster,
+    settings_apart,
+    speed_up,
+)
+from shoal.report.communication import RankShares
+from shoal.report.findings import SPREADS, Verdict, higher
+
+Pair = tuple[ComparedRun, ComparedRun]
+
+MATTERS = 0.10
+"""The part of the training time from which waiting or moving gets a remark."""
+SLOWER = 1.2
+"""A worker is slow if its own work takes this many times as long as another's."""
+
+THRESHOLDS = (
+    f"Waiting or moving is named from {100 * MATTERS:.0f} % of the training time on. A worker is slow if its own work "
+    f"takes {SLOWER:g} times as long as that of the fastest, and the difference exceeds the spread of both. One run is "
+    f"faster than another if their median steps differ by more than {SPREADS:g} times the spread of both; every "
+    "variant ran once, so that spread does not include the variation from run to run."
+)
+
+
+@dataclass(frozen=True)
+class Remark:
+    """One point of a verdict: a word, the claim, the numbers it rests on, and what to try next, if anything."""
+
+    tone: Verdict
+    """holds: as it should be; fails: something costs time; undecided: the numbers do not say."""
+    word: str
+    claim: str
+    numbers: str
+    advice: str = ""
+
+
+def verdict(comparison: Comparison) -> list[Remark]:
+    """All remarks, the most important first."""
+    return [remark for rule in RULES for remark in rule(comparison)]
+
+
+def speed(comparison: Comparison) -> Iterator[Remark]:
+    """Compare the fastest run of several workers with one process, on all cores if there is such a run."""
+    reference, several = comparison.reference, comparison.several()
+    if reference is None or not several:
+        return
+    best = min(several, key=lambda entry: entry.sample_s.value)
+    one_process = f"one process with {_threads(reference)}"
+    claim, numbers, judged = _speeds(best, reference, one_process)
+    numbers = f"{best.name} is {numbers}"
+    if judged == "fails":
+        claim = f"No run with several workers is as fast as {one_process}."
+    if comparison.one_core and comparison.one_core is not reference:
+        numbers += f", and {speed_up(best, comparison.one_core):.2f} × as fast as one core"
+    if best.cores() and best.cores() == reference.cores():
+        numbers += f". Both use the same {best.cores()} cores, so 1 is the expected value"
+        # Threads share each operation and synchronise after it; workers share the batch and synchronise once a step.
+        numbers += "; more means that workers divide this model better than threads" * (judged == "holds")
+    yield _judged(judged, claim, numbers, _larger_batch(best) if judged == "fails" else "")
+
+
+def waiting(comparison: Comparison) -> Iterator[Remark]:
+    """Runs whose workers wait for another one."""
+    # For a balanced run and its counterpart `balance` says more: it waits until its shares have settled.
+    balanced = [after for _, after in _pairs(comparison, "train.balance", False, True)]
+    in_turns: list[ComparedRun] = []
+    for entry in comparison.several():
+        if entry.shares["wait"] < MATTERS:
+            continue
+        slow, quick = max(entry.ranks, key=_work_s), min(entry.ranks, key=_work_s)
+        ratio = _work_s(slow) / _work_s(quick) if _work_s(quick) else 1.0
+        if ratio < SLOWER or higher(slow.work_s, quick.work_s) != "holds":
+            in_turns += [entry] * (entry not in balanced)
+            continue
+        most = max(entry.ranks, key=lambda rank: rank.wait)
+        numbers = (
+            f"{_percent(entry.shares['wait'])} of the workers' time, {_percent(most.wait)} of rank {most.rank}'s. "
+            f"Rank {slow.rank}'s own work takes {ratio:.1f} × as long as rank {quick.rank}'s."
+        )
+        claim = f"{entry.name}: rank {slow.rank} is slow, and the others wait for it."
+        yield Remark("fails", "waits", claim, numbers, _for_slow(entry))
+    if in_turns:
+        names = ", ".join(entry.name for entry in in_turns)
+        shares = ", ".join(_percent(entry.shares["wait"]) for entry in in_turns)
+        yield Remark(
+            "fails",
+            "waits",
+            f"{names}: the workers wait for each other in turns.",
+            f"{shares} of the workers' time, though all have about the same work.",
+            "Is there a free core for every worker? Longer steps (a larger batch) outweigh short delays.",
+        )
+
+
+def moving(comparison: Comparison) -> Iterator[Remark]:
+    """Runs whose workers wait for bytes to move."""
+    for entry in comparison.several():
+        if entry.shares["move"] < MATTERS:
+            continue
+        rank = max(entry.ranks, key=lambda rank: rank.move)
+        calls = sum(operation.calls for operation in rank.operations)
+        size = _bytes(sum(operation.num_bytes for operation in rank.operations))
+        numbers = f"{_percent(entry.shares['move'])} of the workers' time"
+        numbers += f", for {calls:.0f} call{'s' * (calls > 1)} and {size} in every step" if calls else ""
+        yield Remark(
+            "fails", "moves", f"{entry.name}: exchanges take time.", f"{numbers}.", _for_moving(entry)
+        )
+
+
+def balance(comparison: Comparison) -> Iterator[Remark]:
+    """Runs that differ in --balance alone."""
+    for plain, balanced in _pairs(comparison, "train.balance", False, True):
+        change = f"waiting goes from {_percent(plain.shares['wait'])} to {_percent(balanced.shares['wait'])}"
+        yield _pair(balanced, plain, f"{change}, including the steps before its shares settled")
+
+
+def group(comparison: Comparison) -> Iterator[Remark]:
+    """Runs that differ in the group alone."""
+    for gloo, shm in _pairs(comparison, "launch.group", "gloo", "shm"):
+        before, after = _percent(gloo.shares["move"]), _percent(shm.shares["move"])
+        yield _pair(shm, gloo, f"exchanges take {before} of the time on gloo, {after} in shared memory")
+
+
+def nothing_slow(comparison: Comparison) -> Iterator[Remark]:
+    """No run waits or moves much."""
+    several = comparison.several()
+    if several and all(max(entry.shares["wait"], entry.shares["move"]) < MATTERS for entry in several):
+        least = min(several, key=lambda entry: entry.shares["compute"])
+        numbers = (
+            f"The least busy, {least.name}, computes for {_percent(least.shares['compute'])} of its time."
+        )
+        yield Remark("holds", "busy", "Communication costs little: no run waits or moves for long.", numbers)
+
+
+def truth(comparison: Comparison) -> Iterator[Remark]:
+    """How far all ended from one machine. Reported, never judged: rounding alone can flip a ReLU."""
+    reference = comparison.reference
+    others = [each for each in comparison.entries if each is not reference and each.difference is not None]
+    if reference is None or not others:
+        return
+    same = sum(has_same_bits(entry, reference) for entry in others)
+    numbers = ""
+    if same == len(others):
+        claim = f"All ended with the same bits as {reference.name}."
+    else:
+        far = max(others, key=lambda entry: entry.difference or 0.0)
+        claim = (
+            f"The final weights differ from {reference.name}'s by at most {far.difference:.1e} ({far.name})."
+        )
+        numbers = f"{same} of {len(others)} have the same bits. " if same else ""
+        twin = comparison.one_core
+        if twin is not None and twin is not reference and twin.difference:
+            numbers += (
+                f"One process differs from itself by {twin.difference:.1e} with another number of threads. "
+            )
+    yield Remark("holds", "result", claim, numbers + _accuracies([reference, *others]))
+
+
+RULES: tuple[Callable[[Comparison], Iterator[Remark]], ...] = (
+    speed, waiting, balance, moving, group, nothing_slow, truth,
+)  # fmt: skip
+
+
+def _pairs(comparison: Comparison, path: str, before: object, after: object) -> Iterator[Pair]:
+    """Runs that differ in one setting alone: the first has one value, the second the other."""
+    for first, second in product(comparison.several(), repeat=2):
+        apart = settings_apart(first.config, second.config)
+        for setting in [each for each in apart if each.startswith(("output.", "checkpoint."))]:
+            del apart[setting]
+        if apart == {path: (before, after)}:
+            yield first, second
+
+
+def _pair(after: ComparedRun, before: ComparedRun, change: str) -> Remark:
+    claim, numbers, judged = _speeds(after, before, before.name)
+    return _judged(judged, claim, f"{numbers}: {change}")
+
+
+def _speeds(entry: ComparedRun, reference: ComparedRun, named: str) -> tuple[str, str, Verdict]:
+    """A claim about the speed of two runs, its numbers and its verdict."""
+    judged, numbers = is_faster(entry, reference), f"{speed_up(entry, reference):.2f} × as fast"
+    if judged != "undecided":
+        return f"{entry.name} is {_WORDS[judged]} than {named}.", numbers, judged
+    spreads = [_percent(each.sample_s.spread / each.sample_s.value) for each in (entry, reference)]
+    claim = f"{entry.name} and {named} do not differ significantly."
+    return claim, f"{numbers} (spread of the steps: ± {' and ± '.join(spreads)})", judged
+
+
+def _judged(judged: Verdict, claim: str, numbers: str, advice: str = "") -> Remark:
+    return Remark(judged, _WORDS[judged], claim, f"{numbers}.", advice)
+
+
+_WORDS: dict[Verdict, str] = {"holds": "faster", "fails": "slower", "undecided": "undecided"}
+
+
+def _work_s(rank: RankShares) -> float:
+    return rank.work_s.value
+
+
+def _accuracies(entries: Sequence[ComparedRun]) -> str:
+    """
+    >>> _accuracies([])
+    ''
+    """
+    found = sorted(100 * entry.accuracy for entry in entries if entry.accuracy is not None)
+    values = list(dict.fromkeys(f"{accuracy:.2f}" for accuracy in found[:1] + found[-1:]))
+    return f"Test accuracy: {' to '.join(values)} %." if values else ""
+
+
+def _for_slow(entry: ComparedRun) -> str:
+    if entry.config.strategy == "dp":
+        return (
+            "In dp rank 0 alone computes the loss and the update. Try --strategy ddp, where all do the same."
+        )
+    if entry.config.train.balance:
+        return "Its share is already smaller; the rest of its work does not depend on the share. Is it needed at all?"
+    return "Try --balance: the slow worker gets fewer samples of every batch."
+
+
+def _for_moving(entry: ComparedRun) -> str:
+    if entry.config.launch.group == "gloo" and not entry.config.launch.link:
+        return "If all workers are on one machine, try --group shm."
+    if entry.config.exchange.name != "all_reduce":
+        return "Try it without --exchange, with the group's own all-reduce."
+    if entry.config.strategy == "naive":
+        return "Try --strategy ddp: one bucket instead of a call for every parameter."
+    if entry.config.strategy == "dp":
+        return "All data pass through rank 0. Try --strategy ddp, where every worker reads its own."
+    return _larger_batch(entry)
+
+
+def _larger_batch(entry: ComparedRun) -> str:
+    size = entry.config.train.batch_size
+    known = isinstance(size, int)
+    return f"Try a larger batch: --batch-size {4 * size} exchanges a quarter as often." if known else ""
+
+
+def _threads(entry: ComparedRun) -> str:
+    threads = entry.config.threads
+    return "all cores" if threads is None else f"{threads} thread{'s' * (threads > 1)}"
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.0f} %"
+
+
+def _bytes(count: float) -> str:
+    unit, size = next((each for each in (("MB", 1e6), ("kB", 1e3)) if count >= each[1]), ("B", 1))
+    return f"{count / size:.{0 if size == 1 else 1}f} {unit}"

@@ -1,0 +1,1 @@
+"""`shoal explain`: what the all-reduce algorithms send, round by round."""

@@ -1,0 +1,80 @@
+"""What each worker sends in each algorithm: messages and elements, for any world size.
+
+A test compares it with what `traced` counts while the algorithms run.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from shoal.comm.algorithms import chunk_bounds
+
+
+class SendCost(NamedTuple):
+    """What one worker sends."""
+
+    messages: int
+    elements: int
+
+
+def _chunk(numel: int, size: int, index: int) -> int:
+    start, stop = chunk_bounds(numel, size, index % size)
+    return stop - start
+
+
+def _whole(messages: int, numel: int) -> SendCost:
+    return SendCost(messages, messages * numel)
+
+
+def _reduce_scatter_all_gather(rank: int, size: int, numel: int) -> SendCost:
+    mine = _chunk(numel, size, rank)
+    return SendCost(2 * (size - 1), (numel - mine) + (size - 1) * mine)
+
+
+def _ring(rank: int, size: int, numel: int) -> SendCost:
+    # Every chunk passes here once in each phase, except the one that ends here.
+    return SendCost(2 * (size - 1), 2 * numel - _chunk(numel, size, rank + 1) - _chunk(numel, size, rank + 2))
+
+
+def _tree(rank: int, size: int, numel: int) -> SendCost:
+    # To the parent once, and down to every child: the bits below the lowest set one that stay within the group.
+    lowest = rank & -rank if rank else 1 << (size - 1).bit_length()
+    children = sum(1 for level in range(lowest.bit_length() - 1) if rank + (1 << level) < size)
+    return _whole(children + (rank != 0), numel)
+
+
+def _halving_doubling(rank: int, size: int, numel: int) -> SendCost:
+    power = 1 << size.bit_length() - 1
+    surplus = size - power
+    if rank < 2 * surplus and rank % 2 == 1:
+        return SendCost(1, numel)
+    number = rank // 2 if rank < 2 * surplus else rank - surplus
+    messages, elements, start, stop = 0, 0, 0, numel
+    for level in range(power.bit_length() - 1):
+        middle = (start + stop) // 2
+        kept = (start, middle) if number >> level & 1 == 0 else (middle, stop)
+        # The half that is sent now, and the half that is kept, which is sent as a finished sum in the second phase.
+        elements += stop - start
+        messages += 2
+        start, stop = kept
+    return SendCost(messages + 1, elements + numel) if rank < 2 * surplus else SendCost(messages, elements)
+
+
+COSTS: dict[str, Callable[[int, int, int], SendCost]] = {
+    "central": lambda rank, size, numel: _whole(size - 1 if rank == 0 else 1, numel),
+    "reduce_broadcast": lambda rank, size, numel: _whole(1 if rank in (0, size - 1) else 2, numel),
+    "all_gather_sum": lambda rank, size, numel: _whole(size - 1, numel),
+    "reduce_scatter_all_gather": _reduce_scatter_all_gather,
+    "ring": _ring,
+    "tree": _tree,
+    "halving_doubling": _halving_doubling,
+}
+"""What the worker of (rank, size, numel) sends."""
+
+
+def sends(algorithm: str, rank: int, size: int, numel: int) -> SendCost:
+    """What one worker sends in an all-reduce by the named algorithm.
+
+    >>> sends("ring", rank=0, size=4, numel=1000)
+    SendCost(messages=6, elements=1500)
+    """
+    return COSTS[algorithm](rank, size, numel) if size > 1 else SendCost(0, 0)

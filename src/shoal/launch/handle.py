@@ -1,0 +1,66 @@
+"""A started worker, as its supervisor sees it."""
+
+import json
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from shoal.launch.failure import Failure
+from shoal.launch.reports import Report
+
+
+class WorkerHandle(ABC):
+    """One started worker. Its reports come through a pipe, as lines of JSON."""
+
+    def __init__(self, rank: int, pipe: int) -> None:
+        os.set_blocking(pipe, False)
+        self.rank = rank
+        self.finished = False
+        """Whether the worker has reported that its work is done."""
+        self.failure: Failure | None = None
+        """What the worker has reported of its own failure."""
+        self.cause: BaseException | None = None
+        """The exception itself, where the worker shares our memory."""
+        self.output = b""
+        """What the worker has printed, if that is kept; known after `close`."""
+        self._pipe, self._pipe_open, self._unread = pipe, True, b""
+
+    def descriptors(self) -> list[int]:
+        """File descriptors that become readable when the worker reports or ends."""
+        return [self._pipe] if self._pipe_open else []
+
+    def read(self) -> list[Report]:
+        """What the worker has reported since the last call."""
+        while self._pipe_open:
+            try:
+                data = os.read(self._pipe, 1 << 16)
+            except BlockingIOError:
+                break
+            self._unread += data
+            self._pipe_open = bool(data)
+        *lines, self._unread = self._unread.split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    @abstractmethod
+    def poll(self) -> int | None:
+        """The exit code, below 0 for a signal; None while the worker runs."""
+
+    @abstractmethod
+    def send_signal(self, number: int) -> None:
+        """Send a signal to the worker and to all that it started."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """End the worker and all that it started, without waiting."""
+
+    def close(self) -> None:
+        """Wait for the end of a worker that was killed, and free what its handle holds."""
+        os.close(self._pipe)
+
+
+def end_all(handles: Sequence[WorkerHandle]) -> None:
+    """End all workers: first kill each, then wait for each."""
+    for handle in handles:
+        handle.kill()
+    for handle in handles:
+        handle.close()

@@ -1,0 +1,39 @@
+"""This process or thread as one worker of a group: joined at the start, left at the end, whatever the end."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from shoal.comm.group import Group
+from shoal.comm.join import Place, join
+from shoal.comm.rendezvous import JOIN_TIMEOUT_S
+from shoal.config.schema import RunConfig
+from shoal.events.folder import RunFolder
+from shoal.launch.facts import facts_of
+from shoal.train.device import group_kind, take_device
+
+AnyGroup = TypeVar("AnyGroup", bound=Group)
+
+
+@contextmanager
+def joined_group(
+    config: RunConfig,
+    resumed: RunFolder | None = None,
+    place: Place | None = None,
+    timeout_s: float = JOIN_TIMEOUT_S,
+) -> Generator[Group]:
+    """The group that trains this config, if all workers have the same versions and settings."""
+    kind, facts = group_kind(config, take_device(config)), facts_of(config, resumed)
+    with closing_group(join(place, kind=kind, facts=facts, timeout_s=timeout_s)) as group:
+        yield group
+
+
+@contextmanager
+def closing_group(group: AnyGroup) -> Generator[AnyGroup]:
+    """Close the group at the end; after an error, report it to the other members instead."""
+    try:
+        yield group
+    except BaseException as error:
+        group.fail(error)
+        raise
+    group.close()

@@ -1,0 +1,61 @@
+"""Launch a run, however this process itself was started: alone, as a launcher, by hand as one rank, or by torchrun."""
+
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from shoal.comm.join import Place, place_from_environment
+from shoal.comm.rendezvous import JOIN_TIMEOUT_S
+from shoal.config.schema import RunConfig
+from shoal.events.folder import RunFolder
+from shoal.launch import training
+from shoal.launch.one_worker import joined_group
+from shoal.parallel.exchange.build import check_exchange
+from shoal.train import worker
+from shoal.train.observer import Observer, Silent
+from shoal.train.result import Result
+
+LAUNCHERS: dict[str, Callable[[RunConfig, Observer, RunFolder | None], Result]] = {
+    "processes": training.by_processes,
+    "threads": training.by_threads,
+}
+
+
+def launch_run(
+    config: RunConfig,
+    observer: Observer,
+    resumed: RunFolder | None = None,
+    place: Place | None = None,
+    join_timeout_s: float = JOIN_TIMEOUT_S,
+) -> Result:
+    """Train what the config describes.
+
+    With a place in the world, given by hand or by torchrun's environment, this process is that one worker and waits
+    `join_timeout_s` for the others. Without one it trains alone, or launches the workers that the config asks for.
+    """
+    place = place or place_from_environment(os.environ)
+    size = place.size if place else config.launch.workers
+    config.launch.check_workers(size)
+    check_exchange(config.exchange, size)
+    if place is not None:
+        with _recorded_for_torchrun():
+            config = replace(config, launch=replace(config.launch, workers=size))
+            with joined_group(config, resumed, place, join_timeout_s) as group:
+                return worker.run(config, observer if place.rank == 0 else Silent(), group, resumed)
+    if config.launch.workers > 1:
+        return LAUNCHERS[config.launch.launcher](config, observer, resumed)
+    return worker.run(config, observer, resumed=resumed)
+
+
+@contextmanager
+def _recorded_for_torchrun() -> Generator[None]:
+    """Write an error to the file that torchrun's closing summary reads."""
+    try:
+        yield
+    except Exception as error:
+        if "TORCHELASTIC_ERROR_FILE" in os.environ:
+            from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+
+            get_error_handler().record_exception(error)
+        raise

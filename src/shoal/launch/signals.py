@@ -1,0 +1,54 @@
+"""Pass the launcher's signals on to its workers, which run in sessions of their own and receive none directly."""
+
+import os
+import signal
+import threading
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any
+
+from shoal.launch.handle import WorkerHandle
+
+
+class SignalRelay:
+    """While this context is open, SIGINT and SIGTERM are noted instead of raised; the first one is passed on.
+
+    Ctrl-Z stops and continues the workers with the launcher. Only the main thread can handle signals; in any other
+    thread this does nothing.
+    """
+
+    def __init__(self) -> None:
+        self.received: list[int] = []
+        self._handles: Sequence[WorkerHandle] = ()
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "SignalRelay":
+        if threading.current_thread() is threading.main_thread():
+            handlers = {signal.SIGINT: self._take, signal.SIGTERM: self._take, signal.SIGTSTP: self._pause}
+            self._before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def pass_to(self, handles: Sequence[WorkerHandle]) -> None:
+        """The workers from now on; a signal that came while they started is passed on now."""
+        self._handles = handles
+        for number in self.received[:1]:
+            self._send(number)
+
+    def _send(self, number: int) -> None:
+        for handle in self._handles:
+            handle.send_signal(number)
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        """Raises nothing, so that it interrupts no clean-up."""
+        self.received.append(number)
+        if len(self.received) == 1:
+            self._send(number)
+
+    def _pause(self, number: int, frame: FrameType | None) -> None:
+        self._send(signal.SIGSTOP)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self._send(signal.SIGCONT)

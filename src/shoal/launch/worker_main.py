@@ -1,0 +1,61 @@
+"""The main program of a worker process: `python -m shoal.launch.worker_main`, started by `processes.ProcessPlace`.
+
+Its task comes through standard input, its place in the world from the environment, and its reports go into the pipe
+whose number it is given.
+"""
+
+import ctypes
+import faulthandler
+import json
+import os
+import signal
+import sys
+from typing import Any
+
+PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when the thread that started it ends. Linux only; elsewhere a no-op."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it had already ended
+            os._exit(1)
+
+
+def main() -> int:
+    """Do the task and report how it went; return the exit code."""
+    parent, descriptor = map(int, sys.argv[1:])
+    die_with_parent(parent)
+    # SIGINT before the work begins exits silently.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    # A crash in native code then prints the Python stack of its thread.
+    faulthandler.enable(all_threads=False)
+    task: dict[str, Any] = json.loads(sys.stdin.read())
+
+    # These take seconds to load, and the lines above must not wait for them.
+    from shoal.launch.failure import failure_of
+    from shoal.launch.reports import Reporter
+    from shoal.launch.worker_tasks import TASKS
+
+    reporter = Reporter(descriptor)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        TASKS[task["kind"]](reporter, task)
+        return 0
+    except BaseException as error:  # whatever it is, the launcher needs to know
+        if isinstance(error, SystemExit) and not error.code:
+            reporter.finished()
+            return 0
+        failure = failure_of(error)
+    reporter.failed(failure)
+    if (
+        task["kind"] == "train"
+    ):  # into this worker's log; a program prints to the terminal, where one box is enough
+        sys.stderr.write(failure.traceback)
+    return failure.exit_code
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,38 @@
+"""What a worker process can be asked to do: train, or run a program."""
+
+import os
+import runpy
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from shoal.comm.assigned_group import Assignment, assigned
+from shoal.config.plain import from_plain
+from shoal.events.folder import RunFolder
+from shoal.launch.one_worker import joined_group
+from shoal.launch.reports import Reporter, ReportingObserver
+from shoal.train import worker
+from shoal.train.observer import Silent
+
+
+def _train(reporter: Reporter, task: dict[str, Any]) -> None:
+    warnings.showwarning = reporter.warned
+    config, resumed = from_plain(task["config"]), task["resumed"] and RunFolder(Path(task["resumed"]))
+    with joined_group(config) as group:
+        observer = ReportingObserver(reporter, time.monotonic) if group.rank == 0 else Silent()
+        reporter.finished(worker.run(config, observer, group, resumed or None))
+
+
+def _program(reporter: Reporter, task: dict[str, Any]) -> None:
+    path: str = task["path"]
+    sys.argv = [path, *task["arguments"]]
+    sys.path[0] = os.path.dirname(os.path.abspath(path))  # as when Python itself runs a file
+    with assigned(Assignment(kind=task["group"])):
+        runpy.run_path(path, run_name="__main__")
+    reporter.finished()
+
+
+TASKS: dict[str, Callable[[Reporter, dict[str, Any]], None]] = {"train": _train, "program": _program}

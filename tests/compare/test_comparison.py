@@ -1,0 +1,327 @@
+"""Comparisons of hand-made runs: every number, both outcomes of every verdict, and what is said of bad input."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from shoal.compare.comparison import compare, has_same_bits, is_faster, settings_apart, speed_up
+from shoal.compare.document import write_report
+from shoal.compare.table import HEADER, as_data, described, table_rows
+from shoal.compare.verdict import verdict
+from shoal.compare.weights import largest_difference
+from shoal.config.read import read
+from shoal.config.write import to_toml
+from shoal.errors import ConfigError
+
+DDP = "--strategy ddp --workers 2 --threads 1"
+STEPS = 40
+
+
+def write_run(
+    folder, flags, step_ms=10.0, ranks=((9.0, 0.5, 0.0),), noise=0.01, turns=False, weights=None, **result
+):
+    """A finished run whose ranks compute, move and wait for so many milliseconds in each step, or take turns."""
+    folder.mkdir(parents=True)
+    config = read("quickstart", flags.split())
+    (folder / "config.toml").write_text(to_toml(config), encoding="utf-8")
+    jitter = 1 + noise * np.sin(np.arange(STEPS))
+    ends_s = np.cumsum(jitter * step_ms) / 1e3
+    for rank in range(len(ranks)):
+        records = []
+        for number in range(STEPS):
+            compute, move, wait = ranks[(rank + number * turns) % len(ranks)]
+            last = max(c for c, _, _ in ranks)
+            start, end = compute, last + move
+            start_ns, end_ns = (round(t * 1e6) for t in (start, end if wait or move else start))
+            calls = [
+                ["all_reduce", "move", "main", start_ns, start_ns, 1000, "world", number],
+                ["all_reduce", "wait", "main", start_ns, end_ns, 0, "world", number],
+            ]
+            records.append(
+                {
+                    "event": "step",
+                    "step": number,
+                    "samples": 64,
+                    "loss": 2.0 / (number + 1),
+                    "seconds": ends_s[number],
+                }
+                | {"totals_ns": {"compute": round(compute * 1e6)}, "blocked_ns": end_ns - start_ns}
+                | {"spans": calls if len(ranks) > 1 else []}
+            )
+        lines = "".join(json.dumps(record) + "\n" for record in records)
+        (folder / f"events.rank{rank}.jsonl").write_text(lines, encoding="utf-8")
+    weights = {"w": np.array([1.0, -2.0])} if weights is None else weights
+    save_file(weights, folder / "model.safetensors")
+    closing = {"status": "completed", "steps": STEPS, "seconds": float(ends_s[-1]), "test_accuracy": 0.9635}
+    closing |= {"test_loss": 0.1, "bytes_sent": 1_500_000, "weights_sha256": str(weights), "device": "cpu"}
+    (folder / "result.json").write_text(json.dumps(closing | result), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def runs(tmp_path):
+    return tmp_path / "runs"
+
+
+def single(runs, **options):
+    return write_run(runs / "single", "--threads 2", **{"step_ms": 10.0, **options})
+
+
+def claims(*folders):
+    return {(remark.word, remark.claim): remark for remark in verdict(compare(folders))}
+
+
+def words(*folders):
+    return [remark.word for remark in verdict(compare(folders))]
+
+
+def text_of(*folders):
+    return " ".join(f"{r.word} {r.claim} {r.numbers} {r.advice}" for r in verdict(compare(folders)))
+
+
+def test_speed_is_the_median_step_against_all_cores_and_one(runs):
+    folders = [
+        single(runs),
+        write_run(runs / "narrow", "--threads 1", step_ms=16),
+        write_run(runs / "ddp", DDP, step_ms=8, ranks=((7, 1, 0), (7, 1, 0))),
+    ]
+    comparison = compare(folders)
+    assert (comparison.all_cores.name, comparison.one_core.name) == ("single", "narrow")
+    ddp = comparison.entries[2]
+    assert ddp.samples_per_s == pytest.approx(64 / 0.008, rel=0.02)
+    assert speed_up(ddp, comparison.all_cores) == pytest.approx(1.25, rel=0.02)
+    assert speed_up(ddp, comparison.one_core) == pytest.approx(2.0, rel=0.02)
+    assert is_faster(ddp, comparison.all_cores) == "holds"
+    assert comparison.notes == ()
+
+
+def test_a_difference_within_the_spread_is_marked_in_the_table(runs):
+    folders = [single(runs, noise=0.3), write_run(runs / "ddp", DDP, step_ms=9.5, ranks=((9, 0.5, 0),) * 2)]
+    row = dict(zip(HEADER, table_rows(compare(folders))[1], strict=True))
+    assert row["× all cores"].startswith("≈ ")
+    assert row["× one core"] == "–"
+    assert "undecided" in words(*folders)
+    assert "do not differ significantly" in text_of(*folders)
+
+
+def test_shares_are_means_over_the_workers(runs):
+    folders = [single(runs), write_run(runs / "ddp", DDP, step_ms=10, ranks=((3, 1, 1), (9, 1, 1)), noise=0)]
+    shares = compare(folders).entries[1].shares
+    assert shares["compute"] == pytest.approx(0.6, abs=0.01)
+    assert shares["move"] == pytest.approx(0.1, abs=0.01)
+    assert shares["wait"] == pytest.approx(0.3, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("weights", "cell"),
+    [([1.0, -2.0], "same bits"), ([1.0, -2.0002], "1.0e-04"), ([1.0], "–")],
+)
+def test_the_difference_from_one_machine(runs, weights, cell):
+    other = write_run(runs / "ddp", DDP, weights={"w": np.array(weights)}, ranks=((9, 0, 0), (9, 0, 0)))
+    comparison = compare([single(runs), other])
+    reference, row = table_rows(comparison)
+    assert reference[-1] == "reference"
+    assert row[-1] == cell
+    assert as_data(comparison.entries[1], comparison)["same_bits"] is (cell == "same bits")
+
+
+def test_the_largest_difference_is_that_of_the_worst_tensor(tmp_path):
+    big = {"a": np.array([1000.0]), "b": np.array([0.001]), "count": np.array([5])}
+    save_file(big, tmp_path / "a")
+    save_file(big | {"b": np.array([0.0011]), "count": np.array([9])}, tmp_path / "b")
+    assert largest_difference(tmp_path / "b", tmp_path / "a") == pytest.approx(0.1)
+    assert largest_difference(tmp_path / "missing", tmp_path / "a") is None
+    (tmp_path / "broken").write_bytes(b"no weights")
+    assert largest_difference(tmp_path / "broken", tmp_path / "a") is None
+
+
+def test_a_slow_worker_is_named_and_balance_advised(runs):
+    slow = write_run(runs / "slow", DDP, step_ms=10, ranks=((3, 0.5, 1), (9, 0.5, 1)))
+    remark = claims(single(runs), slow)["waits", "slow: rank 1 is slow, and the others wait for it."]
+    assert "Rank 1's own work takes 3.0 × as long as rank 0's." in remark.numbers
+    assert "--balance" in remark.advice
+
+
+def test_what_balancing_brought_is_said_either_way(runs):
+    flags = f"{DDP} --bottleneck rank=1,slowdown=3"
+    plain = write_run(runs / "plain", flags, step_ms=10, ranks=((3, 0.5, 1), (9, 0.5, 1)))
+    better = write_run(runs / "better", f"{flags} --balance", step_ms=6, ranks=((5, 0.5, 1), (5, 0.5, 1)))
+    worse = write_run(runs / "worse", f"{flags} --balance", step_ms=14, ranks=((3, 0.5, 1), (13, 0.5, 1)))
+    assert ("faster", "better is faster than plain.") in claims(plain, better)
+    assert ("slower", "worse is slower than plain.") in claims(plain, worse)
+    assert "waiting goes from 30 % to 0 %" in text_of(plain, better)
+    turns = write_run(
+        runs / "turns", f"{flags} --balance", step_ms=10, turns=True, ranks=((4, 0.5, 1), (9, 0.5, 1))
+    )
+    assert "turns: the workers wait" in text_of(turns, better)
+    assert "turns: the workers wait" not in text_of(plain, turns)  # said once, by the pair
+
+
+def test_workers_that_wait_in_turns_are_no_slow_workers(runs):
+    late = write_run(runs / "late", DDP, step_ms=10, turns=True, ranks=((4, 0.5, 1), (9, 0.5, 1)))
+    found = claims(single(runs), late)
+    assert ("waits", "late: the workers wait for each other in turns.") in found
+    assert "is slow" not in text_of(runs / "single", late)
+
+
+@pytest.mark.parametrize(
+    ("flags", "advice"),
+    [
+        ("--strategy naive --workers 2", "--strategy ddp"),
+        ("--strategy dp --workers 2", "--strategy ddp"),
+        ("--strategy ddp --workers 2 --group gloo", "--group shm"),
+        ("--strategy ddp --workers 2 --exchange by:ring", "without --exchange"),
+        ("--strategy ddp --workers 2", "--batch-size 256"),
+    ],
+)
+def test_what_moves_much_gets_advice_that_fits(runs, flags, advice):
+    moving = write_run(runs / "moving", flags, step_ms=10, ranks=((7, 3, 0), (7, 3, 0)))
+    (remark,) = [r for r in verdict(compare([single(runs), moving])) if r.word == "moves"]
+    assert "30 % of the workers' time, for 1 call and 1.0 kB in every step" in remark.numbers
+    assert advice in remark.advice
+
+
+def test_where_nothing_is_slow_that_is_said(runs):
+    busy = write_run(runs / "busy", DDP, step_ms=10, ranks=((9.8, 0.2, 0), (9.8, 0.2, 0)))
+    assert "busy" in words(single(runs), busy)
+    assert "computes for 98 %" in text_of(runs / "single", busy)
+
+
+def test_slower_than_one_process_is_said(runs):
+    poor = write_run(runs / "poor", DDP, step_ms=20, ranks=((9, 11, 0), (9, 11, 0)))
+    found = claims(single(runs), poor)
+    assert ("slower", "No run with several workers is as fast as one process with 2 threads.") in found
+
+
+def test_gloo_and_shared_memory_are_set_against_each_other(runs):
+    gloo = write_run(runs / "gloo", f"{DDP} --group gloo", step_ms=12, ranks=((9, 3, 0), (9, 3, 0)))
+    shm = write_run(runs / "shm", f"{DDP} --group shm", step_ms=9.5, ranks=((9, 0.5, 0), (9, 0.5, 0)))
+    assert ("faster", "shm is faster than gloo.") in claims(gloo, shm)
+
+
+def test_equal_bits_and_the_distance_of_one_process_from_itself(runs):
+    same = write_run(runs / "same", DDP, ranks=((9, 0, 0), (9, 0, 0)))
+    assert "All ended with the same bits as single." in text_of(single(runs), same)
+    near = write_run(runs / "narrow", "--threads 1", weights={"w": np.array([1.0, -2.001])})
+    assert "One process differs from itself by 5.0e-04" in text_of(runs / "single", near, same)
+    assert has_same_bits(*compare([runs / "single", same]).entries)
+
+
+def test_another_task_is_compared_with_a_note(runs):
+    other = write_run(runs / "other", "--threads 2 --lr 0.1 --model mlp")
+    (note,) = compare([single(runs), other]).notes
+    assert note.startswith("other is another task than single:")
+    assert "optimizer.lr = 0.1 (not 0.002)" in note
+    assert "model.name = mlp (not lenet)" in note
+
+
+def test_other_cores_and_other_devices_are_compared_with_a_note(runs):
+    four = write_run(runs / "four", "--strategy ddp --workers 4 --threads 1", ranks=((9, 0, 0),) * 4)
+    gpu = write_run(runs / "gpu", "--threads 2", device="cuda:0")
+    notes = " ".join(compare([single(runs), four, gpu]).notes)
+    assert "four has 4 threads in all, single 2 threads in all" in notes
+    assert "gpu ran on cuda:0, single on cpu" in notes
+
+
+def test_without_single_there_is_no_speed_up_and_a_note(runs):
+    one = write_run(runs / "one", DDP, ranks=((9, 0, 0), (9, 0, 0)))
+    two = write_run(runs / "two", f"{DDP} --group gloo", ranks=((9, 0, 0), (9, 0, 0)))
+    comparison = compare([one, two])
+    assert comparison.reference is None
+    assert all(row[4] == row[5] == row[-1] == "–" for row in table_rows(comparison))
+    assert "No run is `single`" in comparison.notes[0]
+
+
+def test_one_core_alone_is_not_called_all_cores(runs):
+    narrow = write_run(runs / "narrow", "--threads 1")
+    comparison = compare([narrow, write_run(runs / "ddp", DDP, ranks=((9, 0, 0), (9, 0, 0)))])
+    assert comparison.all_cores is None
+    assert comparison.reference is comparison.one_core
+    assert "one process with 1 thread" in text_of(narrow, runs / "ddp")
+
+
+def test_what_did_not_finish_is_refused(runs):
+    folder = single(runs)
+    result = json.loads((folder / "result.json").read_text())
+    (folder / "result.json").write_text(json.dumps(result | {"status": "interrupted"}))
+    with pytest.raises(ConfigError, match="did not finish") as error:
+        compare([folder])
+    assert "--resume" in error.value.hint
+    (folder / "result.json").unlink()
+    with pytest.raises(ConfigError, match="did not finish"):
+        compare([folder])
+    with pytest.raises(ConfigError, match="is not a run folder"):
+        compare([runs])
+
+
+def test_what_did_not_finish_is_left_out_where_two_others_did(runs):
+    folders = [single(runs / "a"), single(runs / "b"), single(runs / "c")]
+    (folders[1] / "result.json").unlink()
+    comparison = compare(folders)
+    assert [entry.run.folder.path for entry in comparison.entries] == [folders[0], folders[2]]
+    assert f"{folders[1]} did not finish and is left out" in comparison.notes[0]
+    assert f"shoal train --resume {folders[1]}" in comparison.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "sentence"),
+    [
+        ("result.json", "[]", "is damaged: result.json has no status"),
+        ("result.json", '{"status": "completed"}', "is damaged: result.json has no weights_sha256"),
+        ("result.json", "{", "result.json is missing or unreadable"),
+        ("events.rank0.jsonl", '{"event": "step"}\n', "is damaged: its events cannot be read"),
+        ("events.rank0.jsonl", "3\n", "is damaged"),
+        ("events.rank0.jsonl", "", "too few steps to time one: 0"),
+        ("config.toml", "[", "not valid TOML"),
+    ],
+)
+def test_a_damaged_run_is_named_in_one_sentence(runs, file, content, sentence):
+    folders = [single(runs / "a"), single(runs / "b")]
+    (folders[1] / file).write_text(content)
+    with pytest.raises(ConfigError, match=sentence) as error:
+        compare(folders)
+    assert str(folders[1]) in error.value.message
+
+
+def test_weights_that_cannot_be_read_are_noted(runs):
+    folders = [single(runs / "a"), single(runs / "b")]
+    (folders[1] / "model.safetensors").write_bytes(b"damaged")
+    assert "The weights of" in " ".join(compare(folders).notes)
+
+
+def test_runs_of_one_name_are_told_apart_by_their_path(runs):
+    folders = [single(runs / "a"), single(runs / "b")]
+    assert [entry.name for entry in compare(folders).entries] == [str(folder) for folder in folders]
+
+
+def test_settings_apart_see_through_choices():
+    a, b = read("quickstart", []), read("quickstart", ["--model", "mlp"])
+    assert settings_apart(a, b) == {"model.name": ("lenet", "mlp"), "model.hidden": (None, b.model.hidden)}
+    assert settings_apart(a, replace(a)) == {}
+
+
+def test_a_run_is_described_in_a_few_words():
+    flags = "--strategy ddp --workers 2 --threads 1 --balance --bottleneck rank=1,slowdown=3"
+    words = described(read("quickstart", flags.split()))
+    assert words == "ddp, 2 workers with 1 thread each, shared memory, bottleneck rank=1,slowdown=3, balanced"
+    assert described(read("quickstart", [])) == "single, 1 process with all threads"
+
+
+def test_the_report_holds_table_verdict_and_figures(runs, tmp_path):
+    folders = [single(runs), write_run(runs / "slow", DDP, step_ms=10, ranks=((3, 0.5, 1), (9, 0.5, 1)))]
+    comparison = compare(folders)
+    remarks = verdict(comparison)
+    write_report(tmp_path / "out", comparison, remarks, "shoal compare x", {"cores": "2"})
+    page = (tmp_path / "out/report.html").read_text(encoding="utf-8")
+    markdown = (tmp_path / "out/report.md").read_text(encoding="utf-8")
+    for word in ("rank 1 is slow", "× all cores", "reference", "measured on every step", "shoal compare x"):
+        assert word in page
+        assert word in markdown
+    for figure in ("loss", "time"):
+        assert (tmp_path / f"out/figures/{figure}.png").read_bytes().startswith(b"\x89PNG")
+        assert (tmp_path / f"out/figures/{figure}.pdf").read_bytes().startswith(b"%PDF")
+    assert (tmp_path / "out/tables/runs.csv").read_text().startswith("name,how,strategy,workers")
+    assert (tmp_path / "out/tables/workers.csv").read_text().count("\n") == 4

@@ -1,0 +1,108 @@
+"""What `shoal compare` would train: variants read, layered and checked before anything runs."""
+
+import pytest
+
+from shoal.compare.variants import variants_of
+from shoal.config.schema import STRATEGIES
+from shoal.errors import ConfigError
+from shoal.launch.cores import threads_per_worker
+
+
+def by_name(recipes, *flags):
+    return {variant.name: variant.config for variant in variants_of(recipes, flags)}
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(path, text):
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_the_demo_compares_every_strategy_on_the_same_batches():
+    configs = by_name(["quickstart"])
+    assert {config.strategy for config in configs.values()} == {"single", "dp", "naive", "ddp"}
+    assert {config.strategy for config in configs.values()} <= set(STRATEGIES)
+    assert {config.launch.group for config in configs.values()} >= {"gloo", "shm"}
+    assert {config.threads for config in configs.values() if config.strategy == "single"} >= {1}
+    assert len({(c.seed, c.train.batch_size, c.train.epochs, c.model, c.data) for c in configs.values()}) == 1
+    slow = [config for config in configs.values() if config.launch.bottleneck]
+    assert {config.train.balance for config in slow} == {False, True}
+
+
+def test_every_variant_uses_all_cores_together_unless_it_says_otherwise():
+    for config in by_name(["quickstart"]).values():
+        assert config.threads in (1, threads_per_worker(config.launch.workers))
+
+
+def test_flags_go_over_all_and_those_of_the_launcher_over_several_workers():
+    configs = by_name(["quickstart"], "--epochs", "2", "--workers", "4", "--lr", "0.5")
+    assert {config.train.epochs for config in configs.values()} == {2}
+    assert {config.optimizer.lr for config in configs.values()} == {0.5}
+    assert {c.launch.workers for c in configs.values() if c.strategy == "single"} == {1}
+    assert {c.launch.workers for c in configs.values() if c.strategy != "single"} == {4}
+
+
+def test_a_plain_recipe_is_tried_in_every_way_and_several_are_left_as_they_are(here):
+    mine = write(here / "mine.toml", 'model = "mlp"\n')
+    other = write(here / "other.toml", 'model = "linear"\nstrategy = "naive"\n[launch]\nworkers = 2\n')
+    assert by_name([mine]).keys() == by_name(["quickstart"]).keys()
+    assert {config.model.name for config in by_name([mine]).values()} == {"mlp"}
+    both = by_name([mine, other], "--workers", "3")
+    assert (both["mine"].strategy, both["other"].strategy) == ("single", "naive")
+    assert (both["mine"].launch.workers, both["other"].launch.workers) == (1, 3)
+
+
+def test_a_comparison_of_the_users_own(here):
+    text = 'recipe = "quickstart"\nflags = "--epochs 5"\n[variants]\nslow = "--lr 0.1"\nfast = "--epochs 1 --lr 0.2"\n'
+    configs = by_name([write(here / "c.toml", text)])
+    assert [(config.train.epochs, config.optimizer.lr) for config in configs.values()] == [(5, 0.1), (1, 0.2)]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ('[variants]\na = ""\n', "at least two variants"),
+        ('variants = "a"\n', "at least two variants"),
+        ('[variants]\na = ""\nb = 3\n', "flags must be one text, not 3"),
+        ('[variants]\na = ""\nb = "--lr \'0.1"\n', "cannot be read"),
+        ('[variants]\na = ""\n"b/c" = ""\n', "'b/c' cannot be the name of a folder"),
+        ('[variants]\na = ""\nb = "--lrr 3"\n', "--lrr"),
+        ('[variants]\na = ""\nb = "--workers 3"\n', "variant 'b': strategy single runs on 1 worker"),
+        ('recipe = 3\n[variants]\na = ""\nb = ""\n', "recipe must be a name or a path, not 3"),
+        ('recipe = "c.toml"\n[variants]\na = ""\nb = ""\n', "c.toml is itself a comparison"),
+        ('recip = "x"\n[variants]\na = ""\nb = ""\n', "did you mean 'recipe'?"),
+    ],
+)
+def test_a_comparison_that_cannot_be_is_named(here, text, sentence):
+    with pytest.raises(ConfigError) as error:
+        variants_of([write(here / "c.toml", text)], [])
+    assert sentence in str(error.value)
+
+
+def test_unknown_names_and_names_given_twice(here):
+    with pytest.raises(ConfigError, match="unknown comparison 'quickstrat': did you mean 'quickstart'"):
+        variants_of(["quickstrat"], [])
+    with pytest.raises(ConfigError, match="unknown recipe 'nothing'"):
+        variants_of(["quickstart", "nothing"], [])
+    (here / "a").mkdir()
+    again = write(here / "a/mine.toml", "")
+    with pytest.raises(ConfigError, match="two recipes are called 'mine'"):
+        variants_of([write(here / "mine.toml", ""), again], [])
+    own = write(here / "own.toml", '[variants]\na = ""\nb = ""\n')
+    with pytest.raises(ConfigError, match="is itself a comparison"):
+        variants_of(["quickstart", own], [])
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [(["--name", "x"], "--out DIR"), (["--strategy", "ddp"], "--strategy is what a comparison compares")],
+)
+def test_flags_that_would_make_all_variants_the_same_are_refused(flags, sentence):
+    with pytest.raises(ConfigError) as error:
+        variants_of(["quickstart"], flags)
+    assert sentence in str(error.value)

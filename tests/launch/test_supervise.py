@@ -1,0 +1,103 @@
+"""Starting and supervising, with workers of a kind that exists only here: each reports what it is made to report."""
+
+import json
+import os
+
+import pytest
+
+from shoal.errors import WorkerError
+from shoal.launch.handle import WorkerHandle
+from shoal.launch.start import start
+from shoal.launch.supervise import Listener, Policy, supervise
+
+
+class ScriptedHandle(WorkerHandle):
+    def __init__(self, rank, reports, code):
+        read_end, self._write_end = os.pipe()
+        super().__init__(rank, read_end)
+        os.write(self._write_end, "".join(json.dumps(each) + "\n" for each in reports).encode())
+        self.code, self.log = code, []
+
+    def poll(self):
+        return self.code
+
+    def send_signal(self, number):
+        self.log.append(number)
+
+    def kill(self):
+        self.log.append("kill")
+
+    def close(self):
+        self.log.append("close")
+        os.close(self._write_end)
+        super().close()
+
+
+class ScriptedPlace:
+    def __init__(self, code, *reports):
+        self.code, self.reports = code, reports
+
+    def start(self, task, rank, size):
+        task.append((rank, size))
+        return ScriptedHandle(rank, self.reports, self.code)
+
+
+class BrokenPlace:
+    def start(self, task, rank, size):
+        raise OSError("no more processes")
+
+
+class Noting(Listener):
+    def __init__(self):
+        self.notes = []
+
+    def heard(self, rank, report):
+        self.notes.append((rank, report["kind"]))
+
+    def advice(self):
+        return ["Try again."]
+
+
+FINISHED = {"kind": "finished", "result": None}
+
+
+def failed(message, blames=None):
+    about = {"name": "ValueError", "message": message, "hint": "", "expected": False, "blames": blames}
+    about |= {"reason": "", "where": "user.py:3", "traceback": "…", "exit_code": 7}
+    return {"kind": "failed", "failure": about}
+
+
+def test_ranks_follow_the_places_and_reports_reach_the_listener():
+    task, listener = [], Noting()
+    handles = start(task, [ScriptedPlace(0, {"kind": "hello"}, FINISHED), ScriptedPlace(0, FINISHED)])
+    supervise(handles, Policy(), listener)
+    assert task == [(0, 2), (1, 2)]
+    assert listener.notes == [(0, "hello"), (0, "finished"), (1, "finished")]
+    assert [handle.log for handle in handles] == [["kill", "close"]] * 2
+
+
+def test_a_place_that_cannot_start_ends_the_workers_before_it(monkeypatch):
+    closed = []
+    monkeypatch.setattr(ScriptedHandle, "close", lambda handle: closed.append(handle.rank))
+    with pytest.raises(OSError, match="no more processes"):
+        start([], [ScriptedPlace(None), ScriptedPlace(None), BrokenPlace()])
+    assert closed == [0, 1]
+
+
+def test_a_failure_that_blames_another_rank_gives_way_to_that_ranks_own():
+    handles = start([], [ScriptedPlace(None, failed("rank 1 is gone", blames=1)), ScriptedPlace(3)])
+    with pytest.raises(WorkerError, match="rank 1 of 2 exited with code 3") as caught:
+        supervise(handles, Policy(grace_s=0.05), Noting())
+    assert caught.value.hint == "Try again."
+    assert caught.value.exit_code == 3
+
+
+def test_after_a_failure_the_others_have_their_grace_and_are_ended():
+    handles = start([], [ScriptedPlace(1, failed("no such column")), ScriptedPlace(None)])
+    with pytest.raises(WorkerError, match="rank 0 of 2 failed: ValueError: no such column"):
+        supervise(handles, Policy(grace_s=0.05))
+    assert handles[1].log == ["kill", "close"]
+
+
+def test_how_a_process_ends_after_its_work_is_done_does_not_matter():
+    supervise(start([], [ScriptedPlace(-11, FINISHED)]), Policy())
