@@ -76,11 +76,11 @@ def _verify(given: Given[DataFlags]) -> int:
     """Compare the checksum of every file with the published one."""
     from shoal.data.sources.files import check_verified, verify
 
-    name = given.words[0]
-    states = verify(name, str(given.flags.data_dir or ""))
+    name, folder = given.words[0], str(given.flags.data_dir or "")
+    states = verify(name, folder)
     for state in states:
         text.show(f"{'FAIL' if state.problem else 'OK  '} {state.problem or state.path}")
-    check_verified(name, states, str(given.flags.data_dir or ""))
+    check_verified(name, states, folder)
     return 0
 
 
