@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shoal.data import order, partition
+from shoal.data.division import order, partition
 from shoal.labs.lab3 import own_loop, wrong_samplers
 from shoal.labs.lab3.figures import curve_names, label_of
 from shoal.labs.lab3.measure import Divided, Learnt, Measurements, Pace
