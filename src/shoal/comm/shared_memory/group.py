@@ -93,7 +93,7 @@ class SharedMemoryGroup(Group):
                 "Use gloo or nccl.",
             )
         arena = share_arena(store, rank, cards, timeout_s)
-        progress = Progress(limit_s)
+        progress = Progress(limit_s, size)
         group = cls(progress, arena, rank, range(size), [card.pid for card in cards])
         group.barrier().wait()
         arena.release()
