@@ -351,7 +351,7 @@ def test_no_parameters_at_all_are_refused(case: Case) -> None:
 )
 @every_case
 def test_options_out_of_range_are_refused_by_name(case: Case, name: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=f"{case.ours.__name__}'s {name} must be .* not {value!r}"):
+    with pytest.raises(ConfigError, match=f"{case.ours.__name__}'s {name}: expected .*, got {value!r}"):
         case.ours([torch.zeros(1)], **case.options | {name: value})
 
 

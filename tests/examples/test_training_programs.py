@@ -78,7 +78,7 @@ def test_missing_data_is_one_sentence_that_says_how_to_get_them(tmp_path, capsys
     monkeypatch.setenv("SHOAL_DATA", str(tmp_path))
     assert by_threads("cifar10_resnet18_ddp.py", f"--data-dir {tmp_path}", 2) == 2
     said = capsys.readouterr().err
-    assert "cifar10 is not in" in said
+    assert "cifar10 is not on this machine" in said
     assert "shoal data fetch cifar10" in said
 
 

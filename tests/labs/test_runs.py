@@ -70,7 +70,7 @@ def test_an_error_without_a_fault_ends_the_lab(tmp_path, monkeypatch):
     def fail(config, observer):
         raise WorkerError("rank 1 of 2 was killed", "", 1)
 
-    monkeypatch.setattr("shoal.labs.runs.start", fail)
+    monkeypatch.setattr("shoal.labs.runs.launch_run", fail)
     with pytest.raises(WorkerError, match="was killed"):
         runs_in(tmp_path).train_all({"one": CONFIG})
 

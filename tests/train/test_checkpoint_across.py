@@ -111,7 +111,7 @@ def test_what_decides_what_is_computed_stays_the_runs_own(capsys, change, path):
     train(capsys, FLAGS, "--steps 2 --name mine")
     assert main(["train", "--resume", "runs/mine", *change.split()]) == 2
     said = capsys.readouterr().err
-    assert f"{path} is one of them" in said
+    assert f"--resume cannot change {path}" in said
     assert "strategy.*" in said
 
 

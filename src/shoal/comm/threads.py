@@ -49,6 +49,7 @@ class ThreadWork:
 class ThreadGroup(Group):
     """A group whose members are threads of this process.
 
+    >>> import torch
     >>> first, second = ThreadGroup.world(2)
     >>> a, b = torch.tensor([1.0]), torch.tensor([2.0])
     >>> works = first.all_reduce(a), second.all_reduce(b)
@@ -128,6 +129,7 @@ def run_threads(
 ) -> list[Result]:
     """Run `work(group)` on `size` threads; return their results in rank order, or raise the first failure.
 
+    >>> import torch
     >>> def total(group: ThreadGroup) -> float:
     ...     value = torch.tensor(float(group.rank))
     ...     group.all_reduce(value).wait()

@@ -95,7 +95,7 @@ def test_without_a_chinese_font_the_report_says_why_the_figures_are_english(tmp_
 def test_finished_runs_of_an_earlier_report_are_not_trained_again(finished, tmp_path, monkeypatch):
     outcome, _, _ = finished
 
-    def train(config, *_):
+    def train(config, *_, **__):
         raise AssertionError(f"{config.output.name} was trained again")
 
     monkeypatch.setattr("shoal.train.worker.run", train)
