@@ -22,7 +22,7 @@ from shoal.parallel.buckets.plan import Memory
 from shoal.parallel.guard import Guard
 from shoal.parallel.layout.whole import Whole
 from shoal.parallel.piece import Piece
-from shoal.parallel.step import accumulate
+from shoal.parallel.step import accumulate, backward_from
 from shoal.parallel.strategy import Share, StepResult, Strategy, Sums
 from shoal.parallel.sync.sync import SyncParts
 
@@ -121,7 +121,7 @@ class Dp(Strategy):
         with span("scatter", "move"):
             _finish(group.send(piece, rank) for rank, piece in plan.others(gradient, group.size))
         with span("backward", "compute"):
-            _backward(outputs, gradient[mine])
+            backward_from(outputs, gradient[mine])
         return loss_sum.detach()
 
     def _follow(self) -> Tensor:
@@ -150,7 +150,7 @@ class Dp(Strategy):
             gradient = torch.empty_like(outputs, requires_grad=False)
             group.recv(gradient, 0).wait()
         with span("backward", "compute"):
-            _backward(outputs, gradient * scale)
+            backward_from(outputs, gradient * scale)
         return layout.zero
 
     def _announce(self, plan: "_Plan | None") -> None:
@@ -246,15 +246,6 @@ class _SumsOnRank0:
         if self._group.rank == 0:
             for param, view, flag in zip(self._params, self._views, self._flags.tolist(), strict=True):
                 param.grad = view if flag else None
-
-
-def _backward(outputs: Tensor, gradient: Tensor) -> None:
-    """Backward from outputs on, whose gradient was computed elsewhere.
-
-    The gradient of Σ outputs · gradient with respect to the outputs is `gradient`, to the bit. Handed to
-    `outputs.backward` it would have torch load its symbolic shapes first: a second of the first step.
-    """
-    (outputs * gradient).sum().backward()
 
 
 def _finish(works: Iterable[Work]) -> None:

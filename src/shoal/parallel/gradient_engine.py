@@ -20,6 +20,7 @@ from shoal.config.schema import Custom, LossConfig
 from shoal.data.dataset import Batch
 from shoal.errors import AutogradError
 from shoal.events.spans import SpanRecorder
+from shoal.parallel.step import backward_from
 from shoal.parallel.strategy import Gradients
 
 Precision = Literal["float32", "tf32", "bf16"]
@@ -66,8 +67,7 @@ def _by_torch(
         with span("forward", "compute"), autocast(batch.inputs.device.type):
             loss_sum = loss(model(batch.inputs), batch.labels)
         with span("backward", "compute"):
-            # Not as the seed of backward: to check that one's shape, torch first imports sympy, for half a second.
-            (loss_sum * scale).backward()
+            backward_from(loss_sum, loss_sum.new_tensor(scale))
         return loss_sum.detach()
 
     params: dict[str, Tensor] = {
