@@ -10,6 +10,7 @@ from typing import TypeVar, final
 
 from torch import Tensor
 
+from shoal.comm.assigned_group import Assignment, assigned
 from shoal.comm.group import Finished, Group, Work
 from shoal.comm.liveness.judge import NO_PROGRESS_LIMIT_S, Judge, LastWords
 from shoal.comm.liveness.patience import Patience
@@ -129,6 +130,8 @@ def run_threads(
 ) -> list[Result]:
     """Run `work(group)` on `size` threads; return their results in rank order, or raise the first failure.
 
+    Inside `work`, `shoal.join()` and a wrapper that is given no group find this one.
+
     >>> import torch
     >>> def total(group: ThreadGroup) -> float:
     ...     value = torch.tensor(float(group.rank))
@@ -143,7 +146,8 @@ def run_threads(
     def run(group: ThreadGroup) -> None:
         try:
             group.beat()
-            results[group.rank] = work(group)
+            with assigned(Assignment(group)):
+                results[group.rank] = work(group)
         except BaseException as error:
             failures.append(error)
             group.fail(error)

@@ -7,7 +7,6 @@ import os
 import sys
 from pathlib import Path
 
-from shoal.comm.assigned_group import Assignment, assigned
 from shoal.comm.threads import ThreadGroup
 from shoal.errors import ConfigError
 from shoal.launch import processes, threads
@@ -28,12 +27,11 @@ def by_threads(path: str, arguments: list[str], workers: int) -> None:
     code = compile(_read(path), path, "exec")
 
     def work(group: ThreadGroup) -> None:
-        with assigned(Assignment(group)):
-            try:
-                exec(code, {"__name__": "__main__", "__file__": path, "__builtins__": __builtins__})
-            except SystemExit as error:
-                if error.code:
-                    raise
+        try:
+            exec(code, {"__name__": "__main__", "__file__": path, "__builtins__": __builtins__})
+        except SystemExit as error:
+            if error.code:
+                raise
 
     before = sys.argv, sys.path
     sys.argv, sys.path = [path, *arguments], [os.path.dirname(os.path.abspath(path)), *sys.path]

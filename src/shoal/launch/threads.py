@@ -9,6 +9,7 @@ from typing import Generic, TypeVar, final
 
 import torch
 
+from shoal.comm.assigned_group import Assignment, assigned
 from shoal.comm.group import NO_PROGRESS_LIMIT_S
 from shoal.comm.threads import ThreadGroup
 from shoal.launch.failure import failure_of
@@ -63,7 +64,8 @@ class ThreadHandle(WorkerHandle, Generic[Value]):
             # Gradient mode belongs to the thread, and a debugger may have changed this one's.
             with torch.enable_grad(), closing_group(self._group):
                 self._group.beat()  # from here on, the group knows which thread this rank is
-                self.values.append(self._work(self._group))
+                with assigned(Assignment(self._group)):  # for `shoal.join()`
+                    self.values.append(self._work(self._group))
             self.finished = True
         except BaseException as error:  # whatever it is, the supervisor raises it in its own thread
             self.cause, self.failure = error, failure_of(error)
