@@ -5,6 +5,7 @@ written or added to `p.value.grad`.
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Protocol, final
 
 import torch
@@ -139,7 +140,16 @@ class StaticGradients(_Hooks):
 
     def __call__(self, inputs: Tensor, labels: Tensor, scale: float = 1.0) -> Tensor:
         """Run the plan for a batch of this shape."""
+        return self.compiled(*self._arguments(inputs, labels, scale))
+
+    def prepare(self, inputs: Tensor, labels: Tensor, timed: AbstractContextManager[Any]) -> None:
+        """Compile for a batch of this shape inside `timed`, unless there is a plan for it."""
+        arguments = self._arguments(inputs, labels, 1.0)
+        if not self.compiled.has_plan(*arguments):
+            with timed:
+                self.compiled.plan(*arguments)
+
+    def _arguments(self, inputs: Tensor, labels: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
         # The scale is an input of the graph, so that a batch with another scale uses the same plan.
         dtype = self.parameters[0].dtype if self.parameters else torch.float32
-        seed = torch.tensor(scale, dtype=dtype, device=inputs.device)
-        return self.compiled(inputs, _as_indices(labels), seed)
+        return inputs, _as_indices(labels), torch.tensor(scale, dtype=dtype, device=inputs.device)

@@ -10,7 +10,8 @@ from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Protocol
 
-Kind = Literal["data", "compute", "move", "wait", "idle"]
+Kind = Literal["data", "compute", "move", "wait", "idle", "compile"]
+"""Compiling is not training: a step's seconds leave it out."""
 KEPT_EVERY = 20
 OUTSIDE_STEPS = -1
 """The step of a span whose step is not known: a group records its calls so, and the log adds the step."""
@@ -125,7 +126,7 @@ class SpanRecorder:
 
     def __call__(self, name: str, kind: Kind) -> _OpenSpan | AbstractContextManager[None]:
         """Measure the body of a `with`."""
-        return _OpenSpan(self, name, kind) if self.active else _NO_SPAN
+        return _OpenSpan(self, name, kind) if self.active or kind == "compile" else _NO_SPAN
 
     def take(self) -> list[tuple[str, Kind, Any, Any]]:
         """Remove and return the marks since the last call, unread."""

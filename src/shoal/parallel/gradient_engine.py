@@ -92,6 +92,8 @@ def _by_our_own(name: str, model: nn.Module, config: LossConfig, span: SpanRecor
     compute = {"tape": own.tape_gradients, "static": own.static_gradients}[name](layer, loss)
 
     def gradients(batch: Batch, scale: float) -> Tensor:
+        if isinstance(compute, own.StaticGradients):
+            compute.prepare(batch.inputs, batch.labels, span("compile", "compile"))
         with span(name, "compute"):
             return compute(batch.inputs, batch.labels, scale)
 

@@ -12,7 +12,7 @@ import torch
 
 from shoal.errors import DivergedError
 from shoal.events.file import EventFile
-from shoal.events.spans import KEPT_EVERY, Span, SpanRecorder, totals_ns
+from shoal.events.spans import KEPT_EVERY, OUTSIDE_STEPS, Span, SpanRecorder, totals_ns
 from shoal.parallel.strategy import StepResult
 from shoal.train.observer import Observer
 from shoal.train.progress import Progress
@@ -30,6 +30,8 @@ class _Pending(NamedTuple):
 
 class StepLog:
     """Logs every step of the loop, and adds losses and seconds to `progress` when they are known.
+
+    Seconds count training only: not evaluation, checkpoints or compiling (`--engine static`).
 
     `calls` is the list to which the traced group appends its spans.
     """
@@ -79,7 +81,9 @@ class StepLog:
             else torch.stack([entry.result.loss for entry in pending]).tolist()
         )
         now = time.perf_counter()
-        per_step = (now - self._since) / len(pending)
+        compiling = [mark for entry in pending for mark in entry.marks if mark[1] == "compile"]
+        compile_s = sum(span.duration_ns for span in self._span.read(compiling, OUTSIDE_STEPS)) / 1e9
+        per_step = max(0.0, now - self._since - compile_s) / len(pending)
         self._since = now
         for entry, loss in zip(pending, losses, strict=True):
             settle = entry.result.settle

@@ -5,7 +5,7 @@ it can be optimised before it runs, and it does the same for all data.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -113,9 +113,13 @@ class Compiled:
         self._optimise = optimise
         self._plans: dict[Signature, Plan] = {}
 
+    def has_plan(self, *inputs: Tensor) -> bool:
+        """Whether a call with these inputs runs without compiling first."""
+        return _signature(inputs) in self._plans
+
     def plan(self, *inputs: Tensor) -> Plan:
         """The plan for inputs of these shapes; compiles it if there is none yet."""
-        signature = tuple([(tuple(value.shape), value.dtype, value.device) for value in inputs])
+        signature = _signature(inputs)
         found = self._plans.get(signature)
         if found is None:
             if self._plans:
@@ -137,6 +141,10 @@ class Compiled:
                 )
         results = self.plan(*inputs)(*inputs)
         return results[0] if len(results) == 1 else results
+
+
+def _signature(inputs: Sequence[Tensor]) -> Signature:
+    return tuple([(tuple(value.shape), value.dtype, value.device) for value in inputs])
 
 
 def _say_on_stderr(line: str) -> None:
