@@ -1,10 +1,10 @@
-"""The same all-reduce, however its workers are started. Every way prints the same sums.
+"""An all-reduce, started in five ways. All print the same sums.
 
-As processes of this machine:
+Processes on this machine:
 
     shoal launch --workers 2 examples/all_reduce.py
 
-As threads of one process, where a breakpoint works in every rank:
+Threads of one process, where a breakpoint works in every rank:
 
     shoal launch --workers 2 --launcher threads examples/all_reduce.py
 
@@ -13,11 +13,11 @@ By hand, in two terminals (or on two machines, with an address that both can rea
     RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29517 python examples/all_reduce.py
     RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29517 python examples/all_reduce.py
 
-By torchrun:
+With torchrun:
 
     torchrun --standalone --nproc-per-node 2 examples/all_reduce.py
 
-And alone, as a world of one:
+Without a launcher, as a group of one:
 
     python examples/all_reduce.py
 """
@@ -30,7 +30,7 @@ import shoal
 
 
 def main() -> None:
-    """Everyone brings its rank + 1 at every place; everyone ends with the sum."""
+    """Sum rank + 1 over all workers."""
     group = shoal.join()
     total = torch.full((4,), group.rank + 1.0)
     group.all_reduce(total).wait()

@@ -1,32 +1,32 @@
-"""ResNet-18 on CIFAR-10 with several workers: a plain torch loop, and what it takes to make it right.
+"""ResNet-18 on CIFAR-10 with several workers: a plain torch loop, made correct.
 
     torchrun --standalone --nproc-per-node 2 examples/cifar10_resnet18_ddp.py
     shoal launch --workers 2 examples/cifar10_resnet18_ddp.py
-    python examples/cifar10_resnet18_ddp.py                                         # alone: the same losses
+    python examples/cifar10_resnet18_ddp.py                                         # one worker: the same losses
 
-`--synthetic` needs no data; without it, `shoal data fetch cifar10` gets them first. `--steps 5` is a quick try.
+`--synthetic` needs no data; otherwise run `shoal data fetch cifar10` first. `--steps 5` is a quick test.
 
-Programs like this one are in every course, and most have some of these errors. None of them stops a run; all of them
-change its result or say something else than what happened:
+Most programs of this kind have some of these errors. None of them stops a run, but they change its result or report
+the wrong numbers:
 
-1. `batch_size=64` for each worker: with 4 workers the batch is 256, and neither learning rate nor number of steps is
-   that of one machine any more. Here `--batch-size` is global, and divided.
-2. Torch's `DistributedSampler` repeats samples until all workers have equally many: some count twice in every epoch.
-   `shoal.DistributedSampler` gives each sample to one worker; who has one less takes part with fewer, or with none.
-3. A mean over the workers of their means counts samples of a small share more. `model.batch(num_samples=n)` weights
-   the gradients by the samples behind them.
-4. Batch norm normalises by a worker's own 16 pictures instead of all 64. `shoal.SyncBatchNorm` takes all of them.
-5. Pictures are changed by draws from each worker's random state: other workers, other pictures. Here it is decided by
-   (seed, epoch, number of the picture), whoever has it.
-6. The loss that is printed is rank 0's own, and a sum over batches: it depends on how many there are. Here it is the
-   mean over all samples of all workers.
-7. Nothing is ever tested. Here every worker evaluates a part of the test set, and hits and samples are added up.
-8. `torch.cuda.set_device(rank)`: on the second machine of four GPUs there is no GPU number 5. It is `LOCAL_RANK`.
-9. All workers download the data at once, into the same files.
-10. A network made for pictures of 224 pixels halves them twice before its first stage: of 32 pixels, 8 are left.
+1. `batch_size=64` per worker: with 4 workers the global batch is 256, so learning rate and number of steps no longer
+   match one machine. Here `--batch-size` is global and divided among the workers.
+2. Torch's `DistributedSampler` repeats samples until all workers have the same number, so some count twice per epoch.
+   `shoal.DistributedSampler` gives each sample to one worker; in the last step a worker may have fewer samples or none.
+3. The mean of the workers' means gives samples of a small share more weight. `model.batch(num_samples=n)` weights the
+   gradients by numbers of samples.
+4. Batch norm uses the statistics of a worker's 16 images instead of all 64. `shoal.SyncBatchNorm` uses all of them.
+5. Augmentation draws from each worker's random state, so it depends on the number of workers. Here it is a function of
+   (seed, epoch, index of the image).
+6. The printed loss is rank 0's, and a sum over batches that depends on their number. Here it is the mean over all
+   samples of all workers.
+7. The program does not evaluate. Here every worker evaluates a part of the test set, and the results are summed.
+8. `torch.cuda.set_device(rank)` fails on the second machine of four GPUs: there is no GPU 5. Use `LOCAL_RANK`.
+9. All workers download the data at the same time, into the same files.
+10. A network for images of 224 pixels downsamples twice before its first stage: 32 pixels become 8.
 
-With 1 to 5 put right, any number of workers computes the same. In float32 rounding grows from step to step, and faster
-with batch norm over few pictures; with `--float64` the losses agree to the last digit that is shown.
+With 1 to 5 fixed, any number of workers computes the same result. In float32, rounding errors grow from step to step,
+and faster with batch norm over few images; with `--float64` the printed losses agree in every digit.
 """
 
 import argparse
@@ -62,7 +62,7 @@ def main() -> None:
     network = shoal.SyncBatchNorm.convert_sync_batchnorm(network).to(device)
     if options.float64:
         network.double().register_forward_pre_hook(lambda _, inputs: (inputs[0].double(),))
-    model = shoal.DistributedDataParallel(network, group)  # from here on all have rank 0's weights
+    model = shoal.DistributedDataParallel(network, group)  # copies rank 0's weights to all workers
 
     sampler = shoal.DistributedSampler(range(len(data.train)), group.size, group.rank, seed=SEED)
     per_worker = options.batch_size // group.size
@@ -113,7 +113,7 @@ def train(
 
 @torch.no_grad()
 def evaluate(model: shoal.DistributedDataParallel, data: DataSet, group: Group) -> float:
-    """The part of the test set that is predicted right; the workers take turns, and add up what they found."""
+    """Test accuracy: each worker evaluates a part of the test set, and the results are summed."""
     model.eval()
     totals = torch.zeros(2, dtype=torch.float64)
     for numbers in torch.arange(len(data.test)).split(EVALUATED_AT_ONCE)[group.rank :: group.size]:
@@ -139,7 +139,7 @@ def batches(
 
 
 def place() -> tuple[torch.device, str]:
-    """Where this worker computes and through what it talks: a GPU of its own and NCCL, if there are enough."""
+    """The device and communication backend of this worker: a GPU and NCCL if there is a GPU for each worker."""
     local_rank, workers_here = (int(os.environ.get(name, 0)) for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"))
     if torch.cuda.device_count() >= max(1, workers_here):
         torch.cuda.set_device(local_rank)
@@ -148,7 +148,7 @@ def place() -> tuple[torch.device, str]:
 
 
 def pictures(options: argparse.Namespace) -> Cifar10Config | SyntheticConfig:
-    """CIFAR-10, or pictures of its shape that are made here."""
+    """CIFAR-10, or generated images of its shape."""
     if options.synthetic:
         return SyntheticConfig(samples=options.synthetic, shape=(3, 32, 32), classes=10)
     return Cifar10Config(dir=options.data_dir)
@@ -159,11 +159,13 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="ResNet-18 on CIFAR-10 with several workers.")
     parser.add_argument("--data-dir", default="", help="folder with CIFAR-10's files")
     parser.add_argument(
-        "--synthetic", type=int, nargs="?", const=512, default=0, help="made data, this many samples"
+        "--synthetic", type=int, nargs="?", const=512, default=0, help="use this many generated samples"
     )
     parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--steps", type=int, help="stop after so many, also in mid-epoch")
-    parser.add_argument("--batch-size", type=int, default=64, help="samples of a step, over all workers")
+    parser.add_argument("--steps", type=int, help="stop after this many steps, even within an epoch")
+    parser.add_argument(
+        "--batch-size", type=int, default=64, help="global batch size: samples per step over all workers"
+    )
     parser.add_argument("--lr", type=float, default=0.05)
     parser.add_argument("--width", type=int, default=64, help="channels of the first stage; 64 is ResNet-18")
     parser.add_argument("--float64", action="store_true", help="compute in double precision")

@@ -1,24 +1,25 @@
-"""A small network on MNIST with several workers: the shortest loop that is right.
+"""A small network on MNIST with several workers: the shortest correct loop.
 
     torchrun --standalone --nproc-per-node 2 examples/mnist_ddp.py --digits
     shoal launch --workers 2 examples/mnist_ddp.py --digits
-    python examples/mnist_ddp.py --digits                                           # alone: the same losses
+    python examples/mnist_ddp.py --digits                                           # one worker: the same losses
 
-`--digits` takes the 12,000 digits that come with shoal, `--synthetic` data made here; without either, all of MNIST,
-which `shoal data fetch mnist` gets first.
+`--digits` uses the 12,000 digits that ship with shoal, `--synthetic` generated data. Without either, the program uses
+MNIST: download it with `shoal data fetch mnist` first.
 
-A program that is often shown for this runs, on every worker, the loop of one machine, and after `loss.backward()`:
+A common but wrong version of this program runs the loop of one machine on every worker and adds, after
+`loss.backward()`:
 
     dist.all_reduce(loss.data, op=dist.ReduceOp.SUM)        # "synchronise the gradients"
 
-It sums the *losses*, when backward has already used them: no gradient is ever exchanged. What runs are as many separate
-trainings as there are workers, and it looks as if it worked, because each of them learns. It also has these errors:
+This sums the *losses* after backward has used them, so no gradient is ever exchanged. Each worker trains a model of its
+own. It appears to work, because every one of these models learns. The program also has these errors:
 
-1. Every worker starts from weights of its own. The wrapper gives all of them rank 0's.
-2. Every worker goes through the whole training set: as much work for each as for one machine alone.
-3. Every worker tests its own model on the whole test set, and prints an accuracy of its own.
-4. Every worker writes its own model into the same file, at the same time.
-5. Three means and deviations for pictures of one channel; a backend that only GPUs have; names never imported.
+1. Every worker starts from its own weights. The wrapper copies rank 0's to all workers.
+2. Every worker goes through the whole training set: as much work per worker as on one machine.
+3. Every worker tests its own model on the whole test set and prints its own accuracy.
+4. All workers write their models to the same file at the same time.
+5. Three means and deviations for images with one channel; a backend that only supports GPUs; missing imports.
 """
 
 import argparse
@@ -62,7 +63,7 @@ def main() -> None:
         raise ConfigError(f"--batch-size {options.batch_size} cannot be divided among {group.size} workers")
     data = load(digits(options))
     network = Net()
-    initialise(network, SEED)  # torch's own random state would do too, but threads of one process share it
+    initialise(network, SEED)  # not from torch's global random state, which threads of one process share
     model = shoal.DistributedDataParallel(network, group)
     optimizer = torch.optim.SGD(model.parameters(), lr=options.lr, momentum=0.9)
 
@@ -70,8 +71,8 @@ def main() -> None:
     sampler = shoal.DistributedSampler(train_set, group.size, group.rank, seed=SEED)
     per_worker = options.batch_size // group.size
     loader = DataLoader(train_set, per_worker, sampler=sampler)
-    shoal.check_loader(loader, group.size)  # a loader that divides nothing is refused, not found out later
-    # Nothing is learnt from the test set, so it matters only that every picture is looked at, once.
+    shoal.check_loader(loader, group.size)  # raises an error if every worker would get all samples
+    # For testing, any division works that gives every image to exactly one worker.
     test_loader = DataLoader(test_set, 100, sampler=range(group.rank, len(test_set), group.size))
 
     for epoch in range(options.epochs):
@@ -102,7 +103,9 @@ def train(
     for batch in batches:
         num_samples = len(batch[1]) if batch else 0
         optimizer.zero_grad()
-        with model.batch(num_samples=num_samples):  # gradients are exchanged in here, and become everyone's
+        with model.batch(
+            num_samples=num_samples
+        ):  # exchanges gradients; afterwards all workers have the same
             if batch:
                 pictures, labels = batch
                 loss = F.cross_entropy(model(pictures), labels)
@@ -115,7 +118,7 @@ def train(
 
 @torch.no_grad()
 def evaluate(model: shoal.DistributedDataParallel, loader: DataLoader[Any], group: Group) -> float:
-    """The part of the test set that is predicted right: hits and samples are added up over the workers."""
+    """Test accuracy: correct predictions and samples are summed over the workers."""
     model.eval()
     totals = torch.zeros(2, dtype=torch.float64)
     for pictures, labels in loader:
@@ -126,19 +129,19 @@ def evaluate(model: shoal.DistributedDataParallel, loader: DataLoader[Any], grou
 
 
 def steps_of(loader: DataLoader[Any], steps: int) -> Iterator[list[Tensor] | None]:
-    """The loader's batches; None in a last step for which only other workers have samples left."""
+    """The loader's batches; None in a last step in which only other workers have samples."""
     batches = iter(loader)
     for _ in range(steps):
         yield next(batches, None)
 
 
 def as_torch(split: Split) -> TensorDataset:
-    """The samples as torch's loaders want them."""
+    """The samples as a torch data set."""
     return TensorDataset(split.inputs, split.labels)
 
 
 def digits(options: argparse.Namespace) -> MnistConfig | DigitsConfig | SyntheticConfig:
-    """MNIST, a part of it, or pictures of its shape that are made here."""
+    """MNIST, a part of it, or generated images of its shape."""
     if options.synthetic:
         return SyntheticConfig(samples=options.synthetic)
     return DigitsConfig() if options.digits else MnistConfig(dir=options.data_dir)
@@ -148,12 +151,14 @@ def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="A small network on MNIST with several workers.")
     parser.add_argument("--data-dir", default="", help="folder with MNIST's files")
-    parser.add_argument("--digits", action="store_true", help="the 12,000 digits that come with shoal")
+    parser.add_argument("--digits", action="store_true", help="use the 12,000 digits that ship with shoal")
     parser.add_argument(
-        "--synthetic", type=int, nargs="?", const=2000, default=0, help="made data, this many samples"
+        "--synthetic", type=int, nargs="?", const=2000, default=0, help="use this many generated samples"
     )
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--batch-size", type=int, default=60, help="samples of a step, over all workers")
+    parser.add_argument(
+        "--batch-size", type=int, default=60, help="global batch size: samples per step over all workers"
+    )
     parser.add_argument("--lr", type=float, default=0.05)
     parser.add_argument("--save", default="", help="file for the weights, in safetensors format")
     return parser.parse_args()

@@ -1,16 +1,15 @@
-"""Two exchanges of one's own: how workers agree on a bucket of gradients, in a few lines each.
+"""Two user-defined exchanges: how workers aggregate a bucket of gradients, in a few lines each.
 
-An exchange is a function of (group, bucket). When it is over, every worker's `bucket`, a flat tensor, must hold the
-sum of all workers' buckets: the same bits on each. Whether it does is judged by the tests that ours have to pass:
+An exchange is a function of (group, bucket). When it returns, every worker's `bucket`, a flat tensor, must hold the sum
+of all workers' buckets, with the same bits on each. Check that with the contract tests of shoal's own exchanges:
 
-    cd examples
-    shoal check exchange my_exchange:half_ring
-    shoal check exchange my_exchange:clipped --workers 5 --exchange.times 2
+    shoal check exchange examples.my_exchange:half_ring
+    shoal check exchange examples.my_exchange:clipped --workers 5 --exchange.times 2
 
-And then it trains:
+Then train with it:
 
-    shoal train quickstart --strategy naive --workers 2 --exchange my_exchange:half_ring
-    shoal train quickstart --strategy naive --workers 3 --exchange my_exchange:clipped --exchange.times 2
+    shoal train quickstart --strategy naive --workers 2 --exchange examples.my_exchange:half_ring
+    shoal train quickstart --strategy naive --workers 3 --exchange examples.my_exchange:clipped --exchange.times 2
 """
 
 import torch
@@ -21,11 +20,11 @@ from shoal.comm.group import Group
 
 
 def half_ring(group: Group, bucket: Tensor) -> None:
-    """A ring that sends half as many bytes: every number goes as bfloat16, of which 8 bits are its digits.
+    """A ring all-reduce that sends half as many bytes: elements are sent as bfloat16, with 8 bits of precision.
 
-    Why not float16, which has 11? Its smallest number is 6e-8: small gradients would vanish, and the check says so.
-    The sum is taken in bfloat16 too. One that keeps its own chunk in full precision, and sends it on in half, would be
-    more precise on one worker than on the others: they would no longer hold the same bits.
+    Float16 has 11 bits, but its smallest number is 6e-8: small gradients would become 0, and the check would fail.
+    The sum is computed in bfloat16, too. If a worker kept its own chunk in float32 and sent it in bfloat16, it would
+    hold other bits than the other workers.
     """
     small = bucket.to(torch.bfloat16)
     ring(group, small)
@@ -33,13 +32,13 @@ def half_ring(group: Group, bucket: Tensor) -> None:
 
 
 half_ring.precision = torch.bfloat16
-"""What the check may expect: a sum as precise as this, and no more."""
+"""The precision of the sum that `shoal check` requires."""
 
 
 def clipped(group: Group, bucket: Tensor, times: float = 1.0) -> None:
-    """The sum, but no worker pulls further than `times` the median worker: longer buckets are made shorter.
+    """The sum of buckets that are clipped to `times` the median norm, so that no worker dominates.
 
-    `times` is an option: whatever is given as --exchange.times arrives here by its name.
+    `times` is an option: the value of --exchange.times is passed by name.
     """
     rows = torch.empty(group.size, bucket.numel(), dtype=bucket.dtype, device=bucket.device)
     group.all_gather(rows, bucket).wait()
@@ -50,4 +49,4 @@ def clipped(group: Group, bucket: Tensor, times: float = 1.0) -> None:
 
 
 clipped.is_rule = True
-"""Not a sum where a bucket was clipped: the check leaves the sum out, and looks that no rank is preferred."""
+"""The result is not a sum: `shoal check` then tests that no rank is preferred."""

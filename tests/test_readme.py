@@ -10,7 +10,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
+import shoal
 from shoal.cli.main import COMMANDS, main
+from shoal.comm.threads import run_threads
 from shoal.config.read import read_flags
 
 README = Path(__file__).parent.parent / "README.md"
@@ -33,21 +35,53 @@ def test_the_three_lines_that_load_the_weights(tmp_path, monkeypatch, capsys):
         assert (tensor == weights[name]).all()
 
 
-def test_the_loop_of_ones_own():
-    """As it stands there, on a small data set: a world of one, as anybody's first try is."""
-    inputs, labels = torch.randn(100, 4), torch.randint(3, (100,))
-    model = torch.nn.Linear(4, 3)
-    names = {
-        "model": model,
-        "dataset": TensorDataset(inputs, labels),
-        "DataLoader": DataLoader,
-        "functional": torch.nn.functional,
-        "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
-    }
+(LOOP,) = (block for block in blocks("python") if "shoal.join" in block)
+
+
+def linear(seed=0):
+    torch.manual_seed(seed)
+    return torch.nn.Linear(4, 3).double()
+
+
+def samples(number):
+    draw = torch.Generator().manual_seed(1)
+    inputs = torch.randn(number, 4, generator=draw, dtype=torch.float64)
+    return TensorDataset(inputs, torch.randint(3, (number,), generator=draw))
+
+
+def train_by_the_loop(model, dataset):
+    names = {"model": model, "dataset": dataset, "DataLoader": DataLoader, "functional": torch.nn.functional}
+    names["optimizer"] = torch.optim.SGD(model.parameters(), lr=0.1)
+    exec(LOOP, names)
+    return model.weight.detach().clone()
+
+
+def test_the_training_loop_runs_without_a_launcher():
+    model = linear()
     before = model.weight.clone()
-    (code,) = (block for block in blocks("python") if "shoal.join" in block)
-    exec(code, names)
-    assert not torch.equal(model.weight, before)
+    assert not torch.equal(train_by_the_loop(model, samples(100)), before)
+
+
+@pytest.mark.parametrize("number", [129, 128, 130, 2])
+def test_the_training_loop_is_exact_though_workers_have_unequal_numbers_of_batches(number):
+    """129 samples are 65 and 64 for two workers: two batches and one."""
+    dataset, workers = samples(number), 2
+    models = [linear() for _ in range(workers)]
+    weights = run_threads(workers, lambda group: train_by_the_loop(models[group.rank], dataset))
+
+    model = linear()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    samplers = [shoal.PartitionSampler(dataset, workers, rank, by="random") for rank in range(workers)]
+    for epoch in range(2):
+        orders = [list(sampler) for sampler in samplers if not sampler.set_epoch(epoch)]
+        for start in range(0, max(map(len, orders)), 64):
+            inputs, labels = dataset[[index for order in orders for index in order[start : start + 64]]]
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(inputs), labels).backward()
+            optimizer.step()
+    for weight in weights:
+        torch.testing.assert_close(weight, model.weight.detach(), rtol=1e-12, atol=1e-12)
+    assert torch.equal(weights[0], weights[1])
 
 
 @pytest.mark.parametrize(
@@ -91,6 +125,16 @@ def test_the_readme_shows_every_command():
 def test_the_flags_of_the_readme_exist(line):
     words = [word for word in shlex.split(line)[2:] if word not in ("--json", "--resume")]
     read_flags(words[1:] if words and not words[0].startswith("--") else words)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [line for line in COMMANDS_SHOWN if re.match("shoal (check|explain|launch|data list)", line)],
+    ids=lambda line: line.split()[1],
+)
+def test_the_command_runs_as_printed_in_the_root_of_the_repository(line, monkeypatch, capfd):
+    monkeypatch.chdir(README.parent)
+    assert main(shlex.split(line)[1:]) == 0
 
 
 def test_every_file_the_readme_points_to_is_there():

@@ -1,7 +1,7 @@
-"""Shoal: distributed deep learning on PyTorch that is complete, readable, true and fast.
+"""Shoal: distributed deep learning on PyTorch that is complete, readable, correct and fast.
 
-Importing `shoal` is cheap and loads no torch; its rooms (`shoal.optim`, `shoal.data`, …) do when they need it, and so
-does `shoal.join()`, which gives any program its group. (`__init__.pyi` tells type checkers of it.)
+Importing `shoal` is fast and does not import torch. The public names below are imported at their first use.
+(`__init__.pyi` declares them for type checkers.)
 """
 
 from importlib import import_module

@@ -59,9 +59,13 @@ def test_every_shipped_recipe_is_valid():
 def test_gd_takes_the_whole_training_set_and_nothing_else():
     assert read(None, ["--optimizer", "gd"]).train.batch_size == "all"
     assert read(None, []).train.batch_size == 64
-    with pytest.raises(ConfigError, match=r"gd with batch 64 is SGD.*\n.*--optimizer sgd"):
+    with pytest.raises(
+        ConfigError, match=r"whole training set in every step, but --batch-size is 64\n.*--optimizer sgd"
+    ):
         read(None, ["--optimizer", "gd", "--batch-size", "64"])
-    with pytest.raises(ConfigError, match="gd with batch 8 is SGD"):
+    with pytest.raises(
+        ConfigError, match="gd uses the whole training set in every step, but --batch-size is 8"
+    ):
         RunConfig(optimizer=GdConfig(), train=TrainConfig(batch_size=8))
 
 
@@ -90,8 +94,8 @@ def test_gd_takes_the_whole_training_set_and_nothing_else():
         (["extra"], "unexpected argument 'extra'"),
         (["--exchange", "ring"], "unknown exchange 'ring': did you mean 'by:ring'?"),
         (["--exchange", "median"], "unknown exchange 'median': did you mean 'robust:median'?"),
-        (["--exchange", "stages:0.5=all_reduce"], "begin at 0 and rise, and here they are 0.5"),
-        (["--optimizer", "sgd", "--optimizer.nesterov"], "nesterov looks ahead along the momentum"),
+        (["--exchange", "stages:0.5=all_reduce"], "must start at 0 and increase, got 0.5"),
+        (["--optimizer", "sgd", "--optimizer.nesterov"], "nesterov requires momentum, but"),
     ],
 )
 def test_a_wrong_flag_gets_one_sentence(flags, sentence):

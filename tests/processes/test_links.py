@@ -47,5 +47,5 @@ def test_a_bad_worker_is_named(capsys, tmp_path):
 )
 def test_a_worker_that_is_not_there_is_refused_before_anything_starts(capsys, tmp_path, flags):
     _, said = train(capsys, tmp_path, "never", flags, code=2)
-    assert f"'{flags[1]}' names worker 2, and there are only 2: 0 to 1" in said
+    assert f"'{flags[1]}' names worker 2, but there are only 2: 0 to 1" in said
     assert list(tmp_path.iterdir()) == []

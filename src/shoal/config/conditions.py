@@ -1,6 +1,6 @@
-"""Conditions that a run is put under on purpose: slow workers, slow links, bad gradients.
+"""Conditions that users impose on a run: slow workers, slow links, bad gradients.
 
-Users write each as one text. It is parsed once, when the settings are made, and kept beside the parsed values.
+Each is written as one string. It is parsed once, when the settings are built, and kept beside the parsed values.
 """
 
 import math
@@ -12,12 +12,12 @@ from typing import ClassVar, Literal, get_args
 from shoal.errors import ConfigError, unknown
 
 GradientFault = Literal["nan", "inf", "huge", "flip", "stale"]
-"""Not a number, infinite, a million times as long, with the wrong sign, or computed at the initial weights."""
+"""NaN, infinite, a million times too long, with the wrong sign, or computed at the initial weights."""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """What all conditions share: the text that the user wrote, and the workers it names."""
+    """The base of all conditions: the user's string, and the workers it names."""
 
     KIND: ClassVar[str]
     text: str = field(default="", kw_only=True, compare=False, repr=False)
@@ -67,14 +67,14 @@ class Bottleneck(WorkerCondition):
         options = _Options(cls.KIND, text, ("rank", "slowdown", "delay", "share"))
         if options.values.keys() == {"rank"}:
             raise ConfigError(
-                f"bottleneck '{text}' slows nothing", "Add slowdown=3, delay=20ms, delay=0-40ms or share=0.8."
+                f"bottleneck '{text}' has no effect", "Add slowdown=3, delay=20ms, delay=0-40ms or share=0.8."
             )
         slowdown = options.number("slowdown", "1")
         if slowdown < 1:
-            raise options.error(f"slowdown must be at least 1, not {slowdown:g}")
+            raise options.error(f"expected slowdown ≥ 1, got {slowdown:g}")
         share = options.number("share") if "share" in options.values else None
         if share is not None and share > 1:
-            raise options.error(f"share is a part of the batch, from 0 to 1, not {share:g}")
+            raise options.error(f"expected a share from 0 to 1, got {share:g}")
         return cls(options.whole_number("rank"), slowdown, options.delay_s(), share, text=text)
 
 
@@ -100,8 +100,8 @@ class Link(Condition):
         rate = re.fullmatch(r"(\d+\.?\d*)\s*([kmg]?)bit(/s)?", rate_text.lower())
         if not (ends or ends_text.strip() == "all") or not rate:
             raise ConfigError(
-                f"'{text}' is not a link",
-                'Write the two workers, the rate and the latency: "0-1:100mbit,5ms".',
+                f"cannot parse link '{text}'",
+                'Write two workers, a rate and a latency: "0-1:100mbit,5ms".',
             )
         bits_per_s = float(rate[1]) * {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}[rate[2]]
         if bits_per_s == 0:
@@ -155,7 +155,7 @@ def check_distinct(conditions: Sequence[Condition]) -> None:
             target = "link" if isinstance(each, Link) else "worker"
             raise ConfigError(
                 f"{each.KIND}s '{other}' and '{each}' are for the same {target}",
-                "Write them as one." if isinstance(each, Bottleneck) else "Leave one of them out.",
+                "Combine them." if isinstance(each, Bottleneck) else "Remove one of them.",
             )
 
 
@@ -166,13 +166,13 @@ def check_ranks(conditions: Sequence[Condition], size: int) -> None:
             if rank >= size:
                 there = f"there are only {size}: 0 to {size - 1}" if size > 1 else "there is only worker 0"
                 raise ConfigError(
-                    f"{each.KIND} '{each}' names worker {rank}, and {there}",
-                    f"Name another worker, or start more: --workers {rank + 1}",
+                    f"{each.KIND} '{each}' names worker {rank}, but {there}",
+                    f"Name another worker, or use --workers {rank + 1}.",
                 )
 
 
 def shares_of(bottlenecks: Sequence[Bottleneck], size: int) -> tuple[float, ...]:
-    """The workers' parts of every batch: as the bottlenecks say, and the rest in equal parts.
+    """The workers' shares of every batch: as the bottlenecks set them; the others divide the rest equally.
 
     >>> shares_of([Bottleneck(rank=1, share=0.8)], size=3)
     (0.1, 0.8, 0.1)
@@ -197,7 +197,7 @@ class _Options:
         for part in text.split(","):
             key, equals, value = (piece.strip() for piece in part.partition("="))
             if not equals:
-                raise ConfigError(f"'{part.strip()}' in {self._where} is not of the form key=value")
+                raise ConfigError(f"{self._where}: expected key=value, got '{part.strip()}'")
             if key not in known:
                 raise self.error(unknown("key", key, known))
             if key in self.values:
@@ -213,13 +213,13 @@ class _Options:
     def whole_number(self, key: str, default: str = "") -> int:
         value = self.values.get(key, default)
         if not value.isdigit():
-            raise self.error(f"{key} must be a whole number, not '{value}'")
+            raise self.error(f"expected an integer ≥ 0 for {key}, got '{value}'")
         return int(value)
 
     def number(self, key: str, default: str = "") -> float:
         value = self.values.get(key, default)
         if not re.fullmatch(r"\d+(\.\d*)?|\.\d+", value):
-            raise self.error(f"'{value}' is not a number")
+            raise self.error(f"expected a number for {key}, got '{value}'")
         return float(value)
 
     def delay_s(self) -> tuple[float, float]:
@@ -230,12 +230,12 @@ class _Options:
             low += re.sub(r"[\d.]", "", high)
         bounds = _seconds(self._where, low), _seconds(self._where, high or low)
         if bounds[0] > bounds[1]:
-            raise self.error(f"the range of delays '{value}' ends before it begins")
+            raise self.error(f"expected delay=MIN-MAX, got '{value}'")
         return bounds
 
 
 def _seconds(where: str, value: str) -> float:
     found = re.fullmatch(r"\s*(\d+\.?\d*)\s*(us|µs|ms|s)\s*", value)
     if not found:
-        raise ConfigError(f"{where}: '{value}' is not a time", "Write 20ms, 0.5s or 300us.")
+        raise ConfigError(f"{where}: expected a time, got '{value}'", "Write 20ms, 0.5s or 300us.")
     return float(found[1]) * {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}[found[2]]

@@ -1,8 +1,8 @@
-"""What a run is made of: frozen data, checked the moment it is made, a sentence under every field.
+"""All settings of a run: frozen dataclasses, checked on construction, with a sentence under every field.
 
-Each choice (data, model, loss, optimizer, schedule, sync, exchange, partition) is a small dataclass of its own,
-selected by `name`; an option under the wrong choice is therefore an error by construction. `config.read` turns recipes
-and flags into these, and `--help` prints these sentences.
+Each choice (data, model, loss, optimizer, schedule, sync, exchange, partition) is a dataclass of its own in
+`sections/`, selected by `name`; an option under the wrong choice is therefore an error. `config.read` builds them from
+recipes and flags; `--help` prints the sentences.
 """
 
 import math
@@ -133,20 +133,20 @@ __all__ = [
 
 @dataclass(frozen=True)
 class RunConfig(Checked):
-    """One run, whole: this and the data decide every bit of the result."""
+    """One run: these settings and the data determine every bit of the result."""
 
     seed: int = 0
-    """Decides the initial weights and the order of the samples."""
+    """Random seed: initial weights, order of the samples, dropout (different on each worker)."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to compute; auto takes a GPU if there is one."""
+    """Device; auto: GPUs if there is one for each worker, else the CPU."""
     engine: Literal["torch", "tape", "static"] = "torch"
-    """What computes gradients: torch's autograd, our own tape, or our own graph, compiled at the first batch."""
+    """What computes gradients: torch's autograd, shoal's tape, or shoal's static graph, compiled at the first batch."""
     precision: Literal["float32", "tf32", "bf16"] = "float32"
-    """bf16: forward and backward in bfloat16 where that is safe, weights in float32. tf32: GPU products, to 1e-3."""
+    """bf16: autocast to bfloat16, weights in float32. tf32: GPU matrix products in TF32, relative error 1e-3."""
     threads: Count | None = None
-    """Threads of one worker's tensor operations; none: torch's choice."""
+    """CPU threads of each worker; none: torch's default."""
     mesh: str = ""
-    """Axes along which the workers divide the work, data=4; sets --workers, and the sync to ddp unless it is given."""
+    """Axes along which workers divide the work, such as data=4. Sets --workers; the sync is then ddp by default."""
     data: DataConfig = field(default_factory=DigitsConfig)
     model: ModelConfig = field(default_factory=LenetConfig)
     loss: LossConfig = field(default_factory=CrossEntropyConfig)
@@ -168,8 +168,8 @@ class RunConfig(Checked):
         pair = layout_of(axes), self._sync.name
         if pair not in STRATEGIES.values():
             raise ConfigError(
-                f"no strategy combines layout {pair[0]} with sync {pair[1]}",
-                f"The pairs that exist: {', '.join(' + '.join(pair) for pair in STRATEGIES.values())}.",
+                f"layout {pair[0]} does not support sync {pair[1]}",
+                f"Supported pairs: {', '.join(' + '.join(pair) for pair in STRATEGIES.values())}.",
             )
         self._check_capabilities()
         if self.precision not in PRECISIONS[self.engine]:
@@ -179,13 +179,12 @@ class RunConfig(Checked):
             )
         if self.optimizer.name == "gd" and self.train.batch_size != "all":
             raise ConfigError(
-                f"gd with batch {self.train.batch_size} is SGD: "
-                "gradient descent takes the whole training set in every step",
-                "Use --optimizer sgd, or leave --batch-size out.",
+                f"optimizer gd uses the whole training set in every step, but --batch-size is {self.train.batch_size}",
+                "Use --optimizer sgd, or remove --batch-size.",
             )
 
     def _fill_in_defaults(self) -> None:
-        """Set what depends on other settings, and can be known only here, where all are."""
+        """Set the defaults that depend on other settings."""
 
         def fill(**values: object) -> None:
             for name, value in values.items():
@@ -202,12 +201,12 @@ class RunConfig(Checked):
             fill(sync=DdpConfig() if self.mesh else NoSyncConfig())
 
     def _check_capabilities(self) -> None:
-        """Refuse what the strategy cannot be combined with, as its sync declares."""
+        """Refuse settings that the strategy does not support, as its sync declares."""
         strategy, can, workers = self.strategy, self._sync.CAN, self.launch.workers
         if can.most_workers is not None and workers > can.most_workers:
             raise ConfigError(
                 f"strategy {strategy} runs on {can.most_workers} worker, but --workers is {workers}",
-                "Choose how they work together, --strategy ddp, or use --workers 1.",
+                "Use --strategy ddp, or --workers 1.",
             )
         if self.engine not in can.engines:
             raise ConfigError(
@@ -217,7 +216,7 @@ class RunConfig(Checked):
         if not can.exchanges and self.exchange.name != "all_reduce":
             raise ConfigError(
                 f"--exchange {self.exchange.name} has no effect with strategy {strategy}",
-                "An exchange is how copies of the model agree: use --strategy naive or ddp.",
+                "Use --strategy naive or ddp, or remove --exchange.",
             )
         uneven = next((each for each in self.launch.bottleneck if each.share is not None), None)
         shares = (
@@ -250,7 +249,7 @@ class RunConfig(Checked):
 
     @property
     def strategy(self) -> str:
-        """The name of the strategy: of the pair that layout and sync make."""
+        """The name of the strategy: the pair (layout, sync)."""
         pair = layout_of(self.axes), self._sync.name
         return next(name for name, known in STRATEGIES.items() if known == pair)
 

@@ -41,9 +41,9 @@ def test_the_schema_and_the_tables_know_the_same_names():
         ("--exchange by:rng", "did you mean 'ring'?"),
         ("--exchange robust:medan", "did you mean 'median'?"),
         ("--exchange robust:median --exchange.bad -1", "expected an integer ≥ 0, got -1"),
-        ("--exchange stages:0.5=all_reduce", "begin at 0 and rise, and here they are 0.5"),
+        ("--exchange stages:0.5=all_reduce", "must start at 0 and increase, got 0.5"),
         ("--exchange stages:0=all_reduce,0.5=by:rng", "did you mean 'ring'?"),
-        ("--exchange stages:0=all_reduce,2=by:ring", "START from 0 to below 1"),
+        ("--exchange stages:0=all_reduce,2=by:ring", "expected a stage START=EXCHANGE with 0 ≤ START < 1"),
     ],
 )
 def test_settings_that_cannot_be_are_one_sentence(flags, sentence):

@@ -1,4 +1,4 @@
-"""What is learnt from."""
+"""Settings of the data sets."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -9,73 +9,73 @@ from shoal.config.sections.values import Count, Fraction
 
 @dataclass(frozen=True)
 class DigitsConfig(Checked):
-    """10,000 + 2,000 handwritten digits out of MNIST, shipped inside the package."""
+    """10,000 training and 2,000 test images of handwritten digits from MNIST; ships with shoal."""
 
     name: Literal["digits"] = "digits"
     samples: Annotated[int, AtLeast(10)] | None = None
-    """Train on only this many samples, the same part of every label; none: on all."""
+    """Train on this many samples, with the labels in the same proportions; none: on all."""
     validation: Fraction = 0.0
-    """Part of the training set held out, stratified by label; choices are made on it, never on the test set."""
+    """Fraction of the training set to hold out for validation, stratified by label."""
 
 
 @dataclass(frozen=True)
 class MnistConfig(Checked):
-    """60,000 + 10,000 handwritten digits, 28×28 grey."""
+    """60,000 training and 10,000 test images of handwritten digits, 28×28, grey."""
 
     name: Literal["mnist"] = "mnist"
     dir: str = ""
-    """Where to look for the files first; then in $SHOAL_DATA, then in the user's cache."""
+    """Folder with the files; otherwise $SHOAL_DATA, then the user's cache."""
     samples: Annotated[int, AtLeast(10)] | None = None
-    """Train on only this many samples, the same part of every label; none: on all."""
+    """Train on this many samples, with the labels in the same proportions; none: on all."""
     validation: Fraction = 0.0
-    """Part of the training set held out, stratified by label; choices are made on it, never on the test set."""
+    """Fraction of the training set to hold out for validation, stratified by label."""
 
 
 @dataclass(frozen=True)
 class FashionMnistConfig(Checked):
-    """60,000 + 10,000 pictures of clothes, 28×28 grey."""
+    """60,000 training and 10,000 test images of clothes, 28×28, grey."""
 
     name: Literal["fashion-mnist"] = "fashion-mnist"
     dir: str = ""
-    """Where to look for the files first; then in $SHOAL_DATA, then in the user's cache."""
+    """Folder with the files; otherwise $SHOAL_DATA, then the user's cache."""
     samples: Annotated[int, AtLeast(10)] | None = None
-    """Train on only this many samples, the same part of every label; none: on all."""
+    """Train on this many samples, with the labels in the same proportions; none: on all."""
     validation: Fraction = 0.0
-    """Part of the training set held out, stratified by label; choices are made on it, never on the test set."""
+    """Fraction of the training set to hold out for validation, stratified by label."""
 
 
 @dataclass(frozen=True)
 class Cifar10Config(Checked):
-    """50,000 + 10,000 photographs of ten kinds of things, 32×32 colour."""
+    """50,000 training and 10,000 test photographs in ten classes, 32×32, colour."""
 
     name: Literal["cifar10"] = "cifar10"
     dir: str = ""
-    """Where to look for the files first; then in $SHOAL_DATA, then in the user's cache."""
+    """Folder with the files; otherwise $SHOAL_DATA, then the user's cache."""
     samples: Annotated[int, AtLeast(10)] | None = None
-    """Train on only this many samples, the same part of every label; none: on all."""
+    """Train on this many samples, with the labels in the same proportions; none: on all."""
     validation: Fraction = 0.0
-    """Part of the training set held out, stratified by label; choices are made on it, never on the test set."""
+    """Fraction of the training set to hold out for validation, stratified by label."""
     augment: bool = True
-    """Shift by up to four pixels and mirror, anew for every batch of the training set."""
+    """Shift training images by up to four pixels and mirror them, at random for each batch."""
 
 
 @dataclass(frozen=True)
 class SyntheticConfig(Checked):
-    """Data made from a seed, of any size: nothing to fetch, and the answer is known to be learnable."""
+    """Data generated from a seed, of any size and known to be learnable; nothing to download."""
 
     name: Literal["synthetic"] = "synthetic"
     task: Literal["classification", "regression", "text"] = "classification"
-    """What is to be learnt: a label, a number, or the next byte."""
+    """What the model predicts: a label, a number, or the next byte."""
     samples: Count = 4096
-    """Training samples; a fifth as many are made for the test set."""
+    """Number of training samples; the test set has a fifth as many."""
     shape: tuple[Count, ...] = (1, 28, 28)
-    """Shape of one input; for text, one number: the length of a sequence in bytes."""
+    """Shape of one input; for text a single number, the length of a sequence in bytes."""
     classes: Annotated[int, AtLeast(2)] = 10
-    """How many labels there are (classification)."""
+    """Number of classes (classification)."""
     seed: int = 0
-    """Seed of the data alone, so that the run's seed can change and the data stay."""
+    """Seed of the data alone: the data stays the same when --seed changes."""
     validation: Fraction = 0.0
-    """Part of the training set held out; choices are made on it, never on the test set."""
+    """Fraction of the training set to hold out for validation."""
 
 
 DataConfig = DigitsConfig | MnistConfig | FashionMnistConfig | Cifar10Config | SyntheticConfig

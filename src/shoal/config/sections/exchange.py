@@ -1,4 +1,4 @@
-"""How a bucket becomes the aggregate of all workers' buckets."""
+"""Settings of the exchanges: how workers aggregate a bucket of gradients."""
 
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
@@ -17,7 +17,7 @@ class AllReduceConfig(Checked):
 
 @dataclass(frozen=True)
 class ByConfig(Checked):
-    """The sum by one of our algorithms, made of send and recv alone; in short `by:ring`."""
+    """The sum by one of our algorithms, built from send and recv; `by:ring` for short."""
 
     SHORT: ClassVar[str] = "algorithm"
 
@@ -31,12 +31,12 @@ class ByConfig(Checked):
         "tree",
         "halving_doubling",
     ] = "ring"
-    """Which one; `shoal explain NAME` shows what it sends."""
+    """The algorithm; `shoal explain NAME` shows its messages."""
 
 
 @dataclass(frozen=True)
 class RobustConfig(Checked):
-    """A rule that bears bad workers: it sees every worker's bucket and gives one; in short `robust:median`."""
+    """A robust rule: aggregates the workers' buckets and tolerates bad workers; `robust:median` for short."""
 
     SHORT: ClassVar[str] = "rule"
 
@@ -44,18 +44,18 @@ class RobustConfig(Checked):
     rule: Literal["median", "trimmed_mean", "krum"] = "median"
     """Coordinate median, trimmed mean, or Krum: the bucket whose neighbours are nearest."""
     bad: Annotated[int, AtLeast(0)] = 1
-    """How many bad workers it must bear; refused if there are too few workers for that."""
+    """Number of bad workers to tolerate; an error if there are too few workers for that."""
 
 
 @dataclass(frozen=True)
 class StagesConfig(Checked):
-    """Another exchange in each stage of training; in short `stages:0=all_reduce,0.5=by:ring`."""
+    """A different exchange in each stage of training; `stages:0=all_reduce,0.5=by:ring` for short."""
 
     SHORT: ClassVar[str] = "plan"
 
     name: Literal["stages"] = "stages"
     plan: tuple[str, ...] = ("0=all_reduce",)
-    """START=EXCHANGE each: from this part of the training on (0 the beginning, 1 the end), exchange like this."""
+    """A list of START=EXCHANGE: use that exchange from START on, a fraction of the training (0 to 1)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -63,13 +63,13 @@ class StagesConfig(Checked):
         starts = [start for start, _ in stages]
         if not starts or starts[0] != 0 or sorted(set(starts)) != starts:
             raise ConfigError(
-                "the stages of an exchange begin at 0 and rise, and here they are "
+                "the stages of an exchange must start at 0 and increase, got "
                 + (", ".join(f"{start:g}" for start in starts) or "none"),
                 "Write for example --exchange stages:0=all_reduce,0.5=by:ring",
             )
 
     def stages(self) -> "list[tuple[float, AllReduceConfig | ByConfig | RobustConfig | Custom]]":
-        """The stages in order: where each begins, and its exchange."""
+        """The stages in order: the fraction at which each begins, and its exchange."""
         return [_stage(text) for text in self.plan]
 
 
@@ -83,9 +83,7 @@ def _stage(text: str) -> tuple[float, AllReduceConfig | ByConfig | RobustConfig 
     except ValueError:
         fraction = -1.0
     if not equals or not 0 <= fraction < 1:
-        raise ConfigError(
-            f"'{text}' is not a stage of an exchange: write START=EXCHANGE, START from 0 to below 1"
-        )
+        raise ConfigError(f"expected a stage START=EXCHANGE with 0 ≤ START < 1, got '{text}'")
     named = by_name((AllReduceConfig, ByConfig, RobustConfig))
     name, options = in_short(named, exchange)
     if name in named:

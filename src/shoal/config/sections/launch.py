@@ -1,4 +1,4 @@
-"""How many workers there are, how they run, and which conditions they run under."""
+"""Settings of the workers: how many, how they run, and under which conditions."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -11,20 +11,20 @@ from shoal.errors import ConfigError
 
 @dataclass(frozen=True)
 class LaunchConfig(Checked):
-    """How many workers there are, how they run, and how they communicate."""
+    """The number of workers, how they run, and how they communicate."""
 
     workers: Count = 1
-    """Workers on this machine. Started by hand or by torchrun, the world's size is taken instead."""
+    """Workers to start on this machine; ignored if you start them by hand or with torchrun."""
     launcher: Literal["processes", "threads"] = "processes"
-    """What a worker is; as threads, a breakpoint works in every rank."""
+    """Run workers as processes, or as threads of one process (a breakpoint then works in every rank)."""
     group: Literal["auto", "shm", "gloo", "nccl"] = "auto"
-    """How processes communicate; auto: shared memory on one machine, gloo elsewhere, nccl where each has a GPU."""
+    """Communication backend; auto: shared memory on one machine, else gloo; nccl if each worker has a GPU."""
     bottleneck: Annotated[tuple[Bottleneck, ...], Several()] = ()
-    """Slow a worker, "rank=1,slowdown=3" or "rank=1,delay=20ms" (0-40ms: random), or load it: "rank=1,share=0.8"."""
+    """Slow a worker down, "rank=1,slowdown=3" or "rank=1,delay=0-40ms", or give it more work: "rank=1,share=0.8"."""
     link: Annotated[tuple[Link, ...], Several()] = ()
-    """Rate and latency between two workers, "0-1:100mbit,5ms", or between all: "all:1gbit"."""
+    """Limit rate and latency between two workers, "0-1:100mbit,5ms", or all of them: "all:1gbit"."""
     fault: Annotated[tuple[Fault, ...], Several()] = ()
-    """Make a worker send bad gradients, "rank=1,gradient=nan" (inf, huge, flip, stale), from a step on: ",step=10"."""
+    """Make a worker send bad gradients: "rank=1,gradient=nan" (or inf, huge, flip, stale); from step 10: ",step=10"."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -48,6 +48,6 @@ class LaunchConfig(Checked):
             check_ranks(conditions, size)
         if self.link and size == 1:
             raise ConfigError(
-                f"link '{self.link[0]}' needs two workers, and there is only one", "Start more: --workers 2"
+                f"link '{self.link[0]}' needs at least 2 workers, but there is 1", "Use --workers 2."
             )
         shares_of(self.bottleneck, size)

@@ -1,4 +1,4 @@
-"""What is trained, and what it is judged by."""
+"""Settings of the models and losses."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -16,7 +16,7 @@ class LinearConfig(Checked):
 
 @dataclass(frozen=True)
 class MlpConfig(Checked):
-    """Fully connected layers with ReLU between."""
+    """Fully connected layers with ReLU between them."""
 
     name: Literal["mlp"] = "mlp"
     hidden: tuple[Count, ...] = (128, 64)
@@ -25,33 +25,33 @@ class MlpConfig(Checked):
 
 @dataclass(frozen=True)
 class LenetConfig(Checked):
-    """The course's network: two convolutions with pooling, two fully connected layers."""
+    """The course's network: two convolutions with pooling, then two fully connected layers."""
 
     name: Literal["lenet"] = "lenet"
 
 
 @dataclass(frozen=True)
 class Resnet18Config(Checked):
-    """ResNet-18 with the stem for small pictures: 3×3, no pooling."""
+    """ResNet-18 with a stem for small images: 3×3, no pooling."""
 
     name: Literal["resnet18"] = "resnet18"
     width: Count = 64
     """Channels of the first stage; 64 is the published network."""
     norm: Literal["batch", "group"] = "batch"
-    """Batch statistics differ between workers; group statistics do not."""
+    """Normalisation: batch statistics depend on how the batch is divided among workers; group statistics do not."""
 
 
 @dataclass(frozen=True)
 class TransformerConfig(Checked):
-    """A small decoder over bytes: each position sees the ones before it."""
+    """A small decoder over bytes: each position attends to itself and those before it."""
 
     name: Literal["transformer"] = "transformer"
     layers: Count = 2
-    """Blocks of attention and feed-forward."""
+    """Number of blocks, each of attention and feed-forward."""
     width: Count = 64
     """Width of the residual stream."""
     heads: Count = 4
-    """Attention heads; they divide the width."""
+    """Attention heads; the width must be a multiple of it."""
 
 
 ModelConfig = LinearConfig | MlpConfig | LenetConfig | Resnet18Config | TransformerConfig | Custom
@@ -59,23 +59,23 @@ ModelConfig = LinearConfig | MlpConfig | LenetConfig | Resnet18Config | Transfor
 
 @dataclass(frozen=True)
 class CrossEntropyConfig(Checked):
-    """Minus the logarithm of the probability given to the right label."""
+    """Negative log-likelihood of the correct label."""
 
     name: Literal["cross_entropy"] = "cross_entropy"
     smoothing: Fraction = 0.0
-    """Probability taken from the right label and spread evenly over all."""
+    """Label smoothing: probability moved from the correct label to all labels evenly."""
 
 
 @dataclass(frozen=True)
 class MseConfig(Checked):
-    """Squared distance to the target; labels become one-hot targets."""
+    """Squared error; labels become one-hot targets."""
 
     name: Literal["mse"] = "mse"
 
 
 @dataclass(frozen=True)
 class MaeConfig(Checked):
-    """Absolute distance to the target; labels become one-hot targets."""
+    """Absolute error; labels become one-hot targets."""
 
     name: Literal["mae"] = "mae"
 

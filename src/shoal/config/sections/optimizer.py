@@ -1,4 +1,4 @@
-"""How gradients become new weights, and how the learning rate changes."""
+"""Settings of the optimizers and learning-rate schedules."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -10,37 +10,37 @@ from shoal.errors import ConfigError
 
 @dataclass(frozen=True)
 class GdConfig(Checked):
-    """Gradient descent: the rule of plain SGD on the gradient of the whole training set."""
+    """Gradient descent on the whole training set: SGD with a batch of all samples."""
 
     name: Literal["gd"] = "gd"
     lr: PositiveFloat = 0.5
     """Learning rate η."""
     fast: bool = True
-    """Update with torch's fused kernels; false runs the readable step, which defines the result."""
+    """Update with torch's fused kernels; false: with the readable step that defines the result."""
 
 
 @dataclass(frozen=True)
 class SgdConfig(Checked):
-    """Stochastic gradient descent, with momentum if asked."""
+    """Stochastic gradient descent, optionally with momentum."""
 
     name: Literal["sgd"] = "sgd"
     lr: PositiveFloat = 0.1
     """Learning rate η."""
     momentum: Fraction = 0.0
-    """μ: how much of the previous step is kept."""
+    """Momentum μ: the fraction of the previous step that is kept."""
     nesterov: bool = False
-    """Look ahead along the momentum (needs momentum)."""
+    """Nesterov momentum; requires momentum > 0."""
     weight_decay: NonNegative = 0.0
-    """λ: added to the gradient as λ·θ."""
+    """Weight decay λ: adds λ·θ to the gradient."""
     fast: bool = True
-    """Update with torch's fused kernels; false runs the readable step, which defines the result."""
+    """Update with torch's fused kernels; false: with the readable step that defines the result."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.nesterov and self.momentum == 0:
             raise ConfigError(
-                "optimizer.nesterov looks ahead along the momentum, and optimizer.momentum is 0",
-                "Set --optimizer.momentum 0.9, or leave nesterov out.",
+                "optimizer.nesterov requires momentum, but optimizer.momentum is 0",
+                "Set --optimizer.momentum 0.9, or remove --optimizer.nesterov.",
             )
 
 
@@ -52,34 +52,34 @@ class AdamConfig(Checked):
     lr: PositiveFloat = 1e-3
     """Learning rate η."""
     beta1: Fraction = 0.9
-    """How much of the first moment is kept."""
+    """Decay rate of the first moment."""
     beta2: Fraction = 0.999
-    """How much of the second moment is kept."""
+    """Decay rate of the second moment."""
     eps: PositiveFloat = 1e-8
-    """ε: keeps the division finite."""
+    """ε, added to the denominator."""
     weight_decay: NonNegative = 0.0
-    """λ: added to the gradient as λ·θ."""
+    """Weight decay λ: adds λ·θ to the gradient."""
     fast: bool = True
-    """Update with torch's fused kernels; false runs the readable step, which defines the result."""
+    """Update with torch's fused kernels; false: with the readable step that defines the result."""
 
 
 @dataclass(frozen=True)
 class AdamWConfig(Checked):
-    """Adam with the weight decay taken from the weights and not through the gradient."""
+    """Adam with decoupled weight decay: it shrinks the weights directly, not through the gradient."""
 
     name: Literal["adamw"] = "adamw"
     lr: PositiveFloat = 1e-3
     """Learning rate η."""
     beta1: Fraction = 0.9
-    """How much of the first moment is kept."""
+    """Decay rate of the first moment."""
     beta2: Fraction = 0.999
-    """How much of the second moment is kept."""
+    """Decay rate of the second moment."""
     eps: PositiveFloat = 1e-8
-    """ε: keeps the division finite."""
+    """ε, added to the denominator."""
     weight_decay: NonNegative = 0.01
-    """λ: the weights shrink by η·λ in every step."""
+    """Weight decay λ: every step multiplies the weights by 1 − η·λ."""
     fast: bool = True
-    """Update with torch's fused kernels; false runs the readable step, which defines the result."""
+    """Update with torch's fused kernels; false: with the readable step that defines the result."""
 
 
 OptimizerConfig = GdConfig | SgdConfig | AdamConfig | AdamWConfig | Custom
@@ -87,11 +87,11 @@ OptimizerConfig = GdConfig | SgdConfig | AdamConfig | AdamWConfig | Custom
 
 @dataclass(frozen=True)
 class ConstantConfig(Checked):
-    """The learning rate stays as it is."""
+    """A constant learning rate."""
 
     name: Literal["constant"] = "constant"
     warmup: Annotated[int, AtLeast(0)] = 0
-    """Steps in which the rate rises linearly from 0."""
+    """Steps of linear warm-up from 0."""
 
 
 @dataclass(frozen=True)
@@ -102,20 +102,20 @@ class StepDecayConfig(Checked):
     every: Count = 1000
     """Steps between two decays."""
     factor: PositiveFloat = 0.1
-    """What the rate is multiplied by."""
+    """The factor of each decay."""
     warmup: Annotated[int, AtLeast(0)] = 0
-    """Steps in which the rate rises linearly from 0."""
+    """Steps of linear warm-up from 0."""
 
 
 @dataclass(frozen=True)
 class CosineConfig(Checked):
-    """The learning rate falls along half a cosine to a floor at the last step."""
+    """The learning rate follows half a cosine down to a floor at the last step."""
 
     name: Literal["cosine"] = "cosine"
     floor: Fraction = 0.0
-    """What is left at the end, as a part of the full rate."""
+    """The final rate, as a fraction of the full rate."""
     warmup: Annotated[int, AtLeast(0)] = 0
-    """Steps in which the rate rises linearly from 0."""
+    """Steps of linear warm-up from 0."""
 
 
 ScheduleConfig = ConstantConfig | StepDecayConfig | CosineConfig

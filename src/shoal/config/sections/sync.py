@@ -1,4 +1,4 @@
-"""How copies of a model agree: the sync of a strategy, and the table of the strategies that exist."""
+"""Settings of the syncs (how replicas of a model agree), and the table of strategies."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -24,7 +24,7 @@ class Capabilities:
 
 @dataclass(frozen=True)
 class NoSyncConfig(Checked):
-    """One worker has all the data, so there is nothing to agree on."""
+    """One worker: nothing to synchronise."""
 
     CAN: ClassVar = Capabilities(most_workers=1, divides_batch=False, exchanges=False)
 
@@ -33,30 +33,30 @@ class NoSyncConfig(Checked):
 
 @dataclass(frozen=True)
 class NaiveConfig(Checked):
-    """Copies that sum each parameter's gradient after backward: the first thing one would write."""
+    """Replicas; one all-reduce per parameter after backward. Simple and slow."""
 
     CAN: ClassVar = Capabilities()
 
     name: Literal["naive"] = "naive"
     aggregate: Literal["gradients", "parameters"] = "gradients"
-    """What the workers aggregate: gradients before the update, or parameters (and moments) after each has updated."""
+    """Aggregate gradients before the update, or parameters (and moments) after it."""
     combine: Literal["exact", "sum", "mean", "weighted_mean"] = "exact"
-    """exact: divide losses by the global count, sum gradients. The others start from each worker's own mean."""
+    """exact: divide losses by the global batch size and sum. The others combine each worker's mean gradient."""
     check_init: bool = False
-    """Refuse workers whose initial parameters differ, instead of giving them rank 0's."""
+    """Fail if initial parameters differ between workers, instead of copying rank 0's."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.aggregate == "parameters" and self.combine == "sum":
             raise ConfigError(
-                "--combine sum of parameters multiplies them by the number of workers in every step",
+                "--aggregate parameters --combine sum multiplies the parameters by the number of workers in each step",
                 "Use --combine exact or mean, or --aggregate gradients.",
             )
 
 
 @dataclass(frozen=True)
 class DpConfig(Checked):
-    """Rank 0 has data, loss and optimizer; the others run forward and backward on the pieces that it scatters."""
+    """Rank 0 holds data, loss and optimizer, and scatters each batch; the others run forward and backward."""
 
     # It cuts torch's graph in two at the outputs; our own engines have graphs of their own.
     CAN: ClassVar = Capabilities(divides_batch=False, exchanges=False, engines=("torch",))
@@ -66,19 +66,19 @@ class DpConfig(Checked):
 
 @dataclass(frozen=True)
 class DdpConfig(Checked):
-    """Copies that sum gradients in buckets, during backward where that pays."""
+    """Replicas; gradients are summed in buckets, during backward where the group allows it."""
 
     CAN: ClassVar = Capabilities()
 
     name: Literal["ddp"] = "ddp"
     bucket_mib: PositiveFloat = 25.0
-    """Gradient bytes gathered before an exchange starts: smaller overlaps more, larger moves faster."""
+    """Bucket size in MiB: smaller buckets overlap more, larger ones have less overhead."""
     first_bucket_mib: PositiveFloat = 1.0
-    """Size of the first bucket: small, so that the exchange starts early."""
+    """Size of the first bucket in MiB: small, so that the first exchange starts early."""
     unused: Literal["refuse", "zero"] = "refuse"
-    """A parameter that no gradient reaches: name it and stop, or take zero for it."""
+    """A parameter without a gradient: raise an error that names it, or use zero."""
     sync_batchnorm: bool = False
-    """Batch statistics over all workers' samples: without it a model with batch norm differs from one machine."""
+    """Compute batch-norm statistics over all workers; without it, batch norm gives other results than one machine."""
 
 
 SyncConfig = NoSyncConfig | NaiveConfig | DpConfig | DdpConfig

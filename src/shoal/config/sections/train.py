@@ -1,4 +1,4 @@
-"""How long, in what portions, and what is kept."""
+"""Settings of training, checkpoints and output."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,43 +9,43 @@ from shoal.config.sections.values import Count, PositiveFloat
 
 @dataclass(frozen=True)
 class TrainConfig(Checked):
-    """How long, and in what portions."""
+    """Length of the training, and batches."""
 
     epochs: Count = 3
-    """Times the training set is gone through."""
+    """Passes through the training set."""
     steps: Count | None = None
-    """Stop after this many steps, also in mid-epoch; none: when the epochs are done."""
+    """Stop after this many steps, even within an epoch; none: after --epochs."""
     batch_size: Count | Literal["all"] | None = None
-    """Samples of one step, over all workers together; none: 64, or all for gd. `all` is the whole training set."""
+    """Global batch size: samples per step over all workers. `all`, the default for gd: the whole training set."""
     micro_batch: Count = 2048
-    """Most samples in one forward pass; a larger share is accumulated in parts, which does not change the sum."""
+    """Largest batch of one forward pass: larger shares are split, and their gradients accumulated."""
     clip_norm: PositiveFloat | None = None
-    """Scale the gradient down to this norm when it is longer."""
+    """Clip the gradient to this norm."""
     balance: bool = False
-    """Divide batches by the workers' measured speed; changes who computes a sample, never what is computed."""
+    """Divide batches by measured speed: slow workers get fewer samples; the batches stay the same."""
     on_nonfinite: Literal["stop", "skip"] = "stop"
-    """A worker's gradient is not finite: stop and name it before it spreads, or leave the step out."""
+    """A worker's gradient is not finite: stop with an error that names the worker, or skip the update."""
     test: bool = True
-    """Evaluate on the test set at the end; a search among settings leaves it unread."""
+    """Evaluate on the test set at the end; set false while you tune settings."""
 
 
 @dataclass(frozen=True)
 class CheckpointConfig(Checked):
-    """When to save, and how much to keep."""
+    """When to save checkpoints, and how many to keep."""
 
     every: Count | None = None
-    """Steps between two checkpoints; none: one at the end of every epoch."""
+    """Steps between checkpoints; none: save after every epoch."""
     keep: Count = 2
-    """Checkpoints kept; older ones are deleted once a newer one is safe on disk."""
+    """Checkpoints to keep; older ones are deleted after a newer one is on disk."""
 
 
 @dataclass(frozen=True)
 class OutputConfig(Checked):
-    """Where the run's folder goes."""
+    """Where the run folder goes."""
 
     dir: str = "runs"
-    """Folder of all runs."""
+    """Folder for all runs."""
     name: str = ""
-    """Name of this run's folder; empty: made from data, model, optimizer and time."""
+    """Name of the run folder; empty: built from model, optimizer, data and time."""
     trace: bool = False
     """Record the spans of every step, not only of every 20th."""

@@ -1,4 +1,4 @@
-"""What the sections of a run share: the kinds of their numbers, and the choice that a user makes of his own."""
+"""Types shared by the sections: bounded numbers, and `Custom` for the user's own functions."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -13,7 +13,7 @@ Fraction = Annotated[float, AtLeast(0.0), Below(1.0)]
 
 @dataclass(frozen=True)
 class Custom(Checked):
-    """A choice of the user's own: `package.module:function`, called with the options given beside the name."""
+    """The user's own function, `package.module:function`, called with the options beside the name."""
 
     name: ImportPath
     options: tuple[tuple[str, bool | int | float | str], ...] = ()
