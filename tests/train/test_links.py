@@ -11,7 +11,7 @@ from shoal.comm.threads import run_threads
 from shoal.config.conditions import Link
 from shoal.config.schema import LaunchConfig
 from shoal.errors import ConfigError
-from shoal.train.links import laid, link_event, tell
+from shoal.train.links import link_event, report_link, with_links
 
 LINK = Link((0, 1), bits_per_s=100e6, latency_s=0.005)
 
@@ -20,14 +20,14 @@ LINK = Link((0, 1), bits_per_s=100e6, latency_s=0.005)
     ("bits_per_s", "category", "said"),
     [
         (99.1e6, LinkNotice, "link 0-1: 100 Mbit/s asked, 99.1 measured, latency 5.1 ms"),
-        (60e6, UserWarning, "60 measured, latency 5.1 ms: this machine carries no more"),
+        (60e6, UserWarning, "60 measured, latency 5.1 ms: this machine is not faster"),
         (160e6, UserWarning, "160 measured, latency 5.1 ms: this machine is too busy to measure it"),
     ],
 )
 def test_what_a_person_is_told(bits_per_s, category, said):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        tell(Measured((0, 1), LINK, bits_per_s, 0.0051))
+        report_link(Measured((0, 1), LINK, bits_per_s, 0.0051))
     assert [warning.category for warning in caught] == [category]
     assert str(caught[0].message).endswith(said)
 
@@ -45,7 +45,7 @@ def test_what_is_written_down():
 
 def test_without_links_the_group_is_left_as_it_is():
     def work(group):
-        with laid(group, LaunchConfig(workers=2)) as (linked, measured):
+        with with_links(group, LaunchConfig(workers=2)) as (linked, measured):
             return linked is group and measured == []
 
     assert run_threads(2, work) == [True, True]
@@ -54,7 +54,7 @@ def test_without_links_the_group_is_left_as_it_is():
 @pytest.mark.filterwarnings("ignore")
 def test_with_links_the_group_beneath_can_still_be_used_afterwards():
     def work(group):
-        with laid(group, LaunchConfig(workers=3, link=("0-1:1gbit",))) as (linked, measured):
+        with with_links(group, LaunchConfig(workers=3, link=("0-1:1gbit",))) as (linked, measured):
             assert isinstance(linked, Shaped)
             total = torch.ones(3)
             linked.all_reduce(total).wait()
@@ -66,4 +66,4 @@ def test_with_links_the_group_beneath_can_still_be_used_afterwards():
 
 def test_a_link_to_nobody_is_refused_by_the_worker_too():
     with pytest.raises(ConfigError, match="names worker 2"):
-        run_threads(2, lambda group: laid(group, LaunchConfig(link=("0-2:1gbit",))).__enter__())
+        run_threads(2, lambda group: with_links(group, LaunchConfig(link=("0-2:1gbit",))).__enter__())

@@ -1,8 +1,8 @@
-"""`--balance`: batches are divided by the workers' measured speed, so that nobody waits for the slowest.
+"""`--balance`: divides batches by the workers' measured speed, so that no worker waits for the slowest.
 
-Every few steps the workers tell each other how long they took for a sample; all then derive the same shares from the
-same numbers. Who computes a sample changes, and never which samples a step has. (Sums in another order differ in their
-last digits, so balanced runs repeat each other up to rounding, and not to the bit.)
+Every few steps the workers exchange their times per sample, and all compute the same shares from them. This changes
+which worker computes a sample, never which samples a step has. (The order of the sums changes with the shares, so
+balanced runs are repeatable up to rounding, not to the bit.)
 """
 
 import math
@@ -20,17 +20,16 @@ from shoal.train.build import Built
 from shoal.train.progress import Progress
 
 EVERY = 10
-"""Steps between two balances: long enough for a median, short enough to follow a machine that changes."""
+"""Steps between two updates of the shares: enough for a median, few enough to follow changes of the machine."""
 OF_A_SHARE = {"data", "compute"}
 AFTER_THE_EXCHANGE = {"update", "clip"}
-"""Computation that takes every worker the same time, whatever its share."""
+"""Computation that does not depend on the share."""
 
 
 def balanced(weights: Sequence[float], seconds_per_sample: Sequence[float]) -> tuple[float, ...]:
-    """New parts of a batch: half of the way from the old ones to parts in proportion to speed.
+    """New weights: half-way from the old ones to weights in proportion to speed.
 
-    Half of the way, so that a moment of noise does not move everything. A worker that could not be measured (nan) keeps
-    its part for now.
+    Half-way, so that noise in one measurement has little effect. A worker without a measurement (nan) keeps its weight.
 
     >>> weights = (0.5, 0.5)
     >>> for _ in range(10):
@@ -47,7 +46,7 @@ def balanced(weights: Sequence[float], seconds_per_sample: Sequence[float]) -> t
 
 
 def shares_at_least_one(batch_size: int, weights: Sequence[float]) -> tuple[int, ...]:
-    """A batch divided in proportion to weights, with a sample for everyone: who has none is never measured again.
+    """Divide a batch in proportion to weights, at least one sample each: a worker without samples cannot be measured.
 
     >>> shares_at_least_one(64, (0.75, 0.25)), shares_at_least_one(10, (0.99, 0.01)), shares_at_least_one(1, (0.9, 0.1))
     ((48, 16), (9, 1), (1, 0))
@@ -60,9 +59,9 @@ def shares_at_least_one(batch_size: int, weights: Sequence[float]) -> tuple[int,
 
 
 class Balance:
-    """Measures this worker, and changes the division's shares together with the others.
+    """Measures this worker's speed, and updates the division's shares together with the other workers.
 
-    Not safe with a division that others change too.
+    Not safe if other code changes the division's shares, too.
     """
 
     def __init__(
@@ -81,13 +80,13 @@ class Balance:
         self._seconds_per_sample: list[float] = []
 
     def stepped(self, step: int, num_samples: int) -> None:
-        """After a step in which this worker had so many samples, before its spans are taken away."""
+        """Call after each step, before its spans are taken; `num_samples` are this worker's samples."""
         self.measured(own_seconds(self._span), num_samples)
         if (step + 1) % self._every == 0:
             self._agree(step + 1)
 
     def measured(self, seconds: float, num_samples: int) -> None:
-        """Note how long this worker's samples took it; no time at all is a step that was not measured."""
+        """Record the time of this worker's samples; 0 s means that the step was not measured."""
         if seconds > 0 and num_samples > 0:
             self._seconds_per_sample.append(seconds / num_samples)
 
@@ -105,7 +104,7 @@ class Balance:
 
 
 def balance_of(built: Built, progress: Progress, record: Callable[[dict[str, Any]], None]) -> Balance | None:
-    """The balance of a run, where it was asked for; its first shares are those that the run begins with."""
+    """The balance of a run with `--balance`, else None; it starts from the run's initial shares."""
     division = built.division(progress)
     if not built.config.train.balance or not isinstance(division, Global):
         return None
@@ -113,7 +112,7 @@ def balance_of(built: Built, progress: Progress, record: Callable[[dict[str, Any
 
 
 def own_seconds(span: SpanRecorder) -> float:
-    """How long the spans of the step in progress say that this worker was busy with its samples."""
+    """The time that this worker spent on its samples in the current step, from its spans."""
     when = span.clock.nanoseconds
     return math.fsum(
         (when(end) - when(start)) / 1e9

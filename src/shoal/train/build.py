@@ -1,4 +1,4 @@
-"""From a config to everything a run is made of. All that can be wrong is found here, before anything is written."""
+"""Builds everything that a run needs from its config. Errors are raised here, before anything is written."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -42,23 +42,23 @@ from shoal.train.schedule import factor
 
 @dataclass(frozen=True)
 class Built:
-    """What a config describes, made."""
+    """The objects that a config describes."""
 
     config: RunConfig
     device: torch.device
     data: DataSet
     strategy: Strategy
     group: Traced
-    """All workers of the run, and what they sent."""
+    """All workers of the run; counts what this worker sends."""
     span: SpanRecorder
     batch_size: int
-    """Samples of one step, over all workers together."""
+    """Global batch size: samples per step over all workers."""
     total_steps: int
     """Steps of the whole run."""
     training_clock: TrainingClock
-    """The step in progress, for what depends on it."""
+    """The current step, for exchanges and faults that depend on it."""
     division: Callable[[Progress], Division]
-    """Who takes which samples of the epoch in progress."""
+    """Assigns the samples of the current epoch to workers."""
     lr: Callable[[int], float]
     """The learning rate of each step."""
 
@@ -69,12 +69,12 @@ SYNCS: dict[str, Callable[[SyncParts, Any], Strategy]] = {
     "ddp": Ddp,
     "dp": Dp,
 }
-"""Each is built from what all syncs are built from, and its own settings."""
+"""Each sync is built from `SyncParts` and its own settings."""
 
 
 def build(config: RunConfig, device: torch.device, group: Traced) -> Built:
     """Data, model, optimizer and strategy of a run, on its device; `group` has all workers of the run."""
-    group.beat(BUSY_S)  # the first read of a data set may take long, and faster workers wait
+    group.beat(BUSY_S)  # reading a data set may take long while other workers wait
     dataset = load(config.data).to(device)
     model = build_model(config, dataset).to(device)
     _check_work(config, dataset, model, group.size, device)
@@ -128,7 +128,7 @@ def build_model(config: RunConfig, dataset: DataSet) -> nn.Module:
 def _check_work(
     config: RunConfig, dataset: DataSet, model: nn.Module, workers: int, device: torch.device
 ) -> None:
-    """Something to train, something to train it on for every worker, and a way to do it on this device."""
+    """Refuse a model without parameters, fewer samples than workers, and options that the device does not support."""
     if (
         isinstance(config.sync, DdpConfig)
         and config.sync.sync_batchnorm
@@ -137,8 +137,8 @@ def _check_work(
         and workers > 1
     ):
         raise ConfigError(
-            "batch statistics are exchanged during backward, and all threads share the one thread in which torch runs "
-            "backward on a GPU: each would wait for the other",
+            "--sync.sync_batchnorm does not support thread workers on a GPU: torch runs all backward passes of a "
+            "GPU in one thread, where each worker would wait for the others",
             "Use --launcher processes.",
         )
     samples = len(dataset.train)
@@ -156,7 +156,7 @@ def _check_work(
 
 @contextmanager
 def torch_settings(config: RunConfig) -> Generator[torch.device]:
-    """The device of the run; torch's process-wide settings as the run needs them, and as they were afterwards."""
+    """The device of the run. Inside, torch's process-wide settings are the run's; on exit they are restored."""
     device = take_device(config)
     threads, in_tf32 = torch.get_num_threads(), torch.backends.cuda.matmul.allow_tf32
     tf32 = config.precision == "tf32"
@@ -164,10 +164,10 @@ def torch_settings(config: RunConfig) -> Generator[torch.device]:
         if config.threads:
             torch.set_num_threads(config.threads)
         torch.backends.cuda.matmul.allow_tf32 = tf32
-        # A user's model may draw its weights from torch's global state: it starts from the seed.
+        # A user's model may draw its weights from torch's global random state.
         with (
             torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
-            # Torch's own default for convolutions is tf32: 1e-3 of a gradient, and no run on a GPU equals another.
+            # Torch's default for convolutions is tf32, which has a relative error of 1e-3.
             torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=tf32),
         ):
             torch.manual_seed(config.seed)

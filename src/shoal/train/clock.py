@@ -9,7 +9,7 @@ from shoal.events.clocks import ClockOffset
 from shoal.events.spans import Clock, HostClock, HostTime, host_ns
 
 PINGS = 5
-"""Per worker and measurement: the first may wait for rank 0, the best of the others counts."""
+"""Pings per worker and measurement: the first may wait for rank 0; the best one counts."""
 
 
 class CudaClock:

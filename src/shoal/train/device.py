@@ -1,4 +1,4 @@
-"""Where a worker computes, and through what workers that compute there can talk."""
+"""The device of a worker, and the communication backend that fits it."""
 
 import os
 
@@ -9,10 +9,10 @@ from shoal.errors import ConfigError
 
 
 def take_device(config: RunConfig) -> torch.device:
-    """The device of this worker, made torch's current one: on a machine with several GPUs, each takes its own.
+    """The device of this worker, set as torch's current one; on a machine with several GPUs, each worker has its own.
 
-    Which number a worker has on its machine is told by its launcher in LOCAL_RANK. Automatically, workers compute on
-    GPUs if there is one for each, because NCCL refuses two on one; asked for, they share what there is.
+    The launcher sets LOCAL_RANK, the worker's number on its machine. With `auto`, workers use GPUs only if there is one
+    for each, because NCCL does not support two workers on one GPU; with `cuda`, they share the GPUs that there are.
     """
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if config.device == "cuda" and not gpus:
@@ -29,7 +29,7 @@ def take_device(config: RunConfig) -> torch.device:
 
 
 def group_kind(config: RunConfig, device: torch.device) -> str:
-    """The kind of group for workers on this device; what the user chose is left as it is."""
+    """The kind of group for workers on this device, unless the user chose one."""
     kind = config.launch.group_kind
     if kind != "auto" or device.type == "cpu":
         return kind
@@ -37,5 +37,5 @@ def group_kind(config: RunConfig, device: torch.device) -> str:
 
 
 def _workers_here(config: RunConfig) -> int:
-    """Workers on this machine: the launcher's word, or all there are."""
+    """The number of workers on this machine: LOCAL_WORLD_SIZE, or all workers."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", config.launch.workers))

@@ -1,4 +1,4 @@
-"""Which division an epoch has: the run's own, or what is left of one among another number of workers."""
+"""The division of an epoch among workers, also when a run is resumed with another number of workers."""
 
 from collections.abc import Callable
 
@@ -10,10 +10,11 @@ from shoal.train.progress import Progress
 
 
 def divisions(config: RunConfig, data: DataSet, size: int) -> Callable[[Progress], Division]:
-    """The division of the epoch in progress, among `size` workers.
+    """The division of the current epoch among `size` workers.
 
-    A run that goes on in mid-epoch with another number of workers keeps that epoch's order of the samples, and divides
-    every step of it anew: each sample is still used exactly once. With the next epoch its own division begins.
+    A run that is resumed within an epoch with another number of workers keeps the order of that epoch's samples and
+    divides each of its steps among the new workers, so every sample is still used exactly once. The next epoch uses the
+    new division.
     """
 
     def among(workers: int) -> Division:

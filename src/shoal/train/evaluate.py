@@ -1,4 +1,4 @@
-"""Evaluation of a split, in batches, without reading a number from the device before the end."""
+"""Evaluation of a split in batches; reads numbers from the device only at the end."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -13,7 +13,7 @@ BATCH = 1000
 
 
 class Metrics(NamedTuple):
-    """What an evaluation found. Where numbers are predicted there is no accuracy."""
+    """The result of an evaluation; regression has no accuracy."""
 
     loss: float
     accuracy: float | None
@@ -21,10 +21,10 @@ class Metrics(NamedTuple):
 
 
 def evaluate(sums_of: Callable[[Batch], Sums], data: DataSet, split: Split, group: Group) -> Metrics:
-    """Mean loss per sample, and the part of the predictions that is right.
+    """Mean loss per sample, and accuracy.
 
-    `sums_of` is a strategy's `evaluate`, `group` one worker of every copy of the model: they take the batches in turn
-    and add up what they found.
+    `sums_of` is a strategy's `evaluate`, `group` one worker of every replica: they divide the batches and sum the
+    results.
     """
     loss = correct = torch.zeros(())
     predictions = samples = 0

@@ -1,4 +1,4 @@
-"""The links of a run: laid between its workers, measured, told."""
+"""The simulated links of a run: create, measure and report them."""
 
 import warnings
 from collections.abc import Generator
@@ -12,10 +12,10 @@ from shoal.config.sections.launch import LaunchConfig
 
 
 @contextmanager
-def laid(group: Group, launch: LaunchConfig) -> Generator[tuple[Group, list[Measured]]]:
-    """The group with the run's links between its members, and what they really do; without links, the group itself.
+def with_links(group: Group, launch: LaunchConfig) -> Generator[tuple[Group, list[Measured]]]:
+    """The group with the run's links between its members, and their measured rates; without links, the group itself.
 
-    At the end everything that was sent is still delivered; the group beneath stays open.
+    On exit, all messages in flight are delivered; the underlying group stays open.
     """
     launch.check_workers(group.size)
     if not launch.link:
@@ -25,26 +25,24 @@ def laid(group: Group, launch: LaunchConfig) -> Generator[tuple[Group, list[Meas
     measured = measure_links(linked, launch.link)
     if group.rank == 0:
         for each in measured:
-            tell(each)
+            report_link(each)
     yield linked, measured
     linked.finish()
 
 
-def tell(measured: Measured) -> None:
-    """Say what a link does; warn where it is not what was asked for."""
+def report_link(measured: Measured) -> None:
+    """Report a measured link; warn if it differs from the requested one."""
     if measured.reached:
         warnings.warn(str(measured), LinkNotice, stacklevel=2)
     else:
         why = (
-            "is too busy to measure it"
-            if measured.bits_per_s > measured.link.bits_per_s
-            else "carries no more"
+            "is too busy to measure it" if measured.bits_per_s > measured.link.bits_per_s else "is not faster"
         )
         warnings.warn(f"{measured}: this machine {why}", stacklevel=2)
 
 
 def link_event(measured: Measured) -> dict[str, Any]:
-    """What is written down of a link."""
+    """The event of a link."""
     return {
         "event": "link",
         "ends": list(measured.ends),

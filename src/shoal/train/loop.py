@@ -1,17 +1,17 @@
 """The training loop: the file to read first.
 
-A run is three nested things. An *epoch* goes once through the training set in an order that is a pure function of
-(seed, epoch). A *step* takes the next `batch_size` samples of that order; this worker gets its share of them, as the
-*division* defines, and the strategy makes an update of it. A *part* is as much of a share as goes through the model at
-once.
+A run has three nested levels. An *epoch* goes once through the training set, in an order that is a pure function of
+(seed, epoch). A *step* takes the next `batch_size` samples of that order; the *division* assigns a share of them to
+this worker, and the strategy computes an update from it. A *part* is the portion of a share that goes through the model
+in one forward pass.
 
     epoch 0: ├── step 0 ──┼── step 1 ──┼── step 2 ─┤        consumed counts the samples of the epoch
     epoch 1: ├── step 3 ──┼── …
 
-`Progress` and the strategy's pieces are all that is needed to go on later: nothing here remembers anything else.
+To resume a run, `Progress` and the pieces (of the strategy and of the random state) are sufficient.
 
-No step has a collective of its own for stopping: the request to stop goes into the step with the share, and comes
-out of it, the same on all workers, with the result.
+Stopping needs no collective of its own: the stop signal enters the step with the share, and the result returns it, the
+same on all workers.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,45 +33,45 @@ from shoal.train.steplog import StepLog
 
 @dataclass(frozen=True)
 class Job:
-    """What the loop is given: everything built, nothing global."""
+    """The inputs of the loop; there is no global state."""
 
     data: DataSet
     strategy: Strategy
     lr: Callable[[int], float]
     """The learning rate of each step."""
     division: Callable[[Progress], Division]
-    """Who takes which samples of the epoch in progress."""
+    """Assigns the samples of the current epoch to workers."""
     seed: int
     batch_size: int
-    """Samples of one step, over all workers together."""
+    """Global batch size: samples per step over all workers."""
     micro_batch: int
-    """Most samples in one forward pass."""
+    """Largest number of samples in one forward pass."""
     total_steps: int
     save_every: int | None
-    """Steps between two checkpoints; none: at the end of every epoch."""
+    """Steps between checkpoints; None: save after every epoch."""
     save: Callable[[Progress], None]
-    """Write a checkpoint, together with all workers."""
+    """Writes a checkpoint; a collective."""
     stop_signal: Callable[[], int]
-    """The signal that asks this worker to stop, 0 for none."""
+    """The signal that this worker has received, 0 for none."""
     is_alone: bool
     """Whether there is one worker."""
     validated: Callable[[Progress, Metrics | None], None]
     training_clock: TrainingClock
-    """The step in progress, for what depends on it."""
+    """The current step, for exchanges and faults that depend on it."""
     log: StepLog
     span: SpanRecorder
     random: RandomState
     balance: Balance | None = None
-    """Divides batches by measured speed, if asked."""
+    """Divides batches by measured speed (`--balance`)."""
 
     @property
     def stopped_by(self) -> int:
-        """The signal by which all workers stop now, 0 for none. A worker alone need not wait for a step to carry it."""
+        """The signal for which all workers stop now, 0 for none. A single worker need not wait for a step's result."""
         return self.log.stop_signal or (self.stop_signal() if self.is_alone else 0)
 
 
 def train(job: Job, progress: Progress) -> Progress:
-    """Train from `progress` to the last step, or until asked to stop; the state is saved at either end."""
+    """Train from `progress` to the last step or until a stop signal; then save."""
     if job.strategy.serves:
         return serve(job)
     while progress.step < job.total_steps and not job.stopped_by:
@@ -83,7 +83,7 @@ def train(job: Job, progress: Progress) -> Progress:
 
 
 def train_epoch(job: Job, progress: Progress) -> Progress:
-    """The steps that are left of this epoch."""
+    """Train the remaining steps of this epoch."""
     num_samples = len(job.data.train)
     progress = progress.among(job.strategy.data_size)
     division = job.division(progress)
@@ -111,7 +111,7 @@ def train_epoch(job: Job, progress: Progress) -> Progress:
 
 
 def serve(job: Job) -> Progress:
-    """Answer the workers that train, and save when they do, until they have finished."""
+    """Serve the workers that train, and save when they do, until they have finished."""
     while True:
         pause = job.strategy.serve()
         progress = Progress(**pause.progress)
@@ -136,7 +136,7 @@ def parts_of(job: Job, mine: Tensor, epoch: int) -> Iterator[Batch]:
 
 
 def end_epoch(job: Job, progress: Progress) -> Progress:
-    """Validate, if samples were held out for it, and save, unless the user chose the steps for that."""
+    """Validate if there is a validation set; save unless checkpoints are saved every few steps."""
     progress = progress.after_epoch()
     held_out = job.data.validation
     metrics = None

@@ -1,4 +1,4 @@
-"""Who watches a run: a display, a test, a lab. The worker tells; it never draws."""
+"""Callbacks of a run, for a display, a test or a lab."""
 
 from typing import Protocol
 
@@ -9,33 +9,33 @@ from shoal.train.progress import Progress
 
 
 class Observer(Protocol):
-    """Is told what happens, in the worker's thread: keep it short."""
+    """The callbacks. They run in the worker's thread, so they should return quickly."""
 
     def started(
         self, config: RunConfig, folder: RunFolder, progress: Progress, total_steps: int, device: str
     ) -> None:
-        """Everything is built; the first step follows."""
+        """Called before the first step, when everything is built."""
         ...
 
     def stepped(self, progress: Progress, loss: float) -> None:
-        """One or, on a GPU, several steps have been done."""
+        """Called after every step; on a GPU, after every few steps."""
         ...
 
     def validated(self, progress: Progress, metrics: Metrics | None) -> None:
-        """An epoch is over; metrics on the validation set, if there is one."""
+        """Called after every epoch, with the metrics on the validation set, if there is one."""
         ...
 
 
 class Silent:
-    """Watches nothing."""
+    """An observer that does nothing."""
 
     def started(
         self, config: RunConfig, folder: RunFolder, progress: Progress, total_steps: int, device: str
     ) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def stepped(self, progress: Progress, loss: float) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def validated(self, progress: Progress, metrics: Metrics | None) -> None:
-        """Nothing."""
+        """Do nothing."""

@@ -1,4 +1,4 @@
-"""Each worker's own random state: dropout draws other masks on every worker, and the same under every launcher."""
+"""A random state per worker: dropout masks differ between workers, and do not depend on the launcher."""
 
 import threading
 from collections.abc import Mapping
@@ -16,12 +16,12 @@ _ONE_AT_A_TIME = threading.Lock()
 
 
 class RandomState:
-    """Torch's generators as one worker sees them. Nothing of ours draws from them; a user's dropout does.
+    """The state of torch's generators for one worker. Shoal does not draw from them; a model's dropout does.
 
-    Rank 0 begins with the run's seed, as one machine does, every other rank with a seed made of (seed, rank). A process
-    has torch's generators to itself. Threads share them, so inside `with` a worker that is a thread swaps its own state
-    in for each operation that draws. That costs microseconds per operation, so it ends with the first step if the model
-    has drawn nothing in it. (Generators of GPUs stay shared by threads.)
+    Rank 0 starts from the run's seed, as one machine does; every other rank from a seed derived from (seed, rank).
+    A process has torch's generators to itself. Threads share them, so inside `with` a thread worker swaps its own state
+    in for each operation that draws. That costs microseconds per operation, so it stops after the first step if the
+    model draws nothing. (Threads still share the generators of GPUs.)
     """
 
     def __init__(self, seed: int, rank: int, shared_by_threads: bool) -> None:
@@ -49,14 +49,14 @@ class RandomState:
             self._stack.close()
 
     def pieces(self) -> list[Piece]:
-        """The state, saved by each worker for itself."""
+        """The state of this worker; each worker saves its own."""
         states = {"cpu": self._swap.state if self._swap is not None else torch.get_rng_state()}
         if torch.cuda.is_available() and self._swap is None:
             states["cuda"] = torch.cuda.get_rng_state()
         return [Piece.whole(self._name(kind), state) for kind, state in states.items()]
 
     def load(self, saved: Mapping[str, Tensor]) -> None:
-        """Go on with the saved state of this rank; a rank that saved none keeps its seed."""
+        """Restore the saved state of this rank; without one, keep the seed."""
         states = {kind: saved[self._name(kind)] for kind in ("cpu", "cuda") if self._name(kind) in saved}
         if "cpu" in states and self._swap is not None:
             self._swap.state = states["cpu"]
@@ -70,7 +70,7 @@ class RandomState:
 
 
 class _Swap(TorchDispatchMode):
-    """Runs each operation that draws random numbers on the host with a state of this thread's own."""
+    """Runs each operation that draws random numbers on the host with this thread's state."""
 
     def __init__(self, state: Tensor) -> None:
         super().__init__()

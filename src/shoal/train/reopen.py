@@ -1,4 +1,4 @@
-"""Weights that lie on disk, of a run or in a file of their own, evaluated again on any data."""
+"""Load saved weights, of a run or from a file, and evaluate them."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,7 +23,7 @@ from shoal.train.weights import read_model
 
 
 class Saved(NamedTuple):
-    """Weights, where they came from, and the settings that made them, if they are known."""
+    """Weights, the file they are from, and the settings of their run, if known."""
 
     weights: Mapping[str, Tensor]
     source: Path
@@ -48,9 +48,9 @@ def open_saved(path: Path) -> Saved:
 
 
 def config_for(saved: Saved, changes: Tree) -> RunConfig:
-    """The settings to evaluate with: those that made the weights, with the user's changes."""
+    """The settings of the evaluation: those of the run, with the user's changes."""
     if not saved.settings and "model" not in changes:
-        raise ConfigError(f"{saved.source} does not say which model it holds", "Name it: --model lenet")
+        raise ConfigError(f"{saved.source} does not record its model", "Pass it, for example --model lenet.")
     return from_tree(merge(saved.settings, changes))
 
 
@@ -60,9 +60,7 @@ def evaluate_saved(saved: Saved, config: RunConfig, split: str) -> Metrics:
         dataset = load(config.data).to(device)
         part = {"train": dataset.train, "validation": dataset.validation, "test": dataset.test}[split]
         if part is None:
-            raise ConfigError(
-                f"no validation set was held out of {config.data.name}", "Hold one out: --validation 0.1"
-            )
+            raise ConfigError(f"{config.data.name} has no validation set", "Hold one out: --validation 0.1.")
         model = build_model(config, dataset)
         try:
             load_weights(model, saved.weights)

@@ -1,4 +1,4 @@
-"""How a run ended: the closing record, as `--json` prints it and `result.json` keeps it."""
+"""The result of a run, as printed by `--json` and stored in `result.json`."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -6,16 +6,16 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True)
 class Result:
-    """Numbers of one run; what was not measured is none."""
+    """Numbers of one run; None for what was not measured."""
 
     status: str
     """completed or interrupted."""
     strategy: str
     workers: int
     rank: int
-    """The worker whose record this is; `result.json` holds rank 0's."""
+    """The worker of this result; `result.json` holds rank 0's."""
     epochs: int
-    """Whole epochs done."""
+    """Completed epochs."""
     steps: int
     final_loss: float | None
     """Mean training loss over the last epoch."""
@@ -24,12 +24,12 @@ class Result:
     validation_loss: float | None
     validation_accuracy: float | None
     seconds: float
-    """Time in training steps, over all attempts: evaluation and checkpoints are not in it."""
+    """Time in training steps, over all attempts; without evaluation, checkpoints and compiling."""
     samples_per_s: float
     bytes_sent: int
-    """What this worker handed to its group."""
+    """Bytes that this worker passed to its group."""
     wait_s: float
-    """Time in which this worker could do nothing but communicate: waiting for others, and moving."""
+    """Time in which this worker was blocked by communication: waiting for others, and moving data."""
     weights_sha256: str
     run: str
     """The run folder."""

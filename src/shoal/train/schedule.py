@@ -1,4 +1,4 @@
-"""Learning-rate schedules: pure functions of the step, so that a worker without the optimizer knows the rate too."""
+"""Learning-rate schedules: pure functions of the step, so that workers without an optimizer can compute the rate."""
 
 import math
 from collections.abc import Callable
@@ -9,7 +9,7 @@ Factor = Callable[[int], float]
 
 
 def factor(config: ScheduleConfig, total_steps: int) -> Factor:
-    """What the full learning rate is multiplied by in step 0, 1, … of `total_steps`.
+    """The factor of the learning rate in step 0, 1, … of `total_steps`.
 
     >>> halves = factor(StepDecayConfig(every=2, factor=0.5), total_steps=6)
     >>> [halves(step) for step in range(6)]

@@ -1,7 +1,7 @@
-"""The step log, between the loop and the event file: reads losses when they are ready, checks and writes them.
+"""The step log: reads the loss of each step, checks it and writes it to the event file.
 
-On a GPU, reading a loss makes the host wait for the device. Losses are therefore read together there, every KEPT_EVERY
-steps; a loss that is not finite is still reported with its own step.
+On a GPU, reading a loss makes the host wait for the device. There, losses are read together every KEPT_EVERY steps; an
+error about a loss that is not finite still names the step of that loss.
 """
 
 import math
@@ -55,10 +55,10 @@ class StepLog:
         self._pending: list[_Pending] = []
         self._since = time.perf_counter()
         self.stop_signal = 0
-        """The signal that asks the workers to stop, once all of them know it."""
+        """The stop signal, once all workers have it; 0 for none."""
 
     def begin(self, step: int) -> None:
-        """Decide before a step whether its spans are measured."""
+        """Decide whether the spans of the next step are measured."""
         self._span.active = self._lag == 1 or self._keeps_spans(step)
 
     def step(self, progress: Progress, result: StepResult, num_samples: int, lr: float) -> Progress:
@@ -71,7 +71,7 @@ class StepLog:
         return self.settle(progress) if len(self._pending) >= self._lag else progress
 
     def settle(self, progress: Progress) -> Progress:
-        """Wait for the losses of all steps so far, check and write them."""
+        """Wait for the losses of all pending steps, check them and write them."""
         if not self._pending:
             return progress
         pending, self._pending = self._pending, []
@@ -95,7 +95,7 @@ class StepLog:
         return progress
 
     def restart_clock(self) -> None:
-        """Leave out the time and the calls since the last step: evaluation and checkpoints are not training."""
+        """Exclude the time and the calls since the last step: evaluation and checkpoints are not training."""
         self._since = time.perf_counter()
         self._calls.clear()
 
@@ -106,7 +106,7 @@ class StepLog:
         if not math.isfinite(loss):
             raise DivergedError(
                 f"the loss of step {entry.step} (epoch {entry.epoch}) is {loss}: training has diverged",
-                f"The learning rate was {entry.lr:g}: try a tenth of it, or --clip-norm 1.",
+                f"The learning rate was {entry.lr:g}: try {entry.lr / 10:g}, or --clip-norm 1.",
             )
         spans: list[Span] = self._span.read(entry.marks, entry.step)
         record: dict[str, Any] = {

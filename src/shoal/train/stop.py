@@ -9,9 +9,9 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopRequest:
-    """While this context is open, the first signal is remembered in `signal` and the second raises KeyboardInterrupt.
+    """Inside this context, the first signal sets `signal`, and the second one raises KeyboardInterrupt.
 
-    Only the main thread can take signals; in any other thread this does nothing.
+    Only the main thread can handle signals; in other threads this has no effect.
     """
 
     def __init__(self) -> None:

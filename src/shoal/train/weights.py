@@ -1,4 +1,4 @@
-"""The trained weights as one file that any torch program can read, with the settings of the run as metadata."""
+"""The trained weights as one safetensors file, with the settings of the run as metadata."""
 
 import json
 import os
@@ -32,9 +32,9 @@ DTYPES: dict[torch.dtype, str] = {
 def export_model(
     path: Path, wholes: WholeTensors, is_rank_0: bool, metadata: Mapping[str, str]
 ) -> Fingerprint:
-    """Write weights and buffers under the plain module's names; rank 0's fingerprint of what it wrote.
+    """Write weights and buffers under the module's names; return the fingerprint, on rank 0.
 
-    A collective. Rank 0 holds one tensor at a time, so a model that no worker could hold can be written.
+    A collective. Rank 0 holds one tensor at a time, so the model may be larger than its memory.
     """
     fingerprint = Fingerprint()
     if not is_rank_0:
@@ -60,7 +60,7 @@ def export_model(
 def _write_header(file: BinaryIO, wholes: WholeTensors, metadata: Mapping[str, str]) -> dict[str, int]:
     """Write the beginning of a safetensors file: the length of the header, then names, dtypes, shapes, offsets as JSON.
 
-    Returns where each tensor goes. The largest elements come first, so that every tensor is aligned.
+    Returns the offset of each tensor. Dtypes with the largest elements come first, so that every tensor is aligned.
     """
     header: dict[str, object] = {"__metadata__": dict(metadata)}
     starts: dict[str, int] = {}
@@ -78,7 +78,7 @@ def _write_header(file: BinaryIO, wholes: WholeTensors, metadata: Mapping[str, s
 
 
 def read_model(path: Path) -> tuple[dict[str, Tensor], str | None]:
-    """The weights of a safetensors file, and the settings of the run that made it, if it was one of ours."""
+    """The weights of a safetensors file, and the settings of the run if shoal wrote it."""
     try:
         with safe_open(path, framework="pt") as file:  # pyright: ignore[reportUnknownVariableType]
             return {name: file.get_tensor(name) for name in file.keys()}, (file.metadata() or {}).get("shoal")  # noqa: SIM118

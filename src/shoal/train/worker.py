@@ -1,4 +1,4 @@
-"""A worker: trains what a config describes and leaves a run folder behind. The same for every launcher."""
+"""A worker: trains what a config describes and writes a run folder. The same for every launcher."""
 
 import platform
 import time
@@ -28,7 +28,7 @@ from shoal.train.balance import balance_of
 from shoal.train.build import Built, build, torch_settings
 from shoal.train.clock import measure_clock_offset
 from shoal.train.evaluate import Metrics, evaluate
-from shoal.train.links import laid, link_event
+from shoal.train.links import link_event, with_links
 from shoal.train.loop import Job, train
 from shoal.train.observer import Observer, Silent
 from shoal.train.progress import Progress
@@ -45,9 +45,9 @@ def run(
     group: Group | None = None,
     resumed: RunFolder | None = None,
 ) -> Result:
-    """Train in a new run folder, or resume a run from its newest whole checkpoint; with a group, as one of its workers.
+    """Train in a new run folder, or resume a run from its newest checkpoint; with a group, as one of its workers.
 
-    A resumed run has the result that it would have had without the stop.
+    A resumed run has the same result as one that was never stopped.
     """
     with torch_settings(config) as device, StopRequest() as stop:
         return work(config, device, stop, observer or Silent(), group or alone(), resumed)
@@ -61,8 +61,8 @@ def work(
     group: Group,
     resumed: RunFolder | None = None,
 ) -> Result:
-    """What a worker does, be it a process or a thread: lay the run's links, build, train, evaluate, write down."""
-    with laid(group, config.launch) as (linked, measured):
+    """Run one worker, a process or a thread: create links, build, train, evaluate and write the results."""
+    with with_links(group, config.launch) as (linked, measured):
         return _work(config, device, stop, observer, linked, measured, resumed)
 
 
@@ -75,10 +75,10 @@ def _work(
     links: Sequence[Measured],
     resumed: RunFolder | None,
 ) -> Result:
-    """Build, train, evaluate, write down.
+    """Build, train, evaluate and write the results.
 
-    All that can be wrong is found before the run folder is made. Rank 0 writes settings, weights and result; every
-    worker writes its own events, and its part of a checkpoint.
+    Errors in the settings are raised before the run folder is created. Rank 0 writes settings, weights and result; each
+    worker writes its own events and its part of a checkpoint.
     """
     untraced, calls = group, list[Span]()
     group = traced(group, calls.append)
@@ -97,7 +97,7 @@ def _work(
             try:
                 job = _job(built, notes, stop, log, progress)
                 progress = train(job, progress)
-            except BaseException as error:  # whatever it is, the run's own record says that it failed
+            except BaseException as error:  # also KeyboardInterrupt: the events record every failure
                 events.append({"event": "failed", "error": str(error) or type(error).__name__})
                 raise
             clock = measure_clock_offset(untraced)
@@ -119,7 +119,7 @@ def _restore(built: Built, random: RandomState, folder: RunFolder) -> Progress:
 
 
 def _new_folder(config: RunConfig, group: Group) -> RunFolder:
-    """The folder that rank 0 makes, on every worker."""
+    """The folder that rank 0 creates, on every worker."""
     path = ""
     if group.rank == 0:
         path = str(create(Path(config.output.dir), config.output.name, _automatic_name(config)).path)
@@ -128,7 +128,7 @@ def _new_folder(config: RunConfig, group: Group) -> RunFolder:
 
 @dataclass
 class _Notes:
-    """What the loop has written on its way: checkpoints, validations, events."""
+    """Writes what the loop produces: checkpoints, validations, events."""
 
     built: Built
     random: RandomState
@@ -157,7 +157,7 @@ class _Notes:
 
     def save(self, progress: Progress) -> None:
         built = self.built
-        built.group.beat(BUSY_S)  # a slow disk is no reason to give a worker up
+        built.group.beat(BUSY_S)  # writing may be slow
         pieces = built.strategy.pieces() + self.random.pieces()
         checkpoint.save(self.folder.checkpoints, pieces, progress, built.config.checkpoint.keep, built.group)
         self.events.append({"event": "checkpoint", "step": progress.step, "time_ns": time.time_ns()})
@@ -195,14 +195,14 @@ def _job(built: Built, notes: _Notes, stop: StopRequest, log: StepLog, progress:
 
 
 def _finish(built: Built, folder: RunFolder, progress: Progress, notes: _Notes, stop_signal: int) -> Result:
-    """Evaluate and export what was trained; the closing record. A stopped run is only fingerprinted."""
+    """Evaluate and export the model, and return the result; for a stopped run, only compute the fingerprint."""
     group, strategy, data, config = built.group, built.strategy, built.data, built.config
     done = progress.step >= built.total_steps
     test, validation = None, notes.validation
-    if done and config.train.test:  # the one time the test set is read
+    if done and config.train.test:  # the only time that the test set is read
         test = evaluate(strategy.evaluate, data, data.test, strategy.copies)
     if done and validation is None and data.validation is not None:
-        # A run that was stopped at its very end has its validation still to come.
+        # The run was stopped after its last step, before the validation.
         validation = evaluate(strategy.evaluate, data, data.validation, strategy.copies)
     if done:
         wholes = WholeTensors(strategy.pieces(), group)

@@ -131,7 +131,7 @@ def test_weights_without_a_name_tag_need_a_model(here, capsys):
 
     save_file(lenet().state_dict(), here / "plain.safetensors")
     assert main(["evaluate", "plain.safetensors"]) == 2
-    assert "does not say which model" in capsys.readouterr().err
+    assert "does not record its model" in capsys.readouterr().err
     assert evaluate_json(capsys, "plain.safetensors", "--model", "lenet")["samples"] == 2000
     assert main(["evaluate", "plain.safetensors", "--model", "mlp"]) == 2
     assert "of another model" in capsys.readouterr().err
