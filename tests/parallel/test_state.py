@@ -84,7 +84,7 @@ def test_the_fingerprint_sees_every_bit_name_and_shape():
         ),
         (
             {"weight": torch.zeros(3, 4), "bias": torch.zeros(3), "extra": torch.zeros(1)},
-            "'extra' has no place in this one",
+            "'extra' is not in this model",
         ),
     ],
 )

@@ -1,1 +1,1 @@
-"""Strategies: how a batch becomes an update. `single` is the reference that every other one must equal."""
+"""Strategies: how workers compute an update from a batch. `single` is the reference for all others."""

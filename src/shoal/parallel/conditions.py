@@ -1,7 +1,7 @@
-"""Workers that are slow or wrong on purpose: each wraps the engine's gradients, so it works under every strategy.
+"""Simulated slow and faulty workers: each condition wraps the engine's gradients, so it works with every strategy.
 
-What a worker computes is delayed, or spoilt, before its peers can get at it: they wait for it, and receive it, as they
-would if it were real.
+Gradients are delayed or corrupted before they are exchanged, so the other workers wait for them and receive them as
+they would from a real slow or faulty worker.
 """
 
 import math
@@ -21,16 +21,16 @@ from shoal.parallel.strategy import Gradients
 from shoal.parallel.training_clock import TrainingClock
 
 FACTORS: dict[GradientFault, float] = {"nan": math.nan, "inf": math.inf, "huge": 1e6, "flip": -1.0}
-"""What a fault multiplies gradients by."""
+"""The factor of each fault."""
 REMEMBERED = 9
-"""Computations whose times are kept, to know how long the next one will take."""
+"""Number of past computations whose times predict the next one."""
 
 
 def corrupted(gradients: Gradients, fault: Fault, training: TrainingClock) -> Gradients:
-    """Gradients times the fault's factor, from its first bad step on; the loss stays what it is.
+    """Gradients times the fault's factor, from its first bad step on; the loss does not change.
 
-    The factor enters as the seed of backward: every engine takes it, and gradients that are sent while backward is
-    still at work are bad already.
+    The factor is part of the seed of backward: every engine supports that, and gradients that are sent during backward
+    are bad, too.
     """
     factor = FACTORS[fault.gradient]
 
@@ -43,9 +43,10 @@ def corrupted(gradients: Gradients, fault: Fault, training: TrainingClock) -> Gr
 def outdated(
     gradients: Gradients, params: Sequence[Tensor], fault: Fault, training: TrainingClock
 ) -> Gradients:
-    """Gradients at the weights of the fault's first step, for ever: as if no update reached this worker any more.
+    """Gradients at the weights of the fault's first step: later updates have no effect on this worker's gradients.
 
-    The old weights lie in the parameters only while it computes. Costs a copy of the weights, and three more a step.
+    The parameters hold the old weights only during the computation. Costs memory for two copies of the weights, and
+    three copy operations per step.
     """
     old: list[Tensor] = []
 
@@ -78,13 +79,12 @@ def slowed(
     clock: Callable[[], float] = time.perf_counter,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Gradients:
-    """Gradients that take `slowdown` times as long, and in each step once longer by a delay.
+    """Gradients that take `slowdown` times as long, plus one delay per step.
 
-    The time of a computation is taken by the wall clock: that is what its peers wait for, however many threads it has.
-    The rest is slept through and not computed through, for a slow machine takes no processor from the others. It is
-    slept *before* the computation: gradients that are sent while backward is still at work would otherwise leave in
-    time. How long is known from the time per sample of the last few, by their median, so that one moment without a
-    processor is not multiplied too. Only the first has no last one, and sleeps afterwards.
+    Times are wall-clock times, because the other workers wait for these. The worker sleeps for the extra time, so it
+    takes no processor from the others. It sleeps *before* the computation, because gradients may be sent during
+    backward. The extra time is predicted from the median time per sample of the last few computations, so that one
+    outlier has no effect. Only the first computation has no prediction, and sleeps afterwards.
 
     Delays are drawn from (seed, rank, step), so that a run can be repeated. A worker without samples in a step
     computes nothing that could be slow.
@@ -120,7 +120,7 @@ def slowed(
 
 
 def delays(bottleneck: Bottleneck, seed: int) -> Callable[[int], float]:
-    """The delay of each step: drawn evenly from the range, a pure function of (seed, rank, step).
+    """The delay of each step: drawn uniformly from the range, a pure function of (seed, rank, step).
 
     >>> delay_of = delays(Bottleneck(rank=1, delay_s=(0.01, 0.03)), seed=0)
     >>> all(0.01 <= delay_of(step) <= 0.03 for step in range(100)), delay_of(5) == delay_of(5)
@@ -147,7 +147,7 @@ def under_conditions(
     seed: int,
     span: SpanRecorder,
 ) -> Gradients:
-    """The gradients of one worker, as slow and as bad as the conditions say."""
+    """The gradients of one worker under its bottlenecks and faults."""
     for fault in faults:
         if fault.rank == rank:
             is_stale = fault.gradient == "stale"

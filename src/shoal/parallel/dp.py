@@ -1,8 +1,7 @@
-"""`dp`: what `nn.DataParallel` does with the GPUs of one process, done by workers.
+"""`dp`: the algorithm of `nn.DataParallel`, with workers in place of the GPUs of one process.
 
-Rank 0 has the data, the loss and the optimizer. The others lend it their processors: they run the model forward and
-backward on the pieces that it scatters, and know neither labels nor loss. It is the first way in which data
-parallelism was offered, and the one to read in order to see what `ddp` leaves out: a worker that everything passes
+Rank 0 holds the data, the loss and the optimizer. The other workers run the model forward and backward on the pieces
+that rank 0 scatters; they have neither labels nor loss. Compare it with `ddp`, which has no worker that all data passes
 through.
 """
 
@@ -27,35 +26,35 @@ from shoal.parallel.strategy import Share, StepResult, Strategy, Sums
 from shoal.parallel.sync.sync import SyncParts
 
 MAX_DIMS = 8
-"""Most dimensions of an input, that of the samples included."""
+"""Largest number of dimensions of an input, including the samples."""
 NO_LABELS = torch.empty(0)
-"""What the others know of the labels."""
+"""The labels of a batch on the other workers: they have none."""
 
 
 @final
 class Dp(Strategy):
-    """One step, in the order in which it happens; phases 1 to 5 once for every part of the batch.
+    """One step; phases 1 to 5 run once for every part of the batch.
 
-    Phase 1, scatter: rank 0 cuts the inputs into stretches and sends each worker one.
-    Phase 2, forward: every worker, on its stretch.
-    Phase 3, gather: rank 0 joins the outputs, and computes the loss of the whole part.
+    Phase 1, scatter: rank 0 splits the inputs and sends each worker its slice.
+    Phase 2, forward: every worker, on its slice.
+    Phase 3, gather: rank 0 receives all outputs and computes the loss of the part.
     Phase 4, scatter: rank 0 sends each worker the gradient of its outputs.
-    Phase 5, backward: every worker, from that gradient on.
+    Phase 5, backward: every worker, from that gradient.
     Phase 6, reduce: the parameters' gradients are summed on rank 0.
-    Phase 7, update: rank 0 clips and steps; nobody else has an optimizer's state.
-    Phase 8, broadcast: everyone gets rank 0's weights and buffers, for the next step and for evaluation.
+    Phase 7, update: rank 0 clips and steps; the other workers have no optimizer state.
+    Phase 8, broadcast: all workers receive rank 0's weights and buffers, for the next step and for evaluation.
 
-    The loss is computed as on one machine, over a whole part; gradients are one machine's but for the order of their
-    sums. Stretches are those of `torch.chunk`: all of one length but the last, which may be shorter; where there are
-    few samples the last workers get none.
+    The loss is computed over a whole part, as on one machine; gradients equal one machine's up to the order of their
+    sums. Slices are those of `torch.chunk`: all of one length except the last, which may be shorter; with few samples
+    the last workers get none.
 
-    Costs, with w workers, P bytes of parameters, X and Y bytes of a batch's inputs and outputs: through rank 0's link
-    go (X + 2Y)·(w − 1)/w for the pieces, and P in and P out, times as many members as the group's reduce and broadcast
-    have it talk to; where `ddp` sends 2P·(w − 1)/w over everyone's. While rank 0 computes the loss and updates, all
-    others wait; while they compute the forward pass, so does it, with no more than its own stretch.
+    Costs, with w workers, P bytes of parameters, X and Y bytes of a batch's inputs and outputs: rank 0's link carries
+    (X + 2Y)·(w − 1)/w for the slices, and P in and P out for each member that the group's reduce and broadcast connect
+    it to; `ddp` sends 2P·(w − 1)/w over each worker's link. The other workers wait while rank 0 computes the loss and
+    updates.
 
-    What differs from one machine: with batch norm each worker normalises by its own stretch, and rank 0's running
-    statistics are the ones that count, as under `nn.DataParallel`.
+    Differs from one machine with batch norm: each worker normalises with the statistics of its slice, and rank 0's
+    running statistics are kept, as in `nn.DataParallel`.
     """
 
     data_rank = 0
@@ -63,13 +62,11 @@ class Dp(Strategy):
 
     def __init__(self, parts: SyncParts, config: DpConfig) -> None:
         del config
-        assert isinstance(parts.layout, Whole)  # the table of strategies allows no other
+        assert isinstance(parts.layout, Whole)  # STRATEGIES has no other pair
         self._layout = parts.layout
         self._update = parts.update
         self._guard = parts.guard
-        self._group = self.copies = group = (
-            parts.group
-        )  # since the last broadcast each has a copy of the model
+        self._group = self.copies = group = parts.group  # after a broadcast each worker has the whole model
         self._sums = _SumsOnRank0(group, self._layout.params)
         state = dict([*self._layout.model.named_parameters(), *self._layout.model.named_buffers()])
         self._state = BufferSync(group, lambda: state)
@@ -77,13 +74,13 @@ class Dp(Strategy):
         self._compute = self._layout.conditions(self._lead_part if group.rank == 0 else self._follow_part)
 
     def step(self, share: Share, lr: float) -> StepResult:
-        """One update on one batch. Only rank 0 takes the share's parts; to the others they are never made."""
+        """One update on one batch. Only rank 0 iterates over the share's parts."""
         for param in self._layout.params.values():
             param.grad = None
         loss = self._lead(share) if self._group.rank == 0 else self._follow()
         with self._layout.span("reduce", "move"):
             self._sums.reduce(self._guard)
-            # The whole batch is rank 0's, also to the guard.
+            # For the guard, rank 0 has all samples of the batch.
             samples = share.num_samples if self._group.rank == 0 else 0
             verdict = self._guard.agree(loss, replace(share, num_samples=samples))
         if verdict.may_update and self._group.rank == 0:
@@ -110,7 +107,7 @@ class Dp(Strategy):
         with span("forward", "compute"), layout.autocast(batch.inputs.device.type):
             outputs = layout.model(batch.inputs[mine])
         with span("gather", "move"):
-            # The outputs end their graph here: on the other side of the loss each worker takes up its own again.
+            # The graph is cut here: backward continues in each worker from the gradient of its outputs.
             joined = outputs.new_empty(len(batch.inputs), *outputs.shape[1:], requires_grad=False)
             joined[mine] = outputs.detach()
             _finish(group.recv(piece, rank) for rank, piece in plan.others(joined, group.size))
@@ -125,7 +122,7 @@ class Dp(Strategy):
         return loss_sum.detach()
 
     def _follow(self) -> Tensor:
-        """Phases 1 to 5 on the others, until rank 0 has no more parts; their loss is nothing."""
+        """Phases 1 to 5 on the other workers, until rank 0 has no more parts; returns a loss of 0."""
         group, zero = self._group, self._layout.zero
         while True:
             with self._layout.span("scatter", "move"):
@@ -140,7 +137,7 @@ class Dp(Strategy):
             self._compute(Batch(inputs, NO_LABELS, len(inputs)), 1.0)
 
     def _follow_part(self, batch: Batch, scale: float) -> Tensor:
-        """Phases 2 to 5 on the others. `scale` is 1: what rank 0 sends is scaled."""
+        """Phases 2 to 5 on the other workers. `scale` is 1: rank 0 has scaled the gradient that it sends."""
         group, layout, span = self._group, self._layout, self._layout.span
         with span("forward", "compute"), layout.autocast(batch.inputs.device.type):
             outputs = layout.model(batch.inputs)
@@ -163,22 +160,22 @@ class Dp(Strategy):
         return _Plan.decoded(header)
 
     def evaluate(self, batch: Batch) -> Sums:
-        """Loss and hits on a batch: since the last broadcast every worker has the whole model."""
+        """Loss and number of correct predictions on a batch; after a broadcast every worker has the whole model."""
         return self._layout.evaluate(batch)
 
     def pieces(self) -> list[Piece]:
-        """The whole state on rank 0; on the others the model alone, for they have no optimizer."""
+        """The whole state on rank 0; the model alone on the others, which have no optimizer."""
         return self._layout.pieces() + (self._update.pieces() if self._group.rank == 0 else [])
 
     def load(self, saved: Mapping[str, Tensor]) -> None:
-        """Load what this worker uses: rank 0 all of it, the others the model."""
+        """Load the state: on rank 0 all of it, on the others the model."""
         self._layout.load(saved)
         if self._group.rank == 0:
             self._update.load(saved)
 
 
 class _Plan(NamedTuple):
-    """What rank 0 tells before it scatters: the form of all inputs together. Who gets which follows from it.
+    """The header that rank 0 broadcasts before it scatters: shape and dtype of all inputs. It determines the slices.
 
     >>> plan = _Plan((7, 1, 28, 28), torch.float32)
     >>> [plan.rows(rank, 3) for rank in range(3)]
@@ -191,22 +188,22 @@ class _Plan(NamedTuple):
     dtype: torch.dtype
 
     def rows(self, rank: int, size: int) -> slice:
-        """The stretch of one worker."""
+        """The slice of one worker."""
         samples = self.shape[0]
         each = -(-samples // size)
         return slice(min(rank * each, samples), min((rank + 1) * each, samples))
 
     def others(self, whole: Tensor, size: int) -> list[tuple[int, Tensor]]:
-        """The other workers, each with its stretch of a tensor with a row for each sample; who has none is left out."""
+        """The other workers that have samples, each with its slice of a tensor with one row per sample."""
         pieces = [(rank, whole[self.rows(rank, size)]) for rank in range(1, size)]
         return [(rank, piece) for rank, piece in pieces if len(piece)]
 
     def empty(self, samples: int, device: torch.device) -> Tensor:
-        """Room for so many samples."""
+        """An uninitialised tensor for `samples` samples."""
         return torch.empty(samples, *self.shape[1:], dtype=self.dtype, device=device)
 
     def encoded(self) -> Tensor:
-        """As numbers: of how many dimensions, of what kind, how long each; all 0 is the end."""
+        """As integers: number of dimensions, index of the dtype, lengths. All zeros mark the end."""
         lengths = [*self.shape, *[0] * (MAX_DIMS - len(self.shape))]
         return torch.tensor([len(self.shape), DTYPES.index(self.dtype), *lengths])
 
@@ -218,12 +215,12 @@ class _Plan(NamedTuple):
 
 
 class _SumsOnRank0:
-    """Phase 6: all gradients side by side in memory of the group, so that what is summed together moves at once."""
+    """Phase 6: all gradients in flat buckets of the group's memory, so that each reduce moves one bucket."""
 
     def __init__(self, group: Group, params: Mapping[str, Tensor]) -> None:
         self._group = group
         self._params = list(params.values())
-        # A parameter that no sample reached keeps no gradient, as on one machine: a flag for each tells, and is summed.
+        # A parameter without a gradient on every worker keeps none, as on one machine: the sum of flags shows which.
         flags = self._params[0].new_empty(len(params))
         buckets = Memory(group, {**params, "flags": flags}).cut()
         self._flats = [bucket.flat for bucket in buckets]
@@ -233,7 +230,7 @@ class _SumsOnRank0:
         self._views, self._flags = [views[name] for name in params], views["flags"]
 
     def reduce(self, guard: Guard) -> None:
-        """Make rank 0's gradients the sums of all workers'; each worker's own are shown to the guard first."""
+        """Sum the gradients of all workers on rank 0; the guard first measures each worker's gradient."""
         present = [param.grad is not None for param in self._params]
         for param, view in zip(self._params, self._views, strict=True):
             view.zero_() if param.grad is None else view.copy_(param.grad)

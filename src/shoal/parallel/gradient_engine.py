@@ -1,7 +1,7 @@
-"""Gradient engines: what turns a batch into gradients. Torch's autograd, our own tape, or our own static graph.
+"""Gradient engines compute the gradients of a batch: torch's autograd, shoal's tape, or shoal's static graph.
 
-All three keep one contract (`Gradients`): scale · ∂(sum of losses)/∂θ is set as, or added to, every parameter's
-gradient. A strategy takes an engine and knows nothing else about it.
+All three have one contract (`Gradients`): they set scale · ∂(sum of losses)/∂θ as every parameter's gradient, or add it
+to that.
 """
 
 from collections.abc import Callable
@@ -26,26 +26,26 @@ from shoal.parallel.strategy import Gradients
 Precision = Literal["float32", "tf32", "bf16"]
 
 OnFinal = Callable[[Tensor, Callable[[Tensor], None]], Callable[[], None]]
-"""`on_final(param, callback)`: call `callback(param)` then; gives what removes it again."""
+"""`on_final(param, callback)`: call `callback(param)` when the gradient is final; returns a function to remove it."""
 
 
 @dataclass(frozen=True)
 class GradientEngine:
-    """Gradients, and the tensors they are of."""
+    """A way to compute gradients, and the parameters."""
 
     gradients: Gradients
     params: dict[str, Tensor]
-    """What the optimizer updates, under the model's names; nothing frozen. Their memory is the model's own."""
+    """The parameters that are trained, under the model's names; they share the model's memory."""
     on_final: OnFinal
-    """Tells when a parameter's gradient of one backward pass is complete: in `param.grad`, nothing more to come."""
+    """Calls back when a parameter's gradient of one backward pass is complete in `param.grad`."""
     autocast: Callable[[str], AbstractContextManager[object]] = lambda device: nullcontext()
-    """What forward pass and loss are computed under, on a device of that type."""
+    """The context for forward pass and loss, on a device of that type."""
 
 
 def build_engine(
     name: str, model: nn.Module, loss: LossConfig, span: SpanRecorder, precision: Precision = "float32"
 ) -> GradientEngine:
-    """The engine of that name for a model and a loss; `precision` is torch's alone."""
+    """The engine of that name for a model and a loss; only torch's supports `precision`."""
     return (
         _by_torch(model, loss, span, precision) if name == "torch" else _by_our_own(name, model, loss, span)
     )
@@ -58,7 +58,7 @@ def _by_torch(
     autocasts: dict[Precision, Callable[[str], AbstractContextManager[object]]] = {
         "float32": lambda device: nullcontext(),
         "tf32": lambda device: nullcontext(),  # a setting of the whole process: see `torch_settings`
-        # Weights, their gradients and the loss stay in float32; bfloat16 has its range, so nothing need be scaled.
+        # Weights, gradients and loss stay in float32. bfloat16 has the range of float32: no loss scaling is needed.
         "bf16": lambda device: torch.autocast(device, torch.bfloat16),
     }
     autocast = autocasts[precision]
@@ -81,10 +81,10 @@ def _torch_on_final(param: Tensor, callback: Callable[[Tensor], None]) -> Callab
 
 
 def _by_our_own(name: str, model: nn.Module, config: LossConfig, span: SpanRecorder) -> GradientEngine:
-    """The module is lowered to our layers, which compute on the very memory of its parameters."""
+    """Convert the module to our layers, which share the memory of its parameters."""
     if isinstance(config, Custom):
         raise AutogradError(
-            f"--engine {name} differentiates its own operations, and loss {config.name} is made of torch's",
+            f"--engine {name} does not support loss {config.name}, which uses torch's operations",
             f"Use one of {', '.join(own.LOSSES)}, or --engine torch.",
         )
     layer = layers.from_torch(model)

@@ -1,4 +1,4 @@
-"""Catches numbers that are not finite before they reach the weights, and names the worker they came from."""
+"""The guard: prevents numbers that are not finite from reaching the weights, and names the worker that sent them."""
 
 import math
 import warnings
@@ -15,14 +15,14 @@ from shoal.parallel.exchange.exchange import Exchange
 from shoal.parallel.strategy import Share
 
 GIANT = 1e4
-"""A gradient this many times longer than all others is mentioned. It may be right: the others may have converged."""
+"""Warn of a gradient this many times longer than all others. It may be correct, if the others have converged."""
 
 ROW = 4
-"""What a worker reports: its loss, its part of the samples, the square of its gradient's norm, its stop signal."""
+"""The row of a worker: its loss, its share of the samples, the squared norm of its gradient, its stop signal."""
 
 
 class Verdict(NamedTuple):
-    """What all workers decide from the same table."""
+    """The decision, which all workers derive from the same table."""
 
     loss: Tensor
     may_update: bool
@@ -30,7 +30,7 @@ class Verdict(NamedTuple):
 
 
 class Guard:
-    """Stops numbers that are not finite before they reach the weights, and names the worker they came from.
+    """Prevents numbers that are not finite from reaching the weights, and names the worker that sent them.
 
     Each worker measures its own gradients; the table of losses and norms travels with what is exchanged anyway. A
     worker is *bad* when its loss or the square of its gradient's norm is not finite: NaN, infinity, and numbers so
@@ -61,13 +61,13 @@ class Guard:
 
     @property
     def can_wait(self) -> bool:
-        """Whether the host may read a table some steps later: a bad number then ends the run and nothing else."""
+        """Whether the host may read a table some steps later: only if a bad number ends the run."""
         return self._on_nonfinite == "stop" and not self._exchange.tolerates
 
     def look(self, gradient: Tensor) -> None:
         """Measure a gradient of this worker, before it is exchanged."""
         flat = gradient if gradient.dim() == 1 else gradient.detach().reshape(-1)
-        # In half precision the square of a norm of 256 is already too large.
+        # In half precision, the square of a norm of 256 overflows.
         flat = flat.float() if flat.element_size() < 4 else flat
         square = flat.dot(flat)
         self._square = square if self._square is None else self._square + square
@@ -80,7 +80,7 @@ class Guard:
         return self.read(table, loss)
 
     def write(self, table: Tensor, loss: Tensor, share: Share) -> None:
-        """Fill in this worker's row; the others' are zero here, so that the sum over the workers is the table.
+        """Write this worker's row and zeros in the others, so that the sum over the workers is the table.
 
         For callers that sum it together with something else, and then `read` it.
         """
@@ -99,7 +99,7 @@ class Guard:
             mine[0], mine[1], mine[2], mine[3] = loss, part, square, share.stop_signal
 
     def read(self, table: Tensor, like: Tensor) -> Verdict:
-        """Decide from everyone's rows; an error names the bad workers. The loss is a tensor like this one.
+        """Decide from the rows of all workers; an error names the bad ones. The loss is a tensor like this one.
 
         Where some workers are bad, the loss of the others stands for them too.
         """
@@ -139,7 +139,7 @@ class Guard:
             )
         self._times_bad[bad] += 1
         times = self._times_bad[bad]
-        # Again after 10, 100, … times: the end of a log must show that it was not one step.
+        # Repeat the warning after 10, 100, … times, so that the end of a log shows it.
         if self._group.rank == 0 and math.log10(times).is_integer():
             done = "the exchange leaves it out" if len(bad) <= tolerates else "the step is left out"
             times_so_far = f" ({times} times so far)" if times > 1 else ""
@@ -147,7 +147,7 @@ class Guard:
         return len(bad) <= tolerates
 
     def _mention_giant(self, squares: Sequence[float]) -> None:
-        """Warn once of a worker whose gradient is so long that the sum is nearly its own."""
+        """Warn once of a worker whose gradient dominates the sum."""
         largest = max(squares)
         rank = squares.index(largest)
         others = max([*squares[:rank], *squares[rank + 1 :]], default=0.0)

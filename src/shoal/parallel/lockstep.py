@@ -1,4 +1,4 @@
-"""Parts of a share in lockstep: all workers run the model the same number of times, if need be on empty batches.
+"""Parts of a share in lockstep: all workers run the model the same number of times, if necessary on empty batches.
 
 For models whose forward pass contains collectives (synchronised batch norm).
 """

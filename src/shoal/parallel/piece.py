@@ -13,7 +13,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Place:
-    """Where a part of a tensor lies in the whole: a box of it, or a stretch of its flattened elements.
+    """The place of a part in the whole tensor: a box, or a range of the flattened elements.
 
     ::
 
@@ -24,9 +24,9 @@ class Place:
     shape: tuple[int, ...]
     """The shape of the whole."""
     start: tuple[int, ...] | int
-    """The first index of a box in each dimension, or the first element of a stretch."""
+    """The first index of a box in each dimension, or the first element of a range."""
     replica: int = 0
-    """Workers that hold the same part number their copies; copy 0 is the one that is saved."""
+    """The number of this copy among workers that hold the same part; copy 0 is saved."""
 
     @classmethod
     def whole(cls, tensor: Tensor, replica: int = 0) -> "Place":
@@ -35,11 +35,11 @@ class Place:
 
     @property
     def is_first(self) -> bool:
-        """Whether the part begins where the whole begins: one worker per replica has such a part."""
+        """Whether the part starts at the beginning of the whole: one worker per replica has such a part."""
         return self.start == 0 or (isinstance(self.start, tuple) and not any(self.start))
 
     def part(self, whole: Tensor, like: tuple[int, ...]) -> Tensor:
-        """The view of the whole that a part of shape `like` stands for."""
+        """The view of the whole that corresponds to a part of shape `like`."""
         if isinstance(self.start, int):
             return whole.reshape(-1)[self.start : self.start + like[0]]
         return whole[tuple(slice(first, first + size) for first, size in zip(self.start, like, strict=True))]
@@ -65,11 +65,11 @@ class Piece:
 
     @property
     def is_saved(self) -> bool:
-        """Whether this worker is the one that saves it."""
+        """Whether this worker saves it."""
         return self.place.replica == 0
 
     def part_of(self, whole: Tensor) -> Tensor:
-        """What this piece holds of the whole tensor, as a view."""
+        """The view of the whole tensor that corresponds to this piece."""
         return self.place.part(whole, tuple(self.tensor.shape))
 
 

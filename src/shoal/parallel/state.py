@@ -9,7 +9,7 @@ from shoal.errors import CheckpointError
 from shoal.parallel.piece import Piece, Place
 
 PlaceOf = Callable[[str], Place]
-"""Where this worker's part of a parameter lies in the whole, by the parameter's name."""
+"""The place of this worker's part of a parameter in the whole, by the parameter's name."""
 
 
 def optimizer_pieces(
@@ -21,7 +21,7 @@ def optimizer_pieces(
         for key, value in optimizer.state.get(param, {}).items():
             if value is None:
                 continue
-            # Optimizers of others may keep plain numbers; a checkpoint holds tensors only.
+            # Other optimizers may keep plain numbers; a checkpoint holds only tensors.
             tensor = value if isinstance(value, Tensor) else torch.tensor(value)
             place = place_of(name)
             if tensor.shape != param.shape:
@@ -42,7 +42,7 @@ def load_optimizer(
     keys: dict[str, list[str]] = {name: [] for name in params}
     for saved_name in saved:
         if saved_name.startswith("optim."):
-            # Names of parameters have dots, those of their state have none.
+            # Names of parameters contain dots, names of their state do not.
             name, _, key = saved_name.removeprefix("optim.").rpartition(".")
             if name in keys:
                 keys[name].append(key)
@@ -56,7 +56,7 @@ def load_optimizer(
             found[key] = place.part(whole, tuple(param.shape)) if is_divided else whole
         if found:
             state[index] = found
-    # Through the optimizer's own method: it knows on which device, and in which precision, it wants each of them.
+    # The optimizer's own method puts each tensor on the device and in the precision that it needs.
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
@@ -71,7 +71,7 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], prefix: str = 
     for name in weights:
         if name.startswith(prefix) and name.removeprefix(prefix) not in own:
             raise CheckpointError(
-                f"the weights are of another model: '{name.removeprefix(prefix)}' has no place in this one"
+                f"the weights are of another model: '{name.removeprefix(prefix)}' is not in this model"
             )
     loaded: dict[str, Tensor] = {}
     for name, tensor in own.items():

@@ -1,4 +1,4 @@
-"""What every strategy does the same way: accumulating a share, clipping, evaluation of a batch; written once."""
+"""Building blocks of all strategies: accumulate a share, clip, evaluate a batch."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -64,7 +64,7 @@ def clip_by_norm(gradients: Iterable[Tensor], largest: float, sharded_over: Sequ
         for group in sharded_over:
             group.all_reduce(square).wait()
         norm = square.sqrt()
-    # Multiplied on the device even when the factor is 1: asking whether it is would wait for the device.
+    # Multiplied even if the factor is 1: comparing it would make the host wait for the device.
     factor = torch.clamp(largest / norm, max=1.0)
     for grad in grads:
         grad.mul_(factor)
@@ -73,7 +73,7 @@ def clip_by_norm(gradients: Iterable[Tensor], largest: float, sharded_over: Sequ
 
 @torch.no_grad()
 def evaluate_batch(model: nn.Module, loss: Loss, batch: Batch) -> Sums:
-    """Loss and hits of a whole model on a batch, in evaluation mode. Numbers to be predicted have no hits."""
+    """Loss and correct predictions of a whole model on a batch, in evaluation mode; none correct for regression."""
     was_training = model.training
     model.eval()
     try:

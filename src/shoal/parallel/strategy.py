@@ -1,4 +1,4 @@
-"""What a strategy is to the training loop: one small protocol, and the values that pass through it."""
+"""The interface between strategies and the training loop."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
@@ -14,21 +14,21 @@ from shoal.parallel.piece import Piece
 Gradients = Callable[[Batch, float], Tensor]
 """`gradients(batch, scale)`: adds scale · ∂(sum of losses)/∂θ to every parameter's gradient, and returns that sum.
 
-An engine makes it, torch's autograd or one of our own; a strategy knows nothing else about how it is done."""
+A gradient engine provides it: torch's autograd or one of shoal's. Strategies use nothing else of an engine."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """What one worker does in one step: its part of the batch, and the number of samples that *all* workers have."""
+    """One worker's part of a batch, and the number of samples of *all* workers."""
 
     parts: Iterable[Batch]
-    """Micro-batches, made one at a time: a batch as large as the data set needs no copy of the data set."""
+    """Micro-batches, produced one at a time: a batch of the whole data set needs no copy of it."""
     num_samples_global: int
-    """Every loss is divided by this, and gradients are summed: uneven shares are then exact without any weights."""
+    """Losses are divided by this and gradients summed, so uneven shares are exact without weights."""
     num_samples: int
-    """Samples of this worker's parts together; what students divide by instead."""
+    """Samples of this worker, all parts together. (A common error is to divide by this.)"""
     stop_signal: int = 0
-    """The signal that asks this worker to stop, 0 for none. It travels with what the step exchanges anyway."""
+    """The signal that this worker has received, 0 for none. It piggybacks on an exchange of the step."""
 
 
 class StepResult(NamedTuple):
@@ -37,14 +37,14 @@ class StepResult(NamedTuple):
     loss: Tensor
     """Mean loss over the samples of all workers, still on its device."""
     stop_signal: int = 0
-    """The signal that asks any worker to stop, 0 for none: the same on all workers."""
+    """A signal that any worker has received, 0 for none; the same on all workers."""
     settle: Callable[[], int] | None = None
-    """On a GPU the host does not wait for a step. This waits for it, raises if a number was not finite, and returns
-    the stop signal."""
+    """Set where the host does not wait for a step (on a GPU): waits for it, raises an error if a number was not finite,
+    and returns the stop signal."""
 
 
 class Sums(NamedTuple):
-    """An evaluation, as sums that add up over batches and workers."""
+    """The sums of an evaluation; they can be added over batches and workers."""
 
     loss: Tensor
     correct: Tensor
@@ -53,33 +53,33 @@ class Sums(NamedTuple):
 
 
 class Pause(NamedTuple):
-    """Why the workers that train have paused: to save, together with the workers that serve them."""
+    """A pause of the workers that train: to save, together with the workers that serve them."""
 
     progress: Mapping[str, Any]
-    """How far they are, as the fields of `train.progress.Progress`."""
+    """The fields of `train.progress.Progress`."""
     is_end: bool
     """Whether they have finished, or were stopped."""
 
 
 class Strategy(ABC):
-    """How the workers of a run take a step together: a layout of the model, and a sync of its copies."""
+    """How the workers of a run make a step together: a layout of the model, and a sync of its replicas."""
 
     data_rank: int
-    """Which share of a batch this worker gets …"""
+    """The number of this worker's share of a batch."""
     data_size: int
-    """… of how many."""
+    """The number of shares of a batch."""
     copies: Group
-    """One worker of every copy of the model, this one among them: they divide evaluation among them."""
+    """One worker of every replica, including this one: they divide evaluation."""
     serves: bool = False
-    """Whether this worker answers others (`serve`) instead of training (`step`): a parameter server, an RPC stage."""
+    """Whether this worker serves others (`serve`) instead of training (`step`), like a parameter server."""
 
     @abstractmethod
     def step(self, share: Share, lr: float) -> StepResult:
-        """Compute the gradients of the share, agree with the other workers, update."""
+        """Compute the gradients of the share, aggregate them over the workers, update."""
 
     @abstractmethod
     def evaluate(self, batch: Batch) -> Sums:
-        """Loss and hits on a batch in evaluation mode; all workers of a copy call it together, with the same result."""
+        """Loss and correct predictions on a batch; the workers of a replica call it together, with the same result."""
 
     @abstractmethod
     def pieces(self) -> list[Piece]:
@@ -89,12 +89,12 @@ class Strategy(ABC):
     def load(self, saved: Mapping[str, Tensor]) -> None:
         """Load a state that was saved under this or another strategy: the whole tensors by name.
 
-        `saved` may read a tensor only when it is asked for, so that one at a time is in memory.
+        `saved` may read each tensor on access, so that one at a time is in memory.
         """
 
     def serve(self) -> Pause:
-        """Answer the workers that train until they pause. Only for a worker that `serves`."""
+        """Serve the workers that train until they pause. Only for a worker that `serves`."""
         raise NotImplementedError(f"{type(self).__name__} does not serve")
 
     def pause(self, pause: Pause) -> None:  # noqa: B027 (most strategies have no worker that serves)
-        """Before saving: tell the workers that serve to save too."""
+        """Called before saving: make the workers that serve save, too."""

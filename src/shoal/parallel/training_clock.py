@@ -1,4 +1,4 @@
-"""Where training stands, for what depends on it: stages of an exchange, faults that begin at a step."""
+"""The current step, for everything that depends on it: stages of an exchange, faults that begin at a step."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""From gradients to an update: clipping, the learning rate, the optimizer. The end of every sync's step."""
+"""The update at the end of every step: clipping, learning rate, optimizer."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -12,11 +12,11 @@ from shoal.parallel.state import load_optimizer, optimizer_pieces
 from shoal.parallel.step import clip_by_norm
 
 MakeOptimizer = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
-"""Builds the optimizer over the tensors it is given: a sync may hold a part of the parameters only."""
+"""Builds the optimizer over given tensors: a sync may hold only a part of the parameters."""
 
 
 class Update:
-    """Clips the gradients by their norm over all parameters, if asked, and steps the optimizer."""
+    """Clips the gradients by their norm over all parameters (`--clip-norm`), and steps the optimizer."""
 
     def __init__(self, layout: Layout, make_optimizer: MakeOptimizer, clip_norm: float | None = None) -> None:
         self._layout = layout
@@ -25,16 +25,16 @@ class Update:
         groups = self._optimizer.param_groups
         self.base_lr: float = groups[0]["lr"]
         """The learning rate that the optimizer was built with."""
-        # A user's optimizer may give groups rates of their own: they keep their ratio to the first.
+        # A user's optimizer may have several rates: they keep their ratio to the first.
         self._lr_ratios = [group["lr"] / self.base_lr for group in groups]
 
     @property
     def can_be_masked(self) -> bool:
-        """Whether `unless` works: a decision that is still on the device can leave the update out."""
+        """Whether `unless` is supported: the device can skip the update without the host."""
         return isinstance(self._optimizer, Elementwise) and self._optimizer.fast
 
     def __call__(self, lr: float, unless: Tensor | None = None) -> None:
-        """Make the update; where `unless` (a number on the device) is 1, leave everything as it is."""
+        """Make the update; skip it on the device if `unless`, a tensor on the device, is 1."""
         span, optimizer = self._layout.span, self._optimizer
         if self._clip_norm is not None:
             with span("clip", "compute"):

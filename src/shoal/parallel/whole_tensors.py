@@ -1,4 +1,4 @@
-"""Whole tensors from pieces, one at a time: what the exported model and its fingerprint are made of."""
+"""Assembles whole tensors from pieces, one at a time, for the exported model and its fingerprint."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ class Part(NamedTuple):
 
 
 class WholeTensors:
-    """The tensors that all workers' pieces make together. Making it is a collective.
+    """The whole tensors of all workers' pieces. Construction is a collective.
 
     Going through it is one, too: rank 0 gets the name and the whole tensor of each, sorted by name, and holds one at a
     time; the other workers send it their parts and get nothing.
@@ -36,7 +36,7 @@ class WholeTensors:
         }
         described = [_described(piece) for piece in self._mine.values()]
         self.parts: dict[str, list[Part]] = {}
-        """Who holds what, by the name of the whole."""
+        """The parts of each whole tensor, by its name."""
         for rank, text in enumerate(gather_texts(group, json.dumps(described))):
             for name, dtype, shape, start, part_shape in json.loads(text):
                 place = Place(tuple(shape), tuple(start) if isinstance(start, list) else start)

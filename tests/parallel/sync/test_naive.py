@@ -189,5 +189,5 @@ def test_other_initial_parameters_are_said_or_refused():
 
 
 def test_a_sum_of_parameters_is_refused():
-    with pytest.raises(ConfigError, match="--combine sum of parameters"):
+    with pytest.raises(ConfigError, match="--aggregate parameters --combine sum multiplies"):
         NaiveConfig(aggregate="parameters", combine="sum")

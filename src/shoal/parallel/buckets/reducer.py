@@ -60,8 +60,8 @@ class Reducer:
     parameters; after the first exchange, a second plan follows the order in which gradients became final on rank 0.
     *Late*, otherwise: all gradients are copied and sent when backward is over. In shared memory members move data only
     inside their own calls, so nothing would happen in between, and a hook per parameter costs more than it saves.
-    Passes that may give a parameter several gradients (`once=False`) are late, too: only their end tells which is the
-    last.
+    Passes that may give a parameter several gradients (`once=False`) are late, too: the last one is known only at their
+    end.
 
     With `unused="zero"`, a parameter for which no worker has a gradient keeps none, as on one machine, where the
     optimizer then skips it. That costs one small all-reduce per exchange.

@@ -1,1 +1,1 @@
-"""Layouts: how one copy of a model is divided among workers."""
+"""Layouts: how one replica of a model is divided among workers."""

@@ -1,4 +1,4 @@
-"""The contract of a layout: how one copy of the model is divided among workers, and computed there."""
+"""The interface of a layout: how one replica of the model is divided among workers and computed there."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -14,15 +14,15 @@ from shoal.parallel.strategy import Share, Sums
 
 
 class Layout(ABC):
-    """This worker's part of one copy of the model. All workers of the copy call its methods together.
+    """This worker's part of one replica of the model. All workers of the replica call its methods together.
 
-    A sync updates `params` from their gradients and knows nothing else about where the model is.
+    A sync updates `params` from their gradients and uses nothing else of the layout's division.
     """
 
     model: nn.Module
     """The modules that this worker computes."""
     params: dict[str, Tensor]
-    """What the optimizer updates here, under the names of the whole model: this worker's part of each parameter."""
+    """This worker's part of each parameter, under the names of the whole model; the optimizer updates these."""
     on_final: OnFinal
     """Calls back when a parameter's gradient of one backward pass is complete."""
     span: SpanRecorder
@@ -40,11 +40,11 @@ class Layout(ABC):
 
     @abstractmethod
     def evaluate(self, batch: Batch) -> Sums:
-        """Loss and hits on a batch, in evaluation mode; the same result on all workers of the copy."""
+        """Loss and correct predictions on a batch, in evaluation mode; the same on all workers of the replica."""
 
     @abstractmethod
     def place_of(self, name: str) -> Place:
-        """Where this worker's part of a parameter lies in the whole."""
+        """The place of this worker's part of a parameter in the whole."""
 
     @abstractmethod
     def pieces(self) -> list[Piece]:
@@ -52,4 +52,4 @@ class Layout(ABC):
 
     @abstractmethod
     def load(self, saved: Mapping[str, Tensor]) -> None:
-        """Load this worker's parts of the whole tensors `model.<name>`; another model's are refused."""
+        """Load this worker's parts of the whole tensors `model.<name>`; an error if they are of another model."""

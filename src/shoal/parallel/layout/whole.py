@@ -1,4 +1,4 @@
-"""`whole`: every worker holds a whole copy of the model."""
+"""`whole`: every worker holds the whole model."""
 
 from collections.abc import Callable, Mapping
 from typing import final
@@ -39,7 +39,7 @@ class Whole(Layout):
         self.span = span
         self.loss = loss
         self.conditions = conditions
-        """Makes a worker's computation slow or wrong on purpose; applied to whatever computes its gradients."""
+        """Applies the simulated bottlenecks and faults to a function that computes gradients."""
         self.zero = next(iter(self.params.values())).detach().new_zeros(())
         self._gradients = conditions(engine.gradients)
         self._replica = replica
@@ -51,7 +51,7 @@ class Whole(Layout):
         return accumulate(self._gradients, share, self.zero, before_last)
 
     def evaluate(self, batch: Batch) -> Sums:
-        """Loss and hits of the model on a batch."""
+        """Loss and number of correct predictions on a batch."""
         return evaluate_batch(self.model, self.loss, batch)
 
     def place_of(self, name: str) -> Place:

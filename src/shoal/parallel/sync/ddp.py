@@ -1,4 +1,4 @@
-"""`ddp`: gradients are summed over the workers in buckets, during backward where that pays."""
+"""`ddp`: sums gradients over the workers in buckets, during backward where the group allows it."""
 
 from dataclasses import replace
 from typing import final
@@ -25,7 +25,7 @@ class Ddp(Sync):
 
     Every loss is divided by the *global* number of samples and gradients are summed: uneven and empty shares are exact.
     Costs one exchange per bucket (25 MiB of gradients) and nothing else where the exchange is a sum: losses, norms and
-    the request to stop piggyback on the last bucket. Otherwise they take a small all-reduce of their own. Buffers
+    the stop signal piggyback on the last bucket. Otherwise they take a small all-reduce of their own. Buffers
     (running statistics) become rank 0's in every step. With one worker there is nothing to exchange: no hook, no
     bucket, the path of `single`.
 
@@ -54,7 +54,7 @@ class Ddp(Sync):
             first_bytes=int(config.first_bucket_mib * MIB),
             most_bytes=int(config.bucket_mib * MIB),
             unused=config.unused,
-            # A sum can carry the guard's table too; any other rule would make something else of it.
+            # The guard's table can piggyback on a sum, but not on another rule.
             num_piggyback=ROW * group.size if parts.exchange.is_sum else 0,
         )
         self._reducer = Reducer(group, layout.params, layout.on_final, self._send, options)
@@ -81,7 +81,7 @@ class Ddp(Sync):
             if self._buffers is not None:
                 self._buffers.update()
             if reducer.piggyback is None:
-                # Before the buckets are waited for: the table moves together with them.
+                # Before waiting for the buckets, so that the table is sent at the same time.
                 verdict = self._guard.agree(loss, share)
                 reducer.wait()
             else:

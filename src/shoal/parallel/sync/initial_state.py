@@ -1,4 +1,4 @@
-"""Gives every copy of a model rank 0's initial state, and reports where it was another one."""
+"""Copies rank 0's initial state to all workers, and reports differences."""
 
 import warnings
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from shoal.parallel.piece import Piece
 def sync_initial_state(group: Group, pieces: Sequence[Piece], refuse: bool = False) -> None:
     """Copy rank 0's pieces to every worker; with `refuse`, an error names the first piece that differs instead.
 
-    Copies that begin with different weights never become the same model, however exactly they add their gradients.
+    Replicas that start from different weights stay different, even if they exchange gradients exactly.
     Costs one broadcast per piece and memory for one more.
     """
     differs = -1

@@ -1,6 +1,6 @@
-"""`naive`: after backward the workers agree on each parameter's gradient, one after the other.
+"""`naive`: after backward, the workers aggregate the gradient of one parameter after the other.
 
-The first thing one would write, and the one to read first: no buckets, no overlap, one exchange per parameter.
+The simplest sync, and the one to read first: no buckets, no overlap, one exchange per parameter.
 """
 
 from dataclasses import replace
@@ -19,22 +19,23 @@ from shoal.parallel.sync.sync import Sync, SyncParts
 
 @final
 class Naive(Sync):
-    """Phase 1, gradients of this worker's share. Phase 2, is anyone's not finite? Phase 3, exchange and update.
+    """Phase 1, gradients of this worker's share. Phase 2, check that all are finite. Phase 3, exchange and update.
 
-    Write nᵢ for worker i's samples, N for all, W for the workers, and ḡᵢ for the mean gradient over i's samples. What
-    the update is made of (`combine`)::
+    With nᵢ samples of worker i, N samples of all W workers, and ḡᵢ the mean gradient over i's samples, the update uses
+    (`combine`)::
 
-        exact            Σ gᵢ, each loss divided by N: nothing to weigh, uneven and empty shares are exact
-        weighted_mean    Σ (nᵢ/N)·ḡᵢ: the same number, by one more multiplication
-        mean             Σ ḡᵢ / W: the mean of means, which equals it only where all shares are equal
-        sum              Σ ḡᵢ: W times that, so with SGD as good as a learning rate W times as large
+        exact            Σ gᵢ, each loss divided by N: uneven and empty shares are exact without weights
+        weighted_mean    Σ (nᵢ/N)·ḡᵢ: the same number, with one more multiplication
+        mean             Σ ḡᵢ / W: the mean of means; the same only if all shares are equal
+        sum              Σ ḡᵢ: W times that; with SGD, equivalent to a learning rate W times as large
 
     With `aggregate="parameters"` each worker updates with its own mean gradient, and then parameters and the
-    optimizer's moments become Σ (nᵢ/N)·θᵢ (for `mean`, Σ θᵢ / W). An update of SGD is linear in the gradient, with
-    momentum and weight decay too, so this equals one machine exactly. Adam's is not: it divides by the root of a
-    moment, and the mean of quotients is no quotient of means. Neither is clipping, which each worker then does alone.
+    optimizer's moments become Σ (nᵢ/N)·θᵢ (for `mean`, Σ θᵢ / W). SGD's update is linear in the gradient, also with
+    momentum and weight decay, so this equals one machine exactly. Adam's is not linear: it divides by the root of a
+    moment, and a mean of quotients is not the quotient of means. Clipping, done by each worker alone, is not linear
+    either.
 
-    Copies begin with rank 0's state and make the same update of the same bits, so they stay equal. Costs one exchange
+    Replicas start from rank 0's state and make the same updates, so their bits stay equal. Costs one exchange
     per parameter (and per moment, if parameters are aggregated) and two small all-reduces per step.
     """
 
@@ -71,7 +72,7 @@ class Naive(Sync):
         """The gradients that exist; zero where only other workers' samples reached a parameter.
 
         A parameter that no worker's samples reached keeps no gradient at all, as on one machine, where the optimizer
-        then skips it. So the workers first tell each other which gradients exist.
+        then skips it. So the workers first exchange which gradients exist.
         """
         params = self._layout.params
         present = torch.tensor([param.grad is not None for param in params.values()], dtype=torch.int32)

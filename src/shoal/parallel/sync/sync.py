@@ -1,4 +1,4 @@
-"""What every sync is built from, and what all of them do the same way."""
+"""The base of all syncs, and what they are built from."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class SyncParts:
 
 
 class Sync(Strategy):
-    """A strategy made of a layout, which holds the model, and an update of what the layout holds here."""
+    """A strategy made of a layout, which holds the model, and an update of the layout's parameters."""
 
     def __init__(self, parts: SyncParts) -> None:
         self._layout, self._update = parts.layout, parts.update
@@ -37,7 +37,7 @@ class Sync(Strategy):
         self.data_rank, self.data_size = parts.group.rank, parts.group.size
 
     def evaluate(self, batch: Batch) -> Sums:
-        """Loss and hits on a batch."""
+        """Loss and number of correct predictions on a batch."""
         return self._layout.evaluate(batch)
 
     def pieces(self) -> list[Piece]:
@@ -53,7 +53,7 @@ class Sync(Strategy):
     def load(self, saved: Mapping[str, Tensor]) -> None:
         """Load the parts that layout, optimizer and exchange hold here.
 
-        Another exchange, and a rank that did not save, begin with a fresh state of the exchange.
+        With another exchange, or on a rank that has saved none, the state of the exchange starts fresh.
         """
         self._layout.load(saved)
         self._update.load(saved)
