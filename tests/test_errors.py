@@ -63,7 +63,7 @@ def test_a_member_without_progress_is_a_timeout_error():
 def test_a_missing_worker_is_a_timeout_error():
     with listen("127.0.0.1", 0) as server:
         port = server.getsockname()[1]
-    with pytest.raises(TimeoutError, match="missing: 1"):
+    with pytest.raises(TimeoutError, match="rank 1 is missing"):
         join(Place(0, 2, "127.0.0.1", port), kind="gloo", timeout_s=0.3)
 
 

@@ -129,7 +129,7 @@ def test_a_store_that_is_not_there():
 
 
 def test_a_worker_that_never_starts():
-    with pytest.raises(JoinError, match="joined: 0; missing: 1, 2"):
+    with pytest.raises(JoinError, match="ranks 1, 2 are missing: 1 of 3 workers joined"):
         join(Place(0, 3, "127.0.0.1", 0), timeout_s=0.3)
 
 

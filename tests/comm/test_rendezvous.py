@@ -42,7 +42,7 @@ def test_the_missing_are_named():
     results = together([lambda rank=rank: meet(store, rank, 4, 0.3) for rank in (0, 2)])
     for error in results:
         assert isinstance(error, JoinError)
-        assert "joined: 0, 2; missing: 1, 3" in str(error)
+        assert "ranks 1, 3 are missing: 2 of 4 workers joined" in str(error)
 
 
 def test_different_world_sizes_are_shown_from_both_sides():

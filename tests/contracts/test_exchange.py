@@ -178,7 +178,7 @@ WRONG = {
     one_buffer_for_all({}): ("several at once", "among others"),
     beyond_its_bucket: ("own memory only", "element 256 is 0 before rank 0's bucket"),
     leaves_a_message: ("group as before", "rank 0 sent 257 × torch.float32 to rank 1"),
-    rank_0_does_not_come: ("returns", "rank 0 left the group before all_reduce #1"),
+    rank_0_does_not_come: ("returns", "rank 0 finished earlier, before all_reduce #1"),
     raises_on_rank_2: (
         "returns",
         "3 workers, 257 × float32: rank 2: exchange mine raised ZeroDivisionError",

@@ -154,10 +154,10 @@ def _claimed(store: Store, mine: Card) -> JoinError:
 
 
 def _missing(cards: Mapping[int, Card], size: int, timeout_s: float) -> JoinError:
-    joined = ", ".join(map(str, sorted(cards)))
-    missing = ", ".join(str(rank) for rank in range(size) if rank not in cards)
+    missing = [str(rank) for rank in range(size) if rank not in cards]
+    who = f"rank {missing[0]} is" if len(missing) == 1 else f"ranks {', '.join(missing)} are"
     return JoinTimeoutError(
-        f"not all of {size} workers came within {timeout_s:g} s. joined: {joined}; missing: {missing}",
+        f"{who} missing: {len(cards)} of {size} workers joined within {timeout_s:g} s",
         "Were they started, with the same master address and port?",
     )
 

@@ -87,7 +87,7 @@ def test_what_a_member_sent_last_gets_time_to_arrive(gone, grace_s):
 @pytest.mark.parametrize(
     ("error", "kind", "rank", "text"),
     [
-        (None, MemberError, 3, "rank 3 left the group before all_reduce #7"),
+        (None, MemberError, 3, "rank 3 finished earlier, before all_reduce #7"),
         (ValueError("no such column"), MemberError, 3, "rank 3 failed: ValueError: no such column"),
         (MemberError("rank 1 died", rank=1, reason="died"), MemberError, 1, "rank 1 died"),
         (MismatchError("rank 0: barrier()"), MismatchError, None, "rank 0: barrier()"),

@@ -89,7 +89,7 @@ def test_only_silence_while_we_wait_counts(sequence):
 def test_who_hangs_up_and_lives_has_left_and_far_away_nobody_can_tell():
     with two_members(10.0) as (we, _):
         error = we.hung_up(1, "all_reduce #5")
-        assert (error.message, error.reason) == ("rank 1 left the group before all_reduce #5", "left")
+        assert (error.message, error.reason) == ("rank 1 finished earlier, before all_reduce #5", "left")
     with two_members(10.0, boot="another", host="far") as (we, _):
         error = we.hung_up(1, "all_reduce #5")
         assert error.message == "rank 1 on far hung up before all_reduce #5"

@@ -15,7 +15,7 @@ import shoal
 from shoal.comm.algorithms import ring
 from shoal.comm.threads import ThreadGroup, run_threads
 from shoal.comm.traced import traced
-from shoal.errors import ConfigError, GroupError, MismatchError
+from shoal.errors import ConfigError, GroupError, MemberError, MismatchError
 from shoal.parallel.exchange.linear import By
 from shoal.parallel.sync_batchnorm import SyncBatchNorm
 from shoal.parallel.wrapper.distributed_data_parallel import DistributedDataParallel
@@ -669,3 +669,17 @@ def test_a_hook_around_a_hook_may_hand_on_another_dtype():
         return model.module.weight.grad.tolist()
 
     assert run_threads(2, work) == [[[1.0, 1.0]]] * 2
+
+
+def test_the_first_step_that_only_one_worker_makes_is_an_error_that_says_so():
+    def work(group):
+        model = DistributedDataParallel(model_of(), group)
+        for step in range(3 - group.rank):  # rank 1 makes one step less
+            inputs, labels = rows(step, 0, BATCH)
+            with model.batch(num_samples=len(labels)):
+                F.cross_entropy(model(inputs), labels).backward()
+
+    with pytest.raises(MemberError, match="rank 1 finished earlier, before all_reduce #") as caught:
+        run_threads(2, work)
+    assert "unequal numbers of steps" in caught.value.hint
+    assert "join()" in caught.value.hint

@@ -75,8 +75,14 @@ class LastWords(NamedTuple):
         """The error for those who wait for the member in `label`."""
         if self.reason == "mismatch":
             return MismatchError(self.message)
-        message = self.message or f"rank {self.rank} left the group before {label}"
-        return member_error(message, rank=self.rank, reason=self.reason)
+        if not self.message:
+            return member_error(
+                f"rank {self.rank} finished earlier, before {label}",
+                "The workers made unequal numbers of steps: give all of them the same number, or see join().",
+                rank=self.rank,
+                reason=self.reason,
+            )
+        return member_error(self.message, rank=self.rank, reason=self.reason)
 
 
 REASONS = ("failed", "died", "stopped", "stuck", "left", "mismatch")
