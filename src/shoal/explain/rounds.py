@@ -1,6 +1,6 @@
 """How an algorithm works, round by round: run on threads, with every message recorded.
 
-Each worker's buffer starts as 2^rank, so the value of a message tells whose contributions it holds. The round of a
+Each worker's buffer starts as 2^rank, so the value of a message shows whose contributions it holds. The round of a
 message is one more than the latest round that its sender had received from when it sent it.
 """
 

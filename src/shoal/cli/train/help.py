@@ -9,6 +9,12 @@ from shoal.config.flags import Flag
 from shoal.config.kinds import describe, without_none
 from shoal.config.schema import STRATEGIES
 
+_PAIRS = ", ".join(f"{name} = {' + '.join(pair)}" for name, pair in STRATEGIES.items())
+_STRATEGY = (
+    f"--strategy NAME abbreviates a pair of a layout and a sync ({_PAIRS}), and --strategy.KEY sets an option of "
+    "that sync. With --mesh and no --sync, the sync is ddp."
+)
+
 
 def settings_page() -> list[str]:
     """Every section, its choices and their settings; a block each."""
@@ -22,9 +28,7 @@ def _section(path: str, choices: list[Section]) -> list[str]:
         own = ", or package.module:function" if takes_custom(path) else ""
         lines.append(f"{bold(f'[{path}]')}  --{path} NAME, one of these{own}:")
         if path == "sync":
-            lines.append(
-                wrapped(f"--strategy NAME ({', '.join(STRATEGIES)}) is short for a layout and a sync.", 2)
-            )
+            lines.append(wrapped(_STRATEGY, 2))
     elif path:
         lines.append(f"{bold(f'[{path}]')}  {choices[0].sentence}")
     for choice in choices:

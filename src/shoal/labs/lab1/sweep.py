@@ -55,7 +55,7 @@ class Sweep:
 
 
 def sweep(optimizer: str, rates: Sequence[float], validation_loss: Callable[[float], float]) -> Sweep:
-    """Search the best of these rates, given what trains one and tells its validation loss (inf when it diverged).
+    """Find the best of these rates by `validation_loss(rate)`, which trains with it (inf if training diverged).
 
     >>> sweep("sgd", [0.1, 0.3, 1.0], lambda rate: abs(rate - 0.3)).best.rate
     0.3

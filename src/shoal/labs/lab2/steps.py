@@ -1,7 +1,7 @@
 """Where the time of a step went on every worker: its own work, waiting for the others, moving.
 
 A worker begins to exchange when its own gradients are ready. Until the last worker begins, nothing can be agreed on:
-that is *waiting*, and whoever comes last is to blame for it. From then until the exchange is over is *moving*: sending,
+that is *waiting*, and the last worker to arrive causes it. From then until the exchange is over is *moving*: sending,
 receiving, adding.
 
     rank 0  ──own work──┤· · · · waiting · · · ·├── moving ──┤
@@ -36,7 +36,7 @@ class RankStep:
     calls: Mapping[str, int]
     """How often each operation of the group was called to exchange gradients."""
     sent_bytes: int
-    """In messages to other workers; a collective does not tell what it sends."""
+    """In messages to other workers; a collective does not show what it sends."""
 
     @property
     def exchange_ms(self) -> float:
