@@ -250,8 +250,8 @@ class Group(ABC):
     def recv(self, tensor: Tensor, sender: int) -> Receipt:
         """Receive what `sender` sent: as many elements, of the same dtype.
 
-        With `sender=ANYONE` the work receives one message from any member; its `source` is its rank. Messages of one member
-        arrive in the order in which it sent them; those of different members in no guaranteed order. While a
+        With `sender=ANYONE` the work receives one message from any member; its `source` is its rank. Messages of one
+        member arrive in the order in which it sent them; those of different members in no guaranteed order. While a
         `recv` from `ANYONE` and one that names a member are under way together, either may get that member's next
         message: wait for one before you start the other where that matters. A `recv` from `ANYONE` raises when a member
         has died or failed, or when all others have left, are stopped or are stuck.
