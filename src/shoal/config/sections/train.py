@@ -37,6 +37,8 @@ class CheckpointConfig(Checked):
     """Steps between two checkpoints; none: one at the end of every epoch."""
     keep: Count = 2
     """Checkpoints kept; older ones are deleted once a newer one is safe on disk."""
+    first_step: bool = False
+    """Save after the first step, too, and export the state of model and optimizer; `shoal compare` compares it."""
 
 
 @dataclass(frozen=True)
