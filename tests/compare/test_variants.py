@@ -36,7 +36,18 @@ def test_the_demo_compares_every_strategy_on_the_same_batches():
 
 def test_every_variant_uses_all_cores_together_unless_it_says_otherwise():
     for config in by_name(["quickstart"]).values():
-        assert config.threads in (1, threads_per_worker(config.launch.workers))
+        assert config.threads in (1, threads_per_worker(config.launch.workers), threads_per_worker(2))
+
+
+def test_one_process_with_the_workers_number_of_threads_is_always_there(monkeypatch):
+    for cores, name in ((2, "single-1-core"), (4, "single-2-threads"), (1, "single")):
+        monkeypatch.setattr(
+            "shoal.compare.variants.threads_per_worker", lambda workers, n=cores: max(1, n // workers)
+        )
+        configs = by_name(["quickstart"])
+        assert configs[name].strategy == "single"
+        assert configs[name].threads == configs["ddp-shm"].threads
+        assert len(configs) == 8 + (cores == 4)
 
 
 def test_flags_go_over_all_and_those_of_the_launcher_over_several_workers():

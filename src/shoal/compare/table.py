@@ -7,8 +7,9 @@ from shoal.compare.comparison import KINDS, ComparedRun, Comparison, is_faster, 
 from shoal.compare.weights import FIRST_STEP_BOUND
 from shoal.config.schema import RunConfig
 
+ONE_STEP, SAME_BITS = f"one step (≤\N{NO-BREAK SPACE}{FIRST_STEP_BOUND:.0e})", "same bits as"
 HEADER = (
-    "run", "accuracy", "time (s)", "samples/s", "× all cores", "× one core", "sent (MB)", "one step", "same bits as",
+    "run", "accuracy", "time (s)", "samples/s", "× all cores", "× one core", "sent (MB)", ONE_STEP, SAME_BITS,
 )  # fmt: skip
 SHARES = ("compute", "move", "wait")
 SHARES_AT = 6
@@ -16,10 +17,9 @@ SHARES_AT = 6
 
 LEGEND = (
     "×: speed-up over one process, from the median steps; ≈: within their spread; busy: not comparable. sent: by rank "
-    f"0. one step: difference from the reference after one step from the same state, at most {FIRST_STEP_BOUND:.0e} by "
-    "rounding. same bits as: a run with identical final weights."
+    "0. one step: largest difference from the reference after one step from the same state, and the most that rounding "
+    "explains. same bits as: identical final weights."
 )
-"""The reference is one process with the workers' number of threads."""
 SHARES_LEGEND = "compute, move, wait: parts of the training time, means over the workers."
 
 
