@@ -180,6 +180,13 @@ def same_bits(comparison: Comparison) -> list[list[ComparedRun]]:
     return [group for group in groups.values() if len(group) > 1]
 
 
+def not_scheduled(folder: Path) -> float | None:
+    """The part of a run's training time that its most delayed thread was ready but not scheduled; None if unknown."""
+    records = [record for path in folder.glob("events.rank*.jsonl") for record in read_events(path)]
+    delays = [record.get("not_scheduled") for record in records if record["event"] == "end"]
+    return max((delay for delay in delays if delay is not None), default=None)
+
+
 def settings_apart(a: RunConfig, b: RunConfig) -> dict[str, tuple[Any, Any]]:
     """The settings in which two runs differ, by path, with both values.
 
@@ -248,15 +255,8 @@ def _entry(name: str, run: Run, threads: int | None, reference: Run | None) -> C
     )
     difference = largest_difference(run.folder.model, reference.folder.model) if reference else None
     ranks = tuple(communication(run.folder.path))
-    delays = [_not_scheduled(run, rank.rank) for rank in ranks]
-    not_scheduled = max((delay for delay in delays if delay is not None), default=None)
-    measured = inside_run(sample_s[1:] or sample_s)
-    return ComparedRun(name, run, ranks, measured, threads, not_scheduled, first_step, difference)
-
-
-def _not_scheduled(run: Run, rank: int) -> float | None:
-    ends = [record for record in read_events(run.folder.events(rank)) if record["event"] == "end"]
-    return ends[-1].get("not_scheduled") if ends else None
+    measured, delay = inside_run(sample_s[1:] or sample_s), not_scheduled(run.folder.path)
+    return ComparedRun(name, run, ranks, measured, threads, delay, first_step, difference)
 
 
 def _notes(

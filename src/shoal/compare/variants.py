@@ -12,6 +12,7 @@ A comparison is a TOML file: the recipe that all variants share, flags over it, 
 
 import re
 import shlex
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
@@ -19,6 +20,7 @@ from pathlib import Path
 from statistics import mode
 from typing import Any
 
+from shoal.compare.comparison import not_scheduled
 from shoal.config.read import Tree, from_tree, merge, parse_toml, read_flags, read_recipe, shipped_recipes
 from shoal.config.schema import OutputConfig, RunConfig
 from shoal.errors import ConfigError, unknown
@@ -72,6 +74,21 @@ def train(variant: Variant, folder: Path, observer: Observer) -> Result:
     if result.status != "completed":
         raise KeyboardInterrupt  # the run itself ended properly
     return result
+
+
+def train_again(variant: Variant, folder: Path, observer: Observer) -> None:
+    """Train a variant once more, and keep the run that was delayed less by other work on the machine."""
+    first, aside = folder / variant.name, folder / f".{variant.name}"
+    first.rename(aside)
+    worse = first
+    try:
+        train(variant, folder, observer)
+        if (not_scheduled(first) or 0.0) < (not_scheduled(aside) or 0.0):
+            worse = aside
+    finally:
+        shutil.rmtree(worse, ignore_errors=True)
+        if worse is first:
+            aside.rename(first)
 
 
 def _with_reference(variants: list[Variant]) -> list[Variant]:
