@@ -177,7 +177,8 @@ def _show_table(comparison: "Comparison", console: "Console") -> None:
     before = table.SHARES_AT - 1
     tables = [[*results[:before], *shares, *results[before:]]]
     if not _fits([names, *tables[0]], console):
-        tables = [*_narrowed(names, results, console), *_narrowed(names, shares, console)]
+        times, equality = results[: table.EQUALITY_AT - 1], results[table.EQUALITY_AT - 1 :]
+        tables = [*_narrowed(names, times, console), *_narrowed(names, [*equality, *shares], console)]
     for number, columns in enumerate(tables):
         console.print(*[""] * bool(number), _table([names, *columns]), sep="\n")
     legend = f"\n{table.LEGEND} {table.SHARES_LEGEND}\n"

@@ -84,7 +84,7 @@ def threads(comparison: Comparison) -> Iterator[Remark]:
         )
         numbers = (
             f"After one step {after_one}. Then a rounding flips a ReLU, and training amplifies it: at the end the "
-            f"weights differ by {entry.difference:.1e}. This is no measure of correctness."
+            f"weights differ by {entry.difference:.1e}. That number does not measure correctness."
         )
         yield Remark("holds", "threads", claim, numbers)
 

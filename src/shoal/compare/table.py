@@ -14,11 +14,13 @@ HEADER = (
 SHARES = ("compute", "move", "wait")
 SHARES_AT = 6
 """The column of the first share, if the shares fit into the same table."""
+EQUALITY_AT = HEADER.index(ONE_STEP)
+"""The first column about equality."""
 
 LEGEND = (
     "×: speed-up over one process, from the median steps; ≈: within their spread; busy: not comparable. sent: by rank "
-    "0. one step: largest difference from the reference after one step from the same state, and the most that rounding "
-    "explains. same bits as: identical final weights."
+    "0. one step (≤ its bound): largest difference from the reference after one step from the same state. reference: "
+    "one process with the workers' number of threads. same bits as: identical final weights."
 )
 SHARES_LEGEND = "compute, move, wait: parts of the training time, means over the workers."
 

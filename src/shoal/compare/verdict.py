@@ -28,18 +28,18 @@ SLOWER = 1.2
 """A worker is slow if its own work takes this many times as long as another's."""
 
 THRESHOLDS = (
-    f"Waiting or moving is named from {100 * MATTERS:.0f} % of the training time on. A worker is slow if its own work "
-    f"takes {SLOWER:g} times as long as that of the fastest, and the difference exceeds the spread of both. One run is "
-    f"faster than another if their median steps differ by more than {SPREADS:g} times the spread of both; every "
-    "variant ran once, so that spread does not include the variation from run to run. The machine was busy if a thread "
-    f"of a run was ready but not scheduled for more than {100 * BUSY:.0f} % of the training time."
+    f"Waiting and moving are mentioned from {100 * MATTERS:.0f} % of the training time on. A worker is slow if its own "
+    f"work takes {SLOWER:g} times as long as that of the fastest, and the difference exceeds the spread of both. One "
+    f"run is faster than another if their median steps differ by more than {SPREADS:g} times the spread of both; this "
+    "spread does not include the variation from run to run. The machine was busy if a thread of a run was ready but "
+    f"not scheduled for more than {100 * BUSY:.0f} % of the training time; such a run is repeated once if time allows."
 )
 
 
 def verdict(comparison: Comparison) -> list[Remark]:
     """All remarks: what the times show, as far as they are comparable, and then whether the results are equal."""
     comparable = _without_delayed(comparison)
-    times = [remark for rule in TIME_RULES for remark in rule(comparable)]
+    times = list(impossible(comparable)) or [remark for rule in TIME_RULES for remark in rule(comparable)]
     return [*busy(comparison), *times, *equality(comparison)]
 
 
@@ -59,6 +59,20 @@ def busy(comparison: Comparison) -> Iterator[Remark]:
     yield Remark("undecided", "busy", claim, numbers, advice)
 
 
+def impossible(comparison: Comparison) -> Iterator[Remark]:
+    """A speed-up above the number of cores: something else slowed one process down."""
+    reference = comparison.one_process
+    above = [each for each in comparison.several() if reference and not _is_possible(each, reference)]
+    if reference and above:
+        best = min(above, key=lambda entry: entry.sample_s.value)
+        numbers = (
+            f"{best.name} seems {speed_up(best, reference):.2f} × as fast as one process with "
+            f"{thread_count(reference)}, on {best.cores()} cores."
+        )
+        claim = "The times are not comparable: no run can gain more than the number of its cores."
+        yield Remark("undecided", "busy", claim, numbers, "Run the comparison again on an idle machine.")
+
+
 def speed(comparison: Comparison) -> Iterator[Remark]:
     """Compare the fastest run of several workers with one process, on all cores if there is such a run."""
     reference, several = comparison.one_process, comparison.several()
@@ -66,12 +80,6 @@ def speed(comparison: Comparison) -> Iterator[Remark]:
         return
     best = min(several, key=lambda entry: entry.sample_s.value)
     one_process = f"one process with {thread_count(reference)}"
-    if not _is_possible(best, reference):
-        ratio = f"{speed_up(best, reference):.2f}"
-        numbers = f"{best.name} seems {ratio} × as fast as {one_process}, on {best.cores()} cores."
-        claim = "The times are not comparable: no run can gain more than the number of its cores."
-        yield Remark("undecided", "busy", claim, numbers, "Run the comparison again on an idle machine.")
-        return
     claim, numbers, judged = _speeds(best, reference, one_process)
     numbers = f"{best.name} is {numbers}"
     if judged == "fails":
@@ -114,7 +122,7 @@ def waiting(comparison: Comparison) -> Iterator[Remark]:
             "waits",
             f"{names}: the workers wait for each other in turns.",
             f"{shares} of the workers' time, though all have about the same work.",
-            "Is there a free core for every worker? Longer steps (a larger batch) outweigh short delays.",
+            "Use no more workers than free cores. Longer steps (a larger batch) outweigh short delays.",
         )
 
 
