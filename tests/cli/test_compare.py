@@ -31,7 +31,7 @@ def here(tmp_path, monkeypatch):
 def test_trained_compared_told_and_compared_again(here, capsys):
     assert main(["compare", "tiny.toml", "--out", "out"]) == 0
     told = capsys.readouterr().out
-    for words in ("1/2  one", "2/2  two", "× one", "differs", "reference", "result", "out/report.html"):
+    for words in ("1/2  one", "2/2  two", "× one", "same bits", "reference", "equal", "out/report.html"):
         assert words in told
     assert "\x1b" not in told  # plain where no terminal is
     assert max(map(len, told.splitlines())) <= 120
@@ -57,9 +57,10 @@ def test_trained_compared_told_and_compared_again(here, capsys):
     found = json.loads(line)
     assert [run["name"] for run in found["runs"]] == ["two", "one"]
     two, one = found["runs"]
-    assert one["same_bits"]
-    assert one["difference"] == 0
-    assert two["difference"] < 1e-4
+    assert one["first_step_difference"] == one["final_difference"] == 0
+    assert two["first_step_difference"] < 1e-5
+    assert [word["word"] for word in found["verdict"] if word["word"] in ("equal", "differs")] == ["equal"]
+    assert (one["same_bits_as"] == ["two"]) is (one["weights_sha256"] == two["weights_sha256"])
     assert two["speed_up_over_one_core"] > 0
     assert 0.5 < sum(two[f"{kind}_share"] for kind in ("compute", "move", "wait", "other")) < 1.01
     assert found["report"] == "again/report.html"

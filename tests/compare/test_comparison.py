@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from shoal.compare.comparison import compare, has_same_bits, is_faster, settings_apart, speed_up
+from shoal.compare.comparison import compare, is_faster, same_bits, settings_apart, speed_up
 from shoal.compare.document import write_report
-from shoal.compare.table import HEADER, as_data, described, table_rows
+from shoal.compare.table import HEADER, ONE_STEP, SAME_BITS, as_data, described, table_rows
 from shoal.compare.verdict import verdict
-from shoal.compare.weights import largest_difference
+from shoal.compare.weights import first_step_difference, largest_difference
 from shoal.config.read import read
 from shoal.config.write import to_toml
 from shoal.errors import ConfigError
@@ -21,9 +21,18 @@ STEPS = 40
 
 
 def write_run(
-    folder, flags, step_ms=10.0, ranks=((9.0, 0.5, 0.0),), noise=0.01, turns=False, weights=None, **result
+    folder,
+    flags,
+    step_ms=10.0,
+    ranks=((9.0, 0.5, 0.0),),
+    noise=0.01,
+    turns=False,
+    weights=None,
+    gradient=None,
+    not_scheduled=0.01,
+    **result,
 ):
-    """A finished run whose ranks compute, move and wait for so many milliseconds in each step, or take turns."""
+    """A finished run. Each rank computes, moves and waits for the given milliseconds in each step, or in turns."""
     folder.mkdir(parents=True)
     config = read("quickstart", flags.split())
     (folder / "config.toml").write_text(to_toml(config), encoding="utf-8")
@@ -51,10 +60,18 @@ def write_run(
                 | {"totals_ns": {"compute": round(compute * 1e6)}, "blocked_ns": end_ns - start_ns}
                 | {"spans": calls if len(ranks) > 1 else []}
             )
+        records.append({"event": "end", "status": "completed", "not_scheduled": not_scheduled})
         lines = "".join(json.dumps(record) + "\n" for record in records)
         (folder / f"events.rank{rank}.jsonl").write_text(lines, encoding="utf-8")
     weights = {"w": np.array([1.0, -2.0])} if weights is None else weights
     save_file(weights, folder / "model.safetensors")
+    if gradient is not None:
+        state = {
+            "w": np.array([1.0]),
+            "optim.w.exp_avg": np.array(gradient),
+            "optim.w.exp_avg_sq": np.zeros(1),
+        }
+        save_file(state, folder / "first_step.safetensors")
     closing = {"status": "completed", "steps": STEPS, "seconds": float(ends_s[-1]), "test_accuracy": 0.9635}
     closing |= {"test_loss": 0.1, "bytes_sent": 1_500_000, "weights_sha256": str(weights), "device": "cpu"}
     (folder / "result.json").write_text(json.dumps(closing | result), encoding="utf-8")
@@ -115,17 +132,129 @@ def test_shares_are_means_over_the_workers(runs):
     assert shares["wait"] == pytest.approx(0.3, abs=0.01)
 
 
+def narrow(runs, **options):
+    """One process with the workers' number of threads: the reference for equality."""
+    return write_run(runs / "narrow", "--threads 1", step_ms=18, **options)
+
+
+def ddp(runs, name="ddp", **options):
+    return write_run(runs / name, DDP, **{"ranks": ((9, 0.5, 0), (9, 0.5, 0)), **options})
+
+
+def cells(comparison, column):
+    return [row[HEADER.index(column)] for row in table_rows(comparison)]
+
+
+def test_the_reference_has_the_workers_number_of_threads(runs):
+    comparison = compare([single(runs), narrow(runs), ddp(runs)])
+    assert comparison.reference is comparison.one_core is comparison.entries[1]
+    assert comparison.all_cores is comparison.one_process is comparison.entries[0]
+    without = compare([runs / "single", runs / "ddp"])
+    assert without.reference.name == "single"
+    assert "Each worker of ddp has 1 thread, single 2 threads: another number" in without.notes[0]
+
+
+def test_the_threads_that_a_run_reported_count_before_its_settings(runs):
+    folder = narrow(runs)
+    events = folder / "events.rank0.jsonl"
+    start = {"event": "start", "step": 0, "threads": 3}
+    events.write_text(json.dumps(start) + "\n" + events.read_text())
+    assert compare([folder, single(runs)]).entries[0].threads == 3
+
+
 @pytest.mark.parametrize(
-    ("weights", "cell"),
-    [([1.0, -2.0], "same bits"), ([1.0, -2.0002], "1.0e-04"), ([1.0], "–")],
+    ("gradient", "cell"), [([4.0, 2.00001], "2.5e-06"), ([4.0, 2.2], "5.0e-02"), (None, "–")]
 )
-def test_the_difference_from_one_machine(runs, weights, cell):
-    other = write_run(runs / "ddp", DDP, weights={"w": np.array(weights)}, ranks=((9, 0, 0), (9, 0, 0)))
-    comparison = compare([single(runs), other])
-    reference, row = table_rows(comparison)
-    assert reference[-1] == "reference"
-    assert row[-1] == cell
-    assert as_data(comparison.entries[1], comparison)["same_bits"] is (cell == "same bits")
+def test_the_difference_after_one_step_is_shown_and_judged_by_its_bound(runs, gradient, cell):
+    far = {"w": np.array([1.0, -2.2])}
+    folders = [narrow(runs, gradient=[4.0, 2.0]), ddp(runs, gradient=gradient, weights=far)]
+    assert cells(compare(folders), ONE_STEP) == ["reference", cell]
+    words_and_claims = [claim for claim in claims(*folders) if claim[0] in ("equal", "differs")]
+    assert (
+        words_and_claims
+        == {
+            "2.5e-06": [("equal", "Every run equals narrow after one step from the same state.")],
+            "5.0e-02": [("differs", "ddp does not equal narrow after one step from the same state.")],
+            "–": [],
+        }[cell]
+    )
+    assert "1.0e-01" not in text_of(*folders)  # the difference of the final weights is no measure of equality
+
+
+def test_a_run_that_is_not_exact_by_its_settings_is_explained(runs):
+    flags = f"{DDP} --partition random --exchange robust:median --exchange.bad 0"
+    lossy = write_run(runs / "lossy", flags, ranks=((9, 0, 0),) * 2, gradient=[2.0])
+    remark = claims(narrow(runs, gradient=[1.0]), lossy)[
+        "differs", "lossy does not equal narrow after one step from the same state."
+    ]
+    assert "--partition random takes other batches" in remark.advice
+    assert "--exchange robust gives another aggregate" in remark.advice
+
+
+def test_runs_with_the_same_bits_are_named(runs):
+    other = {"w": np.array([1.0, -2.001])}
+    folders = [narrow(runs, weights=other), ddp(runs, "a"), ddp(runs, "b"), ddp(runs, "c")]
+    comparison = compare(folders)
+    assert [[entry.name for entry in group] for group in same_bits(comparison)] == [["a", "b", "c"]]
+    assert cells(comparison, SAME_BITS) == ["–", "2 others", "a", "a"]
+    assert as_data(comparison.entries[2], comparison)["same_bits_as"] == ["a", "c"]
+    assert ("same bits", "a, b and c end with identical weights.") in claims(*folders)
+    assert ("bits", "No two runs end with identical weights.") in claims(folders[0], folders[1])
+
+
+def test_the_effect_of_another_number_of_threads_is_a_remark_of_its_own(runs):
+    wide = single(runs, weights={"w": np.array([1.0, -2.08])}, gradient=[4.0, 2.00001])
+    folders = [wide, narrow(runs, gradient=[4.0, 2.0]), ddp(runs, gradient=[4.0, 2.0])]
+    remark = claims(*folders)[
+        "threads", "One process ends with other bits with 2 threads than with 1 thread."
+    ]
+    assert "After one step they differ by 2.5e-06" in remark.numbers
+    assert "flips a ReLU" in remark.numbers
+    assert "at the end the weights differ by 4.0e-02" in remark.numbers
+    assert "threads" not in words(runs / "narrow", runs / "ddp")
+
+
+def test_a_balanced_run_with_other_bits_is_explained(runs):
+    uneven = write_run(
+        runs / "uneven", f"{DDP} --balance", ranks=((9, 0, 0),) * 2, weights={"w": np.array([1.0, -2.1])}
+    )
+    assert ("balance", "uneven ends with other bits.") in claims(narrow(runs), uneven)
+    assert "balance" not in words(runs / "narrow", ddp(runs))
+
+
+def test_a_busy_machine_gets_no_verdict_on_speed(runs):
+    slow = single(runs, step_ms=80, not_scheduled=0.46)
+    folders = [slow, narrow(runs, not_scheduled=0.3), ddp(runs, not_scheduled=0.2)]
+    found = claims(*folders)
+    remark = found["busy", "The machine was busy: times are not comparable."]
+    assert "single was ready to run but not scheduled for 46 % of its time" in remark.numbers
+    assert not {"faster", "slower", "undecided", "waits", "moves", "efficient"} & set(words(*folders))
+    assert "× as fast" not in text_of(*folders)
+    assert cells(compare(folders), "× all cores") == cells(compare(folders), "× one core") == ["busy"] * 3
+    assert ("same bits", "single, narrow and ddp end with identical weights.") in found
+
+
+def test_runs_on_an_idle_machine_are_judged_although_another_was_delayed(runs):
+    folders = [single(runs, not_scheduled=0.46), narrow(runs), ddp(runs)]
+    found = claims(*folders)
+    assert ("busy", "The machine was busy: the times of single are not comparable.") in found
+    assert ("faster", "ddp is faster than one process with 1 thread.") in found
+    assert cells(compare(folders), "× one core")[1:] == ["1.00", "1.80"]
+    assert "busy" not in words(*folders[1:])
+
+
+@pytest.mark.parametrize("not_scheduled", [None, 0.0])
+def test_more_speed_up_than_cores_is_never_a_verdict(runs, not_scheduled):
+    folders = [single(runs, step_ms=55, not_scheduled=not_scheduled), ddp(runs, not_scheduled=not_scheduled)]
+    found = claims(*folders)
+    claim = "The times are not comparable: no run can gain more than the number of its cores."
+    assert "seems 5.50 × as fast as one process with 2 threads, on 2 cores" in found["busy", claim].numbers
+    assert not {"faster", "slower", "waits", "moves", "efficient"} & set(words(*folders))
+
+
+def test_more_speed_up_than_cores_is_possible_on_other_devices(runs):
+    folders = [single(runs, step_ms=55, device="cuda:0"), ddp(runs, device="cuda:0")]
+    assert ("faster", "ddp is faster than one process with 2 threads.") in claims(*folders)
 
 
 def test_the_largest_difference_is_that_of_the_worst_tensor(tmp_path):
@@ -136,6 +265,24 @@ def test_the_largest_difference_is_that_of_the_worst_tensor(tmp_path):
     assert largest_difference(tmp_path / "missing", tmp_path / "a") is None
     (tmp_path / "broken").write_bytes(b"no weights")
     assert largest_difference(tmp_path / "broken", tmp_path / "a") is None
+    assert first_step_difference(tmp_path / "broken", tmp_path / "a") is None
+
+
+def test_after_one_step_gradients_are_compared_and_not_what_adam_makes_of_them(tmp_path):
+    state = {
+        "w": np.array([1.0, 1.0]),
+        "optim.w.exp_avg": np.array([1.0, 1e-9]),
+        "optim.w.step": np.array(1.0),
+    }
+    save_file(state, tmp_path / "a")
+    # The second gradient has another sign by rounding, so Adam moves the weight the other way.
+    save_file(state | {"w": np.array([1.0, 1.2]), "optim.w.exp_avg": np.array([1.0, -1e-9])}, tmp_path / "b")
+    assert first_step_difference(tmp_path / "b", tmp_path / "a") == pytest.approx(2e-9)
+    assert largest_difference(tmp_path / "b", tmp_path / "a") > 0.1
+    plain = {"w": np.array([1.0, 2.0])}
+    save_file(plain, tmp_path / "c")
+    save_file({"w": np.array([1.0, 2.1])}, tmp_path / "d")
+    assert first_step_difference(tmp_path / "d", tmp_path / "c") == pytest.approx(0.05)
 
 
 def test_a_slow_worker_is_named_and_balance_advised(runs):
@@ -186,7 +333,7 @@ def test_what_moves_much_gets_advice_that_fits(runs, flags, advice):
 
 def test_where_nothing_is_slow_that_is_said(runs):
     busy = write_run(runs / "busy", DDP, step_ms=10, ranks=((9.8, 0.2, 0), (9.8, 0.2, 0)))
-    assert "busy" in words(single(runs), busy)
+    assert "efficient" in words(single(runs), busy)
     assert "computes for 98 %" in text_of(runs / "single", busy)
 
 
@@ -200,14 +347,6 @@ def test_gloo_and_shared_memory_are_set_against_each_other(runs):
     gloo = write_run(runs / "gloo", f"{DDP} --group gloo", step_ms=12, ranks=((9, 3, 0), (9, 3, 0)))
     shm = write_run(runs / "shm", f"{DDP} --group shm", step_ms=9.5, ranks=((9, 0.5, 0), (9, 0.5, 0)))
     assert ("faster", "shm is faster than gloo.") in claims(gloo, shm)
-
-
-def test_equal_bits_and_the_distance_of_one_process_from_itself(runs):
-    same = write_run(runs / "same", DDP, ranks=((9, 0, 0), (9, 0, 0)))
-    assert "All ended with the same bits as single." in text_of(single(runs), same)
-    near = write_run(runs / "narrow", "--threads 1", weights={"w": np.array([1.0, -2.001])})
-    assert "One process differs from itself by 5.0e-04" in text_of(runs / "single", near, same)
-    assert has_same_bits(*compare([runs / "single", same]).entries)
 
 
 def test_another_task_is_compared_with_a_note(runs):
@@ -231,7 +370,7 @@ def test_without_single_there_is_no_speed_up_and_a_note(runs):
     two = write_run(runs / "two", f"{DDP} --group gloo", ranks=((9, 0, 0), (9, 0, 0)))
     comparison = compare([one, two])
     assert comparison.reference is None
-    assert all(row[4] == row[5] == row[-1] == "–" for row in table_rows(comparison))
+    assert all(row[4] == row[5] == row[-2] == "–" for row in table_rows(comparison))
     assert "No run is `single`" in comparison.notes[0]
 
 

@@ -1,11 +1,16 @@
 """What `shoal compare` would train: variants read, layered and checked before anything runs."""
 
+import json
+from contextlib import nullcontext
+
 import pytest
 
-from shoal.compare.variants import variants_of
+from shoal.compare import variants as module
+from shoal.compare.variants import Variant, train_again, variants_of
 from shoal.config.schema import STRATEGIES
 from shoal.errors import ConfigError
 from shoal.launch.cores import threads_per_worker
+from shoal.train.observer import Silent
 
 
 def by_name(recipes, *flags):
@@ -36,7 +41,37 @@ def test_the_demo_compares_every_strategy_on_the_same_batches():
 
 def test_every_variant_uses_all_cores_together_unless_it_says_otherwise():
     for config in by_name(["quickstart"]).values():
-        assert config.threads in (1, threads_per_worker(config.launch.workers))
+        assert config.threads in (1, threads_per_worker(config.launch.workers), threads_per_worker(2))
+
+
+def test_one_process_with_the_workers_number_of_threads_is_always_there(monkeypatch):
+    for cores, name in ((2, "single-1-core"), (4, "single-2-threads"), (1, "single")):
+        monkeypatch.setattr(
+            "shoal.compare.variants.threads_per_worker", lambda workers, n=cores: max(1, n // workers)
+        )
+        configs = by_name(["quickstart"])
+        assert configs[name].strategy == "single"
+        assert configs[name].threads == configs["ddp-shm"].threads
+        assert len(configs) == 8 + (cores == 4)
+
+
+@pytest.mark.parametrize(("delay", "kept"), [(0.05, "second"), (0.5, "first"), (None, "first")])
+def test_a_run_that_was_delayed_is_replaced_by_one_that_was_delayed_less(tmp_path, monkeypatch, delay, kept):
+    def train(variant, folder, observer, which="second", not_scheduled=delay):
+        (folder / variant.name).mkdir(parents=True)
+        if not_scheduled is None:
+            raise KeyboardInterrupt
+        end = {"event": "end", "not_scheduled": not_scheduled}
+        (folder / variant.name / "events.rank0.jsonl").write_text(json.dumps(end) + "\n")
+        (folder / variant.name / which).touch()
+
+    variant = Variant("a", by_name(["quickstart"])["single"])
+    train(variant, tmp_path, None, "first", 0.4)
+    monkeypatch.setattr(module, "train", train)
+    with pytest.raises(KeyboardInterrupt) if delay is None else nullcontext():
+        train_again(variant, tmp_path, Silent())
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a" / kept).exists()
 
 
 def test_flags_go_over_all_and_those_of_the_launcher_over_several_workers():

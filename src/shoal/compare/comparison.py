@@ -1,23 +1,27 @@
-"""Finished runs side by side: how fast each was, where its time went, and how far it ended from one machine.
+"""Finished runs side by side: how fast each was, where its time went, and whether it equals one machine.
 
 The speed of a run is its median step, so neither the first step (libraries are still being loaded) nor a hiccup of the
 machine counts; its spread is half the interquartile range of its own steps. Two runs differ only if their steps do so
-by more than the spread (`findings.lower`).
+by more than the spread (`findings.lower`), and only on a machine that was not busy with other work.
+
+The reference for equality is one process with as many threads as each worker has, because another number of threads
+rounds differently. The references for speed are one process on all cores and one process on one core.
 """
 
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, mode
 from typing import Any
 
 import numpy as np
 
-from shoal.compare.weights import largest_difference
+from shoal.compare.weights import first_step_difference, largest_difference
 from shoal.config.schema import RunConfig
 from shoal.config.write import flat
 from shoal.errors import ConfigError
+from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
 from shoal.report.communication import RankShares, communication
 from shoal.report.findings import Measured, Verdict, inside_run, lower
@@ -34,6 +38,8 @@ RESULT = (
 """What a comparison reads of `result.json`."""
 KINDS = ("compute", "move", "wait", "other")
 """What training time consists of."""
+BUSY = 0.10
+"""The machine was busy if a thread of a run was ready but not scheduled for this part of the training time."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +51,14 @@ class ComparedRun:
     ranks: tuple[RankShares, ...]
     sample_s: Measured
     """Seconds per sample."""
+    threads: int | None
+    """Threads of each worker; None if unknown."""
+    not_scheduled: float | None
+    """The part of the training time that its most delayed thread was ready but not scheduled; None if unknown."""
+    first_step: float | None
+    """Difference from the reference after the first step; None without a reference or without the recorded state."""
     difference: float | None
-    """From the reference's weights; None without a reference or comparable weights."""
+    """Difference from the reference's final weights; None without a reference or comparable weights."""
 
     @property
     def config(self) -> RunConfig:
@@ -73,9 +85,19 @@ class ComparedRun:
         """On the test set."""
         return self.run.result.get("test_accuracy")
 
+    @property
+    def was_delayed(self) -> bool:
+        """Whether the machine was too busy for its times to mean anything."""
+        return (self.not_scheduled or 0.0) > BUSY
+
+    @property
+    def sha256(self) -> str:
+        """The fingerprint of its final weights."""
+        return self.run.result["weights_sha256"]
+
     def cores(self) -> int | None:
-        """Threads of all its workers together; None if the settings leave them to torch."""
-        return self.workers * self.config.threads if self.config.threads else None
+        """Threads of all its workers together; None if unknown."""
+        return self.workers * self.threads if self.threads else None
 
 
 @dataclass(frozen=True)
@@ -84,13 +106,18 @@ class Comparison:
 
     entries: tuple[ComparedRun, ...]
     reference: ComparedRun | None
-    """One process, with the most threads if there are several: what every other run should equal."""
+    """One process with the workers' number of threads: what every other run should equal."""
     all_cores: ComparedRun | None
-    """The reference, if it used more than one core: what every other run has to beat."""
+    """One process with the most threads, if these are more than one: what every other run has to beat."""
     one_core: ComparedRun | None
     """One process on one core."""
     notes: tuple[str, ...]
     """What a reader must know before reading a number."""
+
+    @property
+    def one_process(self) -> ComparedRun | None:
+        """The one process that speeds are compared with: on all cores, or else on one."""
+        return self.all_cores or self.one_core
 
     def several(self) -> list[ComparedRun]:
         """The runs with several workers."""
@@ -108,12 +135,20 @@ def compare(folders: Sequence[Path]) -> Comparison:
             f"Finish it with: {command}",
         )
     runs = [_read(folder) for folder in finished]
+    threads = {run.folder.path: _threads(run) for run in runs}
     singles = [run for run in runs if run.config.strategy == "single"]
-    # No number of threads in the settings means all cores.
-    widest = max(singles, key=lambda run: run.config.threads or 10**6, default=None)
-    entries = [_entry(name, run, widest) for name, run in zip(_names(finished), runs, strict=True)]
-    reference = next((entry for entry in entries if entry.run is widest), None)
-    narrow = next((run for run in singles if run.config.threads == 1), None)
+    # An unknown number of threads means all cores.
+    widest = max(singles, key=lambda run: threads[run.folder.path] or 10**6, default=None)
+    of_workers = [threads[run.folder.path] for run in runs if run.config.launch.workers > 1]
+    equal = [run for run in singles if of_workers and threads[run.folder.path] == mode(of_workers)]
+    reference_run = equal[0] if equal else widest
+    entries = [
+        _entry(name, run, threads[run.folder.path], reference_run)
+        for name, run in zip(_names(finished), runs, strict=True)
+    ]
+    reference = next((entry for entry in entries if entry.run is reference_run), None)
+    all_cores = next((entry for entry in entries if entry.run is widest and entry.threads != 1), None)
+    one_core = next((entry for entry in entries if entry.run in singles and entry.threads == 1), None)
     notes = [
         f"{folder} did not finish and is left out; finish it with: {command}"
         for folder, command in unfinished.items()
@@ -121,9 +156,9 @@ def compare(folders: Sequence[Path]) -> Comparison:
     return Comparison(
         tuple(entries),
         reference,
-        reference if reference and reference.config.threads != 1 else None,
-        next((entry for entry in entries if entry.run is narrow), None),
-        (*notes, *_notes(entries, reference)),
+        all_cores,
+        one_core,
+        (*notes, *_notes(entries, reference, all_cores)),
     )
 
 
@@ -137,9 +172,19 @@ def is_faster(entry: ComparedRun, reference: ComparedRun) -> Verdict:
     return lower(entry.sample_s, reference.sample_s)
 
 
-def has_same_bits(entry: ComparedRun, reference: ComparedRun) -> bool:
-    """Whether both ended with the same weights, to the bit."""
-    return entry.run.result["weights_sha256"] == reference.run.result["weights_sha256"]
+def same_bits(comparison: Comparison) -> list[list[ComparedRun]]:
+    """The runs in groups that ended with the same weights, to the bit; a run that is alone in its group is left out."""
+    groups: dict[str, list[ComparedRun]] = {}
+    for entry in comparison.entries:
+        groups.setdefault(entry.sha256, []).append(entry)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def not_scheduled(folder: Path) -> float | None:
+    """The part of a run's training time that its most delayed thread was ready but not scheduled; None if unknown."""
+    records = [record for path in folder.glob("events.rank*.jsonl") for record in read_events(path)]
+    delays = [record.get("not_scheduled") for record in records if record["event"] == "end"]
+    return max((delay for delay in delays if delay is not None), default=None)
 
 
 def settings_apart(a: RunConfig, b: RunConfig) -> dict[str, tuple[Any, Any]]:
@@ -196,19 +241,30 @@ def _names(folders: Sequence[Path]) -> list[str]:
     ]
 
 
-def _entry(name: str, run: Run, reference: Run | None) -> ComparedRun:
+def _threads(run: Run) -> int | None:
+    """The threads that rank 0 reported at the start, or else those of the settings."""
+    starts = [record for record in read_events(run.folder.events()) if record["event"] == "start"]
+    return starts[-1].get("threads", run.config.threads) if starts else run.config.threads
+
+
+def _entry(name: str, run: Run, threads: int | None, reference: Run | None) -> ComparedRun:
     # Seconds per sample of every step but the first, and the last, whose end the curve does not show.
     sample_s: list[float] = (run.curve.step_seconds() / np.diff(run.curve.samples)).tolist()
+    first_step = (
+        first_step_difference(run.folder.first_step, reference.folder.first_step) if reference else None
+    )
     difference = largest_difference(run.folder.model, reference.folder.model) if reference else None
     ranks = tuple(communication(run.folder.path))
-    return ComparedRun(name, run, ranks, inside_run(sample_s[1:] or sample_s), difference)
+    measured, delay = inside_run(sample_s[1:] or sample_s), not_scheduled(run.folder.path)
+    return ComparedRun(name, run, ranks, measured, threads, delay, first_step, difference)
 
 
-def _notes(entries: Sequence[ComparedRun], reference: ComparedRun | None) -> Iterator[str]:
+def _notes(
+    entries: Sequence[ComparedRun], reference: ComparedRun | None, all_cores: ComparedRun | None
+) -> Iterator[str]:
     if reference is None:
         yield "No run is `single`: no speed-up over one process and no difference from one machine can be given."
     first = reference or entries[0]
-    all_cores = first is reference and first.config.threads != 1
     for entry in entries:
         other = [
             f"{path} = {ours} (not {theirs})"
@@ -223,13 +279,22 @@ def _notes(entries: Sequence[ComparedRun], reference: ComparedRun | None) -> Ite
         devices = entry.run.result["device"], first.run.result["device"]
         if devices[0] != devices[1]:
             yield f"{entry.name} ran on {devices[0]}, {first.name} on {devices[1]}."
-        elif all_cores and entry.workers > 1 and entry.cores() != first.cores():
-            cores = f"{entry.name} has {_cores(entry)}, {first.name} {_cores(first)}"
+        elif all_cores and entry.workers > 1 and entry.cores() != all_cores.cores():
+            cores = f"{entry.name} has {_cores(entry)}, {all_cores.name} {_cores(all_cores)}"
             yield f"{cores}: its speed-up over all cores does not compare equal resources."
+        if reference and entry.workers > 1 and entry.threads != reference.threads:
+            yield (
+                f"Each worker of {entry.name} has {_number(entry.threads)}, {reference.name} "
+                f"{_number(reference.threads)}: another number of threads rounds differently."
+            )
 
 
 def _cores(entry: ComparedRun) -> str:
     cores = entry.cores()
-    return (
-        "torch's default number of threads" if cores is None else f"{cores} thread{'s' * (cores > 1)} in all"
-    )
+    return _number(cores) if cores is None else f"{_number(cores)} in all"
+
+
+def _number(threads: int | None) -> str:
+    if threads is None:
+        return "torch's default number of threads"
+    return f"{threads} thread{'s' * (threads > 1)}"

@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from shoal.compare.comparison import KINDS, ComparedRun, Comparison
+from shoal.compare.equality import EQUALITY
 from shoal.compare.figures import loss_figure, time_figure
+from shoal.compare.remark import Remark
 from shoal.compare.table import HEADER, LEGEND, as_data, described, table_rows, worker_rows
-from shoal.compare.verdict import THRESHOLDS, Remark
+from shoal.compare.verdict import THRESHOLDS
 from shoal.report.document import Block, Bullets, Code, Document, Figure, Heading, Judgement, Paragraph, Table
 from shoal.report.figures import Drawing
 from shoal.report.folder import write_files
@@ -35,7 +37,9 @@ def write_report(
         {
             **{PurePosixPath(f"figures/{name}.png"): drawing.png for name, drawing in drawings.items()},
             **{PurePosixPath(f"figures/{name}.pdf"): drawing.pdf for name, drawing in drawings.items()},
-            PurePosixPath("tables/runs.csv"): to_csv(list(data[0]), [list(row.values()) for row in data]),
+            PurePosixPath("tables/runs.csv"): to_csv(
+                list(data[0]), [list(map(_cell, row.values())) for row in data]
+            ),
             PurePosixPath("tables/workers.csv"): to_csv(WORKER_HEADER, worker_rows(comparison.entries)),
             PurePosixPath("report.md"): to_markdown(document),
             PurePosixPath("report.html"): to_html(document),
@@ -52,7 +56,10 @@ def _document(
 ) -> Document:
     entries = comparison.entries
     first = comparison.reference or entries[0]
-    runs = [[entry.name, described(entry.config), f"`{entry.run.folder.path}`"] for entry in entries]
+    runs = [
+        [entry.name, described(entry.config), _delay(entry), f"`{entry.run.folder.path}`"]
+        for entry in entries
+    ]
     blocks: list[Block] = [
         Paragraph(_opening(first)),
         Code(command, language="sh"),
@@ -67,8 +74,8 @@ def _document(
             "Where the time of each worker went", WORKER_HEADER, worker_rows(entries), frozenset(range(1, 7))
         ),
         Heading("How it was measured"),
-        Bullets([_waiting_and_moving(entries), THRESHOLDS]),
-        Table("The runs", ["run", "how", "folder"], runs),
+        Bullets([_waiting_and_moving(entries), THRESHOLDS, EQUALITY]),
+        Table("The runs", ["run", "how", "ready but not scheduled", "folder"], runs),
         *([Table("The machine", ["", ""], [[*item] for item in machine.items()])] if machine else []),
     ]
     title = f"{first.config.model.name} on {first.config.data.name}, trained in {len(entries)} ways"
@@ -81,6 +88,14 @@ def _opening(first: ComparedRun) -> str:
         f"{first.run.result['steps']} steps of {config.train.batch_size} samples with {config.optimizer.name}: every "
         "run starts from the same weights and takes the same batches; only how the work of a batch is divided differs."
     )
+
+
+def _cell(value: object) -> object:
+    return " ".join(map(str, value)) if isinstance(value, list) else value  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _delay(entry: ComparedRun) -> str:
+    return "unknown" if entry.not_scheduled is None else f"{100 * entry.not_scheduled:.0f} %"
 
 
 def _waiting_and_moving(entries: Sequence[ComparedRun]) -> str:

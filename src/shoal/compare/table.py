@@ -3,17 +3,24 @@
 from collections.abc import Sequence
 from typing import Any
 
-from shoal.compare.comparison import KINDS, ComparedRun, Comparison, has_same_bits, is_faster, speed_up
+from shoal.compare.comparison import KINDS, ComparedRun, Comparison, is_faster, same_bits, speed_up
+from shoal.compare.weights import FIRST_STEP_BOUND
 from shoal.config.schema import RunConfig
 
-HEADER = ("run", "accuracy", "time (s)", "samples/s", "× all cores", "× one core", "sent (MB)", "differs by")
+ONE_STEP, SAME_BITS = f"one step (≤\N{NO-BREAK SPACE}{FIRST_STEP_BOUND:.0e})", "same bits as"
+HEADER = (
+    "run", "accuracy", "time (s)", "samples/s", "× all cores", "× one core", "sent (MB)", ONE_STEP, SAME_BITS,
+)  # fmt: skip
 SHARES = ("compute", "move", "wait")
 SHARES_AT = 6
 """The column of the first share, if the shares fit into the same table."""
+EQUALITY_AT = HEADER.index(ONE_STEP)
+"""The first column about equality."""
 
 LEGEND = (
-    "× is the speed-up over one process, from the median steps; ≈: within their spread. sent: by rank 0. differs by: "
-    "max|a − b| / max|b| of the final weights, against one process."
+    "×: speed-up over one process, from the median steps; ≈: within their spread; busy: not comparable. sent: by rank "
+    "0. one step (≤ its bound): largest difference from the reference after one step from the same state. reference: "
+    "one process with the workers' number of threads. same bits as: identical final weights."
 )
 SHARES_LEGEND = "compute, move, wait: parts of the training time, means over the workers."
 
@@ -38,7 +45,8 @@ def _row(entry: ComparedRun, comparison: Comparison) -> list[str]:
         _speed_up(entry, comparison.all_cores),
         _speed_up(entry, comparison.one_core),
         f"{result['bytes_sent'] / 1e6:.1f}",
-        _difference(entry, comparison.reference),
+        _first_step(entry, comparison.reference),
+        _same_bits(entry, comparison),
     ]
 
 
@@ -46,16 +54,27 @@ def _speed_up(entry: ComparedRun, reference: ComparedRun | None) -> str:
     ratio = speed_up(entry, reference)
     if ratio is None or reference is None:
         return "–"
+    if entry.was_delayed or reference.was_delayed:
+        return "busy"
     undecided = entry is not reference and is_faster(entry, reference) == "undecided"
     return f"{'≈ ' * undecided}{ratio:.2f}"
 
 
-def _difference(entry: ComparedRun, reference: ComparedRun | None) -> str:
-    if reference is None or entry.difference is None:
-        return "–"
+def _first_step(entry: ComparedRun, reference: ComparedRun | None) -> str:
     if entry is reference:
         return "reference"
-    return "same bits" if has_same_bits(entry, reference) else f"{entry.difference:.1e}"
+    return "–" if entry.first_step is None else f"{entry.first_step:.1e}"
+
+
+def _same_bits(entry: ComparedRun, comparison: Comparison) -> str:
+    """The first run with the same final weights; for that one itself, how many others have them."""
+    group = next((group for group in same_bits(comparison) if entry in group), [])
+    if not group:
+        return "–"
+    if entry is not group[0]:
+        return group[0].name
+    others = len(group) - 1
+    return f"{others} other{'s' * (others > 1)}"
 
 
 def described(config: RunConfig) -> str:
@@ -103,9 +122,18 @@ def as_data(entry: ComparedRun, comparison: Comparison) -> dict[str, Any]:
         "speed_up_over_one_core": _rounded(speed_up(entry, comparison.one_core)),
         **{f"{kind}_share": round(share, 4) for kind, share in entry.shares.items()},
         "bytes_sent": result["bytes_sent"],
-        "difference": entry.difference,
-        "same_bits": comparison.reference is not None and has_same_bits(entry, comparison.reference),
-        "weights_sha256": result["weights_sha256"],
+        "threads": entry.threads,
+        "not_scheduled": entry.not_scheduled,
+        "first_step_difference": entry.first_step,
+        "final_difference": entry.difference,
+        "weights_sha256": entry.sha256,
+        "same_bits_as": [
+            other.name
+            for group in same_bits(comparison)
+            if entry in group
+            for other in group
+            if other is not entry
+        ],
         "run": str(entry.run.folder.path),
     }
 

@@ -12,12 +12,15 @@ A comparison is a TOML file: the recipe that all variants share, flags over it, 
 
 import re
 import shlex
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
+from statistics import mode
 from typing import Any
 
+from shoal.compare.comparison import not_scheduled
 from shoal.config.read import Tree, from_tree, merge, parse_toml, read_flags, read_recipe, shipped_recipes
 from shoal.config.schema import OutputConfig, RunConfig
 from shoal.errors import ConfigError, unknown
@@ -54,7 +57,8 @@ def variants_of(recipes: Sequence[str], flags: Sequence[str]) -> list[Variant]:
     if len(recipes) == 1 and any("name" in changes.get(key, {}) for key in ("strategy", "sync")):
         raise ConfigError("--strategy is what a comparison compares, so it cannot be set for all variants")
     trees = _comparison(recipes[0]) if len(recipes) == 1 else _recipes(recipes)
-    return [Variant(name, _config(name, tree, changes)) for name, tree in trees.items()]
+    variants = [Variant(name, _config(name, tree, changes)) for name, tree in trees.items()]
+    return _with_reference(variants)
 
 
 def train(variant: Variant, folder: Path, observer: Observer) -> Result:
@@ -63,12 +67,45 @@ def train(variant: Variant, folder: Path, observer: Observer) -> Result:
     A single worker gets its own process, too: only there do all of torch's libraries respect its number of threads.
     """
     output = OutputConfig(str(folder), variant.name, variant.config.output.trace)
-    config = replace(variant.config, output=output)
+    checkpoint = replace(variant.config.checkpoint, first_step=True)
+    config = replace(variant.config, output=output, checkpoint=checkpoint)
     launch = by_processes if config.launch.workers == 1 else launch_run
     result = launch(config, observer)
     if result.status != "completed":
         raise KeyboardInterrupt  # the run itself ended properly
     return result
+
+
+def train_again(variant: Variant, folder: Path, observer: Observer) -> None:
+    """Train a variant once more, and keep the run that was delayed less by other work on the machine."""
+    first, aside = folder / variant.name, folder / f".{variant.name}"
+    first.rename(aside)
+    worse = first
+    try:
+        train(variant, folder, observer)
+        if (not_scheduled(first) or 0.0) < (not_scheduled(aside) or 0.0):
+            worse = aside
+    finally:
+        shutil.rmtree(worse, ignore_errors=True)
+        if worse is first:
+            aside.rename(first)
+
+
+def _with_reference(variants: list[Variant]) -> list[Variant]:
+    """The variants, and `single` with the workers' number of threads if no variant is that already.
+
+    Another number of threads rounds differently, so only this run shows what the workers should equal.
+    """
+    workers = [variant.config for variant in variants if variant.config.launch.workers > 1]
+    singles = [variant for variant in variants if variant.config.strategy == "single"]
+    if not workers or not singles:
+        return variants
+    threads = mode(config.threads for config in workers)
+    if any(variant.config.threads == threads for variant in singles):
+        return variants
+    reference = Variant(f"single-{threads}-threads", replace(singles[0].config, threads=threads))
+    at = variants.index(singles[-1]) + 1
+    return [*variants[:at], reference, *variants[at:]]
 
 
 def _config(name: str, tree: Tree, changes: Tree) -> RunConfig:

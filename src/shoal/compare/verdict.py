@@ -1,17 +1,22 @@
-"""What a comparison shows, in plain words: what is slow, why, and what to try next; decided by its numbers alone."""
+"""What a comparison shows, in plain words: what is slow, why, what to try next, and whether the results are equal.
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+The numbers alone decide. Times are judged only where the machine was not busy with other work.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import product
 
 from shoal.compare.comparison import (
+    BUSY,
     ComparedRun,
     Comparison,
-    has_same_bits,
     is_faster,
     settings_apart,
     speed_up,
 )
+from shoal.compare.equality import equality
+from shoal.compare.remark import Remark, listed, percent, thread_count
 from shoal.report.communication import RankShares
 from shoal.report.findings import SPREADS, Verdict, higher
 
@@ -23,43 +28,65 @@ SLOWER = 1.2
 """A worker is slow if its own work takes this many times as long as another's."""
 
 THRESHOLDS = (
-    f"Waiting or moving is named from {100 * MATTERS:.0f} % of the training time on. A worker is slow if its own work "
-    f"takes {SLOWER:g} times as long as that of the fastest, and the difference exceeds the spread of both. One run is "
-    f"faster than another if their median steps differ by more than {SPREADS:g} times the spread of both; every "
-    "variant ran once, so that spread does not include the variation from run to run."
+    f"Waiting and moving are mentioned from {100 * MATTERS:.0f} % of the training time on. A worker is slow if its own "
+    f"work takes {SLOWER:g} times as long as that of the fastest, and the difference exceeds the spread of both. One "
+    f"run is faster than another if their median steps differ by more than {SPREADS:g} times the spread of both; this "
+    "spread does not include the variation from run to run. The machine was busy if a thread of a run was ready but "
+    f"not scheduled for more than {100 * BUSY:.0f} % of the training time; such a run is repeated once if time allows."
 )
 
 
-@dataclass(frozen=True)
-class Remark:
-    """One point of a verdict: a word, the claim, the numbers it rests on, and what to try next, if anything."""
-
-    tone: Verdict
-    """holds: as it should be; fails: something costs time; undecided: the numbers do not say."""
-    word: str
-    claim: str
-    numbers: str
-    advice: str = ""
-
-
 def verdict(comparison: Comparison) -> list[Remark]:
-    """All remarks, the most important first."""
-    return [remark for rule in RULES for remark in rule(comparison)]
+    """All remarks: what the times show, as far as they are comparable, and then whether the results are equal."""
+    comparable = _without_delayed(comparison)
+    times = list(impossible(comparable)) or [remark for rule in TIME_RULES for remark in rule(comparable)]
+    return [*busy(comparison), *times, *equality(comparison)]
+
+
+def busy(comparison: Comparison) -> Iterator[Remark]:
+    """Runs that had to share the cores with other programs."""
+    delayed = [entry for entry in comparison.entries if entry.was_delayed]
+    if not delayed:
+        return
+    claim = "The machine was busy: times are not comparable."
+    if len(delayed) < len(comparison.entries):
+        claim = f"The machine was busy: the times of {listed(delayed)} are not comparable."
+    most = max(delayed, key=lambda entry: entry.not_scheduled or 0.0)
+    numbers = (
+        f"{most.name} was ready to run but not scheduled for {percent(most.not_scheduled or 0)} of its time."
+    )
+    advice = "Close other programs, use no more workers than cores, and run the comparison again."
+    yield Remark("undecided", "busy", claim, numbers, advice)
+
+
+def impossible(comparison: Comparison) -> Iterator[Remark]:
+    """A speed-up above the number of cores: something else slowed one process down."""
+    reference = comparison.one_process
+    above = [each for each in comparison.several() if reference and not _is_possible(each, reference)]
+    if reference and above:
+        best = min(above, key=lambda entry: entry.sample_s.value)
+        numbers = (
+            f"{best.name} seems {speed_up(best, reference):.2f} × as fast as one process with "
+            f"{thread_count(reference)}, on {best.cores()} cores."
+        )
+        claim = "The times are not comparable: no run can gain more than the number of its cores."
+        yield Remark("undecided", "busy", claim, numbers, "Run the comparison again on an idle machine.")
 
 
 def speed(comparison: Comparison) -> Iterator[Remark]:
     """Compare the fastest run of several workers with one process, on all cores if there is such a run."""
-    reference, several = comparison.reference, comparison.several()
+    reference, several = comparison.one_process, comparison.several()
     if reference is None or not several:
         return
     best = min(several, key=lambda entry: entry.sample_s.value)
-    one_process = f"one process with {_threads(reference)}"
+    one_process = f"one process with {thread_count(reference)}"
     claim, numbers, judged = _speeds(best, reference, one_process)
     numbers = f"{best.name} is {numbers}"
     if judged == "fails":
         claim = f"No run with several workers is as fast as {one_process}."
-    if comparison.one_core and comparison.one_core is not reference:
-        numbers += f", and {speed_up(best, comparison.one_core):.2f} × as fast as one core"
+    one_core = comparison.one_core
+    if one_core and one_core is not reference and _is_possible(best, one_core):
+        numbers += f", and {speed_up(best, one_core):.2f} × as fast as one core"
     if best.cores() and best.cores() == reference.cores():
         numbers += f". Both use the same {best.cores()} cores, so 1 is the expected value"
         # Threads share each operation and synchronise after it; workers share the batch and synchronise once a step.
@@ -82,20 +109,20 @@ def waiting(comparison: Comparison) -> Iterator[Remark]:
             continue
         most = max(entry.ranks, key=lambda rank: rank.wait)
         numbers = (
-            f"{_percent(entry.shares['wait'])} of the workers' time, {_percent(most.wait)} of rank {most.rank}'s. "
+            f"{percent(entry.shares['wait'])} of the workers' time, {percent(most.wait)} of rank {most.rank}'s. "
             f"Rank {slow.rank}'s own work takes {ratio:.1f} × as long as rank {quick.rank}'s."
         )
         claim = f"{entry.name}: rank {slow.rank} is slow, and the others wait for it."
         yield Remark("fails", "waits", claim, numbers, _for_slow(entry))
     if in_turns:
         names = ", ".join(entry.name for entry in in_turns)
-        shares = ", ".join(_percent(entry.shares["wait"]) for entry in in_turns)
+        shares = ", ".join(percent(entry.shares["wait"]) for entry in in_turns)
         yield Remark(
             "fails",
             "waits",
             f"{names}: the workers wait for each other in turns.",
             f"{shares} of the workers' time, though all have about the same work.",
-            "Is there a free core for every worker? Longer steps (a larger batch) outweigh short delays.",
+            "Use no more workers than free cores. Longer steps (a larger batch) outweigh short delays.",
         )
 
 
@@ -107,8 +134,10 @@ def moving(comparison: Comparison) -> Iterator[Remark]:
         rank = max(entry.ranks, key=lambda rank: rank.move)
         calls = sum(operation.calls for operation in rank.operations)
         size = _bytes(sum(operation.num_bytes for operation in rank.operations))
-        numbers = f"{_percent(entry.shares['move'])} of the workers' time"
-        numbers += f", for {calls:.0f} call{'s' * (calls > 1)} and {size} in every step" if calls else ""
+        numbers = f"{percent(entry.shares['move'])} of the workers' time"
+        numbers += (
+            f", for {calls:.0f} call{'s' * (round(calls) > 1)} and {size} in every step" if calls else ""
+        )
         yield Remark(
             "fails", "moves", f"{entry.name}: exchanges take time.", f"{numbers}.", _for_moving(entry)
         )
@@ -117,14 +146,14 @@ def moving(comparison: Comparison) -> Iterator[Remark]:
 def balance(comparison: Comparison) -> Iterator[Remark]:
     """Runs that differ in --balance alone."""
     for plain, balanced in _pairs(comparison, "train.balance", False, True):
-        change = f"waiting goes from {_percent(plain.shares['wait'])} to {_percent(balanced.shares['wait'])}"
+        change = f"waiting goes from {percent(plain.shares['wait'])} to {percent(balanced.shares['wait'])}"
         yield _pair(balanced, plain, f"{change}, including the steps before its shares settled")
 
 
 def group(comparison: Comparison) -> Iterator[Remark]:
     """Runs that differ in the group alone."""
     for gloo, shm in _pairs(comparison, "launch.group", "gloo", "shm"):
-        before, after = _percent(gloo.shares["move"]), _percent(shm.shares["move"])
+        before, after = percent(gloo.shares["move"]), percent(shm.shares["move"])
         yield _pair(shm, gloo, f"exchanges take {before} of the time on gloo, {after} in shared memory")
 
 
@@ -134,38 +163,30 @@ def nothing_slow(comparison: Comparison) -> Iterator[Remark]:
     if several and all(max(entry.shares["wait"], entry.shares["move"]) < MATTERS for entry in several):
         least = min(several, key=lambda entry: entry.shares["compute"])
         numbers = (
-            f"The least busy, {least.name}, computes for {_percent(least.shares['compute'])} of its time."
+            f"The least busy, {least.name}, computes for {percent(least.shares['compute'])} of its time."
         )
-        yield Remark("holds", "busy", "Communication costs little: no run waits or moves for long.", numbers)
-
-
-def truth(comparison: Comparison) -> Iterator[Remark]:
-    """How far all ended from one machine. Reported, never judged: rounding alone can flip a ReLU."""
-    reference = comparison.reference
-    others = [each for each in comparison.entries if each is not reference and each.difference is not None]
-    if reference is None or not others:
-        return
-    same = sum(has_same_bits(entry, reference) for entry in others)
-    numbers = ""
-    if same == len(others):
-        claim = f"All ended with the same bits as {reference.name}."
-    else:
-        far = max(others, key=lambda entry: entry.difference or 0.0)
-        claim = (
-            f"The final weights differ from {reference.name}'s by at most {far.difference:.1e} ({far.name})."
+        yield Remark(
+            "holds", "efficient", "Communication costs little: no run waits or moves for long.", numbers
         )
-        numbers = f"{same} of {len(others)} have the same bits. " if same else ""
-        twin = comparison.one_core
-        if twin is not None and twin is not reference and twin.difference:
-            numbers += (
-                f"One process differs from itself by {twin.difference:.1e} with another number of threads. "
-            )
-    yield Remark("holds", "result", claim, numbers + _accuracies([reference, *others]))
 
 
-RULES: tuple[Callable[[Comparison], Iterator[Remark]], ...] = (
-    speed, waiting, balance, moving, group, nothing_slow, truth,
+TIME_RULES: tuple[Callable[[Comparison], Iterator[Remark]], ...] = (
+    speed, waiting, balance, moving, group, nothing_slow,
 )  # fmt: skip
+
+
+def _without_delayed(comparison: Comparison) -> Comparison:
+    """The runs whose times are comparable."""
+
+    def kept(entry: ComparedRun | None) -> ComparedRun | None:
+        return None if entry is None or entry.was_delayed else entry
+
+    return replace(
+        comparison,
+        entries=tuple(entry for entry in comparison.entries if not entry.was_delayed),
+        all_cores=kept(comparison.all_cores),
+        one_core=kept(comparison.one_core),
+    )
 
 
 def _pairs(comparison: Comparison, path: str, before: object, after: object) -> Iterator[Pair]:
@@ -188,7 +209,7 @@ def _speeds(entry: ComparedRun, reference: ComparedRun, named: str) -> tuple[str
     judged, numbers = is_faster(entry, reference), f"{speed_up(entry, reference):.2f} × as fast"
     if judged != "undecided":
         return f"{entry.name} is {_WORDS[judged]} than {named}.", numbers, judged
-    spreads = [_percent(each.sample_s.spread / each.sample_s.value) for each in (entry, reference)]
+    spreads = [percent(each.sample_s.spread / each.sample_s.value) for each in (entry, reference)]
     claim = f"{entry.name} and {named} do not differ significantly."
     return claim, f"{numbers} (spread of the steps: ± {' and ± '.join(spreads)})", judged
 
@@ -200,18 +221,14 @@ def _judged(judged: Verdict, claim: str, numbers: str, advice: str = "") -> Rema
 _WORDS: dict[Verdict, str] = {"holds": "faster", "fails": "slower", "undecided": "undecided"}
 
 
+def _is_possible(entry: ComparedRun, reference: ComparedRun) -> bool:
+    """Whether a run can be so much faster than one process: at most by the number of its cores."""
+    cores = entry.cores() if entry.run.result["device"] == "cpu" else None
+    return cores is None or (speed_up(entry, reference) or 0.0) <= cores
+
+
 def _work_s(rank: RankShares) -> float:
     return rank.work_s.value
-
-
-def _accuracies(entries: Sequence[ComparedRun]) -> str:
-    """
-    >>> _accuracies([])
-    ''
-    """
-    found = sorted(100 * entry.accuracy for entry in entries if entry.accuracy is not None)
-    values = list(dict.fromkeys(f"{accuracy:.2f}" for accuracy in found[:1] + found[-1:]))
-    return f"Test accuracy: {' to '.join(values)} %." if values else ""
 
 
 def _for_slow(entry: ComparedRun) -> str:
@@ -220,7 +237,9 @@ def _for_slow(entry: ComparedRun) -> str:
             "In dp rank 0 alone computes the loss and the update. Try --strategy ddp, where all do the same."
         )
     if entry.config.train.balance:
-        return "Its share is already smaller; the rest of its work does not depend on the share. Is it needed at all?"
+        return (
+            "Its share is already smaller; the rest of its work does not depend on the share. Try without it."
+        )
     return "Try --balance: the slow worker gets fewer samples of every batch."
 
 
@@ -240,15 +259,6 @@ def _larger_batch(entry: ComparedRun) -> str:
     size = entry.config.train.batch_size
     known = isinstance(size, int)
     return f"Try a larger batch: --batch-size {4 * size} exchanges a quarter as often." if known else ""
-
-
-def _threads(entry: ComparedRun) -> str:
-    threads = entry.config.threads
-    return "all cores" if threads is None else f"{threads} thread{'s' * (threads > 1)}"
-
-
-def _percent(part: float) -> str:
-    return f"{100 * part:.0f} %"
 
 
 def _bytes(count: float) -> str:

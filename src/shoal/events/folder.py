@@ -4,6 +4,7 @@ runs/<name>/config.toml            the resolved settings
             events.rank0.jsonl     one worker's events, one per line
             checkpoints/step-…/    states to resume from
             model.safetensors      the trained weights, under the plain module's names
+            first_step.safetensors the state of model and optimizer after the first step, if asked for
             result.json            the result, as `--json` prints it
             worker.rank0.log       the output of a worker process, if it printed anything
 """
@@ -40,6 +41,11 @@ class RunFolder:
     def model(self) -> Path:
         """The trained weights."""
         return self.path / "model.safetensors"
+
+    @property
+    def first_step(self) -> Path:
+        """The state of model and optimizer after the first step."""
+        return self.path / "first_step.safetensors"
 
     @property
     def result(self) -> Path:

@@ -49,6 +49,8 @@ class Job:
     total_steps: int
     save_every: int | None
     """Steps between checkpoints; None: save after every epoch."""
+    saves_first_step: bool
+    """Whether to save after the first step, too."""
     save: Callable[[Progress], None]
     """Writes a checkpoint; a collective."""
     stop_signal: Callable[[], int]
@@ -63,6 +65,12 @@ class Job:
     random: RandomState
     balance: Balance | None = None
     """Divides batches by measured speed (`--balance`)."""
+
+    def is_save_due(self, step: int) -> bool:
+        """Whether to save after `step` steps."""
+        return (self.saves_first_step and step == 1) or (
+            bool(self.save_every) and step % self.save_every == 0
+        )
 
     @property
     def stopped_by(self) -> int:
@@ -103,7 +111,7 @@ def train_epoch(job: Job, progress: Progress) -> Progress:
             job.balance.stepped(progress.step, len(mine))
         progress = progress.after_step(count)
         progress = job.log.step(progress, result, count, lr)
-        if job.save_every and progress.step % job.save_every == 0:
+        if job.is_save_due(progress.step):
             progress = job.log.settle(progress)
             save(job, progress)
             job.log.restart_clock()

@@ -21,6 +21,7 @@ from shoal.config.write import to_toml
 from shoal.events.clocks import ClockOffset
 from shoal.events.file import EventFile
 from shoal.events.folder import RunFolder, create, held, write_whole
+from shoal.events.run_delay import RunDelay
 from shoal.events.spans import Span
 from shoal.parallel.whole_tensors import WholeTensors, weights_sha256
 from shoal.train import checkpoint
@@ -94,16 +95,18 @@ def _work(
             log = StepLog(events, built.span, calls, observer, device, config.output.trace)
             notes = _Notes(built, random, folder, events, observer)
             notes.started(progress, links, measure_clock_offset(untraced))
+            run_delay = RunDelay()
             try:
                 job = _job(built, notes, stop, log, progress)
                 progress = train(job, progress)
             except BaseException as error:  # also KeyboardInterrupt: the events record every failure
                 events.append({"event": "failed", "error": str(error) or type(error).__name__})
                 raise
+            not_scheduled = run_delay.fraction()
             clock = measure_clock_offset(untraced)
             result = _finish(built, folder, progress, notes, job.stopped_by)
             end = {"event": "end", "status": result.status, "step": progress.step, "time_ns": time.time_ns()}
-            events.append(end | {"clock": clock._asdict()})
+            events.append(end | {"clock": clock._asdict(), "not_scheduled": not_scheduled})
             if first:
                 write_whole(folder.result, result.to_json() + "\n")
     return result
@@ -160,6 +163,9 @@ class _Notes:
         built.group.beat(BUSY_S)  # writing may be slow
         pieces = built.strategy.pieces() + self.random.pieces()
         checkpoint.save(self.folder.checkpoints, pieces, progress, built.config.checkpoint.keep, built.group)
+        if built.config.checkpoint.first_step and progress.step == 1:
+            state = WholeTensors(built.strategy.pieces(), built.group, prefix="")
+            export_model(self.folder.first_step, state, built.group.rank == 0, {})
         self.events.append({"event": "checkpoint", "step": progress.step, "time_ns": time.time_ns()})
 
     def validated(self, progress: Progress, metrics: Metrics | None) -> None:
@@ -182,6 +188,7 @@ def _job(built: Built, notes: _Notes, stop: StopRequest, log: StepLog, progress:
         micro_batch=built.config.train.micro_batch,
         total_steps=built.total_steps,
         save_every=built.config.checkpoint.every,
+        saves_first_step=built.config.checkpoint.first_step,
         save=notes.save,
         stop_signal=lambda: stop.signal or 0,
         is_alone=built.group.size == 1,

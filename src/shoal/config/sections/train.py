@@ -37,6 +37,8 @@ class CheckpointConfig(Checked):
     """Steps between checkpoints; none: save after every epoch."""
     keep: Count = 2
     """Checkpoints to keep; older ones are deleted after a newer one is on disk."""
+    first_step: bool = False
+    """Save after the first step, too, and export the state of model and optimizer; `shoal compare` compares it."""
 
 
 @dataclass(frozen=True)

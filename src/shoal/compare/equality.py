@@ -1,0 +1,123 @@
+"""Whether the runs of a comparison are equal: after one step from the same state, and to the bit at the end.
+
+A free-running difference in float32 is reported for one process with another number of threads, and never judged.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from shoal.compare.comparison import ComparedRun, Comparison, same_bits
+from shoal.compare.remark import Remark, listed, thread_count
+from shoal.compare.weights import FIRST_STEP_BOUND
+
+EQUALITY = (
+    "The reference for equality is one process with the workers' number of threads. After one step from the same state "
+    "two correct runs differ by rounding alone: max|a − b| / max|b| of each tensor of the optimizer's first moment, "
+    f"which is the gradient (without one, of the weights), is at most {FIRST_STEP_BOUND:.0e}. Later differences are "
+    "no measure of equality: a rounding flips a ReLU, and training amplifies it."
+)
+
+
+def equality(comparison: Comparison) -> Iterator[Remark]:
+    """All remarks on equality."""
+    yield from first_step(comparison)
+    yield from bits(comparison)
+    yield from threads(comparison)
+
+
+def first_step(comparison: Comparison) -> Iterator[Remark]:
+    """Whether every run equals one process after one step from the same state."""
+    reference = comparison.reference
+    compared = [
+        entry for entry in comparison.entries if entry is not reference and entry.first_step is not None
+    ]
+    if reference is None or not compared:
+        return
+    above = [entry for entry in compared if _first_step(entry) > FIRST_STEP_BOUND]
+    for entry in above:
+        yield Remark(
+            "fails",
+            "differs",
+            f"{entry.name} does not equal {reference.name} after one step from the same state.",
+            f"The difference is {_first_step(entry):.1e}; rounding explains at most {FIRST_STEP_BOUND:.0e}.",
+            _for_different(entry),
+        )
+    if not above:
+        far = max(compared, key=_first_step)
+        yield Remark(
+            "holds",
+            "equal",
+            f"Every run equals {reference.name} after one step from the same state.",
+            f"The largest difference is {_first_step(far):.1e} ({far.name}); rounding explains at most "
+            f"{FIRST_STEP_BOUND:.0e}.",
+        )
+
+
+def bits(comparison: Comparison) -> Iterator[Remark]:
+    """Which runs end with identical weights. Free-running differences are not judged: see `threads`."""
+    accuracies = _accuracies(comparison.entries)
+    groups = same_bits(comparison)
+    for group in groups:
+        yield Remark("holds", "same bits", f"{listed(group)} end with identical weights.", accuracies)
+        accuracies = ""
+    if not groups:
+        yield Remark("undecided", "bits", "No two runs end with identical weights.", accuracies)
+    alone = [each for each in comparison.several() if each.config.train.balance and not _is_in(each, groups)]
+    if alone:
+        claim = f"{listed(alone)} {'ends' if len(alone) == 1 else 'end'} with other bits."
+        reason = (
+            "The shares follow the measured speeds, so the samples of a batch are summed in another order."
+        )
+        yield Remark("holds", "balance", claim, reason)
+
+
+def threads(comparison: Comparison) -> Iterator[Remark]:
+    """What another number of threads does to one process."""
+    reference = comparison.reference
+    for entry in comparison.entries:
+        if reference is None or entry.config.strategy != "single" or not entry.difference:
+            continue
+        if entry.threads == reference.threads:
+            continue
+        claim = f"One process ends with other bits with {thread_count(entry)} than with {thread_count(reference)}."
+        after_one = (
+            f"they differ by {entry.first_step:.1e}" if entry.first_step is not None else "it is small"
+        )
+        numbers = (
+            f"After one step {after_one}. Then a rounding flips a ReLU, and training amplifies it: at the end the "
+            f"weights differ by {entry.difference:.1e}. That number does not measure correctness."
+        )
+        yield Remark("holds", "threads", claim, numbers)
+
+
+def _first_step(entry: ComparedRun) -> float:
+    return entry.first_step or 0.0
+
+
+def _is_in(entry: ComparedRun, groups: Sequence[Sequence[ComparedRun]]) -> bool:
+    return any(entry in group for group in groups)
+
+
+def _for_different(entry: ComparedRun) -> str:
+    config = entry.config
+    reasons = {
+        f"--partition {config.partition.name} takes other batches": config.partition.name != "global",
+        f"--exchange {config.exchange.name} gives another aggregate": config.exchange.name
+        not in ("all_reduce", "by"),
+        f"--precision {config.precision} rounds more coarsely": config.precision != "float32",
+    }
+    found = [reason for reason, applies in reasons.items() if applies]
+    return (
+        f"Expected: {', '.join(found)}."
+        if found
+        else "Batch normalisation and dropout do this, and so does a bug."
+    )
+
+
+def _accuracies(entries: Sequence[ComparedRun]) -> str:
+    """
+    >>> _accuracies([])
+    ''
+    """
+    found = sorted(100 * entry.accuracy for entry in entries if entry.accuracy is not None)
+    values = list(dict.fromkeys(f"{accuracy:.2f}" for accuracy in found[:1] + found[-1:]))
+    return f"Test accuracy: {' to '.join(values)} %." if values else ""

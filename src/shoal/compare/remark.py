@@ -1,0 +1,44 @@
+"""Remarks, the points of a verdict, and the words that they share."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shoal.compare.comparison import ComparedRun
+from shoal.report.findings import Verdict
+
+
+@dataclass(frozen=True)
+class Remark:
+    """One point of a verdict: a word, the claim, the numbers it rests on, and what to try next, if anything."""
+
+    tone: Verdict
+    """holds: as it should be; fails: something costs time; undecided: the numbers do not say."""
+    word: str
+    claim: str
+    numbers: str
+    advice: str = ""
+
+
+def listed(entries: Sequence[ComparedRun]) -> str:
+    """The names of runs as one phrase.
+
+    >>> listed([])
+    ''
+    """
+    *names, last = [entry.name for entry in entries] or [""]
+    return f"{', '.join(names)} and {last}" if names else last
+
+
+def thread_count(entry: ComparedRun) -> str:
+    """The threads of a run's workers, in words."""
+    threads = entry.threads
+    return "all cores" if threads is None else f"{threads} thread{'s' * (threads > 1)}"
+
+
+def percent(part: float) -> str:
+    """A part as a percentage.
+
+    >>> percent(0.256)
+    '26 %'
+    """
+    return f"{100 * part:.0f} %"
