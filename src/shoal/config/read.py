@@ -28,7 +28,9 @@ from shoal.config.kinds import (
 )
 from shoal.config.mesh import check_product
 from shoal.config.schema import SHORT_FLAGS, STRATEGIES, Custom, RunConfig
+from shoal.config.seal import check_seal
 from shoal.errors import ConfigError, unknown
+from shoal.files import read_text
 from shoal.nearest import did_you_mean
 
 Tree = dict[str, Any]
@@ -73,19 +75,30 @@ def read_recipe(recipe: str) -> Tree:
             )
         path = shipped[recipe]
     try:
-        return parse_toml(path.read_text(encoding="utf-8"), path)
+        text = _recipe_text(path)
+        if path.name == "config.toml":  # of a run folder
+            check_seal(text, path)
+        return parse_toml(text, path)
     except OSError as error:
         raise ConfigError(f"cannot read the recipe {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not text: {error}") from None
 
 
+def _recipe_text(path: Path) -> str:
+    """The text of a recipe; a shell's `<(command)` is a pipe with a writer, so reading it ends."""
+    if str(path).startswith(("/dev/fd/", "/proc/self/fd/")) or str(path) == "/dev/stdin":
+        return path.read_text(encoding="utf-8")
+    return read_text(path)
+
+
 def parse_toml(text: str, source: Path) -> Tree:
     """The tree of a TOML text; errors name `source`."""
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{source} is not valid TOML: {error}") from None
+    except (ValueError, RecursionError) as error:  # TOML's own error; a number of 5,000 digits; deep nesting
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise ConfigError(f"{source} is not valid TOML: {why}") from None
 
 
 def shipped_recipes() -> dict[str, Path]:

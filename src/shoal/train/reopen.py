@@ -1,5 +1,6 @@
 """Weights that lie on disk, of a run or in a file of their own, evaluated again on any data."""
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -42,6 +43,8 @@ def open_saved(path: Path) -> Saved:
     if folder.model.exists():
         return Saved(read_model(folder.model)[0], folder.model, settings)
     newest = checkpoint.latest(folder.checkpoints)
+    if newest.fallback:
+        warnings.warn(newest.fallback, stacklevel=2)
     pieces = newest.pieces()
     weights = {name.removeprefix("model."): pieces[name] for name in pieces if name.startswith("model.")}
     return Saved(weights, newest.path, settings)
