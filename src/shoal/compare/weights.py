@@ -6,6 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
+from shoal.files import open_file
+
 Weights = dict[str, NDArray[np.float64]]
 
 
@@ -28,6 +30,7 @@ def _apart(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
 def _weights(path: Path) -> Weights | None:
     """The weights in float64; none where the file is missing, broken, or of a kind that numpy has no word for."""
     try:
+        open_file(path).close()  # safetensors would wait for the writer of a pipe
         with safe_open(path, framework="np") as file:  # pyright: ignore[reportUnknownVariableType]
             tensors = {name: np.asarray(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError, TypeError, AttributeError):

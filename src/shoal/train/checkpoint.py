@@ -95,7 +95,10 @@ class Checkpoint:
 
     def pieces(self) -> SavedPieces:
         """The whole tensors, by name."""
-        return SavedPieces(self.path, self.files, dict(self.parts))
+        try:
+            return SavedPieces(self.path, self.files, dict(self.parts))
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CheckpointError(f"cannot read the tensors of {self.path}: {error!r}") from None
 
 
 def save(
@@ -130,8 +133,11 @@ def save(
         return [each["done"] for each in answers]
 
     def prepare() -> None:
+        if not folder.parent.exists():
+            raise FileNotFoundError(f"{folder.parent} was deleted or moved while the run was going")
+        folder.mkdir(exist_ok=True)
         shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir(parents=True)
+        beside.mkdir()
 
     def commit(entries: Sequence[Mapping[str, Any]]) -> None:
         _write_manifest(beside, progress, entries)

@@ -89,7 +89,7 @@ def _work(
     with RandomState(config.seed, group.rank, by_threads) as random:
         folder = resumed or _new_folder(config, group)
         first = group.rank == 0
-        with held(folder) if first else nullcontext(), EventFile(folder.events(group.rank)) as events:
+        with held(folder) if first else nullcontext(), _events(folder, group, resumed) as events:
             saved = _restore(built, random, resumed) if resumed else None
             progress = saved.progress if saved else Progress()
             if first:
@@ -111,6 +111,13 @@ def _work(
             if first:
                 write_whole(folder.result, result.to_json() + "\n")
     return result
+
+
+def _events(folder: RunFolder, group: Group, resumed: RunFolder | None) -> EventFile:
+    """This worker's event file. In a resumed run it is opened once rank 0 holds the folder: another may be using it."""
+    if resumed:
+        share_text(group, "held")
+    return EventFile(folder.events(group.rank))
 
 
 def _restore(built: Built, random: RandomState, folder: RunFolder) -> checkpoint.Checkpoint:
