@@ -7,6 +7,7 @@ short names in `schema.SHORT_FLAGS`. A flag that names another choice than the r
 for adam) replaces that whole section: a learning rate tuned for one optimizer does not suit another.
 """
 
+import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import MISSING, fields
@@ -92,8 +93,13 @@ def _recipe_text(path: Path) -> str:
     return read_text(path)
 
 
+_LONG_KEY = re.compile(r"""(?:^|[\[{,])\s*(?:[\w"'-]+\s*\.\s*){64}""", re.MULTILINE)
+
+
 def parse_toml(text: str, source: Path) -> Tree:
     """The tree of a TOML text; errors name `source`."""
+    if _LONG_KEY.search(text):  # tomllib takes minutes for a key of 100,000 parts
+        raise ConfigError(f"{source} has a key of more than 64 parts")
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # TOML's own error; a number of 5,000 digits; deep nesting

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from shoal.config.kinds import Checked
-from shoal.config.sections.values import PositiveFloat
+from shoal.config.sections.values import Mebibytes
 from shoal.errors import ConfigError
 
 
@@ -71,9 +71,9 @@ class DdpConfig(Checked):
     CAN: ClassVar = Capabilities()
 
     name: Literal["ddp"] = "ddp"
-    bucket_mib: PositiveFloat = 25.0
+    bucket_mib: Mebibytes = 25.0
     """Gradient bytes gathered before an exchange starts: smaller overlaps more, larger moves faster."""
-    first_bucket_mib: PositiveFloat = 1.0
+    first_bucket_mib: Mebibytes = 1.0
     """Size of the first bucket: small, so that the exchange starts early."""
     unused: Literal["refuse", "zero"] = "refuse"
     """A parameter that no gradient reaches: name it and stop, or take zero for it."""
