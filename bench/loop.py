@@ -43,6 +43,7 @@ def ours(events: EventFile) -> Callable[[], None]:
         micro_batch=built.config.train.micro_batch,
         total_steps=STEPS,
         save_every=None,
+        saves_first_step=False,
         save=lambda progress: None,
         stop_signal=lambda: 0,
         is_alone=True,

@@ -105,6 +105,10 @@ def member_error(message: str, hint: str = "", *, rank: int, reason: str) -> Mem
     return kind(message, hint, rank=rank, reason=reason)
 
 
+LONGEST_NAME = 200
+"""Characters of an unknown name that an error shows."""
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """The message for an unknown name: the closest known name, then all of them.
 
@@ -112,4 +116,5 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     "unknown model 'lenett': did you mean 'lenet'? (known: lenet, mlp)"
     """
     names = sorted(known)
-    return f"unknown {kind} '{name}'{did_you_mean(name, names)} (known: {', '.join(names)})"
+    shown = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
+    return f"unknown {kind} '{shown}'{did_you_mean(name, names)} (known: {', '.join(names)})"

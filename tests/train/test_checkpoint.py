@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 
 import pytest
 import torch
@@ -71,7 +72,7 @@ def test_a_damaged_one_is_passed_over_for_the_one_before(tmp_path):
 )
 def test_a_manifest_that_is_none_is_refused(tmp_path, manifest):
     (save(tmp_path, 5) / checkpoint.MANIFEST).write_text(manifest)
-    with pytest.raises(CheckpointError, match="no checkpoint in .* is whole"):
+    with pytest.raises(CheckpointError, match="no checkpoint in .* can be used"):
         checkpoint.latest(tmp_path)
 
 
@@ -80,6 +81,67 @@ def test_a_save_that_was_cut_short_does_not_count(tmp_path, leftover):
     save(tmp_path, 5)
     (tmp_path / leftover).mkdir()
     assert checkpoint.latest(tmp_path).progress.step == 5
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_flipped_bit_of_the_manifest_is_noticed(tmp_path, seed):
+    path = save(tmp_path, 5) / checkpoint.MANIFEST
+    content = bytearray(path.read_bytes())
+    draw = random.Random(seed)
+    position = draw.randrange(len(content))
+    content[position] ^= 1 << draw.randrange(8)
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match="can be used"):
+        checkpoint.latest(tmp_path)
+
+
+def test_a_changed_number_is_noticed_and_the_one_before_is_used_and_named(tmp_path):
+    save(tmp_path, 5)
+    path = save(tmp_path, 10) / checkpoint.MANIFEST
+    path.write_text(path.read_text().replace('"consumed": 64', '"consumed": 65'))
+    found = checkpoint.latest(tmp_path)
+    assert found.progress.step == 5
+    assert f"{path} is damaged: its content does not match its sha256" in found.passed_over[0]
+    assert found.fallback.endswith(f"step 5 is used instead ({tmp_path / 'step-000005'})")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("step", 10**18 + 0.5),
+        ("step", -1),
+        ("step", 2**63),
+        ("step", True),
+        ("epoch", "1"),
+        ("consumed", None),
+        ("divided_among", 0),
+        ("seconds", float("inf")),
+        ("seconds", float("nan")),
+        ("epoch_loss_sum", [1]),
+        ("last_epoch_loss", "1"),
+    ],
+)
+def test_impossible_values_are_refused_also_without_a_checksum(tmp_path, name, value):
+    path = save(tmp_path, 5) / checkpoint.MANIFEST
+    manifest = json.loads(path.read_text())
+    manifest["format"] = 1
+    manifest["progress"][name] = value
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(CheckpointError, match=f"{path} is damaged: progress '{name}' cannot be"):
+        checkpoint.verify(path.parent)
+
+
+@pytest.mark.parametrize("file", [checkpoint.MANIFEST, checkpoint.tensors_of(0)])
+def test_a_pipe_or_a_folder_in_place_of_a_file_is_an_error_and_no_hang(tmp_path, file):
+    path = save(tmp_path, 5) / file
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(CheckpointError, match="is a pipe, a socket or a device"):
+        checkpoint.verify(path.parent)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(CheckpointError, match="is a folder, not a file"):
+        checkpoint.verify(path.parent)
 
 
 def test_no_checkpoint_at_all(tmp_path):

@@ -118,6 +118,33 @@ def test_a_run_killed_between_checkpoints_goes_on_from_the_last_one(tmp_path):
     assert [event["step"] for event in events if event["event"] == "start"] == [0, 6]
 
 
+def test_a_damaged_checkpoint_is_reported_and_the_one_before_gives_the_same_result(tmp_path):
+    settings = config(tmp_path, "--checkpoint-every 2", "damaged")
+    whole = worker.run(config(tmp_path, "--checkpoint-every 2"))
+    stopped = worker.run(settings, SignalAt(6))
+    folder = RunFolder(Path(stopped.run))
+    manifest = folder.checkpoints / "step-000006" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"consumed": 64', '"consumed": 32'))
+    with pytest.warns(UserWarning, match=f"{manifest} is damaged: .*: step 4 is used instead"):
+        resumed = worker.run(settings, resumed=folder)
+    assert resumed.weights_sha256 == whole.weights_sha256
+    assert [str(manifest) in fault for fault in resumed.unusable_checkpoints] == [True]
+    fallbacks = [event for event in read_events(folder.events()) if event["event"] == "fallback"]
+    assert [(event["used"], len(event["unusable"])) for event in fallbacks] == [(4, 1)]
+    assert json.loads(folder.result.read_text())["unusable_checkpoints"] == [*resumed.unusable_checkpoints]
+
+
+def test_a_checkpoint_without_a_checksum_must_fit_the_data(tmp_path):
+    settings = config(tmp_path, name="old")
+    folder = RunFolder(Path(worker.run(settings, SignalAt(2)).run))
+    path = folder.checkpoints / "step-000002" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    for progress in ({"consumed": 32}, {"step": 10**18}):
+        path.write_text(json.dumps(manifest | {"format": 1, "progress": manifest["progress"] | progress}))
+        with pytest.raises(CheckpointError, match="do not fit together with 100 samples in batches of 32"):
+            worker.run(settings, resumed=folder)
+
+
 def test_accumulation_changes_the_sum_by_rounding_alone(tmp_path):
     whole = worker.run(config(tmp_path, "--steps 1", "whole"))
     parts = worker.run(config(tmp_path, "--steps 1 --micro-batch 5", "parts"))

@@ -5,12 +5,12 @@ from typing import Annotated
 
 from shoal.cli.command import Command, Given, Group
 from shoal.config.flags import Flags
-from shoal.config.kinds import Matching
-from shoal.config.sections.values import Count, PositiveFloat
+from shoal.config.kinds import AtLeast, Matching
+from shoal.config.sections.values import Count, Seconds
 from shoal.errors import ConfigError, unknown
 
 UNITS = {"K": 1024, "M": 1024**2, "G": 1024**3}
-Size = Annotated[str, Matching(r"\d+[KMGkmg]?", "1024, 64K or 8M", "SIZE")]
+Size = Annotated[str, Matching(r"[0-9]{1,12}[KMGkmg]?", "1024, 64K or 8M", "SIZE")]
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class CollectivesFlags(Flags):
     """Smallest size."""
     e: Size = "64M"
     """Largest size."""
-    f: Count = 4
+    f: Annotated[int, AtLeast(2)] = 4
     """Factor between two sizes."""
     op: str = "all_reduce"
     """all_reduce, all_gather, reduce_scatter, broadcast or reduce."""
@@ -31,7 +31,7 @@ class CollectivesFlags(Flags):
     """Also measure these algorithms on those groups: ring, tree, … (`shoal explain` lists them)."""
     workers: Count = 2
     """Number of workers."""
-    seconds: PositiveFloat = 2.0
+    seconds: Seconds = 2.0
     """Time for each size."""
     json: bool = False
     """Print the rows as JSON instead of a table."""

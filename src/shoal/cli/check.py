@@ -8,7 +8,7 @@ from shoal.cli import text
 from shoal.cli.command import Command, Given, Group
 from shoal.config.flags import Flags
 from shoal.config.kinds import AtLeast, AtMost
-from shoal.config.sections.values import PositiveFloat
+from shoal.config.sections.values import Seconds
 
 if TYPE_CHECKING:
     from shoal.parallel.exchange.contract import Verdict
@@ -25,7 +25,7 @@ class CheckFlags(Flags):
     """The result is not a sum but a rule such as a median (or declare it: function.is_rule = True)."""
     precision: Literal["float64", "float32", "float16", "bfloat16"] | None = None
     """Its sums are only as precise as this type (or declare it: function.precision = torch.bfloat16)."""
-    limit: PositiveFloat = 10.0
+    limit: Seconds = 10.0
     """Time limit of one exchange, in seconds."""
     json: bool = False
     """Print the verdicts as JSON."""

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from shoal.cli import text
 from shoal.cli.command import Command, Given
 from shoal.config.flags import Flags
-from shoal.config.sections.values import Count
+from shoal.config.kinds import AtLeast, AtMost
 from shoal.errors import ConfigError
 
 
@@ -14,7 +15,7 @@ from shoal.errors import ConfigError
 class ExplainFlags(Flags):
     """How large, and where to draw it."""
 
-    workers: Count = 4
+    workers: Annotated[int, AtLeast(1), AtMost(256)] = 4
     """Number of workers."""
     svg: Path | None = None
     """Draw the rounds into this file, too."""

@@ -46,6 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return 141
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            text.error(ShoalError(f"the file name {str(error.filename)[:80]}… is too long"))
+            return ShoalError.exit_code
         if error.errno not in _STORAGE:
             raise
         what = f" {error.filename}" if error.filename else ""

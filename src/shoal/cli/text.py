@@ -1,11 +1,13 @@
 """Text on the terminal: bold and colour only on a terminal, paragraphs and columns that fit its width."""
 
+import errno
 import io
 import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from typing import TextIO
 
 from shoal.errors import ShoalError, WorkerError
@@ -41,8 +43,19 @@ def show(message: str = "") -> None:
 
 def warn(message: str) -> None:
     """Write a line to standard error."""
-    sys.stderr.write(message + "\n")
-    sys.stderr.flush()
+    with unless_hung_up():
+        sys.stderr.write(message + "\n")
+        sys.stderr.flush()
+
+
+@contextmanager
+def unless_hung_up() -> Generator[None]:
+    """Ignore that a terminal was closed: a run that saves its state must not fail by it."""
+    try:
+        yield
+    except OSError as problem:
+        if problem.errno != errno.EIO:
+            raise
 
 
 def error(problem: ShoalError) -> None:

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
+from shoal.files import open_file
+
 Weights = dict[str, NDArray[np.float64]]
 
 FIRST_STEP_BOUND = 1e-4
@@ -57,6 +59,7 @@ def _gradients(state: Weights | None) -> Weights | None:
 def _read(path: Path) -> Weights | None:
     """The tensors in float64; None if the file is missing, damaged, or has a dtype that numpy does not know."""
     try:
+        open_file(path).close()  # safetensors would wait for the writer of a pipe
         with safe_open(path, framework="np") as file:  # pyright: ignore[reportUnknownVariableType]
             tensors = {name: np.asarray(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError, TypeError, AttributeError):

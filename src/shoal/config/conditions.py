@@ -96,8 +96,8 @@ class Link(Condition):
         """
         ends_text, _, rest = text.partition(":")
         rate_text, _, latency_text = (part.strip() for part in rest.partition(","))
-        ends = re.fullmatch(r"\s*(\d+)\s*-\s*(\d+)\s*", ends_text)
-        rate = re.fullmatch(r"(\d+\.?\d*)\s*([kmg]?)bit(/s)?", rate_text.lower())
+        ends = re.fullmatch(r"\s*([0-9]{1,9})\s*-\s*([0-9]{1,9})\s*", ends_text)
+        rate = re.fullmatch(r"([0-9]{1,12}\.?[0-9]{0,12})\s*([kmg]?)bit(/s)?", rate_text.lower())
         if not (ends or ends_text.strip() == "all") or not rate:
             raise ConfigError(
                 f"cannot parse link '{text}'",
@@ -212,13 +212,13 @@ class _Options:
 
     def whole_number(self, key: str, default: str = "") -> int:
         value = self.values.get(key, default)
-        if not value.isdigit():
+        if not re.fullmatch("[0-9]{1,9}", value):
             raise self.error(f"expected an integer ≥ 0 for {key}, got '{value}'")
         return int(value)
 
     def number(self, key: str, default: str = "") -> float:
         value = self.values.get(key, default)
-        if not re.fullmatch(r"\d+(\.\d*)?|\.\d+", value):
+        if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{0,12})?|\.[0-9]{1,12}", value):
             raise self.error(f"expected a number for {key}, got '{value}'")
         return float(value)
 
@@ -235,7 +235,7 @@ class _Options:
 
 
 def _seconds(where: str, value: str) -> float:
-    found = re.fullmatch(r"\s*(\d+\.?\d*)\s*(us|µs|ms|s)\s*", value)
+    found = re.fullmatch(r"\s*([0-9]{1,9}\.?[0-9]{0,12})\s*(us|µs|ms|s)\s*", value)
     if not found:
         raise ConfigError(f"{where}: expected a time, got '{value}'", "Write 20ms, 0.5s or 300us.")
     return float(found[1]) * {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}[found[2]]

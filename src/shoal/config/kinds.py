@@ -93,6 +93,10 @@ class Several:
         return "(repeatable)"
 
 
+LONGEST_SHOWN = 200
+"""Characters of a refused value that an error shows."""
+
+
 def check(kind: Any, value: Any, where: str) -> Any:
     """The value, if it is of this kind, else a ConfigError; converts an int to a float, a list to a tuple.
 
@@ -108,15 +112,23 @@ def check(kind: Any, value: Any, where: str) -> Any:
         return converted
     words = literals(kind)
     if words and isinstance(value, str):
-        raise ConfigError(unknown(where.lstrip("-"), value, words))
+        raise ConfigError(unknown(where.lstrip("-"), _cut(value), words))
     raise ConfigError(f"{where}: expected {describe(kind)}, got {_shown(value)}{_reason(value)}")
 
 
 def _shown(value: Any) -> str:
     """A refused value as the user writes it: a list without Python's brackets."""
     if isinstance(value, list | tuple):
-        return ",".join(map(str, value)) or "an empty list"
-    return repr(value) if isinstance(value, str) else str(value)
+        return _cut(",".join(_shown(item).strip("'") for item in value)) or "an empty list"
+    try:
+        return _cut(repr(value) if isinstance(value, str) else str(value))
+    except (ValueError, RecursionError):
+        return "an integer of thousands of digits" if isinstance(value, int) else "a deeply nested value"
+
+
+def _cut(text: str) -> str:
+    """The text, or the beginning of a very long one."""
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}… ({len(text)} characters)"
 
 
 def _reason(value: Any) -> str:
@@ -126,7 +138,14 @@ def _reason(value: Any) -> str:
         return ", which does not fit in 64 bits"
     if any(isinstance(number, float) and not math.isfinite(number) for number in numbers):
         return ", which is not finite"
+    if any(isinstance(text, str) and not is_encodable(text) for text in numbers):
+        return ", which has a NUL or is not valid Unicode"
     return ""
+
+
+def is_encodable(text: str) -> bool:
+    """Whether a text can be written to a file and be the name of one: valid Unicode without NUL."""
+    return "\0" not in text and not re.search("[\ud800-\udfff]", text)
 
 
 def _fits(number: int) -> bool:
@@ -160,6 +179,8 @@ def _accept(kind: Any, value: Any) -> tuple[bool, Any]:
         return isinstance(value, int) and not isinstance(value, bool) and _fits(value), value
     if isinstance(value, str) and hasattr(kind, "from_text"):
         return True, kind.from_text(value)  # pyright: ignore[reportAttributeAccessIssue]
+    if isinstance(value, str | Path) and not is_encodable(str(value)):
+        return False, value
     return isinstance(value, kind), value
 
 
@@ -203,8 +224,8 @@ def parse(kind: Any, text: str) -> Any:
         return Path(text)
     if kind in (int, float):
         try:
-            return kind(text)
-        except ValueError:
+            return kind(text) if text.isascii() else text
+        except ValueError:  # also an integer of more than 4,300 digits
             return text
     return str(text)
 

@@ -7,6 +7,7 @@ short names in `schema.SHORT_FLAGS`. A flag that names another choice than the r
 for adam) replaces that whole section: a learning rate tuned for one optimizer does not suit another.
 """
 
+import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import MISSING, fields
@@ -28,7 +29,9 @@ from shoal.config.kinds import (
 )
 from shoal.config.mesh import check_product
 from shoal.config.schema import SHORT_FLAGS, STRATEGIES, Custom, RunConfig
+from shoal.config.seal import check_seal
 from shoal.errors import ConfigError, unknown
+from shoal.files import read_text
 from shoal.nearest import did_you_mean
 
 Tree = dict[str, Any]
@@ -73,19 +76,35 @@ def read_recipe(recipe: str) -> Tree:
             )
         path = shipped[recipe]
     try:
-        return parse_toml(path.read_text(encoding="utf-8"), path)
+        text = _recipe_text(path)
+        if path.name == "config.toml":  # of a run folder
+            check_seal(text, path)
+        return parse_toml(text, path)
     except OSError as error:
         raise ConfigError(f"cannot read the recipe {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not text: {error}") from None
 
 
+def _recipe_text(path: Path) -> str:
+    """The text of a recipe; a shell's `<(command)` is a pipe with a writer, so reading it ends."""
+    if str(path).startswith(("/dev/fd/", "/proc/self/fd/")) or str(path) == "/dev/stdin":
+        return path.read_text(encoding="utf-8")
+    return read_text(path)
+
+
+_LONG_KEY = re.compile(r"""(?:^|[\[{,])\s*(?:[\w"'-]+\s*\.\s*){64}""", re.MULTILINE)
+
+
 def parse_toml(text: str, source: Path) -> Tree:
     """The tree of a TOML text; errors name `source`."""
+    if _LONG_KEY.search(text):  # tomllib takes minutes for a key of 100,000 parts
+        raise ConfigError(f"{source} has a key of more than 64 parts")
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{source} is not valid TOML: {error}") from None
+    except (ValueError, RecursionError) as error:  # TOML's own error; a number of 5,000 digits; deep nesting
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise ConfigError(f"{source} is not valid TOML: {why}") from None
 
 
 def shipped_recipes() -> dict[str, Path]:

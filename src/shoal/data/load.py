@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shoal.config.resources import check_memory, data_bytes
 from shoal.config.schema import (
     Cifar10Config,
     DataConfig,
@@ -48,6 +49,7 @@ def load(config: DataConfig, seed_of_validation: int = 0, catalogue: Catalogue =
     """
     if config.name not in LOADERS:
         raise ConfigError(unknown("data set", config.name, LOADERS))
+    check_memory(1, data_bytes(config), "the data")
     data = LOADERS[config.name](config, catalogue)
     if not isinstance(config, SyntheticConfig) and config.samples is not None:
         data = only(data, config.samples)

@@ -1,13 +1,14 @@
 """The event file of one worker: one JSON object per line, append only, so that a crash damages only the last line."""
 
-import contextlib
 import json
 import threading
+import warnings
 from collections import deque
 from pathlib import Path
 from typing import Any, Literal
 
 from shoal.errors import ConfigError
+from shoal.files import open_file, open_to_append
 
 FLUSH_S = 0.25
 """The most that a crash can lose."""
@@ -24,7 +25,10 @@ class EventFile:
         self._waiting: deque[Record] = deque()
         self._closing = threading.Event()
         self._failure: OSError | None = None
-        self._file = path.open("a", encoding="utf-8")
+        try:
+            self._file = open_to_append(path)
+        except OSError as error:
+            raise ConfigError(f"cannot write {path}: {error.strerror}") from None
         self._thread = threading.Thread(
             target=self._write_until_closed, name=f"events:{path.name}", daemon=True
         )
@@ -48,8 +52,13 @@ class EventFile:
     def __enter__(self) -> "EventFile":
         return self
 
-    def __exit__(self, *error: object) -> Literal[False]:
-        self.close()
+    def __exit__(self, kind: object, *error: object) -> Literal[False]:
+        try:
+            self.close()
+        except ConfigError as failure:
+            if kind is None:
+                raise
+            warnings.warn(failure.message, stacklevel=2)  # the error that ends the run is more important
         return False
 
     def _write_until_closed(self) -> None:
@@ -68,14 +77,29 @@ class EventFile:
 
 
 def read_events(path: Path) -> list[Record]:
-    """The records of an event file. A last line that a crash cut short is left out; any other bad line is an error."""
+    """The records of an event file. Damaged lines are left out; a warning names those before the last."""
     try:
-        *lines, rest = path.read_text(encoding="utf-8").split("\n")
-        records = [json.loads(line) for line in lines if line]
+        with open_file(path) as file:
+            *lines, rest = file.read().split(b"\n")
     except OSError as error:
         raise ConfigError(f"{path.parent} is not a run folder: {path.name}: {error.strerror}") from None
-    except ValueError as error:
-        raise ConfigError(f"{path} is damaged: {error}") from None
-    with contextlib.suppress(json.JSONDecodeError):
-        records += [json.loads(rest)] if rest else []
-    return records
+    records = [_record(line) for line in lines if line]
+    damaged = [number for number, line in enumerate(lines, 1) if line and _record(line) is None]
+    if damaged:
+        which = f"line {damaged[0]} is" if len(damaged) == 1 else f"{len(damaged)} lines are"
+        warnings.warn(f"{path}: {which} damaged and left out", stacklevel=2)
+    # A crash may have cut the last line short.
+    return [record for record in [*records, _record(rest)] if record is not None]
+
+
+_FIELDS = {"step": ("step", "seconds", "totals_ns"), "start": ("step",), "validation": ("step",)}
+"""What readers rely on, by event."""
+
+
+def _record(line: bytes) -> Record | None:
+    try:
+        record = json.loads(line)
+        whole = all(field in record for field in _FIELDS.get(record["event"], ()))
+        return record if isinstance(record, dict) and whole else None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None

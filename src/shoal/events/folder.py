@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.errors import ConfigError
+from shoal.files import read_text
 
 
 @dataclass(frozen=True)
@@ -59,11 +60,12 @@ class RunFolder:
     def read_result(self) -> dict[str, Any]:
         """The result of a finished run; an error for any other run."""
         try:
-            return json.loads(self.result.read_text(encoding="utf-8"))
-        except (OSError, json.JSONDecodeError):
-            raise ConfigError(
-                f"{self.path} has no finished run: {self.result.name} is missing or unreadable"
-            ) from None
+            result = json.loads(read_text(self.result))
+            if isinstance(result, dict):
+                return result
+        except (OSError, ValueError, RecursionError):
+            pass
+        raise ConfigError(f"{self.path} has no finished run: {self.result.name} is missing or unreadable")
 
 
 def create(parent: Path, name: str, automatic: str) -> RunFolder:
@@ -100,7 +102,10 @@ def _create_named(path: Path) -> RunFolder:
 @contextmanager
 def held(folder: RunFolder) -> Generator[None]:
     """Lock the run for this process; an error if another process has it. The lock ends with the process."""
-    descriptor = os.open(folder.path, os.O_RDONLY)
+    try:
+        descriptor = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise ConfigError(f"cannot open the run folder {folder.path}: {error.strerror}") from None
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -122,5 +127,7 @@ def write_whole(path: Path, text: str) -> None:
     try:
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(path)
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from None
     finally:
         temporary.unlink(missing_ok=True)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import IO, Any, final
 
 from shoal.comm.store import listen, serve
+from shoal.config.resources import check_memory
 from shoal.launch.cores import threads_per_worker
 from shoal.launch.handle import WorkerHandle
 from shoal.launch.orphans import OrphanKiller, orphan_killer
@@ -41,6 +42,7 @@ class ProcessTask:
 
 def run(task: ProcessTask, workers: int, listener: Listener | None = None) -> None:
     """Run a task in one process per worker; raise the first failure."""
+    check_memory(workers)
     server = listen("127.0.0.1", 0)
     port = server.getsockname()[1]
     store = serve(server, STORE_TIMEOUT_S)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from shoal.comm.join import Place, place_from_environment
 from shoal.comm.rendezvous import JOIN_TIMEOUT_S
+from shoal.config.resources import check_resources
 from shoal.config.schema import RunConfig
 from shoal.events.folder import RunFolder
 from shoal.launch import training
@@ -36,6 +37,7 @@ def launch_run(
     """
     place = place or place_from_environment(os.environ)
     size = place.size if place else config.launch.workers
+    check_resources(config, 1 if place else size)
     config.launch.check_workers(size)
     check_exchange(config.exchange, size)
     if place is not None:

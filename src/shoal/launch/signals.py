@@ -8,10 +8,11 @@ from types import FrameType
 from typing import Any
 
 from shoal.launch.handle import WorkerHandle
+from shoal.train.stop import stop_signals
 
 
 class SignalRelay:
-    """While this context is open, SIGINT and SIGTERM are noted instead of raised; the first one is passed on.
+    """While this context is open, SIGINT, SIGTERM and SIGHUP are noted instead of raised; the first one is passed on.
 
     Ctrl-Z stops and continues the workers with the launcher. Only the main thread can handle signals; in any other
     thread this does nothing.
@@ -24,7 +25,10 @@ class SignalRelay:
 
     def __enter__(self) -> "SignalRelay":
         if threading.current_thread() is threading.main_thread():
-            handlers = {signal.SIGINT: self._take, signal.SIGTERM: self._take, signal.SIGTSTP: self._pause}
+            handlers: dict[int, Any] = {
+                **dict.fromkeys(stop_signals(), self._take),
+                signal.SIGTSTP: self._pause,
+            }
             self._before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         return self
 

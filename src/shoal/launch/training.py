@@ -61,6 +61,7 @@ class _TrainingListener(Listener):
     def __init__(self, config: RunConfig, observer: Observer, resumed: RunFolder | None) -> None:
         self._config, self._observer = config, observer
         self._folder = resumed
+        self._has_started = False
         self._warned: set[str] = set()
         self.result: Result | None = None
 
@@ -73,7 +74,7 @@ class _TrainingListener(Listener):
             self.result = Result(**report["result"])
         elif rank == 0:
             if kind == "started":
-                self._folder = RunFolder(Path(report["folder"]))
+                self._folder, self._has_started = RunFolder(Path(report["folder"])), True
             replay(report, self._config, self._observer)
 
     def _warn(self, category: str, text: str) -> None:
@@ -85,10 +86,14 @@ class _TrainingListener(Listener):
             warnings.warn(text, CATEGORIES.get(category, UserWarning), stacklevel=2)
 
     def printed(self, rank: int, output: bytes) -> None:
-        """Write what a worker has printed into the run folder, if both exist."""
-        if output.strip() and self._folder is not None:
-            with (self._folder.path / f"worker.rank{rank}.log").open("ab") as file:
-                file.write(output)
+        """Write what a worker has printed into the run folder, once it is ours; a failure hides no other error."""
+        if output.strip() and self._folder is not None and self._has_started:
+            path = self._folder.path / f"worker.rank{rank}.log"
+            try:
+                with path.open("ab") as file:
+                    file.write(output)
+            except OSError as error:
+                warnings.warn(f"cannot write {path}: {error.strerror}", stacklevel=2)
 
     def advice(self) -> Sequence[str]:
         """Where the workers' output is, and how to resume."""

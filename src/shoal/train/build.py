@@ -14,6 +14,7 @@ from shoal.comm.alone import alone
 from shoal.comm.group import BUSY_S
 from shoal.comm.mesh import Mesh
 from shoal.comm.traced import Traced
+from shoal.config.resources import check_resources
 from shoal.config.schema import DdpConfig, RunConfig
 from shoal.data.dataset import DataSet
 from shoal.data.division import Division
@@ -118,6 +119,7 @@ def build(config: RunConfig, device: torch.device, group: Traced) -> Built:
 
 def build_model(config: RunConfig, dataset: DataSet) -> nn.Module:
     """The model with its initial weights, its output checked against the labels and the loss."""
+    check_resources(config, 1)
     model = models.build(config.model, dataset.input_shape, dataset.outputs, config.seed)
     few = torch.arange(min(4, len(dataset.train)), device=dataset.train.labels.device)
     sample = dataset.batch(dataset.train, few)

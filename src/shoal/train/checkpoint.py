@@ -3,7 +3,8 @@
 Saving: `step-000150.tmp/` gets a file of tensors from each worker that owns any, then `manifest.json` with their sha256
 and sizes, each flushed to disk; then the folder is renamed and its parent flushed. A crash at any moment leaves the
 previous checkpoint as it was.
-Loading: a checkpoint counts when its manifest verifies; "latest" is found by looking, not by a file that can be wrong.
+Loading: a checkpoint counts when the manifest matches its own sha256, its values are possible and its files match it.
+The latest is found by looking, not by a file that can be wrong. Newer checkpoints that cannot be used are reported.
 """
 
 import contextlib
@@ -11,8 +12,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from shoal.comm.agree import gather_texts, share_text
 from shoal.comm.alone import alone
 from shoal.comm.group import Group
 from shoal.errors import CheckpointError
+from shoal.files import open_file, read_text
 from shoal.parallel.piece import Piece, Place
 from shoal.train.progress import Progress
 
@@ -82,9 +84,21 @@ class Checkpoint:
     parts: Mapping[str, Mapping[str, Any]] = ()  # pyright: ignore[reportAssignmentType]
     """Where divided tensors lie in their wholes, by file and name."""
 
+    passed_over: tuple[str, ...] = ()
+    """What is wrong with newer checkpoints, which are not used."""
+
+    @property
+    def fallback(self) -> str:
+        """The sentence about newer checkpoints that cannot be used; empty if this is the newest."""
+        faults = "; ".join(self.passed_over)
+        return f"{faults}: step {self.progress.step} is used instead ({self.path})" if faults else ""
+
     def pieces(self) -> SavedPieces:
         """The whole tensors, by name."""
-        return SavedPieces(self.path, self.files, dict(self.parts))
+        try:
+            return SavedPieces(self.path, self.files, dict(self.parts))
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CheckpointError(f"cannot read the tensors of {self.path}: {error!r}") from None
 
 
 def save(
@@ -119,8 +133,11 @@ def save(
         return [each["done"] for each in answers]
 
     def prepare() -> None:
+        if not folder.parent.exists():
+            raise FileNotFoundError(f"{folder.parent} was deleted or moved while the run was going")
+        folder.mkdir(exist_ok=True)
         shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir(parents=True)
+        beside.mkdir()
 
     def commit(entries: Sequence[Mapping[str, Any]]) -> None:
         _write_manifest(beside, progress, entries)
@@ -140,27 +157,32 @@ def save(
     return final
 
 
-def latest(folder: Path) -> Checkpoint:
-    """The newest checkpoint that verifies; damaged ones are passed over, and named if none is left."""
+def latest(folder: Path, check: Callable[[Progress], None] = lambda progress: None) -> Checkpoint:
+    """The newest checkpoint that verifies and whose progress passes `check`; `passed_over` names newer ones."""
     faults: list[str] = []
     for path in _by_age(folder):
         try:
-            return verify(path)
+            found = verify(path)
+            with _naming(path / MANIFEST):
+                check(found.progress)
+            return replace(found, passed_over=tuple(faults))
         except CheckpointError as error:
             faults.append(error.message)
     if faults:
-        raise CheckpointError(f"no checkpoint in {folder} is whole: {'; '.join(faults)}")
+        raise CheckpointError(f"no checkpoint in {folder} can be used: {'; '.join(faults)}")
     raise CheckpointError(f"{folder} holds no checkpoint", "Start the run again without --resume.")
 
 
 def verify(path: Path) -> Checkpoint:
     """The checkpoint at a path, its files compared with the manifest before a tensor is used."""
     try:
-        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        manifest = json.loads(read_text(path / MANIFEST))
         if manifest["format"] not in READABLE:
             raise CheckpointError(
                 f"{path} has format {manifest['format']}; this version of shoal reads {READABLE}"
             )
+        if manifest["format"] > 1 and manifest.get("sha256") != _manifest_sha256(manifest):
+            raise CheckpointError(f"{path / MANIFEST} is damaged: its content does not match its sha256")
         for name, expected in manifest["files"].items():
             actual = _sha256(path / Path(name).name)
             if actual != expected["sha256"]:
@@ -170,11 +192,28 @@ def verify(path: Path) -> Checkpoint:
         if not manifest["files"]:
             raise CheckpointError(f"{path / MANIFEST} lists no file of tensors")
         files = tuple(Path(name).name for name in manifest["files"])
-        return Checkpoint(path, Progress(**manifest["progress"]), files, dict(manifest.get("parts", {})))
+        with _naming(path / MANIFEST):
+            progress = Progress.from_record(manifest["progress"])
+        return Checkpoint(path, progress, files, dict(manifest.get("parts", {})))
     except OSError as error:
         raise CheckpointError(f"{error.filename} cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{path / MANIFEST} is not a manifest: {error!r}") from None
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Generator[None]:
+    """Put the file's name before the sentence of an error about its content."""
+    try:
+        yield
+    except CheckpointError as error:
+        raise CheckpointError(f"{path} is damaged: {error.message}", error.hint) from None
+
+
+def _manifest_sha256(manifest: Mapping[str, Any]) -> str:
+    """The checksum of everything in a manifest but the checksum."""
+    rest = {key: value for key, value in manifest.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def _nothing() -> None:
@@ -215,7 +254,7 @@ def _write_manifest(folder: Path, progress: Progress, entries: Sequence[Mapping[
     parts = {tensors_of(entry["rank"]): entry["parts"] for entry in entries if entry["parts"]}
     manifest = {"format": FORMAT, "progress": asdict(progress), "files": files, "parts": parts}
     path = folder / MANIFEST
-    path.write_text(json.dumps(manifest, indent=1))
+    path.write_text(json.dumps({**manifest, "sha256": _manifest_sha256(manifest)}, indent=1))
     _flush(path)
     _flush(folder)
 
@@ -225,7 +264,7 @@ def _start(start: Any) -> tuple[int, ...] | int:
 
 
 def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -1,6 +1,11 @@
 """The progress of a run: with the settings and the state, it determines all further steps."""
 
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from shoal.errors import CheckpointError
 
 
 @dataclass(frozen=True)
@@ -18,6 +23,35 @@ class Progress:
     """Time spent in training steps, over all attempts."""
     divided_among: int = 1
     """Number of workers when this epoch began; it determines the order of the samples for the whole epoch."""
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> "Progress":
+        """The progress that a checkpoint holds; an error if a value cannot be right."""
+        unknown = record.keys() - {field.name for field in fields(cls)}
+        if unknown:
+            raise CheckpointError(f"unknown progress '{min(unknown)}'")
+        for name, value in record.items():
+            least = 1 if name == "divided_among" else 0
+            if name in ("step", "epoch", "consumed", "divided_among"):
+                is_valid = type(value) is int and least <= value < 2**63
+            elif name == "seconds":
+                is_valid = type(value) in (int, float) and 0 <= value < math.inf
+            else:
+                is_valid = type(value) in (int, float) or (value is None and name == "last_epoch_loss")
+            if not is_valid:
+                raise CheckpointError(f"progress '{name}' cannot be {str(value)[:40]}")
+        return cls(**record)
+
+    def check_fits(self, num_samples: int, batch_size: int) -> None:
+        """Refuse progress that no run with this data and batch size can reach: its steps and samples disagree."""
+        per_epoch = -(-num_samples // batch_size)
+        expected = self.epoch * per_epoch + -(-self.consumed // batch_size)
+        is_end_of_batch = self.consumed % batch_size == 0 or self.consumed == num_samples
+        if self.consumed > num_samples or not is_end_of_batch or self.step != expected:
+            raise CheckpointError(
+                f"step {self.step}, epoch {self.epoch} and {self.consumed} samples of it do not fit together "
+                f"with {num_samples} samples in batches of {batch_size}"
+            )
 
     def among(self, workers: int) -> "Progress":
         """At the beginning of an epoch, set the number of workers; within one, change nothing."""

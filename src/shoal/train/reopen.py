@@ -1,5 +1,6 @@
 """Load saved weights, of a run or from a file, and evaluate them."""
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -42,6 +43,8 @@ def open_saved(path: Path) -> Saved:
     if folder.model.exists():
         return Saved(read_model(folder.model)[0], folder.model, settings)
     newest = checkpoint.latest(folder.checkpoints)
+    if newest.fallback:
+        warnings.warn(newest.fallback, stacklevel=2)
     pieces = newest.pieces()
     weights = {name.removeprefix("model."): pieces[name] for name in pieces if name.startswith("model.")}
     return Saved(weights, newest.path, settings)

@@ -1,6 +1,7 @@
 """The result of a run, as printed by `--json` and stored in `result.json`."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 
@@ -36,6 +37,8 @@ class Result:
     device: str
     stopped_by: int | None
     """The signal that stopped the run, if one did."""
+    unusable_checkpoints: Sequence[str] = ()
+    """What was wrong with checkpoints that were newer than the one this run resumed from."""
 
     def to_json(self) -> str:
         """One line."""

@@ -1,11 +1,15 @@
-"""Ctrl-C and SIGTERM ask a run to stop after the step in progress; a second one stops it at once."""
+"""Ctrl-C, SIGTERM and SIGHUP ask a run to stop after the step in progress; a second one stops it at once."""
 
 import signal
 import threading
 from types import FrameType
 from typing import Any
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+def stop_signals() -> list[int]:
+    """The signals that ask a run to stop: SIGHUP too, unless `nohup` has it ignored."""
+    ignores_hangup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [signal.SIGINT, signal.SIGTERM, *([] if ignores_hangup else [signal.SIGHUP])]
 
 
 class StopRequest:
@@ -20,7 +24,7 @@ class StopRequest:
 
     def __enter__(self) -> "StopRequest":
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._take) for number in SIGNALS}
+            self._before = {number: signal.signal(number, self._take) for number in stop_signals()}
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -11,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from shoal.errors import CheckpointError
+from shoal.files import open_file
 from shoal.parallel.whole_tensors import Fingerprint, WholeTensors
 
 DTYPES: dict[torch.dtype, str] = {
@@ -80,6 +81,7 @@ def _write_header(file: BinaryIO, wholes: WholeTensors, metadata: Mapping[str, s
 def read_model(path: Path) -> tuple[dict[str, Tensor], str | None]:
     """The weights of a safetensors file, and the settings of the run if shoal wrote it."""
     try:
+        open_file(path).close()  # safetensors would wait for the writer of a pipe
         with safe_open(path, framework="pt") as file:  # pyright: ignore[reportUnknownVariableType]
             return {name: file.get_tensor(name) for name in file.keys()}, (file.metadata() or {}).get("shoal")  # noqa: SIM118
     except (OSError, SafetensorError) as error:

@@ -2,6 +2,7 @@
 
 import platform
 import time
+import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from shoal.comm.group import BUSY_S, Group
 from shoal.comm.links.measure import Measured
 from shoal.comm.traced import traced
 from shoal.config.schema import RunConfig
+from shoal.config.seal import sealed
 from shoal.config.write import to_toml
 from shoal.events.clocks import ClockOffset
 from shoal.events.file import EventFile
@@ -88,12 +90,14 @@ def _work(
     with RandomState(config.seed, group.rank, by_threads) as random:
         folder = resumed or _new_folder(config, group)
         first = group.rank == 0
-        with held(folder) if first else nullcontext(), EventFile(folder.events(group.rank)) as events:
-            progress = _restore(built, random, resumed) if resumed else Progress()
+        with held(folder) if first else nullcontext(), _events(folder, group, resumed) as events:
+            saved = _restore(built, random, resumed) if resumed else None
+            progress = saved.progress if saved else Progress()
             if first:
-                write_whole(folder.config, to_toml(config))
+                write_whole(folder.config, sealed(to_toml(config)))
             log = StepLog(events, built.span, calls, observer, device, config.output.trace)
             notes = _Notes(built, random, folder, events, observer)
+            notes.restored(saved)
             notes.started(progress, links, measure_clock_offset(untraced))
             run_delay = RunDelay()
             try:
@@ -112,13 +116,21 @@ def _work(
     return result
 
 
-def _restore(built: Built, random: RandomState, folder: RunFolder) -> Progress:
+def _events(folder: RunFolder, group: Group, resumed: RunFolder | None) -> EventFile:
+    """This worker's event file. In a resumed run it is opened once rank 0 holds the folder: another may be using it."""
+    if resumed:
+        share_text(group, "held")
+    return EventFile(folder.events(group.rank))
+
+
+def _restore(built: Built, random: RandomState, folder: RunFolder) -> checkpoint.Checkpoint:
     built.group.beat(BUSY_S)
-    saved = checkpoint.latest(folder.checkpoints)
+    samples, batch_size = len(built.data.train), built.batch_size
+    saved = checkpoint.latest(folder.checkpoints, lambda progress: progress.check_fits(samples, batch_size))
     pieces = saved.pieces()
     built.strategy.load(pieces)
     random.load(pieces)
-    return saved.progress
+    return saved
 
 
 def _new_folder(config: RunConfig, group: Group) -> RunFolder:
@@ -139,6 +151,17 @@ class _Notes:
     events: EventFile
     observer: Observer
     validation: Metrics | None = None
+    unusable_checkpoints: tuple[str, ...] = ()
+
+    def restored(self, saved: checkpoint.Checkpoint | None) -> None:
+        """Report newer checkpoints that could not be used."""
+        if saved is not None and saved.fallback:
+            self.unusable_checkpoints = saved.passed_over
+            self.events.append(
+                {"event": "fallback", "unusable": saved.passed_over, "used": saved.progress.step}
+            )
+            if self.built.group.rank == 0:
+                warnings.warn(saved.fallback, stacklevel=2)
 
     def started(self, progress: Progress, links: Sequence[Measured], clock: ClockOffset) -> None:
         built = self.built
@@ -239,6 +262,7 @@ def _finish(built: Built, folder: RunFolder, progress: Progress, notes: _Notes, 
         run=str(folder.path),
         device=str(built.device),
         stopped_by=None if done else stop_signal,
+        unusable_checkpoints=notes.unusable_checkpoints,
     )
 
 

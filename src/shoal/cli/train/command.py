@@ -1,5 +1,6 @@
 """`shoal train`: train a model as a recipe and flags describe it."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,7 +78,16 @@ def _train(given: Given[TrainFlags]) -> "Result":
 
     resumed = RunFolder(folder) if folder else None
     with display_for(to_stderr=flags.json, quiet=flags.quiet) as display:
-        result = launch_run(config, display, resumed, Place(*place) if place else None, flags.join_timeout)
+        try:
+            result = launch_run(
+                config, display, resumed, Place(*place) if place else None, flags.join_timeout
+            )
+        except KeyboardInterrupt:  # the second signal: nothing more is saved
+            display.stop()
+            if display.folder is not None and any(display.folder.checkpoints.glob("step-*[0-9]")):
+                path = shlex.quote(str(display.folder.path))
+                text.warn(f"stopped at once; resume from the last checkpoint: shoal train --resume {path}")
+            raise
         if result.rank == 0:
             display.finished(result)
     return result

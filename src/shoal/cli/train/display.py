@@ -6,6 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TextIO
 
+from shoal.cli.text import unless_hung_up
 from shoal.config.schema import RunConfig
 from shoal.events.folder import RunFolder
 from shoal.train.evaluate import Metrics
@@ -20,16 +21,20 @@ class Quiet:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self.folder: RunFolder | None = None
+        """The run folder, once the run has started."""
 
     def say(self, line: str) -> None:
-        """Write a line."""
-        self._stream.write(line + "\n")
-        self._stream.flush()
+        """Write a line; after the terminal was closed, nothing."""
+        with unless_hung_up():
+            self._stream.write(line + "\n")
+            self._stream.flush()
 
     def started(
         self, config: RunConfig, folder: RunFolder, progress: Progress, total_steps: int, device: str
     ) -> None:
-        """Nothing."""
+        """Remember the folder."""
+        self.folder = folder
 
     def stepped(self, progress: Progress, loss: float) -> None:
         """Nothing."""
@@ -66,6 +71,7 @@ class Plain(Quiet):
         self, config: RunConfig, folder: RunFolder, progress: Progress, total_steps: int, device: str
     ) -> None:
         """Model, data, optimizer, strategy and device; the run folder and the number of steps."""
+        self.folder = folder
         self._epochs, self._total_steps, self._last_line = config.train.epochs, total_steps, time.monotonic()
         self.say(headline(config, device))
         self.say(f"  run folder {folder.path}, {extent(progress, total_steps)}")
@@ -105,7 +111,8 @@ class Live(Plain):
 
     def say(self, line: str) -> None:
         """Write a line above the bar."""
-        self._console.print(line, markup=False, soft_wrap=True)
+        with unless_hung_up():
+            self._console.print(line, markup=False, soft_wrap=True)
 
     def started(
         self, config: RunConfig, folder: RunFolder, progress: Progress, total_steps: int, device: str
@@ -116,7 +123,8 @@ class Live(Plain):
         self._task = self._bar.add_task(
             "", total=total_steps, completed=progress.step, epoch=self._epoch(progress), loss="…", rate=""
         )
-        self._bar.start()
+        with unless_hung_up():
+            self._bar.start()
 
     def stepped(self, progress: Progress, loss: float) -> None:
         """Move the bar; rich redraws it ten times a second."""
@@ -126,7 +134,8 @@ class Live(Plain):
 
     def stop(self) -> None:
         """Remove the bar."""
-        self._bar.stop()
+        with unless_hung_up():
+            self._bar.stop()
 
     def finished(self, result: Result) -> None:
         """Remove the bar, show the summary."""

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from shoal.config.flags import Flags
 from shoal.config.kinds import AtLeast, Matching
-from shoal.config.sections.values import Count, PositiveFloat
+from shoal.config.sections.values import Count, Port, Seconds
 
 _Number = Annotated[int, AtLeast(0)]
 
@@ -27,13 +27,13 @@ class TrainFlags(Flags):
     """Rank of this worker, if you start each worker by hand."""
     world_size: Count | None = None
     """Number of workers that you start."""
-    master: Annotated[str, Matching(r".+:\d+", "host:port", "HOST:PORT")] | None = None
+    master: Annotated[str, Matching(r".+:[0-9]{1,5}", "host:port", "HOST:PORT")] | None = None
     """Address at which rank 0 listens and the others join."""
     master_addr: str | None = None
     """Host of --master, as the course's scripts write it (default 127.0.0.1)."""
-    master_port: _Number | None = None
+    master_port: Port | None = None
     """Port of --master, as the course's scripts write it."""
-    join_timeout: PositiveFloat = 60.0
+    join_timeout: Seconds = 60.0
     """Seconds to wait for the other workers."""
     gpu: _Number | None = None
     """The GPU that this worker uses."""

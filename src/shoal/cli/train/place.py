@@ -12,6 +12,8 @@ import sys
 from typing import NamedTuple
 
 from shoal.cli.train.flags import TrainFlags
+from shoal.config.kinds import check
+from shoal.config.sections.values import Port
 from shoal.errors import ConfigError
 
 
@@ -40,6 +42,7 @@ def place_of(flags: TrainFlags) -> WorkerAddress | None:
             hint = "To start a worker by hand: --rank N --world-size N --master HOST:PORT"
             raise ConfigError(f"{flag} is required", hint)
     rank, size, port = (int(value or 0) for value in needed.values())
+    check(Port, port, "--master")
     if rank >= size:
         raise ConfigError(f"--rank {rank} is not in a world of {size}", f"Ranks go from 0 to {size - 1}.")
     return WorkerAddress(rank, size, host, port)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from shoal.config.kinds import Checked
-from shoal.config.sections.values import Count, Custom, Fraction
+from shoal.config.sections.values import Count, Custom, Fraction, Layers
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class TransformerConfig(Checked):
     """A small decoder over bytes: each position attends to itself and those before it."""
 
     name: Literal["transformer"] = "transformer"
-    layers: Count = 2
+    layers: Layers = 2
     """Number of blocks, each of attention and feed-forward."""
     width: Count = 64
     """Width of the residual stream."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from shoal.config.kinds import Checked
-from shoal.config.sections.values import PositiveFloat
+from shoal.config.sections.values import Mebibytes
 from shoal.errors import ConfigError
 
 
@@ -71,9 +71,9 @@ class DdpConfig(Checked):
     CAN: ClassVar = Capabilities()
 
     name: Literal["ddp"] = "ddp"
-    bucket_mib: PositiveFloat = 25.0
+    bucket_mib: Mebibytes = 25.0
     """Bucket size in MiB: smaller buckets overlap more, larger ones have less overhead."""
-    first_bucket_mib: PositiveFloat = 1.0
+    first_bucket_mib: Mebibytes = 1.0
     """Size of the first bucket in MiB: small, so that the first exchange starts early."""
     unused: Literal["refuse", "zero"] = "refuse"
     """A parameter without a gradient: raise an error that names it, or use zero."""

@@ -3,11 +3,16 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from shoal.config.kinds import AtLeast, Below, Checked, ImportPath, MoreThan
+from shoal.config.kinds import AtLeast, AtMost, Below, Checked, ImportPath, MoreThan
 
 Count = Annotated[int, AtLeast(1)]
 NonNegative = Annotated[float, AtLeast(0.0)]
 PositiveFloat = Annotated[float, MoreThan(0.0)]
+Seconds = Annotated[float, AtLeast(0.001), AtMost(1e7)]
+"""A time limit: what clocks can measure and threads can wait for."""
+Layers = Annotated[int, AtLeast(1), AtMost(10_000)]
+Mebibytes = Annotated[float, AtLeast(1e-6), AtMost(2**20)]
+Port = Annotated[int, AtLeast(0), AtMost(65535)]
 Fraction = Annotated[float, AtLeast(0.0), Below(1.0)]
 
 
