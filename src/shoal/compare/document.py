@@ -16,8 +16,8 @@ from shoal.report.tables import to_csv
 
 WORKER_HEADER = ("run", "rank", *KINDS, "step (ms, mean)")
 CAPTIONS = {
-    "loss": "Training loss against steps and against time. Curves that coincide take turns along one line, as on the left if runs compute the same; on the "
-    "right the faster one is further left.",
+    "loss": "Training loss against steps and against time. Runs that compute the same coincide on the left, where "
+    "their colours take turns along one line; on the right the faster one is further left.",
     "time": "Where the time of a step goes, for each worker. A worker that waits is not slow itself: look for the "
     "worker of the same run that does not wait.",
 }

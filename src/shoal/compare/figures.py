@@ -17,11 +17,14 @@ MOST_BARS = 24
 LOOKS: dict[str, tuple[str, str]] = {
     "compute": (COLOURS["blue"], ""),
     "move": (COLOURS["vermilion"], "////"),
-    "wait": (COLOURS["orange"], "...."),
+    "wait": (COLOURS["orange"], "||||"),
     "other": (COLOURS["grey"], ""),
 }
 """Colour and hatching of each kind of time: distinct in grey, too."""
-REFERENCE_STYLE: dict[str, Any] = {"color": COLOURS["grey"], "linewidth": 6.0, "solid_capstyle": "round"}
+REFERENCE_STYLE: dict[str, Any] = {
+    "color": COLOURS["grey"], "linewidth": 6.0, "solid_capstyle": "round", "zorder": 1.5
+}  # fmt: skip
+"""Below the other curves."""
 MARKERS = "os^vDP<>Xpd"
 SAME_TO_THE_EYE = 0.01
 """Curves whose losses differ by less than this part everywhere cannot be distinguished in the figure."""

@@ -172,6 +172,7 @@ def _empty_figure(width_in: float, height_in: float) -> Any:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width_in, height_in), layout="constrained")
+    figure.get_layout_engine().set(h_pad=0.07)  # pyright: ignore[reportOptionalMemberAccess]
     FigureCanvasAgg(figure)
     return figure
 
@@ -344,8 +345,8 @@ def legend_in(labels: Collection[str], width_in: float) -> float:
 def _legend_columns(labels: Iterable[str], width_in: float) -> int:
     """Columns that fit beside each other; 6 letters for the line and the gap. The rows are filled evenly.
 
-    >>> _legend_columns(["by label", "by speed", "by hash"], 3.6), _legend_columns(["one process, two threads"], 3.6)
-    (2, 1)
+    >>> _legend_columns(["by label", "by speed", "random sampling"], PHONE_IN)
+    2
     """
     widths = [sum(2 if letter > "\u2e80" else 1 for letter in label) + 6 for label in labels]
     fitting = max(1, min(len(widths), int(width_in / LETTER_IN / max(widths, default=1))))

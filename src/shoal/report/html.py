@@ -59,8 +59,8 @@ _INDEX = re.compile(r"(?<!\w)([^\W\d_])_([^\W_]+)(?!\w)")
 def with_scripts(text: str) -> str:
     """Raised and lowered letters, and the index of a letter (`B_W`), as elements.
 
-    >>> with_scripts("vₜ₊₁ = β₂ᵗ⁺¹, B_W")
-    'v<sub>t+1</sub> = β<sub>2</sub><sup>t+1</sup>, B<sub>W</sub>'
+    >>> with_scripts("vₜ₊₁ = β₂ᵗ⁺¹, B_W, Σ_{j ∈ Bᵢ}")
+    'v<sub>t+1</sub> = β<sub>2</sub><sup>t+1</sup>, B<sub>W</sub>, Σ<sub>j ∈ B<sub>i</sub></sub>'
     """
 
     def scripts(match: re.Match[str]) -> str:
@@ -69,13 +69,24 @@ def with_scripts(text: str) -> str:
             return f"<sup>{''.join(map(_RAISED.__getitem__, raised))}</sup>"
         return f"<sub>{''.join(map(_LOWERED.__getitem__, lowered))}</sub>"
 
-    return _INDEX.sub(r"\1<sub>\2</sub>", _SCRIPTS.sub(scripts, text))
+    text = _INDEX.sub(r"\1<sub>\2</sub>", _SCRIPTS.sub(scripts, text))
+    return re.sub(r"_\{([^}]*)\}", r"<sub>\1</sub>", text)
+
+
+def _plain(text: str) -> str:
+    """Flags, and numbers with their signs and units, stay on one line."""
+    text = re.sub(r"(?<=\d) (?=[%×·])|(?<=[±≈·]) (?=\d)", "\u00a0", text)
+    return with_scripts(_whole_flags(text))
+
+
+def _whole_flags(text: str) -> str:
+    return re.sub(r"(?<![\w-])--[a-z][\w.-]*", r'<span class="whole">\g<0></span>', text)
 
 
 _MARKED: dict[str, Callable[[str], str]] = {
-    "": with_scripts,
-    "code": lambda text: f"<code>{text}</code>",
-    "strong": lambda text: f"<strong>{with_scripts(text)}</strong>",
+    "": _plain,
+    "code": lambda text: f"<code>{_whole_flags(text)}</code>",
+    "strong": lambda text: f"<strong>{_plain(text)}</strong>",
 }
 
 
@@ -89,10 +100,10 @@ def _formula(block: Formula) -> str:
 def _code(block: Code) -> str:
     """A line that is too long goes on below its own indentation."""
     lines = [
-        f'<span style="--indent:{len(line) - len(line.lstrip())}ch">{escape(line)}</span>'
+        f'<span style="--indent:{len(line) - len(line.lstrip())}ch">{_whole_flags(escape(line))}\n</span>'
         for line in block.text.rstrip().splitlines()
     ]
-    code = "<pre><code>" + "\n".join(lines) + "</code></pre>"
+    code = f"<pre><code>{''.join(lines)}</code></pre>"
     if not block.caption:
         return code
     return f'<figure class="code"><figcaption>{inline(block.caption)}</figcaption>{code}</figure>'

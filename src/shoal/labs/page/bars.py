@@ -1,16 +1,28 @@
 """Horizontal bars made of parts: what took how long, one bar for each way of doing it."""
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from shoal.labs.words import Words
-from shoal.report.figures import PAGE_IN, Drawing, axes_of, legend_below, legend_in, painted, rows_of
+from shoal.report.figures import (
+    PAGE_IN,
+    PHONE_IN,
+    Drawing,
+    axes_of,
+    legend_below,
+    legend_in,
+    painted,
+    rows_of,
+)
 from shoal.report.findings import Measured
 from shoal.report.svg import COLOURS, FRAME
 
-ROW_IN, EDGES_IN = 0.27, 0.95
-"""Height of one bar's row; of title and axis together."""
+ROW_IN, TWO_LINES_IN, EDGES_IN = 0.27, 0.36, 0.95
+"""Height of one bar's row, with a name of one line or of two; of title and axis together."""
+PHONE_LETTERS = 18
+"""A longer name takes two lines on a phone."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +59,7 @@ def time_parts(words: Words) -> list[Part]:
     """The parts of a step's time: own work, waiting, moving."""
     return [
         Part(words("figure.own"), "blue"),
-        Part(words("figure.wait"), "orange", "...."),
+        Part(words("figure.wait"), "orange", "||||"),
         Part(words("figure.move"), "vermilion", "////"),
     ]
 
@@ -74,16 +86,21 @@ def draw_bars(
         axes = axes_of(figure, len(panels), columns)
         for position, (axis, panel) in enumerate(zip(axes, panels, strict=True)):
             _draw_panel(axis, panel, parts)
-            labels = [bar.label for bar in rows] if position % columns == 0 else [""] * len(rows)
-            axis.set_yticks(range(len(rows)), labels)
+            names = [_name(bar.label, figure.get_figwidth()) for bar in rows]
+            axis.set_yticks(range(len(rows)), names if position % columns == 0 else [""] * len(rows))
             axis.set_ylim(len(rows) - 0.4, -0.6)
         legend_below(figure, axes[0])
 
     def height(columns: int, width_in: float) -> float:
         labels = [part.label for part in parts]
-        return rows_of(len(panels), columns) * (ROW_IN * len(rows) + EDGES_IN) + legend_in(labels, width_in)
+        row_in = TWO_LINES_IN if any("\n" in _name(bar.label, width_in) for bar in rows) else ROW_IN
+        return rows_of(len(panels), columns) * (row_in * len(rows) + EDGES_IN) + legend_in(labels, width_in)
 
     return painted(paint, height, columns or len(panels), width_in, font)
+
+
+def _name(label: str, width_in: float) -> str:
+    return label if width_in > PHONE_IN else textwrap.fill(label, PHONE_LETTERS)
 
 
 def _draw_panel(axis: Any, panel: BarPanel, parts: Sequence[Part]) -> None:
