@@ -1,6 +1,6 @@
 import numpy as np
 
-from shoal.compare.figures import coinciding, distinct_colours, turn_dashes
+from shoal.compare.figures import distinct_colours, turn_dashes
 from shoal.report.svg import COLOURS
 
 
@@ -9,12 +9,6 @@ def test_no_run_has_the_colour_of_another_or_of_the_reference():
         colours = distinct_colours(count)
         assert len(set(colours)) == len(colours) == count
         assert COLOURS["grey"] not in colours
-
-
-def test_curves_that_the_eye_cannot_distinguish_are_one_group():
-    falling = np.array([2.0, 1.0, 0.5])
-    groups = coinciding([falling, 1.2 * falling, falling * 1.002, falling[:2], falling])
-    assert groups == [[0, 2, 4], [1], [3]]
 
 
 def test_coinciding_curves_take_turns_so_that_each_is_visible_and_all_cover_the_line():

@@ -17,6 +17,7 @@ from shoal.report.figures import (
     Style,
     _y_limits,
     axes_of,
+    coinciding,
     draw,
     heat_map,
     painted,
@@ -100,3 +101,19 @@ def test_panels_side_by_side_have_room_for_the_curves_of_all():
     other = Panel("", "", "", [Line(STYLE, X, Y * 100)])
     assert _y_limits([panel(), other])[1] > 200
     assert _y_limits([other, panel()]) == _y_limits([panel(), other])
+
+
+def test_curves_that_the_eye_cannot_distinguish_are_one_group():
+    falling = np.array([2.0, 1.0, 0.5])
+    groups = coinciding([falling, 1.2 * falling, falling * 1.002, falling[:2], falling])
+    assert groups == [[0, 2, 4], [1], [3]]
+
+
+def test_a_curve_below_one_that_coincides_with_it_is_wider():
+    lines = [Line(Style("sum", "blue"), X, Y), Line(Style("mean", "green", "dashed"), X, Y)]
+    alone = [lines[0], Line(Style("mean", "green", "dashed"), X, 2 * Y)]
+    width, width_alone = (
+        float(re.search(r"--figure-blue, #0072b2\); stroke-width: ([\d.]+)", svg)[1])
+        for svg in (draw([Panel("", "", "", each)]).wide_svg for each in (lines, alone))
+    )
+    assert width > width_alone

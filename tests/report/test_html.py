@@ -99,6 +99,12 @@ def test_a_figure_has_a_drawing_for_phones_and_one_for_all_else():
     assert "figure svg.narrow { display: block; }" in media("screen and (max-width: 44rem)")
 
 
+def test_a_figure_with_one_drawing_scrolls_on_a_phone_instead_of_shrinking():
+    html = html_of(Figure(PurePosixPath("a.svg"), SVG, "caption", "words"))
+    assert '<div class="sideways" tabindex="0"><svg class="only"' in html
+    assert "figure svg.only { max-width: none; }" in media("screen and (max-width: 44rem)")
+
+
 def test_a_table_that_is_wider_than_a_phone_says_so_and_keeps_its_caption_and_names_in_view():
     header = ["run", "accuracy", "time (s)", "samples/s", "× all cores", "differs by"]
     wide = Table("all runs", header, [["single-1-core", "88.65 %", "1.37", "1,922", "≈ 14.87", "1.1e-03"]])

@@ -4,11 +4,8 @@ import colorsys
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from shoal.compare.comparison import KINDS, ComparedRun, Comparison
-from shoal.report.figures import Drawing, axes_of, legend_below, legend_in, painted, rows_of
-from shoal.report.runs import Array
+from shoal.report.figures import Drawing, axes_of, coinciding, legend_below, legend_in, painted, rows_of
 from shoal.report.svg import COLOURS, FRAME
 
 SMOOTHED_OVER = 10
@@ -26,8 +23,6 @@ REFERENCE_STYLE: dict[str, Any] = {
 }  # fmt: skip
 """Below the other curves."""
 MARKERS = "os^vDP<>Xpd"
-SAME_TO_THE_EYE = 0.01
-"""Curves whose losses differ by less than this part everywhere cannot be distinguished in the figure."""
 DASH_PT = 5.0
 
 
@@ -89,24 +84,6 @@ def distinct_colours(count: int) -> list[str]:
     more = max(0, count - len(named))
     hues = (colorsys.hls_to_rgb(index / more, 0.5, 0.55) for index in range(more))
     return [*named, *("#" + "".join(f"{round(255 * part):02x}" for part in hue) for hue in hues)][:count]
-
-
-def coinciding(curves: Sequence[Array]) -> list[list[int]]:
-    """The numbers of the curves in groups; those of one group look the same.
-
-    >>> coinciding([np.array([2.0, 1.0]), np.array([2.0, 0.5]), np.array([2.0, 1.001])])
-    [[0, 2], [1]]
-    """
-    groups: list[list[int]] = []
-    for index, curve in enumerate(curves):
-        for group in groups:
-            first = curves[group[0]]
-            if len(first) == len(curve) and np.allclose(first, curve, rtol=SAME_TO_THE_EYE, atol=0):
-                group.append(index)
-                break
-        else:
-            groups.append([index])
-    return groups
 
 
 def turn_dashes(turn: int, of: int) -> Any:

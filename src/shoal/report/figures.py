@@ -22,6 +22,9 @@ TEXT_PT = 9.5
 LETTER_IN, LEGEND_ROW_IN = 0.62 * TEXT_PT / 72, 0.21
 ON_FULL_SHADE = "#fefefe"
 """White in both themes."""
+SAME_TO_THE_EYE = 0.01
+"""Curves whose values differ by less than this part everywhere cannot be distinguished in a figure."""
+WIDER_PT = 2.2
 MOST_COLUMNS = 3
 """More panels than this are drawn in several rows."""
 CJK_FONTS = ("Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "PingFang SC", "Microsoft YaHei", "SimHei",
@@ -170,9 +173,9 @@ def painted(
 def _empty_figure(width_in: float, height_in: float) -> Any:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    figure = Figure(figsize=(width_in, height_in), layout="constrained")
-    figure.get_layout_engine().set(h_pad=0.07)  # pyright: ignore[reportOptionalMemberAccess]
+    figure = Figure(figsize=(width_in, height_in), layout=ConstrainedLayoutEngine(h_pad=0.07))
     FigureCanvasAgg(figure)
     return figure
 
@@ -225,8 +228,14 @@ def _draw_panel(axis: Any, panel: Panel, labels_y: bool) -> None:
         axis.set_xscale("log")
     if panel.log_y:
         axis.set_yscale("log")
-    for line in panel.lines:
-        _draw_line(axis, line, panel)
+    # Below a curve that coincides with it a curve is wider, so that both can be seen.
+    above = {
+        member: len(group) - 1 - place
+        for group in coinciding([line.y for line in panel.lines])
+        for place, member in enumerate(group)
+    }
+    for member, line in enumerate(panel.lines):
+        _draw_line(axis, line, panel, line.style.width + WIDER_PT * above[member])
     for mark in panel.marks:
         _draw_mark(axis, mark)
     axis.set_title(panel.title)
@@ -239,6 +248,24 @@ def _draw_panel(axis: Any, panel: Panel, labels_y: bool) -> None:
     axis.grid(True, which="minor", color=FRAME["faint"], linewidth=0.4)
     axis.set_axisbelow(True)
     _plain_ticks(axis, panel)
+
+
+def coinciding(curves: Sequence[Array]) -> list[list[int]]:
+    """The numbers of the curves in groups; those of one group look the same.
+
+    >>> coinciding([np.array([2.0, 1.0]), np.array([2.0, 0.5]), np.array([2.0, 1.001])])
+    [[0, 2], [1]]
+    """
+    groups: list[list[int]] = []
+    for index, curve in enumerate(curves):
+        for group in groups:
+            first = curves[group[0]]
+            if len(first) == len(curve) and np.allclose(first, curve, rtol=SAME_TO_THE_EYE, atol=0):
+                group.append(index)
+                break
+        else:
+            groups.append([index])
+    return groups
 
 
 def _y_limits(panels: Sequence[Panel]) -> tuple[float, float]:
@@ -257,7 +284,7 @@ def _y_limits(panels: Sequence[Panel]) -> tuple[float, float]:
     return 0.0 if panels[0].from_zero else low - margin, high + margin
 
 
-def _draw_line(axis: Any, line: Line, panel: Panel) -> None:
+def _draw_line(axis: Any, line: Line, panel: Panel, width: float) -> None:
     # A logarithmic axis has no zero: the first loss, before any step, is left out there.
     shown = line.x > 0 if panel.log_x else np.full(len(line.x), True)
     style = line.style
@@ -272,7 +299,7 @@ def _draw_line(axis: Any, line: Line, panel: Panel) -> None:
         line.y[shown],
         color=colour,
         linestyle=DASHES[style.dash],
-        linewidth=style.width,
+        linewidth=width,
         solid_capstyle="round",
         marker=style.marker,
         markersize=4.5,

@@ -149,9 +149,11 @@ def _figure(block: Figure) -> str:
     def drawing(svg: str, kind: str) -> str:
         return svg.replace("<svg", f'<svg class="{kind}" role="img" aria-label="{escape(block.alt)}"', 1)
 
-    drawings = [drawing(block.svg, "wide" if block.narrow_svg else "only")]
-    drawings += [drawing(block.narrow_svg, "narrow")] if block.narrow_svg else []
-    return "\n".join(["<figure>", *drawings, f"<figcaption>{inline(block.caption)}</figcaption></figure>"])
+    if block.narrow_svg:
+        drawings = drawing(block.svg, "wide") + "\n" + drawing(block.narrow_svg, "narrow")
+    else:
+        drawings = f'<div class="sideways" tabindex="0">{drawing(block.svg, "only")}</div>'
+    return f"<figure>\n{drawings}\n<figcaption>{inline(block.caption)}</figcaption></figure>"
 
 
 def _judgement(block: Judgement) -> str:

@@ -21,7 +21,7 @@ from shoal.report.svg import COLOURS, FRAME
 
 ROW_IN, TWO_LINES_IN, EDGES_IN = 0.27, 0.36, 0.95
 """Height of one bar's row, with a name of one line or of two; of title and axis together."""
-PHONE_LETTERS = 18
+PHONE_LETTERS = 20
 """A longer name takes two lines on a phone."""
 
 
