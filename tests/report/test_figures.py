@@ -1,10 +1,27 @@
 import io
+import re
 
 import matplotlib.image
 import numpy as np
 import pytest
 
-from shoal.report.figures import Line, Mark, Panel, Style, _y_limits, draw
+from shoal.report.figures import (
+    LEGEND_ROW_IN,
+    ON_FULL_SHADE,
+    PAGE_IN,
+    PHONE_IN,
+    TEXT_PT,
+    Line,
+    Mark,
+    Panel,
+    Style,
+    _y_limits,
+    axes_of,
+    coinciding,
+    draw,
+    heat_map,
+    painted,
+)
 
 STYLE = Style("gd", "blue")
 X = np.array([0.0, 1.0, 10.0, 100.0])
@@ -23,11 +40,49 @@ def drawing():
     return draw([panel(), panel(log_x=False, marks=marks)], width_in=4.0, height_in=2.0)
 
 
-def test_both_forms_are_what_they_say(drawing):
+def test_all_forms_are_what_they_say(drawing):
     picture = matplotlib.image.imread(io.BytesIO(drawing.png), format="png")
-    assert picture.shape[:2] == (400, 800)
+    assert picture.shape[:2] == (round(200 * (2.0 + LEGEND_ROW_IN)), 800)
     assert picture[..., :3].min() < 0.5  # something is drawn
     assert drawing.pdf.startswith(b"%PDF-")
+
+
+def test_the_drawing_for_a_phone_has_its_panels_below_each_other_in_letters_of_the_same_size(drawing):
+    (_, _, width, height), (_, _, phone_width, phone_height) = map(
+        view_box, (drawing.wide_svg, drawing.narrow_svg)
+    )
+    assert (width, phone_width) == pytest.approx((72 * 4.0, 72 * PHONE_IN))
+    assert phone_height > 1.8 * height
+    for svg in (drawing.wide_svg, drawing.narrow_svg):
+        assert f"font-size: {TEXT_PT}px" in svg
+        assert svg.count(">per step</text>") == 2
+
+
+def view_box(svg):
+    return [float(number) for number in re.search(r'viewBox="([^"]*)"', svg)[1].split()]
+
+
+def test_many_panels_take_several_rows_of_the_page():
+    svg = draw([panel() for _ in range(4)], height_in=2.0).wide_svg
+    assert view_box(svg)[2] == pytest.approx(72 * PAGE_IN)
+    assert view_box(svg)[3] > 72 * 4
+
+
+def test_a_drawing_has_no_colour_that_the_dark_theme_cannot_change(drawing):
+    unthemed = re.sub(r"var\(--figure-[a-z]+, #\w+\)|#f[0-9a-f]{8}-", "", drawing.wide_svg)
+    assert re.findall(r"#[0-9a-f]{6}", unthemed) == []
+    assert "var(--figure-blue, #0072b2)" in drawing.wide_svg
+
+
+def test_a_heat_map_goes_from_the_page_to_the_full_colour():
+    parts = np.array([[0.0, 0.5], [1.0, 0.1]])
+
+    def paint(figure, columns):
+        heat_map(axes_of(figure, 1, columns)[0], parts, np.array([[0, 5], [10, 1]]))
+
+    svg = painted(paint, lambda *_: 2.0).wide_svg
+    assert f"fill: {ON_FULL_SHADE}" in svg.split(">10</text>")[0][-250:]
+    assert "var(--figure-ink" in svg.split(">5</text>")[0][-250:]
 
 
 def test_the_pdf_repeats_bit_by_bit():
@@ -46,3 +101,19 @@ def test_panels_side_by_side_have_room_for_the_curves_of_all():
     other = Panel("", "", "", [Line(STYLE, X, Y * 100)])
     assert _y_limits([panel(), other])[1] > 200
     assert _y_limits([other, panel()]) == _y_limits([panel(), other])
+
+
+def test_curves_that_the_eye_cannot_distinguish_are_one_group():
+    falling = np.array([2.0, 1.0, 0.5])
+    groups = coinciding([falling, 1.2 * falling, falling * 1.002, falling[:2], falling])
+    assert groups == [[0, 2, 4], [1], [3]]
+
+
+def test_a_curve_below_one_that_coincides_with_it_is_wider():
+    lines = [Line(Style("sum", "blue"), X, Y), Line(Style("mean", "green", "dashed"), X, Y)]
+    alone = [lines[0], Line(Style("mean", "green", "dashed"), X, 2 * Y)]
+    width, width_alone = (
+        float(re.search(r"--figure-blue, #0072b2\); stroke-width: ([\d.]+)", svg)[1])
+        for svg in (draw([Panel("", "", "", each)]).wide_svg for each in (lines, alone))
+    )
+    assert width > width_alone

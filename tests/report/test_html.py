@@ -1,6 +1,6 @@
-import base64
 import re
 from html.parser import HTMLParser
+from importlib import resources
 from pathlib import PurePosixPath
 
 from shoal.report.document import (
@@ -15,9 +15,10 @@ from shoal.report.document import (
     Table,
 )
 from shoal.report.html import to_html
+from shoal.report.svg import VARIABLES
 
 WILD = 'a < b & "c" <script>alert(1)</script> `x<y>`'
-PNG = b"\x89PNG not really"
+SVG = '<svg viewBox="0 0 9 9"><path d="M0 0"/></svg>'
 BLOCKS = [
     Heading(WILD),
     Paragraph(WILD),
@@ -25,9 +26,22 @@ BLOCKS = [
     Formula(WILD),
     Code(WILD, WILD),
     Table(WILD, [WILD], [[WILD]], frozenset({0})),
-    Figure(PurePosixPath("a.png"), PNG, WILD, WILD),
+    Figure(PurePosixPath("a.png"), SVG, WILD, WILD),
     Judgement("holds", WILD, WILD, WILD, WILD),
 ]
+
+
+STYLE = (resources.files("shoal.report") / "page.css").read_text(encoding="utf-8")
+
+
+def rule(selector, style=STYLE):
+    """The declarations of a selector's first rule."""
+    return re.search(rf"(?m)(?:^|[\s]){re.escape(selector)} {{([^}}]*)}}", style)[1].strip()
+
+
+def media(query):
+    """The rules for a medium."""
+    return re.search(rf"(?ms)^@media {re.escape(query)} {{\n(.*?)^}}", STYLE)[1]
 
 
 class Reader(HTMLParser):
@@ -62,18 +76,90 @@ def test_wild_text_is_shown_and_never_run():
     reader = read(Document(WILD, "en", BLOCKS))
     assert "script" not in reader.tags
     assert "".join(reader.text).count("<script>alert(1)</script>") == 16
-    assert ("alt", WILD) in reader.attributes
+    assert ("aria-label", WILD) in reader.attributes
 
 
 def test_the_page_needs_nothing_else():
     page = to_html(Document("t", "en", BLOCKS))
     assert not re.search(r"https?://|<link|<script|@import|url\(", page)
-    assert base64.b64encode(PNG).decode() in page
+    assert '<path d="M0 0"/>' in page
 
 
-def test_a_drawing_in_lines_stays_one():
-    page = to_html(Document("t", "en", [Figure(PurePosixPath("a.svg"), b"<svg/>", "", "")]))
-    assert f"data:image/svg+xml;base64,{base64.b64encode(b'<svg/>').decode()}" in page
+def html_of(*blocks):
+    page = to_html(Document("t", "en", blocks))
+    return page[page.index("<body>") :]
+
+
+def test_a_figure_has_a_drawing_for_phones_and_one_for_all_else():
+    narrow = SVG.replace("9 9", "4 9")
+    html = html_of(Figure(PurePosixPath("a.png"), SVG, "caption", "words", narrow))
+    assert '<svg class="wide" role="img" aria-label="words" viewBox="0 0 9 9">' in html
+    assert '<svg class="narrow" role="img" aria-label="words" viewBox="0 0 4 9">' in html
+    assert rule("svg.narrow", STYLE[: STYLE.index("@media screen and (max-width")]) == "display: none;"
+    assert "figure svg.narrow { display: block; }" in media("screen and (max-width: 44rem)")
+
+
+def test_a_figure_with_one_drawing_scrolls_on_a_phone_instead_of_shrinking():
+    html = html_of(Figure(PurePosixPath("a.svg"), SVG, "caption", "words"))
+    assert '<div class="sideways" tabindex="0"><svg class="only"' in html
+    assert "figure svg.only { max-width: none; }" in media("screen and (max-width: 44rem)")
+
+
+def test_a_table_that_is_wider_than_a_phone_says_so_and_keeps_its_caption_and_names_in_view():
+    header = ["run", "accuracy", "time (s)", "samples/s", "× all cores", "differs by"]
+    wide = Table("all runs", header, [["single-1-core", "88.65 %", "1.37", "1,922", "≈ 14.87", "1.1e-03"]])
+    html = html_of(wide)
+    assert html.index("<figcaption>all runs") < html.index('<div class="sideways" tabindex="0"><table>')
+    assert '<figure class="table scrolls">' in html
+    assert '<td class="name">single-1-core</td>' in html
+    assert '<figure class="table">' in html_of(Table("small", ["run", "time (s)"], [["ddp", "1.37"]]))
+    phone = media("screen and (max-width: 44rem)")
+    assert ".scrolls figcaption::after { content:" in phone
+    assert "position: sticky; left: 0" in phone
+    assert "overflow-x: auto" in rule(".sideways")
+    assert "var(--shadow)" in rule(".sideways")
+    assert "white-space: nowrap" in rule("td.number, td.name")
+
+
+def test_a_long_line_of_code_is_folded_below_its_indentation_and_keeps_its_text():
+    html = html_of(Code("if a:\n    b --flag-of-two"))
+    assert '<span style="--indent:4ch">    b <span class="whole">--flag-of-two</span>\n</span>' in html
+    assert "white-space: pre-wrap" in rule("pre")
+    text = "".join(read(Document("t", "en", [Code("if a:\n\n    b --flag")])).text)
+    assert "if a:\n\n    b --flag\n" in text
+
+
+def test_formulas_and_sentences_have_real_indices():
+    html = html_of(
+        Formula("wₜ₊₁ = wₜ²        Σ_{j ∈ Bᵢ} a < B_W\nx"), Paragraph("as B_W, `B_W` and trimmed_mean")
+    )
+    assert "<p>w<sub>t+1</sub> = w<sub>t</sub><sup>2</sup></p>" in html
+    assert "<p>Σ<sub>j ∈ B<sub>i</sub></sub> a &lt; B<sub>W</sub></p>\n<p>x</p>" in html
+    assert "as B<sub>W</sub>, <code>B_W</code> and trimmed_mean" in html
+
+
+def test_numbers_stay_with_their_signs():
+    assert "± 3 % and 2.4 · 10<sup>−7</sup>" in html_of(Paragraph("± 3 % and 2.4 · 10⁻⁷")).replace(
+        "\u00a0", " "
+    )
+    assert "\u00a03\u00a0%" in html_of(Paragraph("± 3 %"))
+
+
+def test_the_dark_theme_redefines_every_colour_of_figures_and_print_none():
+    dark = media("screen and (prefers-color-scheme: dark)")
+    assert [name for name in VARIABLES.values() if f"{name}:" not in dark] == []
+    assert STYLE.count("prefers-color-scheme") == 1
+
+
+def test_print_keeps_together_what_belongs_together():
+    printed = media("print")
+    for part in (
+        "orphans: 3; widows: 3",
+        "figure:has(svg)",
+        "break-after: avoid",
+        "display: table-header-group",
+    ):
+        assert part in printed
 
 
 def test_the_page_says_its_language_and_follows_the_readers_light():

@@ -38,7 +38,7 @@ def test_numbers_stand_to_the_right():
 
 
 def test_a_figure_is_linked_with_its_words():
-    html = rendered(Figure(PurePosixPath("figures/a.png"), b"", "the caption", "the picture"))
+    html = rendered(Figure(PurePosixPath("figures/a.png"), "", "the caption", "the picture"))
     assert '<img src="figures/a.png" alt="the picture" />' in html
     assert "<em>the caption</em>" in html
 

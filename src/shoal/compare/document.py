@@ -18,8 +18,8 @@ from shoal.report.tables import to_csv
 
 WORKER_HEADER = ("run", "rank", *KINDS, "step (ms, mean)")
 CAPTIONS = {
-    "loss": "Training loss against steps and against time. Runs that compute the same coincide on the left; on the "
-    "right the faster one is further left.",
+    "loss": "Training loss against steps and against time. Runs that compute the same coincide on the left, where "
+    "their colours take turns along one line; on the right the faster one is further left.",
     "time": "Where the time of a step goes, for each worker. A worker that waits is not slow itself: look for the "
     "worker of the same run that does not wait.",
 }
@@ -111,4 +111,6 @@ def _waiting_and_moving(entries: Sequence[ComparedRun]) -> str:
 
 def _figure(name: str, drawing: Drawing) -> Figure:
     caption = CAPTIONS[name]
-    return Figure(PurePosixPath(f"figures/{name}.png"), drawing.png, caption, caption, wide=True)
+    return Figure(
+        PurePosixPath(f"figures/{name}.png"), drawing.wide_svg, caption, caption, drawing.narrow_svg
+    )

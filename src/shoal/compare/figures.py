@@ -1,51 +1,98 @@
 """The two figures of a comparison: all losses together, and where a step's time goes."""
 
+import colorsys
 from collections.abc import Sequence
 from typing import Any
 
 from shoal.compare.comparison import KINDS, ComparedRun, Comparison
-from shoal.report.figures import COLOURS, DASHES, Drawing, painted
+from shoal.report.figures import Drawing, axes_of, coinciding, legend_below, legend_in, painted, rows_of
+from shoal.report.svg import COLOURS, FRAME
 
 SMOOTHED_OVER = 10
 MOST_BARS = 24
 """With more workers than this, a bar is the mean of a run's workers."""
-ORANGE, SKY = "#E69F00", "#56B4E9"
-PALETTE = tuple(dict.fromkeys([*COLOURS.values(), ORANGE, SKY]))
 LOOKS: dict[str, tuple[str, str]] = {
     "compute": (COLOURS["blue"], ""),
     "move": (COLOURS["vermilion"], "////"),
-    "wait": (ORANGE, "...."),
-    "other": ("#c8ccd0", ""),
+    "wait": (COLOURS["orange"], "||||"),
+    "other": (COLOURS["grey"], ""),
 }
 """Colour and hatching of each kind of time: distinct in grey, too."""
-REFERENCE_STYLE: dict[str, Any] = {"color": "#b4bac1", "linewidth": 6.0, "solid_capstyle": "round"}
+REFERENCE_STYLE: dict[str, Any] = {
+    "color": COLOURS["grey"], "linewidth": 6.0, "solid_capstyle": "round", "zorder": 1.5
+}  # fmt: skip
+"""Below the other curves."""
+MARKERS = "os^vDP<>Xpd"
+DASH_PT = 5.0
 
 
 def loss_figure(comparison: Comparison) -> Drawing:
     """Training loss against steps, where equal runs coincide, and against seconds, where they do not.
 
-    The reference is a wide band, so that a curve on top of it can be seen.
+    The reference is a wide band, so that a curve on top of it can be seen. Curves that coincide take turns: each is
+    drawn in dashes, which begin where those of the one before end, so that all their colours show along one line.
     """
+    names = [entry.name for entry in comparison.entries]
+    losses = {entry.name: entry.run.curve.smoothed(SMOOTHED_OVER) for entry in comparison.entries}
+    others = [entry.name for entry in comparison.entries if entry is not comparison.reference]
+    colours = dict(zip(others, distinct_colours(len(others)), strict=True))
+    dashes = {
+        name: turn_dashes(turn, len(group))
+        for group in coinciding([losses[name] for name in others])
+        for turn, name in enumerate(others[index] for index in group)
+    }
 
-    def paint(figure: Any) -> None:
-        axes: Any = figure.subplots(1, 2, sharey=True)
-        others = [entry for entry in comparison.entries if entry is not comparison.reference]
-        styles = {entry.name: _line_style(index) for index, entry in enumerate(others)}
-        for entry in comparison.entries:
-            curve = entry.run.curve
-            loss = curve.smoothed(SMOOTHED_OVER)
-            style = styles.get(entry.name, REFERENCE_STYLE)
-            axes[0].plot(curve.steps, loss, label=entry.name, **style)
-            axes[1].plot(curve.seconds, loss, **style)
+    def paint(figure: Any, columns: int) -> None:
+        axes = axes_of(figure, 2, columns)
+        for number, entry in enumerate(comparison.entries):
+            curve, loss, name = entry.run.curve, losses[entry.name], entry.name
+            style, by_step = REFERENCE_STYLE, REFERENCE_STYLE
+            if name in colours:
+                # Markers along a curve are staggered, so that those of equal runs do not hide each other.
+                stride = max(1, len(loss) // 4)
+                marks = (round(number * stride / len(names)), stride)
+                look = {"marker": MARKERS[number % len(MARKERS)], "markersize": 4, "markevery": marks}
+                style = {"color": colours[name], "linewidth": 1.5, **look}
+                by_step = {**style, "linestyle": dashes[name], "dash_capstyle": "butt"}
+            axes[0].plot(curve.steps, loss, **by_step)
+            axes[1].plot(curve.seconds, loss, label=name, **style)
         labels = (("by step", "steps"), ("by time", "training time (s)"))
-        for axis, (title, label) in zip(axes, labels, strict=True):
+        for position, (axis, (title, label)) in enumerate(zip(axes, labels, strict=True)):
             axis.set(title=title, xlabel=label, yscale="log")
             _grid(axis)
             _decimal_ticks(axis)
-        axes[0].set_ylabel(f"training loss (nats, mean of {SMOOTHED_OVER} steps)")
-        figure.legend(loc="outside lower center", ncols=min(4, len(comparison.entries)), frameon=False)
+            axis.set_ylim(axes[0].get_ylim())
+            if position % columns == 0:
+                axis.set_ylabel(f"training loss (nats, mean of {SMOOTHED_OVER} steps)")
+            else:
+                axis.tick_params(labelleft=False)
+        legend_below(figure, *axes)
 
-    return painted(paint, 9.6, 4.9)
+    def height(columns: int, width_in: float) -> float:
+        return 3.6 * rows_of(2, columns) + legend_in(names, width_in)
+
+    return painted(paint, height, columns=2)
+
+
+def distinct_colours(count: int) -> list[str]:
+    """A colour for each run: the named ones without the reference's, then hues in even distances.
+
+    >>> len(set(distinct_colours(40)))
+    40
+    """
+    named = [colour for name, colour in COLOURS.items() if name != "grey"]
+    more = max(0, count - len(named))
+    hues = (colorsys.hls_to_rgb(index / more, 0.5, 0.55) for index in range(more))
+    return [*named, *("#" + "".join(f"{round(255 * part):02x}" for part in hue) for hue in hues)][:count]
+
+
+def turn_dashes(turn: int, of: int) -> Any:
+    """The dashes of one of several coinciding curves: it is visible where the others pause.
+
+    >>> turn_dashes(0, 1), turn_dashes(1, 3)
+    ('-', (10.0, (5.0, 10.0)))
+    """
+    return "-" if of == 1 else ((of - turn) % of * DASH_PT, (DASH_PT, (of - 1) * DASH_PT))
 
 
 def time_figure(comparison: Comparison) -> Drawing:
@@ -53,12 +100,12 @@ def time_figure(comparison: Comparison) -> Drawing:
     bars = _bars(comparison.entries)
     positions = _positions([name for name, _, _ in bars])
 
-    def paint(figure: Any) -> None:
-        axis: Any = figure.subplots()
+    def paint(figure: Any, columns: int) -> None:
+        (axis,) = axes_of(figure, 1, columns)
         lefts = [0.0] * len(bars)
         for kind, (colour, hatch) in LOOKS.items():
             lengths = [milliseconds[kind] for _, _, milliseconds in bars]
-            looks = {"color": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0.4}
+            looks = {"color": colour, "hatch": hatch, "edgecolor": FRAME["paper"], "linewidth": 0.4}
             axis.barh(positions, lengths, 0.8, lefts, label=kind, **looks)
             lefts = [left + length for left, length in zip(lefts, lengths, strict=True)]
         axis.set_yticks(positions, [f"{name}  {worker}" for name, worker, _ in bars])
@@ -67,9 +114,9 @@ def time_figure(comparison: Comparison) -> Drawing:
         _grid(axis)
         axis.grid(False, axis="y")
         axis.tick_params(axis="y", length=0)
-        figure.legend(loc="outside lower center", ncols=len(KINDS), frameon=False)
+        legend_below(figure, axis)
 
-    return painted(paint, 9.6, 1.3 + 0.27 * len(bars))
+    return painted(paint, lambda _, width_in: 0.8 + 0.27 * len(bars) + legend_in(KINDS, width_in))
 
 
 def _bars(entries: Sequence[ComparedRun]) -> list[tuple[str, str, dict[str, float]]]:
@@ -99,14 +146,8 @@ def _positions(names: Sequence[str]) -> list[float]:
     return positions
 
 
-def _line_style(index: int) -> dict[str, Any]:
-    dashes = list(DASHES.values())
-    colour, dash = PALETTE[index % len(PALETTE)], dashes[index % len(dashes)]
-    return {"color": colour, "linestyle": dash, "linewidth": 1.5}
-
-
 def _grid(axis: Any) -> None:
-    axis.grid(True, color="#d8dce0", linewidth=0.6)
+    axis.grid(True, color=FRAME["grid"], linewidth=0.6)
     axis.set_axisbelow(True)
 
 

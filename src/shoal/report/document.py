@@ -65,15 +65,15 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture: its place beside the document, its bytes for documents of one file, and its words."""
+    """A picture: a file beside the document, drawings for a document of one file, and its words."""
 
     path: PurePosixPath
-    """Its ending tells what the bytes are: .png or .svg."""
-    content: bytes
+    """Of the file."""
+    svg: str
     caption: str
     alt: str
-    wide: bool = False
-    """Whether it needs more room than the text."""
+    narrow_svg: str = ""
+    """For phones, where it differs."""
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,12 @@
-"""Figures described as data, drawn by matplotlib without a display, saved as PNG and PDF.
+"""Figures described as data, drawn by matplotlib without a display, saved as PNG and PDF, and as SVG for the page.
 
-The colours are those of Okabe and Ito, which colour-blind readers can distinguish; every curve also has a line style of
-its own, for copies in grey. Every axis has a label with its unit.
+The page has two drawings of each: as wide as its text, and for phones, with one panel below another. Every curve has a
+colour, and a line style or marker of its own for copies in grey. Every axis has a label with its unit.
 """
 
 import io
 import warnings
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,16 +14,19 @@ from typing import Any, Literal
 import numpy as np
 
 from shoal.report.runs import Array
+from shoal.report.svg import COLOURS, FRAME, for_page
 
-COLOURS = {
-    "blue": "#0072B2",
-    "vermilion": "#D55E00",
-    "green": "#009E73",
-    "orange": "#E69F00",
-    "purple": "#CC79A7",
-    "black": "#000000",
-    "grey": "#b4bac1",
-}
+PAGE_IN, PHONE_IN = 8.2, 3.6
+"""Widths of the text on a page and on a phone at 96 pixels per inch: letters keep their size on both."""
+TEXT_PT = 9.5
+LETTER_IN, LEGEND_ROW_IN = 0.62 * TEXT_PT / 72, 0.21
+ON_FULL_SHADE = "#fefefe"
+"""White in both themes."""
+SAME_TO_THE_EYE = 0.01
+"""Curves whose values differ by less than this part everywhere cannot be distinguished in a figure."""
+WIDER_PT = 2.2
+MOST_COLUMNS = 3
+"""More panels than this are drawn in several rows."""
 CJK_FONTS = ("Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "PingFang SC", "Microsoft YaHei", "SimHei",
              "WenQuanYi Zen Hei", "WenQuanYi Micro Hei", "Noto Sans CJK JP", "Arial Unicode MS")  # fmt: skip
 """Fonts with Chinese characters, in order of preference."""
@@ -93,53 +96,101 @@ class Panel:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure in both forms."""
+    """A figure in all its forms."""
 
     png: bytes
     pdf: bytes
+    wide_svg: str
+    """For the page."""
+    narrow_svg: str
+    """For the page on a phone."""
+
+
+Paint = Callable[[Any, int], None]
+"""Paints on an empty figure of matplotlib, with at most this many panels side by side."""
 
 
 def draw(
-    panels: Sequence[Panel], *, font: str | None = None, width_in: float = 0, height_in: float = 3.9
+    panels: Sequence[Panel], *, font: str | None = None, width_in: float = PAGE_IN, height_in: float = 3.4
 ) -> Drawing:
-    """Panels side by side with one scale for the loss and one legend below."""
+    """Panels with one scale for the loss and one legend below."""
+    limits = _y_limits(panels)
+    columns = len(panels) if len(panels) <= MOST_COLUMNS else 2
+    return _draw_panels([(panel, limits) for panel in panels], columns, width_in, height_in, font)
 
-    return draw_grid([panels], width_in or 3.3 * len(panels) + 0.6, height_in, font=font)
+
+def draw_grid(rows: Sequence[Sequence[Panel]], *, font: str | None = None, height_in: float = 2.6) -> Drawing:
+    """Rows of panels of this height: one scale of y for each row, one legend for all."""
+    panels = [(panel, _y_limits(row)) for row in rows for panel in row]
+    return _draw_panels(panels, len(rows[0]), PAGE_IN, height_in, font)
 
 
-def draw_grid(
-    rows: Sequence[Sequence[Panel]],
+def _draw_panels(
+    panels: Sequence[tuple[Panel, tuple[float, float]]],
+    columns: int,
     width_in: float,
     height_in: float,
-    *,
-    legend_columns: int = 0,
-    font: str | None = None,
+    font: str | None,
 ) -> Drawing:
-    """Rows of panels: one scale of y for each row, one legend for all (in one line unless columns are given)."""
+    labels = {line.style.label for panel, _ in panels for line in panel.lines}
 
-    def paint(figure: Any) -> None:
-        axes: Any = figure.subplots(len(rows), len(rows[0]), sharey="row", squeeze=False)
-        for row_axes, panels in zip(axes, rows, strict=True):
-            for position, (axis, panel) in enumerate(zip(row_axes, panels, strict=True)):
-                _draw_panel(axis, panel, labels_y=position == 0)
-            row_axes[0].set_ylim(*_y_limits(panels))
-        legend_below(figure, *axes.flat, columns=legend_columns)
+    def paint(figure: Any, columns: int) -> None:
+        axes = axes_of(figure, len(panels), columns)
+        for position, (axis, (panel, limits)) in enumerate(zip(axes, panels, strict=True)):
+            _draw_panel(axis, panel, labels_y=position % columns == 0)
+            axis.set_ylim(*limits)
+        legend_below(figure, *axes)
 
-    return painted(paint, width_in, height_in, font)
+    def height(columns: int, width_in: float) -> float:
+        return rows_of(len(panels), columns) * height_in + legend_in(labels, width_in)
+
+    return painted(paint, height, columns, width_in, font)
 
 
 def painted(
-    paint: Callable[[Any], None], width_in: float, height_in: float, font: str | None = None
+    paint: Paint,
+    height: Callable[[int, float], float],
+    columns: int = 1,
+    width_in: float = PAGE_IN,
+    font: str | None = None,
 ) -> Drawing:
-    """Run `paint` on an empty figure of matplotlib in our style; PNG (200 dpi) and PDF."""
+    """Run `paint` in our style for the page, and in one column for a phone; `height` depends on columns and width."""
+    from matplotlib import rc_context
+
+    # Identifiers in an SVG are random unless they are salted.
+    with _settings(font), rc_context({"svg.hashsalt": "shoal", "svg.fonttype": "none"}):
+        wide = _empty_figure(width_in, height(columns, width_in))
+        paint(wide, columns)
+        narrow = _empty_figure(PHONE_IN, height(1, PHONE_IN))
+        paint(narrow, 1)
+        return Drawing(
+            _saved(wide, "png", dpi=200),
+            _saved(wide, "pdf", metadata={"CreationDate": None}),
+            *(for_page(_saved(each, "svg", transparent=True).decode()) for each in (wide, narrow)),
+        )
+
+
+def _empty_figure(width_in: float, height_in: float) -> Any:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    with _settings(font):
-        figure = Figure(figsize=(width_in, height_in), layout="constrained")
-        FigureCanvasAgg(figure)
-        paint(figure)
-        return Drawing(_saved(figure, "png", dpi=200), _saved(figure, "pdf", metadata={"CreationDate": None}))
+    figure = Figure(figsize=(width_in, height_in), layout=ConstrainedLayoutEngine(h_pad=0.07))
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def axes_of(figure: Any, count: int, columns: int, **options: Any) -> list[Any]:
+    """Axes for this many panels, row by row."""
+    axes = list(figure.subplots(rows_of(count, columns), columns, squeeze=False, **options).flat)
+    for axis in axes[count:]:
+        axis.remove()
+    return axes[:count]
+
+
+def rows_of(count: int, columns: int) -> int:
+    """The rows that panels take up."""
+    return -(-count // columns)
 
 
 def chinese_font() -> str | None:
@@ -156,8 +207,11 @@ def _settings(font: str | None) -> Generator[None]:
 
     settings: dict[Any, Any] = {
         "font.family": [*([font] if font else []), "DejaVu Sans"],
-        "font.size": 9.5,
+        "font.size": TEXT_PT,
         "axes.titlesize": 10.5,
+        **dict.fromkeys(
+            ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), FRAME["ink"]
+        ),
         "axes.spines.top": False,
         "axes.spines.right": False,
         "axes.unicode_minus": False,
@@ -174,18 +228,44 @@ def _draw_panel(axis: Any, panel: Panel, labels_y: bool) -> None:
         axis.set_xscale("log")
     if panel.log_y:
         axis.set_yscale("log")
-    for line in panel.lines:
-        _draw_line(axis, line, panel)
+    # Below a curve that coincides with it a curve is wider, so that both can be seen.
+    above = {
+        member: len(group) - 1 - place
+        for group in coinciding([line.y for line in panel.lines])
+        for place, member in enumerate(group)
+    }
+    for member, line in enumerate(panel.lines):
+        _draw_line(axis, line, panel, line.style.width + WIDER_PT * above[member])
     for mark in panel.marks:
         _draw_mark(axis, mark)
     axis.set_title(panel.title)
     axis.set_xlabel(panel.x_label)
     if labels_y:
         axis.set_ylabel(panel.y_label)
-    axis.grid(True, which="major", color="#d8dce0", linewidth=0.6)
-    axis.grid(True, which="minor", color="#eceef0", linewidth=0.4)
+    else:
+        axis.tick_params(labelleft=False)
+    axis.grid(True, which="major", color=FRAME["grid"], linewidth=0.6)
+    axis.grid(True, which="minor", color=FRAME["faint"], linewidth=0.4)
     axis.set_axisbelow(True)
     _plain_ticks(axis, panel)
+
+
+def coinciding(curves: Sequence[Array]) -> list[list[int]]:
+    """The numbers of the curves in groups; those of one group look the same.
+
+    >>> coinciding([np.array([2.0, 1.0]), np.array([2.0, 0.5]), np.array([2.0, 1.001])])
+    [[0, 2], [1]]
+    """
+    groups: list[list[int]] = []
+    for index, curve in enumerate(curves):
+        for group in groups:
+            first = curves[group[0]]
+            if len(first) == len(curve) and np.allclose(first, curve, rtol=SAME_TO_THE_EYE, atol=0):
+                group.append(index)
+                break
+        else:
+            groups.append([index])
+    return groups
 
 
 def _y_limits(panels: Sequence[Panel]) -> tuple[float, float]:
@@ -204,7 +284,7 @@ def _y_limits(panels: Sequence[Panel]) -> tuple[float, float]:
     return 0.0 if panels[0].from_zero else low - margin, high + margin
 
 
-def _draw_line(axis: Any, line: Line, panel: Panel) -> None:
+def _draw_line(axis: Any, line: Line, panel: Panel, width: float) -> None:
     # A logarithmic axis has no zero: the first loss, before any step, is left out there.
     shown = line.x > 0 if panel.log_x else np.full(len(line.x), True)
     style = line.style
@@ -219,7 +299,7 @@ def _draw_line(axis: Any, line: Line, panel: Panel) -> None:
         line.y[shown],
         color=colour,
         linestyle=DASHES[style.dash],
-        linewidth=style.width,
+        linewidth=width,
         solid_capstyle="round",
         marker=style.marker,
         markersize=4.5,
@@ -273,14 +353,47 @@ def _short(value: float, _: object = None) -> str:
     return f"{value:g}"
 
 
-def legend_below(figure: Any, *axes: Any, columns: int = 0) -> None:
-    """The names of the curves of all axes, each once, below the axes; in one line unless columns are given."""
+def legend_below(figure: Any, *axes: Any) -> None:
+    """The names of the curves of all axes, each once, below the axes, in as many columns as fit."""
     unique: dict[str, Any] = {}
     for axis in axes:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
             unique.setdefault(label, handle)
-    options = {"ncols": columns or len(unique), "frameon": False}
+    columns = _legend_columns(unique, figure.get_figwidth())
+    options = {"ncols": columns, "frameon": False, "columnspacing": 1.4, "handlelength": 2.6}
     figure.legend(list(unique.values()), list(unique), loc="outside lower center", **options)
+
+
+def legend_in(labels: Collection[str], width_in: float) -> float:
+    """The height of a legend of this width."""
+    return LEGEND_ROW_IN * rows_of(len(labels), _legend_columns(labels, width_in)) if labels else 0.0
+
+
+def _legend_columns(labels: Iterable[str], width_in: float) -> int:
+    """Columns that fit beside each other; 6 letters for the line and the gap. The rows are filled evenly.
+
+    >>> _legend_columns(["by label", "by speed", "random sampling"], PHONE_IN)
+    2
+    """
+    widths = [sum(2 if letter > "\u2e80" else 1 for letter in label) + 6 for label in labels]
+    fitting = max(1, min(len(widths), int(width_in / LETTER_IN / max(widths, default=1))))
+    return rows_of(len(widths), rows_of(len(widths), fitting)) if widths else 1
+
+
+def heat_map(axis: Any, parts: Array, numbers: Any = None, **options: Any) -> None:
+    """Shades of one colour from none (the page) to full, with a number in each cell where given; a row each."""
+    from matplotlib.colors import LinearSegmentedColormap, to_rgb
+
+    full = to_rgb(COLOURS["blue"])
+    shades = LinearSegmentedColormap.from_list("shades", [(*full, 0.0), (*full, 1.0)])
+    axis.imshow(parts, cmap=shades, vmin=0, vmax=1, aspect="auto", interpolation="none", **options)
+    for (row, column), number in np.ndenumerate(numbers if numbers is not None else np.zeros((0, 0))):
+        if number:
+            colour = ON_FULL_SHADE if parts[row, column] > 0.7 else FRAME["ink"]
+            text = axis.text(column, row, number, ha="center", va="center", color=colour, fontsize=7)
+            # It is inside the axes anyway, and measuring hundreds of texts takes seconds.
+            text.set_in_layout(False)
+    axis.hlines(np.arange(len(parts) - 1) + 0.5, *axis.get_xlim(), color=FRAME["rule"], linewidth=0.5)
 
 
 def _saved(figure: Any, kind: str, **options: Any) -> bytes:

@@ -1,6 +1,6 @@
 """A document as one HTML file that needs nothing else: no network, no script, pictures inside, light and dark."""
 
-import base64
+import re
 from collections.abc import Callable
 from html import escape
 from importlib import resources
@@ -21,7 +21,10 @@ from shoal.report.document import (
 )
 
 _LANGUAGE_TAGS = {"zh": "zh-Hans"}
-_PICTURE_TYPES = {".png": "image/png", ".svg": "image/svg+xml"}
+PHONE_LETTERS = 44
+"""Letters of a table that fit side by side on a phone."""
+LONG_NAME = 28
+"""A name in the first column that is longer than this may be broken."""
 
 
 def to_html(document: Document) -> str:
@@ -41,46 +44,116 @@ def to_html(document: Document) -> str:
 def inline(text: str) -> str:
     """Text with its marks as elements and everything else escaped.
 
-    >>> inline("a < b, `x & y`")
-    'a &lt; b, <code>x &amp; y</code>'
+    >>> inline("a < b, `x & y`, B_W")
+    'a &lt; b, <code>x &amp; y</code>, B<sub>W</sub>'
     """
-    return "".join(_MARKED[piece.mark].format(escape(piece.text)) for piece in pieces(text))
+    return "".join(_MARKED[piece.mark](escape(piece.text)) for piece in pieces(text))
 
 
-_MARKED = {"": "{}", "code": "<code>{}</code>", "strong": "<strong>{}</strong>"}
+_RAISED = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ᵗⁿⁱᴺᵂᵀ", "0123456789+−()tniNWT", strict=True))
+_LOWERED = dict(zip("₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₜₙᵢⱼₖₘ", "0123456789+−()tnijkm", strict=True))
+_SCRIPTS = re.compile(rf"([{''.join(_RAISED)}]+)|([{''.join(_LOWERED)}]+)")
+_INDEX = re.compile(r"(?<!\w)([^\W\d_])_([^\W_]+)(?!\w)")
+
+
+def with_scripts(text: str) -> str:
+    """Raised and lowered letters, and the index of a letter (`B_W`), as elements.
+
+    >>> with_scripts("vₜ₊₁ = β₂ᵗ⁺¹, B_W, Σ_{j ∈ Bᵢ}")
+    'v<sub>t+1</sub> = β<sub>2</sub><sup>t+1</sup>, B<sub>W</sub>, Σ<sub>j ∈ B<sub>i</sub></sub>'
+    """
+
+    def scripts(match: re.Match[str]) -> str:
+        raised, lowered = match.groups()
+        if raised:
+            return f"<sup>{''.join(map(_RAISED.__getitem__, raised))}</sup>"
+        return f"<sub>{''.join(map(_LOWERED.__getitem__, lowered))}</sub>"
+
+    text = _INDEX.sub(r"\1<sub>\2</sub>", _SCRIPTS.sub(scripts, text))
+    return re.sub(r"_\{([^}]*)\}", r"<sub>\1</sub>", text)
+
+
+def _plain(text: str) -> str:
+    """Flags, and numbers with their signs and units, stay on one line."""
+    text = re.sub(r"(?<=\d) (?=[%×·])|(?<=[±≈·]) (?=\d)", "\u00a0", text)
+    return with_scripts(_whole_flags(text))
+
+
+def _whole_flags(text: str) -> str:
+    return re.sub(r"(?<![\w-])--[a-z][\w.-]*", r'<span class="whole">\g<0></span>', text)
+
+
+_MARKED: dict[str, Callable[[str], str]] = {
+    "": _plain,
+    "code": lambda text: f"<code>{_whole_flags(text)}</code>",
+    "strong": lambda text: f"<strong>{_plain(text)}</strong>",
+}
+
+
+def _formula(block: Formula) -> str:
+    """A line for each equation; wide gaps divide equations of one line, which may go onto lines of their own."""
+    equations = re.split(r"\n|\s{6,}", block.text.strip())
+    lines = "\n".join(f"<p>{with_scripts(escape(equation))}</p>" for equation in equations)
+    return f'<div class="formula">\n{lines}\n</div>'
 
 
 def _code(block: Code) -> str:
-    code = f'<pre tabindex="0"><code>{escape(block.text.rstrip())}</code></pre>'
+    """A line that is too long goes on below its own indentation."""
+    lines = [
+        f'<span style="--indent:{len(line) - len(line.lstrip())}ch">{_whole_flags(escape(line))}\n</span>'
+        for line in block.text.rstrip().splitlines()
+    ]
+    code = f"<pre><code>{''.join(lines)}</code></pre>"
     if not block.caption:
         return code
     return f'<figure class="code"><figcaption>{inline(block.caption)}</figcaption>{code}</figure>'
 
 
 def _table(block: Table) -> str:
+    """The table scrolls sideways if it must, its caption does not; the first column stays in view."""
+
     def cell(tag: str, column: int, text: str) -> str:
-        number = ' class="number"' if column in block.right else ""
-        return f"<{tag}{number}>{inline(text)}</{tag}>"
+        kinds = ["number"] * (column in block.right) + ["name"] * (column == 0 and len(text) <= LONG_NAME)
+        attributes = f' class="{" ".join(kinds)}"' if kinds else ""
+        scope = ' scope="col"' if tag == "th" else ""
+        return f"<{tag}{scope}{attributes}>{inline(text)}</{tag}>"
 
     def row(tag: str, cells: Any) -> str:
         return "<tr>" + "".join(cell(tag, column, text) for column, text in enumerate(cells)) + "</tr>"
 
     body = "\n".join(row("td", cells) for cells in block.rows)
+    kind = "table scrolls" if _letters(block) > PHONE_LETTERS else "table"
     return (
-        f'<div class="table" tabindex="0"><table>\n<caption>{inline(block.caption)}</caption>\n'
-        f"<thead>{row('th', block.header)}</thead>\n<tbody>\n{body}\n</tbody>\n</table></div>"
+        f'<figure class="{kind}"><figcaption>{inline(block.caption)}</figcaption>\n'
+        f'<div class="sideways" tabindex="0"><table>\n<thead>{row("th", block.header)}</thead>\n'
+        f"<tbody>\n{body}\n</tbody>\n</table></div></figure>"
     )
+
+
+def _letters(block: Table) -> int:
+    """The least width of a table: numbers and short names stay whole, other cells are broken between words."""
+
+    def least(column: int, text: str, is_header: bool) -> int:
+        whole = not is_header and (column in block.right or (column == 0 and len(text) <= LONG_NAME))
+        return len(text) if whole else max(map(len, text.split()), default=0)
+
+    rows = [(block.header, True), *((row, False) for row in block.rows)]
+    widths = [
+        max(least(column, row[column], is_header) for row, is_header in rows)
+        for column in range(len(block.header))
+    ]
+    return sum(widths) + 2 * len(widths)
 
 
 def _figure(block: Figure) -> str:
-    data = (
-        f"data:{_PICTURE_TYPES[block.path.suffix]};base64,{base64.b64encode(block.content).decode('ascii')}"
-    )
-    room = "wide" if block.wide else "narrow"
-    return (
-        f'<figure class="{room}"><img alt="{escape(block.alt)}" src="{data}">\n'
-        f"<figcaption>{inline(block.caption)}</figcaption></figure>"
-    )
+    def drawing(svg: str, kind: str) -> str:
+        return svg.replace("<svg", f'<svg class="{kind}" role="img" aria-label="{escape(block.alt)}"', 1)
+
+    if block.narrow_svg:
+        drawings = drawing(block.svg, "wide") + "\n" + drawing(block.narrow_svg, "narrow")
+    else:
+        drawings = f'<div class="sideways" tabindex="0">{drawing(block.svg, "only")}</div>'
+    return f"<figure>\n{drawings}\n<figcaption>{inline(block.caption)}</figcaption></figure>"
 
 
 def _judgement(block: Judgement) -> str:
@@ -98,7 +171,7 @@ _RENDER: dict[type, Callable[[Any], str]] = {
     Bullets: lambda block: (
         "<ul>\n" + "\n".join(f"<li>{inline(item)}</li>" for item in block.items) + "\n</ul>"
     ),
-    Formula: lambda block: f'<pre class="formula" tabindex="0">{escape(block.text.strip())}</pre>',
+    Formula: _formula,
     Code: _code,
     Table: _table,
     Figure: _figure,

@@ -40,7 +40,7 @@ def in_chinese(finished, tmp_path_factory):
     words, folder = load_words(LAB.package, "zh"), tmp_path_factory.mktemp("lab") / "zh"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("shoal.labs.runs.launch_run", only_what_was_stopped)
-        drawn = dict.fromkeys(FIGURES, Drawing(b"", b""))
+        drawn = dict.fromkeys(FIGURES, Drawing(b"", b"", "", ""))
         patch.setattr("shoal.labs.frame.draw_all", lambda *_: Pictures(drawn, in_english=True))
         return run_plan(LAB, TINY, folder, "", words, QuietWatch(), outcome.folder / "runs"), words
 

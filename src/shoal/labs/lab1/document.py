@@ -91,7 +91,7 @@ def results(measured: Measurements, page: Page) -> list[Block]:
         page.figure("sweep"),
         Heading(page("results.curves"), 3),
         Paragraph(page("results.intro", window=WINDOW)),
-        page.figure("loss", "results", wide=True, window=WINDOW),
+        page.figure("loss", "results", window=WINDOW),
         Heading(page("results.numbers"), 3),
         result_table(measured, page),
     ]

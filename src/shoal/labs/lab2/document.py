@@ -82,7 +82,7 @@ def collectives(measured: Measurements, page: Page) -> list[Block]:
     """What each way of averaging costs, and the proof that it calls what its label says."""
     return [
         *page.section("collectives"),
-        page.figure("exchange", "collectives", wide=True),
+        page.figure("exchange", "collectives"),
         time_table(measured, page),
         condition_table(measured, page),
         Paragraph(page("record.intro")),
@@ -202,7 +202,7 @@ def faults(measured: Measurements, page: Page) -> list[Block]:
     said = sorted({one.stopped for one in measured.faulty.values() if one.stopped})
     return [
         *page.section("faults", workers=lab.FAULT_WORKERS),
-        page.figure("faults", wide=True, most=MOST_LOSS, window=SMOOTHED_OVER),
+        page.figure("faults", most=MOST_LOSS, window=SMOOTHED_OVER),
         page.table("faults", header, rows),
         *([Code(folded("\n".join(said)), page("faults.said"), "text")] if said else []),
     ]

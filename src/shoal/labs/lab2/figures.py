@@ -67,7 +67,7 @@ def exchange_figure(measured: Measurements, words: Words, font: str | None) -> D
         )
         for condition in CONDITIONS
     ]
-    return draw_bars(panels, time_parts(words)[1:], font=font, width_in=11.5)
+    return draw_bars(panels, time_parts(words)[1:], font=font, columns=2)
 
 
 def pace_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
@@ -78,9 +78,7 @@ def pace_figure(measured: Measurements, words: Words, font: str | None) -> Drawi
             label = words("figure.rank", condition=words(f"condition.{name}"), rank=rank)
             bars.append(Bar(label, [part.value for part in times]))
         bars.append(GAP)
-    return draw_bars(
-        [BarPanel("", words("figure.step_ms"), bars[:-1])], time_parts(words), font=font, width_in=7.6
-    )
+    return draw_bars([BarPanel("", words("figure.step_ms"), bars[:-1])], time_parts(words), font=font)
 
 
 def loss_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
@@ -94,7 +92,7 @@ def loss_figure(measured: Measurements, words: Words, font: str | None) -> Drawi
         )
         for optimizer, ways in shown.items()
     ]
-    return draw(panels, font=font, width_in=8.4)
+    return draw(panels, font=font)
 
 
 def stages_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:

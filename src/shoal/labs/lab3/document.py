@@ -79,7 +79,7 @@ def owners(measured: Measurements, page: Page) -> list[Block]:
     columns = ("division", "parts", "skew", "coverage", "overlap", "after")
     return [
         *page.section("owners", **values),
-        page.figure("owners", wide=True, **values),
+        page.figure("owners", **values),
         page.table("owners", page.header("owners", *columns, **values), rows, **values),
     ]
 
@@ -117,10 +117,7 @@ def training(measured: Measurements, page: Page) -> list[Block]:
         header += page.header("training", "loss", "accuracy", workers=workers)
     return [
         *page.section("training"),
-        *(
-            page.figure(name, "training", wide=True, workers=workers)
-            for workers, name in curve_names(numbers).items()
-        ),
+        *(page.figure(name, "training", workers=workers) for workers, name in curve_names(numbers).items()),
         page.table("training", header, rows),
     ]
 
@@ -150,7 +147,7 @@ def speed(measured: Measurements, page: Page) -> list[Block]:
     slow = lower(measured.one_core.sample_ms, measured.all_cores.sample_ms) == "holds"
     return [
         *page.section("speed", cores=measured.plan.cores),
-        page.figure("speed", wide=True),
+        page.figure("speed"),
         *(
             page.table("speed", header, _pace_rows(measured, workers, page), workers=workers)
             for workers in measured.plan.workers
@@ -221,7 +218,7 @@ def wrong(measured: Measurements, page: Page) -> list[Block]:
     columns = ("sampler", "workers", "coverage", "formula", "after", "loss", "accuracy")
     return [
         *page.section("wrong"),
-        page.figure("samplers", "wrong", wide=True),
+        page.figure("samplers", "wrong"),
         page.table("wrong", page.header("wrong", *columns), rows, epochs=measured.plan.size.epochs),
         Paragraph(page("wrong.refused")),
         Bullets(refused),

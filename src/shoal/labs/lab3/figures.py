@@ -11,7 +11,20 @@ from shoal.labs.lab3.plan import ALIKE, DIVISIONS, UNLIKE
 from shoal.labs.page.bars import GAP, Bar, BarPanel, draw_bars, time_parts
 from shoal.labs.page.pictures import Draw
 from shoal.labs.words import Words
-from shoal.report.figures import Dash, Drawing, Line, Panel, Style, draw_grid, painted, seeds_line
+from shoal.report.figures import (
+    MOST_COLUMNS,
+    Dash,
+    Drawing,
+    Line,
+    Panel,
+    Style,
+    axes_of,
+    draw_grid,
+    heat_map,
+    painted,
+    rows_of,
+    seeds_line,
+)
 from shoal.report.runs import Array
 
 LOOKS: dict[str, tuple[str, Dash, str]] = {
@@ -21,18 +34,16 @@ LOOKS: dict[str, tuple[str, Dash, str]] = {
     "stratified": ("green", "dash-dotted", "^"),
     "contiguous": ("orange", "solid", "v"),
     "hash": ("vermilion", "dashed", "P"),
-    "speed": ("blue", "dash-dotted", "x"),
-    "dirichlet-1": ("green", "dashed", "<"),
-    "dirichlet-0.1": ("orange", "dash-dotted", ">"),
-    "label": ("vermilion", "solid", "s"),
+    "speed": ("sky", "dash-dotted", "x"),
+    "dirichlet-1": ("olive", "dashed", "<"),
+    "dirichlet-0.1": ("brown", "dash-dotted", ">"),
+    "label": ("indigo", "solid", "s"),
     "right": ("blue", "solid", "o"),
     "range": ("vermilion", "solid", "s"),
     "rank-seed": ("green", "dash-dotted", "^"),
 }
 SHOWN_OWNERS = tuple(name for name in DIVISIONS if name != "global")
 """Under `global` no worker owns samples."""
-MOST_COLUMNS = 3
-LEGEND_COLUMNS_PER_PANEL = 2
 
 
 def figures(measured: Measurements) -> dict[str, Draw]:
@@ -58,36 +69,26 @@ def owners_figure(measured: Measurements, words: Words, font: str | None) -> Dra
     """How many samples of each label each worker has: a panel for each division, with the first seed."""
     most = measured.plan.most
     surveys = [measured.divided[name, most].seen[0].first for name in SHOWN_OWNERS]
-    rows = -(-len(surveys) // MOST_COLUMNS)
 
-    def paint(figure: Any) -> None:
-        axes: Any = figure.subplots(rows, MOST_COLUMNS, squeeze=False)
-        for axis in axes.flat[len(surveys) :]:
-            axis.set_visible(False)
-        for axis, name, seen in zip(axes.flat, SHOWN_OWNERS, surveys, strict=False):
+    def paint(figure: Any, columns: int) -> None:
+        axes = axes_of(figure, len(surveys), columns)
+        for axis, name, seen in zip(axes, SHOWN_OWNERS, surveys, strict=True):
             histogram = seen.histogram.numpy()
-            axis.imshow(histogram / seen.whole.numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
-            for (rank, label), count in np.ndenumerate(histogram):
-                if count:
-                    dark = count > 0.55 * seen.whole[label]
-                    colour = "white" if dark else "#1b1f24"
-                    text = axis.text(label, rank, count, ha="center", va="center", color=colour, fontsize=6.5)
-                    # It is inside the axes anyway, and measuring hundreds of texts takes seconds.
-                    text.set_in_layout(False)
+            heat_map(axis, histogram / seen.whole.numpy(), histogram)
             axis.set_title(label_of(name, words))
             axis.set_xticks(range(len(seen.labels)), map(str, seen.labels))
             sizes = [f"{rank}  ({count:,})" for rank, count in enumerate(seen.per_worker)]
             axis.set_yticks(range(most), sizes)
             axis.tick_params(length=0, labelsize=8)
-            axis.hlines(
-                np.arange(most - 1) + 0.5, -0.5, len(seen.labels) - 0.5, color="#aeb6bf", linewidth=0.5
-            )
-        for axis in axes[:, 0]:
+        for axis in axes[::columns]:
             axis.set_ylabel(words("figure.worker"))
-        for axis in axes[-1]:
+        for axis in axes[-columns:]:
             axis.set_xlabel(words("figure.label"))
 
-    return painted(paint, 10.4, rows * (0.95 + 0.26 * most) + 0.3, font)
+    def height(columns: int, width_in: float) -> float:
+        return rows_of(len(surveys), columns) * (0.62 + 0.24 * most) + 0.3
+
+    return painted(paint, height, MOST_COLUMNS, font=font)
 
 
 def curves_figure(measured: Measurements, workers: int, words: Words, font: str | None) -> Drawing:
@@ -108,7 +109,7 @@ def curves_figure(measured: Measurements, workers: int, words: Words, font: str 
         ]
         for part in ("loss", "accuracy")
     ]
-    return _grid(rows, font)
+    return draw_grid(rows, font=font)
 
 
 def samplers_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
@@ -129,7 +130,8 @@ def samplers_figure(measured: Measurements, words: Words, font: str | None) -> D
         return _panel(title, part, lines, words)
 
     parts = ("coverage", "loss", "accuracy")
-    return _grid([[panel(part, workers) for workers in measured.plan.workers] for part in parts], font)
+    rows = [[panel(part, workers) for workers in measured.plan.workers] for part in parts]
+    return draw_grid(rows, font=font)
 
 
 def _panel(title: str, part: str, lines: Sequence[Line], words: Words) -> Panel:
@@ -144,13 +146,6 @@ def _panel(title: str, part: str, lines: Sequence[Line], words: Words) -> Panel:
         from_zero=part == "coverage",
         band_alpha=0.08,
     )
-
-
-def _grid(rows: Sequence[Sequence[Panel]], font: str | None) -> Drawing:
-    labels = {line.style.label for row in rows for panel in row for line in panel.lines}
-    columns = LEGEND_COLUMNS_PER_PANEL * len(rows[0])
-    height_in = 2.8 * len(rows) + 0.24 * -(-len(labels) // columns) + 0.4
-    return draw_grid(rows, 4.2 * len(rows[0]) + 0.5, height_in, legend_columns=columns, font=font)
 
 
 def speed_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
@@ -175,7 +170,7 @@ def speed_figure(measured: Measurements, words: Words, font: str | None) -> Draw
         BarPanel(words("figure.workers", workers=workers), words("figure.step_ms"), bars(workers))
         for workers in measured.plan.workers
     ]
-    return draw_bars(panels, time_parts(words), font=font, width_in=max(7.6, 3.2 * len(panels) + 2.6))
+    return draw_bars(panels, time_parts(words), font=font, columns=min(2, len(panels)))
 
 
 def _line(name: str, learnt: Learnt, part: str, words: Words) -> Line:

@@ -1,15 +1,28 @@
 """Horizontal bars made of parts: what took how long, one bar for each way of doing it."""
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from shoal.labs.words import Words
-from shoal.report.figures import COLOURS, Drawing, legend_below, painted
+from shoal.report.figures import (
+    PAGE_IN,
+    PHONE_IN,
+    Drawing,
+    axes_of,
+    legend_below,
+    legend_in,
+    painted,
+    rows_of,
+)
 from shoal.report.findings import Measured
+from shoal.report.svg import COLOURS, FRAME
 
-ROW_IN, EDGES_IN = 0.27, 1.35
-"""Height of one bar's row; of titles, axis and legend together."""
+ROW_IN, TWO_LINES_IN, EDGES_IN = 0.27, 0.36, 0.95
+"""Height of one bar's row, with a name of one line or of two; of title and axis together."""
+PHONE_LETTERS = 20
+"""A longer name takes two lines on a phone."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +59,7 @@ def time_parts(words: Words) -> list[Part]:
     """The parts of a step's time: own work, waiting, moving."""
     return [
         Part(words("figure.own"), "blue"),
-        Part(words("figure.wait"), "orange", "...."),
+        Part(words("figure.wait"), "orange", "||||"),
         Part(words("figure.move"), "vermilion", "////"),
     ]
 
@@ -59,21 +72,35 @@ def measured_bar(label: str, parts: Sequence[Measured], whole: Measured) -> Bar:
 
 
 def draw_bars(
-    panels: Sequence[BarPanel], parts: Sequence[Part], *, font: str | None = None, width_in: float = 0
+    panels: Sequence[BarPanel],
+    parts: Sequence[Part],
+    *,
+    font: str | None = None,
+    columns: int = 0,
+    width_in: float = PAGE_IN,
 ) -> Drawing:
-    """Panels side by side; all have the same rows, each has a scale of its own."""
+    """Panels side by side unless `columns` are given; all have the same rows, each has a scale of its own."""
+    rows = panels[0].bars
 
-    def paint(figure: Any) -> None:
-        axes: Any = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-        for axis, panel in zip(axes, panels, strict=True):
+    def paint(figure: Any, columns: int) -> None:
+        axes = axes_of(figure, len(panels), columns)
+        for position, (axis, panel) in enumerate(zip(axes, panels, strict=True)):
             _draw_panel(axis, panel, parts)
-        rows = panels[0].bars
-        axes[0].set_yticks(range(len(rows)), [bar.label for bar in rows])
-        axes[0].invert_yaxis()
+            names = [_name(bar.label, figure.get_figwidth()) for bar in rows]
+            axis.set_yticks(range(len(rows)), names if position % columns == 0 else [""] * len(rows))
+            axis.set_ylim(len(rows) - 0.4, -0.6)
         legend_below(figure, axes[0])
 
-    rows = max(len(panel.bars) for panel in panels)
-    return painted(paint, width_in or 2.3 * len(panels) + 2.2, ROW_IN * rows + EDGES_IN, font)
+    def height(columns: int, width_in: float) -> float:
+        labels = [part.label for part in parts]
+        row_in = TWO_LINES_IN if any("\n" in _name(bar.label, width_in) for bar in rows) else ROW_IN
+        return rows_of(len(panels), columns) * (row_in * len(rows) + EDGES_IN) + legend_in(labels, width_in)
+
+    return painted(paint, height, columns or len(panels), width_in, font)
+
+
+def _name(label: str, width_in: float) -> str:
+    return label if width_in > PHONE_IN else textwrap.fill(label, PHONE_LETTERS)
 
 
 def _draw_panel(axis: Any, panel: BarPanel, parts: Sequence[Part]) -> None:
@@ -90,16 +117,16 @@ def _draw_panel(axis: Any, panel: BarPanel, parts: Sequence[Part]) -> None:
             label=part.label,
             color=COLOURS[part.colour],
             hatch=part.hatch,
-            edgecolor="white",
+            edgecolor=FRAME["paper"],
             linewidth=0.6,
         )
         lefts = [left + width for left, width in zip(lefts, widths, strict=True)]
     if any(bar.spread for bar in bars):
         spreads = [bar.spread for bar in bars]
-        axis.errorbar(lefts, places, xerr=spreads, fmt="none", ecolor="#333333", elinewidth=1, capsize=2)
+        axis.errorbar(lefts, places, xerr=spreads, fmt="none", ecolor=FRAME["ink"], elinewidth=1, capsize=2)
     axis.set_title(panel.title)
     axis.set_xlabel(panel.x_label)
     axis.set_xlim(left=0)
-    axis.grid(True, axis="x", color="#d8dce0", linewidth=0.6)
+    axis.grid(True, axis="x", color=FRAME["grid"], linewidth=0.6)
     axis.set_axisbelow(True)
     axis.tick_params(axis="y", length=0)

@@ -35,10 +35,10 @@ class Page:
         """Heading and introduction of a section of the results."""
         return [Heading(self(f"{name}.heading"), 3), Paragraph(self(f"{name}.intro", **values))]
 
-    def figure(self, name: str, section: str = "", wide: bool = False, **values: Any) -> Figure:
+    def figure(self, name: str, section: str = "", **values: Any) -> Figure:
         """A figure with the caption of its section, which has the figure's name unless another is given."""
         caption, alt = (self(f"{section or name}.{part}", **values) for part in ("caption", "alt"))
-        return self.pictures.figure(name, caption, alt, wide)
+        return self.pictures.figure(name, caption, alt)
 
     def header(self, section: str, *columns: str, **values: Any) -> list[str]:
         """The header of a section's table."""

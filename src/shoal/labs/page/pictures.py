@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 from shoal.labs.words import Words, load_words
 from shoal.report.document import Block, Figure, Paragraph
 from shoal.report.figures import Drawing, chinese_font
+from shoal.report.svg import for_page
 
 
 @dataclass(frozen=True)
@@ -28,12 +29,12 @@ class Pictures:
     in_english: bool
     """Whether the labels are English because a font is missing."""
 
-    def figure(self, name: str, caption: str, alt: str, wide: bool = False) -> Figure:
+    def figure(self, name: str, caption: str, alt: str) -> Figure:
         """The block that shows a figure."""
         drawing = self.drawings[name]
         if isinstance(drawing, str):
-            return Figure(_place(name, "svg"), drawing.encode(), caption, alt, wide)
-        return Figure(_place(name, "png"), drawing.png, caption, alt, wide)
+            return Figure(_place(name, "svg"), for_page(drawing), caption, alt)
+        return Figure(_place(name, "png"), drawing.wide_svg, caption, alt, drawing.narrow_svg)
 
     def note(self, words: Words) -> list[Block]:
         """A sentence that explains English labels; nothing where it is not needed."""

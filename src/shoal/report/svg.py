@@ -1,0 +1,60 @@
+"""SVG drawings for a page: inside the page itself, in colours that follow the reader's light or dark theme.
+
+A colour becomes `var(--figure-blue, #0072b2)`: the style sheet of the page redefines the variable for the dark theme,
+and printing falls back to the colour itself. Names inside a drawing get a prefix, since a page has many.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+
+COLOURS = {
+    "blue": "#0072b2",
+    "vermilion": "#d55e00",
+    "green": "#009e73",
+    "orange": "#e69f00",
+    "purple": "#cc79a7",
+    "black": "#000000",
+    "sky": "#56b4e9",
+    "brown": "#8c5a2b",
+    "olive": "#8a8f00",
+    "indigo": "#5b4fc9",
+    "grey": "#b4bac1",
+}
+"""For data. The first seven are those of Okabe and Ito, which colour-blind readers can distinguish."""
+FRAME = {"ink": "#1d2125", "grid": "#d8dce0", "faint": "#eceef0", "rule": "#aeb6bf", "paper": "#ffffff"}
+"""For text and axes, for grid lines, and for gaps that show the page behind the drawing."""
+GRAPH = {
+    "forward": "#dbeafe", "forward-line": "#1d4ed8", "backward": "#ffedd5", "backward-line": "#c2410c",
+    "source": "#f1f5f9", "source-line": "#475569", "result": "#dcfce7", "result-line": "#15803d",
+    "title": "#0f172a", "legend": "#334155", "arrow": "#64748b",
+}  # fmt: skip
+"""Of drawn graphs (`autograd.drawing`)."""
+VARIABLES: Mapping[str, str] = {
+    colour: f"--figure-{name}" for name, colour in {**COLOURS, **FRAME, **GRAPH}.items()
+}
+
+
+def for_page(svg: str) -> str:
+    """A drawing as an element of a page: no prolog or metadata, unique names, colours as variables.
+
+    >>> for_page('<?xml version="1.0"?><svg viewBox="0 0 9 9"><path style="stroke: #0072B2"/></svg>')
+    '<svg viewBox="0 0 9 9"><path style="stroke: var(--figure-blue, #0072b2)"/></svg>'
+    """
+    svg = svg[svg.index("<svg") :].strip()
+    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
+    svg = re.sub(r' (?:xmlns(?::\w+)?|version)="[^"]*"', "", svg).replace("xlink:href", "href")
+    svg = _with_unique_names(svg)
+    return re.sub(r"#[0-9a-fA-F]{6}\b", lambda match: _variable(match[0].lower()), svg)
+
+
+def _with_unique_names(svg: str) -> str:
+    """Only names that the drawing refers to remain."""
+    prefix = f"f{hashlib.sha256(svg.encode()).hexdigest()[:8]}-"
+    used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', svg))
+    svg = re.sub(r' id="([^"]*)"', lambda match: f' id="{prefix}{match[1]}"' if match[1] in used else "", svg)
+    return re.sub(r'(url\(#|href="#)', rf"\g<1>{prefix}", svg)
+
+
+def _variable(colour: str) -> str:
+    return f"var({VARIABLES[colour]}, {colour})" if colour in VARIABLES else colour
