@@ -121,6 +121,8 @@ def _shown(value: Any) -> str:
 
 def _reason(value: Any) -> str:
     """Why a number is refused although it is of the kind."""
+    if isinstance(value, str | Path) and (why := _unwritable(str(value))):
+        return f", which {why}"
     numbers = value if isinstance(value, list | tuple) else (value,)
     if any(isinstance(number, int) and not _fits(number) for number in numbers):
         return ", which does not fit in 64 bits"
@@ -160,7 +162,14 @@ def _accept(kind: Any, value: Any) -> tuple[bool, Any]:
         return isinstance(value, int) and not isinstance(value, bool) and _fits(value), value
     if isinstance(value, str) and hasattr(kind, "from_text"):
         return True, kind.from_text(value)  # pyright: ignore[reportAttributeAccessIssue]
-    return isinstance(value, kind), value
+    return isinstance(value, kind) and not (kind in (str, Path) and _unwritable(str(value))), value
+
+
+def _unwritable(text: str) -> str:
+    """Why a text cannot be the name of a file or be written to one; empty if it can."""
+    if "\0" in text:
+        return "holds a NUL character"
+    return "is not valid UTF-8" if re.search("[\ud800-\udfff]", text) else ""
 
 
 def _accept_tuple(kinds: tuple[Any, ...], value: Any) -> tuple[bool, Any]:

@@ -7,6 +7,7 @@ short names in `schema.SHORT_FLAGS`. A flag that names another choice than the r
 for adam) replaces that whole section: a learning rate tuned for one optimizer does not suit another.
 """
 
+import shlex
 import tomllib
 from collections.abc import Sequence
 from dataclasses import MISSING, fields
@@ -70,7 +71,7 @@ def read_recipe(recipe: str, trust_code: bool = False) -> Tree:
     if path.is_dir():
         raise ConfigError(
             f"'{recipe}' is a folder, not a recipe",
-            f"Give the path of a .toml file. To resume a stopped run: shoal train --resume {recipe}",
+            f"Give the path of a .toml file. To resume a stopped run: shoal train --resume {shlex.quote(recipe)}",
         )
     if path.suffix != ".toml" and not path.exists():
         shipped = shipped_recipes()

@@ -8,6 +8,7 @@ from typing import TextIO
 
 from shoal.config.schema import RunConfig
 from shoal.events.folder import RunFolder
+from shoal.printable import printable
 from shoal.train.evaluate import Metrics
 from shoal.train.progress import Progress
 from shoal.train.result import Result
@@ -23,7 +24,7 @@ class Quiet:
 
     def say(self, line: str) -> None:
         """Write a line."""
-        self._stream.write(line + "\n")
+        self._stream.write(printable(line) + "\n")
         self._stream.flush()
 
     def started(
@@ -105,7 +106,7 @@ class Live(Plain):
 
     def say(self, line: str) -> None:
         """Write a line above the bar."""
-        self._console.print(line, markup=False, soft_wrap=True)
+        self._console.print(printable(line), markup=False, soft_wrap=True)
 
     def started(
         self, config: RunConfig, folder: RunFolder, progress: Progress, total_steps: int, device: str
