@@ -134,18 +134,14 @@ def _cut(text: str) -> str:
 def _reason(value: Any) -> str:
     """Why a number is refused although it is of the kind."""
     numbers = value if isinstance(value, list | tuple) else (value,)
+    for text in numbers:
+        if isinstance(text, str | Path) and (why := _unwritable(str(text))):
+            return f", which {why}"
     if any(isinstance(number, int) and not _fits(number) for number in numbers):
         return ", which does not fit in 64 bits"
     if any(isinstance(number, float) and not math.isfinite(number) for number in numbers):
         return ", which is not finite"
-    if any(isinstance(text, str) and not is_encodable(text) for text in numbers):
-        return ", which has a NUL or is not valid Unicode"
     return ""
-
-
-def is_encodable(text: str) -> bool:
-    """Whether a text can be written to a file and be the name of one: valid Unicode without NUL."""
-    return "\0" not in text and not re.search("[\ud800-\udfff]", text)
 
 
 def _fits(number: int) -> bool:
@@ -179,9 +175,14 @@ def _accept(kind: Any, value: Any) -> tuple[bool, Any]:
         return isinstance(value, int) and not isinstance(value, bool) and _fits(value), value
     if isinstance(value, str) and hasattr(kind, "from_text"):
         return True, kind.from_text(value)  # pyright: ignore[reportAttributeAccessIssue]
-    if isinstance(value, str | Path) and not is_encodable(str(value)):
-        return False, value
-    return isinstance(value, kind), value
+    return isinstance(value, kind) and not (kind in (str, Path) and _unwritable(str(value))), value
+
+
+def _unwritable(text: str) -> str:
+    """Why a text cannot be the name of a file or be written to one; empty if it can."""
+    if "\0" in text:
+        return "holds a NUL character"
+    return "is not valid UTF-8" if re.search("[\ud800-\udfff]", text) else ""
 
 
 def _accept_tuple(kinds: tuple[Any, ...], value: Any) -> tuple[bool, Any]:
