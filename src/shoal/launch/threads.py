@@ -10,7 +10,6 @@ from typing import Generic, TypeVar, final
 import torch
 
 from shoal.comm.assigned_group import Assignment, assigned
-from shoal.comm.group import NO_PROGRESS_LIMIT_S
 from shoal.comm.threads import ThreadGroup
 from shoal.launch.failure import failure_of
 from shoal.launch.handle import WorkerHandle
@@ -24,7 +23,7 @@ END_S = 1.0
 Value = TypeVar("Value")
 
 
-def run(size: int, work: Callable[[ThreadGroup], Value], limit_s: float = NO_PROGRESS_LIMIT_S) -> list[Value]:
+def run(size: int, work: Callable[[ThreadGroup], Value], limit_s: float | None = None) -> list[Value]:
     """Run `work(group)` on one thread per rank and return the values in rank order; raise the first failure.
 
     >>> run(3, lambda group: group.rank + group.size)

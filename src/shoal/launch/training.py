@@ -14,6 +14,7 @@ from shoal.config.schema import RunConfig
 from shoal.events.folder import RunFolder
 from shoal.launch import processes, threads
 from shoal.launch.cores import threads_per_worker
+from shoal.launch.one_worker import training_limit_of
 from shoal.launch.reports import Report, replay
 from shoal.launch.supervise import Listener
 from shoal.train import worker
@@ -39,7 +40,7 @@ def by_threads(config: RunConfig, observer: Observer, resumed: RunFolder | None 
             watcher = observer if group.rank == 0 else Silent()
             return worker.work(config, device, stop, watcher, group, resumed)
 
-        return threads.run(workers, work)[0]
+        return threads.run(workers, work, training_limit_of(config))[0]
 
 
 def by_processes(config: RunConfig, observer: Observer, resumed: RunFolder | None = None) -> Result:
@@ -80,7 +81,9 @@ class _TrainingListener(Listener):
     def _warn(self, category: str, text: str) -> None:
         """Warn once of what several workers saw; of a slow member, each reports how long it has waited itself."""
         slow = category == SlowMemberWarning.__name__
-        key = text.partition(":")[0] if slow else text
+        key = (
+            text.partition(":")[0] if slow else text
+        )  # "rank 1 is slow", "rank 1 has not reached all_reduce #63"
         if key not in self._warned:
             self._warned.add(key)
             warnings.warn(text, CATEGORIES.get(category, UserWarning), stacklevel=2)
