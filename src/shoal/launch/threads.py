@@ -91,7 +91,8 @@ class ThreadHandle(WorkerHandle, Generic[Value]):
                     ctypes.c_ulong(self._thread.ident or 0), ctypes.py_object(SystemExit)
                 )
 
-    def close(self) -> None:
-        """Wait for its end, though not for ever."""
-        self._thread.join(END_S)
-        super().close()
+    def close(self, wait_s: float) -> bool:
+        """Wait for its end; one in native code that never returns ends with the process, and that is no error."""
+        self._thread.join(min(wait_s, END_S))
+        super().close(wait_s)
+        return True

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from shoal.comm.group import SlowMemberWarning
+from shoal.comm.group import BUSY_S, SlowMemberWarning
 from shoal.comm.links.measure import LinkNotice
 from shoal.comm.threads import ThreadGroup
 from shoal.config.plain import to_plain
@@ -16,7 +16,7 @@ from shoal.launch import processes, threads
 from shoal.launch.cores import threads_per_worker
 from shoal.launch.one_worker import training_limit_of
 from shoal.launch.reports import Report, replay
-from shoal.launch.supervise import Listener
+from shoal.launch.supervise import Listener, Policy
 from shoal.train import worker
 from shoal.train.build import torch_settings
 from shoal.train.observer import Observer, Silent
@@ -51,7 +51,8 @@ def by_processes(config: RunConfig, observer: Observer, resumed: RunFolder | Non
     listener = _TrainingListener(config, observer, resumed)
     settings = {"kind": "train", "config": to_plain(config), "resumed": str(resumed.path) if resumed else ""}
     task = processes.ProcessTask(settings, keeps_output=True, threads=config.threads or 0)
-    processes.run(task, config.launch.workers, listener)
+    limit_s = training_limit_of(config)
+    processes.run(task, config.launch.workers, listener, Policy.within(limit_s, BUSY_S + limit_s))
     assert listener.result is not None  # rank 0 has finished, or `run` would have raised
     return listener.result
 
