@@ -195,7 +195,9 @@ def test_rank_0_may_work_alone_for_long_and_a_warning_shows_where_it_is(by_hand,
     said = outputs[1][1]
     assert "SlowMemberWarning: rank 0 has not reached all_reduce #" in said
     assert "it is alive, but has made no progress for 1" in said
-    assert "at most 1800 s. Set another limit with SHOAL_TIMEOUT_S, join(limit_s=…) or --timeout" in said
+    assert (
+        "at most 1800 s. Set another limit with SHOAL_TIMEOUT_S, join(limit_s=…) or --launch.timeout" in said
+    )
     assert "in evaluate_alone" in said
 
 
@@ -294,3 +296,24 @@ def test_the_loss_of_another_machine_is_named(by_hand, how, victim):
     kind = "MemberTimeoutError" if (how, victim) == ("SIGSTOP", 1) else "MemberError"
     assert f"{kind}: {LOST[how, victim].format(number=3)}" in said
     assert f"the network to host{victim} is down" in said
+
+
+@pytest.mark.parametrize("victim", [2, 0])
+def test_every_survivor_of_a_kill_names_the_right_machine(by_hand, tmp_path, victim):
+    """At any moment: between two collectives, in the data of one, or long after the others have given up."""
+    text = (
+        "buffer, turn = torch.ones(300_000), 0\n"
+        "while True:\n"
+        "    group.all_reduce(buffer).wait()\n"
+        "    turn += 1\n"
+        f"    if rank == {victim} and turn == 5: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    buffer.fill_(1.0)\n"
+        "    time.sleep(1.5 if rank == 3 and turn == 5 else 0.002 * rank)\n"
+    )
+    programs = by_hand("gloo", text, 4, APART)
+    said = [program.ended()[1] for program in programs]
+    assert programs[victim].returncode == -signal.SIGKILL
+    sentence = f"MemberError: rank {victim} on host{victim} " + (
+        "hung up before" if victim else "is gone before"
+    )
+    assert [sentence in text for text in said] == [rank != victim for rank in range(4)], said

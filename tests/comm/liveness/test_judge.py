@@ -59,7 +59,7 @@ def test_silence_beyond_the_limit_is_stuck_and_shows_the_stack():
         "rank 3 has not reached all_reduce #7: it is alive, but has made no progress for 12.3 s"
     )
     assert "in an endless loop" in error.hint
-    for setting in ("SHOAL_TIMEOUT_S", "join(limit_s=…)", "--timeout"):
+    for setting in ("SHOAL_TIMEOUT_S", "join(limit_s=…)", "--launch.timeout"):
         assert setting in error.hint
 
 

@@ -36,7 +36,7 @@ NO_PROGRESS_LIMIT_S = 1800.0
 TRAIN_LIMIT_S = 60.0
 """The same in `shoal train`, beyond the work that a worker announces."""
 VARIABLE = "SHOAL_TIMEOUT_S"
-SETTINGS = f"Set another limit with {VARIABLE}, join(limit_s=…) or --timeout."
+SETTINGS = f"Set another limit with {VARIABLE}, join(limit_s=…) or --launch.timeout."
 STOP_GRACE_S = 10.0
 """How long a member may be stopped (SIGSTOP) before the others give it up."""
 WARN_AFTER_S = 10.0

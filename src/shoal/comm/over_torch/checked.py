@@ -141,6 +141,14 @@ class CheckedGroup(Group):
                 item.over = True
                 self.queue.remove(item)
 
+    def blame(self, rank: int) -> None:
+        """Tell the other members which one is the cause of this one's end."""
+        self._headers.blame(rank)
+
+    def hung_up(self) -> dict[int, int]:
+        """The members whose connections have ended, each with the one that it blamed for that."""
+        return self._headers.hung_up()
+
     def _take(self, item: CheckedCollective) -> list[Header] | None:
         try:
             return self._headers.take()

@@ -6,12 +6,13 @@ Only a member that has waited for a while looks. For members on this machine the
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 from shoal.comm.liveness import judge, stacks
 from shoal.comm.liveness.judge import BROKEN_FOR_S, STOP_GRACE_S, STORE_ANSWERS_S, Facts, Judge, LastWords
 from shoal.comm.liveness.watch import Watch
+from shoal.comm.over_torch.headers import NO_RANK
 from shoal.comm.over_torch.signs import Signs
 from shoal.comm.rendezvous import Card
 from shoal.comm.store import Distant
@@ -52,6 +53,8 @@ class Presence:
         self._seen: dict[int, tuple[str, float, float]] = {}
         """Per member: its last entry, the idle time in it, and when that entry was first seen."""
         self._gone_since: dict[int, float] = {}
+        self.culprit: Callable[[], int] = lambda: NO_RANK
+        """The member whose end was the first, as broken connections show, or NO_RANK."""
         keeps_for = {card.rank for card in cards} - {rank} if rank == holder else set[int]()
         self.signs = Signs(self._store, rank, limit_s, keeps_for, self._is_out)
 
@@ -228,6 +231,10 @@ class Presence:
                 return judge.died(self._facts(rank, label, 0.0, True, ""))
             time.sleep(0.02)
         why = str(error).splitlines()[0]
+        culprit = self.culprit()
+        if culprit not in (NO_RANK, self._holder, self._rank):
+            # The holder may have ended because of another.
+            return self.hung_up(culprit, label)
         if self._holder is None or self._holder in self._near:
             return judge.store_lost(label, why)
         return judge.store_lost(label, why, self._holder, self._cards[self._holder].host)
