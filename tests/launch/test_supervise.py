@@ -12,11 +12,12 @@ from shoal.launch.supervise import Listener, Policy, supervise
 
 
 class ScriptedHandle(WorkerHandle):
-    def __init__(self, rank, reports, code):
+    def __init__(self, rank, reports, code, stopped_s=0.0, ends=True):
         read_end, self._write_end = os.pipe()
         super().__init__(rank, read_end)
         os.write(self._write_end, "".join(json.dumps(each) + "\n" for each in reports).encode())
         self.code, self.log = code, []
+        self._stopped_s, self._ends = stopped_s, ends
 
     def poll(self):
         return self.code
@@ -27,19 +28,23 @@ class ScriptedHandle(WorkerHandle):
     def kill(self):
         self.log.append("kill")
 
-    def close(self):
+    def stopped_s(self):
+        return self._stopped_s
+
+    def close(self, wait_s):
         self.log.append("close")
         os.close(self._write_end)
-        super().close()
+        super().close(wait_s)
+        return self._ends
 
 
 class ScriptedPlace:
-    def __init__(self, code, *reports):
-        self.code, self.reports = code, reports
+    def __init__(self, code, *reports, **behaviour):
+        self.code, self.reports, self.behaviour = code, reports, behaviour
 
     def start(self, task, rank, size):
         task.append((rank, size))
-        return ScriptedHandle(rank, self.reports, self.code)
+        return ScriptedHandle(rank, self.reports, self.code, **self.behaviour)
 
 
 class BrokenPlace:
@@ -78,7 +83,7 @@ def test_ranks_follow_the_places_and_reports_reach_the_listener():
 
 def test_a_place_that_cannot_start_ends_the_workers_before_it(monkeypatch):
     closed = []
-    monkeypatch.setattr(ScriptedHandle, "close", lambda handle: closed.append(handle.rank))
+    monkeypatch.setattr(ScriptedHandle, "close", lambda handle, wait_s: closed.append(handle.rank))
     with pytest.raises(OSError, match="no more processes"):
         start([], [ScriptedPlace(None), ScriptedPlace(None), BrokenPlace()])
     assert closed == [0, 1]
@@ -101,3 +106,41 @@ def test_after_a_failure_the_others_have_their_grace_and_are_ended():
 
 def test_how_a_process_ends_after_its_work_is_done_does_not_matter():
     supervise(start([], [ScriptedPlace(-11, FINISHED)]), Policy())
+
+
+# No wait without end.
+
+HASTY = Policy(grace_s=0.05, stopped_s=0.2, end_s=0.2, finish_s=0.2)
+
+
+def test_a_worker_that_is_stopped_before_it_has_finished_is_given_up():
+    """After its last collective, or while it starts: no other worker waits for it."""
+    handles = start([], [ScriptedPlace(0, FINISHED), ScriptedPlace(None, stopped_s=60.0)])
+    with pytest.raises(WorkerError, match=r"rank 1 of 2 is stopped \(SIGSTOP\)") as caught:
+        supervise(handles, Policy(grace_s=0.05, stopped_s=0.2), Noting())
+    assert "SHOAL_TIMEOUT_S" in caught.value.hint
+    assert handles[1].log == ["kill", "close"]
+
+
+@pytest.mark.parametrize(("stopped_s", "state"), [(60.0, "stopped"), (0.0, "still there")])
+def test_a_worker_that_has_done_its_work_and_does_not_end_is_killed_and_the_run_counts(stopped_s, state):
+    handles = start([], [ScriptedPlace(0, FINISHED), ScriptedPlace(None, FINISHED, stopped_s=stopped_s)])
+    with pytest.warns(UserWarning, match=f"rank 1 had done its work, but was {state}.* killed"):
+        supervise(handles, HASTY)
+    assert handles[1].log == ["kill", "kill", "close"]
+
+
+def test_a_run_of_ours_does_not_wait_for_ever_for_the_last_worker():
+    handles = start([], [ScriptedPlace(0, FINISHED), ScriptedPlace(None)])
+    with pytest.raises(WorkerError, match="rank 1 of 2 has not finished 0 s after the first worker"):
+        supervise(handles, HASTY)
+
+
+def test_a_worker_that_cannot_be_killed_is_named_and_left():
+    """As a process in state D."""
+    handles = start([], [ScriptedPlace(1, failed("no such column")), ScriptedPlace(None, ends=False)])
+    with (
+        pytest.warns(UserWarning, match="rank 1 was killed and has not ended: it waits in the kernel"),
+        pytest.raises(WorkerError, match="no such column"),
+    ):
+        supervise(handles, Policy(grace_s=0.05))

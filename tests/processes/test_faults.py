@@ -165,7 +165,9 @@ def test_stopped_stuck_and_slow_are_told_apart(tmp_path, faultless):
         folder = tmp_path / f"{fault}-{group}"
         folder.mkdir()
         try:
-            return launch_run(config(folder, f"--workers 2 --group {group}", fault=fault), Silent())
+            return launch_run(
+                config(folder, f"--workers 2 --group {group} --launch.timeout 10", fault=fault), Silent()
+            )
         except WorkerError as error:
             return error
 
@@ -196,7 +198,7 @@ def test_a_worker_with_5_percent_of_a_processor_is_slow_but_never_given_up(tmp_p
         folder = tmp_path / group
         folder.mkdir()
         with ThreadPoolExecutor(1) as pool:
-            settings = config(folder, f"--workers 2 --group {group}", fault="compute")
+            settings = config(folder, f"--workers 2 --group {group} --launch.timeout 10", fault="compute")
             run = pool.submit(launch_run, settings, Silent())
             wait_until((folder / "proof").exists)
             wait_until((folder / "proof").read_text)

@@ -37,7 +37,7 @@ def test_the_death_of_rank_0_is_no_different(kind):
 
 
 def test_a_stop_is_told_apart_from_a_death(kind):
-    with World(kind, 3) as world:
+    with World(kind, 3, limit_s=1.5) as world:
         world.ask(faults.reduce_until_trouble)
         time.sleep(0.5)
         os.kill(world.pids[faults.VICTIM], signal.SIGSTOP)
@@ -49,6 +49,18 @@ def test_a_stop_is_told_apart_from_a_death(kind):
             assert (outcome.rank, outcome.reason) == (faults.VICTIM, "stopped"), outcome.message
             assert f"kill -CONT {world.pids[faults.VICTIM]}" in outcome.message
         os.kill(world.pids[faults.VICTIM], signal.SIGCONT)
+
+
+def test_a_stop_that_is_continued_in_time_changes_nothing(kind):
+    with World(kind, 3) as world:
+        world.ask(faults.count_steps, 4.0)
+        time.sleep(0.5)
+        os.kill(world.pids[faults.VICTIM], signal.SIGSTOP)
+        time.sleep(2.5)
+        assert "\nState:\tT" in Path(f"/proc/{world.pids[faults.VICTIM]}/status").read_text()
+        os.kill(world.pids[faults.VICTIM], signal.SIGCONT)
+        outcomes = world.answers(20)
+        assert [outcome.value for outcome in outcomes] == [3.0] * 3, outcomes
 
 
 def test_an_endless_loop_is_no_progress_and_its_stack_is_shown(kind):
@@ -179,7 +191,7 @@ def test_a_pause_of_everybody_harms_nobody(kind):
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_fault_while_groups_are_made_is_named_too(kind, number):
-    with World(kind, 3) as world:
+    with World(kind, 3, limit_s=2.0) as world:
         world.ask(faults.split_over_and_over)
         time.sleep(0.1)
         os.kill(world.pids[faults.VICTIM], number)

@@ -10,7 +10,7 @@ from shoal.comm.store import listen
 
 KINDS = ["shm", "gloo"]
 ENDS_S = 8.0
-"""Before the 10 s of silence after which a member is given up, and long before any timeout of torch's."""
+"""Long before the limit after which a silent member is given up, and before any timeout of torch's."""
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def by_hand(nursery, tmp_path):
     """Starts one process per rank of a program that has joined as `group`; none of them outlives the test."""
     started = []
 
-    def start(kind, text, size=2, before="", limit_s=10.0):
+    def start(kind, text, size=2, before="", limit_s=None):
         beginning = f"import os, signal, sys, time, torch, shoal\n{before}"
         beginning += f"torch.set_num_threads(1)\ngroup = shoal.join(kind='{kind}', limit_s={limit_s})\n"
         with listen("127.0.0.1", 0) as server:
@@ -66,7 +66,7 @@ def test_a_stopped_peer_keeps_nobody_from_ending(by_hand, tmp_path, way):
         "    time.sleep(0.01)\n"
         "work = group.all_reduce(torch.ones(1000))\n"
     )
-    first, second = by_hand("gloo", text + WAYS_OUT[way])
+    first, second = by_hand("gloo", text + WAYS_OUT[way], limit_s=3.0)
     wait_until(lambda: stopped(second))
     (tmp_path / "stopped").touch()
     _, said = first.ended(ENDS_S)
@@ -139,7 +139,7 @@ def test_a_stop_of_rank_0_is_told_though_the_store_is_stopped_too(by_hand, kind)
         "if group.rank == 0: os.kill(os.getpid(), signal.SIGSTOP)\n"
         "group.all_reduce(torch.ones(1000)).wait()\n"
     )
-    programs = by_hand(kind, text)
+    programs = by_hand(kind, text, limit_s=3.0)
     wait_until(lambda: stopped(programs[0]))
     _, said = programs[1].ended(ENDS_S)
     assert "rank 0 has not reached all_reduce #" in said
@@ -175,6 +175,79 @@ def test_joining_twice_gives_the_same_group_and_the_wrapper_takes_it_too(by_hand
     for program in by_hand("gloo", text):
         _, said = program.ended()
         assert program.returncode == 0, said
+
+
+# Long work of one rank is no reason to give it up.
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rank_0_may_work_alone_for_long_and_a_warning_shows_where_it_is(by_hand, kind):
+    text = (
+        "def evaluate_alone(): time.sleep(15)\n"
+        "group.barrier().wait()\n"
+        "if group.rank == 0: evaluate_alone()\n"
+        "total = torch.ones(1)\n"
+        "group.all_reduce(total).wait()\n"
+        "print(total.item())\n"
+    )
+    outputs = [program.ended() for program in by_hand(kind, text)]
+    assert [out for out, _ in outputs] == ["2.0\n"] * 2, outputs
+    said = outputs[1][1]
+    assert "SlowMemberWarning: rank 0 has not reached all_reduce #" in said
+    assert "it is alive, but has made no progress for 1" in said
+    assert (
+        "at most 1800 s. Set another limit with SHOAL_TIMEOUT_S, join(limit_s=…) or --launch.timeout" in said
+    )
+    assert "in evaluate_alone" in said
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_rank_that_joins_late_is_waited_for_with_a_warning(by_hand, late):
+    before = (
+        "from shoal.comm import rendezvous, store\n"
+        "rendezvous.WARN_AFTER_S = store.WARN_AFTER_S = 0.5\n"
+        f"if int(os.environ['RANK']) == {late}: time.sleep(2)\n"
+    )
+    outputs = [program.ended() for program in by_hand("auto", "print(group.size)\n", before=before)]
+    assert [out for out, _ in outputs] == ["2\n"] * 2, outputs
+    assert outputs[late][1] == ""
+    missing = "joined, these ranks have not: 1" if late else "rank 1 has found no store at 127.0.0.1:"
+    assert missing in outputs[1 - late][1]
+    assert "at most 1800 s. Set another limit with SHOAL_TIMEOUT_S, join(timeout_s=…)" in outputs[1 - late][1]
+
+
+def test_a_message_and_a_split_wait_longer_than_connecting_may_take(by_hand):
+    """Torch would give a message up after the time that connecting may take."""
+    before = (
+        "from datetime import timedelta\n"
+        "from shoal.comm.over_torch import backends, headers\n"
+        "backends._CONNECT, headers._CONNECT_S = timedelta(seconds=2), 2.0\n"
+    )
+    text = (
+        "message = torch.zeros(3)\n"
+        "if group.rank == 1:\n"
+        "    group.beat(300)\n"
+        "    time.sleep(3)\n"
+        "    group.send(torch.ones(3), 0).wait()\n"
+        "    time.sleep(3)\n"
+        "else:\n"
+        "    group.recv(message, 1).wait()\n"
+        "smaller = group.split([0, 1])\n"
+        "smaller.all_reduce(message).wait()\n"
+        "print(message.tolist())\n"
+    )
+    for program in by_hand("gloo", text, before=before):
+        out, err = program.ended()
+        assert out == "[1.0, 1.0, 1.0]\n", err
+
+
+def test_a_limit_from_the_environment_is_kept(by_hand):
+    text = "if group.rank == 0: time.sleep(60)\ngroup.barrier().wait()\n"
+    _, second = by_hand("shm", text, before="os.environ['SHOAL_TIMEOUT_S'] = '1.5'\n")
+    _, said = second.ended(ENDS_S)
+    assert "MemberTimeoutError: rank 0 has not reached barrier #" in said
+    assert "no progress for 1." in said
+    assert "Set another limit with SHOAL_TIMEOUT_S" in said
 
 
 # Several machines. Each rank has an address of its own and sees no process of the others, as if it were alone.
@@ -220,5 +293,27 @@ def test_the_loss_of_another_machine_is_named(by_hand, how, victim):
     text += "group.all_reduce(torch.ones(1000)).wait()\n"
     programs = by_hand("gloo", text, 2, APART, limit_s=1.5)
     _, said = programs[1 - victim].ended(ENDS_S)
-    assert f"MemberError: {LOST[how, victim].format(number=3)}" in said
+    kind = "MemberTimeoutError" if (how, victim) == ("SIGSTOP", 1) else "MemberError"
+    assert f"{kind}: {LOST[how, victim].format(number=3)}" in said
     assert f"the network to host{victim} is down" in said
+
+
+@pytest.mark.parametrize("victim", [2, 0])
+def test_every_survivor_of_a_kill_names_the_right_machine(by_hand, tmp_path, victim):
+    """At any moment: between two collectives, in the data of one, or long after the others have given up."""
+    text = (
+        "buffer, turn = torch.ones(300_000), 0\n"
+        "while True:\n"
+        "    group.all_reduce(buffer).wait()\n"
+        "    turn += 1\n"
+        f"    if rank == {victim} and turn == 5: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    buffer.fill_(1.0)\n"
+        "    time.sleep(1.5 if rank == 3 and turn == 5 else 0.002 * rank)\n"
+    )
+    programs = by_hand("gloo", text, 4, APART)
+    said = [program.ended()[1] for program in programs]
+    assert programs[victim].returncode == -signal.SIGKILL
+    sentence = f"MemberError: rank {victim} on host{victim} " + (
+        "hung up before" if victim else "is gone before"
+    )
+    assert [sentence in text for text in said] == [rank != victim for rank in range(4)], said

@@ -10,6 +10,7 @@ from typing import Any
 from shoal import __version__
 from shoal.cli import text
 from shoal.cli.command import Command, Group
+from shoal.cli.interrupts import ending_while_torch_loads
 from shoal.errors import ConfigError, ShoalError, unknown
 
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -36,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     text.accept_any_stream()
     try:
-        with warnings.catch_warnings():
+        with ending_while_torch_loads(), warnings.catch_warnings():
             warnings.showwarning = text.caution
             return _dispatch(words)
     except ShoalError as error:

@@ -22,7 +22,6 @@ import torch
 from torch import Tensor
 
 from shoal.comm.liveness.judge import BUSY_S as BUSY_S
-from shoal.comm.liveness.judge import NO_PROGRESS_LIMIT_S as NO_PROGRESS_LIMIT_S
 from shoal.comm.liveness.judge import SlowMemberWarning as SlowMemberWarning
 from shoal.comm.reduction import Op
 from shoal.comm.signature import (

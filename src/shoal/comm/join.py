@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 import torch.distributed as dist
 
 from shoal.comm.assigned_group import assignment
-from shoal.comm.group import NO_PROGRESS_LIMIT_S, Group
+from shoal.comm.group import Group
+from shoal.comm.liveness.judge import limit_of
 from shoal.comm.over_torch.checked import join_torch
-from shoal.comm.rendezvous import JOIN_TIMEOUT_S, Card, meet
+from shoal.comm.rendezvous import Card, meet
 from shoal.comm.shared_memory.group import SharedMemoryGroup, shared_memory_works_here
 from shoal.comm.store import connect, listen, own_address, serve
 from shoal.comm.threads import ThreadGroup
@@ -85,16 +86,18 @@ def join(
     place: Place | None = None,
     *,
     kind: str = "auto",
-    limit_s: float = NO_PROGRESS_LIMIT_S,
-    timeout_s: float = JOIN_TIMEOUT_S,
+    limit_s: float | None = None,
+    timeout_s: float | None = None,
     facts: Mapping[str, str] | None = None,
 ) -> Group:
     """The group of this worker, however it was started; a group of one if no launcher started it.
 
     Without a `place`, the launcher's assignment counts, then the environment (torchrun, or set by hand).
-    `kind` is auto, shm, gloo or nccl; auto takes shared memory on one machine and gloo elsewhere. A member without
-    progress for `limit_s` is an error, and so are members missing after `timeout_s`. `facts` (versions, settings,
-    parameter names …) must be the same on all workers.
+    `kind` is auto, shm, gloo or nccl; auto takes shared memory on one machine and gloo elsewhere. `facts` (versions,
+    settings, parameter names …) must be the same on all workers.
+
+    A member without progress for `limit_s` is an error, and so are members missing after `timeout_s`. Both default to
+    the variable SHOAL_TIMEOUT_S, or to 1800 s; after 10 s there is a warning.
 
     A process that joins again gets the same group as long as that is open and of the `kind` asked for; the other
     arguments then have no effect. After `close`, or with another kind, it joins anew, and so must all other workers.
@@ -115,6 +118,7 @@ def join(
         kind = given.kind
     if kind not in KINDS:
         raise ConfigError(unknown("kind of group", kind, KINDS))
+    limit_s, timeout_s = limit_of(limit_s), limit_of(timeout_s)
     place = place or place_from_environment(os.environ)
     world = _worlds.get((os.getpid(), place))
     if world is None:
@@ -156,12 +160,13 @@ def join_in(
     *,
     kind: str = "auto",
     host: str = "127.0.0.1",
-    limit_s: float = NO_PROGRESS_LIMIT_S,
-    timeout_s: float = JOIN_TIMEOUT_S,
+    limit_s: float | None = None,
+    timeout_s: float | None = None,
     facts: Mapping[str, str] | None = None,
     holder: int | None = None,
 ) -> Group:
     """The group of all workers that meet in this store, which is fresh for it; `host` is this machine's address."""
+    limit_s, timeout_s = limit_of(limit_s), limit_of(timeout_s)
     cards = meet(
         dist.PrefixStore("meet", store),
         rank,

@@ -10,16 +10,17 @@ import os
 import platform
 import socket
 import time
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from shoal.comm.store import parsed, stored
+from shoal.comm.liveness.judge import NO_PROGRESS_LIMIT_S, WARN_AFTER_S, SlowMemberWarning
+from shoal.comm.store import SETTINGS, parsed, stored
 from shoal.errors import GroupError, JoinError, JoinTimeoutError
 from shoal.printable import printable
 
-JOIN_TIMEOUT_S = 60.0
 HEARD_S = 1.0
 """How long a worker that refuses waits for the others to read why: the store may end with its process."""
 
@@ -103,7 +104,7 @@ def meet(
     store: Store,
     rank: int,
     size: int,
-    timeout_s: float = JOIN_TIMEOUT_S,
+    timeout_s: float = NO_PROGRESS_LIMIT_S,
     facts: Mapping[str, str] | None = None,
     able: str = "",
 ) -> list[Card]:
@@ -131,7 +132,7 @@ def _meet(
     store.set(f"card/{rank}", json.dumps(asdict(mine)))
     store.add("come", 1)
     cards: dict[int, Card] = {}
-    deadline = time.monotonic() + timeout_s
+    started, warned = time.monotonic(), False
     try:
         while len(cards) < size:
             for other in range(size):
@@ -141,8 +142,18 @@ def _meet(
             if len(cards) < size:
                 if store.check(["refusal"]):
                     raise JoinError(*map(printable, stored(store.get("refusal"), str, str)))
-                if time.monotonic() > deadline:
+                waited_s = time.monotonic() - started
+                if waited_s > timeout_s:
                     raise _missing(cards, size, timeout_s)
+                if waited_s > WARN_AFTER_S and not warned:
+                    warned = True
+                    missing = ", ".join(str(other) for other in range(size) if other not in cards)
+                    warnings.warn(
+                        f"{waited_s:.0f} s after rank {rank} joined, these ranks have not: {missing}. "
+                        f"It waits for them, at most {timeout_s:g} s. {SETTINGS}",
+                        SlowMemberWarning,
+                        stacklevel=5,
+                    )
                 time.sleep(0.01)
     except JoinError as error:
         _refuse(store, error)
@@ -176,7 +187,7 @@ def _missing(cards: Mapping[int, Card], size: int, timeout_s: float) -> JoinErro
     who = f"rank {missing[0]} is" if len(missing) == 1 else f"ranks {', '.join(missing)} are"
     return JoinTimeoutError(
         f"{who} missing: {len(cards)} of {size} workers joined within {timeout_s:g} s",
-        "Were they started, with the same master address and port?",
+        f"Were they started, with the same master address and port? {SETTINGS}",
     )
 
 

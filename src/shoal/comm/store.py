@@ -7,14 +7,25 @@ listening socket itself, on the master address alone (loopback by default), and 
 import contextlib
 import json
 import socket
+import threading
+import time
+import warnings
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar, final
 
 import torch.distributed as dist
 
-from shoal.comm.blocking import BlockingThread
+from shoal.comm.blocking import BlockingCall, BlockingThread
+from shoal.comm.liveness.judge import VARIABLE, WARN_AFTER_S, SlowMemberWarning
 from shoal.errors import JoinError, JoinTimeoutError
+
+SETTINGS = f"Set another limit with {VARIABLE}, join(timeout_s=…) or --join-timeout."
+"""The last sentence of every error of a join that takes too long."""
+
+CONNECT_EVERY_S = 0.1
+ANSWER_S = 5.0
+"""How long a process that listens may take to answer as a store, even at the end of the time limit."""
 
 Answer = TypeVar("Answer")
 LARGEST_VALUE = 1 << 20
@@ -139,20 +150,53 @@ def serve(server: socket.socket, timeout_s: float) -> Any:
 
 
 def connect(host: str, port: int, rank: int, timeout_s: float) -> Any:
-    """The store that another process holds."""
+    """The store that another process holds, once it is there."""
+    deadline = time.monotonic() + timeout_s
     try:
         socket.getaddrinfo(host, port)
     except socket.gaierror as error:
         raise JoinError(f"cannot resolve master address '{host}'", "Check its spelling.") from error
-    try:
-        return dist.TCPStore(
-            host, port, is_master=False, timeout=timedelta(seconds=timeout_s), wait_for_workers=False
-        )
-    except RuntimeError as error:
-        raise JoinTimeoutError(
-            f"rank {rank} found no store at {host}:{port} within {timeout_s:g} s",
-            "Rank 0 holds it: check that it was started with this address and port.",
-        ) from error
+    _wait_for_listener(host, port, rank, timeout_s)
+    made: list[Any] = []
+
+    def make() -> None:
+        limit = timedelta(seconds=timeout_s)
+        made.append(dist.TCPStore(host, port, is_master=False, timeout=limit, wait_for_workers=False))
+
+    # Torch's own attempt may take longer than its timeout, and prints its stack when it fails.
+    call = BlockingCall(make)
+    threading.Thread(target=call.run, name="shoal connects to the store", daemon=True).start()
+    if not call.finished.wait(max(deadline - time.monotonic(), ANSWER_S)) or call.error is not None:
+        raise _no_store(host, port, rank, timeout_s) from call.error
+    return made[0]
+
+
+def _wait_for_listener(host: str, port: int, rank: int, timeout_s: float) -> None:
+    """Return as soon as a process listens at this address."""
+    started, warned = time.monotonic(), False
+    while (waited_s := time.monotonic() - started) < timeout_s:
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection((host, port), timeout=timeout_s - waited_s),
+        ):
+            return
+        if waited_s > WARN_AFTER_S and not warned:
+            warned = True
+            warnings.warn(
+                f"rank {rank} has found no store at {host}:{port} for {waited_s:.0f} s: rank 0 holds it. "
+                f"It waits, at most {timeout_s:g} s. {SETTINGS}",
+                SlowMemberWarning,
+                stacklevel=5,
+            )
+        time.sleep(CONNECT_EVERY_S)
+    raise _no_store(host, port, rank, timeout_s)
+
+
+def _no_store(host: str, port: int, rank: int, timeout_s: float) -> JoinTimeoutError:
+    return JoinTimeoutError(
+        f"rank {rank} found no store at {host}:{port} within {timeout_s:g} s",
+        f"Rank 0 holds it: check that it was started with this address and port. {SETTINGS}",
+    )
 
 
 def own_address(host: str, port: int) -> str:

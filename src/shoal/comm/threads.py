@@ -12,7 +12,7 @@ from torch import Tensor
 
 from shoal.comm.assigned_group import Assignment, assigned
 from shoal.comm.group import Finished, Group, Work
-from shoal.comm.liveness.judge import NO_PROGRESS_LIMIT_S, Judge, LastWords
+from shoal.comm.liveness.judge import Judge, LastWords, limit_of
 from shoal.comm.liveness.patience import Patience
 from shoal.comm.meetings import Meeting, ThreadMember, World
 from shoal.comm.signature import Signature, check_open
@@ -67,9 +67,9 @@ class ThreadGroup(Group):
         self._sequence = 0
 
     @classmethod
-    def world(cls, size: int, limit_s: float = NO_PROGRESS_LIMIT_S) -> list["ThreadGroup"]:
+    def world(cls, size: int, limit_s: float | None = None) -> list["ThreadGroup"]:
         """A new group's members, one for each thread."""
-        world = World([ThreadMember(rank) for rank in range(size)], Judge(limit_s))
+        world = World([ThreadMember(rank) for rank in range(size)], Judge(limit_of(limit_s)))
         return [cls(world, rank) for rank in range(size)]
 
     def _begin(self, operation: str) -> None:
@@ -126,7 +126,7 @@ class ThreadGroup(Group):
 
 
 def run_threads(
-    size: int, work: Callable[[ThreadGroup], Result], limit_s: float = NO_PROGRESS_LIMIT_S
+    size: int, work: Callable[[ThreadGroup], Result], limit_s: float | None = None
 ) -> list[Result]:
     """Run `work(group)` on `size` threads; return their results in rank order, or raise the first failure.
 

@@ -9,7 +9,16 @@ from shoal.config.schema import RunConfig
 from shoal.config.write import flat, literal
 from shoal.events.folder import RunFolder
 
-MAY_DIFFER = ("device", "threads", "data.dir", "output.", "launch.workers", "launch.launcher", "launch.group")
+MAY_DIFFER = (
+    "device",
+    "threads",
+    "data.dir",
+    "output.",
+    "launch.workers",
+    "launch.launcher",
+    "launch.group",
+    "launch.timeout",
+)
 """Where a worker computes and where it reads its data may differ; rank 0 alone decides where the run is written. The
 group itself compares the number of workers."""
 

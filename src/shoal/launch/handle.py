@@ -2,11 +2,15 @@
 
 import json
 import os
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from shoal.launch.failure import Failure
 from shoal.launch.reports import Report
+
+END_S = 5.0
+"""How long workers that were killed may take to end."""
 
 
 class WorkerHandle(ABC):
@@ -21,6 +25,8 @@ class WorkerHandle(ABC):
         """What the worker has reported of its own failure."""
         self.cause: BaseException | None = None
         """The exception itself, where the worker shares our memory."""
+        self.given_up = ""
+        """Why the supervisor has given the worker up, if it has."""
         self.output = b""
         """What the worker has printed, if that is kept; known after `close`."""
         self._pipe, self._pipe_open, self._unread = pipe, True, b""
@@ -53,14 +59,29 @@ class WorkerHandle(ABC):
     def kill(self) -> None:
         """End the worker and all that it started, without waiting."""
 
-    def close(self) -> None:
-        """Wait for the end of a worker that was killed, and free what its handle holds."""
+    def stopped_s(self) -> float:
+        """How long the worker has been seen stopped (SIGSTOP) without a break; call this repeatedly."""
+        return 0.0
+
+    def name(self) -> str:
+        """The worker, as the system knows it."""
+        return f"rank {self.rank}"
+
+    def close(self, wait_s: float) -> bool:
+        """Wait at most that long for the end of a worker that was killed, and free what its handle holds.
+
+        Returns whether it has ended.
+        """
         os.close(self._pipe)
+        return self.poll() is not None
 
 
-def end_all(handles: Sequence[WorkerHandle]) -> None:
-    """End all workers: first kill each, then wait for each."""
+def end_all(handles: Sequence[WorkerHandle], wait_s: float = END_S) -> list[WorkerHandle]:
+    """End all workers: first kill each, then wait for each, `wait_s` in all. Returns those that have not ended.
+
+    A process that waits in the kernel (state D: a dead disk, a dead network file system) cannot be killed.
+    """
     for handle in handles:
         handle.kill()
-    for handle in handles:
-        handle.close()
+    deadline = time.monotonic() + wait_s
+    return [handle for handle in handles if not handle.close(max(0.0, deadline - time.monotonic()))]

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from shoal.comm.group import Group
 from shoal.comm.join import Place, join
-from shoal.comm.rendezvous import JOIN_TIMEOUT_S
+from shoal.comm.liveness.judge import BUSY_S, TRAIN_LIMIT_S, limit_of
 from shoal.config.schema import RunConfig
 from shoal.events.folder import RunFolder
 from shoal.launch.facts import facts_of
@@ -20,12 +20,21 @@ def joined_group(
     config: RunConfig,
     resumed: RunFolder | None = None,
     place: Place | None = None,
-    timeout_s: float = JOIN_TIMEOUT_S,
+    timeout_s: float | None = None,
 ) -> Generator[Group]:
-    """The group that trains this config, if all workers have the same versions and settings."""
+    """The group that trains this config, if all workers have the same versions and settings.
+
+    Without a `timeout_s`, the workers are a launcher's, which watches them: the slowest may take its time to start.
+    """
     kind, facts = group_kind(config, take_device(config)), facts_of(config, resumed)
-    with closing_group(join(place, kind=kind, facts=facts, timeout_s=timeout_s)) as group:
+    limit_s, timeout_s = training_limit_of(config), limit_of(timeout_s, BUSY_S)
+    with closing_group(join(place, kind=kind, facts=facts, limit_s=limit_s, timeout_s=timeout_s)) as group:
         yield group
+
+
+def training_limit_of(config: RunConfig) -> float:
+    """How long a worker of a run may make no progress, beyond the work that it announces."""
+    return limit_of(config.launch.timeout, TRAIN_LIMIT_S)
 
 
 @contextmanager

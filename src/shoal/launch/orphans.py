@@ -13,6 +13,9 @@ import subprocess
 import sys
 from collections.abc import Generator
 
+END_S = 5.0
+"""How long this process may take to end once it was killed."""
+
 
 class OrphanKiller:
     """The launcher's side."""
@@ -39,8 +42,8 @@ def orphan_killer() -> Generator[OrphanKiller]:
         yield OrphanKiller(process)
     finally:
         process.kill()
-        with contextlib.suppress(BrokenPipeError):
-            process.communicate()
+        with contextlib.suppress(BrokenPipeError, subprocess.TimeoutExpired):
+            process.communicate(timeout=END_S)
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ import tempfile
 from dataclasses import dataclass
 from typing import IO, Any, final
 
+from shoal.comm.liveness.watch import Watch
 from shoal.comm.store import listen, serve
 from shoal.config.resources import check_memory
 from shoal.launch.cores import threads_per_worker
@@ -40,7 +41,9 @@ class ProcessTask:
     """Threads of each worker; 0: its part of the cores, unless the environment says something else."""
 
 
-def run(task: ProcessTask, workers: int, listener: Listener | None = None) -> None:
+def run(
+    task: ProcessTask, workers: int, listener: Listener | None = None, policy: Policy | None = None
+) -> None:
     """Run a task in one process per worker; raise the first failure."""
     check_memory(workers)
     server = listen("127.0.0.1", 0)
@@ -48,7 +51,7 @@ def run(task: ProcessTask, workers: int, listener: Listener | None = None) -> No
     store = serve(server, STORE_TIMEOUT_S)
     with SignalRelay() as signals, orphan_killer() as orphans:
         handles = start(task, [ProcessPlace(port, orphans)] * workers)
-        supervise(handles, Policy(), listener, signals)
+        supervise(handles, policy or Policy(), listener, signals)
     del store
 
 
@@ -66,12 +69,16 @@ class ProcessPlace:
             read_end, write_end = os.pipe()
             undo.callback(os.close, read_end)
             log = undo.enter_context(tempfile.TemporaryFile()) if task.keeps_output else None
+            # A file, because a write into a pipe would wait for a worker that is stopped.
+            settings = undo.enter_context(tempfile.TemporaryFile())
+            settings.write(json.dumps(task.settings).encode())
+            settings.seek(0)
             # Ctrl-C while Python starts would print a traceback; the worker unblocks it when it can end silently.
             blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             try:
                 process = subprocess.Popen(
                     [*_interpreter(), "shoal.launch.worker_main", str(os.getpid()), str(write_end)],
-                    stdin=subprocess.PIPE,
+                    stdin=settings,
                     stdout=log,
                     stderr=log,
                     env=self._environment(task, rank, size),
@@ -81,11 +88,9 @@ class ProcessPlace:
             finally:
                 signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
                 os.close(write_end)
+            settings.close()
             undo.pop_all()
         self.orphans.watch(process.pid)
-        assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError), process.stdin as settings:
-            settings.write(json.dumps(task.settings).encode())
         return ProcessHandle(rank, read_end, process, log)
 
     def _environment(self, task: ProcessTask, rank: int, size: int) -> dict[str, str]:
@@ -137,7 +142,7 @@ class ProcessHandle(WorkerHandle):
         self, rank: int, pipe: int, process: "subprocess.Popen[bytes]", log: IO[bytes] | None
     ) -> None:
         super().__init__(rank, pipe)
-        self._process, self._log = process, log
+        self._process, self._log, self._watch = process, log, Watch()
         self._end: int | None = None
         with contextlib.suppress(AttributeError, OSError):  # without it, the end is seen at the next look
             self._end = os.pidfd_open(process.pid)
@@ -159,14 +164,25 @@ class ProcessHandle(WorkerHandle):
         """Kill the process group, also if it is stopped."""
         self.send_signal(signal.SIGKILL)
 
-    def close(self) -> None:
+    def stopped_s(self) -> float:
+        """As the system says."""
+        return self._watch.stopped_s(self._process.pid)
+
+    def name(self) -> str:
+        """Its rank and its process number."""
+        return f"rank {self.rank} (process {self._process.pid})"
+
+    def close(self, wait_s: float) -> bool:
         """Wait for the process and take its output."""
-        self._process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(wait_s)
         self.kill()  # what it forked between the first signal and its end
-        super().close()
+        has_ended = super().close(wait_s)
+        self._watch.close()
         if self._end is not None:
             os.close(self._end)
         if self._log is not None:
             self._log.seek(0)
             self.output = self._log.read()
             self._log.close()
+        return has_ended

@@ -7,16 +7,19 @@ import os
 import sys
 from pathlib import Path
 
+from shoal.comm.liveness.judge import limit_of
 from shoal.comm.threads import ThreadGroup
 from shoal.errors import ConfigError
 from shoal.launch import processes, threads
+from shoal.launch.supervise import Policy
 
 
 def by_processes(path: str, arguments: list[str], workers: int, group: str = "auto") -> None:
     """Run the program once per worker, each in its own process; its output is not captured."""
     _read(path)
     settings = {"kind": "program", "path": path, "arguments": arguments, "group": group}
-    processes.run(processes.ProcessTask(settings), workers)
+    policy = Policy.within(limit_of(None))
+    processes.run(processes.ProcessTask(settings), workers, policy=policy)
 
 
 def by_threads(path: str, arguments: list[str], workers: int) -> None:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from shoal.comm.join import Place, place_from_environment
-from shoal.comm.rendezvous import JOIN_TIMEOUT_S
+from shoal.comm.liveness.judge import TRAIN_LIMIT_S
 from shoal.config.custom import no_exit
 from shoal.config.resources import check_resources
 from shoal.config.schema import RunConfig
@@ -29,7 +29,7 @@ def launch_run(
     observer: Observer,
     resumed: RunFolder | None = None,
     place: Place | None = None,
-    join_timeout_s: float = JOIN_TIMEOUT_S,
+    join_timeout_s: float = TRAIN_LIMIT_S,
 ) -> Result:
     """Train what the config describes.
 

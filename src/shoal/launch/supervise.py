@@ -3,10 +3,12 @@
 import math
 import signal
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 
+from shoal.comm.liveness.judge import NO_PROGRESS_LIMIT_S, PAUSED_S, SETTINGS, STOP_GRACE_S
 from shoal.errors import WorkerError
 from shoal.launch.failure import Failure, reported_failure, unreported_end
 from shoal.launch.handle import WorkerHandle, end_all
@@ -19,10 +21,21 @@ LOOK_EVERY_S = 0.1
 
 @dataclass(frozen=True)
 class Policy:
-    """What happens after a failure."""
+    """How long a supervisor waits, and for what. It waits without a limit only for workers that run and are at work."""
 
     grace_s: float = 3.0
-    """How long the other workers may take to end by themselves: time to report what they saw."""
+    """How long the other workers may take to end by themselves after a failure: time to report what they saw."""
+    stopped_s: float = STOP_GRACE_S + 2.0
+    """How long a worker may be stopped (SIGSTOP): a little longer than for the other workers, which know more."""
+    end_s: float = NO_PROGRESS_LIMIT_S
+    """How long a worker may take to end after it has reported that its work is done."""
+    finish_s: float = math.inf
+    """How long the others may work on after the first has finished: for ever in a user's program."""
+
+    @classmethod
+    def within(cls, limit_s: float, finish_s: float = math.inf) -> "Policy":
+        """The policy for workers that are given up after `limit_s` without progress."""
+        return cls(stopped_s=min(STOP_GRACE_S, limit_s) + 2.0, end_s=limit_s, finish_s=finish_s)
 
 
 class Listener:
@@ -58,8 +71,14 @@ def supervise(
         while running and len(signals.received) < 2 and time.monotonic() < supervision.deadline:
             wait([descriptor for handle in running for descriptor in handle.descriptors()], LOOK_EVERY_S)
             running = [handle for handle in running if not supervision.has_ended(handle)]
+            supervision.look_for_late(running, len(handles))
     finally:
-        end_all(handles)
+        for handle in end_all(handles):
+            warnings.warn(
+                f"{handle.name()} was killed and has not ended: it waits in the kernel, for a disk or a network "
+                "file system. It ends when that answers, or with the machine.",
+                stacklevel=2,
+            )
     for handle in handles:
         listener.printed(handle.rank, handle.output)
     if len(signals.received) > 1:
@@ -76,6 +95,11 @@ class _Supervision:
         self._policy, self._listener = policy, listener
         self.first_failure: WorkerHandle | None = None
         self.deadline = math.inf
+        self._finished_at: dict[int, float] = {}
+        self._killed: set[int] = set()
+        """Workers that had done their work and did not end: they are not waited for any longer."""
+        self._last_look = self._running_since = time.monotonic()
+        """When the supervisor itself last looked, and since when it has run without a pause (Ctrl-Z)."""
 
     def has_ended(self, handle: WorkerHandle) -> bool:
         """Take a worker's reports, and say whether it has ended.
@@ -89,11 +113,44 @@ class _Supervision:
             if report["kind"] == "failed":
                 handle.failure = Failure(**report["failure"])
             else:
-                handle.finished |= report["kind"] == "finished"
+                if report["kind"] == "finished":
+                    handle.finished = True
+                    self._finished_at[handle.rank] = time.monotonic()
                 self._listener.heard(handle.rank, report)
         if handle.failure or (code is not None and not handle.finished):
             self._note(handle)
-        return code is not None
+        return code is not None or handle.rank in self._killed
+
+    def look_for_late(self, running: Sequence[WorkerHandle], size: int) -> None:
+        """Give up workers that are stopped for too long, or that do not finish or end though others have."""
+        now = time.monotonic()
+        if now - self._last_look > PAUSED_S:
+            self._running_since = now
+        self._last_look = now
+        for handle in running if self.first_failure is None else ():
+            stopped_s = min(handle.stopped_s(), now - self._running_since)
+            first_s, own_s = (
+                now - max(since, self._running_since)
+                for since in (
+                    min(self._finished_at.values(), default=now),
+                    self._finished_at.get(handle.rank, now),
+                )
+            )
+            if handle.finished:
+                if stopped_s > self._policy.stopped_s or own_s > self._policy.end_s:
+                    handle.kill()
+                    self._killed.add(handle.rank)
+                    state = "stopped (SIGSTOP)" if stopped_s else "still there"
+                    text = f"{handle.name()} had done its work, but was {state} {own_s:.0f} s later: killed"
+                    warnings.warn(text, stacklevel=2)
+            elif stopped_s > self._policy.stopped_s:
+                handle.given_up = f"rank {handle.rank} of {size} is stopped (SIGSTOP)"
+            elif first_s > self._policy.finish_s:
+                handle.given_up = (
+                    f"rank {handle.rank} of {size} has not finished {first_s:.0f} s after the first worker"
+                )
+            if handle.given_up:
+                self._note(handle)
 
     def _note(self, handle: WorkerHandle) -> None:
         """Keep the first failure; one that blames another rank gives way to one that does not."""
@@ -113,6 +170,9 @@ def _error_of(handle: WorkerHandle, size: int, advice: Sequence[str], signals: S
     if signals and (code == -signals[0] or (failure and failure.name == "KeyboardInterrupt")):
         name = signal.Signals(signals[0]).name
         return WorkerError(f"stopped by {name}", "\n".join(advice), 128 + signals[0])
+    if handle.given_up and failure is None:
+        hint = "\n".join([f"All workers have been ended. {SETTINGS}", *advice])
+        return WorkerError(handle.given_up, hint, WorkerError.exit_code)
     if failure is None:
         return unreported_end(handle.rank, size, code, handle.output.decode(errors="replace"), advice)
     return reported_failure(handle.rank, size, failure, advice)

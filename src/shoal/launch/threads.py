@@ -10,7 +10,6 @@ from typing import Generic, TypeVar, final
 import torch
 
 from shoal.comm.assigned_group import Assignment, assigned
-from shoal.comm.group import NO_PROGRESS_LIMIT_S
 from shoal.comm.threads import ThreadGroup
 from shoal.launch.failure import failure_of
 from shoal.launch.handle import WorkerHandle
@@ -24,7 +23,7 @@ END_S = 1.0
 Value = TypeVar("Value")
 
 
-def run(size: int, work: Callable[[ThreadGroup], Value], limit_s: float = NO_PROGRESS_LIMIT_S) -> list[Value]:
+def run(size: int, work: Callable[[ThreadGroup], Value], limit_s: float | None = None) -> list[Value]:
     """Run `work(group)` on one thread per rank and return the values in rank order; raise the first failure.
 
     >>> run(3, lambda group: group.rank + group.size)
@@ -92,7 +91,8 @@ class ThreadHandle(WorkerHandle, Generic[Value]):
                     ctypes.c_ulong(self._thread.ident or 0), ctypes.py_object(SystemExit)
                 )
 
-    def close(self) -> None:
-        """Wait for its end, though not for ever."""
-        self._thread.join(END_S)
-        super().close()
+    def close(self, wait_s: float) -> bool:
+        """Wait for its end; one in native code that never returns ends with the process, and that is no error."""
+        self._thread.join(min(wait_s, END_S))
+        super().close(wait_s)
+        return True

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from shoal.comm.group import SlowMemberWarning
+from shoal.comm.group import BUSY_S, SlowMemberWarning
 from shoal.comm.links.measure import LinkNotice
 from shoal.comm.threads import ThreadGroup
 from shoal.config.custom import named_code, no_exit
@@ -14,8 +14,9 @@ from shoal.config.schema import RunConfig
 from shoal.events.folder import RunFolder, resume_command
 from shoal.launch import processes, threads
 from shoal.launch.cores import threads_per_worker
+from shoal.launch.one_worker import training_limit_of
 from shoal.launch.reports import Report, replay
-from shoal.launch.supervise import Listener
+from shoal.launch.supervise import Listener, Policy
 from shoal.train import worker
 from shoal.train.build import torch_settings
 from shoal.train.observer import Observer, Silent
@@ -40,7 +41,7 @@ def by_threads(config: RunConfig, observer: Observer, resumed: RunFolder | None 
             with no_exit("a function of your own"):
                 return worker.work(config, device, stop, watcher, group, resumed)
 
-        return threads.run(workers, work)[0]
+        return threads.run(workers, work, training_limit_of(config))[0]
 
 
 def by_processes(config: RunConfig, observer: Observer, resumed: RunFolder | None = None) -> Result:
@@ -51,7 +52,8 @@ def by_processes(config: RunConfig, observer: Observer, resumed: RunFolder | Non
     listener = _TrainingListener(config, observer, resumed)
     settings = {"kind": "train", "config": to_plain(config), "resumed": str(resumed.path) if resumed else ""}
     task = processes.ProcessTask(settings, keeps_output=True, threads=config.threads or 0)
-    processes.run(task, config.launch.workers, listener)
+    limit_s = training_limit_of(config)
+    processes.run(task, config.launch.workers, listener, Policy.within(limit_s, BUSY_S + limit_s))
     assert listener.result is not None  # rank 0 has finished, or `run` would have raised
     return listener.result
 
@@ -81,7 +83,9 @@ class _TrainingListener(Listener):
     def _warn(self, category: str, text: str) -> None:
         """Warn once of what several workers saw; of a slow member, each reports how long it has waited itself."""
         slow = category == SlowMemberWarning.__name__
-        key = text.partition(":")[0] if slow else text
+        key = (
+            text.partition(":")[0] if slow else text
+        )  # "rank 1 is slow", "rank 1 has not reached all_reduce #63"
         if key not in self._warned:
             self._warned.add(key)
             warnings.warn(text, CATEGORIES.get(category, UserWarning), stacklevel=2)

@@ -40,7 +40,8 @@ def main() -> int:
     from shoal.launch.worker_tasks import TASKS
 
     reporter = Reporter(descriptor)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if task["kind"] == "program":  # a run of ours goes on to end silently, until it can stop after a step
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         TASKS[task["kind"]](reporter, task)
         return 0

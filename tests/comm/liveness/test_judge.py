@@ -6,14 +6,19 @@ from shoal.comm.liveness.judge import (
     BREAK_GRACE_S,
     DEATH_GRACE_S,
     LEAVE_GRACE_S,
+    NO_PROGRESS_LIMIT_S,
     SLOW_AFTER_S,
+    STOP_GRACE_S,
+    TRAIN_LIMIT_S,
+    WARN_AFTER_S,
     Facts,
     Judge,
     LastWords,
     SlowMemberWarning,
+    limit_of,
     verdict,
 )
-from shoal.errors import GroupError, MemberError, MismatchError
+from shoal.errors import ConfigError, GroupError, MemberError, MismatchError
 
 LIMIT_S = 10.0
 HERE = Facts(rank=3, label="all_reduce #7", waited_s=60.0, pid=4711, stack=lambda: "    in an endless loop")
@@ -36,9 +41,15 @@ def test_a_death_is_named_with_its_process():
 
 
 def test_a_stop_says_how_to_continue():
-    error = judged(stopped=True, silent_s=60)
+    error = judged(stopped_s=STOP_GRACE_S + 0.1, silent_s=60)
     assert (error.rank, error.reason) == (3, "stopped")
     assert "kill -CONT 4711" in error.hint
+
+
+def test_a_member_that_is_stopped_and_continued_in_time_is_waited_for():
+    """Neither stopped nor stuck: it was silent because it was stopped."""
+    assert judged(stopped_s=STOP_GRACE_S - 0.1, silent_s=60) is None
+    assert verdict(HERE._replace(stopped_s=0.6, silent_s=0.6), limit_s=0.5).reason == "stopped"
 
 
 def test_silence_beyond_the_limit_is_stuck_and_shows_the_stack():
@@ -48,12 +59,15 @@ def test_silence_beyond_the_limit_is_stuck_and_shows_the_stack():
         "rank 3 has not reached all_reduce #7: it is alive, but has made no progress for 12.3 s"
     )
     assert "in an endless loop" in error.hint
+    for setting in ("SHOAL_TIMEOUT_S", "join(limit_s=…)", "--launch.timeout"):
+        assert setting in error.hint
 
 
 def test_silence_of_another_machine_names_the_network():
     error = judged(silent_s=12.0, host="far")
     assert "rank 3 on far has not reached all_reduce #7: silent for 12.0 s" in error.message
     assert "the network to far is down" in error.hint
+    assert "SHOAL_TIMEOUT_S" in error.hint
 
 
 @pytest.mark.parametrize(
@@ -108,7 +122,8 @@ class Clock:
 
 
 def slow_ranks(caught):
-    return [str(each.message).split(" is slow")[0] for each in caught if each.category is SlowMemberWarning]
+    said = [str(each.message).split(" is slow") for each in caught if each.category is SlowMemberWarning]
+    return [parts[0] for parts in said if len(parts) > 1]
 
 
 def test_a_slow_member_is_warned_of_once(recwarn):
@@ -135,6 +150,38 @@ def test_announced_work_is_not_slow_and_the_time_after_it_is(recwarn):
     clock.now_s += 0.1
     judge.judge(HERE._replace(silent_s=1.1))
     assert slow_ranks(recwarn) == ["rank 3"]
+
+
+def test_a_member_that_is_alive_is_warned_of_with_its_stack_once_and_given_up_at_the_limit(recwarn):
+    judge = Judge(NO_PROGRESS_LIMIT_S, Clock())
+    for silent_s in (WARN_AFTER_S, WARN_AFTER_S + 0.1, 41.0, NO_PROGRESS_LIMIT_S):
+        assert judge.judge(HERE._replace(waited_s=silent_s, silent_s=silent_s)) is None
+    _, warned = [str(each.message) for each in recwarn if each.category is SlowMemberWarning]
+    assert warned.startswith(
+        "rank 3 has not reached all_reduce #7: it is alive, but has made no progress for 10.1 s. "
+        "The others wait, at most 1800 s. Set another limit with SHOAL_TIMEOUT_S"
+    )
+    assert "in an endless loop" in warned
+    late = HERE._replace(waited_s=1801.0, silent_s=1801.0)
+    assert isinstance(judge.judge(late), TimeoutError)
+
+
+@pytest.mark.parametrize("excuse", [{"silent_s": -1.0}, {"stopped_s": 3.0}, {"in_debugger": True}])
+def test_a_known_reason_for_silence_needs_no_stack(recwarn, excuse):
+    Judge(NO_PROGRESS_LIMIT_S, Clock()).judge(HERE._replace(**{"silent_s": 20.0, **excuse}))
+    assert not any("It is here" in str(each.message) for each in recwarn)
+
+
+@pytest.mark.parametrize("text", ["soon", "0", "-1", "nan", "inf", "1e300", "١٠"])
+def test_a_limit_in_the_environment_must_be_a_number_of_seconds(text):
+    with pytest.raises(ConfigError, match="SHOAL_TIMEOUT_S: expected seconds > 0"):
+        limit_of(None, environment={"SHOAL_TIMEOUT_S": text})
+
+
+def test_an_argument_wins_over_the_environment_and_that_over_the_default():
+    assert limit_of(5.0, environment={"SHOAL_TIMEOUT_S": "90"}) == 5.0
+    assert limit_of(None, TRAIN_LIMIT_S, {"SHOAL_TIMEOUT_S": "90"}) == 90.0
+    assert limit_of(None, TRAIN_LIMIT_S, {}) == TRAIN_LIMIT_S
 
 
 def test_a_wait_for_anyone_ends_with_a_death_or_when_none_will_come():

@@ -11,7 +11,7 @@ import torch
 from group_cases import CASES, run_case
 from torch.distributed import HashStore, PrefixStore
 
-from shoal.comm.over_torch.backends import BACKENDS, Backend, ask_nccl
+from shoal.comm.over_torch.backends import BACKENDS, NCCL
 from shoal.comm.over_torch.checked import join_torch
 from shoal.comm.over_torch.group import TorchGroup
 from shoal.errors import JoinError
@@ -74,7 +74,7 @@ def played_nccl(monkeypatch):
     def make(store, rank, size, host):
         return Customs(BACKENDS["gloo"].make(store, rank, size, host), admitted)
 
-    monkeypatch.setitem(BACKENDS, "nccl", Backend(make, within_reach, ask_nccl))
+    monkeypatch.setitem(BACKENDS, "nccl", NCCL._replace(make=make, within_reach=within_reach))
 
 
 def on_threads(size, work):

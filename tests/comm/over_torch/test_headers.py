@@ -8,7 +8,7 @@ import pytest
 from torch.distributed import HashStore
 
 from shoal.comm.over_torch import headers
-from shoal.comm.over_torch.headers import Header, Headers
+from shoal.comm.over_torch.headers import NO_RANK, Header, Headers
 from shoal.comm.store import listen
 
 pytestmark = pytest.mark.timeout(60)
@@ -90,6 +90,17 @@ def test_what_a_member_published_before_it_went_counts_and_then_it_is_named():
     stays.publish(Header(3, 4))
     with pytest.raises(RuntimeError, match="rank 1"):
         taken(stays)
+
+
+def test_a_member_that_goes_says_whom_it_blames_and_one_that_is_killed_says_nothing():
+    stays, killed, blames = connected(3)
+    assert stays.hung_up() == {}
+    killed.close()
+    blames.blame(1)
+    blames.close()
+    while len(stays.hung_up()) < 2:
+        stays.wait_for(0.01)
+    assert stays.hung_up() == {1: NO_RANK, 2: 1}
 
 
 def test_a_stranger_is_not_taken_for_a_member():

@@ -49,7 +49,7 @@ def found(member):
 def test_a_member_stopped_while_data_moves_is_named():
     process = subprocess.Popen(SLEEP)
     try:
-        with two_members(10.0, pid=process.pid) as (we, _):
+        with two_members(0.5, pid=process.pid) as (we, _):
             assert look(we, 1.0) is None
             os.kill(process.pid, signal.SIGSTOP)
             error = found(we)

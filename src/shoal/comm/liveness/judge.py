@@ -6,43 +6,87 @@ words.
 ================================================  ==================================
 what is known of the member                       verdict
 ================================================  ==================================
-it reported an error, or that it leaves           that error, after a grace period
-its process has ended                             died, after a grace period
-it is stopped (SIGSTOP)                           stopped
+it reported an error, or that it leaves           that error, after a moment
+its process has ended                             died, after a moment
+it has been stopped (SIGSTOP) for 10 s            stopped
+others have waited 2 s for it                     a warning, once
+it has been silent for 10 s                       a warning with its Python stack, once
 silent for the limit while this one waited,       stuck, unless a debugger holds it
 not counting the time it was denied a processor
-others have waited for a while                    a warning, once
 ================================================  ==================================
 
-A grace period gives the last data of a member that is gone time to arrive, where data travels through connections.
+The moment gives the last data of a member that is gone time to arrive, where data travels through connections.
+
+A member that is alive may be at long work of its own (rank 0 evaluates, saves, downloads), so the limit is generous in
+a user's program, as torch's is, and shorter in `shoal train`, which announces its long work (`beat(BUSY_S)`).
+`limit_of` says where it can be set.
 """
 
+import math
+import os
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, final
 
-from shoal.errors import GroupError, MemberError, MismatchError, member_error
+from shoal.errors import ConfigError, GroupError, MemberError, MismatchError, member_error
 
-NO_PROGRESS_LIMIT_S = 10.0
-"""How long a member may show no progress before the others give it up."""
+NO_PROGRESS_LIMIT_S = 1800.0
+"""How long a member of a user's program may show no progress before the others give it up: torch's own default."""
+TRAIN_LIMIT_S = 60.0
+"""The same in `shoal train`, beyond the work that a worker announces."""
+VARIABLE = "SHOAL_TIMEOUT_S"
+SETTINGS = f"Set another limit with {VARIABLE}, join(limit_s=…) or --launch.timeout."
+STOP_GRACE_S = 10.0
+"""How long a member may be stopped (SIGSTOP) before the others give it up."""
+WARN_AFTER_S = 10.0
+"""How long a member may show no progress before the others warn of it, and show its stack."""
 BUSY_S = 300.0
 """What a member announces before it reads data, saves or evaluates: `beat(BUSY_S)`."""
 SLOW_AFTER_S = 2.0
 """How long a member may keep others waiting before they warn of it."""
 
+MOST_S = 86400.0 * 365
+"""The longest limit: more overflows the clocks of the libraries below."""
+
 PAUSED_S = 1.0
 """A gap this long between two checks means that this process was paused or busy: the wait counts from anew."""
-STOPPED_FOR_S = 0.3
-"""How long a process must be seen stopped before it counts as stopped."""
 
 DEATH_GRACE_S = 0.08
 LEAVE_GRACE_S = 1.0
 BREAK_GRACE_S = 0.04
 """The grace period once a connection has broken, or for a member that reported an error."""
 
+STORE_ANSWERS_S = 60.0
+"""How long a store on another machine may take to answer: one that is there answers, whatever its worker does."""
+
 BROKEN_FOR_S = 1.0
 """How long to look for the member that broke a connection or took the store with it."""
+
+
+def limit_of(
+    given_s: float | None, default_s: float = NO_PROGRESS_LIMIT_S, environment: Mapping[str, str] = os.environ
+) -> float:
+    """The limit for a silent member: as given, else the variable SHOAL_TIMEOUT_S, else the default.
+
+    >>> limit_of(5.0), limit_of(None, environment={"SHOAL_TIMEOUT_S": "90"}), limit_of(None, environment={})
+    (5.0, 90.0, 1800.0)
+    """
+    if given_s is not None:
+        return given_s
+    text = environment.get(VARIABLE, "")
+    if not text:
+        return default_s
+    try:
+        limit_s = float(text) if text.isascii() else math.nan
+    except ValueError:
+        limit_s = math.nan
+    if not 0 < limit_s <= MOST_S:
+        raise ConfigError(
+            f"{VARIABLE}: expected seconds > 0 and <= {MOST_S:g}, got '{text}'",
+            f"Unset it for the default, {default_s:g} s.",
+        )
+    return limit_s
 
 
 class SlowMemberWarning(UserWarning):
@@ -107,7 +151,8 @@ class Facts(NamedTuple):
     gone_for_s: float = float("inf")
     """How long ago it was first seen gone; without connections on which data may still travel, for ever."""
     connection_broken: bool = False
-    stopped: bool = False
+    stopped_s: float = 0.0
+    """How long it has been seen stopped without a break."""
     silent_s: float = 0.0
     """How long it has shown no progress; negative while it is busy with work that it announced."""
     starved_s: float = 0.0
@@ -130,8 +175,9 @@ def verdict(facts: Facts, limit_s: float) -> GroupError | None:
         if facts.gone_for_s < _grace_s(facts):
             return None
         return facts.last_words.error(facts.label) if facts.last_words else died(facts)
-    if facts.stopped:
-        return stopped(facts.rank, facts.label, facts.pid)
+    if facts.stopped_s > 0:
+        too_long = facts.stopped_s > min(STOP_GRACE_S, limit_s)
+        return stopped(facts.rank, facts.label, facts.pid) if too_long else None
     # Only silence during the wait counts: before that, all may have been busy with long work.
     silent_s = min(facts.silent_s, facts.waited_s)
     if silent_s - facts.starved_s > limit_s and not facts.in_debugger:
@@ -149,14 +195,20 @@ def _grace_s(facts: Facts) -> float:
 
 @final
 class Judge:
-    """Judges all members for one worker, and warns of each slow one once."""
+    """Judges all members for one worker, and warns of each slow and of each silent one once."""
 
     def __init__(self, limit_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.limit_s = limit_s
         self._clock = clock
-        self._warned: set[int] = set()
+        self._slow: set[int] = set()
+        self._silent: set[int] = set()
+        """The members that were warned of."""
         self._last_busy: dict[int, float] = {}
         """When a member was last seen busy with announced work, which is no reason for a warning."""
+
+    def stopped_too_long(self, stopped_s: float) -> bool:
+        """Whether a process that has been stopped for this long is given up."""
+        return stopped_s > min(STOP_GRACE_S, self.limit_s)
 
     def judge(self, facts: Facts) -> GroupError | None:
         """The error for a member that will not come, or None; warns when it is slow."""
@@ -177,13 +229,24 @@ class Judge:
         if facts.silent_s < 0:
             self._last_busy[facts.rank] = now
         not_busy_s = now - self._last_busy.get(facts.rank, float("-inf"))
-        if min(facts.waited_s, not_busy_s) > SLOW_AFTER_S and facts.rank not in self._warned:
-            self._warned.add(facts.rank)
-            warnings.warn(
-                f"rank {facts.rank} is slow: others have waited {facts.waited_s:.1f} s for it at {facts.label}",
-                SlowMemberWarning,
-                stacklevel=6,
+        if min(facts.waited_s, not_busy_s) > SLOW_AFTER_S and facts.rank not in self._slow:
+            self._slow.add(facts.rank)
+            _warn(
+                f"rank {facts.rank} is slow: others have waited {facts.waited_s:.1f} s for it at {facts.label}"
             )
+        silent_s = min(facts.waited_s, facts.silent_s) - facts.starved_s
+        if silent_s > WARN_AFTER_S and not (
+            facts.stopped_s or facts.in_debugger or facts.rank in self._silent
+        ):
+            self._silent.add(facts.rank)
+            _warn(
+                f"{_silence(facts, silent_s)}. The others wait, at most {self.limit_s:g} s. {SETTINGS}"
+                + ("" if facts.host else f"\nIt is here:\n{facts.stack()}")
+            )
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, SlowMemberWarning, stacklevel=7)
 
 
 # The sentences.
@@ -214,17 +277,23 @@ def stopped(rank: int, label: str, pid: int) -> MemberError:
     )
 
 
-def _stuck(facts: Facts, silent_s: float) -> MemberError:
+def _silence(facts: Facts, silent_s: float) -> str:
     if facts.host:
-        what = f"rank {facts.rank} on {facts.host} has not reached {facts.label}: silent for {silent_s:.1f} s"
-        hint = f"It is stuck or stopped, or the network to {facts.host} is down."
-    else:
-        what = (
-            f"rank {facts.rank} has not reached {facts.label}: it is alive, "
-            f"but has made no progress for {silent_s:.1f} s"
-        )
-        hint = f"It is here:\n{facts.stack()}"
-    return member_error(what, hint, rank=facts.rank, reason="stuck")
+        return f"rank {facts.rank} on {facts.host} has not reached {facts.label}: silent for {silent_s:.1f} s"
+    return (
+        f"rank {facts.rank} has not reached {facts.label}: it is alive, "
+        f"but has made no progress for {silent_s:.1f} s"
+    )
+
+
+def _stuck(facts: Facts, silent_s: float) -> MemberError:
+    where = (
+        f"It is stuck or stopped, or the network to {facts.host} is down."
+        if facts.host
+        else f"It is here:\n{facts.stack()}"
+    )
+    hint = f"{SETTINGS}\n{where}"
+    return member_error(_silence(facts, silent_s), hint, rank=facts.rank, reason="stuck")
 
 
 def hung_up(rank: int, label: str, host: str) -> MemberError:

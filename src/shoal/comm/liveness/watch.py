@@ -18,8 +18,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import final
 
-from shoal.comm.liveness.judge import STOPPED_FOR_S
-
 _NO_DESCRIPTOR = -1
 
 
@@ -53,17 +51,17 @@ class Watch:
         poll.register(descriptor, select.POLLIN)
         return bool(poll.poll(0))
 
-    def stopped(self, pid: int) -> bool:
-        """Whether the process has been seen stopped for a while without a break; call this repeatedly."""
+    def stopped_s(self, pid: int) -> float:
+        """How long the process has been seen stopped without a break; call this repeatedly."""
         if _state(pid) != "T":
             self._stopped.pop(pid, None)
-            return False
-        ran_ns = _times(f"/proc/{pid}")[0]
-        since, ran_before_ns = self._stopped.setdefault(pid, (time.monotonic(), ran_ns))
+            return 0.0
+        now, ran_ns = time.monotonic(), _times(f"/proc/{pid}")[0]
+        since, ran_before_ns = self._stopped.setdefault(pid, (now, ran_ns))
         if ran_ns != ran_before_ns:  # it was continued in between
-            self._stopped[pid] = time.monotonic(), ran_ns
-            return False
-        return time.monotonic() - since >= STOPPED_FOR_S
+            self._stopped[pid] = now, ran_ns
+            return 0.0
+        return now - since
 
     def seen_stopped(self, pid: int) -> bool:
         """Whether the process was stopped at the last look, however briefly."""

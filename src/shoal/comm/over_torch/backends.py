@@ -40,6 +40,16 @@ def _nccl(store: Any, rank: int, size: int, host: str) -> Any:
     return dist.ProcessGroupNCCL(store, rank, size, dist.ProcessGroupNCCL.Options())
 
 
+def wait_gloo(work: Any) -> None:
+    """Wait for as long as it takes. Without an argument, messages would time out after `_CONNECT`."""
+    work.wait(_DAY)
+
+
+def wait_nccl(work: Any) -> None:
+    """The same; with an argument, NCCL would block the processor until the device is done."""
+    work.wait()
+
+
 def ask_gloo(work: Any, seconds: float) -> bool:
     """Wait that long at most; whether it is over."""
     try:
@@ -69,14 +79,15 @@ class Backend(NamedTuple):
     """Connects to the others: (store, rank, size, address to listen on)."""
     within_reach: Callable[[Tensor], Tensor]
     """The tensor in memory that the backend can move: itself, or a copy where it is on another device."""
+    wait: Callable[[Any], None]
+    """Waits for a work, for as long as it takes."""
     ask: Callable[[Any, float], bool]
     """Whether a work of the backend is over within so many seconds; asking does not break it."""
     silent: tuple[str, ...] = ()
     """Operations whose works report their completion only to a wait."""
 
 
-BACKENDS: dict[str, Backend] = {
-    "gloo": Backend(_gloo, Tensor.cpu, ask_gloo, silent=("reduce_scatter",)),
-    "nccl": Backend(_nccl, Tensor.cuda, ask_nccl),
-}
+GLOO = Backend(_gloo, Tensor.cpu, wait_gloo, ask_gloo, silent=("reduce_scatter",))
+NCCL = Backend(_nccl, Tensor.cuda, wait_nccl, ask_nccl)
+BACKENDS: dict[str, Backend] = {"gloo": GLOO, "nccl": NCCL}
 """Torch's backends by name."""

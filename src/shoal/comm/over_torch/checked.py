@@ -9,25 +9,27 @@ No thread drives collectives: the data of a collective starts when its member ne
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, TypeVar, final
 
 import torch.distributed as dist
 from torch import Tensor
 
 from shoal.comm.group import Group
-from shoal.comm.liveness.judge import NO_PROGRESS_LIMIT_S
+from shoal.comm.liveness.judge import limit_of
 from shoal.comm.liveness.patience import Patience
 from shoal.comm.over_torch.checked_mail import CheckedMail, CheckedMessage
 from shoal.comm.over_torch.checker import CheckedCollective, Checker, Look, MissedError
 from shoal.comm.over_torch.group import TorchGroup, TorchWork
 from shoal.comm.over_torch.headers import Header, Headers, HungUpError
 from shoal.comm.over_torch.presence import ENTERING, Presence
-from shoal.comm.rendezvous import JOIN_TIMEOUT_S, meet
+from shoal.comm.rendezvous import meet
 from shoal.comm.signature import Signature, check_open, decode, encode, mismatch
 from shoal.errors import GroupError
 
 Made = TypeVar("Made")
 
+FOR_EVER = timedelta(days=365)
 HEADERS_ONLY = ("barrier", "empty")
 """Operations without data: they are over when the headers agree."""
 
@@ -81,6 +83,10 @@ class CheckedGroup(Group):
             checker.presence.signs.enter(name)
             # A store's connection is busy while torch waits in it, and this thread looks for members meanwhile.
             apart = store.clone()
+        arrivals = dist.PrefixStore("arrivals", apart)
+        arrivals.set(str(rank), "")
+        # Some may come late; from here on, connecting takes a moment.
+        self._connect(lambda: arrivals.wait([str(other) for other in range(self.size)], FOR_EVER))
 
         def connected(name: str, backend: str) -> TorchGroup:
             inside = dist.PrefixStore(name, apart)
@@ -134,6 +140,14 @@ class CheckedGroup(Group):
             if item.data.done():
                 item.over = True
                 self.queue.remove(item)
+
+    def blame(self, rank: int) -> None:
+        """Tell the other members which one is the cause of this one's end."""
+        self._headers.blame(rank)
+
+    def hung_up(self) -> dict[int, int]:
+        """The members whose connections have ended, each with the one that it blamed for that."""
+        return self._headers.hung_up()
 
     def _take(self, item: CheckedCollective) -> list[Header] | None:
         try:
@@ -238,8 +252,8 @@ def join_torch(
     *,
     backend: str = "gloo",
     host: str = "127.0.0.1",
-    limit_s: float = NO_PROGRESS_LIMIT_S,
-    timeout_s: float = JOIN_TIMEOUT_S,
+    limit_s: float | None = None,
+    timeout_s: float | None = None,
     facts: Mapping[str, str] | None = None,
     holder: int | None = None,
 ) -> CheckedGroup:
@@ -248,7 +262,8 @@ def join_torch(
     `host` is the address to listen on: this machine's own, where members are on several machines. `holder` is the rank
     in whose process the store lives, if a member holds it.
     """
-    cards = meet(store, rank, size, timeout_s, {"backend": backend, **(facts or {})})
+    limit_s = limit_of(limit_s)
+    cards = meet(store, rank, size, limit_of(timeout_s), {"backend": backend, **(facts or {})})
     presence = Presence(dist.PrefixStore("presence", store), rank, cards, limit_s, holder)
     group = CheckedGroup(Checker(presence), store, rank, range(size), "world", backend=backend, host=host)
     group.barrier().wait()

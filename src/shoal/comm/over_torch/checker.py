@@ -17,9 +17,10 @@ from shoal.comm.blocking import BlockingCall
 from shoal.comm.liveness.judge import BROKEN_FOR_S, PAUSED_S
 from shoal.comm.liveness.patience import Patience
 from shoal.comm.over_torch.group import TorchWork
+from shoal.comm.over_torch.headers import NO_RANK
 from shoal.comm.over_torch.presence import Presence
 from shoal.comm.signature import Signature
-from shoal.errors import GroupError
+from shoal.errors import GroupError, MemberError
 
 GIVE_WAY_S = 0.001
 BLOCK_S = 0.05
@@ -67,6 +68,14 @@ class Mover(Protocol):
         """Start and finish what can be started and finished."""
         ...
 
+    def blame(self, rank: int) -> None:
+        """Tell the other members which one is the cause of this one's end."""
+        ...
+
+    def hung_up(self) -> dict[int, int]:
+        """The members whose connections have ended, each with the one that it blamed for that."""
+        ...
+
 
 @final
 class Checker:
@@ -74,6 +83,7 @@ class Checker:
 
     def __init__(self, presence: Presence) -> None:
         self.presence = presence
+        presence.culprit = self._culprit
         self.groups: list[Mover] = []
         self.error: GroupError | None = None
 
@@ -92,7 +102,19 @@ class Checker:
         """Report to all members that this worker ends with an error."""
         if self.error is None and isinstance(error, GroupError):
             self.error = error
+        if isinstance(error, MemberError):
+            for group in self.groups:
+                group.blame(error.rank)
         self.presence.signs.end(error)
+
+    def _culprit(self) -> int:
+        """The member whose end was the first, as far as connections that have ended show; or NO_RANK."""
+        gone = dict[int, int]()
+        for group in self.groups:
+            gone |= group.hung_up()
+        blamed = [rank for rank in gone.values() if rank != NO_RANK]
+        silent = [rank for rank, blames in gone.items() if blames == NO_RANK]
+        return next(iter(blamed or silent), NO_RANK)
 
     def wait(self, over: Callable[[], bool], block: Callable[[float], None], look: Look) -> None:
         """Wait until `over`: move everything, block for a moment, look for missing members regularly."""
@@ -166,6 +188,11 @@ class Checker:
             if found is not None:
                 return found
             time.sleep(LOOK_EVERY_S / 2)
-        if isinstance(error, MissedError):
-            return self.presence.hung_up(error.rank, error.label)
+        rank = self._culprit()
+        if rank == NO_RANK and isinstance(error, MissedError):
+            rank = error.rank
+        if rank != NO_RANK:
+            waiting = [group.queue[0].label() for group in self.groups if group.queue]
+            label = error.label if isinstance(error, MissedError) else next(iter(waiting), "a message")
+            return self.presence.hung_up(rank, label)
         return GroupError(f"a connection of the group broke: {str(error).splitlines()[0]}")

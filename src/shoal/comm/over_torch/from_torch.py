@@ -10,11 +10,11 @@ from shoal.comm.join import join_in
 from shoal.comm.store import own_address
 
 
-def group_beside(process_group: Any = None, kind: str = "auto") -> Group:
+def group_beside(process_group: Any = None, kind: str = "auto", limit_s: float | None = None) -> Group:
     """A group with the members and ranks of a torch process group (None: the default one). All its members call.
 
     The members meet in torch's own store. The group has connections of its own, so neither disturbs the order of the
-    other's calls.
+    other's calls. `limit_s` is the limit for members that are late or silent.
     """
     process_group = process_group or dist.group.WORLD
     rank, size = dist.get_rank(process_group), dist.get_world_size(process_group)
@@ -22,7 +22,8 @@ def group_beside(process_group: Any = None, kind: str = "auto") -> Group:
     store = dist.PrefixStore(f"shoal/beside/{process_group.group_name}", store)
     # A program may call this several times: the n-th call of each member meets the n-th of all others.
     turn = store.add(f"rank {rank}", 1)
-    return join_in(dist.PrefixStore(str(turn), store), rank, size, kind=kind, host=_own_host(store))
+    inside = dist.PrefixStore(str(turn), store)
+    return join_in(inside, rank, size, kind=kind, host=_own_host(store), limit_s=limit_s, timeout_s=limit_s)
 
 
 def _own_host(store: Any) -> str:

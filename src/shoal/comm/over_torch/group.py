@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from shoal.comm.group import ANYONE, Group
-from shoal.comm.over_torch.backends import BACKENDS, ask_gloo
+from shoal.comm.over_torch.backends import BACKENDS, GLOO, Backend
 from shoal.comm.reduction import Op
 from shoal.comm.signature import Signature, check_open
 from shoal.errors import ConfigError, unknown
@@ -44,20 +44,20 @@ class TorchWork:
         self,
         work: Any = None,
         after: Finish | None = None,
-        ask: Callable[[Any, float], bool] = ask_gloo,
+        backend: Backend = GLOO,
         source: int = ANYONE,
         silent: bool = False,
     ) -> None:
         self._work = work
         self._after = after
-        self._ask = ask
+        self._ask, self._wait = backend.ask, backend.wait
         self._silent = silent
         self.source = source
 
     def wait(self) -> None:
-        """Wait as torch does; finish what torch leaves to us."""
+        """Wait for as long as it takes; finish what torch leaves to us."""
         if self._work is not None:
-            self._work.wait()
+            self._wait(self._work)
         self._finish()
 
     def wait_for(self, seconds: float) -> bool:
@@ -102,8 +102,9 @@ class TorchGroup(Group):
         self._store, self._host = store, host
         self.kind = backend
         self.rank, self.size = rank, size
-        make, self._within_reach, self._ask, self._silent = BACKENDS[backend]
-        self._torch: Any = make(dist.PrefixStore("torch", store), rank, size, host)
+        self._backend = BACKENDS[backend]
+        self._within_reach = self._backend.within_reach
+        self._torch: Any = self._backend.make(dist.PrefixStore("torch", store), rank, size, host)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._torch))
         self._num_splits = 0
         self._num_under_way = 0
@@ -149,7 +150,7 @@ class TorchGroup(Group):
             self._count(-1)
 
         self._count(1)
-        return TorchWork(work, finish, self._ask, source, silent)
+        return TorchWork(work, finish, self._backend, source, silent)
 
     def _count(self, change: int) -> None:
         with self._counting:  # messages are waited for by threads of their own
@@ -161,7 +162,7 @@ class TorchGroup(Group):
         if call.operation == "empty":
             return TorchWork()
         work, after = self._start[call.operation](call, piece, whole)
-        return self._begun(work, after, silent=call.operation in self._silent)
+        return self._begun(work, after, silent=call.operation in self._backend.silent)
 
     def _reduced(self, call: Signature, row: Tensor, back: Finish | None) -> Finish | None:
         """What is left to do after a reduction into `row`: torch has no average of every dtype."""

@@ -28,6 +28,9 @@ _MOST_UNKNOWN = 64
 """How many callers may be connected without having identified themselves; the oldest is dropped first."""
 _TOKEN_BYTES = 16
 
+NO_RANK = -1
+_FAREWELL = -1
+"""In place of a code: the last header of a member that ends with an error."""
 _HEADER = struct.Struct("<qq")
 _HELLO = struct.Struct(f"<{_TOKEN_BYTES}si")
 
@@ -57,6 +60,9 @@ class _Peer:
         connection.setblocking(False)
         self.rank, self.socket = rank, connection
         self.arrived: deque[Header] = deque()
+        self.hung_up = False
+        self.blamed = NO_RANK
+        """The member that this one named as the cause of its end, if it has ended with an error."""
         self._to_send, self._received = bytearray(), bytearray()
 
     def awaited(self) -> int:
@@ -82,14 +88,20 @@ class _Peer:
         except BlockingIOError:
             return
         except OSError as error:
+            self.hung_up = True
             raise HungUpError(
                 self.rank, f"the connection to rank {self.rank} broke: {error.strerror}"
             ) from error
         if not data:
+            self.hung_up = True
             raise HungUpError(self.rank, f"rank {self.rank} closed its connection")
         self._received += data
         whole = len(self._received) // _HEADER.size * _HEADER.size
-        self.arrived.extend(Header(*fields) for fields in _HEADER.iter_unpack(self._received[:whole]))
+        for code, numel in _HEADER.iter_unpack(self._received[:whole]):
+            if code == _FAREWELL:
+                self.blamed = numel
+            else:
+                self.arrived.append(Header(code, numel))
         del self._received[:whole]
 
 
@@ -125,6 +137,19 @@ class Headers:
         rows = [peer.arrived.popleft() for peer in self._peers]
         rows.insert(self._rank, self._mine.popleft())
         return rows
+
+    def blame(self, rank: int) -> None:
+        """Tell all others which member, by its rank in the world, is the cause of this one's end."""
+        data = _HEADER.pack(_FAREWELL, rank)
+        for peer in self._peers:
+            peer.send(data)
+
+    def hung_up(self) -> dict[int, int]:
+        """The members whose connections have ended, each with the one that it blamed for that (or NO_RANK)."""
+        for peer in self._peers:
+            with contextlib.suppress(HungUpError):
+                peer.receive()
+        return {peer.rank: peer.blamed for peer in self._peers if peer.hung_up}
 
     def wait_for(self, seconds: float) -> None:
         """Wait at most that long until a missing header comes or more can be sent."""

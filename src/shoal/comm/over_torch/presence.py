@@ -6,12 +6,13 @@ Only a member that has waited for a while looks. For members on this machine the
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 from shoal.comm.liveness import judge, stacks
-from shoal.comm.liveness.judge import BROKEN_FOR_S, Facts, Judge, LastWords
+from shoal.comm.liveness.judge import BROKEN_FOR_S, STOP_GRACE_S, STORE_ANSWERS_S, Facts, Judge, LastWords
 from shoal.comm.liveness.watch import Watch
+from shoal.comm.over_torch.headers import NO_RANK
 from shoal.comm.over_torch.signs import Signs
 from shoal.comm.rendezvous import Card
 from shoal.comm.store import Distant
@@ -41,12 +42,19 @@ class Presence:
             card.rank for card in cards if card.rank != rank and card.shares_machine_with(cards[rank])
         ]
         all_are_near = len(self._near) == len(cards) - 1
-        self._store: Any = store if all_are_near or rank == holder else Distant(store, limit_s)
+        if rank == holder or (holder is None and all_are_near):
+            self._store: Any = store
+        else:
+            self._store = Distant(
+                store, min(limit_s, STOP_GRACE_S if holder in self._near else STORE_ANSWERS_S)
+            )
         self._watch = Watch()
         self._watch.add(cards[other].pid for other in self._near)
         self._seen: dict[int, tuple[str, float, float]] = {}
         """Per member: its last entry, the idle time in it, and when that entry was first seen."""
         self._gone_since: dict[int, float] = {}
+        self.culprit: Callable[[], int] = lambda: NO_RANK
+        """The member whose end was the first, as broken connections show, or NO_RANK."""
         keeps_for = {card.rank for card in cards} - {rank} if rank == holder else set[int]()
         self.signs = Signs(self._store, rank, limit_s, keeps_for, self._is_out)
 
@@ -60,9 +68,11 @@ class Presence:
                 self._store.close()
 
     def _is_out(self, rank: int) -> bool:
-        """Whether a neighbour is dead or stopped."""
+        """Whether a neighbour is dead, or has been stopped for too long."""
         pid = self._cards[rank].pid
-        return rank in self._near and (self._watch.dead(pid) or self._watch.stopped(pid))
+        return rank in self._near and (
+            self._watch.dead(pid) or self._judge.stopped_too_long(self._watch.stopped_s(pid))
+        )
 
     def _read(self, *kinds: str, ranks: Sequence[int]) -> list[bytes]:
         return self._store.multi_get([f"{kind}/{rank}" for rank in ranks for kind in kinds]) if ranks else []
@@ -100,8 +110,9 @@ class Presence:
             if sequence == ENTERING:
                 # All must run to connect, also those that have entered.
                 for rank in others:
-                    if rank in self._near and self._watch.stopped(self._cards[rank].pid):
-                        return judge.stopped(rank, label, self._cards[rank].pid)
+                    pid = self._cards[rank].pid
+                    if rank in self._near and self._judge.stopped_too_long(self._watch.stopped_s(pid)):
+                        return judge.stopped(rank, label, pid)
             missing = self._missing(group, others, sequence)
             if not missing and sequence != ENTERING:
                 return self._arrived(others, label, waited_s)
@@ -173,7 +184,7 @@ class Presence:
         if dead or last_words is not None or not idle:
             return facts
         return facts._replace(
-            stopped=near and self._watch.stopped(card.pid),
+            stopped_s=self._watch.stopped_s(card.pid) if near else 0.0,
             silent_s=self._idle(rank, idle),
             starved_s=self._watch.starved_s(card.pid, idle) if near else 0.0,
             stack=lambda: stacks.ask(card.pid, int(self._store.get(f"stack/{rank}"))),
@@ -209,6 +220,8 @@ class Presence:
 
     def _without_store(self, label: str, error: RuntimeError) -> GroupError:
         """Name the member that took the store with it. Its connections break a little before its process has ended."""
+        if self._store_is_stopped(label)[0] and self._holder is not None:
+            return judge.stopped(self._holder, label, self._cards[self._holder].pid)
         deadline = time.monotonic() + BROKEN_FOR_S
         while time.monotonic() < deadline:
             dead = [rank for rank in self._near if self._is_dead(rank)]
@@ -218,6 +231,10 @@ class Presence:
                 return judge.died(self._facts(rank, label, 0.0, True, ""))
             time.sleep(0.02)
         why = str(error).splitlines()[0]
+        culprit = self.culprit()
+        if culprit not in (NO_RANK, self._holder, self._rank):
+            # The holder may have ended because of another.
+            return self.hung_up(culprit, label)
         if self._holder is None or self._holder in self._near:
             return judge.store_lost(label, why)
         return judge.store_lost(label, why, self._holder, self._cards[self._holder].host)
@@ -227,5 +244,5 @@ class Presence:
         if self._holder is None or self._holder not in self._near:
             return False, None
         pid = self._cards[self._holder].pid
-        certain = self._watch.stopped(pid)
+        certain = self._judge.stopped_too_long(self._watch.stopped_s(pid))
         return self._watch.seen_stopped(pid), judge.stopped(self._holder, label, pid) if certain else None

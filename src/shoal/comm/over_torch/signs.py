@@ -12,11 +12,12 @@ from typing import Any, final
 from shoal.comm.liveness import stacks
 from shoal.comm.liveness.at_exit import at_exit
 from shoal.comm.liveness.judge import LastWords
+from shoal.errors import MemberError
 
 WRITE_EVERY_S = 0.5
 """And at least four times within the limit for a silent member."""
 
-HOLD_S = 1.0
+HOLD_S = 3.0
 """How long the worker that holds the store keeps it after an error, for the others to read the reason."""
 
 
@@ -78,6 +79,8 @@ class Signs:
         self._ended = True
         self._tell(f"end/{self._rank}", json.dumps(LastWords.of(error, self._rank)))
         if error is not None:
+            if isinstance(error, MemberError):
+                self._others.discard(error.rank)  # it will not read this
             self._hold_store(HOLD_S, HOLD_S)
 
     def _leave(self, error: BaseException | None) -> None:

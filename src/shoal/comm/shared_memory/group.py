@@ -19,8 +19,8 @@ from torch import Tensor
 
 from shoal.comm.group import ANYONE, Group, Work
 from shoal.comm.liveness import stacks
-from shoal.comm.liveness.judge import NO_PROGRESS_LIMIT_S
-from shoal.comm.rendezvous import JOIN_TIMEOUT_S, Store, meet
+from shoal.comm.liveness.judge import limit_of
+from shoal.comm.rendezvous import Store, meet
 from shoal.comm.shared_memory.arena import PAGE, Address, Arena, round_up
 from shoal.comm.shared_memory.board import Board, Layout
 from shoal.comm.shared_memory.fences import find_fence
@@ -74,8 +74,8 @@ class SharedMemoryGroup(Group):
         rank: int,
         size: int,
         *,
-        limit_s: float = NO_PROGRESS_LIMIT_S,
-        timeout_s: float = JOIN_TIMEOUT_S,
+        limit_s: float | None = None,
+        timeout_s: float | None = None,
         facts: Mapping[str, str] | None = None,
     ) -> "SharedMemoryGroup":
         """Meet the others in a store (one of torch's, fresh for this group) and form a group."""
@@ -84,6 +84,7 @@ class SharedMemoryGroup(Group):
                 "shared-memory groups need Linux on x86-64, or on ARM with libatomic or libstdc++",
                 "Use gloo.",
             )
+        limit_s, timeout_s = limit_of(limit_s), limit_of(timeout_s)
         cards = meet(store, rank, size, timeout_s, facts)
         elsewhere = [card for card in cards if not card.shares_machine_with(cards[0])]
         if elsewhere:

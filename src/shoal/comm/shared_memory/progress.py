@@ -231,7 +231,7 @@ class Progress:
             return facts
         progress_ns = home.progress_ns()
         return facts._replace(
-            stopped=self.watch.stopped(pid),
+            stopped_s=self.watch.stopped_s(pid),
             # A member that has not even begun has been silent since this one began to wait.
             silent_s=(time.monotonic_ns() - progress_ns) / 1e9 if progress_ns else waited_s,
             starved_s=self.watch.starved_s(pid, progress_ns),

@@ -24,7 +24,7 @@ def share_arena(store: Store, rank: int, cards: Sequence[Card], timeout_s: float
     deadline = time.monotonic() + timeout_s
     try:
         while not store.check(["arena"]):
-            error = verdict(facts._replace(dead=watch.dead(pid), stopped=watch.stopped(pid)), timeout_s)
+            error = verdict(facts._replace(dead=watch.dead(pid), stopped_s=watch.stopped_s(pid)), timeout_s)
             if error is not None:
                 raise error
             if time.monotonic() > deadline:

@@ -28,11 +28,13 @@ def check_threads(group: Group, params: Mapping[str, nn.Parameter]) -> None:
         )
 
 
-def default_group(process_group: Any, params: Mapping[str, nn.Parameter]) -> Group:
+def default_group(
+    process_group: Any, params: Mapping[str, nn.Parameter], limit_s: float | None = None
+) -> Group:
     """A group beside torch's, if the program has one; else the launcher's, or a group of one."""
     on_gpu = any(param.is_cuda for param in params.values())
     if process_group is not None or (dist.is_available() and dist.is_initialized()):
         # Keep gloo if the program chose it for its GPUs: NCCL refuses workers that share one.
         on_nccl = "nccl" in str(dist.get_backend(process_group))
-        return group_beside(process_group, ("nccl" if on_nccl else "gloo") if on_gpu else "auto")
-    return join(kind="nccl" if on_gpu else "auto")
+        return group_beside(process_group, ("nccl" if on_nccl else "gloo") if on_gpu else "auto", limit_s)
+    return join(kind="nccl" if on_gpu else "auto", limit_s=limit_s, timeout_s=limit_s)

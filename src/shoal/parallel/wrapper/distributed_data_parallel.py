@@ -58,7 +58,8 @@ class DistributedDataParallel(nn.Module, Joinable):
     `group` is the workers. By default they are those of `torch.distributed` if the program has initialised it
     (`process_group` selects a part of them), else `shoal.join()`. Pass one group to all wrappers of a program.
     `exchange` aggregates the buckets, by default with an all-reduce; it may be a function of (group, flat tensor).
-    `unused="zero"` allows parameters without a gradient; otherwise an error names them.
+    `unused="zero"` allows parameters without a gradient; otherwise an error names them. `limit_s` is the limit for
+    workers that are late or make no progress (default: SHOAL_TIMEOUT_S, or 1800 s, as in torch).
 
     A backward pass exchanges if it passes through this wrapper's outputs, or follows its forward pass; passes through
     `module` itself stay this worker's own. The pass after a failed one starts afresh.
@@ -101,6 +102,7 @@ class DistributedDataParallel(nn.Module, Joinable):
         bucket_cap_mb: float | None = None,
         find_unused_parameters: bool = False,
         static_graph: bool = False,
+        limit_s: float | None = None,
         **others: Any,
     ) -> None:
         super().__init__()
@@ -124,7 +126,7 @@ class DistributedDataParallel(nn.Module, Joinable):
         )
         self._is_of_all = group is None and process_group in (None, all_of_torchs())
         self.process_group = process_group or (all_of_torchs() if group is None else None)
-        self._group = group if group is not None else default_group(process_group, params)
+        self._group = group if group is not None else default_group(process_group, params, limit_s)
         check_threads(self._group, params)
         if self._group.size > 1 and init_sync:
             state = shared_state(module, buffers=broadcast_buffers is not False)

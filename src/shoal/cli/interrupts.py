@@ -1,0 +1,41 @@
+"""Ctrl-C while torch loads: the process ends at once.
+
+Loading torch takes seconds. A KeyboardInterrupt in the middle of it may be lost, because native code and
+`except` clauses swallow it, and nothing needs to be cleaned up yet.
+"""
+
+import os
+import signal
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from types import FrameType
+
+from shoal.cli import text
+
+
+@contextmanager
+def ending_while_torch_loads() -> Generator[None]:
+    """Within this context Ctrl-C ends the process while torch loads, and raises KeyboardInterrupt at other times.
+
+    Only the main thread can handle signals; a handler that a program has set stays.
+    """
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    applies = in_main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if applies:
+        signal.signal(signal.SIGINT, _interrupt)
+    try:
+        yield
+    finally:
+        if applies:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__"))
+        if frame.f_code.co_name == "<module>" and module.partition(".")[0] == "torch":
+            text.warn("interrupted")
+            os._exit(128 + number)
+        frame = frame.f_back
+    raise KeyboardInterrupt
