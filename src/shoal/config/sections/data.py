@@ -15,7 +15,7 @@ class DigitsConfig(Checked):
     samples: Annotated[int, AtLeast(10)] | None = None
     """Train on this many samples, with the labels in the same proportions; none: on all."""
     validation: Fraction = 0.0
-    """Fraction of the training set to hold out for validation, stratified by label."""
+    """Fraction of the training set to hold out, stratified by label: tune on it, not on the test set."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class MnistConfig(Checked):
     samples: Annotated[int, AtLeast(10)] | None = None
     """Train on this many samples, with the labels in the same proportions; none: on all."""
     validation: Fraction = 0.0
-    """Fraction of the training set to hold out for validation, stratified by label."""
+    """Fraction of the training set to hold out, stratified by label: tune on it, not on the test set."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class FashionMnistConfig(Checked):
     samples: Annotated[int, AtLeast(10)] | None = None
     """Train on this many samples, with the labels in the same proportions; none: on all."""
     validation: Fraction = 0.0
-    """Fraction of the training set to hold out for validation, stratified by label."""
+    """Fraction of the training set to hold out, stratified by label: tune on it, not on the test set."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Cifar10Config(Checked):
     samples: Annotated[int, AtLeast(10)] | None = None
     """Train on this many samples, with the labels in the same proportions; none: on all."""
     validation: Fraction = 0.0
-    """Fraction of the training set to hold out for validation, stratified by label."""
+    """Fraction of the training set to hold out, stratified by label: tune on it, not on the test set."""
     augment: bool = True
     """Shift training images by up to four pixels and mirror them, at random for each batch."""
 
@@ -75,7 +75,7 @@ class SyntheticConfig(Checked):
     seed: int = 0
     """Seed of the data alone: the data stays the same when --seed changes."""
     validation: Fraction = 0.0
-    """Fraction of the training set to hold out for validation."""
+    """Fraction of the training set to hold out: tune on it, not on the test set."""
 
 
 DataConfig = DigitsConfig | MnistConfig | FashionMnistConfig | Cifar10Config | SyntheticConfig

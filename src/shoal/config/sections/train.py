@@ -21,7 +21,7 @@ class TrainConfig(Checked):
     batch_size: Count | Literal["all"] | None = None
     """Global batch size: samples per step over all workers. `all`, the default for gd: the whole training set."""
     micro_batch: Count = 2048
-    """Largest batch of one forward pass: larger shares are split, and their gradients accumulated."""
+    """Largest batch of one forward pass: gradients of larger shares are accumulated, with the same sum."""
     clip_norm: PositiveFloat | None = None
     """Clip the gradient to this norm."""
     balance: bool = False
@@ -29,7 +29,7 @@ class TrainConfig(Checked):
     on_nonfinite: Literal["stop", "skip"] = "stop"
     """A worker's gradient is not finite: stop with an error that names the worker, or skip the update."""
     test: bool = True
-    """Evaluate on the test set at the end; set false while you tune settings."""
+    """Evaluate on the test set at the end; use false while you tune settings."""
 
 
 @dataclass(frozen=True)
