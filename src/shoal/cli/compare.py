@@ -54,7 +54,8 @@ def run(given: Given[CompareFlags]) -> int:
 
     Flags of `shoal train` apply to every run that is trained (--epochs 3); those of the launcher (--workers 4) only to
     runs with several workers. A TOML file with a table [variants], each a name and its flags, defines your own
-    comparison.
+    comparison. If no variant is `single` with the workers' number of threads, that run is added: all others should
+    equal it.
     """
     flags = given.flags
     stream = sys.stderr if flags.json else sys.stdout

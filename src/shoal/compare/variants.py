@@ -70,7 +70,7 @@ def variants_of(recipes: Sequence[str], flags: Sequence[str], trust_code: bool =
         raise ConfigError("--strategy is what a comparison compares, so it cannot be set for all variants")
     trees = _comparison(recipes[0], trust_code) if len(recipes) == 1 else _recipes(recipes, trust_code)
     variants = [Variant(name, _config(name, tree, changes)) for name, tree in trees.items()]
-    return _with_reference(variants)
+    return _with_reference(variants) if len(recipes) == 1 else variants
 
 
 def train(variant: Variant, folder: Path, observer: Observer) -> Result:
@@ -115,7 +115,8 @@ def _with_reference(variants: list[Variant]) -> list[Variant]:
     threads = mode(config.threads for config in workers)
     if any(variant.config.threads == threads for variant in singles):
         return variants
-    reference = Variant(f"single-{threads}-threads", replace(singles[0].config, threads=threads))
+    name = f"single-{threads}-thread{'s' * (threads != 1)}"
+    reference = Variant(name, replace(singles[0].config, threads=threads))
     at = variants.index(singles[-1]) + 1
     return [*variants[:at], reference, *variants[at:]]
 

@@ -28,7 +28,7 @@ def largest_difference(path: Path, reference: Path) -> float | None:
 
     A ratio per element would mean nothing where b is close to zero. Counters are not weights and are left out.
     """
-    return _largest(_read(path), _read(reference))
+    return _largest(_weights(path), _weights(reference))
 
 
 def first_step_difference(path: Path, reference: Path) -> float | None:
@@ -37,7 +37,7 @@ def first_step_difference(path: Path, reference: Path) -> float | None:
     Adam divides the gradient by its own size. Where a gradient is close to zero, this turns a rounding into a whole
     update; the first moment shows the gradient itself.
     """
-    return _largest(_gradients(_read(path)), _gradients(_read(reference)))
+    return _largest(_gradients(_weights(path)), _gradients(_weights(reference)))
 
 
 def _largest(ours: Weights | None, theirs: Weights | None) -> float | None:
@@ -56,7 +56,7 @@ def _gradients(state: Weights | None) -> Weights | None:
     return moments or state
 
 
-def _read(path: Path) -> Weights | None:
+def _weights(path: Path) -> Weights | None:
     """The tensors in float64; None if the file is missing, damaged, or has a dtype that numpy does not know."""
     try:
         open_file(path).close()  # safetensors would wait for the writer of a pipe
