@@ -68,7 +68,11 @@ def test_every_few_steps_another_strategy_or_size(capsys, route, optimizer):
     for number, (strategy, workers) in enumerate(legs):
         # Ends in mid-epoch, at an epoch's end and after its first step: 12 steps in four or five legs.
         steps = STEPS * (number + 1) // len(legs)
-        start = f"{FLAGS} {OPTIMIZERS[optimizer]} --name legs" if number == 0 else "--resume runs/legs"
+        start = (
+            f"{FLAGS} {OPTIMIZERS[optimizer]} --name legs"
+            if number == 0
+            else "--trust-code --resume runs/legs"
+        )
         result = train(capsys, start, f"--strategy {strategy} --workers {workers} --steps {steps}")
         assert (result["strategy"], result["workers"], result["steps"]) == (strategy, int(workers), steps)
     assert_same(pieces_of(result), pieces_of(whole))
@@ -82,7 +86,7 @@ def test_under_the_same_strategy_and_size_every_bit_is_the_same(capsys, strategy
     flags = f"{FLAGS} {OPTIMIZERS['adamw']} --strategy {strategy} --workers 3"
     whole = train(capsys, flags, "--name whole")
     train(capsys, flags, f"--name cut --steps {step}")
-    resumed = train(capsys, f"--resume runs/cut --steps {STEPS}")
+    resumed = train(capsys, f"--trust-code --resume runs/cut --steps {STEPS}")
     assert resumed["weights_sha256"] == whole["weights_sha256"]
     assert resumed["final_loss"] == whole["final_loss"]
     expected = pieces_of(whole)
@@ -91,7 +95,7 @@ def test_under_the_same_strategy_and_size_every_bit_is_the_same(capsys, strategy
 
 def test_another_strategy_brings_its_own_settings(capsys):
     train(capsys, FLAGS, "--strategy naive --check-init --workers 2 --steps 2 --name mine")
-    result = train(capsys, "--resume runs/mine --steps 4 --strategy ddp --strategy.bucket_mib 3")
+    result = train(capsys, "--trust-code --resume runs/mine --steps 4 --strategy ddp --strategy.bucket_mib 3")
     assert result["steps"] == 4
     written = Path("runs/mine/config.toml").read_text()
     assert "bucket_mib = 3.0" in written

@@ -51,7 +51,9 @@ def test_a_resumed_run_goes_on_with_every_workers_own_state(capsys, launcher):
     whole = train(capsys, FLAGS, f"--launcher {launcher} --name whole")
     train(capsys, FLAGS, f"--launcher {launcher} --name cut --steps 4")
     assert len(list(Path("runs/cut/checkpoints/step-000004").glob("rank*.safetensors"))) == 2
-    resumed = train(capsys, f"--resume runs/cut --launcher {launcher} --steps {whole['steps']}")
+    resumed = train(
+        capsys, f"--model dropout_net:Net --resume runs/cut --launcher {launcher} --steps {whole['steps']}"
+    )
     assert resumed["weights_sha256"] == whole["weights_sha256"]
 
 

@@ -35,6 +35,8 @@ class CompareFlags(Flags):
 
     out: Path | None = None
     """Folder of the report and its runs (default reports/compare-TIME)."""
+    trust_code: bool = False
+    """Run the functions of one's own (package.module:function) that the recipes name."""
     json: bool = False
     """Print the result as one line of JSON; everything else goes to standard error."""
     quiet: bool = False
@@ -60,7 +62,7 @@ def run(given: Given[CompareFlags]) -> int:
     from shoal.compare.variants import variants_of
     from shoal.labs.folder import claimed, report_folder
 
-    variants = [] if are_runs else variants_of(given.words, given.settings)
+    variants = [] if are_runs else variants_of(given.words, given.settings, flags.trust_code)
     folder = report_folder(str(flags.out or ""), "compare")
     with claimed(folder):
         if are_runs:

@@ -19,6 +19,8 @@ class EvaluateFlags(Flags):
     """Which part of the data."""
     json: bool = False
     """Print the result as one line of JSON."""
+    trust_code: bool = False
+    """Run the functions of one's own that the file or run names."""
 
 
 def run(given: Given[EvaluateFlags]) -> int:
@@ -26,6 +28,9 @@ def run(given: Given[EvaluateFlags]) -> int:
 
     RUN is a run folder; if the run did not finish, its newest checkpoint is used. FILE is a safetensors file. One that
     shoal wrote names its model; for any other, add --model NAME.
+
+    A model or loss of your own, package.module:function, runs only if you name it here (--model my:Net) or add
+    --trust-code: a file may be somebody else's.
 
     Settings of data, model and loss, --device and --threads are those of `shoal train`: --data mnist.
     """
@@ -37,7 +42,7 @@ def run(given: Given[EvaluateFlags]) -> int:
     from shoal.train.reopen import config_for, evaluate_saved, open_saved
 
     changes = read_flags(given.settings)
-    saved = open_saved(path)
+    saved = open_saved(path, given.flags.trust_code)
     config = config_for(saved, changes)
     metrics = evaluate_saved(saved, config, split)
     if given.flags.json:

@@ -21,8 +21,20 @@ from statistics import mode
 from typing import Any
 
 from shoal.compare.comparison import not_scheduled
-from shoal.config.read import Tree, from_tree, merge, parse_toml, read_flags, read_recipe, shipped_recipes
+from shoal.config.custom import check_consent
+from shoal.config.read import (
+    FileFlagText,
+    FlagText,
+    Tree,
+    from_tree,
+    merge,
+    parse_toml,
+    read_flags,
+    read_recipe,
+    shipped_recipes,
+)
 from shoal.config.schema import OutputConfig, RunConfig
+from shoal.config.trust import FileText
 from shoal.errors import ConfigError, unknown
 from shoal.launch.cores import threads_per_worker
 from shoal.launch.run import launch_run
@@ -43,11 +55,11 @@ class Variant:
     config: RunConfig
 
 
-def variants_of(recipes: Sequence[str], flags: Sequence[str]) -> list[Variant]:
+def variants_of(recipes: Sequence[str], flags: Sequence[str], trust_code: bool = False) -> list[Variant]:
     """The runs that a comparison, a plain recipe, or several recipes ask for; flags override the settings of all.
 
     All settings are checked here, before anything runs. Flags of the launcher (`--workers 4`) apply only to runs with
-    several workers.
+    several workers. With `trust_code`, the files may name the user's own functions.
     """
     changes = read_flags(flags)
     if changes.get("output", {}).keys() - {"trace"}:
@@ -56,7 +68,7 @@ def variants_of(recipes: Sequence[str], flags: Sequence[str]) -> list[Variant]:
         )
     if len(recipes) == 1 and any("name" in changes.get(key, {}) for key in ("strategy", "sync")):
         raise ConfigError("--strategy is what a comparison compares, so it cannot be set for all variants")
-    trees = _comparison(recipes[0]) if len(recipes) == 1 else _recipes(recipes)
+    trees = _comparison(recipes[0], trust_code) if len(recipes) == 1 else _recipes(recipes, trust_code)
     variants = [Variant(name, _config(name, tree, changes)) for name, tree in trees.items()]
     return _with_reference(variants)
 
@@ -114,26 +126,27 @@ def _config(name: str, tree: Tree, changes: Tree) -> RunConfig:
         config = from_tree(merge(tree, alone))
         if config.strategy != "single":
             config = from_tree(merge(tree, changes))
+        check_consent(config)
     except ConfigError as error:
         raise ConfigError(f"variant '{name}': {error.message}", error.hint) from None
     # Written into the run folder, so that the number of cores is known when the run is read.
     return replace(config, threads=config.threads or threads_per_worker(config.launch.workers))
 
 
-def _recipes(recipes: Sequence[str]) -> dict[str, Tree]:
+def _recipes(recipes: Sequence[str], trust_code: bool) -> dict[str, Tree]:
     """Recipes as they are, by name."""
     trees: dict[str, Tree] = {}
     for recipe in recipes:
         name = Path(recipe).stem
         if name in trees:
             raise ConfigError(f"two recipes are called '{name}', and so would be their run folders")
-        trees[name] = read_recipe(recipe)
+        trees[name] = read_recipe(recipe, trust_code)
         if "variants" in trees[name]:
             raise ConfigError(f"{recipe} is itself a comparison", f"Run it alone: shoal compare {recipe}")
     return trees
 
 
-def _comparison(given: str) -> dict[str, Tree]:
+def _comparison(given: str, trust_code: bool) -> dict[str, Tree]:
     """The variants of a comparison file, shipped or the user's; of a plain recipe, the standard ones over it."""
     folder = Path(str(resources.files("shoal") / "recipes" / "compare"))
     shipped = {path.stem: path for path in sorted(folder.glob("*.toml"))}
@@ -142,19 +155,19 @@ def _comparison(given: str) -> dict[str, Tree]:
         return parse_toml(shipped[name].read_text(encoding="utf-8"), shipped[name])
 
     if given in shipped:
-        return _variants(given, read_shipped(given))
+        return _variants(given, read_shipped(given), trust_code)
     if Path(given).suffix != ".toml" and not Path(given).exists() and given not in shipped_recipes():
         raise ConfigError(
             unknown("comparison", given, {*shipped, *shipped_recipes()}),
             "Give one of these names, the paths of .toml recipes, or run folders.",
         )
-    tree = read_recipe(given)
+    tree = read_recipe(given, trust_code)
     if "variants" not in tree:
         tree = {"recipe": given, "variants": read_shipped(STANDARD)["variants"]}
-    return _variants(given, tree)
+    return _variants(given, tree, trust_code)
 
 
-def _variants(source: str, tree: Tree) -> dict[str, Tree]:
+def _variants(source: str, tree: Tree, trust_code: bool) -> dict[str, Tree]:
     for key in tree:
         if key not in KEYS:
             raise ConfigError(f"{source}: {unknown('key', key, KEYS)}")
@@ -163,7 +176,7 @@ def _variants(source: str, tree: Tree) -> dict[str, Tree]:
         raise ConfigError(f"{source}: [variants] needs at least two variants, each with its flags")
     if not isinstance(recipe, str):
         raise ConfigError(f"{source}: recipe must be a name or a path, not {recipe}")
-    shared = read_recipe(recipe) if recipe else {}
+    shared = read_recipe(recipe, trust_code) if recipe else {}
     if "variants" in shared:
         raise ConfigError(f"{source}: {recipe} is itself a comparison, so variants cannot share it")
     shared = merge(shared, _flags(source, tree.get("flags", "")))
@@ -180,4 +193,4 @@ def _flags(source: str, text: Any) -> Tree:
         words = shlex.split(text)
     except ValueError as error:
         raise ConfigError(f"{source}: flags '{text}' cannot be read: {error}") from None
-    return read_flags(words)
+    return read_flags(words, FileFlagText if isinstance(text, FileText) else FlagText)

@@ -1,4 +1,4 @@
-"""Import the user's own `package.module:function`."""
+"""Import and call the user's own `package.module:function`."""
 
 import contextlib
 import importlib
@@ -7,9 +7,11 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Generator
+from dataclasses import fields
 from typing import Any
 
-from shoal.config.schema import Custom
+from shoal.config.schema import Custom, RunConfig, StagesConfig
+from shoal.config.trust import require_consent
 from shoal.errors import ConfigError, unknown
 
 _IMPORT_PATH = threading.RLock()
@@ -29,6 +31,47 @@ def current_directory_importable() -> Generator[None]:
             sys.path.remove(here)
 
 
+@contextlib.contextmanager
+def calling(kind: str, config: Custom) -> Generator[None]:
+    """Around everything that runs the user's code while it is built: imports find it, and `sys.exit` is an error."""
+    with current_directory_importable(), no_exit(f"{kind} {config.name}"):
+        yield
+
+
+@contextlib.contextmanager
+def no_exit(what: str) -> Generator[None]:
+    """Turn a SystemExit of the user's code into an error: the run would end with exit code 0 and no word.
+
+    >>> with no_exit("model sys:exit"):
+    ...     raise SystemExit
+    Traceback (most recent call last):
+        ...
+    shoal.errors.ConfigError: model sys:exit called sys.exit(None), which would end the whole run
+      Return, or raise an exception that says what is wrong.
+    """
+    try:
+        yield
+    except SystemExit as error:
+        raise ConfigError(
+            f"{what} called sys.exit({error.code!r}), which would end the whole run",
+            "Return, or raise an exception that says what is wrong.",
+        ) from error
+
+
+def named_code(config: RunConfig) -> list[tuple[str, Custom]]:
+    """Every function of the user's own that a run uses, with what it is used for."""
+    stages = config.exchange.stages() if isinstance(config.exchange, StagesConfig) else []
+    chosen: list[tuple[str, Any]] = [(field.name, getattr(config, field.name)) for field in fields(config)]
+    chosen += [("exchange", exchange) for _, exchange in stages]
+    return [(kind, choice) for kind, choice in chosen if isinstance(choice, Custom)]
+
+
+def check_consent(config: RunConfig) -> None:
+    """Refuse a run that uses a function which only a file names."""
+    for kind, custom in named_code(config):
+        require_consent(kind, custom.name)
+
+
 def load(kind: str, config: Custom) -> Callable[..., Any]:
     """The function (or class) a path names; a ConfigError names the part of the path that does not exist.
 
@@ -39,6 +82,7 @@ def load(kind: str, config: Custom) -> Callable[..., Any]:
         ...
     shoal.errors.ConfigError: loss math:hypott: unknown name in module math 'hypott': did you mean 'hypot'...
     """
+    require_consent(kind, config.name)
     module_name, _, function_path = config.name.partition(":")
     found = _import(kind, config.name, module_name)
     for name in function_path.split("."):

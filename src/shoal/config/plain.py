@@ -6,12 +6,14 @@ The values were parsed and checked when the config was made. They are rebuilt as
 from dataclasses import asdict
 from typing import Annotated, Any, cast, get_args, get_origin
 
+from shoal.config.custom import check_consent
 from shoal.config.kinds import by_name, choices, kinds_of
 from shoal.config.schema import Custom, RunConfig
 
 
 def to_plain(config: RunConfig) -> dict[str, Any]:
-    """The config as data that JSON can hold."""
+    """The config as data that JSON can hold. The other process cannot ask for consent, so it is required here."""
+    check_consent(config)
     return asdict(config)
 
 

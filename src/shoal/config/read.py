@@ -30,6 +30,7 @@ from shoal.config.kinds import (
 from shoal.config.mesh import check_product
 from shoal.config.schema import SHORT_FLAGS, STRATEGIES, Custom, RunConfig
 from shoal.config.seal import check_seal
+from shoal.config.trust import FileText, from_file, like, trusted
 from shoal.errors import ConfigError, unknown
 from shoal.files import read_text
 from shoal.nearest import did_you_mean
@@ -50,17 +51,23 @@ class FlagText(str):
         return made
 
 
-def read(recipe: str | None, flags: Sequence[str]) -> RunConfig:
+class FileFlagText(FlagText, FileText):
+    """A value of a flag that is itself written in a file, as those of a comparison's variants are."""
+
+
+def read(recipe: str | None, flags: Sequence[str], trust_code: bool = False) -> RunConfig:
     """The run that a recipe (a path, or the name of a shipped one) and flags describe.
+
+    With `trust_code`, the recipe may name the user's own functions, too (see `trust`).
 
     >>> read(None, ["--model", "mlp", "--epochs=2"]).train.epochs
     2
     """
-    tree = {} if recipe is None else read_recipe(recipe)
+    tree = {} if recipe is None else read_recipe(recipe, trust_code)
     return from_tree(merge(tree, read_flags(flags)))
 
 
-def read_recipe(recipe: str) -> Tree:
+def read_recipe(recipe: str, trust_code: bool = False) -> Tree:
     """The tree of a TOML file: a path, or the bare name of a recipe shipped with shoal."""
     path = Path(recipe)
     if path.is_dir():
@@ -79,7 +86,7 @@ def read_recipe(recipe: str) -> Tree:
         text = _recipe_text(path)
         if path.name == "config.toml":  # of a run folder
             check_seal(text, path)
-        return parse_toml(text, path)
+        return parse_toml(text, path, trust_code)
     except OSError as error:
         raise ConfigError(f"cannot read the recipe {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
@@ -96,12 +103,13 @@ def _recipe_text(path: Path) -> str:
 _LONG_KEY = re.compile(r"""(?:^|[\[{,])\s*(?:[\w"'-]+\s*\.\s*){64}""", re.MULTILINE)
 
 
-def parse_toml(text: str, source: Path) -> Tree:
-    """The tree of a TOML text; errors name `source`."""
+def parse_toml(text: str, source: Path, trust_code: bool = False) -> Tree:
+    """The tree of a TOML text, its texts marked as a file's unless they are trusted; errors name `source`."""
     if _LONG_KEY.search(text):  # tomllib takes minutes for a key of 100,000 parts
         raise ConfigError(f"{source} has a key of more than 64 parts")
     try:
-        return tomllib.loads(text)
+        tree = tomllib.loads(text)
+        return trusted(tree) if trust_code else from_file(tree)
     except (ValueError, RecursionError) as error:  # TOML's own error; a number of 5,000 digits; deep nesting
         why = "it is nested too deeply" if isinstance(error, RecursionError) else error
         raise ConfigError(f"{source} is not valid TOML: {why}") from None
@@ -113,8 +121,8 @@ def shipped_recipes() -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
-def read_flags(flags: Sequence[str]) -> Tree:
-    """The tree that flags describe; every value is a FlagText.
+def read_flags(flags: Sequence[str], made: type[FlagText] = FlagText) -> Tree:
+    """The tree that flags describe; every value is a FlagText, or what `made` says.
 
     >>> read_flags(["--lr", "0.1", "--model.hidden=32,16"])
     {'optimizer': {'lr': '0.1'}, 'model': {'hidden': '32,16'}}
@@ -127,7 +135,7 @@ def read_flags(flags: Sequence[str]) -> Tree:
         section, _, key = str(path_of(flag.name)).rpartition(".")
         branch = tree.setdefault(section, {}) if section else tree
         again = key in branch and flag.is_repeatable
-        branch[key] = FlagText(f"{branch[key]};{text}" if again else text, flag.name)
+        branch[key] = made(f"{branch[key]};{text}" if again else text, flag.name)
     return tree
 
 
@@ -257,7 +265,7 @@ def _value(schema: type, key: str, value: Any, where: str) -> Any:
     options = choices(kind)
     if not options:
         flag = value.flag if isinstance(value, FlagText) else where
-        return check(kind, parse(kind, value) if isinstance(value, FlagText) else value, flag)
+        return check(kind, like(value, parse(kind, value)) if isinstance(value, FlagText) else value, flag)
     return _chosen(options, _as_table(value, where), where, _default_choice(schema, key))
 
 
@@ -272,11 +280,11 @@ def _chosen(options: tuple[type, ...], tree: Tree, where: str, default: type) ->
         return _section(default, tree, where)
     name = tree.get("name", next(word for word, option in named.items() if option is default))
     if isinstance(name, str):
-        name, main = in_short(named, str(name))
+        name, main = like(name, in_short(named, str(name)))
         tree = {**main, **tree, "name": name}
     if Custom in options and isinstance(name, str) and ":" in name:
         extra = {key: _plain(value) for key, value in tree.items() if key != "name"}
-        return Custom(name=check(ImportPath, str(name), where), options=tuple(sorted(extra.items())))
+        return Custom(name=check(ImportPath, name, where), options=tuple(sorted(extra.items())))
     if not isinstance(name, str) or name not in named:
         hint = "For a function of your own, write package.module:function." if Custom in options else ""
         raise ConfigError(unknown(where, str(name), spellings(named)), hint)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from shoal.comm.join import Place, place_from_environment
 from shoal.comm.rendezvous import JOIN_TIMEOUT_S
+from shoal.config.custom import no_exit
 from shoal.config.resources import check_resources
 from shoal.config.schema import RunConfig
 from shoal.events.folder import RunFolder
@@ -43,11 +44,15 @@ def launch_run(
     if place is not None:
         with _recorded_for_torchrun():
             config = replace(config, launch=replace(config.launch, workers=size))
-            with joined_group(config, resumed, place, join_timeout_s) as group:
+            with (
+                no_exit("a function of your own"),
+                joined_group(config, resumed, place, join_timeout_s) as group,
+            ):
                 return worker.run(config, observer if place.rank == 0 else Silent(), group, resumed)
     if config.launch.workers > 1:
         return LAUNCHERS[config.launch.launcher](config, observer, resumed)
-    return worker.run(config, observer, resumed=resumed)
+    with no_exit("a function of your own"):
+        return worker.run(config, observer, resumed=resumed)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from pathlib import Path
 from shoal.comm.group import SlowMemberWarning
 from shoal.comm.links.measure import LinkNotice
 from shoal.comm.threads import ThreadGroup
+from shoal.config.custom import no_exit
 from shoal.config.plain import to_plain
 from shoal.config.schema import RunConfig
 from shoal.events.folder import RunFolder
@@ -37,7 +38,8 @@ def by_threads(config: RunConfig, observer: Observer, resumed: RunFolder | None 
 
         def work(group: ThreadGroup) -> Result:
             watcher = observer if group.rank == 0 else Silent()
-            return worker.work(config, device, stop, watcher, group, resumed)
+            with no_exit("a function of your own"):
+                return worker.work(config, device, stop, watcher, group, resumed)
 
         return threads.run(workers, work)[0]
 

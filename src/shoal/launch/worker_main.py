@@ -45,7 +45,7 @@ def main() -> int:
         TASKS[task["kind"]](reporter, task)
         return 0
     except BaseException as error:  # whatever it is, the launcher needs to know
-        if isinstance(error, SystemExit) and not error.code:
+        if isinstance(error, SystemExit) and not error.code and task["kind"] == "program":
             reporter.finished()
             return 0
         failure = failure_of(error)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.comm.assigned_group import Assignment, assigned
+from shoal.config.custom import no_exit
 from shoal.config.plain import from_plain
 from shoal.events.folder import RunFolder
 from shoal.launch.one_worker import joined_group
@@ -21,7 +22,7 @@ from shoal.train.observer import Silent
 def _train(reporter: Reporter, task: dict[str, Any]) -> None:
     warnings.showwarning = reporter.warned
     config, resumed = from_plain(task["config"]), task["resumed"] and RunFolder(Path(task["resumed"]))
-    with joined_group(config) as group:
+    with no_exit("a function of your own"), joined_group(config) as group:
         observer = ReportingObserver(reporter, time.monotonic) if group.rank == 0 else Silent()
         reporter.finished(worker.run(config, observer, group, resumed or None))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from shoal.config.custom import check_options, current_directory_importable, load
+from shoal.config.custom import calling, check_options, load
 from shoal.config.kinds import options_of
 from shoal.config.schema import Custom, ModelConfig
 from shoal.errors import ConfigError
@@ -54,7 +54,7 @@ def build(config: ModelConfig, input_shape: tuple[int, ...], outputs: int, seed:
 
 
 def _build_custom(config: Custom, seed: int) -> nn.Module:
-    with current_directory_importable(), _GLOBAL_RANDOM_STATE, torch.random.fork_rng(devices=[]):
+    with calling("model", config), _GLOBAL_RANDOM_STATE, torch.random.fork_rng(devices=[]):
         function = load("model", config)
         check_options("model", config, function)
         torch.default_generator.manual_seed(seed)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from shoal.config.custom import check_options, current_directory_importable, load
+from shoal.config.custom import calling, check_options, load
 from shoal.config.kinds import options_of
 from shoal.config.schema import Custom, LossConfig
 
@@ -65,7 +65,7 @@ def build_loss(config: LossConfig) -> Loss:
     tensor(4.)
     """
     if isinstance(config, Custom):
-        with current_directory_importable():
+        with calling("loss", config):
             function = load("loss", config)
         check_options("loss", config, function, given=2)
         return partial(function, **dict(config.options))

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from shoal.config.custom import check_options, current_directory_importable, load
+from shoal.config.custom import calling, check_options, load
 from shoal.config.schema import Custom
 from shoal.errors import ConfigError
 
@@ -17,7 +17,7 @@ def build_custom(config: Custom, params: Iterable[Any]) -> torch.optim.Optimizer
     >>> type(build_custom(custom, [torch.zeros(3, requires_grad=True)])).__name__
     'RMSprop'
     """
-    with current_directory_importable():
+    with calling("optimizer", config):
         function = load("optimizer", config)
         check_options("optimizer", config, function, given=1)
         try:

@@ -1,4 +1,7 @@
-"""Load saved weights, of a run or from a file, and evaluate them."""
+"""Load saved weights, of a run or from a file, and evaluate them.
+
+Their settings are a file's: a function of the user's own that they name needs consent (`config.trust`).
+"""
 
 import warnings
 from collections.abc import Mapping
@@ -31,15 +34,15 @@ class Saved(NamedTuple):
     settings: Tree
 
 
-def open_saved(path: Path) -> Saved:
+def open_saved(path: Path, trust_code: bool = False) -> Saved:
     """The weights of a run folder (of its newest checkpoint, if it did not finish) or of a safetensors file."""
     if path.is_file():
         weights, settings = read_model(path)
-        return Saved(weights, path, parse_toml(settings, path) if settings else {})
+        return Saved(weights, path, parse_toml(settings, path, trust_code) if settings else {})
     folder = RunFolder(path)
     if not folder.config.exists():
         raise ConfigError(f"{path} is neither a run folder nor a safetensors file")
-    settings = read_recipe(str(folder.config))
+    settings = read_recipe(str(folder.config), trust_code)
     if folder.model.exists():
         return Saved(read_model(folder.model)[0], folder.model, settings)
     newest = checkpoint.latest(folder.checkpoints)

@@ -103,8 +103,80 @@ def test_a_module_of_the_users_own(here, capsys):
     flags = [*TINY.replace("--model mlp --model.hidden 8", "--model mine:net --model.width 6").split()]
     first, second = train_json(capsys, *flags), train_json(capsys, *flags)
     assert first["weights_sha256"] == second["weights_sha256"]
-    evaluated = evaluate_json(capsys, first["run"])
+    evaluated = evaluate_json(capsys, first["run"], "--model", "mine:net")
     assert evaluated["accuracy"] == first["test_accuracy"]
+
+
+def leaves_a_trace(folder):
+    """A module that writes a file when it is imported, and what the file is."""
+    folder.joinpath("stranger.py").write_text(
+        "from pathlib import Path\nfrom torch import nn\nPath('imported').touch()\n"
+        "def net():\n    return nn.Sequential(nn.Flatten(), nn.Linear(16, 3))\n"
+    )
+    return folder / "imported"
+
+
+@pytest.mark.parametrize("launcher", ["threads", "processes"])
+def test_a_file_runs_no_code_without_consent(here, capsys, launcher, monkeypatch):
+    trace = leaves_a_trace(here)
+    own = [*TINY.replace("--model mlp --model.hidden 8", "--model stranger:net").split(), "--name", "mine"]
+    own += f"--epochs 1 --strategy ddp --workers 2 --launcher {launcher}".split()
+    assert main(["train", *own]) == 0
+    (here / "recipe.toml").write_text('model = "stranger:net"')
+    (here / "variants.toml").write_text('[variants]\na = ""\nb = "--model stranger:net"\n')
+    readers = {
+        "evaluate": ["runs/mine"],
+        "evaluate ": ["runs/mine/model.safetensors"],
+        "train": ["--resume", "runs/mine", "--epochs", "2"],
+        "train ": ["recipe.toml"],
+        "compare": ["variants.toml"],
+    }
+    for command, words in readers.items():
+        monkeypatch.delitem(sys.modules, "stranger", raising=False)
+        trace.unlink(missing_ok=True)
+        capsys.readouterr()
+        assert main([command.strip(), *words]) == 2
+        said = capsys.readouterr().err
+        assert "a file names the code stranger:net as its model" in said
+        assert "--model stranger:net" in said
+        assert "--trust-code" in said
+        assert not trace.exists(), command
+    for consent in (["--trust-code"], ["--model", "stranger:net"]):
+        assert main(["evaluate", "runs/mine", *consent]) == 0
+        assert main(["train", "--resume", "runs/mine", *consent]) == 0
+    assert (
+        main(
+            [
+                "train",
+                "recipe.toml",
+                "--trust-code",
+                *TINY.replace("--model mlp --model.hidden 8", "").split(),
+            ]
+        )
+        == 0
+    )
+
+
+def test_the_consent_to_one_name_is_no_consent_to_another(here, capsys):
+    trace = leaves_a_trace(here)
+    (here / "recipe.toml").write_text(
+        'model = "stranger:net"\n[optimizer]\nname = "torch.optim:SGD"\nlr = 0.1'
+    )
+    plain = TINY.replace("--model mlp --model.hidden 8", "").split()
+    assert main(["train", "recipe.toml", *plain, "--optimizer", "torch.optim:SGD"]) == 2
+    assert "as its model" in capsys.readouterr().err
+    assert not trace.exists()
+    assert main(["train", "recipe.toml", *plain, "--model", "stranger:net"]) == 2
+    assert "as its optimizer" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("workers", ["1", "2", "2 --launcher threads"])
+@pytest.mark.parametrize("flags", ["--model sys:exit", "--model mlp --loss exiting:loss"])
+def test_a_function_that_exits_is_an_error(here, capsys, flags, workers):
+    (here / "exiting.py").write_text("import sys\ndef loss(outputs, labels):\n    sys.exit(0)\n")
+    words = f"{TINY.replace('--model mlp --model.hidden 8', flags)} --strategy ddp --workers {workers}"
+    assert main(["train", *words.split()]) == 2
+    assert "called sys.exit(" in capsys.readouterr().err
 
 
 def evaluate_json(capsys, *words):

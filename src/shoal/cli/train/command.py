@@ -35,7 +35,8 @@ MAY_CHANGE = {
 
 A checkpoint holds the state of one machine, whatever strategy saved it, so a run may continue under another strategy,
 with another number of workers, over slow links or with faults. What decides *what* is computed stays as it is: data,
-partition, model, loss, optimizer, schedule, batch size, seed, engine, precision.
+partition, model, loss, optimizer, schedule, batch size, seed, engine, precision. Their names may be repeated, which is
+how a user agrees to run a function of their own.
 """
 
 
@@ -62,11 +63,11 @@ def _train(given: Given[TrainFlags]) -> "Result":
     flags, folder = given.flags, given.flags.resume
     recipe = given.words[0] if given.words else None
     if folder is None:
-        config = read(recipe, given.settings)
+        config = read(recipe, given.settings, flags.trust_code)
     elif recipe is not None:
         raise ConfigError(f"--resume continues the run in {folder}; it takes no recipe ('{recipe}')")
     else:
-        config = _resumed_config(folder, given.settings)
+        config = _resumed_config(folder, given.settings, flags.trust_code)
 
     place = place_of(flags)
     set_threads(place, config.threads)
@@ -93,23 +94,26 @@ def _train(given: Given[TrainFlags]) -> "Result":
     return result
 
 
-def _resumed_config(folder: Path, flags: list[str]) -> "RunConfig":
+def _resumed_config(folder: Path, flags: list[str], trust_code: bool) -> "RunConfig":
     """The settings of the stopped run, with the changes that --resume allows."""
     from shoal.config.read import from_tree, merge, read_flags, read_recipe
     from shoal.events.folder import RunFolder
 
     changes = read_flags(flags)
+    config = RunFolder(folder).config
+    if not config.exists():
+        raise ConfigError(f"{folder} is not a run folder: it has no {config.name}")
+    saved = read_recipe(str(config), trust_code)
+    tables = {section: table for section, table in saved.items() if isinstance(table, dict)}
     for section, value in changes.items():
         for path in [f"{section}.{key}" for key in value] if isinstance(value, dict) else [section]:
-            if path not in MAY_CHANGE and f"{section}.*" not in MAY_CHANGE:
+            repeated = path == f"{section}.name" and value["name"] == tables.get(section, {}).get("name")
+            if path not in MAY_CHANGE and f"{section}.*" not in MAY_CHANGE and not repeated:
                 raise ConfigError(
                     f"--resume cannot change {path}",
                     f"It can change: {', '.join(sorted(MAY_CHANGE))}.",
                 )
-    config = RunFolder(folder).config
-    if not config.exists():
-        raise ConfigError(f"{folder} is not a run folder: it has no {config.name}")
-    return from_tree(merge(read_recipe(str(config)), changes))
+    return from_tree(merge(saved, changes))
 
 
 def _settings() -> list[str]:

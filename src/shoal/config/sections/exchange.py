@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Literal
 
 from shoal.config.kinds import AtLeast, Checked, by_name, in_short
 from shoal.config.sections.values import Custom
+from shoal.config.trust import like
 from shoal.errors import ConfigError, unknown
 
 
@@ -89,5 +90,5 @@ def _stage(text: str) -> tuple[float, AllReduceConfig | ByConfig | RobustConfig 
     if name in named:
         return fraction, named[name](**options)
     if ":" in exchange:
-        return fraction, Custom(name=exchange)
+        return fraction, Custom(name=like(text, exchange))
     raise ConfigError(unknown("exchange", exchange, named), "In a stage: all_reduce, by:NAME, robust:NAME.")

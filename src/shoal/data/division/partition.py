@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shoal.config.custom import current_directory_importable, load
+from shoal.config.custom import calling, load
 from shoal.config.kinds import ImportPath, check
 from shoal.config.schema import Custom
 from shoal.data.division.label_partition import dirichlet_partition, label_partition, stratified_partition
@@ -151,8 +151,9 @@ def rule_of(by: str | Rule) -> tuple[str, Rule]:
     if callable(by):
         return getattr(by, "__name__", type(by).__name__), by
     if ":" in by:
-        with current_directory_importable():
-            return by, load("partition", Custom(check(ImportPath, by, "partition")))
+        config = Custom(check(ImportPath, by, "partition"))
+        with calling("partition", config):
+            return by, load("partition", config)
     if by not in PARTITIONS:
         raise ConfigError(unknown("partition", by, PARTITIONS), "Your own rule: package.module:function.")
     return by, PARTITIONS[by]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from shoal.comm.group import Group, Work
-from shoal.config.custom import check_options, current_directory_importable, load
+from shoal.config.custom import calling, check_options, load
 from shoal.config.schema import Custom
 from shoal.errors import ConfigError, ShoalError
 from shoal.parallel.buckets.bucket import Bucket
@@ -105,7 +105,7 @@ class _UserWork:
 
 def load_user_exchange(config: Custom) -> UserExchange:
     """The exchange of a path. Whatever is wrong with the path or the options is an error here."""
-    with current_directory_importable():
+    with calling("exchange", config):
         function = load("exchange", config)
         options = dict(config.options)
         if not isinstance(function, type):
