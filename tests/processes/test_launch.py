@@ -18,9 +18,9 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 SUMS = [f"rank {rank} of 2: [3.0, 3.0, 3.0, 3.0]" for rank in range(2)]
 
 
-def output(words, **variables):
+def output(words, cwd=None, **variables):
     done = subprocess.run(
-        words, env=environment(**variables), capture_output=True, text=True, timeout=90, check=False
+        words, env=environment(**variables), cwd=cwd, capture_output=True, text=True, timeout=90, check=False
     )
     assert done.returncode == 0, done.stderr
     return sorted(done.stdout.splitlines())
@@ -28,6 +28,42 @@ def output(words, **variables):
 
 def test_as_processes():
     assert output(command("launch", "--workers", "2", PROGRAM)) == SUMS
+
+
+@pytest.mark.parametrize("name", ["queue", "numpy", "shoal", "sitecustomize"])
+def test_files_in_the_current_directory_take_no_worker_over(tmp_path, name):
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / f"{name}.py").write_text("open('taken', 'w')\nraise RuntimeError('taken over')")
+    safe = [
+        sys.executable,
+        "-P",
+        "-m",
+        "shoal",
+    ]  # finds what the command `shoal` finds: not the current directory
+    train = ["train", *flags(tmp_path, "--workers 2 --quiet")]
+    for words in (train, ["launch", "--workers", "2", PROGRAM]):
+        done = subprocess.run(
+            [*safe, *words],
+            env=environment(),
+            cwd=here,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    assert not (here / "taken").exists()
+
+
+def test_workers_have_the_launchers_import_path_in_its_order(tmp_path):
+    shown = tmp_path / "shown.py"
+    shown.write_text("import sys\nprint(sys.path[1:], sys.flags.safe_path)")
+    program = (
+        "import sys; sys.path[:0] = ['/first', '']; from shoal.cli.main import main; print(sys.path, True); "
+    )
+    program += f"main(['launch', '--workers', '2', {str(shown)!r}])"
+    assert len(set(output([sys.executable, "-c", program], cwd=tmp_path))) == 1
 
 
 def test_as_threads(capsys):

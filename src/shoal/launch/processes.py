@@ -70,7 +70,7 @@ class ProcessPlace:
             blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             try:
                 process = subprocess.Popen(
-                    [sys.executable, "-m", "shoal.launch.worker_main", str(os.getpid()), str(write_end)],
+                    [*_interpreter(), "shoal.launch.worker_main", str(os.getpid()), str(write_end)],
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=log,
@@ -104,6 +104,29 @@ class ProcessPlace:
             environment["OMP_NUM_THREADS"] = str(task.threads)
         environment.setdefault("OMP_NUM_THREADS", str(threads_per_worker(size)))
         return environment
+
+
+def _interpreter() -> list[str]:
+    """Python with the import path of this process, in its order.
+
+    `python -m` would put the current directory first, and a `queue.py` there would be imported by every worker.
+    """
+    path = [entry for entry in sys.path if isinstance(entry, str)]  # pyright: ignore[reportUnnecessaryIsInstance]
+    isolated = {"-E": sys.flags.ignore_environment, "-s": sys.flags.no_user_site}
+    return [
+        sys.executable,
+        "-P",
+        *(flag for flag, is_set in isolated.items() if is_set),
+        "-c",
+        BOOT,
+        json.dumps(path),
+    ]
+
+
+BOOT = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from shoal.launch.worker_main import main; raise SystemExit(main())"
+)
 
 
 @final

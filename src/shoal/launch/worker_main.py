@@ -1,4 +1,4 @@
-"""The main program of a worker process: `python -m shoal.launch.worker_main`, started by `processes.ProcessPlace`.
+"""The main program of a worker process, started by `processes.ProcessPlace` with the launcher's import path.
 
 Its task comes through standard input, its place in the world from the environment, and its reports go into the pipe
 whose number it is given.
@@ -25,7 +25,7 @@ def die_with_parent(parent: int) -> None:
 
 def main() -> int:
     """Do the task and report how it went; return the exit code."""
-    parent, descriptor = map(int, sys.argv[1:])
+    parent, descriptor = map(int, sys.argv[-2:])
     die_with_parent(parent)
     # SIGINT before the work begins exits silently.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -55,7 +55,3 @@ def main() -> int:
     ):  # into this worker's log; a program prints to the terminal, where one box is enough
         sys.stderr.write(failure.traceback)
     return failure.exit_code
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

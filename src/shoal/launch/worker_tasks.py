@@ -30,7 +30,7 @@ def _train(reporter: Reporter, task: dict[str, Any]) -> None:
 def _program(reporter: Reporter, task: dict[str, Any]) -> None:
     path: str = task["path"]
     sys.argv = [path, *task["arguments"]]
-    sys.path[0] = os.path.dirname(os.path.abspath(path))  # as when Python itself runs a file
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))  # as when Python itself runs a file
     with assigned(Assignment(kind=task["group"])):
         runpy.run_path(path, run_name="__main__")
     reporter.finished()
