@@ -114,3 +114,22 @@ def test_a_wrong_recipe_gets_one_sentence(tmp_path):
         from_tree({"train": 3})
     with pytest.raises(ConfigError, match="unknown setting 'trian': did you mean 'train'"):
         from_tree({"trian": {}})
+
+
+@pytest.mark.parametrize("name", ["../../evil", "/tmp/evil", "a/../../evil", "..", "a\x1b[2J", "a\nb"])
+def test_a_runs_name_stays_inside_the_folder_of_runs(name):
+    with pytest.raises(ConfigError, match="inside runs") as caught:
+        read(None, ["--name", name])
+    assert "--name" in caught.value.hint
+
+
+def test_names_inside_the_folder_of_runs_are_free():
+    for name in ("", "mine", "lab/first run", "实验", "a..b", "."):
+        assert read(None, [f"--name={name}"]).output.name == name
+
+
+@pytest.mark.parametrize(("text", "why"), [("a\0b", "NUL"), ("a\udcffb", "not valid Unicode")])
+@pytest.mark.parametrize("flag", ["--name", "--runs-dir", "--data.dir"])
+def test_a_text_that_no_file_can_hold_is_refused(flag, text, why):
+    with pytest.raises(ConfigError, match=why):
+        read(None, ["--data", "mnist", flag, text])

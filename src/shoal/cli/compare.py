@@ -13,6 +13,7 @@ from shoal.cli import text
 from shoal.cli.command import Command, Given
 from shoal.config.flags import Flags
 from shoal.errors import ConfigError, ShoalError
+from shoal.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -163,8 +164,8 @@ def _show(comparison: "Comparison", remarks: "Sequence[Remark]", folder: Path, s
         _show_table(comparison, console)
         _show_verdict(remarks, console)
         for note in comparison.notes:
-            console.print(f"note: {note}", markup=False, width=_text_width(console))
-        console.print(f"\n{folder / 'report.html'}", markup=False, soft_wrap=True)
+            console.print(f"note: {printable(note)}", markup=False, width=_text_width(console))
+        console.print(f"\n{printable(str(folder / 'report.html'))}", markup=False, soft_wrap=True)
     # Rich pads lines with spaces, which do not belong in a file.
     stream.write("\n".join(line.rstrip() for line in shown.get().split("\n")))
     stream.flush()
@@ -220,7 +221,7 @@ def _table(columns: Sequence[Column]) -> "Table":
         header = "\n".join(name.rsplit(" ", 1))
         table.add_column(header, justify="right" if number else "left", no_wrap=number > 0, overflow="fold")
     for row in zip(*(cells for _, cells in columns), strict=True):
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(printable(cell)) for cell in row))
     return table
 
 
@@ -236,10 +237,10 @@ def _show_verdict(remarks: "Sequence[Remark]", console: "Console") -> None:
     grid.add_column(no_wrap=True)
     grid.add_column()
     for remark in remarks:
-        advice = f"\n→ {escape(remark.advice)}" if remark.advice else ""
+        advice = f"\n→ {escape(printable(remark.advice))}" if remark.advice else ""
         grid.add_row(
             f"[{COLOURS[remark.tone]}]{remark.word}[/]",
-            f"[bold]{escape(remark.claim)}[/bold] {escape(remark.numbers)}{advice}",
+            f"[bold]{escape(printable(remark.claim))}[/bold] {escape(printable(remark.numbers))}{advice}",
         )
     console.print(grid, width=_text_width(console))
 

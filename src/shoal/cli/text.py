@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from typing import TextIO
 
 from shoal.errors import ShoalError, WorkerError
+from shoal.printable import printable
 
 WIDEST = 100
 """Columns of a page of help on a wide terminal, or where there is none."""
@@ -32,7 +34,7 @@ def accept_any_stream() -> None:
 def show(message: str = "") -> None:
     """Write a line to standard output."""
     try:
-        sys.stdout.write(message + "\n")
+        sys.stdout.write(_safe(message, sys.stdout) + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
         raise
@@ -44,7 +46,7 @@ def show(message: str = "") -> None:
 def warn(message: str) -> None:
     """Write a line to standard error."""
     with unless_hung_up():
-        sys.stderr.write(message + "\n")
+        sys.stderr.write(_safe(message, sys.stderr) + "\n")
         sys.stderr.flush()
 
 
@@ -63,9 +65,9 @@ def error(problem: ShoalError) -> None:
     if isinstance(problem, WorkerError):
         _failure(problem)
         return
-    warn(f"{_styled('1;31', 'error:', sys.stderr)} {problem.message}")
+    warn(f"{_styled('1;31', 'error:', sys.stderr)} {printable(problem.message)}")
     if problem.hint:
-        warn(f"  {problem.hint}")
+        warn(f"  {printable(problem.hint)}")
 
 
 def _failure(problem: WorkerError) -> None:
@@ -74,11 +76,11 @@ def _failure(problem: WorkerError) -> None:
     The box has no right edge: Chinese words make the width of a line unknown.
     """
     if problem.traceback:
-        warn(problem.traceback.rstrip())
+        warn(printable(problem.traceback.rstrip()))
     edge = _styled("1;31", "│", sys.stderr)
     warn(_styled("1;31", "┌── error", sys.stderr))
     for line in [*problem.message.splitlines(), *problem.hint.splitlines()]:
-        warn(f"{edge} {line}")
+        warn(f"{edge} {printable(line)}")
     warn(_styled("1;31", "└──", sys.stderr))
 
 
@@ -87,7 +89,7 @@ def caution(message: Warning | str, category: type[Warning], *_: object) -> None
     word = "note:" if category.__name__.endswith("Notice") else "warning:"
     # Torch appends a C++ stack trace, which does not help the user.
     sentence = str(message).partition("\nException raised from ")[0]
-    warn(f"{_styled('1;33', word, sys.stderr)} {sentence}")
+    warn(f"{_styled('1;33', word, sys.stderr)} {printable(sentence)}")
 
 
 def bold(words: str) -> str:
@@ -147,5 +149,18 @@ def rows(pairs: Mapping[str, str]) -> str:
 
 
 def _styled(code: str, words: str, stream: TextIO) -> str:
-    plain = not stream.isatty() or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
-    return words if plain else f"\033[{code}m{words}\033[0m"
+    return f"\033[{code}m{printable(words)}\033[0m" if _has_styles(stream) else words
+
+
+def _has_styles(stream: TextIO) -> bool:
+    return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+
+
+def _safe(message: str, stream: TextIO) -> str:
+    """The message with all control characters escaped, but for our own bold and colours on a terminal."""
+    if not _has_styles(stream):
+        return printable(message)
+    return "".join(part if _STYLE.fullmatch(part) else printable(part) for part in _STYLE.split(message))
+
+
+_STYLE = re.compile(r"(\033\[(?:0|1|2|1;31|1;33)m)")

@@ -11,11 +11,13 @@ import platform
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from shoal.comm.store import parsed, stored
 from shoal.errors import GroupError, JoinError, JoinTimeoutError
+from shoal.printable import printable
 
 JOIN_TIMEOUT_S = 60.0
 HEARD_S = 1.0
@@ -68,12 +70,21 @@ class Card:
     def read(cls, rank: int, text: bytes) -> "Card":
         """The card of another worker, possibly of another version of shoal."""
         try:
-            entries: dict[str, Any] = json.loads(text)
-            return cls(**{field.name: entries[field.name] for field in fields(cls) if field.name in entries})
-        except (ValueError, TypeError) as error:
+            entries: dict[str, Any] = parsed(text)
+            card = cls(**{field.name: entries[field.name] for field in fields(cls) if field.name in entries})
+            texts = (card.host, card.boot, card.processes, card.able, *card.facts, *card.facts.values())
+            if (
+                card.rank != rank
+                or not isinstance(card.pid, int)
+                or not all(isinstance(text, str) for text in texts)
+            ):
+                raise TypeError
+            facts = {printable(name): printable(value) for name, value in card.facts.items()}
+            return replace(card, host=printable(card.host), facts=facts)
+        except (JoinError, TypeError, AttributeError) as error:
             raise JoinError(
                 f"cannot read the card of rank {rank}: {text[:80]!r}",
-                "Does it run another version of shoal?",
+                "Does it run another version of shoal, or does another program use this address and port?",
             ) from error
 
     def shares_machine_with(self, other: "Card") -> bool:
@@ -122,7 +133,7 @@ def _meet(
                     _compare(mine, cards[other])
             if len(cards) < size:
                 if store.check(["refusal"]):
-                    raise JoinError(*json.loads(store.get("refusal")))
+                    raise JoinError(*map(printable, stored(store.get("refusal"), str, str)))
                 if time.monotonic() > deadline:
                     raise _missing(cards, size, timeout_s)
                 time.sleep(0.01)

@@ -5,6 +5,7 @@ listening socket itself, on the master address alone (loopback by default), and 
 """
 
 import contextlib
+import json
 import socket
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -16,6 +17,47 @@ from shoal.comm.blocking import BlockingThread
 from shoal.errors import JoinError, JoinTimeoutError
 
 Answer = TypeVar("Answer")
+LARGEST_VALUE = 1 << 20
+"""Bytes of a value in the store. Ours are below a hundredth of that."""
+
+
+def stored(value: bytes | str, *kinds: type) -> list[Any]:
+    """A list that shoal wrote into the store, with items of these kinds; anything else is an error in one sentence.
+
+    Any program that reaches the store can write to it (docs/security.md).
+
+    >>> stored(b'["left", "rank 1 has left"]', str, str)
+    ['left', 'rank 1 has left']
+    >>> stored(b'{"\\x1b[2J', str)
+    Traceback (most recent call last):
+        ...
+    shoal.errors.JoinError: the store where workers meet holds b'{"\\x1b[2J', which shoal did not write
+      Another program or another version of shoal uses this address and port: choose another port.
+    """
+    items = parsed(value)
+    if not isinstance(items, list) or len(items) != len(kinds) or not all(map(isinstance, items, kinds)):
+        raise foreign(value)
+    return items
+
+
+def parsed(value: bytes | str) -> Any:
+    """The JSON of a value in the store."""
+    try:
+        if len(value) > LARGEST_VALUE:
+            raise foreign(value)
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        raise foreign(value) from None
+
+
+def foreign(value: bytes | str) -> JoinError:
+    """The error for a value that shoal did not write."""
+    data = value if isinstance(value, bytes) else value.encode(errors="replace")
+    shown = f"{data[:60]!r}{f'… ({len(data):,} bytes)' if len(data) > 60 else ''}"
+    return JoinError(
+        f"the store where workers meet holds {shown}, which shoal did not write",
+        "Another program or another version of shoal uses this address and port: choose another port.",
+    )
 
 
 @final

@@ -8,6 +8,7 @@ for adam) replaces that whole section: a learning rate tuned for one optimizer d
 """
 
 import re
+import shlex
 import tomllib
 from collections.abc import Sequence
 from dataclasses import MISSING, fields
@@ -73,7 +74,7 @@ def read_recipe(recipe: str, trust_code: bool = False) -> Tree:
     if path.is_dir():
         raise ConfigError(
             f"'{recipe}' is a folder, not a recipe",
-            f"Give the path of a .toml file. To resume a stopped run: shoal train --resume {recipe}",
+            f"Give the path of a .toml file. To resume a stopped run: shoal train --resume {shlex.quote(recipe)}",
         )
     if path.suffix != ".toml" and not path.exists():
         shipped = shipped_recipes()

@@ -12,6 +12,7 @@ runs/<name>/config.toml            the resolved settings
 import fcntl
 import json
 import os
+import shlex
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -89,12 +90,21 @@ def create(parent: Path, name: str, automatic: str) -> RunFolder:
     raise ConfigError(f"{parent} has 9,999 runs called {automatic}", "Choose another name with --name.")
 
 
+def resume_command(path: Path | str, trust_code: bool = False) -> str:
+    """The command that continues a run, quoted for a shell; with consent, if the run names the user's own code.
+
+    >>> resume_command("runs/my run")
+    "shoal train --resume 'runs/my run'"
+    """
+    return f"shoal train --resume {shlex.quote(str(path))}{' --trust-code' * trust_code}"
+
+
 def _create_named(path: Path) -> RunFolder:
     path.mkdir(parents=True, exist_ok=True)
     if any(path.iterdir()):
         raise ConfigError(
             f"the run folder {path} is not empty",
-            f"Choose another --name, or resume that run: shoal train --resume {path}",
+            f"Choose another --name, or resume that run: {resume_command(path)}",
         )
     return RunFolder(path)
 

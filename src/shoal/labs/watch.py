@@ -7,6 +7,7 @@ from typing import Protocol, TextIO
 
 from shoal.config.schema import RunConfig
 from shoal.events.folder import RunFolder
+from shoal.printable import printable
 from shoal.train.evaluate import Metrics
 from shoal.train.observer import Observer, Silent
 from shoal.train.progress import Progress
@@ -46,7 +47,7 @@ class PlainWatch:
 
     def say(self, line: str) -> None:
         """One line."""
-        self._stream.write(line + "\n")
+        self._stream.write(printable(line) + "\n")
         self._stream.flush()
 
     def running(self, label: str) -> Observer:
@@ -72,7 +73,7 @@ class LiveWatch:
 
     def say(self, line: str) -> None:
         """One line, above the moving one."""
-        self._console.print(line, markup=False, soft_wrap=True)
+        self._console.print(printable(line), markup=False, soft_wrap=True)
 
     def running(self, label: str) -> Observer:
         """Moves the line."""

@@ -1,6 +1,5 @@
 """Train with several workers on this machine: the same worker as threads and as processes."""
 
-import shlex
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,10 +8,10 @@ from pathlib import Path
 from shoal.comm.group import SlowMemberWarning
 from shoal.comm.links.measure import LinkNotice
 from shoal.comm.threads import ThreadGroup
-from shoal.config.custom import no_exit
+from shoal.config.custom import named_code, no_exit
 from shoal.config.plain import to_plain
 from shoal.config.schema import RunConfig
-from shoal.events.folder import RunFolder
+from shoal.events.folder import RunFolder, resume_command
 from shoal.launch import processes, threads
 from shoal.launch.cores import threads_per_worker
 from shoal.launch.reports import Report, replay
@@ -105,5 +104,7 @@ class _TrainingListener(Listener):
         if any(path.glob("worker.rank*.log")):
             lines.append(f"Output of the workers: {path}/worker.rank*.log")
         if any(self._folder.checkpoints.glob("step-*[0-9]")):
-            lines.append(f"Resume from the last checkpoint: shoal train --resume {shlex.quote(str(path))}")
+            lines.append(
+                f"Resume from the last checkpoint: {resume_command(path, bool(named_code(self._config)))}"
+            )
         return lines

@@ -6,6 +6,7 @@ from html import escape
 from importlib import resources
 from typing import Any
 
+from shoal.printable import printable
 from shoal.report.document import (
     Block,
     Bullets,
@@ -33,7 +34,7 @@ def to_html(document: Document) -> str:
     body = "\n".join(map(_block, document.blocks))
     title = escape(document.title)
     lang = _LANGUAGE_TAGS.get(document.lang, document.lang)
-    return (
+    return printable(
         f'<!doctype html>\n<html lang="{lang}">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{title}</title>\n<style>\n{style}</style>\n</head>\n"

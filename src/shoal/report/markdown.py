@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from shoal.printable import printable
 from shoal.report.document import (
     Block,
     Bullets,
@@ -22,7 +23,7 @@ from shoal.report.document import (
 def to_markdown(document: Document) -> str:
     """The whole document, a blank line between blocks."""
     parts = [f"# {inline(document.title)}", *map(_block, document.blocks)]
-    return "\n\n".join(parts) + "\n"
+    return printable("\n\n".join(parts) + "\n")
 
 
 def inline(text: str) -> str:

@@ -170,6 +170,17 @@ def test_the_consent_to_one_name_is_no_consent_to_another(here, capsys):
     assert "as its optimizer" in capsys.readouterr().err
 
 
+def test_the_command_that_resumes_is_quoted_and_says_what_the_run_needs(here, capsys, monkeypatch):
+    leaves_a_trace(here)
+    (here / "stranger.py").open("a").write(
+        "import os, signal\ndef stopping():\n    os.kill(os.getpid(), 15)\n    return net()\n"
+    )
+    words = TINY.replace("--model mlp --model.hidden 8", "--model stranger:stopping").split()
+    assert main(["train", *words, "--name", "my run; id"]) == 128 + signal.SIGTERM
+    command = "shoal train --resume 'runs/my run; id' --trust-code"
+    assert f"resume with: {command}" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("workers", ["1", "2", "2 --launcher threads"])
 @pytest.mark.parametrize("flags", ["--model sys:exit", "--model mlp --loss exiting:loss"])
 def test_a_function_that_exits_is_an_error(here, capsys, flags, workers):

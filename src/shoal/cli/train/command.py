@@ -46,18 +46,22 @@ def run(given: Given[TrainFlags]) -> int:
     RECIPE is a TOML file, or the name of one that comes with shoal, such as quickstart. Flags override the recipe. A
     flag that names another choice than the recipe (--optimizer sgd) replaces that whole section.
     """
-    result = _train(given)
+    config, result = _train(given)
     if result.rank > 0:  # started by hand or by torchrun
         text.warn(f"rank {result.rank} of {result.workers} is done; rank 0 reports the result")
     elif given.flags.json:
         text.show(result.to_json())
     if result.status == "interrupted":
-        text.warn(f"stopped after step {result.steps}; resume with: shoal train --resume {result.run}")
+        from shoal.config.custom import named_code
+        from shoal.events.folder import resume_command
+
+        command = resume_command(result.run, bool(named_code(config)))
+        text.warn(f"stopped after step {result.steps}; resume with: {command}")
         return 128 + (result.stopped_by or 0)
     return 0
 
 
-def _train(given: Given[TrainFlags]) -> "Result":
+def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result]":
     from shoal.config.read import read
 
     flags, folder = given.flags, given.flags.resume
@@ -91,7 +95,7 @@ def _train(given: Given[TrainFlags]) -> "Result":
             raise
         if result.rank == 0:
             display.finished(result)
-    return result
+    return config, result
 
 
 def _resumed_config(folder: Path, flags: list[str], trust_code: bool) -> "RunConfig":

@@ -9,6 +9,7 @@ from typing import TextIO
 from shoal.cli.text import unless_hung_up
 from shoal.config.schema import RunConfig
 from shoal.events.folder import RunFolder
+from shoal.printable import printable
 from shoal.train.evaluate import Metrics
 from shoal.train.progress import Progress
 from shoal.train.result import Result
@@ -27,7 +28,7 @@ class Quiet:
     def say(self, line: str) -> None:
         """Write a line; after the terminal was closed, nothing."""
         with unless_hung_up():
-            self._stream.write(line + "\n")
+            self._stream.write(printable(line) + "\n")
             self._stream.flush()
 
     def started(
@@ -112,7 +113,7 @@ class Live(Plain):
     def say(self, line: str) -> None:
         """Write a line above the bar."""
         with unless_hung_up():
-            self._console.print(line, markup=False, soft_wrap=True)
+            self._console.print(printable(line), markup=False, soft_wrap=True)
 
     def started(
         self, config: RunConfig, folder: RunFolder, progress: Progress, total_steps: int, device: str

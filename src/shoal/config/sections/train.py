@@ -1,10 +1,13 @@
 """Settings of training, checkpoints and output."""
 
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Literal
 
 from shoal.config.kinds import Checked
 from shoal.config.sections.values import Count, PositiveFloat
+from shoal.errors import ConfigError
+from shoal.printable import printable
 
 
 @dataclass(frozen=True)
@@ -51,3 +54,12 @@ class OutputConfig(Checked):
     """Name of the run folder; empty: built from model, optimizer, data and time."""
     trace: bool = False
     """Record the spans of every step, not only of every 20th."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        path = PurePath(self.name)
+        if path.is_absolute() or ".." in path.parts or printable(self.name) != self.name or "\n" in self.name:
+            raise ConfigError(
+                f"the name of a run is the name of a folder inside {self.dir}, and {self.name!r} is not",
+                "Choose another --name; --runs-dir is the folder of all runs.",
+            )

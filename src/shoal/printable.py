@@ -1,0 +1,20 @@
+"""Text of others (names, settings, errors of peers) made safe for a terminal or a page."""
+
+import re
+
+_UNSAFE = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 but tab and newline, DEL, C1: cursor, title and colour sequences
+    r"\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"  # marks that reorder what is read
+    r"\ud800-\udfff]"  # bytes that were not UTF-8
+)
+
+
+def printable(text: str) -> str:
+    r"""The text with every character that a terminal would obey written as its escape.
+
+    >>> printable("a\x1b[2Jb\r\ud8ff")
+    'a\\x1b[2Jb\\r\\ud8ff'
+    >>> printable("精度 ±1 %\n\tdone")
+    '精度 ±1 %\n\tdone'
+    """
+    return _UNSAFE.sub(lambda found: repr(found[0])[1:-1], text)
