@@ -73,14 +73,8 @@ class Card:
             entries: dict[str, Any] = parsed(text)
             pid: object = entries["pid"]
             card = cls(**{field.name: entries[field.name] for field in fields(cls) if field.name in entries})
-            texts: tuple[object, ...] = (
-                card.host,
-                card.boot,
-                card.processes,
-                card.able,
-                *card.facts,
-                *card.facts.values(),
-            )
+            texts: list[Any] = [card.host, card.boot, card.processes, card.able]
+            texts += [*card.facts, *card.facts.values()]
             if (
                 card.rank != rank
                 or not isinstance(pid, int)
