@@ -82,3 +82,38 @@ def test_a_card_of_another_version_is_read_as_far_as_it_goes():
     assert Card.read(1, later) == card
     with pytest.raises(JoinError, match="cannot read the card of rank 1"):
         Card.read(1, b'{"rank": 1}')
+
+
+GARBAGE = [
+    b"\x1b[2J",
+    b"{",
+    b"[1]",
+    b"null",
+    b"7",
+    b"[" * 100_000,
+    b"9" * 5_000,
+    b'"' + b"x" * (2 << 20) + b'"',
+    b"\xff",
+]
+
+
+@pytest.mark.parametrize("garbage", GARBAGE, ids=range(len(GARBAGE)))
+@pytest.mark.parametrize("key", ["card/1", "refusal"])
+def test_what_a_stranger_writes_ends_in_one_sentence(garbage, key):
+    store = HashStore()
+    store.set(key, garbage)
+    with pytest.raises(JoinError) as caught:
+        meet(store, 0, 2, 5)
+    assert str(caught.value).count("\n") == 1
+    assert len(str(caught.value)) < 500
+    assert str(caught.value).replace("\n", "").isprintable()
+
+
+def test_a_forged_refusal_or_card_controls_no_terminal():
+    store = HashStore()
+    store.set("refusal", json.dumps(["\x1b]0;owned\x07 gone", "\x9bhint"]))
+    with pytest.raises(JoinError, match="gone") as caught:
+        meet(store, 0, 2, 5)
+    assert str(caught.value).replace("\n", "").isprintable()
+    card = dataclasses.asdict(Card.of_this_process(1, {"world size": "\x1b[2J"}, ""))
+    assert Card.read(1, json.dumps(card).encode()).facts == {"world size": "\\x1b[2J"}

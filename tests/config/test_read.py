@@ -128,7 +128,7 @@ def test_names_inside_the_folder_of_runs_are_free():
         assert read(None, [f"--name={name}"]).output.name == name
 
 
-@pytest.mark.parametrize(("text", "why"), [("a\0b", "NUL"), ("a\udcffb", "not valid UTF-8")])
+@pytest.mark.parametrize(("text", "why"), [("a\0b", "NUL"), ("a\udcffb", "not valid Unicode")])
 @pytest.mark.parametrize("flag", ["--name", "--runs-dir", "--data.dir"])
 def test_a_text_that_no_file_can_hold_is_refused(flag, text, why):
     with pytest.raises(ConfigError, match=why):

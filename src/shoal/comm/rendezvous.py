@@ -72,24 +72,19 @@ class Card:
         """The card of another worker, possibly of another version of shoal."""
         try:
             entries: dict[str, Any] = parsed(text)
+            pid: object = entries["pid"]
             card = cls(**{field.name: entries[field.name] for field in fields(cls) if field.name in entries})
-            texts: tuple[Any, ...] = (
-                card.host,
-                card.boot,
-                card.processes,
-                card.able,
-                *card.facts,
-                *card.facts.values(),
-            )
+            texts: list[Any] = [card.host, card.boot, card.processes, card.able]
+            texts += [*card.facts, *card.facts.values()]
             if (
                 card.rank != rank
-                or not isinstance(entries.get("pid"), int)
+                or not isinstance(pid, int)
                 or not all(isinstance(text, str) for text in texts)
             ):
                 raise TypeError
             facts = {printable(name): printable(value) for name, value in card.facts.items()}
             return replace(card, host=printable(card.host), facts=facts)
-        except (JoinError, TypeError, AttributeError) as error:
+        except (JoinError, TypeError, AttributeError, KeyError) as error:
             raise JoinError(
                 f"cannot read the card of rank {rank}: {text[:80]!r}",
                 "Does it run another version of shoal, or does another program use this address and port?",

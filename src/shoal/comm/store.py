@@ -32,7 +32,7 @@ LARGEST_VALUE = 1 << 20
 """Bytes of a value in the store. Ours are below a hundredth of that."""
 
 
-def stored(value: bytes | str, *kinds: type) -> list[Any]:
+def stored(value: bytes | str, *kinds: Any) -> list[Any]:
     """A list that shoal wrote into the store, with items of these kinds; anything else is an error in one sentence.
 
     Any program that reaches the store can write to it (docs/security.md).
@@ -49,6 +49,14 @@ def stored(value: bytes | str, *kinds: type) -> list[Any]:
     if not isinstance(items, list) or len(items) != len(kinds) or not all(map(isinstance, items, kinds)):
         raise foreign(value)
     return items
+
+
+def stored_number(value: bytes | str) -> int:
+    """A number that shoal wrote into the store."""
+    number = parsed(value)
+    if not isinstance(number, int):
+        raise foreign(value)
+    return number
 
 
 def parsed(value: bytes | str) -> Any:

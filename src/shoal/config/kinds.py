@@ -182,7 +182,7 @@ def _unwritable(text: str) -> str:
     """Why a text cannot be the name of a file or be written to one; empty if it can."""
     if "\0" in text:
         return "holds a NUL character"
-    return "is not valid UTF-8" if re.search("[\ud800-\udfff]", text) else ""
+    return "is not valid Unicode" if re.search("[\ud800-\udfff]", text) else ""
 
 
 def _accept_tuple(kinds: tuple[Any, ...], value: Any) -> tuple[bool, Any]:

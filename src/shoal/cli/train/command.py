@@ -1,6 +1,5 @@
 """`shoal train`: train a model as a recipe and flags describe it."""
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -78,7 +77,8 @@ def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result]":
 
     from shoal.cli.train.display import display_for
     from shoal.comm.join import Place
-    from shoal.events.folder import RunFolder
+    from shoal.config.custom import named_code
+    from shoal.events.folder import RunFolder, resume_command
     from shoal.launch.run import launch_run
 
     resumed = RunFolder(folder) if folder else None
@@ -90,8 +90,8 @@ def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result]":
         except KeyboardInterrupt:  # the second signal: nothing more is saved
             display.stop()
             if display.folder is not None and any(display.folder.checkpoints.glob("step-*[0-9]")):
-                path = shlex.quote(str(display.folder.path))
-                text.warn(f"stopped at once; resume from the last checkpoint: shoal train --resume {path}")
+                command = resume_command(display.folder.path, bool(named_code(config)))
+                text.warn(f"stopped at once; resume from the last checkpoint: {command}")
             raise
         if result.rank == 0:
             display.finished(result)

@@ -8,6 +8,7 @@ through two threads on every side.)
 
 import contextlib
 import hmac
+import ipaddress
 import secrets
 import select
 import selectors
@@ -15,10 +16,12 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Sequence
-from typing import Any, NamedTuple, final
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar, final
 
-from shoal.comm.store import listen
+from shoal.comm.store import foreign, listen
+
+Value = TypeVar("Value")
 
 _CONNECT_S = 60.0
 """How long connecting to members that have already met may take."""
@@ -169,6 +172,20 @@ class Headers:
         self._peers.clear()
 
 
+def _written(store: Any, key: str, read: Callable[[str], Value]) -> Value:
+    """What a member wrote under a key; anything that cannot be read is an error in one sentence."""
+    value: bytes = store.get(key)
+    try:
+        return read(value.decode())
+    except ValueError:
+        raise foreign(value) from None
+
+
+def _address(text: str) -> tuple[int, str]:
+    port, address = text.split(" ", 1)
+    return int(port), str(ipaddress.ip_address(address))
+
+
 def _connect(store: Any, rank: int, names: Sequence[int], host: str) -> dict[int, socket.socket]:
     """A connection to every other member: the member of higher rank connects to the one of lower rank."""
     deadline = time.monotonic() + _CONNECT_S
@@ -177,12 +194,12 @@ def _connect(store: Any, rank: int, names: Sequence[int], host: str) -> dict[int
             store.set("token", secrets.token_hex(_TOKEN_BYTES))
         address, port = server.getsockname()[:2]
         store.set(f"address/{rank}", f"{port} {address}")
-        token = bytes.fromhex(store.get("token").decode())
+        token = _written(store, "token", bytes.fromhex)
         connections: dict[int, socket.socket] = {}
         for other in range(rank):
-            port, address = store.get(f"address/{other}").decode().split(" ", 1)
+            port, address = _written(store, f"address/{other}", _address)
             try:
-                connection = _call(address, int(port), _HELLO.pack(token, rank), deadline)
+                connection = _call(address, port, _HELLO.pack(token, rank), deadline)
             except OSError as error:
                 raise RuntimeError(
                     f"rank {names[rank]} cannot reach rank {names[other]} at {address}, port {port}: "

@@ -4,7 +4,6 @@ Only a member that has waited for a while looks. For members on this machine the
 (`watch.py`): it knows of deaths and stops at once. What the facts mean is decided in `liveness/judge.py`.
 """
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, final
@@ -15,8 +14,9 @@ from shoal.comm.liveness.watch import Watch
 from shoal.comm.over_torch.headers import NO_RANK
 from shoal.comm.over_torch.signs import Signs
 from shoal.comm.rendezvous import Card
-from shoal.comm.store import Distant
-from shoal.errors import GroupError
+from shoal.comm.store import Distant, stored, stored_number
+from shoal.errors import GroupError, JoinError
+from shoal.printable import printable
 
 ENTERING = -1
 """In place of a collective's number: this member waits for connections, and so for those that have not entered."""
@@ -116,7 +116,7 @@ class Presence:
             missing = self._missing(group, others, sequence)
             if not missing and sequence != ENTERING:
                 return self._arrived(others, label, waited_s)
-            entries = [value.decode() for value in self._read("end", "idle", ranks=missing)]
+            entries = [value.decode(errors="replace") for value in self._read("end", "idle", ranks=missing)]
             facts = [
                 self._facts(rank, label, waited_s, broken, end, idle)
                 for rank, end, idle in zip(missing, entries[::2], entries[1::2], strict=True)
@@ -126,6 +126,8 @@ class Presence:
                 # A member that waits for one that makes progress is not stuck either.
                 idle = [each.silent_s for each in facts if each.last_words is None]
                 self.signs.wait_for(min(idle, default=float("inf")))
+            return error
+        except JoinError as error:  # a value in the store that shoal did not write
             return error
         except RuntimeError as error:
             return self._without_store(label, error)
@@ -139,7 +141,9 @@ class Presence:
             return list(others)
         if sequence == ENTERING:
             known = [rank for rank in others if self._store.check([f"end/{rank}", f"idle/{rank}"])]
-            failed = [end != b"" and json.loads(end)[0] != "left" for end in self._read("end", ranks=known)]
+            failed = [
+                end != b"" and _last_words(end).reason != "left" for end in self._read("end", ranks=known)
+            ]
             # A member that has entered and left again may have connected; one that has failed has not.
             return [
                 rank
@@ -147,14 +151,14 @@ class Presence:
                 if has_failed or not self._store.check([f"at/{group}/{rank}"])
             ]
         self.signs.wait_in(group, sequence)
-        positions = [int(value) for value in self._read(f"at/{group}", ranks=others)]
+        positions = [stored_number(value) for value in self._read(f"at/{group}", ranks=others)]
         return [rank for rank, position in zip(others, positions, strict=True) if position < sequence]
 
     def _arrived(self, others: Sequence[int], label: str, waited_s: float) -> GroupError | None:
         """All members are here, and data moves for as long as it takes; but each reports meanwhile that it waits."""
         self.signs.wait_for(float("inf"))
         for rank, entry in zip(others, self._read("idle", ranks=others), strict=True):
-            facts = self._facts(rank, label, waited_s, False, "", entry.decode())
+            facts = self._facts(rank, label, waited_s, False, "", entry.decode(errors="replace"))
             silent_s = time.monotonic() - self._seen[rank][2]
             error = self._judge.judge(facts._replace(silent_s=silent_s, has_arrived=True))
             if error is not None:
@@ -166,7 +170,7 @@ class Presence:
     def _facts(self, rank: int, label: str, waited_s: float, broken: bool, end: str, idle: str = "") -> Facts:
         """What is known of a member: `end` and `idle` are its entries."""
         card, near = self._cards[rank], rank in self._near
-        last_words = LastWords(*json.loads(end)) if end else None
+        last_words = _last_words(end) if end else None
         dead = self._is_dead(rank)
         now = time.monotonic()
         facts = Facts(
@@ -187,7 +191,7 @@ class Presence:
             stopped_s=self._watch.stopped_s(card.pid) if near else 0.0,
             silent_s=self._idle(rank, idle),
             starved_s=self._watch.starved_s(card.pid, idle) if near else 0.0,
-            stack=lambda: stacks.ask(card.pid, int(self._store.get(f"stack/{rank}"))),
+            stack=lambda: stacks.ask(card.pid, stored_number(self._store.get(f"stack/{rank}"))),
         )
 
     def _is_dead(self, rank: int) -> bool:
@@ -198,7 +202,7 @@ class Presence:
         if rank == self._holder:
             return ""  # its store ended with it
         try:
-            return self._store.get(f"end/{rank}").decode()
+            return self._store.get(f"end/{rank}").decode(errors="replace")
         except RuntimeError:
             return ""
 
@@ -206,7 +210,7 @@ class Presence:
         """How long a member has made no progress, as far as is known; negative while it is busy as announced."""
         now = time.monotonic()
         if rank not in self._seen or self._seen[rank][0] != entry:
-            self._seen[rank] = (entry, json.loads(entry)[1], now)
+            self._seen[rank] = (entry, stored(entry, int, int | float)[1], now)
         _, stated_s, first_seen = self._seen[rank]
         return stated_s + now - first_seen
 
@@ -246,3 +250,8 @@ class Presence:
         pid = self._cards[self._holder].pid
         certain = self._judge.stopped_too_long(self._watch.stopped_s(pid))
         return self._watch.seen_stopped(pid), judge.stopped(self._holder, label, pid) if certain else None
+
+
+def _last_words(end: bytes | str) -> LastWords:
+    reason, rank, message = stored(end, str, int, str)
+    return LastWords(reason, rank, printable(message))

@@ -12,6 +12,7 @@ from typing import Any, final
 from shoal.comm.liveness import stacks
 from shoal.comm.liveness.at_exit import at_exit
 from shoal.comm.liveness.judge import LastWords
+from shoal.comm.store import stored
 from shoal.errors import MemberError
 
 WRITE_EVERY_S = 0.5
@@ -104,7 +105,7 @@ class Signs:
                         if end:
                             others.remove(rank)
                         elif entries.get(rank) != idle:
-                            entries[rank], busy_s = idle, max(0.0, -json.loads(idle)[1])
+                            entries[rank], busy_s = idle, max(0.0, -stored(idle, int, int | float)[1])
                             heard = max(heard, time.monotonic() + busy_s)
                 time.sleep(0.02)
             except (RuntimeError, KeyboardInterrupt):

@@ -9,6 +9,7 @@ from shoal.comm.liveness.watch import Watch
 from shoal.comm.rendezvous import Card, Store
 from shoal.comm.shared_memory.arena import Address, Arena
 from shoal.comm.shared_memory.board import Layout
+from shoal.comm.store import stored
 from shoal.errors import JoinError, JoinTimeoutError, MemberError
 
 
@@ -30,7 +31,7 @@ def share_arena(store: Store, rank: int, cards: Sequence[Card], timeout_s: float
             if time.monotonic() > deadline:
                 raise JoinTimeoutError(f"rank 0 has not shared the group's memory within {timeout_s:g} s")
             time.sleep(0.005)
-        return Arena.open(Address(*json.loads(store.get("arena"))))
+        return Arena.open(Address(*stored(store.get("arena"), int, int, int, int)))
     except MemberError:
         raise
     except (RuntimeError, JoinError) as error:
