@@ -51,8 +51,10 @@ def test_the_worker_is_named_and_nobody_updates(bad):
 
 
 def test_a_loss_that_is_not_finite_is_bad_too():
-    with pytest.raises(DivergedError, match="rank 0's gradient is nan"):
+    with pytest.raises(DivergedError, match=r"^rank 0's loss is inf \(the largest of the others is 1\)"):
         agreed([[1.0], [1.0]], [math.inf, 0.5])
+    with pytest.raises(DivergedError, match="the norm of rank 0's gradient is inf and its loss nan"):
+        agreed([[math.inf], [1.0]], [math.nan, 0.5])
 
 
 def test_several_bad_workers_are_all_named():

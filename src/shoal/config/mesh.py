@@ -26,7 +26,7 @@ def parse_mesh(text: str) -> dict[str, int]:
         if axis not in AXES:
             raise ConfigError(unknown("mesh axis", axis, AXES), "Write for example --mesh data=4")
         if not equals or not (size.isascii() and size.isdecimal()) or len(size) > 9:
-            raise ConfigError(f"--mesh {text}: expected {axis}=SIZE, got '{item.strip()}'")
+            raise ConfigError(f"--mesh {text[:40]}: expected {axis}=SIZE, got '{item.strip()[:40]}'")
         if axis in sizes:
             raise ConfigError(f"--mesh {text}: the axis {axis} is given twice")
         sizes[axis] = check(Count, int(size), f"the size of mesh axis {axis}")

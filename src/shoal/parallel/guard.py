@@ -105,14 +105,18 @@ class Guard:
         """
         rows: list[list[float]] = table.tolist()
         stop_signal = int(max(stop for _, _, _, stop in rows))
-        squares = [square if math.isfinite(loss) else math.nan for loss, _, square, _ in rows]
-        bad = tuple(rank for rank, square in enumerate(squares) if not math.isfinite(square))
+        losses, squares = [row[0] for row in rows], [row[2] for row in rows]
+        bad = tuple(
+            rank
+            for rank, (loss, square) in enumerate(zip(losses, squares, strict=True))
+            if not (math.isfinite(loss) and math.isfinite(square))
+        )
         good_loss = math.fsum(row[0] for rank, row in enumerate(rows) if rank not in bad)
         if not bad:
             self._mention_giant(squares)
             self._last_loss = good_loss
             return Verdict(like.new_tensor(good_loss), True, stop_signal)
-        may_update = self._may_update(bad, squares)
+        may_update = self._may_update(bad, _what_is_bad(bad, losses, squares))
         good_part = math.fsum(row[1] for rank, row in enumerate(rows) if rank not in bad)
         all_parts = math.fsum(row[1] for row in rows)
         # Where no worker has a finite loss, the last one stands.
@@ -128,13 +132,13 @@ class Guard:
         is_bad = (~rows[:, (0, 2)].isfinite()).any().to(torch.float32)
         return rows[:, 0].sum(), is_bad, lambda: self.read(rows, like).stop_signal
 
-    def _may_update(self, bad: tuple[int, ...], squares: Sequence[float]) -> bool:
+    def _may_update(self, bad: tuple[int, ...], what: str) -> bool:
         """Whether the exchange tolerates these bad workers; if not, the policy decides."""
         tolerates = self._exchange.tolerates
         if len(bad) > tolerates and self._on_nonfinite == "stop":
             limit = f" (the exchange tolerates {tolerates})" if tolerates else ""
             raise DivergedError(
-                f"{_norms(bad, squares)}{limit}: stopped before it reached the weights",
+                f"{what}{limit}: stopped before it reached the weights",
                 "Try a tenth of the learning rate, --clip-norm 1, or --train.on_nonfinite skip.",
             )
         self._times_bad[bad] += 1
@@ -143,7 +147,7 @@ class Guard:
         if self._group.rank == 0 and math.log10(times).is_integer():
             done = "the exchange leaves it out" if len(bad) <= tolerates else "the step is left out"
             times_so_far = f" ({times} times so far)" if times > 1 else ""
-            warnings.warn(f"{_norms(bad, squares)}: {done}{times_so_far}", stacklevel=3)
+            warnings.warn(f"{what}: {done}{times_so_far}", stacklevel=3)
         return len(bad) <= tolerates
 
     def _mention_giant(self, squares: Sequence[float]) -> None:
@@ -161,14 +165,30 @@ class Guard:
                 )
 
 
-def _norms(bad: Sequence[int], squares: Sequence[float]) -> str:
-    """Which workers are bad, and what the others' gradients are like.
+def _what_is_bad(bad: Sequence[int], losses: Sequence[float], squares: Sequence[float]) -> str:
+    """Which workers' gradients or losses are not finite, and what the others' gradients are like.
 
-    >>> _norms([1], [0.25, math.nan, 0.09])
+    A gradient is named before the loss: a worker whose gradient is finite is bad because of its loss.
+
+    >>> _what_is_bad([1], [1.0, 1.0, 1.0], [0.25, math.nan, 0.09])
     "the norm of rank 1's gradient is nan (the largest of the others is 0.5)"
+    >>> _what_is_bad([0], [math.inf, 1.0], [math.nan, 4.0])
+    "the norm of rank 0's gradient is nan and its loss inf (the largest of the others is 2)"
     """
-    names = " and ".join(f"rank {rank}'s" for rank in bad)
-    values = " and ".join(f"{math.sqrt(squares[rank]):g}" for rank in bad)
+    by_norm = [rank for rank in bad if not math.isfinite(squares[rank])]
+    by_loss = [rank for rank in bad if rank not in by_norm]
+    parts: list[str] = []
+    if by_norm:
+        names = " and ".join(f"rank {rank}'s" for rank in by_norm)
+        values = " and ".join(_value(losses[rank], squares[rank]) for rank in by_norm)
+        parts.append(f"the norm of {names} gradient is {values}")
+    parts += [f"rank {rank}'s loss is {losses[rank]:g}" for rank in by_loss]
     good = [math.sqrt(square) for rank, square in enumerate(squares) if rank not in bad]
     others = f" (the largest of the others is {max(good):.3g})" if good else ""
-    return f"the norm of {names} gradient is {values}{others}"
+    return " and ".join(parts) + others
+
+
+def _value(loss: float, square: float) -> str:
+    """A norm as it is, and the loss where that is not finite, either."""
+    about_loss = "" if math.isfinite(loss) else f" and its loss {loss:g}"
+    return f"{math.sqrt(square):g}{about_loss}"

@@ -9,8 +9,9 @@ from typing import Any, Literal, final
 import torch
 from torch import Tensor, nn
 
-from shoal.comm.group import Group
+from shoal.comm.group import Group, Work
 from shoal.errors import ConfigError
+from shoal.parallel.buckets.bucket import Bucket
 from shoal.parallel.buckets.buffer_sync import BufferSync, buffers_of
 from shoal.parallel.buckets.plan import MIB
 from shoal.parallel.buckets.reducer import Reducer, ReducerOptions
@@ -18,6 +19,7 @@ from shoal.parallel.exchange.exchange import Exchange
 from shoal.parallel.sync_batchnorm import give_group
 from shoal.parallel.wrapper.backward_pass import BackwardPass, tensors_in
 from shoal.parallel.wrapper.comm_hook import Hook, HookSender
+from shoal.parallel.wrapper.finite_check import FiniteCheck
 from shoal.parallel.wrapper.sparse_gradients import SparseGradients, sparse_params
 from shoal.parallel.wrapper.torch_options import ignored_names
 from shoal.parallel.wrapper.uneven_inputs import UnevenInputs
@@ -67,11 +69,12 @@ class ModuleSync:
         self._buffers = BufferSync(group, buffers_of(module, names)) if names else None
         params = shared_params(module)
         sparse = sparse_params(module, params)
+        self._finite_check = FiniteCheck(group)
         self._reducer = Reducer(
             group,
             {name: param for name, param in params.items() if name not in sparse},
             lambda param, callback: param.register_post_accumulate_grad_hook(callback).remove,
-            partial(options.exchange, group),
+            self._checked(partial(options.exchange, group)),
             ReducerOptions(
                 first_bytes=min(MIB, options.most_bytes),
                 most_bytes=options.most_bytes,
@@ -96,8 +99,18 @@ class ModuleSync:
 
     def use_hook(self, hook: Hook, state: object) -> None:
         """From now on, `hook(state, bucket)` makes the aggregate of every bucket, division included."""
-        self._reducer.send = HookSender(hook, state, shared_params(self._module)).send
+        self._reducer.send = self._checked(HookSender(hook, state, shared_params(self._module)).send)
         self._hook_divides = True
+
+    def _checked(self, send: Callable[[Bucket], Work]) -> Callable[[Bucket], Work]:
+        """Warn of numbers that are not finite, then send."""
+        check = self._finite_check
+
+        def check_and_send(bucket: Bucket) -> Work:
+            check.look(bucket)
+            return send(bucket)
+
+        return check_and_send
 
     @contextmanager
     def weighted(self, weight: float) -> Generator[None]:
