@@ -93,8 +93,8 @@ def html_of(*blocks):
 def test_a_figure_has_a_drawing_for_phones_and_one_for_all_else():
     narrow = SVG.replace("9 9", "4 9")
     html = html_of(Figure(PurePosixPath("a.png"), SVG, "caption", "words", narrow))
-    assert '<svg class="wide" role="img" aria-label="words" viewBox="0 0 9 9">' in html
-    assert '<svg class="narrow" role="img" aria-label="words" viewBox="0 0 4 9">' in html
+    assert '<svg class="wide" style="--tall:1" role="img" aria-label="words" viewBox="0 0 9 9">' in html
+    assert '<svg class="narrow" style="--tall:2.25" role="img" aria-label="words" viewBox="0 0 4 9">' in html
     assert rule("svg.narrow", STYLE[: STYLE.index("@media screen and (max-width")]) == "display: none;"
     assert "figure svg.narrow { display: block; }" in media("screen and (max-width: 44rem)")
 

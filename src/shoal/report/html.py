@@ -24,7 +24,7 @@ from shoal.report.document import (
 _LANGUAGE_TAGS = {"zh": "zh-Hans"}
 PHONE_LETTERS = 44
 """Letters of a table that fit side by side on a phone."""
-LONG_NAME = 28
+LONG_NAME = 32
 """A name in the first column that is longer than this may be broken."""
 
 
@@ -148,7 +148,10 @@ def _letters(block: Table) -> int:
 
 def _figure(block: Figure) -> str:
     def drawing(svg: str, kind: str) -> str:
-        return svg.replace("<svg", f'<svg class="{kind}" role="img" aria-label="{escape(block.alt)}"', 1)
+        box = re.search(r'viewBox="\S+ \S+ (\S+) (\S+)"', svg)
+        tall = float(box[2]) / float(box[1]) if box else 1.0
+        kinds = f'class="{kind}" style="--tall:{tall:.3g}" role="img" aria-label="{escape(block.alt)}"'
+        return svg.replace("<svg", f"<svg {kinds}", 1)
 
     if block.narrow_svg:
         drawings = drawing(block.svg, "wide") + "\n" + drawing(block.narrow_svg, "narrow")

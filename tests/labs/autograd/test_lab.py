@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -67,8 +68,11 @@ def test_the_report_has_the_sections_and_leaves_no_place_empty(finished):
 def test_the_graph_speaks_the_reports_language(finished):
     outcome, words = finished
     svg = (outcome.folder / "figures" / "graph.svg").read_text(encoding="utf-8")
-    assert all(f">{words(key)}</text>" in svg for key in LEGEND.values())
-    assert "data:image/svg+xml;base64," in (outcome.folder / "report.html").read_text(encoding="utf-8")
+    page = (outcome.folder / "report.html").read_text(encoding="utf-8")
+    shown = page[page.index('<svg class="only"') :].split("</svg>")[0]
+    for drawing in (svg, shown):
+        assert all(f">{words(key)}</text>" in drawing for key in LEGEND.values())
+    assert not re.findall(r"[\"' ]#[0-9a-f]{6}\"", shown)  # every colour follows the theme
 
 
 def test_every_experiment_is_told(measured):
