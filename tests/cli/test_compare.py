@@ -96,7 +96,7 @@ def test_ctrl_c_leaves_what_is_finished_and_says_how_to_compare_it(here):
 
 def test_a_variant_that_fails_is_told_with_what_is_finished(here, capsys):
     (here / "bad.toml").write_text(TINY + ONE + 'two = "--model nowhere:net"\n')
-    assert main(["compare", "bad.toml", "--out", "out"]) == 2
+    assert main(["compare", "bad.toml", "--trust-code", "--out", "out"]) == 2
     err = capsys.readouterr().err
     assert "nowhere" in err
     assert "finished so far: out/runs/one" in err
