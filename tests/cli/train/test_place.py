@@ -94,5 +94,5 @@ def test_how_long_to_wait_for_the_others():
     assert given("").join_timeout == 60
     assert given("--join-timeout 2.5").join_timeout == 2.5
     for word in ("soon", "-1", "0", "nan", "inf"):
-        with pytest.raises(ConfigError, match="--join-timeout: expected a number ≥ 0.001 and ≤ 1e+07"):
+        with pytest.raises(ConfigError, match="--join-timeout: expected a number ≥ 0.001 and ≤ "):
             given(f"--join-timeout={word}")
