@@ -170,12 +170,12 @@ def test_the_consent_to_one_name_is_no_consent_to_another(here, capsys):
     assert "as its optimizer" in capsys.readouterr().err
 
 
-def test_the_command_that_resumes_is_quoted_and_says_what_the_run_needs(here, capsys, monkeypatch):
-    leaves_a_trace(here)
-    (here / "stranger.py").open("a").write(
-        "import os, signal\ndef stopping():\n    os.kill(os.getpid(), 15)\n    return net()\n"
+def test_the_command_that_resumes_is_quoted_and_says_what_the_run_needs(here, capsys):
+    (here / "stopped_early.py").write_text(
+        "import os\nfrom torch import nn\ndef net():\n    os.kill(os.getpid(), 15)\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(16, 3))\n"
     )
-    words = TINY.replace("--model mlp --model.hidden 8", "--model stranger:stopping").split()
+    words = TINY.replace("--model mlp --model.hidden 8", "--model stopped_early:net").split()
     assert main(["train", *words, "--name", "my run; id"]) == 128 + signal.SIGTERM
     command = "shoal train --resume 'runs/my run; id' --trust-code"
     assert f"resume with: {command}" in capsys.readouterr().err
