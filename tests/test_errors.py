@@ -5,7 +5,7 @@ import time
 import pytest
 
 from shoal import errors
-from shoal.comm.join import Place, join
+from shoal.comm.join import WorkerAddress, join
 from shoal.comm.store import listen
 from shoal.comm.threads import run_threads
 from shoal.config.read import read
@@ -64,7 +64,7 @@ def test_a_missing_worker_is_a_timeout_error():
     with listen("127.0.0.1", 0) as server:
         port = server.getsockname()[1]
     with pytest.raises(TimeoutError, match="rank 1 is missing"):
-        join(Place(0, 2, "127.0.0.1", port), kind="gloo", timeout_s=0.3)
+        join(WorkerAddress(0, 2, "127.0.0.1", port), kind="gloo", timeout_s=0.3)
 
 
 def test_a_failed_worker_is_a_runtime_error():

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from shoal.cli.command import Command, Group
+from shoal.cli.command import Command, CommandGroup
 from shoal.config.flags import Flags
 from shoal.errors import ConfigError
 
@@ -39,7 +39,7 @@ def copy(given):
 
 COPY = Command("things copy", copy, CopyFlags, words="FROM [TO]", settings=("seed", "data"))
 MOVE = Command("things move", lambda given: len(given.words), MoveFlags, words="NAME …")
-THINGS = Group("things", "Copy and move things.", {"copy": COPY, "move": MOVE}, more="That is all.")
+THINGS = CommandGroup("things", "Copy and move things.", {"copy": COPY, "move": MOVE}, more="That is all.")
 
 
 def test_flags_words_and_settings_are_told_apart():

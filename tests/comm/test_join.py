@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from shoal.comm.join import Place, join, place_from_environment
+from shoal.comm.join import WorkerAddress, join, place_from_environment
 from shoal.comm.store import listen, serve
 from shoal.errors import ConfigError, JoinError
 
@@ -27,7 +27,7 @@ def on_two_threads(work):
 
     def run(rank):
         try:
-            results[rank] = work(Place(rank, 2, "127.0.0.1", port))
+            results[rank] = work(WorkerAddress(rank, 2, "127.0.0.1", port))
         except Exception as error:
             results[rank] = error
 
@@ -88,7 +88,7 @@ def test_torchrun_holds_its_own_store():
     place = place_from_environment(
         {**TORCHRUN, "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "2"}
     )
-    assert place == Place(1, 2, "127.0.0.1", 29501, launcher_holds_store=True, attempt="2")
+    assert place == WorkerAddress(1, 2, "127.0.0.1", 29501, launcher_holds_store=True, attempt="2")
 
 
 @pytest.mark.parametrize(
@@ -113,24 +113,24 @@ def test_an_unknown_kind_is_refused():
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_master_nobody_knows(rank):
     with pytest.raises(JoinError, match="cannot resolve master address 'no.such.host.invalid'"):
-        join(Place(rank, 2, "no.such.host.invalid", 29501), timeout_s=1)
+        join(WorkerAddress(rank, 2, "no.such.host.invalid", 29501), timeout_s=1)
 
 
 def test_a_port_that_is_taken():
     with listen("127.0.0.1", 0) as taken, pytest.raises(JoinError, match="cannot listen on 127.0.0.1:"):
-        join(Place(0, 2, "127.0.0.1", taken.getsockname()[1]), timeout_s=1)
+        join(WorkerAddress(0, 2, "127.0.0.1", taken.getsockname()[1]), timeout_s=1)
 
 
 def test_a_store_that_is_not_there():
     with listen("127.0.0.1", 0) as server:
         port = server.getsockname()[1]
     with pytest.raises(JoinError, match=f"rank 1 found no store at 127.0.0.1:{port}"):
-        join(Place(1, 2, "127.0.0.1", port), timeout_s=1)
+        join(WorkerAddress(1, 2, "127.0.0.1", port), timeout_s=1)
 
 
 def test_a_worker_that_never_starts():
     with pytest.raises(JoinError, match="ranks 1, 2 are missing: 1 of 3 workers joined"):
-        join(Place(0, 3, "127.0.0.1", 0), timeout_s=0.3)
+        join(WorkerAddress(0, 3, "127.0.0.1", 0), timeout_s=0.3)
 
 
 def listening_on(protocol):

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from shoal.cli.main import main
-from shoal.comm.join import Place
+from shoal.comm.join import WorkerAddress
 from shoal.comm.store import listen
 from shoal.config.read import read
 from shoal.errors import JoinError
@@ -67,7 +67,7 @@ def both(tmp_path, first, second, sizes=(2, 2)):
 
     def worker(rank, flags):
         config = read(None, [*TINY.split(), "--group", "gloo", *flags.split(), "--runs-dir", str(tmp_path)])
-        place = Place(rank, sizes[rank], "127.0.0.1", port)
+        place = WorkerAddress(rank, sizes[rank], "127.0.0.1", port)
         with pytest.raises(JoinError) as caught:
             launch_run(config, Silent(), None, place, join_timeout_s=60)
         return caught.value.message

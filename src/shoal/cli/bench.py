@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from shoal.cli.command import Command, Given, Group
+from shoal.cli.command import Command, CommandGroup, Given
 from shoal.config.flags import Flags
 from shoal.config.kinds import AtLeast, Matching
 from shoal.config.sections.values import Count, Seconds
@@ -82,7 +82,7 @@ def _num_bytes(size: str) -> int:
     return int(size[:-1] if unit > 1 else size) * unit
 
 
-COMMAND = Group(
+COMMAND = CommandGroup(
     "bench",
     "Measure collectives: shared memory, gloo, MPI, our own algorithms.",
     {"collectives": Command("bench collectives", run, CollectivesFlags)},

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from shoal.cli import text
-from shoal.cli.command import Command, Given, Group
+from shoal.cli.command import Command, CommandGroup, Given
 from shoal.config.flags import Flags
 from shoal.config.kinds import AtLeast, AtMost
 from shoal.config.sections.values import Seconds
@@ -94,7 +94,7 @@ def _show(verdict: "Verdict") -> None:
         text.show(text.wrapped(line.strip(), 8))
 
 
-COMMAND = Group(
+COMMAND = CommandGroup(
     "check",
     "Run our contract tests on your own exchange.",
     {

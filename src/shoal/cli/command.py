@@ -68,7 +68,7 @@ class Command(Generic[F]):
         blocks = [f"Usage: {self.usage}", summary, text.rows(flags), *more, *self.details()]
         return "\n\n".join(text.paragraph(block) for block in blocks if block)
 
-    def execute(self, argv: Sequence[str], group: "Group | None" = None) -> int:
+    def execute(self, argv: Sequence[str], group: "CommandGroup | None" = None) -> int:
         """Parse, then run the command or show its page; the exit code."""
         given = self.parse(argv, group)
         if given is None:
@@ -76,7 +76,7 @@ class Command(Generic[F]):
             return 0
         return self.run(given)
 
-    def parse(self, argv: Sequence[str], group: "Group | None" = None) -> Given[F] | None:
+    def parse(self, argv: Sequence[str], group: "CommandGroup | None" = None) -> Given[F] | None:
         """What the user gave, checked against the declaration; None for --help."""
         own = flags_of(self.flags)
         found, words = split(argv, lambda name: find_flag(self.name, [self], name, group), self.stop_at_word)
@@ -101,7 +101,7 @@ class Command(Generic[F]):
 
 
 @dataclass(frozen=True)
-class Group:
+class CommandGroup:
     """A command that consists of commands."""
 
     name: str
@@ -140,7 +140,9 @@ class Group:
         return self.commands[words[0]].execute(rest, self)
 
 
-def find_flag(command: str, among: Sequence[Command[Any]], name: str, group: Group | None = None) -> Flag:
+def find_flag(
+    command: str, among: Sequence[Command[Any]], name: str, group: CommandGroup | None = None
+) -> Flag:
     """The flag of this name among the flags of commands and the settings they take; an unknown one is refused."""
     flags = [flag for each in among for flag in flags_of(each.flags)]
     known = [flag.name for flag in flags]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.cli import partition, text
-from shoal.cli.command import Command, Given, Group
+from shoal.cli.command import Command, CommandGroup, Given
 from shoal.config.flags import Flags
 
 
@@ -102,7 +102,7 @@ class _Progress:
             sys.stderr.write("\r\033[K")
 
 
-COMMAND = Group(
+COMMAND = CommandGroup(
     "data",
     "List, fetch and verify data sets, or divide one among workers.",
     {

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from shoal.cli import text
-from shoal.cli.command import Command, Given, Group
+from shoal.cli.command import Command, CommandGroup, Given
 from shoal.config.flags import Flags
 from shoal.config.kinds import Matching
 from shoal.labs.catalogue import LABS, lab_of
@@ -154,7 +154,7 @@ def _settings(flags: LabFlags) -> dict[str, Any]:
     }
 
 
-COMMAND = Group(
+COMMAND = CommandGroup(
     "lab",
     "Run a lab and get its report, or start your own solution and check it.",
     {

@@ -9,7 +9,7 @@ from typing import Any
 
 from shoal import __version__
 from shoal.cli import text
-from shoal.cli.command import Command, Group
+from shoal.cli.command import Command, CommandGroup
 from shoal.cli.interrupts import ending_while_torch_loads
 from shoal.errors import ConfigError, ShoalError, unknown
 
@@ -77,7 +77,7 @@ def _dispatch(words: list[str]) -> int:
     return _command(name).execute(rest)
 
 
-def _command(name: str) -> Command[Any] | Group:
+def _command(name: str) -> Command[Any] | CommandGroup:
     return import_module(COMMANDS[name]).COMMAND
 
 

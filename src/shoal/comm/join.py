@@ -24,7 +24,7 @@ KINDS = ("auto", "shm", "gloo", "nccl")
 
 
 @dataclass(frozen=True)
-class Place:
+class WorkerAddress:
     """A worker's place in the world, as its launcher gives it."""
 
     rank: int
@@ -37,11 +37,11 @@ class Place:
     """Different for every restart, so that no attempt reads what another left in the store."""
 
 
-def place_from_environment(environment: Mapping[str, str]) -> Place | None:
+def place_from_environment(environment: Mapping[str, str]) -> WorkerAddress | None:
     """The place that torchrun's variables give; None without them.
 
     >>> place_from_environment({"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "29501"})
-    Place(rank=1, size=2, host='a', port=29501, launcher_holds_store=False, attempt='0')
+    WorkerAddress(rank=1, size=2, host='a', port=29501, launcher_holds_store=False, attempt='0')
     """
     names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     given = [name for name in names if name in environment]
@@ -59,7 +59,7 @@ def place_from_environment(environment: Mapping[str, str]) -> Place | None:
         raise JoinError(f"expected integers in the environment, got {values}") from error
     if not 0 <= rank < size:
         raise JoinError(f"rank {rank} is not in a world of {size}", f"Ranks go from 0 to {size - 1}.")
-    return Place(
+    return WorkerAddress(
         rank,
         size,
         environment["MASTER_ADDR"],
@@ -78,12 +78,12 @@ class _World:
     groups: list[Group] = field(default_factory=list[Group])
 
 
-_worlds: dict[tuple[int, Place | None], _World] = {}
+_worlds: dict[tuple[int, WorkerAddress | None], _World] = {}
 """By process (a forked child has joined nothing) and place."""
 
 
 def join(
-    place: Place | None = None,
+    place: WorkerAddress | None = None,
     *,
     kind: str = "auto",
     limit_s: float | None = None,
@@ -147,7 +147,7 @@ def join(
     return group
 
 
-def _store_at(place: Place, timeout_s: float) -> dist.Store:
+def _store_at(place: WorkerAddress, timeout_s: float) -> dist.Store:
     if place.rank == 0 and not place.launcher_holds_store:
         return serve(listen(place.host, place.port), timeout_s)
     return connect(place.host, place.port, place.rank, timeout_s)

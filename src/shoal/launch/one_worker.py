@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from shoal.comm.group import Group
-from shoal.comm.join import Place, join
+from shoal.comm.join import WorkerAddress, join
 from shoal.comm.liveness.judge import BUSY_S, TRAIN_LIMIT_S, limit_of
 from shoal.config.schema import RunConfig
 from shoal.events.folder import RunFolder
@@ -19,7 +19,7 @@ AnyGroup = TypeVar("AnyGroup", bound=Group)
 def joined_group(
     config: RunConfig,
     resumed: RunFolder | None = None,
-    place: Place | None = None,
+    place: WorkerAddress | None = None,
     timeout_s: float | None = None,
 ) -> Generator[Group]:
     """The group that trains this config, if all workers have the same versions and settings.

@@ -16,7 +16,7 @@ import tempfile
 from dataclasses import dataclass
 from typing import IO, Any, final
 
-from shoal.comm.liveness.watch import Watch
+from shoal.comm.liveness.watch import ProcessWatch
 from shoal.comm.store import listen, serve
 from shoal.config.resources import check_memory
 from shoal.launch.cores import threads_per_worker
@@ -142,7 +142,7 @@ class ProcessHandle(WorkerHandle):
         self, rank: int, pipe: int, process: "subprocess.Popen[bytes]", log: IO[bytes] | None
     ) -> None:
         super().__init__(rank, pipe)
-        self._process, self._log, self._watch = process, log, Watch()
+        self._process, self._log, self._watch = process, log, ProcessWatch()
         self._end: int | None = None
         with contextlib.suppress(AttributeError, OSError):  # without it, the end is seen at the next look
             self._end = os.pidfd_open(process.pid)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from shoal.comm.join import Place, place_from_environment
+from shoal.comm.join import WorkerAddress, place_from_environment
 from shoal.comm.liveness.judge import TRAIN_LIMIT_S
 from shoal.config.custom import no_exit
 from shoal.config.resources import check_resources
@@ -28,7 +28,7 @@ def launch_run(
     config: RunConfig,
     observer: Observer,
     resumed: RunFolder | None = None,
-    place: Place | None = None,
+    place: WorkerAddress | None = None,
     join_timeout_s: float = TRAIN_LIMIT_S,
 ) -> Result:
     """Train what the config describes.

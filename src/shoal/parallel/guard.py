@@ -21,7 +21,7 @@ ROW = 4
 """The row of a worker: its loss, its share of the samples, the squared norm of its gradient, its stop signal."""
 
 
-class Verdict(NamedTuple):
+class GuardVerdict(NamedTuple):
     """The decision, which all workers derive from the same table."""
 
     loss: Tensor
@@ -72,7 +72,7 @@ class Guard:
         square = flat.dot(flat)
         self._square = square if self._square is None else self._square + square
 
-    def agree(self, loss: Tensor, share: Share) -> Verdict:
+    def agree(self, loss: Tensor, share: Share) -> GuardVerdict:
         """Sum the table over the workers, and decide; `loss` is this worker's summand."""
         table = loss.new_empty((self._group.size, ROW))
         self.write(table, loss, share)
@@ -98,7 +98,7 @@ class Guard:
             mine = table[rank]
             mine[0], mine[1], mine[2], mine[3] = loss, part, square, share.stop_signal
 
-    def read(self, table: Tensor, like: Tensor) -> Verdict:
+    def read(self, table: Tensor, like: Tensor) -> GuardVerdict:
         """Decide from the rows of all workers; an error names the bad ones. The loss is a tensor like this one.
 
         Where some workers are bad, the loss of the others stands for them too.
@@ -115,13 +115,13 @@ class Guard:
         if not bad:
             self._mention_giant(squares)
             self._last_loss = good_loss
-            return Verdict(like.new_tensor(good_loss), True, stop_signal)
+            return GuardVerdict(like.new_tensor(good_loss), True, stop_signal)
         may_update = self._may_update(bad, _what_is_bad(bad, losses, squares))
         good_part = math.fsum(row[1] for rank, row in enumerate(rows) if rank not in bad)
         all_parts = math.fsum(row[1] for row in rows)
         # Where no worker has a finite loss, the last one stands.
         standing = good_loss * all_parts / good_part if good_part else self._last_loss
-        return Verdict(like.new_tensor(standing), may_update, stop_signal)
+        return GuardVerdict(like.new_tensor(standing), may_update, stop_signal)
 
     def read_later(self, table: Tensor, like: Tensor) -> tuple[Tensor, Tensor, Callable[[], int]]:
         """Decide on the device: the loss, 1 where a number is bad (0 elsewhere), and what `read`s the table later.

@@ -9,7 +9,7 @@ import time
 import pytest
 import throttling
 
-from shoal.comm.liveness.watch import Watch
+from shoal.comm.liveness.watch import ProcessWatch
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def busy():
 
 @pytest.fixture
 def watch(busy):
-    watch = Watch()
+    watch = ProcessWatch()
     watch.add([busy.pid])
     yield watch
     watch.close()
@@ -86,7 +86,7 @@ def _pin(cores):
 def test_a_death_is_seen_also_where_the_system_has_no_descriptors_for_processes(monkeypatch, busy, missing):
     for name in missing:
         monkeypatch.delattr(os, name)
-    watch = Watch()
+    watch = ProcessWatch()
     watch.add([busy.pid])
     assert not watch.dead(busy.pid)
     busy.kill()

@@ -76,7 +76,7 @@ def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result]":
     set_threads(place, config.threads)
 
     from shoal.cli.train.display import display_for
-    from shoal.comm.join import Place
+    from shoal.comm.join import WorkerAddress
     from shoal.config.custom import named_code
     from shoal.events.folder import RunFolder, resume_command
     from shoal.launch.run import launch_run
@@ -85,7 +85,7 @@ def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result]":
     with display_for(to_stderr=flags.json, quiet=flags.quiet) as display:
         try:
             result = launch_run(
-                config, display, resumed, Place(*place) if place else None, flags.join_timeout
+                config, display, resumed, WorkerAddress(*place) if place else None, flags.join_timeout
             )
         except KeyboardInterrupt:  # the second signal: nothing more is saved
             display.stop()

@@ -22,7 +22,7 @@ _NO_DESCRIPTOR = -1
 
 
 @final
-class Watch:
+class ProcessWatch:
     """The processes of all members this worker knows."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any, final
 
 from shoal.comm.liveness import judge, stacks
 from shoal.comm.liveness.judge import BROKEN_FOR_S, STOP_GRACE_S, STORE_ANSWERS_S, Facts, Judge, LastWords
-from shoal.comm.liveness.watch import Watch
+from shoal.comm.liveness.watch import ProcessWatch
 from shoal.comm.over_torch.headers import NO_RANK
 from shoal.comm.over_torch.signs import Signs
 from shoal.comm.rendezvous import Card
@@ -48,7 +48,7 @@ class Presence:
             self._store = Distant(
                 store, min(limit_s, STOP_GRACE_S if holder in self._near else STORE_ANSWERS_S)
             )
-        self._watch = Watch()
+        self._watch = ProcessWatch()
         self._watch.add(cards[other].pid for other in self._near)
         self._seen: dict[int, tuple[str, float, float]] = {}
         """Per member: its last entry, the idle time in it, and when that entry was first seen."""

@@ -36,7 +36,7 @@ ENDED = 1
 
 
 @final
-class Layout:
+class ArenaLayout:
     """Where things are in the arena of a group of `size`."""
 
     def __init__(self, size: int) -> None:

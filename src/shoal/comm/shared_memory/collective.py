@@ -7,7 +7,7 @@ from torch import Tensor
 
 from shoal.comm.shared_memory.board import SLOT_BYTES
 from shoal.comm.shared_memory.direct import Direct
-from shoal.comm.shared_memory.progress import Channel, Pending, Progress
+from shoal.comm.shared_memory.progress import Channel, Pending, ProgressEngine
 from shoal.comm.shared_memory.staged import STAGED
 from shoal.comm.signature import FILLS_WHOLE, Signature, encode
 
@@ -44,7 +44,7 @@ class Collective(Pending):
 
     def __init__(
         self,
-        progress: Progress,
+        progress: ProgressEngine,
         channel: Channel,
         plan: Plan,
         piece: Tensor,

@@ -22,10 +22,10 @@ from shoal.comm.liveness import stacks
 from shoal.comm.liveness.judge import limit_of
 from shoal.comm.rendezvous import Store, meet
 from shoal.comm.shared_memory.arena import PAGE, Address, Arena, round_up
-from shoal.comm.shared_memory.board import Board, Layout
+from shoal.comm.shared_memory.board import ArenaLayout, Board
 from shoal.comm.shared_memory.fences import find_fence
 from shoal.comm.shared_memory.mail import Mail, PendingMessage
-from shoal.comm.shared_memory.progress import Pending, Progress, Roster
+from shoal.comm.shared_memory.progress import Pending, ProgressEngine, Roster
 from shoal.comm.shared_memory.regions import Regions
 from shoal.comm.shared_memory.rounds import Rounds
 from shoal.comm.shared_memory.sharing import share_arena
@@ -47,7 +47,7 @@ class SharedMemoryGroup(Group):
 
     def __init__(
         self,
-        progress: Progress,
+        progress: ProgressEngine,
         arena: Arena,
         rank: int,
         world_ranks: Sequence[int],
@@ -94,7 +94,7 @@ class SharedMemoryGroup(Group):
                 "Use gloo or nccl.",
             )
         arena = share_arena(store, rank, cards, timeout_s)
-        progress = Progress(limit_s, size)
+        progress = ProgressEngine(limit_s, size)
         group = cls(progress, arena, rank, range(size), [card.pid for card in cards])
         group.barrier().wait()
         arena.release()
@@ -130,7 +130,7 @@ class SharedMemoryGroup(Group):
     def split_off(self, ranks: tuple[int, ...]) -> "SharedMemoryGroup":
         """Make the smaller group of these ranks."""
         maker = ranks[0]
-        arena = Arena.create(Layout(len(ranks)).num_bytes) if self.rank == maker else None
+        arena = Arena.create(ArenaLayout(len(ranks)).num_bytes) if self.rank == maker else None
         arena = self._open_everywhere(arena, maker)
         world_ranks = [self._roster.world_ranks[rank] for rank in ranks]
         pids = [self._roster.pids[rank] for rank in ranks]

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from shoal.comm.shared_memory.arena import Arena
-from shoal.comm.shared_memory.board import BOX_BYTES, LINE, NUM_BOXES, Layout
+from shoal.comm.shared_memory.board import BOX_BYTES, LINE, NUM_BOXES, ArenaLayout
 from shoal.comm.shared_memory.fences import find_fence
-from shoal.comm.shared_memory.progress import Pending, Progress, Roster
+from shoal.comm.shared_memory.progress import Pending, ProgressEngine, Roster
 from shoal.comm.signature import Signature, decode, encode, message_mismatch
 
 
@@ -50,12 +50,14 @@ class Mailbox:
 
     any_will_do = False
 
-    def __init__(self, progress: Progress, arena: Arena, roster: Roster, peer: int, outgoing: bool) -> None:
+    def __init__(
+        self, progress: ProgressEngine, arena: Arena, roster: Roster, peer: int, outgoing: bool
+    ) -> None:
         self.roster = roster
         self._progress, self._peer, self._outgoing = progress, peer, outgoing
         sender, receiver = (roster.rank, peer) if outgoing else (peer, roster.rank)
         self._sender = sender
-        layout = Layout(len(roster.boards))
+        layout = ArenaLayout(len(roster.boards))
         control = layout.box_control(sender, receiver)
         self._words = arena.words
         self._sent, self._taken = control, control + LINE
@@ -161,7 +163,7 @@ class FromAnyone:
 
     any_will_do = True
 
-    def __init__(self, progress: Progress, mail: "Mail") -> None:
+    def __init__(self, progress: ProgressEngine, mail: "Mail") -> None:
         self.roster = mail.roster
         self._progress, self._mail = progress, mail
         self._queue: deque[Message] = deque()
@@ -208,7 +210,7 @@ class FromAnyone:
 class Mail:
     """All mailboxes of one member of one group, made when first used."""
 
-    def __init__(self, progress: Progress, arena: Arena, roster: Roster) -> None:
+    def __init__(self, progress: ProgressEngine, arena: Arena, roster: Roster) -> None:
         self.roster = roster
         self.from_anyone = FromAnyone(progress, self)
         self._progress = progress

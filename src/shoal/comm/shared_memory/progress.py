@@ -17,7 +17,7 @@ from shoal.comm.liveness import stacks
 from shoal.comm.liveness.at_exit import at_exit
 from shoal.comm.liveness.judge import PAUSED_S, Facts, Judge
 from shoal.comm.liveness.patience import Patience
-from shoal.comm.liveness.watch import Watch
+from shoal.comm.liveness.watch import ProcessWatch
 from shoal.comm.shared_memory.board import Board
 from shoal.errors import GroupError
 
@@ -84,7 +84,7 @@ class Pending:
 
     __slots__ = ("_patience", "_progress", "channel", "over")
 
-    def __init__(self, progress: "Progress", channel: Channel) -> None:
+    def __init__(self, progress: "ProgressEngine", channel: Channel) -> None:
         self._progress = progress
         self.channel = channel
         self._patience: Patience | None = None
@@ -108,12 +108,12 @@ class Pending:
 
 
 @final
-class Progress:
+class ProgressEngine:
     """All channels of one worker."""
 
     def __init__(self, limit_s: float, num_workers: int) -> None:
         self._num_spins = NUM_SPINS if num_workers <= (os.cpu_count() or 1) else NUM_SPINS_CROWDED
-        self.watch = Watch()
+        self.watch = ProcessWatch()
         self.rosters: list[Roster] = []
         self.error: GroupError | None = None
         self._judge = Judge(limit_s)

@@ -23,7 +23,7 @@ from shoal.comm.shared_memory.board import NUM_SLOTS
 from shoal.comm.shared_memory.collective import Collective, Plan
 from shoal.comm.shared_memory.direct import Places, choose_direct
 from shoal.comm.shared_memory.fences import find_fence
-from shoal.comm.shared_memory.progress import Progress, Roster
+from shoal.comm.shared_memory.progress import ProgressEngine, Roster
 from shoal.comm.shared_memory.regions import ELSEWHERE, Regions
 from shoal.comm.shared_memory.slots import Slots
 from shoal.comm.signature import Signature, check_open, decode, mismatch
@@ -41,7 +41,7 @@ class Rounds:
 
     any_will_do = False
 
-    def __init__(self, progress: Progress, arena: Arena, roster: Roster, regions: Regions) -> None:
+    def __init__(self, progress: ProgressEngine, arena: Arena, roster: Roster, regions: Regions) -> None:
         self.roster = roster
         self.rank, self.size = roster.rank, len(roster.boards)
         self._progress = progress

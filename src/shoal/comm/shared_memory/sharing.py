@@ -5,10 +5,10 @@ import time
 from collections.abc import Sequence
 
 from shoal.comm.liveness.judge import BROKEN_FOR_S, Facts, verdict
-from shoal.comm.liveness.watch import Watch
+from shoal.comm.liveness.watch import ProcessWatch
 from shoal.comm.rendezvous import Card, Store
 from shoal.comm.shared_memory.arena import Address, Arena
-from shoal.comm.shared_memory.board import Layout
+from shoal.comm.shared_memory.board import ArenaLayout
 from shoal.comm.store import stored
 from shoal.errors import JoinError, JoinTimeoutError, MemberError
 
@@ -16,10 +16,10 @@ from shoal.errors import JoinError, JoinTimeoutError, MemberError
 def share_arena(store: Store, rank: int, cards: Sequence[Card], timeout_s: float) -> Arena:
     """The arena of a new group: rank 0 makes it and publishes its address, the others open it."""
     if rank == 0:
-        arena = Arena.create(Layout(len(cards)).num_bytes)
+        arena = Arena.create(ArenaLayout(len(cards)).num_bytes)
         store.set("arena", json.dumps(arena.address))
         return arena
-    watch, pid = Watch(), cards[0].pid
+    watch, pid = ProcessWatch(), cards[0].pid
     watch.add([pid])
     facts = Facts(0, "sharing the group's memory", 0.0, pid=pid)
     deadline = time.monotonic() + timeout_s
@@ -43,7 +43,7 @@ def share_arena(store: Store, rank: int, cards: Sequence[Card], timeout_s: float
         watch.close()
 
 
-def _dies_soon(watch: Watch, pid: int) -> bool:
+def _dies_soon(watch: ProcessWatch, pid: int) -> bool:
     """Whether a process ends within a moment: its connections break a little before that."""
     deadline = time.monotonic() + BROKEN_FOR_S
     while not watch.dead(pid):

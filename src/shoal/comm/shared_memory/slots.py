@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from shoal.comm.shared_memory.arena import Arena
-from shoal.comm.shared_memory.board import NUM_SLOTS, Layout
+from shoal.comm.shared_memory.board import NUM_SLOTS, ArenaLayout
 
 MAX_KINDS = 256
 
@@ -21,7 +21,7 @@ class Slots:
     def __init__(self, arena: Arena, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
         self._memory = arena.memory
-        self._layout = Layout(size)
+        self._layout = ArenaLayout(size)
         start = arena.memory.data_ptr()
         self._addresses = [start + self._layout.slot(rank, index) for index in range(NUM_SLOTS)]
         self._views: dict[tuple[torch.dtype, int, int], list[list[Tensor]]] = {}
