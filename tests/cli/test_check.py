@@ -80,7 +80,10 @@ def test_ours_may_be_named_too(capsys):
             ["exchange", "exchange_to_check:right", "--workers", "99"],
             "--workers: expected an integer ≥ 1 and ≤ 32, got 99",
         ),
-        (["exchange", "exchange_to_check:right", "--limit", "0"], "--limit: expected a number > 0, got 0.0"),
+        (
+            ["exchange", "exchange_to_check:right", "--limit", "0"],
+            "--limit: expected a number ≥ 0.001 and ≤ 1e+07, got 0.0",
+        ),
         (["exchange", "exchange_to_check:right", "--precision", "float8"], "unknown precision 'float8'"),
         (["exchange", "exchange_to_check:right", "--lr", "2"], "`shoal check exchange` has no --lr"),
         (["exchange", "robust:krum"], "krum tolerates 1 bad worker only with at least 5 workers; you have 4"),

@@ -26,7 +26,7 @@ def test_without_a_name_all_are_listed(capsys):
     ("words", "sentence"),
     [
         (["rng"], "did you mean 'ring'?"),
-        (["ring", "--workers", "many"], "--workers: expected an integer ≥ 1, got 'many'"),
+        (["ring", "--workers", "many"], "--workers: expected an integer ≥ 1 and ≤ 256, got 'many'"),
         (["ring", "--workers", "0"], "got 0"),
         (["ring", "--workers", "2", "--svg", "/proc/nothing.svg"], "cannot write /proc/nothing.svg"),
         (["ring", "tree"], "unexpected argument 'tree'"),

@@ -61,7 +61,16 @@ def test_a_refused_resume_writes_nothing_into_the_live_run(tmp_path):
     process = launched(tmp_path, "--checkpoint-every", "2", more="--workers 1 --strategy single")
     before = contents(tmp_path / "run")
     refused = subprocess.run(
-        command("train", "--resume", str(tmp_path / "run"), "--workers", "2", "--strategy", "naive"),
+        command(
+            "train",
+            "--resume",
+            str(tmp_path / "run"),
+            "--workers",
+            "2",
+            "--strategy",
+            "naive",
+            "--trust-code",
+        ),
         env=environment(),
         capture_output=True,
         text=True,

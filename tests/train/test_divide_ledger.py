@@ -22,7 +22,8 @@ def model_importable(monkeypatch):
 
 
 def train(capsys, folder, *words, code=0):
-    where = ["--runs-dir", str(folder), "--name", "run"] if "--resume" not in words[0] else []
+    is_new = "--resume" not in words[0]
+    where = ["--runs-dir", str(folder), "--name", "run"] if is_new else ["--trust-code"]
     assert main(["train", "--json", *" ".join(words).split(), *where]) == code, capsys.readouterr().err
     out = capsys.readouterr().out
     return json.loads(out.splitlines()[-1]) if code == 0 else None

@@ -11,7 +11,7 @@ import traceback
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -281,11 +281,12 @@ class World:
 
 
 def _in_debugger(thread: int | None) -> bool:
-    frame = sys._current_frames().get(thread or 0)  # pyright: ignore[reportPrivateUsage]
+    frame: Any = sys._current_frames().get(thread or 0)  # pyright: ignore[reportPrivateUsage]
     while frame is not None:
-        if frame.f_trace is not None:
+        # The thread runs meanwhile: what its frame points to may be no frame any more.
+        if getattr(frame, "f_trace", None) is not None:
             return True
-        frame = frame.f_back
+        frame = getattr(frame, "f_back", None)
     return False
 
 

@@ -14,6 +14,9 @@ from shoal.errors import ConfigError, unknown
 GradientFault = Literal["nan", "inf", "huge", "flip", "stale"]
 """NaN, infinite, a million times too long, with the wrong sign, or computed at the initial weights."""
 
+LONGEST_TEXT = 200
+"""Characters of one condition."""
+
 
 @dataclass(frozen=True)
 class Condition:
@@ -94,6 +97,7 @@ class Link(Condition):
         >>> Link.from_text("0-1:100mbit,5ms")
         Link(ends=(0, 1), bits_per_s=100000000.0, latency_s=0.005)
         """
+        _check_length(cls.KIND, text)
         ends_text, _, rest = text.partition(":")
         rate_text, _, latency_text = (part.strip() for part in rest.partition(","))
         ends = re.fullmatch(r"\s*([0-9]{1,9})\s*-\s*([0-9]{1,9})\s*", ends_text)
@@ -192,6 +196,7 @@ class _Options:
     """The text `key=value,key=value` of one condition."""
 
     def __init__(self, kind: str, text: str, known: tuple[str, ...]) -> None:
+        _check_length(kind, text)
         self._where = f"{kind} '{text}'"
         self.values: dict[str, str] = {}
         for part in text.split(","):
@@ -232,6 +237,12 @@ class _Options:
         if bounds[0] > bounds[1]:
             raise self.error(f"expected delay=MIN-MAX, got '{value}'")
         return bounds
+
+
+def _check_length(kind: str, text: str) -> None:
+    """Refuse a text that could not be shown in a sentence."""
+    if len(text) > LONGEST_TEXT:
+        raise ConfigError(f"a {kind} has at most {LONGEST_TEXT} characters, got {len(text)}")
 
 
 def _seconds(where: str, value: str) -> float:
