@@ -6,12 +6,10 @@ from shoal.errors import ConfigError, unknown
 
 
 class Lab(NamedTuple):
-    """A lab: its package, the line that `shoal lab` shows, what it takes and what it hands out."""
+    """A lab: its package, the line that `shoal lab` shows, and what it hands out."""
 
     package: str
     summary: str
-    flags: tuple[str, ...] = ()
-    """The flags it takes besides those that all take."""
     hand_out: tuple[str, ...] = ()
     """The student's files in the course's shape; the last part of each is its name in the lab's `solution` package."""
     data_folder: str = ""
@@ -22,20 +20,17 @@ LABS: dict[str, Lab] = {
     "1": Lab(
         "shoal.labs.lab1",
         "Gradient descent on one machine: GD, SGD and Adam on handwritten digits.",
-        ("--data", "--data-dir", "--runs"),
         ("task1/pytorch/MyOptimizer.py", "task1/pytorch/model.py"),
     ),
     "2": Lab(
         "shoal.labs.lab2",
         "Communication and aggregation: collectives, bottlenecks, a bad worker.",
-        ("--workers", "--runs"),
         ("task2/dist_utils.py", "task2/model.py", "task2/model-mp.py", "task2/docker-compose.yml"),
         "task2/data",
     ),
     "3": Lab(
         "shoal.labs.lab3",
         "Data parallelism: every division of the data against one machine, and two wrong samplers.",
-        ("--workers", "--runs"),
         ("task3/sampler.py", "task3/dist_utils.py", "task3/model.py", "task3/check_sampler.py"),
         "task3/data",
     ),
