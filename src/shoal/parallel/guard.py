@@ -85,18 +85,29 @@ class Guard:
         For callers that sum it together with something else, and then `read` it.
         """
         square, self._square = loss.new_zeros(()) if self._square is None else self._square, None
-        for group in self._sharded_over:
-            group.all_reduce(square).wait()
+        stop_signal: float | Tensor = share.stop_signal
+        if self._sharded_over:
+            loss, square, stop_signal = self._over_replica(loss, square, share.stop_signal)
         part, rank = share.num_samples / share.num_samples_global, self._group.rank
         if table.is_cpu:
             # Through numpy: a tenth of what assigning to elements of a tensor takes, in every step.
             numbers = table.numpy()
             numbers.fill(0)
-            numbers[rank] = loss.item(), part, square.item(), share.stop_signal
+            numbers[rank] = loss.item(), part, square.item(), float(stop_signal)
         else:
             table.zero_()
             mine = table[rank]
-            mine[0], mine[1], mine[2], mine[3] = loss, part, square, share.stop_signal
+            mine[0], mine[1], mine[2], mine[3] = loss, part, square, stop_signal
+
+    def _over_replica(self, loss: Tensor, square: Tensor, stop_signal: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The row of a replica that is divided among workers: losses and squares add up, any stop signal counts."""
+        mine = torch.stack((loss, square.to(loss.dtype), loss.new_tensor(stop_signal)))
+        for group in self._sharded_over:
+            rows = mine.new_zeros((group.size, 3))
+            rows[group.rank] = mine
+            group.all_reduce(rows).wait()
+            mine = torch.stack((rows[:, 0].sum(), rows[:, 1].sum(), rows[:, 2].max()))
+        return mine[0], mine[1], mine[2]
 
     def read(self, table: Tensor, like: Tensor) -> GuardVerdict:
         """Decide from the rows of all workers; an error names the bad ones. The loss is a tensor like this one.
