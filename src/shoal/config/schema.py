@@ -6,11 +6,12 @@ recipes and flags; `--help` prints the sentences.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from shoal.config.kinds import Checked
-from shoal.config.mesh import check_product, layout_of, parse_mesh
+from shoal.config.mesh import LAYOUT_AXES, check_product, layout_of, parse_mesh
 from shoal.config.sections.data import (
     Cifar10Config,
     DataConfig,
@@ -27,7 +28,7 @@ from shoal.config.sections.exchange import (
     StagesConfig,
 )
 from shoal.config.sections.launch import LaunchConfig
-from shoal.config.sections.layout import TensorConfig
+from shoal.config.sections.layout import LayoutCapabilities, TensorConfig
 from shoal.config.sections.model import (
     CrossEntropyConfig,
     LenetConfig,
@@ -175,6 +176,7 @@ class RunConfig(Checked):
                 f"Supported pairs: {', '.join(' + '.join(pair) for pair in STRATEGIES.values())}.",
             )
         self._check_capabilities()
+        self._check_layouts(axes)
         if self.precision not in PRECISIONS[self.engine]:
             raise ConfigError(
                 f"--engine {self.engine} cannot compute in {self.precision}",
@@ -239,6 +241,29 @@ class RunConfig(Checked):
             raise ConfigError(
                 f"{shares}, but with --partition {self.partition.name} each worker has data of its own",
                 "Use --partition global.",
+            )
+
+    def _check_layouts(self, axes: Mapping[str, int]) -> None:
+        """Refuse settings that a layout does not support, as it declares."""
+        for axis in (axis for axis, size in axes.items() if size > 1 and axis in LAYOUT_AXES):
+            can: LayoutCapabilities = getattr(self, LAYOUT_AXES[axis]).CAN
+            launch = self.launch
+            refused = {
+                f"--engine {self.engine}": self.engine not in can.engines,
+                "--bottleneck": bool(launch.bottleneck) and not can.conditions,
+                "--fault": bool(launch.fault) and not can.conditions,
+                "--balance": self.train.balance and not can.balance,
+            }
+            for flag, is_refused in refused.items():
+                if is_refused:
+                    raise ConfigError(
+                        f"layout {LAYOUT_AXES[axis]} does not support {flag}",
+                        f"Use --strategy ddp, or leave {flag.partition(' ')[0]} out.",
+                    )
+        if self.tensor.plan and axes.get("tensor", 1) == 1:
+            raise ConfigError(
+                "--tensor.plan has no effect without a tensor axis",
+                "Use --strategy tensor, or --mesh tensor=2.",
             )
 
     @property

@@ -12,13 +12,17 @@ class LayoutCapabilities:
 
     engines: tuple[str, ...] = ("torch",)
     """The engines that can compute its parts."""
+    conditions: bool = True
+    """Whether bottlenecks and faults can be simulated: they apply to a worker's gradients of whole batches."""
+    balance: bool = True
+    """Whether `--balance` can divide batches by speed."""
 
 
 @dataclass(frozen=True)
 class TensorConfig(Checked):
     """Tensor parallelism: the workers divide single layers, and compute each of them together."""
 
-    CAN: ClassVar = LayoutCapabilities()
+    CAN: ClassVar = LayoutCapabilities(conditions=False, balance=False)
 
     plan: str = ""
     """A TOML file that maps layers to cuts, such as fc1 = "column"; empty: automatic, for known orders of layers."""
