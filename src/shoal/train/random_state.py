@@ -19,8 +19,8 @@ class RandomState:
     """The state of torch's generators for one worker. Shoal does not draw from them; a model's dropout does.
 
     Rank 0 starts from the run's seed, as one machine does; every other rank from a seed derived from (seed, rank).
-    Workers that divide layers (the tensor axis of the mesh) draw the same masks in what they do not divide: they count as
-    one rank, of which each has a `copy`.
+    Workers that divide layers (the tensor axis of the mesh) draw the same masks in what they do not divide: they count
+    as one rank, of which each has a `copy`.
     A process has torch's generators to itself. Threads share them, so inside `with` a thread worker swaps its own state
     in for each operation that draws. That costs microseconds per operation, so it stops after the first step if the
     model draws nothing. (Threads still share the generators of GPUs.)
