@@ -1,5 +1,7 @@
 """Builds the layout of a run: how one replica of the model is divided among workers."""
 
+import warnings
+
 from torch import Tensor, nn
 
 from shoal import models
@@ -43,4 +45,10 @@ def tensor_parts(config: RunConfig, mesh: Mesh, model: nn.Module, sample: Tensor
     group = mesh.axis("tensor")
     if group is None or group.size == 1:
         return None
+    if sample.is_cuda and group.kind != "nccl" and mesh.world.rank == 0:
+        warnings.warn(
+            "workers that divide a layer share a GPU: what they send each other in every layer goes through the host's "
+            "memory",
+            stacklevel=2,
+        )
     return divide(model, group, read_plan(config.tensor.plan) if config.tensor.plan else None, sample)
