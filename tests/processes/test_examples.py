@@ -40,3 +40,10 @@ def test_mnist_by_shoal_launch(tmp_path, monkeypatch, capsys):
     expected = alone(MNIST, monkeypatch, capsys)
     assert len(expected) == 2
     assert output(command("launch", "--workers", "2", *MNIST), tmp_path) == expected
+
+
+def test_tensor_parallel_by_shoal_launch(tmp_path, monkeypatch, capsys):
+    program = [str(EXAMPLES / "tensor_parallel.py")]
+    expected = alone(program, monkeypatch, capsys)
+    assert len(expected) == 5
+    assert output(command("launch", "--workers", "2", *program), tmp_path) == expected
