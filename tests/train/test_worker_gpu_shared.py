@@ -64,7 +64,7 @@ def test_the_wrapper_refuses_threads():
     def work(group):
         return shoal.DistributedDataParallel(torch.nn.Linear(6, 3).cuda(), group)
 
-    with pytest.raises(WorkerError, match="sync_batchnorm does not support thread workers on a GPU"):
+    with pytest.raises(WorkerError, match="thread workers cannot exchange gradients on a GPU"):
         threads.run(2, work)
 
 
