@@ -68,6 +68,7 @@ from shoal.config.sections.sync import (
     DpConfig,
     NaiveConfig,
     NoSyncConfig,
+    OneCopyConfig,
     SyncConfig,
 )
 from shoal.config.sections.train import CheckpointConfig, OutputConfig, TrainConfig
@@ -110,6 +111,7 @@ __all__ = [
     "MseConfig",
     "NaiveConfig",
     "NoSyncConfig",
+    "OneCopyConfig",
     "OptimizerConfig",
     "OutputConfig",
     "PartitionConfig",

@@ -1,13 +1,16 @@
 """The update at the end of every step: clipping, learning rate, optimizer."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from shoal.comm.group import Group
+from shoal.errors import ConfigError
+from shoal.events.spans import SpanRecorder
 from shoal.optim.elementwise import Elementwise
-from shoal.parallel.layout.layout import Layout
-from shoal.parallel.piece import Piece
+from shoal.parallel.piece import Piece, Place
 from shoal.parallel.state import load_optimizer, optimizer_pieces
 from shoal.parallel.step import clip_by_norm
 
@@ -15,11 +18,46 @@ MakeOptimizer = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
 """Builds the optimizer over given tensors: a sync may hold only a part of the parameters."""
 
 
+_ELEMENTWISE = (
+    torch.optim.SGD,
+    torch.optim.Adam,
+    torch.optim.AdamW,
+    torch.optim.Adagrad,
+    torch.optim.RMSprop,
+    torch.optim.NAdam,
+    torch.optim.RAdam,
+)
+
+
+def is_elementwise(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether the optimizer updates each element from its own gradient and state only, so that slices can be updated.
+
+    Our optimizers and those of torch that do so; a user's own declares `elementwise = True`.
+    """
+    return bool(getattr(optimizer, "elementwise", False)) or type(optimizer) in _ELEMENTWISE
+
+
+class Updated(Protocol):
+    """The tensors that an update changes: a layout's parameters, or one worker's slices of them."""
+
+    params: dict[str, Tensor]
+    span: SpanRecorder
+    sharded_over: Sequence[Group]
+    repeated: Collection[str]
+
+    def place_of(self, name: str) -> Place:
+        """The place of a tensor in the whole parameter."""
+        ...
+
+
 class Update:
     """Clips the gradients by their norm over all parameters (`--clip-norm`), and steps the optimizer."""
 
-    def __init__(self, layout: Layout, make_optimizer: MakeOptimizer, clip_norm: float | None = None) -> None:
+    def __init__(
+        self, layout: Updated, make_optimizer: MakeOptimizer, clip_norm: float | None = None
+    ) -> None:
         self._layout = layout
+        self._make_optimizer = make_optimizer
         self._optimizer = make_optimizer(layout.params.values())
         self._clip_norm = clip_norm
         groups = self._optimizer.param_groups
@@ -27,6 +65,16 @@ class Update:
         """The learning rate that the optimizer was built with."""
         # A user's optimizer may have several rates: they keep their ratio to the first.
         self._lr_ratios = [group["lr"] / self.base_lr for group in groups]
+
+    def over(self, slices: Updated) -> "Update":
+        """The same update of other tensors: of the slices that a worker owns."""
+        if not is_elementwise(self._optimizer):
+            raise ConfigError(
+                f"{type(self._optimizer).__name__} is not known to update each element on its own, so its parameters "
+                "cannot be divided among workers",
+                "Use --strategy ddp, or declare `elementwise = True` in the optimizer's class.",
+            )
+        return Update(slices, self._make_optimizer, self._clip_norm)
 
     @property
     def can_be_masked(self) -> bool:
