@@ -10,9 +10,9 @@ from shoal.comm.group import Group
 from shoal.errors import ConfigError
 from shoal.events.spans import SpanRecorder
 from shoal.optim.elementwise import Elementwise
+from shoal.parallel.norms import chunk_norms, clip, global_norm
 from shoal.parallel.piece import Piece, Place
 from shoal.parallel.state import load_optimizer, optimizer_pieces
-from shoal.parallel.step import clip_by_norm
 
 MakeOptimizer = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
 """Builds the optimizer over given tensors: a sync may hold only a part of the parameters."""
@@ -49,6 +49,10 @@ class Updated(Protocol):
         """The place of a tensor in the whole parameter."""
         ...
 
+    def all_norms(self, norms: Mapping[str, Tensor]) -> Tensor:
+        """The norms of all chunks in their order, given those of the tensors here."""
+        ...
+
 
 class Update:
     """Clips the gradients by their norm over all parameters (`--clip-norm`), and steps the optimizer."""
@@ -58,17 +62,18 @@ class Update:
     ) -> None:
         self._layout = layout
         self._make_optimizer = make_optimizer
-        self._optimizer = make_optimizer(layout.params.values())
+        # A worker that owns no slice of a small model updates nothing.
+        self._optimizer = make_optimizer(layout.params.values()) if layout.params else None
         self._clip_norm = clip_norm
-        groups = self._optimizer.param_groups
-        self.base_lr: float = groups[0]["lr"]
+        groups = self._optimizer.param_groups if self._optimizer else []
+        self.base_lr: float = groups[0]["lr"] if groups else 0.0
         """The learning rate that the optimizer was built with."""
         # A user's optimizer may have several rates: they keep their ratio to the first.
         self._lr_ratios = [group["lr"] / self.base_lr for group in groups]
 
     def over(self, slices: Updated) -> "Update":
         """The same update of other tensors: of the slices that a worker owns."""
-        if not is_elementwise(self._optimizer):
+        if self._optimizer is not None and not is_elementwise(self._optimizer):
             raise ConfigError(
                 f"{type(self._optimizer).__name__} is not known to update each element on its own, so its parameters "
                 "cannot be divided among workers",
@@ -88,8 +93,14 @@ class Update:
             with span("clip", "compute"):
                 layout = self._layout
                 grads = {name: p.grad for name, p in layout.params.items() if p.grad is not None}
-                repeated = [grads.pop(name) for name in layout.repeated if name in grads]
-                clip_by_norm(grads.values(), self._clip_norm, layout.sharded_over, repeated)
+                norms = {
+                    name: chunk_norms(grad) for name, grad in grads.items() if name not in layout.repeated
+                }
+                clip(
+                    grads.values(), global_norm(layout.all_norms(norms), layout.sharded_over), self._clip_norm
+                )
+        if optimizer is None:
+            return
         for group, ratio in zip(optimizer.param_groups, self._lr_ratios, strict=True):
             group["lr"] = lr * ratio
         with span("update", "compute"):
@@ -101,8 +112,11 @@ class Update:
 
     def pieces(self) -> list[Piece]:
         """The optimizer's state, each tensor in the place of its parameter."""
+        if self._optimizer is None:
+            return []
         return optimizer_pieces(self._layout.params, self._layout.place_of, self._optimizer)
 
     def load(self, saved: Mapping[str, Tensor]) -> None:
         """Load the parts of a saved optimizer state that belong to the parameters here."""
-        load_optimizer(self._layout.params, self._layout.place_of, self._optimizer, saved)
+        if self._optimizer is not None:
+            load_optimizer(self._layout.params, self._layout.place_of, self._optimizer, saved)

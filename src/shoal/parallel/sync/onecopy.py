@@ -72,6 +72,8 @@ class OneCopy(Sync):
         self._gradients = [self._map(bucket, slices) for bucket in self._reducer.buckets]
         """For each bucket, this worker's slice of all workers' gradients."""
         self._rows = self._rows_of_all()
+        self._slices = {name: (owned, owned.grad) for name, owned in slices.params.items()}
+        self._may_be_unused = config.unused == "zero"
         self._update = parts.update.over(slices)
         group.barrier().wait()
 
@@ -98,6 +100,11 @@ class OneCopy(Sync):
         tables = [] if piggyback is None else self._group.views_of_all(piggyback)
         return [table.view(-1, ROW)[rank] for rank, table in enumerate(tables)]
 
+    def _leave_out_unused(self) -> None:
+        """Where no worker has a gradient, the optimizer skips the parameter, as on one machine."""
+        for name, (owned, gradient) in self._slices.items():
+            owned.grad = None if self._layout.params[name].grad is None else gradient
+
     def _send(self, bucket: Bucket) -> Work:
         """Everything is where the others see it."""
         self._guard.look(bucket.gradients)
@@ -123,6 +130,8 @@ class OneCopy(Sync):
             if verdict.may_update:
                 for parts in self._gradients:
                     reduce_into_first(Op.SUM, parts)
+                if self._may_be_unused:
+                    self._leave_out_unused()
         if verdict.may_update:
             self._update(lr)
         with layout.span("exchange", "move"):
