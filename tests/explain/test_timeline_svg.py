@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from shoal.explain.pipeline import explain_schedule
-from shoal.explain.timeline_svg import WIDTH, as_drawing, draw_timeline
+from shoal.explain.timeline_svg import WIDTH, TimelineWords, as_drawing, draw_timeline
 from shoal.parallel.layout.pipeline.schedule import Action, ActionKind
 from shoal.parallel.layout.pipeline.schedules import SCHEDULES
 from shoal.parallel.layout.pipeline.timing import TimedAction
@@ -54,8 +54,7 @@ def test_measured_times_are_drawn_in_the_words_given():
         [TimedAction(Action(ActionKind.FORWARD, 0), 0.0, 12.5)],
         [TimedAction(Action(ActionKind.FORWARD, 0), 13.2, 25.7)],
     ]
-    svg = draw_timeline(
-        rows, "实测", words={ActionKind.FORWARD: "前向"}, idle="空闲", stage="阶段 {}", time="毫秒", unit=16.0
-    )
+    words = TimelineWords({ActionKind.FORWARD: "前向"}, idle="空闲", stage="阶段 {}", time="毫秒")
+    svg = draw_timeline(rows, "实测", words=words)
     for word in ("实测", "F 前向", "空闲", "阶段 1", "毫秒", "F0: 13.2 to 25.7"):
         assert word in svg
