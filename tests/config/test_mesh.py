@@ -41,7 +41,7 @@ def test_what_they_mean(words, strategy, workers, sync):
         ("--mesh tensor=2", "--mesh has tensor=2, but no layout divides a model along tensor"),
         ("--mesh data=2,pipeline=2", "--mesh has pipeline=2, but no layout divides a model along pipeline"),
         ("--mesh rows=2", "unknown mesh axis 'rows'"),
-        ("--mesh data", "expected data=SIZE, got 'data'"),
+        ("--mesh data,tensor", "expected tensor=SIZE, got 'tensor'"),
         ("--mesh data=two", "expected data=SIZE, got 'data=two'"),
         ("--mesh data=²", "expected data=SIZE"),
         ("--mesh data=0", "the size of mesh axis data"),

@@ -78,7 +78,7 @@ class Striped(Layout):
         for name, param in self.params.items():
             grad = self._whole.params[name].grad
             param.grad = None if grad is None else self._rows(grad, self._group.rank).clone()
-        return loss
+        return loss if self._group.rank == 0 else self.zero
 
     def evaluate(self, batch):
         self._gather()
@@ -120,9 +120,7 @@ class TwoStages(Layout):
         if before_last is not None:
             before_last()
         compute = self._first_part if self._is_first else self._last_part
-        loss = accumulate(compute, share, self.zero)
-        self._group.broadcast(loss, root=1).wait()
-        return loss
+        return accumulate(compute, share, self.zero)
 
     def _first_part(self, batch, scale):
         outputs = self.model(batch.inputs)

@@ -14,22 +14,29 @@ LAYOUT_AXES: Mapping[str, str] = {}
 """The layout that divides the model along an axis. `data` needs none: it divides batches."""
 
 
-def parse_mesh(text: str) -> dict[str, int]:
+def parse_mesh(text: str, workers: int = 1) -> dict[str, int]:
     """The sizes of a mesh's axes, in the order of AXES; an axis that is not named has size 1 and is left out.
 
-    >>> parse_mesh("tensor=2,data=4")
-    {'data': 4, 'tensor': 2}
+    One axis may be without a size: it takes the workers that the others leave.
+
+    >>> parse_mesh("tensor=2,data=4"), parse_mesh("data=2,pipeline", workers=6)
+    ({'data': 4, 'tensor': 2}, {'data': 2, 'pipeline': 3})
     """
     sizes: dict[str, int] = {}
+    unsized = ""
     for item in text.split(","):
         axis, equals, size = (part.strip() for part in item.partition("="))
         if axis not in AXES:
             raise ConfigError(unknown("mesh axis", axis, AXES), "Write for example --mesh data=4")
-        if not equals or not (size.isascii() and size.isdecimal()) or len(size) > 9:
-            raise ConfigError(f"--mesh {text[:40]}: expected {axis}=SIZE, got '{item.strip()[:40]}'")
         if axis in sizes:
             raise ConfigError(f"--mesh {text}: the axis {axis} is given twice")
+        if not equals and not unsized:
+            unsized, size = axis, "1"
+        if not (size.isascii() and size.isdecimal()) or len(size) > 9:
+            raise ConfigError(f"--mesh {text[:40]}: expected {axis}=SIZE, got '{item.strip()[:40]}'")
         sizes[axis] = check(Count, int(size), f"the size of mesh axis {axis}")
+    if unsized:
+        sizes[unsized] = max(1, workers // math.prod(sizes.values()))
     return {axis: sizes[axis] for axis in AXES if axis in sizes}
 
 

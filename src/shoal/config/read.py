@@ -184,17 +184,20 @@ def known_flags() -> list[str]:
 def expand_strategy(tree: Tree) -> Tree:
     """`strategy` abbreviates a pair of layout and sync: its name becomes the sync's, its settings the sync's settings.
 
+    A layout that divides the model takes all workers if there is no mesh, and the settings that are its own.
+
     >>> expand_strategy({"strategy": {"name": "ddp", "bucket_mib": 3}, "seed": 1})
     {'seed': 1, 'sync': {'name': 'ddp', 'bucket_mib': 3}}
     """
     if "strategy" not in tree:
         return tree
     strategy, sync = (_as_table(tree.get(key, {}), key) for key in ("strategy", "sync"))
+    layout = "whole"
     if "name" in strategy:
         name = strategy["name"]
         if name not in STRATEGIES:
             raise ConfigError(unknown("strategy", str(name), STRATEGIES))
-        _, named = STRATEGIES[name]
+        layout, named = STRATEGIES[name]
         if sync.get("name", named) != named:
             raise ConfigError(
                 f"strategy {name} has sync {named}, but --sync is {sync['name']}",
@@ -202,6 +205,11 @@ def expand_strategy(tree: Tree) -> Tree:
             )
         strategy = {**strategy, "name": named}
     rest = {key: value for key, value in tree.items() if key not in ("strategy", "sync")}
+    if layout != "whole":
+        rest.setdefault("mesh", layout)
+        own = kinds_of(choices(kinds_of(RunConfig)[layout])[0])
+        section = {key: strategy.pop(key) for key in own.keys() & strategy.keys() - {"name"}}
+        rest[layout] = {**_as_table(rest.get(layout, {}), layout), **section}
     return {**rest, "sync": {**strategy, **sync}}
 
 
@@ -218,11 +226,11 @@ def _as_table(value: Any, where: str) -> Tree:
 def merge(recipe: Tree, flags: Tree) -> Tree:
     """A recipe with flags over it: flags replace a section whose choice they change, and amend any other."""
     merged, flags = dict(expand_strategy(recipe)), expand_strategy(flags)
-    # A mesh implies the number of workers: of the two, a flag for one overrides the recipe's other.
-    if "mesh" in flags and "launch" in merged:
+    # A mesh with sizes implies the number of workers: of the two, a flag for one overrides the recipe's other.
+    if "=" in flags.get("mesh", "") and "launch" in merged:
         merged["launch"] = {key: value for key, value in merged["launch"].items() if key != "workers"}
-    elif "workers" in flags.get("launch", {}):
-        merged.pop("mesh", None)
+    elif "workers" in flags.get("launch", {}) and "=" in merged.get("mesh", ""):
+        merged.pop("mesh")
     for key, value in flags.items():
         old = merged.get(key)
         if isinstance(value, dict) and isinstance(old, str):

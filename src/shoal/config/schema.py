@@ -193,7 +193,7 @@ class RunConfig(Checked):
         if self.train.batch_size is None:
             fill(train=replace(self.train, batch_size="all" if self.optimizer.name == "gd" else 64))
         if self.mesh:
-            sizes = parse_mesh(self.mesh)
+            sizes = parse_mesh(self.mesh, self.launch.workers)
             fill(mesh=",".join(f"{axis}={size}" for axis, size in sizes.items()))
             if self.launch.workers == 1:
                 fill(launch=replace(self.launch, workers=math.prod(sizes.values())))

@@ -85,18 +85,29 @@ class Guard:
         For callers that sum it together with something else, and then `read` it.
         """
         square, self._square = loss.new_zeros(()) if self._square is None else self._square, None
-        for group in self._sharded_over:
-            group.all_reduce(square).wait()
+        stop_signal: float | Tensor = share.stop_signal
+        if self._sharded_over:
+            loss, square, stop_signal = self._over_replica(loss, square, share.stop_signal)
         part, rank = share.num_samples / share.num_samples_global, self._group.rank
         if table.is_cpu:
             # Through numpy: a tenth of what assigning to elements of a tensor takes, in every step.
             numbers = table.numpy()
             numbers.fill(0)
-            numbers[rank] = loss.item(), part, square.item(), share.stop_signal
+            numbers[rank] = loss.item(), part, square.item(), float(stop_signal)
         else:
             table.zero_()
             mine = table[rank]
-            mine[0], mine[1], mine[2], mine[3] = loss, part, square, share.stop_signal
+            mine[0], mine[1], mine[2], mine[3] = loss, part, square, stop_signal
+
+    def _over_replica(self, loss: Tensor, square: Tensor, stop_signal: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The row of a replica that is divided among workers: losses and squares add up, any stop signal counts."""
+        mine = torch.stack((loss, square.to(loss.dtype), loss.new_full((), stop_signal)))
+        for group in self._sharded_over:
+            rows = mine.new_zeros((group.size, 3))
+            rows[group.rank] = mine
+            group.all_reduce(rows).wait()
+            mine = torch.stack((rows[:, 0].sum(), rows[:, 1].sum(), rows[:, 2].max()))
+        return mine[0], mine[1], mine[2]
 
     def read(self, table: Tensor, like: Tensor) -> GuardVerdict:
         """Decide from the rows of all workers; an error names the bad ones. The loss is a tensor like this one.
@@ -115,13 +126,13 @@ class Guard:
         if not bad:
             self._mention_giant(squares)
             self._last_loss = good_loss
-            return GuardVerdict(like.new_tensor(good_loss), True, stop_signal)
+            return GuardVerdict(like.new_full((), good_loss), True, stop_signal)
         may_update = self._may_update(bad, _what_is_bad(bad, losses, squares))
         good_part = math.fsum(row[1] for rank, row in enumerate(rows) if rank not in bad)
         all_parts = math.fsum(row[1] for row in rows)
         # Where no worker has a finite loss, the last one stands.
         standing = good_loss * all_parts / good_part if good_part else self._last_loss
-        return GuardVerdict(like.new_tensor(standing), may_update, stop_signal)
+        return GuardVerdict(like.new_full((), standing), may_update, stop_signal)
 
     def read_later(self, table: Tensor, like: Tensor) -> tuple[Tensor, Tensor, Callable[[], int]]:
         """Decide on the device: the loss, 1 where a number is bad (0 elsewhere), and what `read`s the table later.

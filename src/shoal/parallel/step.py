@@ -47,12 +47,18 @@ def backward_from(output: Tensor, gradient: Tensor) -> None:
     )
 
 
-def clip_by_norm(gradients: Iterable[Tensor], largest: float, sharded_over: Sequence[Group] = ()) -> Tensor:
+def clip_by_norm(
+    gradients: Iterable[Tensor],
+    largest: float,
+    sharded_over: Sequence[Group] = (),
+    repeated: Iterable[Tensor] = (),
+) -> Tensor:
     """Scale gradients down, in place, so that their common norm is at most `largest`; return the norm before.
 
     g ← g · min(1, largest / ‖g‖₂)
 
     Where the parameters are divided among workers, the squares are summed over the groups that divide them.
+    `repeated` gradients are scaled like the others, but another worker counts them.
     """
     grads = list(gradients)
     if not grads and not sharded_over:
@@ -66,7 +72,7 @@ def clip_by_norm(gradients: Iterable[Tensor], largest: float, sharded_over: Sequ
         norm = square.sqrt()
     # Multiplied even if the factor is 1: comparing it would make the host wait for the device.
     factor = torch.clamp(largest / norm, max=1.0)
-    for grad in grads:
+    for grad in (*grads, *repeated):
         grad.mul_(factor)
     return norm
 

@@ -38,8 +38,10 @@ class Update:
         span, optimizer = self._layout.span, self._optimizer
         if self._clip_norm is not None:
             with span("clip", "compute"):
-                grads = [param.grad for param in self._layout.params.values() if param.grad is not None]
-                clip_by_norm(grads, self._clip_norm, self._layout.sharded_over)
+                layout = self._layout
+                grads = {name: p.grad for name, p in layout.params.items() if p.grad is not None}
+                repeated = [grads.pop(name) for name in layout.repeated if name in grads]
+                clip_by_norm(grads.values(), self._clip_norm, layout.sharded_over, repeated)
         for group, ratio in zip(optimizer.param_groups, self._lr_ratios, strict=True):
             group["lr"] = lr * ratio
         with span("update", "compute"):

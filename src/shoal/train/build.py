@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from shoal import models, optim
-from shoal.comm.agree import check_same_model
 from shoal.comm.alone import alone
 from shoal.comm.group import BUSY_S
 from shoal.comm.mesh import Mesh
@@ -21,19 +20,17 @@ from shoal.data.division import Division
 from shoal.data.load import load
 from shoal.errors import ConfigError
 from shoal.events.spans import SpanRecorder
-from shoal.parallel.conditions import under_conditions
 from shoal.parallel.dp import Dp
 from shoal.parallel.exchange.build import build_exchange
-from shoal.parallel.gradient_engine import build_engine
 from shoal.parallel.guard import Guard
-from shoal.parallel.layout.whole import Whole
-from shoal.parallel.strategy import Gradients, Strategy
+from shoal.parallel.strategy import Strategy
 from shoal.parallel.sync.ddp import Ddp
 from shoal.parallel.sync.naive import Naive
 from shoal.parallel.sync.none import NoSync
 from shoal.parallel.sync.sync import SyncParts
 from shoal.parallel.training_clock import TrainingClock
 from shoal.parallel.update import Update
+from shoal.train.build_layout import build_layout
 from shoal.train.clock import clock_of
 from shoal.train.device import take_device
 from shoal.train.divide import divisions
@@ -84,18 +81,9 @@ def build(config: RunConfig, device: torch.device, group: Traced) -> Built:
     batch_size = train.batch_size if isinstance(train.batch_size, int) else num_samples
     steps = total_steps(num_samples, batch_size, train.epochs, train.steps)
     training_clock = TrainingClock(total_steps=steps)
-    engine = build_engine(config.engine, model, config.loss, span, config.precision)
-    check_same_model(group, engine.params)
-    bottlenecks, faults = config.launch.bottleneck, config.launch.fault
-
-    def conditions(gradients: Gradients) -> Gradients:
-        params = engine.params.values()
-        return under_conditions(
-            gradients, params, bottlenecks, faults, group.rank, training_clock, config.seed, span
-        )
-
-    data_axis = Mesh(group, config.axes).axis("data") or alone()
-    layout = Whole(model, models.build_loss(config.loss), engine, span, conditions, replica=data_axis.rank)
+    mesh = Mesh(group, config.axes)
+    layout = build_layout(config, mesh, model, span, training_clock)
+    data_axis = mesh.axis("data") or alone()
     update = Update(layout, lambda params: optim.build(config.optimizer, params), train.clip_norm)
     exchange = build_exchange(config.exchange, data_axis.size, training_clock)
     guard = Guard(data_axis, exchange, train.on_nonfinite, layout.sharded_over)

@@ -1,7 +1,7 @@
 """The interface of a layout: how one replica of the model is divided among workers and computed there."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from torch import Tensor, nn
 
@@ -30,11 +30,14 @@ class Layout(ABC):
     """The loss of no samples: a scalar on the model's device, in the precision of its parameters."""
     sharded_over: Sequence[Group] = ()
     """The groups that divide the parameters: a norm over all parameters is summed over these, and over no others."""
+    repeated: Collection[str] = ()
+    """Parameters that another worker of this replica holds too and counts in norms, so that this one does not."""
 
     @abstractmethod
     def gradients(self, share: Share, before_last: Callable[[], None] | None = None) -> Tensor:
-        """Set fresh gradients of a whole share, and return its loss divided by the global number of samples.
+        """Set fresh gradients of a whole share, and return this worker's part of its loss.
 
+        The parts of the replica's workers add up to the sum of the losses divided by the global number of samples.
         `before_last` is called when the last backward pass begins: gradients that become final from then on are whole.
         """
 

@@ -69,9 +69,7 @@ class Ddp(Sync):
         """One update on one batch, of which this worker has a share."""
         reducer, layout = self._reducer, self._layout
         if reducer is None:
-            loss = layout.gradients(share)
-            self._update(lr)
-            return StepResult(loss, share.stop_signal)
+            return self._step_of_one_replica(share, lr)
         if self._in_lockstep:
             share = replace(share, parts=in_lockstep(self._group, share.parts, layout.zero.device))
         loss = layout.gradients(share, before_last=reducer.prepare)

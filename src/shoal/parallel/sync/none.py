@@ -12,6 +12,4 @@ class NoSync(Sync):
 
     def step(self, share: Share, lr: float) -> StepResult:
         """One update on one batch."""
-        loss = self._layout.gradients(share)
-        self._update(lr)
-        return StepResult(loss, share.stop_signal)
+        return self._step_of_one_replica(share, lr)

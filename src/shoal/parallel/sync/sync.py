@@ -11,7 +11,7 @@ from shoal.parallel.exchange.exchange import Exchange
 from shoal.parallel.guard import Guard
 from shoal.parallel.layout.layout import Layout
 from shoal.parallel.piece import Piece
-from shoal.parallel.strategy import Strategy, Sums
+from shoal.parallel.strategy import Share, StepResult, Strategy, Sums
 from shoal.parallel.update import Update
 
 
@@ -35,6 +35,21 @@ class Sync(Strategy):
         self._exchange, self._guard = parts.exchange, parts.guard
         self._group = self.copies = parts.group
         self.data_rank, self.data_size = parts.group.rank, parts.group.size
+
+    def _step_of_one_replica(self, share: Share, lr: float) -> StepResult:
+        """A step without other replicas. Workers that divide this one agree on bad numbers and stop signals."""
+        layout = self._layout
+        loss = layout.gradients(share)
+        if not layout.sharded_over:
+            self._update(lr)
+            return StepResult(loss, share.stop_signal)
+        for param in layout.params.values():
+            if param.grad is not None:
+                self._guard.look(param.grad)
+        verdict = self._guard.agree(loss, share)
+        if verdict.may_update:
+            self._update(lr)
+        return StepResult(verdict.loss, verdict.stop_signal)
 
     def evaluate(self, batch: Batch) -> Sums:
         """Loss and number of correct predictions on a batch."""
