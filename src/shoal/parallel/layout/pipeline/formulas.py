@@ -11,7 +11,7 @@ from shoal.parallel.layout.pipeline.timing import UNIT_TIMES, StageTimes
 
 @dataclass(frozen=True)
 class Formula:
-    """What the literature says about a schedule."""
+    """The published formulas of one schedule."""
 
     bubble: str
     """The fraction of all stages' time in which they wait."""
