@@ -1,12 +1,16 @@
 """Schedules are executed by threads whose messages have no buffer: none deadlocks, and every message finds its user."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
 from unbuffered import DeadlockError, UnbufferedMessenger, run_unbuffered
 
+from shoal.errors import ConfigError
 from shoal.parallel.layout.pipeline.schedule import ALL, ActionKind, Row, parse_row
 from shoal.parallel.layout.pipeline.schedules import SCHEDULES, build, with_weights_once
+from shoal.parallel.layout.pipeline.validate import validate
 
 SIZES = [(1, 3), (2, 1), (2, 8), (3, 5), (4, 2), (4, 8), (8, 3), (8, 16)]
 
@@ -75,6 +79,25 @@ def test_every_schedule_ends_without_any_buffer(name):
             rows = each.rows
             gradients = run_unbuffered(stages, lambda m, rows=rows: Multiply(m).execute(rows[m.rank]))
             assert gradients == pytest.approx(expected(stages, microbatches), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_what_the_validation_accepts_ends_here(name):
+    """Every swap of two neighbours in a row is either refused, or harmless."""
+    schedule = build(name, 3, 3)
+    accepted = 0
+    for stage, row in enumerate(schedule.rows):
+        for at in range(len(row) - 1):
+            swapped = (*row[:at], row[at + 1], row[at], *row[at + 2 :])
+            rows = (*schedule.rows[:stage], swapped, *schedule.rows[stage + 1 :])
+            try:
+                validate(replace(schedule, rows=rows))
+            except ConfigError:
+                continue
+            accepted += 1
+            gradients = run_unbuffered(3, lambda m, rows=rows: Multiply(m).execute(rows[m.rank]))
+            assert gradients == pytest.approx(expected(3, 3), rel=1e-6)
+    assert accepted < sum(map(len, schedule.rows)) / 2
 
 
 def test_rows_that_need_a_buffer_deadlock_here():
