@@ -1,41 +1,44 @@
 """Headers of collectives: every member sends the signature of its next call to all others before data moves.
 
-A connection between every two members carries nothing else. A header is sixteen bytes, and headers come in the order of
-the calls: the n-th from every member belongs to the n-th collective. Publishing costs one small send per member, taking
-usually a receive that finds them there. (An all-gather of torch's costs a hundred times as much: its work passes
-through two threads on every side.)
+A connection between every two members carries nothing else. A header is sixteen bytes and a tag of sixteen more, and
+headers come in the order of the calls: the n-th from every member belongs to the n-th collective. Publishing costs one
+small send per member, taking usually a receive that finds them there. (An all-gather of torch's costs a hundred times
+as much: its work passes through two threads on every side.)
+
+A connection must begin with a tag that is made with the secret of the run (`comm/secret.py`), and the tag of a header
+is bound to its writer and its number: bytes that are inserted, repeated or left out end the connection.
 """
 
 import contextlib
-import hmac
 import ipaddress
-import secrets
 import select
 import selectors
 import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar, final
+from collections.abc import Sequence
+from typing import Any, NamedTuple, final
 
+from shoal.comm.sealed_store import SealedStore, sealed
+from shoal.comm.secret import TAG_BYTES, Seal
 from shoal.comm.store import foreign, listen
-
-Value = TypeVar("Value")
 
 _CONNECT_S = 60.0
 """How long connecting to members that have already met may take."""
+_ASK_EVERY_S = 0.002
 _HELLO_S = 5.0
 """How long a caller may take to identify itself. Others are served meanwhile."""
 _MOST_UNKNOWN = 64
 """How many callers may be connected without having identified themselves; the oldest is dropped first."""
-_TOKEN_BYTES = 16
 
 NO_RANK = -1
 _FAREWELL = -1
 """In place of a code: the last header of a member that ends with an error."""
-_HEADER = struct.Struct("<qq")
-_HELLO = struct.Struct(f"<{_TOKEN_BYTES}si")
+_HEADER = struct.Struct(f"<qq{TAG_BYTES}s")
+_NUMBERED = struct.Struct("<qqqq")
+"""What the tag of a header is made of: the writer's rank, the number of the header, code, numel."""
+_HELLO = struct.Struct(f"<i{TAG_BYTES}s")
 
 
 class Header(NamedTuple):
@@ -58,15 +61,16 @@ class HungUpError(RuntimeError):
 class _Peer:
     """The connection to one member: the headers that have come, and bytes that the system has not yet accepted."""
 
-    def __init__(self, rank: int, connection: socket.socket) -> None:
+    def __init__(self, rank: int, connection: socket.socket, seal: Seal) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setblocking(False)
-        self.rank, self.socket = rank, connection
+        self.rank, self.socket, self._seal = rank, connection, seal
         self.arrived: deque[Header] = deque()
         self.hung_up = False
         self.blamed = NO_RANK
         """The member that this one named as the cause of its end, if it has ended with an error."""
         self._to_send, self._received = bytearray(), bytearray()
+        self._num_received = 0
 
     def awaited(self) -> int:
         """The events to wait for on the connection: bits of `poll`."""
@@ -100,7 +104,13 @@ class _Peer:
             raise HungUpError(self.rank, f"rank {self.rank} closed its connection")
         self._received += data
         whole = len(self._received) // _HEADER.size * _HEADER.size
-        for code, numel in _HEADER.iter_unpack(self._received[:whole]):
+        for code, numel, tag in _HEADER.iter_unpack(self._received[:whole]):
+            self._num_received += 1
+            if not self._seal.fits(tag, _NUMBERED.pack(self.rank, self._num_received, code, numel)):
+                self.hung_up = True
+                raise HungUpError(
+                    self.rank, f"the connection to rank {self.rank} carried bytes not of its own"
+                )
             if code == _FAREWELL:
                 self.blamed = numel
             else:
@@ -117,15 +127,23 @@ class Headers:
     """
 
     def __init__(self, store: Any, rank: int, names: Sequence[int], host: str) -> None:
-        self._rank = rank
-        connections = _connect(store, rank, names, host) if len(names) > 1 else {}
-        self._peers = [_Peer(names[other], connections[other]) for other in sorted(connections)]
+        self._rank, self._name = rank, names[rank]
+        ours = sealed(store, self._name)
+        self._seal = ours.seal()
+        connections = _connect(ours, rank, names, host) if len(names) > 1 else {}
+        self._peers = [_Peer(names[other], connections[other], self._seal) for other in sorted(connections)]
         self._mine: deque[Header] = deque()
+        self._num_sent = 0
 
     def publish(self, header: Header) -> None:
         """Send the header of this member's next call to all others."""
         self._mine.append(header)
-        data = _HEADER.pack(*header)
+        self._send(*header)
+
+    def _send(self, code: int, numel: int) -> None:
+        self._num_sent += 1
+        tag = self._seal.tag(_NUMBERED.pack(self._name, self._num_sent, code, numel))
+        data = _HEADER.pack(code, numel, tag)
         for peer in self._peers:
             peer.send(data)
 
@@ -143,9 +161,7 @@ class Headers:
 
     def blame(self, rank: int) -> None:
         """Tell all others which member, by its rank in the world, is the cause of this one's end."""
-        data = _HEADER.pack(_FAREWELL, rank)
-        for peer in self._peers:
-            peer.send(data)
+        self._send(_FAREWELL, rank)
 
     def hung_up(self) -> dict[int, int]:
         """The members whose connections have ended, each with the one that it blamed for that (or NO_RANK)."""
@@ -172,41 +188,44 @@ class Headers:
         self._peers.clear()
 
 
-def _written(store: Any, key: str, read: Callable[[str], Value]) -> Value:
-    """What a member wrote under a key; anything that cannot be read is an error in one sentence."""
-    value: bytes = store.get(key)
+def _address(store: SealedStore, key: str, writer: int, deadline: float) -> tuple[str, int]:
+    """The address that a member listens on, once it has published it."""
+    while (text := store.read(key, writer)) is None:
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"rank {writer} has not published its address")
+        time.sleep(_ASK_EVERY_S)
     try:
-        return read(value.decode())
+        port, address = text.split(" ", 1)
+        return str(ipaddress.ip_address(address)), int(port)
     except ValueError:
-        raise foreign(value) from None
+        raise foreign(text) from None
 
 
-def _address(text: str) -> tuple[int, str]:
-    port, address = text.split(" ", 1)
-    return int(port), str(ipaddress.ip_address(address))
+def _greeting(caller: int, answerer: int) -> bytes:
+    """What the first tag on a connection is made of: no header has this length."""
+    return f"rank {caller} calls rank {answerer}".encode()
 
 
-def _connect(store: Any, rank: int, names: Sequence[int], host: str) -> dict[int, socket.socket]:
+def _connect(store: SealedStore, rank: int, names: Sequence[int], host: str) -> dict[int, socket.socket]:
     """A connection to every other member: the member of higher rank connects to the one of lower rank."""
     deadline = time.monotonic() + _CONNECT_S
+    seal = store.seal()
     with listen(host, 0) as server, contextlib.ExitStack() as undo:
-        if rank == 0:
-            store.set("token", secrets.token_hex(_TOKEN_BYTES))
         address, port = server.getsockname()[:2]
         store.set(f"address/{rank}", f"{port} {address}")
-        token = _written(store, "token", bytes.fromhex)
         connections: dict[int, socket.socket] = {}
         for other in range(rank):
-            port, address = _written(store, f"address/{other}", _address)
+            address, port = _address(store, f"address/{other}", names[other], deadline)
+            hello = _HELLO.pack(rank, seal.tag(_greeting(rank, other)))
             try:
-                connection = _call(address, port, _HELLO.pack(token, rank), deadline)
+                connection = _call(address, port, hello, deadline)
             except OSError as error:
                 raise RuntimeError(
                     f"rank {names[rank]} cannot reach rank {names[other]} at {address}, port {port}: "
                     f"{error.strerror or error} (check for a firewall between them)"
                 ) from error
             connections[other] = undo.enter_context(connection)
-        callers = _answer(server, token, set(range(rank + 1, len(names))), deadline)
+        callers = _answer(server, seal, rank, set(range(rank + 1, len(names))), deadline)
         for connection in callers.values():
             undo.enter_context(connection)
         if missing := [names[other] for other in range(rank + 1, len(names)) if other not in callers]:
@@ -249,18 +268,18 @@ class _Caller:
         self.received += more
         return len(more) > 0 and len(self.received) < _HELLO.size
 
-    def place(self, token: bytes) -> int:
-        """The rank of a member, or −1 without the right token."""
+    def place(self, seal: Seal, answerer: int) -> int:
+        """The rank of a member, or NO_RANK without the right tag."""
         if len(self.received) < _HELLO.size:
-            return -1
-        theirs, rank = _HELLO.unpack(self.received)
-        return rank if hmac.compare_digest(theirs, token) else -1
+            return NO_RANK
+        rank, tag = _HELLO.unpack(self.received)
+        return rank if seal.fits(tag, _greeting(rank, answerer)) else NO_RANK
 
 
 def _answer(
-    server: socket.socket, token: bytes, expected: set[int], deadline: float
+    server: socket.socket, seal: Seal, answerer: int, expected: set[int], deadline: float
 ) -> dict[int, socket.socket]:
-    """The connections that present the token, as many as come in time.
+    """The connections that present the tag of an expected member, as many as come in time.
 
     All connections are served at once, so that one that sends nothing, or slowly, delays no other.
     """
@@ -283,7 +302,7 @@ def _answer(
                         waiting.register(caller.socket, selectors.EVENT_READ, caller)
                 elif not (caller := key.data).is_incomplete():
                     drop(caller)
-                    if (place := caller.place(token)) in expected - members.keys():
+                    if (place := caller.place(seal, answerer)) in expected - members.keys():
                         members[place] = caller.socket
                     else:
                         caller.socket.close()

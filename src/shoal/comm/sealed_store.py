@@ -1,0 +1,216 @@
+"""A store in which workers read only what workers wrote: keys and values are bound to the secret of the run.
+
+Any program that reaches a store of torch's can list, read, overwrite and delete its keys. In a sealed store
+
+- the name of a key is a tag of (run, key): a program without the secret cannot make a key that a worker reads;
+- a value carries a tag of (run, key, writer, sequence, text). A value that is too large, or has a wrong tag, another
+  writer or an older sequence than one already read, is ignored. Size and tag are checked before anything is parsed.
+
+The run is a random number that rank 0 draws, so a value of an earlier run with the same secret fits nothing.
+"""
+
+import hmac
+import itertools
+import secrets
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Any, final
+
+import torch.distributed as dist
+
+from shoal.comm.secret import Seal, run_secret
+from shoal.errors import JoinError
+
+LARGEST_VALUE = 1 << 20
+"""Bytes of a value in the store. Ours are below a hundredth of that."""
+
+MOST_CHARACTERS = 10_000
+"""Characters of a message to other workers; what is longer is cut."""
+
+ABSENT = b"?"
+NO_SECRET = "none"
+
+
+@final
+class _Session:
+    """What all views of one worker's sealed store share."""
+
+    def __init__(self, rank: int, secret: bytes) -> None:
+        self.rank = rank
+        self.base = Seal.of(secret)
+        self.fingerprint = self.base.bound("fingerprint").tag(b"").hex()[:8] if secret else NO_SECRET
+        self.sequence = itertools.count(1)
+        self.run, self.has_rival = "", False
+        self.bind("")
+
+    def bind(self, run: str) -> None:
+        """Bind all that follows to this run."""
+        self.run = run
+        self.names, self.tags = self.base.bound("name", run), self.base.bound("value", run)
+        self.newest: dict[str, tuple[int, str]] = {}
+        """Per name: the newest value that was read, with its sequence."""
+
+
+@final
+class SealedStore:
+    """One worker's view of a store of torch's."""
+
+    def __init__(self, store: Any, rank: int, session: _Session | None = None, prefix: str = "") -> None:
+        self._store, self._prefix = store, prefix
+        self._session = session or _Session(rank, run_secret())
+
+    # Views of the same store.
+
+    def within(self, prefix: str) -> "SealedStore":
+        """The same store with a prefix before every key."""
+        return SealedStore(self._store, self._session.rank, self._session, f"{self._prefix}{prefix}/")
+
+    def through(self, store: Any) -> "SealedStore":
+        """The same keys through another connection."""
+        return SealedStore(store, self._session.rank, self._session, self._prefix)
+
+    def clone(self) -> "SealedStore":
+        """The same keys through a connection of their own."""
+        return self.through(self._store.clone())
+
+    @property
+    def connection(self) -> Any:
+        """Torch's store itself."""
+        return self._store
+
+    def for_torch(self, prefix: str) -> Any:
+        """A part of torch's store for a backend of torch's, whose values carry no tags: only its prefix is hidden."""
+        return dist.PrefixStore(self._name(prefix), self._store)
+
+    def seal(self) -> Seal:
+        """The seal for connections of members that meet under this prefix."""
+        return self._session.base.bound("connection", self._session.run, self._prefix)
+
+    # The run.
+
+    def begin(self) -> bool:
+        """Whether the run is known: rank 0 draws its number, the others read it. Call this until it is."""
+        session = self._session
+        if not session.run:
+            root = SealedStore(self._store, session.rank, session)
+            if session.rank == 0:
+                drawn = secrets.token_hex(16)
+                found = root.claim("run", drawn, 0)
+                session.has_rival = found != drawn
+            else:
+                found = root.read("run", 0)
+            if found is not None:
+                session.bind(found)
+        return bool(session.run)
+
+    @property
+    def has_rival(self) -> bool:
+        """Whether another worker has begun the run as rank 0 before this one."""
+        return self._session.has_rival
+
+    # Notes in the clear. They only explain why a worker is missing: any program that reaches the store can write them.
+
+    def note_secret(self) -> None:
+        """Publish which secret this worker has: a fingerprint of it, or that it has none."""
+        self._store.set(f"secret of rank {self._session.rank}", self._session.fingerprint)
+
+    def noted_secrets(self, ranks: Iterable[int]) -> dict[int, str]:
+        """How the secrets of others compare, as far as they have published it: the same, another, none."""
+        found = {rank: self._value(f"secret of rank {rank}") for rank in ranks}
+        mine = self._session.fingerprint.encode()
+        return {
+            rank: "the same" if value == mine else NO_SECRET if value == NO_SECRET.encode() else "another"
+            for rank, value in found.items()
+            if value != ABSENT
+        }
+
+    @property
+    def has_secret(self) -> bool:
+        """Whether this worker has a secret."""
+        return self._session.fingerprint != NO_SECRET
+
+    # Values.
+
+    def set(self, key: str, text: str) -> None:
+        """Write a value."""
+        name = self._name(key)
+        self._store.set(name, self._sealed(name, text))
+
+    def read(self, key: str, writer: int | None = None) -> str | None:
+        """The newest value that `writer` (None: any member) has written; None if there is none. Never waits."""
+        name = self._name(key)
+        return self._opened(name, self._value(name), writer)
+
+    def read_all(self, entries: Sequence[tuple[str, int]]) -> list[str | None]:
+        """The newest values of (key, writer), as `read` gives them; usually in two messages to the store."""
+        if not entries:
+            return []
+        names = [self._name(key) for key, _ in entries]
+        if self._store.check(names):
+            values: Iterable[bytes] = self._store.multi_get(names)
+        else:
+            values = map(self._value, names)
+        return [
+            self._opened(name, value, writer)
+            for name, value, (_, writer) in zip(names, values, entries, strict=True)
+        ]
+
+    def claim(self, key: str, text: str, writer: int) -> str:
+        """Write a value unless `writer` has written one; the value that is there then."""
+        name = self._name(key)
+        mine, there = self._sealed(name, text).encode(), b""
+        while True:
+            # Overwrites only what was found there: nothing, or something that no member wrote.
+            now: bytes = self._store.compare_set(name, there, mine)
+            if now == mine:
+                return text
+            found = self._opened(name, now, writer)
+            if found is not None:
+                return found
+            there = now
+
+    def wait(self, keys: Iterable[str], limit: timedelta) -> None:
+        """Wait until all keys are there."""
+        self._store.wait([self._name(key) for key in keys], limit)
+
+    def _name(self, key: str) -> str:
+        return self._session.names.tag(f"{self._prefix}{key}".encode()).hex()
+
+    def _value(self, name: str) -> bytes:
+        """What is under this name, without waiting for it."""
+        # Compares with a text that no value of ours has: that changes nothing and answers at once.
+        return self._store.compare_set(name, ABSENT, ABSENT)
+
+    def _sealed(self, name: str, text: str) -> str:
+        body = f"{self._session.rank} {next(self._session.sequence)} {text}"
+        data = body.encode()
+        if len(data) > LARGEST_VALUE // 2:
+            raise JoinError(
+                f"cannot send {len(data):,} bytes through the store where workers meet: "
+                f"the largest value has {LARGEST_VALUE // 2:,}"
+            )
+        return f"{self._tag(name, data)} {body}"
+
+    def _tag(self, name: str, body: bytes) -> str:
+        return self._session.tags.tag(name.encode() + body).hex()
+
+    def _opened(self, name: str, value: bytes, writer: int | None) -> str | None:
+        newest = self._session.newest.get(name)
+        known = newest[1] if newest is not None else None
+        if len(value) > LARGEST_VALUE:
+            return known
+        tag, _, body = value.partition(b" ")
+        if not hmac.compare_digest(tag, self._tag(name, body).encode()):
+            return known
+        author, sequence, text = body.split(b" ", 2)
+        if writer is None:
+            return text.decode()
+        if int(author) != writer or (newest is not None and int(sequence) <= newest[0]):
+            return known
+        self._session.newest[name] = int(sequence), text.decode()
+        return text.decode()
+
+
+def sealed(store: Any, rank: int) -> SealedStore:
+    """A store as worker `rank` uses it: sealed, if it is not yet."""
+    return store if isinstance(store, SealedStore) else SealedStore(store, rank)
