@@ -15,7 +15,7 @@ from shoal.comm.group import Group
 from shoal.comm.liveness.judge import limit_of
 from shoal.comm.over_torch.checked import join_torch
 from shoal.comm.rendezvous import Card, meet
-from shoal.comm.sealed_store import sealed
+from shoal.comm.sealed_store import SealedStore, sealed
 from shoal.comm.secret import warn_without_secret
 from shoal.comm.shared_memory.group import SharedMemoryGroup, shared_memory_works_here
 from shoal.comm.store import connect, listen, own_address, serve
@@ -170,18 +170,33 @@ def join_in(
     """The group of all workers that meet in this store, which is fresh for it; `host` is this machine's address."""
     limit_s, timeout_s = limit_of(limit_s), limit_of(timeout_s)
     ours = sealed(store, rank)
+    with ours.kept():
+        return _group_in(ours, rank, size, kind, host, limit_s, timeout_s, facts or {}, holder)
+
+
+def _group_in(
+    store: SealedStore,
+    rank: int,
+    size: int,
+    kind: str,
+    host: str,
+    limit_s: float,
+    timeout_s: float,
+    facts: Mapping[str, str],
+    holder: int | None,
+) -> Group:
     cards = meet(
-        ours.within("meet"),
+        store.within("meet"),
         rank,
         size,
         timeout_s,
-        {"group": kind, **(facts or {})},
+        {"group": kind, **facts},
         able="1" if shared_memory_works_here() else "0",
     )
     if rank == 0 and (holder == 0 or not _together(cards)):
         warn_without_secret(host)
     chosen = _choose(cards, rank) if kind == "auto" else kind
-    inner = ours.within(chosen)
+    inner = store.within(chosen)
     if chosen == "shm":
         return SharedMemoryGroup.join(inner, rank, size, limit_s=limit_s, timeout_s=timeout_s)
     return join_torch(

@@ -9,10 +9,12 @@ Any program that reaches a store of torch's can list, read, overwrite and delete
 The run is a random number that rank 0 draws, so a value of an earlier run with the same secret fits nothing.
 """
 
+import contextlib
 import hmac
 import itertools
 import secrets
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Generator, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, final
 
@@ -26,6 +28,9 @@ LARGEST_VALUE = 1 << 20
 
 MOST_CHARACTERS = 10_000
 """Characters of a message to other workers; what is longer is cut."""
+
+KEEP_EVERY_S = 0.05
+KEEPER_ENDS_S = 0.5
 
 ABSENT = b"?"
 NO_SECRET = "none"
@@ -41,14 +46,16 @@ class _Session:
         self.fingerprint = self.base.bound("fingerprint").tag(b"").hex()[:8] if secret else NO_SECRET
         self.sequence = itertools.count(1)
         self.run, self.has_rival = "", False
+        self.kept: dict[str, bytes] | None = None
+        """Per name: what this worker wrote and keeps in the store."""
         self.bind("")
 
     def bind(self, run: str) -> None:
         """Bind all that follows to this run."""
         self.run = run
         self.names, self.tags = self.base.bound("name", run), self.base.bound("value", run)
-        self.newest: dict[str, tuple[int, str]] = {}
-        """Per name: the newest value that was read, with its sequence."""
+        self.newest: dict[tuple[str, int], tuple[int, str]] = {}
+        """Per name and writer: the newest value that was read, with its sequence."""
 
 
 @final
@@ -134,7 +141,9 @@ class SealedStore:
     def set(self, key: str, text: str) -> None:
         """Write a value."""
         name = self._name(key)
-        self._store.set(name, self._sealed(name, text))
+        value = self._sealed(name, text)
+        self._keep(name, value)
+        self._store.set(name, value)
 
     def read(self, key: str, writer: int | None = None) -> str | None:
         """The newest value that `writer` (None: any member) has written; None if there is none. Never waits."""
@@ -158,11 +167,12 @@ class SealedStore:
     def claim(self, key: str, text: str, writer: int) -> str:
         """Write a value unless `writer` has written one; the value that is there then."""
         name = self._name(key)
-        mine, there = self._sealed(name, text).encode(), b""
+        mine, there = self._sealed(name, text), b""
         while True:
             # Overwrites only what was found there: nothing, or something that no member wrote.
             now: bytes = self._store.compare_set(name, there, mine)
             if now == mine:
+                self._keep(name, mine)
                 return text
             found = self._opened(name, now, writer)
             if found is not None:
@@ -181,34 +191,62 @@ class SealedStore:
         # Compares with a text that no value of ours has: that changes nothing and answers at once.
         return self._store.compare_set(name, ABSENT, ABSENT)
 
-    def _sealed(self, name: str, text: str) -> str:
-        body = f"{self._session.rank} {next(self._session.sequence)} {text}"
-        data = body.encode()
-        if len(data) > LARGEST_VALUE // 2:
+    def _sealed(self, name: str, text: str) -> bytes:
+        body = f"{self._session.rank} {next(self._session.sequence)} {text}".encode()
+        if len(body) > LARGEST_VALUE // 2:
             raise JoinError(
-                f"cannot send {len(data):,} bytes through the store where workers meet: "
+                f"cannot send {len(body):,} bytes through the store where workers meet: "
                 f"the largest value has {LARGEST_VALUE // 2:,}"
             )
-        return f"{self._tag(name, data)} {body}"
+        return self._tag(name, body) + b" " + body
 
-    def _tag(self, name: str, body: bytes) -> str:
-        return self._session.tags.tag(name.encode() + body).hex()
+    def _tag(self, name: str, body: bytes) -> bytes:
+        return self._session.tags.tag(name.encode() + body).hex().encode()
 
     def _opened(self, name: str, value: bytes, writer: int | None) -> str | None:
-        newest = self._session.newest.get(name)
-        known = newest[1] if newest is not None else None
+        last, known = (0, None) if writer is None else self._session.newest.get((name, writer), (0, None))
         if len(value) > LARGEST_VALUE:
             return known
         tag, _, body = value.partition(b" ")
-        if not hmac.compare_digest(tag, self._tag(name, body).encode()):
+        if not hmac.compare_digest(tag, self._tag(name, body)):
             return known
         author, sequence, text = body.split(b" ", 2)
         if writer is None:
             return text.decode()
-        if int(author) != writer or (newest is not None and int(sequence) <= newest[0]):
+        if int(author) != writer or int(sequence) <= last:
             return known
-        self._session.newest[name] = int(sequence), text.decode()
+        self._session.newest[name, writer] = int(sequence), text.decode()
         return text.decode()
+
+    # Entries that are needed until all members have read them.
+
+    @contextlib.contextmanager
+    def kept(self) -> Generator[None]:
+        """Restore, as long as this lasts, what this worker writes and another program overwrites or deletes."""
+        self._session.kept = {}
+        over, apart = threading.Event(), self.clone()
+        keeper = threading.Thread(
+            target=apart._restore, args=(over,), name="shoal keeps its entries", daemon=True
+        )
+        keeper.start()
+        try:
+            yield
+        finally:
+            over.set()
+            keeper.join(KEEPER_ENDS_S)
+            self._session.kept = None
+
+    def _keep(self, name: str, value: bytes) -> None:
+        if self._session.kept is not None:
+            self._session.kept[name] = value
+
+    def _restore(self, over: threading.Event) -> None:
+        with contextlib.suppress(RuntimeError):  # the store may be gone with its holder
+            while not over.wait(KEEP_EVERY_S):
+                kept = self._session.kept or {}
+                for name, value in tuple(kept.items()):
+                    if self._value(name) != value and kept[name] is value:
+                        self._store.set(name, value)
 
 
 def sealed(store: Any, rank: int) -> SealedStore:
