@@ -104,7 +104,7 @@ GARBAGE = [
 def test_what_a_stranger_writes_is_ignored(monkeypatch, secret):
     """Under names that it guesses, and in place of every value that it finds."""
     monkeypatch.setenv("SHOAL_SECRET", secret)
-    store, over = HashStore(), threading.Event()
+    store, over, all_have_met = HashStore(), threading.Event(), threading.Barrier(2)
 
     def write_garbage():
         for garbage in itertools.cycle(GARBAGE):
@@ -118,6 +118,7 @@ def test_what_a_stranger_writes_is_ignored(monkeypatch, secret):
         with ours.kept():
             cards = meet(ours, rank, 2, 20)
             meet(ours.within("again"), rank, 2, 20)
+            all_have_met.wait(20)  # as the first barrier of a new group
             return [card.rank for card in cards]
 
     stranger = threading.Thread(target=write_garbage)

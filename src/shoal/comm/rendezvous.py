@@ -221,9 +221,9 @@ class _Meeting:
         warnings.warn(
             f"{waited_s:.0f} s after rank {self._mine.rank} joined, these ranks have not: "
             f"{', '.join(map(str, late))}. It waits for them, at most {self._timeout_s:g} s. "
-            f"{sentence} {SETTINGS}".lstrip(),
+            + f"{sentence} {SETTINGS}".lstrip(),
             SlowMemberWarning,
-            stacklevel=6,
+            stacklevel=7,  # the program's line, through shoal.join
         )
 
     def _missing(self) -> JoinError:

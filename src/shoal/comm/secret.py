@@ -168,7 +168,7 @@ def warn_without_secret(host: str) -> None:
         warnings.warn(
             f"the workers meet at {host} without a secret: everyone who reaches this address can forge their "
             f"messages. Name a file with a secret in {FILE_VARIABLE} on every machine "
-            "(umask 077; openssl rand -hex 32 > FILE), or set SHOAL_SECRET.",
+            f"(umask 077; openssl rand -hex 32 > FILE), or set {VARIABLE}.",
             UnauthenticatedStoreWarning,
-            stacklevel=4,
+            stacklevel=5,  # the program's line, through shoal.join
         )
