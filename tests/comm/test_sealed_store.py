@@ -104,6 +104,27 @@ def test_names_and_values_of_an_earlier_run_fit_nothing_in_a_later_one():
     assert second.read("probe") is None
 
 
+@pytest.mark.parametrize("body", [b"", b"1", b"1 2", b"x 2 y", b"1 x y", b"1 2 \xff", b"9" * 5000 + b" 1 x"])
+def test_what_a_program_with_the_secret_garbles_is_ignored_too(body):
+    store, first, second = two_members()
+    before = store.list_keys()
+    second.set("end/1", "ours")
+    name, _ = only_value(store, before)
+    store.set(name, second._tag(name, body) + b" " + body)
+    assert first.read("end/1", 1) is None
+
+
+def test_many_values_are_read_together_and_none_is_waited_for():
+    store, first, second = two_members()
+    entries = [(f"idle/{number}", 1) for number in range(20)]
+    for key, _ in entries:
+        second.set(key, key)
+    assert first.read_all(entries) == [key for key, _ in entries]
+    for key in store.list_keys():
+        store.delete_key(key)
+    assert first.read_all(entries) == [key for key, _ in entries]
+
+
 def test_another_secret_reads_nothing(monkeypatch):
     store, _, second = two_members()
     second.set("end/1", "x")

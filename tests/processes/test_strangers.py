@@ -67,6 +67,8 @@ class Stranger:
             for key in store.list_keys():
                 store.set(key, garbage)
                 self.num_overwritten += 1
+            for key in store.list_keys()[::2]:
+                store.delete_key(key)
             for key, value in recorded.items():
                 store.set(key, value)
                 self.num_replayed += 1

@@ -16,6 +16,7 @@ import hmac
 import ipaddress
 import os
 import secrets
+import shlex
 import stat
 import warnings
 from collections.abc import Generator, Mapping
@@ -106,7 +107,7 @@ def _content(path: Path) -> bytes:
             if status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
                 raise ConfigError(
                     f"{FILE_VARIABLE}={path} can be used by other users (mode {stat.S_IMODE(status.st_mode):o})",
-                    f"chmod 600 {path}",
+                    f"chmod 600 {shlex.quote(str(path))}",
                 )
             if status.st_uid not in (os.geteuid(), 0):
                 raise ConfigError(
@@ -117,7 +118,7 @@ def _content(path: Path) -> bytes:
     except OSError as error:
         raise ConfigError(
             f"cannot read {FILE_VARIABLE}={path}: {error.strerror}",
-            f"Make it on one machine, and copy it to all: (umask 077; openssl rand -hex 32 > {path})",
+            f"Make it on one machine, and copy it to all: (umask 077; openssl rand -hex 32 > {shlex.quote(str(path))})",
         ) from error
 
 
