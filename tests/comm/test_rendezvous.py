@@ -11,7 +11,7 @@ import pytest
 from torch.distributed import HashStore
 
 from shoal.comm.rendezvous import Card, meet
-from shoal.comm.sealed_store import SealedStore
+from shoal.comm.tagged_store import TaggedStore
 from shoal.errors import JoinError
 
 
@@ -114,7 +114,7 @@ def test_what_a_stranger_writes_is_ignored(monkeypatch, secret):
                 return
 
     def join(rank):
-        ours = SealedStore(store, rank)
+        ours = TaggedStore(store, rank)
         with ours.kept():
             cards = meet(ours, rank, 2, 20)
             meet(ours.within("again"), rank, 2, 20)
@@ -134,7 +134,7 @@ def test_a_forged_refusal_is_believed_only_without_a_secret_and_controls_no_term
     store, forger = HashStore(), []
 
     def forge():
-        forger.append(SealedStore(store, 1))
+        forger.append(TaggedStore(store, 1))
         while not forger[0].begin():
             time.sleep(0.01)
         forger[0].set("refusal", json.dumps(["\x1b]0;owned\x07 gone", "\x9bhint"]))
@@ -157,7 +157,7 @@ def with_secrets(secrets, timeout_s):
     ours = []
     for rank, secret in enumerate(secrets):
         os.environ["SHOAL_SECRET"] = secret
-        ours.append(SealedStore(store, rank))
+        ours.append(TaggedStore(store, rank))
     calls = [
         lambda rank=rank: meet(ours[rank], rank, len(secrets), timeout_s) for rank in range(len(secrets))
     ]

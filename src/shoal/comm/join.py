@@ -15,7 +15,7 @@ from shoal.comm.group import Group
 from shoal.comm.liveness.judge import limit_of
 from shoal.comm.over_torch.checked import join_torch
 from shoal.comm.rendezvous import Card, meet
-from shoal.comm.sealed_store import SealedStore, sealed
+from shoal.comm.tagged_store import TaggedStore, tagged
 from shoal.comm.secret import warn_without_secret
 from shoal.comm.shared_memory.group import SharedMemoryGroup, shared_memory_works_here
 from shoal.comm.store import connect, listen, own_address, serve
@@ -169,13 +169,13 @@ def join_in(
 ) -> Group:
     """The group of all workers that meet in this store, which is fresh for it; `host` is this machine's address."""
     limit_s, timeout_s = limit_of(limit_s), limit_of(timeout_s)
-    ours = sealed(store, rank)
+    ours = tagged(store, rank)
     with ours.kept():
         return _group_in(ours, rank, size, kind, host, limit_s, timeout_s, facts or {}, holder)
 
 
 def _group_in(
-    store: SealedStore,
+    store: TaggedStore,
     rank: int,
     size: int,
     kind: str,

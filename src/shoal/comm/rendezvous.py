@@ -18,7 +18,7 @@ from typing import Any, final
 
 from shoal.comm import secret
 from shoal.comm.liveness.judge import NO_PROGRESS_LIMIT_S, WARN_AFTER_S, SlowMemberWarning
-from shoal.comm.sealed_store import MOST_CHARACTERS, SealedStore, sealed
+from shoal.comm.tagged_store import MOST_CHARACTERS, TaggedStore, tagged
 from shoal.comm.store import SETTINGS, parsed, stored
 from shoal.errors import GroupError, JoinError, JoinTimeoutError
 from shoal.printable import printable
@@ -89,11 +89,11 @@ def meet(
     """All workers' cards, in rank order, once all have come.
 
     All `facts` (versions, configuration …) must agree; the error shows the first that does not, on both sides.
-    `store` is one of torch's, or sealed already.
+    `store` is one of torch's, or tagged already.
     """
     try:
         mine = Card.of_this_process(rank, {"world size": str(size), **(facts or {})}, able)
-        return _Meeting(sealed(store, rank), mine, size, timeout_s).cards()
+        return _Meeting(tagged(store, rank), mine, size, timeout_s).cards()
     except GroupError:
         raise
     except RuntimeError as error:
@@ -107,7 +107,7 @@ def meet(
 class _Meeting:
     """One worker's side of a meeting."""
 
-    def __init__(self, store: SealedStore, mine: Card, size: int, timeout_s: float) -> None:
+    def __init__(self, store: TaggedStore, mine: Card, size: int, timeout_s: float) -> None:
         self._store, self._mine, self._size, self._timeout_s = store, mine, size, timeout_s
         self._cards: dict[int, Card] = {}
         self._has_claimed = False

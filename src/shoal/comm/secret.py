@@ -43,15 +43,15 @@ class UnauthenticatedStoreWarning(UserWarning):
 
 
 @final
-class Seal:
+class TagKey:
     """Makes and checks tags with one key.
 
     A tag is a keyed BLAKE2b, the fastest message authentication code of the standard library.
 
-    >>> seal = Seal.of(b"a secret of sixteen bytes or more")
-    >>> seal.fits(seal.tag(b"step 7"), b"step 7"), seal.fits(seal.tag(b"step 7"), b"step 8")
+    >>> key = TagKey.of(b"a secret of sixteen bytes or more")
+    >>> key.fits(key.tag(b"step 7"), b"step 7"), key.fits(key.tag(b"step 7"), b"step 8")
     (True, False)
-    >>> seal.fits(seal.bound("another run").tag(b"step 7"), b"step 7")
+    >>> key.fits(key.bound("another run").tag(b"step 7"), b"step 7")
     False
     """
 
@@ -59,13 +59,13 @@ class Seal:
         self._key, self._begun = key, blake2b(key=key, digest_size=TAG_BYTES)
 
     @classmethod
-    def of(cls, secret: bytes) -> "Seal":
-        """The seal of a secret of any length."""
+    def of(cls, secret: bytes) -> "TagKey":
+        """The key that a secret of any length gives."""
         return cls(blake2b(secret, digest_size=32, person=b"shoal secret").digest())
 
-    def bound(self, *purpose: str) -> "Seal":
-        """A seal for one purpose: its tags fit nothing else."""
-        return Seal(blake2b("\0".join(purpose).encode(), key=self._key, digest_size=32).digest())
+    def bound(self, *purpose: str) -> "TagKey":
+        """A key for one purpose: its tags fit nothing else."""
+        return TagKey(blake2b("\0".join(purpose).encode(), key=self._key, digest_size=32).digest())
 
     def tag(self, data: bytes) -> bytes:
         """The tag of a message."""

@@ -10,7 +10,7 @@ from torch.distributed import HashStore
 
 from shoal.comm.over_torch import headers
 from shoal.comm.over_torch.headers import NO_RANK, Header, Headers
-from shoal.comm.sealed_store import sealed
+from shoal.comm.tagged_store import tagged
 from shoal.comm.store import listen
 
 pytestmark = pytest.mark.timeout(60)
@@ -33,7 +33,7 @@ def connected(size, store=None):
 
 def address_of_rank_0(store):
     """Where rank 0 listens, as a member finds it."""
-    ours = sealed(store, 1)
+    ours = tagged(store, 1)
     while (text := ours.read("address/0", 0)) is None:
         time.sleep(0.002)
     port, address = text.split(" ", 1)
@@ -172,7 +172,7 @@ def test_who_cannot_reach_whom_is_said_with_the_ranks_of_the_world(monkeypatch):
     with listen("127.0.0.1", 0) as server:
         port = server.getsockname()[1]
     store = HashStore()
-    sealed(store, 4).set("address/0", f"{port} 127.0.0.1")
+    tagged(store, 4).set("address/0", f"{port} 127.0.0.1")
     with pytest.raises(RuntimeError, match=f"rank 7 cannot reach rank 4 at 127.0.0.1, port {port}: "):
         Headers(store, 1, [4, 7], "127.0.0.1")
     with pytest.raises(
@@ -187,11 +187,11 @@ def test_bytes_that_no_member_sent_end_the_connection_and_are_never_taken(how):
     second.publish(Header(1, 2))
     first.publish(Header(1, 2))
     assert taken(first) == [Header(1, 2)] * 2
-    sent = headers._HEADER.pack(1, 2, second._seal.tag(headers._NUMBERED.pack(1, 1, 1, 2)))
+    sent = headers._HEADER.pack(1, 2, second._tag_key.tag(headers._NUMBERED.pack(1, 1, 1, 2)))
     forged = {
         "inserted": headers._HEADER.pack(3, 4, bytes(16)),
         "repeated": sent,
-        "changed": headers._HEADER.pack(3, 4, second._seal.tag(headers._NUMBERED.pack(1, 2, 1, 2))),
+        "changed": headers._HEADER.pack(3, 4, second._tag_key.tag(headers._NUMBERED.pack(1, 2, 1, 2))),
         "huge": bytes(10**6),
     }
     (to_first,) = second._peers

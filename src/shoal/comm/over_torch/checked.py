@@ -23,7 +23,7 @@ from shoal.comm.over_torch.group import TorchGroup, TorchWork
 from shoal.comm.over_torch.headers import Header, Headers, HungUpError
 from shoal.comm.over_torch.presence import ENTERING, Presence
 from shoal.comm.rendezvous import meet
-from shoal.comm.sealed_store import SealedStore, sealed
+from shoal.comm.tagged_store import TaggedStore, tagged
 from shoal.comm.signature import Signature, check_open, decode, encode, mismatch
 from shoal.errors import GroupError
 
@@ -61,7 +61,7 @@ class CheckedGroup(Group):
     def __init__(
         self,
         checker: Checker,
-        store: SealedStore,
+        store: TaggedStore,
         rank: int,
         world_ranks: Sequence[int],
         name: str,
@@ -262,7 +262,7 @@ def join_torch(
     in whose process the store lives, if a member holds it.
     """
     limit_s = limit_of(limit_s)
-    ours = sealed(store, rank)
+    ours = tagged(store, rank)
     cards = meet(ours, rank, size, limit_of(timeout_s), {"backend": backend, **(facts or {})})
     presence = Presence(ours.within("presence"), rank, cards, limit_s, holder)
     group = CheckedGroup(Checker(presence), ours, rank, range(size), "world", backend=backend, host=host)

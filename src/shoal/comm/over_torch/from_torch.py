@@ -7,7 +7,7 @@ from torch.distributed import distributed_c10d
 
 from shoal.comm.group import Group
 from shoal.comm.join import join_in
-from shoal.comm.sealed_store import sealed
+from shoal.comm.tagged_store import tagged
 from shoal.comm.store import own_address
 
 
@@ -22,7 +22,7 @@ def group_beside(process_group: Any = None, kind: str = "auto", limit_s: float |
     store: Any = distributed_c10d._get_default_store()  # pyright: ignore[reportPrivateUsage]
     store = dist.PrefixStore(f"shoal/beside/{process_group.group_name}", store)
     # A program may call this several times: the n-th call of each member meets the n-th of all others.
-    turn = sealed(store, rank).count(f"turn of rank {rank}")
+    turn = tagged(store, rank).count(f"turn of rank {rank}")
     inside = dist.PrefixStore(str(turn), store)
     return join_in(inside, rank, size, kind=kind, host=_own_host(store), limit_s=limit_s, timeout_s=limit_s)
 

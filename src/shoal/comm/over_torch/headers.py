@@ -20,8 +20,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple, final
 
-from shoal.comm.sealed_store import SealedStore, sealed
-from shoal.comm.secret import TAG_BYTES, Seal
+from shoal.comm.tagged_store import TaggedStore, tagged
+from shoal.comm.secret import TAG_BYTES, TagKey
 from shoal.comm.store import foreign, listen
 
 _CONNECT_S = 60.0
@@ -61,10 +61,10 @@ class HungUpError(RuntimeError):
 class _Peer:
     """The connection to one member: the headers that have come, and bytes that the system has not yet accepted."""
 
-    def __init__(self, rank: int, connection: socket.socket, seal: Seal) -> None:
+    def __init__(self, rank: int, connection: socket.socket, tag_key: TagKey) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setblocking(False)
-        self.rank, self.socket, self._seal = rank, connection, seal
+        self.rank, self.socket, self._tag_key = rank, connection, tag_key
         self.arrived: deque[Header] = deque()
         self.hung_up = False
         self.blamed = NO_RANK
@@ -106,7 +106,7 @@ class _Peer:
         whole = len(self._received) // _HEADER.size * _HEADER.size
         for code, numel, tag in _HEADER.iter_unpack(self._received[:whole]):
             self._num_received += 1
-            if not self._seal.fits(tag, _NUMBERED.pack(self.rank, self._num_received, code, numel)):
+            if not self._tag_key.fits(tag, _NUMBERED.pack(self.rank, self._num_received, code, numel)):
                 self.hung_up = True
                 raise HungUpError(
                     self.rank, f"the connection to rank {self.rank} carried bytes not of its own"
@@ -128,10 +128,12 @@ class Headers:
 
     def __init__(self, store: Any, rank: int, names: Sequence[int], host: str) -> None:
         self._rank, self._name = rank, names[rank]
-        ours = sealed(store, self._name)
-        self._seal = ours.seal()
+        ours = tagged(store, self._name)
+        self._tag_key = ours.connection_key()
         connections = _connect(ours, rank, names, host) if len(names) > 1 else {}
-        self._peers = [_Peer(names[other], connections[other], self._seal) for other in sorted(connections)]
+        self._peers = [
+            _Peer(names[other], connections[other], self._tag_key) for other in sorted(connections)
+        ]
         self._mine: deque[Header] = deque()
         self._num_sent = 0
 
@@ -142,7 +144,7 @@ class Headers:
 
     def _send(self, code: int, numel: int) -> None:
         self._num_sent += 1
-        tag = self._seal.tag(_NUMBERED.pack(self._name, self._num_sent, code, numel))
+        tag = self._tag_key.tag(_NUMBERED.pack(self._name, self._num_sent, code, numel))
         data = _HEADER.pack(code, numel, tag)
         for peer in self._peers:
             peer.send(data)
@@ -188,7 +190,7 @@ class Headers:
         self._peers.clear()
 
 
-def _address(store: SealedStore, key: str, writer: int, deadline: float) -> tuple[str, int]:
+def _address(store: TaggedStore, key: str, writer: int, deadline: float) -> tuple[str, int]:
     """The address that a member listens on, once it has published it."""
     while (text := store.read(key, writer)) is None:
         if time.monotonic() > deadline:
@@ -206,17 +208,17 @@ def _greeting(caller: int, answerer: int) -> bytes:
     return f"rank {caller} calls rank {answerer}".encode()
 
 
-def _connect(store: SealedStore, rank: int, names: Sequence[int], host: str) -> dict[int, socket.socket]:
+def _connect(store: TaggedStore, rank: int, names: Sequence[int], host: str) -> dict[int, socket.socket]:
     """A connection to every other member: the member of higher rank connects to the one of lower rank."""
     deadline = time.monotonic() + _CONNECT_S
-    seal = store.seal()
+    tag_key = store.connection_key()
     with listen(host, 0) as server, contextlib.ExitStack() as undo:
         address, port = server.getsockname()[:2]
         store.set(f"address/{rank}", f"{port} {address}")
         connections: dict[int, socket.socket] = {}
         for other in range(rank):
             address, port = _address(store, f"address/{other}", names[other], deadline)
-            hello = _HELLO.pack(rank, seal.tag(_greeting(rank, other)))
+            hello = _HELLO.pack(rank, tag_key.tag(_greeting(rank, other)))
             try:
                 connection = _call(address, port, hello, deadline)
             except OSError as error:
@@ -225,7 +227,7 @@ def _connect(store: SealedStore, rank: int, names: Sequence[int], host: str) -> 
                     f"{error.strerror or error} (check for a firewall between them)"
                 ) from error
             connections[other] = undo.enter_context(connection)
-        callers = _answer(server, seal, rank, set(range(rank + 1, len(names))), deadline)
+        callers = _answer(server, tag_key, rank, set(range(rank + 1, len(names))), deadline)
         for connection in callers.values():
             undo.enter_context(connection)
         if missing := [names[other] for other in range(rank + 1, len(names)) if other not in callers]:
@@ -268,16 +270,16 @@ class _Caller:
         self.received += more
         return len(more) > 0 and len(self.received) < _HELLO.size
 
-    def place(self, seal: Seal, answerer: int) -> int:
+    def place(self, tag_key: TagKey, answerer: int) -> int:
         """The rank of a member, or NO_RANK without the right tag."""
         if len(self.received) < _HELLO.size:
             return NO_RANK
         rank, tag = _HELLO.unpack(self.received)
-        return rank if seal.fits(tag, _greeting(rank, answerer)) else NO_RANK
+        return rank if tag_key.fits(tag, _greeting(rank, answerer)) else NO_RANK
 
 
 def _answer(
-    server: socket.socket, seal: Seal, answerer: int, expected: set[int], deadline: float
+    server: socket.socket, tag_key: TagKey, answerer: int, expected: set[int], deadline: float
 ) -> dict[int, socket.socket]:
     """The connections that present the tag of an expected member, as many as come in time.
 
@@ -302,7 +304,7 @@ def _answer(
                         waiting.register(caller.socket, selectors.EVENT_READ, caller)
                 elif not (caller := key.data).is_incomplete():
                     drop(caller)
-                    if (place := caller.place(seal, answerer)) in expected - members.keys():
+                    if (place := caller.place(tag_key, answerer)) in expected - members.keys():
                         members[place] = caller.socket
                     else:
                         caller.socket.close()

@@ -14,7 +14,7 @@ from shoal.comm.liveness.watch import ProcessWatch
 from shoal.comm.over_torch.headers import NO_RANK
 from shoal.comm.over_torch.signs import Signs
 from shoal.comm.rendezvous import Card
-from shoal.comm.sealed_store import sealed
+from shoal.comm.tagged_store import tagged
 from shoal.comm.store import Distant, stored, stored_number
 from shoal.errors import GroupError, JoinError
 from shoal.printable import printable
@@ -38,7 +38,7 @@ class Presence:
         self, store: Any, rank: int, cards: Sequence[Card], limit_s: float, holder: int | None = None
     ) -> None:
         self._rank, self._judge = rank, Judge(limit_s)
-        ours = sealed(store, rank)
+        ours = tagged(store, rank)
         self._cards, self._holder = list(cards), holder
         self._near = [
             card.rank for card in cards if card.rank != rank and card.shares_machine_with(cards[rank])

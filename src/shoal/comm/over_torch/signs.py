@@ -12,7 +12,7 @@ from typing import final
 from shoal.comm.liveness import stacks
 from shoal.comm.liveness.at_exit import at_exit
 from shoal.comm.liveness.judge import LastWords
-from shoal.comm.sealed_store import MOST_CHARACTERS, SealedStore
+from shoal.comm.tagged_store import MOST_CHARACTERS, TaggedStore
 from shoal.comm.store import stored
 from shoal.errors import MemberError
 
@@ -28,7 +28,7 @@ class Signs:
     """One worker's entries. `others` are the ranks for which it keeps the store, if it holds it."""
 
     def __init__(
-        self, store: SealedStore, rank: int, limit_s: float, others: set[int], is_out: Callable[[int], bool]
+        self, store: TaggedStore, rank: int, limit_s: float, others: set[int], is_out: Callable[[int], bool]
     ) -> None:
         self._store, self._rank, self._limit_s = store, rank, limit_s
         self._others, self._is_out = others, is_out

@@ -21,7 +21,7 @@ from shoal.comm.group import ANYONE, Group, Work
 from shoal.comm.liveness import stacks
 from shoal.comm.liveness.judge import limit_of
 from shoal.comm.rendezvous import meet
-from shoal.comm.sealed_store import sealed
+from shoal.comm.tagged_store import tagged
 from shoal.comm.shared_memory.arena import PAGE, Address, Arena, round_up
 from shoal.comm.shared_memory.board import ArenaLayout, Board
 from shoal.comm.shared_memory.fences import find_fence
@@ -87,7 +87,7 @@ class SharedMemoryGroup(Group):
                 "Use gloo.",
             )
         limit_s, timeout_s = limit_of(limit_s), limit_of(timeout_s)
-        ours = sealed(store, rank)
+        ours = tagged(store, rank)
         cards = meet(ours, rank, size, timeout_s, facts)
         elsewhere = [card for card in cards if not card.shares_machine_with(cards[0])]
         if elsewhere:

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from shoal.comm.liveness.judge import BROKEN_FOR_S, Facts, verdict
 from shoal.comm.liveness.watch import ProcessWatch
 from shoal.comm.rendezvous import Card
-from shoal.comm.sealed_store import SealedStore
+from shoal.comm.tagged_store import TaggedStore
 from shoal.comm.shared_memory.arena import Address, Arena
 from shoal.comm.shared_memory.board import ArenaLayout
 from shoal.comm.store import stored
 from shoal.errors import JoinError, JoinTimeoutError, MemberError
 
 
-def share_arena(store: SealedStore, rank: int, cards: Sequence[Card], timeout_s: float) -> Arena:
+def share_arena(store: TaggedStore, rank: int, cards: Sequence[Card], timeout_s: float) -> Arena:
     """The arena of a new group: rank 0 makes it and publishes its address, the others open it."""
     if rank == 0:
         arena = Arena.create(ArenaLayout(len(cards)).num_bytes)

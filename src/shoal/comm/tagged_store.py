@@ -1,6 +1,6 @@
 """A store in which workers read only what workers wrote: keys and values are bound to the secret of the run.
 
-Any program that reaches a store of torch's can list, read, overwrite and delete its keys. In a sealed store
+Any program that reaches a store of torch's can list, read, overwrite and delete its keys. In a tagged store
 
 - the name of a key is a tag of (run, key): a program without the secret cannot make a key that a worker reads;
 - a value carries a tag of (run, key, writer, sequence, text). A value that is too large, or has a wrong tag, another
@@ -20,7 +20,7 @@ from typing import Any, final
 
 import torch.distributed as dist
 
-from shoal.comm.secret import Seal, run_secret
+from shoal.comm.secret import TagKey, run_secret
 from shoal.errors import JoinError
 
 LARGEST_VALUE = 1 << 20
@@ -39,11 +39,11 @@ NO_SECRET = "none"
 
 @final
 class _Session:
-    """What all views of one worker's sealed store share."""
+    """What all views of one worker's tagged store share."""
 
     def __init__(self, rank: int, secret: bytes) -> None:
         self.rank = rank
-        self.base = Seal.of(secret)
+        self.base = TagKey.of(secret)
         self.fingerprint = self.base.bound("fingerprint").tag(b"").hex()[:8] if secret else NO_SECRET
         self.sequence = itertools.count(1)
         self.run, self.has_rival = "", False
@@ -60,7 +60,7 @@ class _Session:
 
 
 @final
-class SealedStore:
+class TaggedStore:
     """One worker's view of a store of torch's."""
 
     def __init__(self, store: Any, rank: int, session: _Session | None = None, prefix: str = "") -> None:
@@ -69,15 +69,15 @@ class SealedStore:
 
     # Views of the same store.
 
-    def within(self, prefix: str) -> "SealedStore":
+    def within(self, prefix: str) -> "TaggedStore":
         """The same store with a prefix before every key."""
-        return SealedStore(self._store, self._session.rank, self._session, f"{self._prefix}{prefix}/")
+        return TaggedStore(self._store, self._session.rank, self._session, f"{self._prefix}{prefix}/")
 
-    def through(self, store: Any) -> "SealedStore":
+    def through(self, store: Any) -> "TaggedStore":
         """The same keys through another connection."""
-        return SealedStore(store, self._session.rank, self._session, self._prefix)
+        return TaggedStore(store, self._session.rank, self._session, self._prefix)
 
-    def clone(self) -> "SealedStore":
+    def clone(self) -> "TaggedStore":
         """The same keys through a connection of their own."""
         return self.through(self._store.clone())
 
@@ -90,8 +90,8 @@ class SealedStore:
         """A part of torch's store for a backend of torch's, whose values carry no tags: only its prefix is hidden."""
         return dist.PrefixStore(self._name(prefix), self._store)
 
-    def seal(self) -> Seal:
-        """The seal for connections of members that meet under this prefix."""
+    def connection_key(self) -> TagKey:
+        """The key for connections of members that meet under this prefix."""
         return self._session.base.bound("connection", self._session.run, self._prefix)
 
     # The run.
@@ -100,7 +100,7 @@ class SealedStore:
         """Whether the run is known: rank 0 draws its number, the others read it. Call this until it is."""
         session = self._session
         if not session.run:
-            root = SealedStore(self._store, session.rank, session)
+            root = TaggedStore(self._store, session.rank, session)
             if session.rank == 0:
                 drawn = secrets.token_hex(16)
                 found = root.claim("run", drawn, 0)
@@ -142,7 +142,7 @@ class SealedStore:
     def set(self, key: str, text: str) -> None:
         """Write a value."""
         name = self._name(key)
-        value = self._sealed(name, text)
+        value = self._with_tag(name, text)
         self._keep(name, value)
         self._store.set(name, value)
 
@@ -167,7 +167,7 @@ class SealedStore:
     def claim(self, key: str, text: str, writer: int) -> str:
         """Write a value unless `writer` has written one; the value that is there then."""
         name = self._name(key)
-        mine, there = self._sealed(name, text), b""
+        mine, there = self._with_tag(name, text), b""
         while True:
             # Overwrites only what was found there: nothing, or something that no member wrote.
             now: bytes = self._store.compare_set(name, there, mine)
@@ -195,7 +195,7 @@ class SealedStore:
         # Compares with a text that no value of ours has: that changes nothing and answers at once.
         return self._store.compare_set(name, ABSENT, ABSENT)
 
-    def _sealed(self, name: str, text: str) -> bytes:
+    def _with_tag(self, name: str, text: str) -> bytes:
         body = f"{self._session.rank} {next(self._session.sequence)} {text}".encode()
         if len(body) > LARGEST_VALUE // 2:
             raise JoinError(
@@ -256,6 +256,6 @@ class SealedStore:
                         self._store.set(name, value)
 
 
-def sealed(store: Any, rank: int) -> SealedStore:
-    """A store as worker `rank` uses it: sealed, if it is not yet."""
-    return store if isinstance(store, SealedStore) else SealedStore(store, rank)
+def tagged(store: Any, rank: int) -> TaggedStore:
+    """A store as worker `rank` uses it: tagged, if it is not yet."""
+    return store if isinstance(store, TaggedStore) else TaggedStore(store, rank)

@@ -1,9 +1,9 @@
-"""A sealed store gives what members wrote, and nothing that a stranger wrote, changed or repeated."""
+"""A tagged store gives what members wrote, and nothing that a stranger wrote, changed or repeated."""
 
 import pytest
 from torch.distributed import HashStore
 
-from shoal.comm.sealed_store import LARGEST_VALUE, SealedStore
+from shoal.comm.tagged_store import LARGEST_VALUE, TaggedStore
 from shoal.errors import JoinError
 
 
@@ -15,7 +15,7 @@ def _secret(monkeypatch):
 def two_members(store=None):
     """Rank 0 and rank 1 of one run in one store."""
     store = store or HashStore()
-    members = [SealedStore(store, rank) for rank in range(2)]
+    members = [TaggedStore(store, rank) for rank in range(2)]
     assert all(member.begin() for member in members)
     return store, *members
 
@@ -89,14 +89,14 @@ def test_names_and_values_of_an_earlier_run_fit_nothing_in_a_later_one():
     old, _, writer = two_members()
     writer.set("end/1", "failed")
     store = HashStore()
-    first = SealedStore(store, 0)
+    first = TaggedStore(store, 0)
     first.begin()
     for key in old.list_keys():
         store.set(key, old.get(key))
     assert first.read("end/1", 1) is None
     assert not first.has_rival
     before = store.list_keys()
-    second = SealedStore(store, 1)
+    second = TaggedStore(store, 1)
     (value,) = [old.get(key) for key in old.list_keys() if b"failed" in old.get(key)]
     first.set("probe", "x")
     name, _ = only_value(store, before)
@@ -130,7 +130,7 @@ def test_another_secret_reads_nothing(monkeypatch):
     second.set("end/1", "x")
     for other in ("another secret of a run", ""):
         monkeypatch.setenv("SHOAL_SECRET", other)
-        stranger = SealedStore(store, 2)
+        stranger = TaggedStore(store, 2)
         assert not stranger.begin()
         assert stranger.noted_secrets([1]) == {}
     second.note_secret()
