@@ -18,8 +18,8 @@ from typing import Any, final
 
 from shoal.comm import secret
 from shoal.comm.liveness.judge import NO_PROGRESS_LIMIT_S, WARN_AFTER_S, SlowMemberWarning
-from shoal.comm.tagged_store import MOST_CHARACTERS, TaggedStore, tagged
 from shoal.comm.store import SETTINGS, parsed, stored
+from shoal.comm.tagged_store import MOST_CHARACTERS, TaggedStore, tagged
 from shoal.errors import GroupError, JoinError, JoinTimeoutError
 from shoal.printable import printable
 

@@ -20,9 +20,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple, final
 
-from shoal.comm.tagged_store import TaggedStore, tagged
 from shoal.comm.secret import TAG_BYTES, TagKey
 from shoal.comm.store import foreign, listen
+from shoal.comm.tagged_store import TaggedStore, tagged
 
 _CONNECT_S = 60.0
 """How long connecting to members that have already met may take."""

@@ -14,8 +14,8 @@ from shoal.comm.liveness.watch import ProcessWatch
 from shoal.comm.over_torch.headers import NO_RANK
 from shoal.comm.over_torch.signs import Signs
 from shoal.comm.rendezvous import Card
-from shoal.comm.tagged_store import tagged
 from shoal.comm.store import Distant, stored, stored_number
+from shoal.comm.tagged_store import tagged
 from shoal.errors import GroupError, JoinError
 from shoal.printable import printable
 
