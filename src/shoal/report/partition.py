@@ -211,7 +211,7 @@ def _draw_labels(axis: Any, owned: Ownership, captions: Captions) -> None:
 
 
 def _rule_rows(axis: Any, workers: int) -> None:
-    """A thin line between workers, so that neighbours of one shade are told apart."""
+    """A thin line between workers, so that neighbours of one shade can be distinguished."""
     if workers <= MOST_ROWS:
         axis.hlines(np.arange(workers - 1) + 0.5, *axis.get_xlim(), color="#aeb6bf", linewidth=0.5)
     axis.tick_params(left=False)  # the first column has the workers' names
