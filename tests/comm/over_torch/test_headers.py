@@ -88,7 +88,7 @@ def test_publishing_never_blocks_and_loses_nothing():
     for call in calls:
         behind.publish(call)
         while (rows := behind.take()) is None:
-            ahead.take()  # whoever waits hands over what is left
+            ahead.take()  # a member that waits hands over what is left
         assert rows == [call] * 2
 
 
