@@ -57,7 +57,7 @@ class Guard:
         self._square: Tensor | None = None
         self._last_loss = math.nan
         self._times_bad = Counter[tuple[int, ...]]()
-        self._giants = set[int]()
+        self._times_giant = Counter[int]()
 
     @property
     def can_wait(self) -> bool:
@@ -101,7 +101,7 @@ class Guard:
 
     def _over_replica(self, loss: Tensor, square: Tensor, stop_signal: int) -> tuple[Tensor, Tensor, Tensor]:
         """The row of a replica that is divided among workers: losses and squares add up, any stop signal counts."""
-        mine = torch.stack((loss, square.to(loss.dtype), loss.new_tensor(stop_signal)))
+        mine = torch.stack((loss, square.to(loss.dtype), loss.new_full((), stop_signal)))
         for group in self._sharded_over:
             rows = mine.new_zeros((group.size, 3))
             rows[group.rank] = mine
@@ -126,13 +126,13 @@ class Guard:
         if not bad:
             self._mention_giant(squares)
             self._last_loss = good_loss
-            return GuardVerdict(like.new_tensor(good_loss), True, stop_signal)
+            return GuardVerdict(like.new_full((), good_loss), True, stop_signal)
         may_update = self._may_update(bad, _what_is_bad(bad, losses, squares))
         good_part = math.fsum(row[1] for rank, row in enumerate(rows) if rank not in bad)
         all_parts = math.fsum(row[1] for row in rows)
         # Where no worker has a finite loss, the last one stands.
         standing = good_loss * all_parts / good_part if good_part else self._last_loss
-        return GuardVerdict(like.new_tensor(standing), may_update, stop_signal)
+        return GuardVerdict(like.new_full((), standing), may_update, stop_signal)
 
     def read_later(self, table: Tensor, like: Tensor) -> tuple[Tensor, Tensor, Callable[[], int]]:
         """Decide on the device: the loss, 1 where a number is bad (0 elsewhere), and what `read`s the table later.
@@ -162,18 +162,22 @@ class Guard:
         return len(bad) <= tolerates
 
     def _mention_giant(self, squares: Sequence[float]) -> None:
-        """Warn once of a worker whose gradient dominates the sum."""
+        """Warn of a worker whose gradient dominates the sum: the first time, and again after 10, 100, … times."""
         largest = max(squares)
         rank = squares.index(largest)
         others = max([*squares[:rank], *squares[rank + 1 :]], default=0.0)
-        if largest > GIANT**2 * others > 0 and rank not in self._giants and not self._exchange.tolerates:
-            self._giants.add(rank)
-            if self._group.rank == 0:
-                warnings.warn(
-                    f"the norm of rank {rank}'s gradient is {math.sqrt(largest):.3g}, and the largest of the others "
-                    f"{math.sqrt(others):.3g}: if that is a fault, --exchange robust:median tolerates it",
-                    stacklevel=3,
-                )
+        if not largest > GIANT**2 * others > 0 or self._exchange.tolerates:
+            return
+        self._times_giant[rank] += 1
+        times = self._times_giant[rank]
+        if self._group.rank == 0 and math.log10(times).is_integer():
+            times_so_far = f" ({times} times so far)" if times > 1 else ""
+            warnings.warn(
+                f"the norm of rank {rank}'s gradient is {math.sqrt(largest):.3g}, and the largest of the others "
+                f"{math.sqrt(others):.3g}{times_so_far}: if that is a fault, --exchange robust:median tolerates it, "
+                "and --clip-norm limits the step",
+                stacklevel=3,
+            )
 
 
 def _what_is_bad(bad: Sequence[int], losses: Sequence[float], squares: Sequence[float]) -> str:
