@@ -47,6 +47,16 @@ def backward_from(output: Tensor, gradient: Tensor) -> None:
     )
 
 
+def gradients_from(output: Tensor, gradient: Tensor, inputs: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
+    """The gradients of these inputs alone; every parameter's own gradient stays as it is.
+
+    What `torch.autograd.grad` does, less the same check of shapes.
+    """
+    return Variable._execution_engine.run_backward(  # pyright: ignore[reportPrivateUsage]
+        (output,), (gradient,), False, False, tuple(inputs), allow_unreachable=True, accumulate_grad=False
+    )
+
+
 def clip_by_norm(
     gradients: Iterable[Tensor],
     largest: float,
