@@ -119,6 +119,8 @@ class Group(ABC):
     """Whether collectives on tensors from `empty` run in place in every member's memory, without copies."""
     devices: tuple[str, ...] = ("cpu",)
     """The types of device whose tensors the group accepts; "cpu" is always among them."""
+    address: str = "127.0.0.1"
+    """The address of this machine on which this member's connections listen."""
 
     # What a kind of group implements.
 
@@ -158,6 +160,19 @@ class Group(ABC):
     @abstractmethod
     def close(self) -> None:
         """Leave this group and all groups split off from it; members that still wait for this one get an error."""
+
+    def check_members(self, label: str, waited_s: float) -> None:
+        """Raise when a member will not come, for a wait outside of this group's calls: at an RPC, for example.
+
+        Call it about every LOOK_EVERY_S. `label` says what the caller has waited in for `waited_s`. A member counts as
+        slow or stuck only while it shows no progress; one that is idle calls `beat`.
+        """
+        raise NotImplementedError(f"{self.kind} groups do not watch their members outside of calls")
+
+    def note_transfer(  # noqa: B027 (only a traced group counts)
+        self, operation: str, num_bytes: int, start_ns: int, end_ns: int
+    ) -> None:
+        """Count data that this worker sent to members outside of this group's calls; a traced group records it."""
 
     def allocate(self, numel: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         """The memory of `empty`: an ordinary tensor, unless the group has memory of its own."""

@@ -1,13 +1,15 @@
 """The update at the end of every step: clipping, learning rate, optimizer."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from shoal.comm.group import Group
+from shoal.events.spans import SpanRecorder
 from shoal.optim.elementwise import Elementwise
-from shoal.parallel.layout.layout import Layout
-from shoal.parallel.piece import Piece
+from shoal.parallel.piece import Piece, Place
 from shoal.parallel.state import load_optimizer, optimizer_pieces
 from shoal.parallel.step import clip_by_norm
 
@@ -15,11 +17,28 @@ MakeOptimizer = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
 """Builds the optimizer over given tensors: a sync may hold only a part of the parameters."""
 
 
+class ParameterOwner(Protocol):
+    """What holds the parameters of an update: a layout, or a stage of one."""
+
+    params: dict[str, Tensor]
+    """This worker's part of each parameter, under the names of the whole model."""
+    span: SpanRecorder
+    sharded_over: Sequence[Group]
+    """The groups that divide the parameters."""
+
+    def place_of(self, name: str) -> Place:
+        """The place of this worker's part of a parameter in the whole."""
+        ...
+
+
 class Update:
     """Clips the gradients by their norm over all parameters (`--clip-norm`), and steps the optimizer."""
 
-    def __init__(self, layout: Layout, make_optimizer: MakeOptimizer, clip_norm: float | None = None) -> None:
+    def __init__(
+        self, layout: ParameterOwner, make_optimizer: MakeOptimizer, clip_norm: float | None = None
+    ) -> None:
         self._layout = layout
+        self._make_optimizer = make_optimizer
         self._optimizer = make_optimizer(layout.params.values())
         self._clip_norm = clip_norm
         groups = self._optimizer.param_groups
@@ -27,6 +46,10 @@ class Update:
         """The learning rate that the optimizer was built with."""
         # A user's optimizer may have several rates: they keep their ratio to the first.
         self._lr_ratios = [group["lr"] / self.base_lr for group in groups]
+
+    def over(self, owner: ParameterOwner) -> "Update":
+        """The same update of another owner's parameters, with a fresh optimizer."""
+        return Update(owner, self._make_optimizer, self._clip_norm)
 
     @property
     def can_be_masked(self) -> bool:
