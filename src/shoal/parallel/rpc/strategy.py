@@ -19,6 +19,7 @@ from torch import Tensor
 from shoal.comm.agree import share_text
 from shoal.comm.alone import alone
 from shoal.comm.blocking import BlockingThread
+from shoal.comm.group import BUSY_S
 from shoal.comm.liveness.patience import LOOK_EVERY_S
 from shoal.comm.store import connect, listen, serve
 from shoal.config.schema import RpcConfig
@@ -88,7 +89,7 @@ class Rpc(Strategy):
         self._num_steps = 0
         if not self.serves:
             self._stages: list[Any] = self._watched(lambda: [torch_rpc.reference_to(rank) for rank in ranks])
-            self._optimizer = self._watched(self._make_optimizer)
+            self._optimizer = self._watched(self._make_optimizer, BUSY_S)
 
     def _connect(self, num_calls: int) -> None:
         group = self._group
@@ -99,7 +100,9 @@ class Rpc(Strategy):
             store = serve(server, CONNECT_S)
         host, port = share_text(group, text or "").split()
         store = store or connect(host, int(port), group.rank, CONNECT_S)
-        self._watched(lambda: torch_rpc.connect(store, group.rank, group.size, group.address, num_calls))
+        self._watched(
+            lambda: torch_rpc.connect(store, group.rank, group.size, group.address, num_calls), BUSY_S
+        )
 
     def _make_optimizer(self) -> Any:
         params = [param for stage in self._stages for param in stage.rpc_sync().parameters()]
@@ -222,10 +225,10 @@ class Rpc(Strategy):
         self._group.barrier().wait()
         self._thread.close()
 
-    def _watched(self, work: Callable[[], Made]) -> Made:
+    def _watched(self, work: Callable[[], Made], busy_s: float = 0.0) -> Made:
         """What `work` returns. It blocks in torch, so it runs on a thread, while this one looks for missing workers."""
         made: list[Made] = []
-        self._group.beat()
+        self._group.beat(busy_s)
         started = time.monotonic()
         call = self._thread.add(lambda: made.append(work()))
         while not call.finished.wait(LOOK_EVERY_S):

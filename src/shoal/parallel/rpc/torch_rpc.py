@@ -8,7 +8,6 @@ unless the user trusts the network (`--i-trust-this-network`).
 """
 
 import fcntl
-import itertools
 import logging
 import os
 import socket
@@ -22,6 +21,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import autograd, rpc
 
+from shoal.errors import GroupError
+
 FOR_EVER_S = 86400.0
 """Torch's own timeout: never the one that ends a wait, because its message names neither the worker nor the reason."""
 
@@ -29,7 +30,9 @@ CONNECTION_THREADS = 8
 """Threads of an agent beside those of the micro-batches: they pass on activations, gradients and control messages."""
 
 _SIOCGIFADDR = 0x8915
-_connections = itertools.count()
+_SCHEME = "shoal"
+_schemes: set[str] = set()
+"""The scheme, once a connection has used it: torch ties remote references to the first agent of a process."""
 _published: list[Any] = []
 
 
@@ -48,12 +51,17 @@ def connect(store: Any, rank: int, size: int, address: str, num_calls: int) -> N
         del url, options
         yield store, rank, size
 
-    scheme = f"shoal-{next(_connections)}"  # torch accepts a scheme once in each process
-    dist.register_rendezvous_handler(scheme, rendezvous)
+    if _SCHEME in _schemes:
+        raise GroupError("torch's RPC can be started once in each process", "Start another process.")
+    _schemes.add(_SCHEME)
+    dist.register_rendezvous_handler(_SCHEME, rendezvous)
     options = rpc.TensorPipeRpcBackendOptions(
-        init_method=f"{scheme}://",
+        init_method=f"{_SCHEME}://",
         rpc_timeout=FOR_EVER_S,
         num_worker_threads=num_calls + CONNECTION_THREADS,
+        # Torch's default on one machine, shared memory, polls without rest: it takes the cores from the stages.
+        _transports=["uv"],
+        _channels=["cma", "basic"],
     )
     with _listening_on(interface_of(address)), _silenced():
         rpc.init_rpc(worker_name(rank), rank=rank, world_size=size, rpc_backend_options=options)
