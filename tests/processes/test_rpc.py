@@ -1,4 +1,4 @@
-"""`rpc` as a run: a stage that dies, stops or fails is named, nothing hangs, and the run goes on to the same weights."""
+"""`rpc` as a run: a stage that dies, stops or fails is named, nothing hangs, and the run resumes exactly."""
 
 import os
 import signal

@@ -164,8 +164,9 @@ class Group(ABC):
     def check_members(self, label: str, waited_s: float) -> None:
         """Raise when a member will not come, for a wait outside of this group's calls: at an RPC, for example.
 
-        Call it about every LOOK_EVERY_S. `label` says what the caller has waited in for `waited_s`. A member counts as
-        slow or stuck only while it shows no progress; one that is idle calls `beat`.
+        Call it about every LOOK_EVERY_S. `label` says what the caller has waited for, `waited_s` how long; 0 if it is
+        at work itself. A member counts as slow or stuck only while it shows no progress: one that is idle, and waits
+        for nothing in particular, calls `beat`.
         """
         raise NotImplementedError(f"{self.kind} groups do not watch their members outside of calls")
 

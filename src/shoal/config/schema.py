@@ -222,7 +222,7 @@ class RunConfig(Checked):
                 f"--exchange {self.exchange.name} has no effect with strategy {strategy}",
                 "Use --strategy naive or ddp, or remove --exchange.",
             )
-        check_step(self, self.can)
+        check_step(self)
         uneven = next((each for each in self.launch.bottleneck if each.share is not None), None)
         shares = (
             "--balance changes the workers' shares of a batch"

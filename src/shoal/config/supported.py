@@ -2,21 +2,53 @@
 
 import ipaddress
 import warnings
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from shoal.config.sections.launch import LaunchConfig
 from shoal.config.sections.sync import Capabilities
 from shoal.config.sections.train import TrainConfig
 from shoal.errors import ConfigError
 
-if TYPE_CHECKING:
-    from shoal.config.schema import RunConfig
-
 LOOPBACK = "127.0.0.1"
 
 
-def check_step(config: "RunConfig", can: Capabilities) -> None:
+class Settings(Protocol):
+    """The settings that are checked here: those of a `RunConfig`."""
+
+    @property
+    def strategy(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def can(self) -> Capabilities:
+        """What it can be combined with."""
+        ...
+
+    @property
+    def precision(self) -> str:
+        """`--precision`."""
+        ...
+
+    @property
+    def device(self) -> str:
+        """`--device`."""
+        ...
+
+    @property
+    def train(self) -> TrainConfig:
+        """The section `train`."""
+        ...
+
+    @property
+    def launch(self) -> LaunchConfig:
+        """The section `launch`."""
+        ...
+
+
+def check_step(config: Settings) -> None:
     """Refuse ways of computing a step that the strategy does not support."""
-    strategy, train, launch = config.strategy, config.train, config.launch
+    strategy, can, train, launch = config.strategy, config.can, config.train, config.launch
     choices = {
         "launcher": (launch.launcher, can.launchers),
         "precision": (config.precision, can.precisions),
@@ -44,7 +76,7 @@ def check_step(config: "RunConfig", can: Capabilities) -> None:
             )
 
 
-def check_world(config: "RunConfig", size: int, address: str = LOOPBACK) -> None:
+def check_world(config: Settings, size: int, address: str = LOOPBACK) -> None:
     """Refuse a number of workers, or an address where they meet, that the strategy does not support."""
     strategy, can, launch = config.strategy, config.can, config.launch
     launch.check_workers(size)

@@ -1,6 +1,6 @@
 """The update at the end of every step: clipping, learning rate, optimizer."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import torch
@@ -25,6 +25,8 @@ class ParameterOwner(Protocol):
     span: SpanRecorder
     sharded_over: Sequence[Group]
     """The groups that divide the parameters."""
+    repeated: Collection[str]
+    """Parameters that another worker counts in norms."""
 
     def place_of(self, name: str) -> Place:
         """The place of this worker's part of a parameter in the whole."""

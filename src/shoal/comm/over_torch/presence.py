@@ -149,7 +149,7 @@ class Presence:
         except RuntimeError as error:
             return self._without_store(label, error)
         error = next((error for each in facts if (error := self._judge.judge_idle(each))), None)
-        if error is None:
+        if error is None and waited_s:
             self.signs.wait_for(min((each.silent_s for each in facts), default=float("inf")))
         return error
 

@@ -213,8 +213,9 @@ class ProgressEngine:
             if error is not None:
                 self.fail(error)
                 raise error
-        # A member that waits for one that makes progress is not stuck either.
-        roster.homes[roster.rank].keep_alive(max(roster.homes[rank].progress_ns() for rank in others))
+        if waited_s:
+            # A member that waits for one that makes progress is not stuck either.
+            roster.homes[roster.rank].keep_alive(max(roster.homes[rank].progress_ns() for rank in others))
 
     def _find_error(self, channel: Channel, waited_s: float, closely: bool) -> GroupError | None:
         roster, missing = channel.roster, channel.missing()

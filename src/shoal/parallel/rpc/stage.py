@@ -6,7 +6,7 @@ the worker's RPC agent, so several micro-batches may be in one stage at once; th
 
 import queue
 import threading
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, final
 
@@ -27,6 +27,7 @@ class Stage:
     """Some layers, their parameters under the names of the whole model, and their part of the optimizer."""
 
     sharded_over: Sequence[Group] = ()
+    repeated: Collection[str] = ()
 
     def __init__(
         self, whole: nn.Module, layers: Sequence[NamedLayer], update: Update, span: SpanRecorder, group: Group

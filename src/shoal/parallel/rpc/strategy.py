@@ -203,7 +203,7 @@ class Rpc(Strategy):
                 idle_since = time.monotonic()
             else:
                 self._group.beat()
-            self._check_members("the next call", time.monotonic() - idle_since)
+            self._check_members("the next call", idle_since)
         self._group.beat()
         return event
 
@@ -232,7 +232,7 @@ class Rpc(Strategy):
         started = time.monotonic()
         call = self._thread.add(lambda: made.append(work()))
         while not call.finished.wait(LOOK_EVERY_S):
-            self._check_members(self._where, time.monotonic() - started)
+            self._check_members(self._where, started)
         if call.error is not None:
             raise self._named(call.error)
         return made[0]
@@ -246,13 +246,16 @@ class Rpc(Strategy):
         deadline = time.monotonic() + NAMED_WITHIN_S
         while time.monotonic() < deadline:
             try:
-                self._check_members(self._where, 0.0)
+                self._check_members(self._where, time.monotonic())
             except MemberError as found:
                 return found
             time.sleep(LOOK_EVERY_S / 2)
         return GroupError(f"a remote call failed before {self._where}: {str(error).strip().splitlines()[0]}")
 
-    def _check_members(self, label: str, waited_s: float) -> None:
+    def _check_members(self, label: str, since: float) -> None:
+        """Raise when a worker will not come; this one has waited for `label` since then, unless it computes itself."""
+        computes = self._stage is not None and self._stage.is_computing
+        waited_s = 0.0 if computes else time.monotonic() - since
         try:
             self._group.check_members(label, waited_s)
         except MemberError as error:
