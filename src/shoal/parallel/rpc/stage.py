@@ -64,7 +64,7 @@ class Stage:
             with self.span("forward", "compute"):
                 outputs = self._model(inputs)
         if training:
-            self._times.watch(inputs, outputs)
+            outputs = self._times.watched(inputs, outputs)
             self._sent_bytes += outputs.nbytes + (inputs.nbytes if inputs.requires_grad else 0)
         return outputs
 
@@ -182,12 +182,14 @@ class _BackwardTimes:
         """Whether a pass has begun and not ended."""
         return bool(self._begun)
 
-    def watch(self, inputs: Tensor, outputs: Tensor) -> None:
-        """Note the times of the backward pass of these outputs."""
+    def watched(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """The outputs as a tensor whose backward pass is timed."""
+        outputs = outputs.view_as(outputs)  # before any hook that the last layer may have set
         outputs.register_hook(self._begin)
         self._inputs_end = inputs.requires_grad
         if self._inputs_end:
             inputs.register_hook(self._end)
+        return outputs
 
     def take(self) -> list[tuple[int, int]]:
         """The intervals since the last call, united where they overlap."""
