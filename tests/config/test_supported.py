@@ -40,7 +40,9 @@ def test_workers_that_execute_what_they_receive_stay_on_loopback_unless_the_user
     config = read(None, RPC)
     check_world(config, 3)
     check_world(config, 3, "localhost")
-    with pytest.raises(ConfigError, match=r"(?s)any program that reaches them can run code.*--i-trust-this-network"):
+    with pytest.raises(
+        ConfigError, match=r"(?s)any program that reaches them can run code.*--i-trust-this-network"
+    ):
         check_world(config, 3, "10.0.0.7")
     trusting = read(None, [*RPC, "--i-trust-this-network"])
     with pytest.warns(UserWarning, match="any program that reaches them can run code"):

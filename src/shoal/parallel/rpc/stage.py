@@ -48,6 +48,8 @@ class Stage:
         self._update = update.over(self)
         self._layers_lock = threading.Lock()
         self._step: tuple[StepResult, int, float] | None = None
+        self.num_steps = 0
+        """Steps that this stage has finished."""
         self._sent_bytes = 0
         self._times = _BackwardTimes(next(iter(self.params.values())))
         self._num_computing = 0
@@ -109,6 +111,7 @@ class Stage:
         now, sent_bytes = host_ns(), self._sent_bytes
         self._sent_bytes = 0
         self._group.note_transfer("rpc", sent_bytes, now, now)
+        self.num_steps += 1
         self.serving.stepped(*self._step)
 
     # On the worker itself.

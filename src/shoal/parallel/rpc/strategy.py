@@ -86,7 +86,7 @@ class Rpc(Strategy):
         self._thread = BlockingThread("shoal calls other workers")
         self._where = "the connection over RPC"
         self._connect(max(config.microbatches, 1))
-        self._num_steps = 0
+        self._num_steps, self._step_name = 0, ""
         if not self.serves:
             self._stages: list[Any] = self._watched(lambda: [torch_rpc.reference_to(rank) for rank in ranks])
             self._optimizer = self._watched(self._make_optimizer, BUSY_S)
@@ -113,6 +113,7 @@ class Rpc(Strategy):
     def step(self, share: Share, lr: float) -> StepResult:
         """One update on one batch."""
         batch = joined(share.parts)
+        self._step_name = _nth_step(self._num_steps)
         self._num_steps += 1
         return self._watched(lambda: self._step(batch, share, lr))
 
@@ -128,10 +129,10 @@ class Rpc(Strategy):
                 losses = [self._loss(each, its) for each, its in zip(outputs, labels, strict=True)]
                 scale = 1.0 / share.num_samples_global
                 loss = torch.stack([each.detach() for each in losses]).sum() * scale
-            self._where = f"the backward pass of step {self._num_steps}"
+            self._where = f"the backward pass of {self._step_name}"
             with self._waiting("backward"):
                 torch_rpc.backward(context, [each * scale for each in losses])
-            self._where = f"the update of step {self._num_steps}"
+            self._where = f"the update of {self._step_name}"
             with self._waiting("update"):
                 stop_signal, may_update = self._agree(context, loss, share, lr)
                 if may_update:
@@ -153,7 +154,7 @@ class Rpc(Strategy):
         return self._stages[-1].rpc_async().forward(value, training)
 
     def _arrived(self, number: int, outputs: Any) -> Tensor:
-        self._where = f"the outputs of micro-batch {number} in step {self._num_steps}"
+        self._where = f"the outputs of micro-batch {number}, {self._step_name}"
         return outputs.wait()
 
     def _agree(self, context: int, loss: Tensor, share: Share, lr: float) -> tuple[int, bool]:
@@ -203,7 +204,7 @@ class Rpc(Strategy):
                 idle_since = time.monotonic()
             else:
                 self._group.beat()
-            self._check_members("the next call", idle_since)
+            self._check_members(f"the end of {_nth_step(stage.num_steps)}", idle_since)
         self._group.beat()
         return event
 
@@ -300,6 +301,11 @@ def joined(parts: Any) -> Batch:
         return batches[0]
     inputs, labels = (torch.cat(each) for each in zip(*((b.inputs, b.labels) for b in batches), strict=True))
     return Batch(inputs, labels, len(inputs))
+
+
+def _nth_step(number: int) -> str:
+    """A step in words; in a resumed run, other steps came before."""
+    return f"step {number} since the start"
 
 
 def _wait_all(futures: Sequence[Any]) -> list[Any]:
