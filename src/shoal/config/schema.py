@@ -69,6 +69,7 @@ from shoal.config.sections.sync import (
     DpConfig,
     NaiveConfig,
     NoSyncConfig,
+    OneCopyConfig,
     RpcConfig,
     SyncConfig,
 )
@@ -113,6 +114,7 @@ __all__ = [
     "MseConfig",
     "NaiveConfig",
     "NoSyncConfig",
+    "OneCopyConfig",
     "OptimizerConfig",
     "OutputConfig",
     "PartitionConfig",

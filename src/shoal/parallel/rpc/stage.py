@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from shoal.comm.group import Group
 from shoal.events.spans import SpanRecorder, host_ns
 from shoal.parallel.layout.sequence import NamedLayer
+from shoal.parallel.norms import in_order
 from shoal.parallel.piece import Piece, Place
 from shoal.parallel.rpc import torch_rpc
 from shoal.parallel.strategy import Pause, Serving, StepResult
@@ -146,6 +147,10 @@ class Stage:
     def place_of(self, name: str) -> Place:
         """The whole parameter: a stage divides the model, not its tensors."""
         return Place.whole(self.params[name])
+
+    def all_norms(self, norms: Mapping[str, Tensor]) -> Tensor:
+        """The norms of this stage's gradients: this strategy does not clip."""
+        return in_order(norms)
 
     def pieces(self) -> list[Piece]:
         """Parameters, buffers and optimizer state of this stage."""
