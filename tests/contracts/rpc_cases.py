@@ -1,5 +1,8 @@
 """What the workers of `rpc` do in its contract: functions that processes of one world run."""
 
+import os
+import time
+
 import torch
 from strategy_cases import INPUTS, OPTIMIZERS, OUTPUTS, made, rate, replica, share
 from torch import nn
@@ -133,3 +136,14 @@ def stopped(group):
         logged = [result.stop_signal, round(result.loss.item(), 6)]
     strategy.close()
     return logged
+
+
+def watch(group):
+    """Rank 1 dies while rank 0 is busy outside of the group's calls, and looks for it."""
+    group.barrier().wait()
+    if group.rank == 1:
+        os._exit(3)
+    started = time.monotonic()
+    while True:
+        group.check_members("an answer", time.monotonic() - started)
+        time.sleep(0.05)

@@ -93,3 +93,11 @@ def test_a_stop_signal_of_a_stage_reaches_the_driver_and_stages_log_the_step():
     driver, first, last = run(3, cases.stopped)
     assert driver[0] == 15
     assert first == last == [(driver[1], 12, 0.1)]
+
+
+@pytest.mark.parametrize("kind", ["shm", "gloo"])
+def test_a_member_that_is_gone_is_named_outside_of_the_groups_calls(kind):
+    with World(kind, 2, limit_s=60.0) as world:
+        found, _ = world.run(cases.watch, victim=1)
+    assert (found.error, found.rank, found.reason) == ("MemberError", 1, "died")
+    assert "rank 1 died before an answer" in found.message
