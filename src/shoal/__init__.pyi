@@ -8,5 +8,6 @@ from shoal.parallel.sync_batchnorm import SyncBatchNorm as SyncBatchNorm
 from shoal.parallel.wrapper.distributed_data_parallel import (
     DistributedDataParallel as DistributedDataParallel,
 )
+from shoal.parallel.wrapper.one_copy import OneCopy as OneCopy
 
 __version__: str

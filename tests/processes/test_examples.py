@@ -45,3 +45,10 @@ def test_mnist_by_shoal_launch(tmp_path, monkeypatch, capsys):
 def test_rpc_by_itself(tmp_path):
     said = output([sys.executable, str(EXAMPLES / "rpc_lenet.py"), "3"], tmp_path)
     assert [line.partition(":")[0] for line in said] == ["step 1", "step 2", "step 3"]
+
+
+def test_one_copy_by_shoal_launch(tmp_path, monkeypatch, capsys):
+    program = [str(EXAMPLES / "one_copy.py")]
+    (expected,) = alone(program, monkeypatch, capsys)
+    (said,) = output(command("launch", "--workers", "2", *program), tmp_path)
+    assert said == expected.replace("1 workers", "2 workers")
