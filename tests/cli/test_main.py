@@ -47,7 +47,7 @@ def test_every_command_has_help(capsys):
         (["train", ""], "'' is a folder, not a recipe"),
         (["train", "."], "'.' is a folder, not a recipe"),
         (["train", "--data", "mnist", "--data-dir", "nowhere"], "data folder nowhere does not exist"),
-        (["train", "--resume", "nowhere"], "nowhere is not a run folder"),
+        (["train", "--resume", "nowhere"], "no run folder nowhere"),
         (["train", "quickstart", "--resume", "nowhere"], "it takes no recipe"),
         (["train", "--runs-dir", "/proc/nothing", "--steps", "1"], "cannot write the run folder"),
         (["train", "--model", "no.such.module:net"], "no.such.module"),

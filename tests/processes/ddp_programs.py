@@ -73,7 +73,7 @@ def train_lenet(group, name, optimizer, steps):
 
 
 class Detour(nn.Module):
-    """Uses its second layer only when it is told to."""
+    """Uses its second layer only on request."""
 
     def __init__(self):
         super().__init__()

@@ -202,10 +202,10 @@ def test_processes_stop_with_one_sentence_that_names_the_worker(tmp_path, capsys
 def test_processes_go_on_under_a_rule_that_bears_it(tmp_path, capsys):
     words = [*TINY.split(), "--runs-dir", str(tmp_path), "--exchange", "robust:median"]
     assert main(["train", *words]) == 0
-    told = capsys.readouterr()
-    assert "the norm of rank 1's gradient is nan" in told.err
-    assert ": the exchange leaves it out" in told.err
-    result = json.loads(told.out)
+    printed = capsys.readouterr()
+    assert "the norm of rank 1's gradient is nan" in printed.err
+    assert ": the exchange leaves it out" in printed.err
+    result = json.loads(printed.out)
     assert result["status"] == "completed"
     assert math.isfinite(result["final_loss"])
     assert result["test_accuracy"] > 0.5

@@ -220,8 +220,8 @@ def test_a_message_and_a_split_wait_longer_than_connecting_may_take(by_hand):
     """Torch would give a message up after the time that connecting may take."""
     before = (
         "from datetime import timedelta\n"
-        "from shoal.comm.over_torch import backends, headers\n"
-        "backends._CONNECT, headers._CONNECT_S = timedelta(seconds=2), 2.0\n"
+        "from shoal.comm.over_torch import backends, connections\n"
+        "backends._CONNECT, connections.CONNECT_S = timedelta(seconds=2), 2.0\n"
     )
     text = (
         "message = torch.zeros(3)\n"
@@ -288,7 +288,7 @@ LOST = {
 
 @pytest.mark.parametrize(("how", "victim"), LOST)
 def test_the_loss_of_another_machine_is_named(by_hand, how, victim):
-    """A machine that is stopped is like one whose network is down: nobody answers, and no connection breaks."""
+    """A machine that is stopped is like one whose network is down: it does not answer, and no connection breaks."""
     text = f"group.barrier().wait()\nif rank == {victim}: os.kill(os.getpid(), signal.{how})\n"
     text += "group.all_reduce(torch.ones(1000)).wait()\n"
     programs = by_hand("gloo", text, 2, APART, limit_s=1.5)

@@ -15,8 +15,10 @@ from shoal.comm.group import Group
 from shoal.comm.liveness.judge import limit_of
 from shoal.comm.over_torch.checked import join_torch
 from shoal.comm.rendezvous import Card, meet
+from shoal.comm.secret import warn_without_secret
 from shoal.comm.shared_memory.group import SharedMemoryGroup, shared_memory_works_here
 from shoal.comm.store import connect, listen, own_address, serve
+from shoal.comm.tagged_store import TaggedStore, tagged
 from shoal.comm.threads import ThreadGroup
 from shoal.errors import ConfigError, JoinError, unknown
 
@@ -167,16 +169,34 @@ def join_in(
 ) -> Group:
     """The group of all workers that meet in this store, which is fresh for it; `host` is this machine's address."""
     limit_s, timeout_s = limit_of(limit_s), limit_of(timeout_s)
+    ours = tagged(store, rank)
+    with ours.kept():
+        return _group_in(ours, rank, size, kind, host, limit_s, timeout_s, facts or {}, holder)
+
+
+def _group_in(
+    store: TaggedStore,
+    rank: int,
+    size: int,
+    kind: str,
+    host: str,
+    limit_s: float,
+    timeout_s: float,
+    facts: Mapping[str, str],
+    holder: int | None,
+) -> Group:
     cards = meet(
-        dist.PrefixStore("meet", store),
+        store.within("meet"),
         rank,
         size,
         timeout_s,
-        {"group": kind, **(facts or {})},
+        {"group": kind, **facts},
         able="1" if shared_memory_works_here() else "0",
     )
+    if rank == 0 and (holder == 0 or not _together(cards)):
+        warn_without_secret(host)
     chosen = _choose(cards, rank) if kind == "auto" else kind
-    inner = dist.PrefixStore(chosen, store)
+    inner = store.within(chosen)
     if chosen == "shm":
         return SharedMemoryGroup.join(inner, rank, size, limit_s=limit_s, timeout_s=timeout_s)
     return join_torch(
@@ -193,7 +213,7 @@ def join_in(
 
 def _choose(cards: Sequence[Card], rank: int) -> str:
     """Shared memory if all members support it, else gloo: the same answer on every member."""
-    together = all(card.shares_machine_with(cards[0]) for card in cards)
+    together = _together(cards)
     if together and all(card.able == "1" for card in cards):
         return "shm"
     if together and rank == 0:
@@ -202,3 +222,7 @@ def _choose(cards: Sequence[Card], rank: int) -> str:
             stacklevel=3,
         )
     return "gloo"
+
+
+def _together(cards: Sequence[Card]) -> bool:
+    return all(card.shares_machine_with(cards[0]) for card in cards)

@@ -28,14 +28,12 @@ ANSWER_S = 5.0
 """How long a process that listens may take to answer as a store, even at the end of the time limit."""
 
 Answer = TypeVar("Answer")
-LARGEST_VALUE = 1 << 20
-"""Bytes of a value in the store. Ours are below a hundredth of that."""
 
 
 def stored(value: bytes | str, *kinds: Any) -> list[Any]:
     """A list that shoal wrote into the store, with items of these kinds; anything else is an error in one sentence.
 
-    Any program that reaches the store can write to it (docs/security.md).
+    Without a secret, any program that reaches the store can write to it (docs/security.md).
 
     >>> stored(b'["left", "rank 1 has left"]', str, str)
     ['left', 'rank 1 has left']
@@ -62,8 +60,6 @@ def stored_number(value: bytes | str) -> int:
 def parsed(value: bytes | str) -> Any:
     """The JSON of a value in the store."""
     try:
-        if len(value) > LARGEST_VALUE:
-            raise foreign(value)
         return json.loads(value)
     except (ValueError, RecursionError):
         raise foreign(value) from None
@@ -120,6 +116,10 @@ class Distant:
     def check(self, keys: Sequence[str]) -> bool:
         """Whether all keys are there."""
         return self._ask(lambda: self._store.check(keys))
+
+    def compare_set(self, key: str, expected: bytes, desired: bytes) -> bytes:
+        """Write a key if it has the expected value; what it has then."""
+        return self._ask(lambda: self._store.compare_set(key, expected, desired))
 
     def close(self) -> None:
         """End the thread."""

@@ -48,7 +48,7 @@ def test_infinity_is_called_infinity():
 
 
 def test_it_is_repeated_after_ten_times_and_a_hundred():
-    told = trained([math.nan, 1.0], steps=101)
-    assert len(told) == 3
-    assert "is nan (10 times so far);" in told[1]
-    assert "is nan (100 times so far);" in told[2]
+    warned = trained([math.nan, 1.0], steps=101)
+    assert len(warned) == 3
+    assert "is nan (10 times so far);" in warned[1]
+    assert "is nan (100 times so far);" in warned[2]

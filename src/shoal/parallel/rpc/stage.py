@@ -46,6 +46,7 @@ class Stage:
             for name, param in whole.named_parameters()
             if id(param) in mine and param.requires_grad
         }
+        self.zero = next(iter(self.params.values())).detach().new_zeros(())
         self._update = update.over(self)
         self._layers_lock = threading.Lock()
         self._step: tuple[StepResult, int, float] | None = None
