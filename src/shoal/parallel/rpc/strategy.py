@@ -93,6 +93,7 @@ class Rpc(Strategy):
 
     def _connect(self, num_calls: int) -> None:
         group = self._group
+        group.beat(BUSY_S)  # starting a store and an agent takes seconds on a busy machine
         store = text = None
         if group.rank == 0:
             server = listen(group.address, 0)
