@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
-.PHONY: demo test test-explore test-third-party lint format clean install
+.PHONY: demo test test-explore test-third-party test-faults lint format clean install
 SEED ?= $(shell date +%s)
 
 demo: $(READY)  ## the same training by every strategy: one table, a verdict, a report
@@ -29,6 +29,10 @@ $(THIRD_PARTY)/.installed: examples/third_party/requirements.txt pyproject.toml 
 	$(THIRD_PARTY)/bin/pip install --quiet --constraint constraints.txt --editable . \
 	  --requirement examples/third_party/requirements.txt
 	@touch $@
+
+test-faults: FAULT_SEED = $(if $(filter command line,$(origin SEED)),$(SEED),0)
+test-faults: $(READY)  ## drawn faults and malformed inputs, about 10 minutes; SEED=n draws others, JOBS=n runs n at a time
+	OMP_NUM_THREADS=1 $(BIN)/python tests/faults/suite.py --seed $(FAULT_SEED) $(if $(JOBS),--jobs $(JOBS))
 
 lint: $(READY)  ## formatting, style, types, layers
 	$(BIN)/ruff format --check .

@@ -100,6 +100,8 @@ def test_torchrun_holds_its_own_store():
         ({"MASTER_PORT": None}, "not MASTER_PORT"),
         ({"RANK": "one"}, "RANK=one"),
         ({"RANK": "2"}, "rank 2 is not in a world of 2"),
+        ({"MASTER_PORT": "99999"}, "MASTER_PORT is 99999"),
+        ({"MASTER_PORT": "9" * 5000}, r"MASTER_PORT=9{200}… \(5000 characters\)"),
     ],
 )
 def test_half_an_environment_is_refused(change, message):
@@ -114,9 +116,10 @@ def test_an_unknown_kind_is_refused():
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_master_nobody_knows(rank):
-    with pytest.raises(JoinError, match="cannot resolve master address 'no.such.host.invalid'"):
-        join(WorkerAddress(rank, 2, "no.such.host.invalid", 29501), timeout_s=1)
+@pytest.mark.parametrize("host", ["no.such.host.invalid", "é" * 70])
+def test_a_master_nobody_knows(rank, host):
+    with pytest.raises(JoinError, match=f"cannot resolve master address '{host}'"):
+        join(WorkerAddress(rank, 2, host, 29501), timeout_s=1)
 
 
 def test_a_port_that_is_taken():

@@ -85,7 +85,7 @@ class ModuleSync:
             ),
             begins=self._backward_begins,
         )
-        self._sparse = SparseGradients(group, sparse)
+        self._sparse = SparseGradients(group, sparse, self._finite_check.look_at)
         hooks = [param.register_post_accumulate_grad_hook(self._sparse_gradient) for param in sparse.values()]
         self._removers = [self._reducer.remove, *(hook.remove for hook in hooks)]
 
