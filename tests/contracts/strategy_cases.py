@@ -194,13 +194,14 @@ def distance(piece, other):
 def assert_equal(members, expected):
     """Every worker has, after every step, what one machine has; what several have has the same bits."""
     for step, (pieces, loss, _) in enumerate(expected):
-        held = {name: torch.full_like(tensor, torch.nan) for name, tensor in pieces.items()}
+        # In float64: counts, which are integers, have no nan.
+        held = {name: torch.full_like(each, torch.nan, dtype=torch.float64) for name, each in pieces.items()}
         for rank, member in enumerate(members):
             its_pieces, its_loss, places = member[step]
             assert abs(its_loss - loss) <= 1e-12 * abs(loss), f"rank {rank}'s loss of step {step}"
             assert its_pieces.keys() <= pieces.keys()
             for key, tensor in its_pieces.items():
-                so_far = places[key].part(held[key], tuple(tensor.shape))
+                so_far = places[key].read(held[key], tuple(tensor.shape))
                 same = (so_far == tensor) | so_far.isnan()
                 assert same.all(), f"rank {rank} has other bits in {key}, step {step}"
                 so_far.copy_(tensor)

@@ -106,3 +106,42 @@ def lopsided(proof="proof"):
     if own_rank() == 1:
         Path(proof).write_text(str(os.getpid()))
     return Net("none", 1, 0, 0.0, proof, width=9 if own_rank() == 1 else 8)
+
+
+class Trouble(nn.Module):
+    """Passes its inputs on; in a given training step its fault fires, in the forward or the backward pass."""
+
+    def __init__(self, fault, rank, step, slow, proof, where):
+        super().__init__()
+        self.fault, self.rank, self.step, self.slow, self.proof, self.where = (
+            fault,
+            rank,
+            step,
+            slow,
+            proof,
+            where,
+        )
+        self.seen = 0
+
+    def forward(self, inputs):
+        if torch.is_grad_enabled():
+            self.seen += 1
+            time.sleep(self.slow)
+            if self.seen == self.step and own_rank() == self.rank:
+                if self.where == "backward":
+                    inputs.register_hook(lambda gradient: self.fire())
+                else:
+                    self.fire()
+        return inputs
+
+    def fire(self):
+        Path(self.proof).write_text(str(os.getpid()))
+        FAULTS[self.fault]()
+
+
+def staged(fault="none", rank=1, step=8, slow=0.0, proof="proof", where="forward"):
+    """A model of consecutive layers: two stages, and the fault in the stage that this rank holds."""
+    trouble = (Trouble(fault, rank, step, slow, proof, where) for _ in range(2))
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(16, 8), next(trouble), nn.ReLU(), nn.Linear(8, 3), next(trouble)
+    )

@@ -66,6 +66,15 @@ class Block(nn.Module):
 
 
 @final
+class MeanOverPixels(nn.Module):
+    """[N, channels, height, width] → [N, channels]."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The mean of each channel."""
+        return x.mean(dim=(2, 3))
+
+
+@final
 class Resnet18(nn.Module):
     """Stem, four stages of two blocks, mean over the pixels, one linear layer: 18 layers with weights."""
 
@@ -84,6 +93,20 @@ class Resnet18(nn.Module):
         x = F.relu(self.norm1(self.conv1(pictures)))
         x = self.stage4(self.stage3(self.stage2(self.stage1(x))))
         return self.fc(x.mean(dim=(2, 3)))
+
+    def as_sequence(self) -> list[tuple[str, nn.Module]]:
+        """The layers whose composition is `forward`; a block, which its shortcut spans, is one of them."""
+        stages = {"stage1": self.stage1, "stage2": self.stage2, "stage3": self.stage3, "stage4": self.stage4}
+        return [
+            ("conv1", self.conv1),
+            ("norm1", nn.Sequential(self.norm1, nn.ReLU())),
+            *(
+                (f"{name}.{key}", block)
+                for name, stage in stages.items()
+                for key, block in stage.named_children()
+            ),
+            ("fc", nn.Sequential(MeanOverPixels(), self.fc)),
+        ]
 
 
 def _stage(channels_in: int, channels_out: int, stride: int, norm: Norm) -> nn.Sequential:

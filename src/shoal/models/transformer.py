@@ -50,6 +50,20 @@ class Block(nn.Module):
 
 
 @final
+class Embed(nn.Module):
+    """Token embeddings plus position embeddings: the first layer of a transformer."""
+
+    def __init__(self, tokens: nn.Embedding, positions: nn.Embedding) -> None:
+        super().__init__()
+        self.tokens = tokens
+        self.positions = positions
+
+    def forward(self, text: Tensor) -> Tensor:
+        """Bytes [N, length] of any integer type → [N, length, width]."""
+        return self.tokens(text.long()) + self.positions.weight[: text.shape[1]]
+
+
+@final
 class Transformer(nn.Module):
     """Token and position embeddings, pre-norm blocks, a last norm, one linear layer to the scores."""
 
@@ -65,6 +79,12 @@ class Transformer(nn.Module):
         """Bytes [N, length] of any integer type → scores [N, length, outputs]; shorter texts are allowed."""
         x = self.tokens(text.long()) + self.positions.weight[: text.shape[1]]
         return self.head(self.norm(self.blocks(x)))
+
+    def as_sequence(self) -> list[tuple[str, nn.Module]]:
+        """The layers whose composition is `forward`; they share this model's parameters."""
+        blocks = [(f"blocks.{name}", block) for name, block in self.blocks.named_children()]
+        embed = Embed(self.tokens, self.positions)
+        return [("embed", embed), *blocks, ("norm", self.norm), ("head", self.head)]
 
 
 def transformer(

@@ -1,6 +1,6 @@
 """Building blocks of all strategies: accumulate a share, evaluate a batch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +46,16 @@ def backward_from(output: Tensor, gradient: Tensor) -> None:
     )
 
 
+def gradients_from(output: Tensor, gradient: Tensor, inputs: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
+    """The gradients of these inputs alone; every parameter's own gradient stays as it is.
+
+    What `torch.autograd.grad` does, less the same check of shapes.
+    """
+    return Variable._execution_engine.run_backward(  # pyright: ignore[reportPrivateUsage]
+        (output,), (gradient,), False, False, tuple(inputs), allow_unreachable=True, accumulate_grad=False
+    )
+
+
 @torch.no_grad()
 def evaluate_batch(model: nn.Module, loss: Loss, batch: Batch) -> Sums:
     """Loss and correct predictions of a whole model on a batch, in evaluation mode; none correct for regression."""
@@ -55,6 +65,11 @@ def evaluate_batch(model: nn.Module, loss: Loss, batch: Batch) -> Sums:
         outputs = model(batch.inputs)
     finally:
         model.train(was_training)
+    return sums_of(outputs, loss, batch)
+
+
+def sums_of(outputs: Tensor, loss: Loss, batch: Batch) -> Sums:
+    """Loss and correct predictions of a batch whose outputs are known; none correct for regression."""
     loss_sum = loss(outputs, batch.labels)
     if batch.labels.is_floating_point():
         return Sums(loss_sum, torch.zeros_like(loss_sum), 0, batch.num_samples)
