@@ -117,7 +117,7 @@ def test_alone_it_is_single_without_a_hook_or_a_bucket():
     history = train(made(Ddp, DdpConfig(), mine, group), (BATCH,))
     assert not group.totals
     assert all(param._post_accumulate_grad_hooks is None for param in mine.params.values())
-    for (pieces, loss), (wanted, wanted_loss) in zip(history, expected, strict=True):
+    for (pieces, loss, _), (wanted, wanted_loss, _) in zip(history, expected, strict=True):
         assert loss == wanted_loss
         assert all(torch.equal(pieces[name], wanted[name]) for name in wanted)
 
