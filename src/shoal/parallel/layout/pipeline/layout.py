@@ -17,8 +17,8 @@ from shoal.parallel.layout.pipeline.interpreter import Interpreter
 from shoal.parallel.layout.pipeline.schedule import Schedule
 from shoal.parallel.layout.pipeline.schedules import build as build_schedule
 from shoal.parallel.layout.pipeline.schedules import with_weights_once
-from shoal.parallel.layout.pipeline.validate import validate
 from shoal.parallel.layout.pipeline.stage import Autocast, PipelineStage
+from shoal.parallel.layout.pipeline.validate import validate
 from shoal.parallel.layout.sequence import NamedLayer
 from shoal.parallel.piece import Piece, Place
 from shoal.parallel.state import checked_weights

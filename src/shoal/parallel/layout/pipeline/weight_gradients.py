@@ -126,10 +126,8 @@ def _forward(layer: Any, collector: WeightGradients, inputs: Tensor) -> Tensor:
     if torch.is_autocast_enabled(device) and inputs.dtype != torch.float64:
         inputs = inputs.to(torch.get_autocast_dtype(device))
     if not torch.is_grad_enabled():
-        weight, bias = (
-            None if each is None else each.to(inputs.dtype) for each in (layer.weight, layer.bias)
-        )
-        return _RULES[type(layer)].output(layer, inputs, weight, bias)
+        bias = None if layer.bias is None else layer.bias.to(inputs.dtype)
+        return _RULES[type(layer)].output(layer, inputs, layer.weight.to(inputs.dtype), bias)
     return _SplitBackward.apply(inputs, layer.weight, layer.bias, layer, collector)
 
 
