@@ -1,6 +1,6 @@
 """A model's and an optimizer's state as pieces, and back."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -62,28 +62,17 @@ def load_optimizer(
 
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor], prefix: str = "") -> None:
     """Copy weights, `<prefix><name>`, into a model; a CheckpointError shows the first name or shape that differs."""
-    model.load_state_dict(checked_weights(model.state_dict(), weights, prefix))
-
-
-def checked_weights(
-    own: Mapping[str, Tensor],
-    weights: Mapping[str, Tensor],
-    prefix: str = "",
-    elsewhere: Collection[str] = (),
-) -> dict[str, Tensor]:
-    """The weights, `<prefix><name>`, for these tensors; a CheckpointError shows the first that differs.
-
-    `elsewhere` names the rest of the model, which other workers hold.
-    """
+    own = model.state_dict()
     for name, tensor in own.items():
         if f"{prefix}{name}" not in weights:
             raise CheckpointError(
                 f"the weights are of another model: they lack '{name}' {tuple(tensor.shape)}"
             )
-    for key in weights:
-        name = key.removeprefix(prefix)
-        if key.startswith(prefix) and name not in own and name not in elsewhere:
-            raise CheckpointError(f"the weights are of another model: '{name}' is not in this model")
+    for name in weights:
+        if name.startswith(prefix) and name.removeprefix(prefix) not in own:
+            raise CheckpointError(
+                f"the weights are of another model: '{name.removeprefix(prefix)}' is not in this model"
+            )
     loaded: dict[str, Tensor] = {}
     for name, tensor in own.items():
         loaded[name] = weights[f"{prefix}{name}"]
@@ -92,4 +81,4 @@ def checked_weights(
                 f"the weights are of another model: '{name}' is {tuple(loaded[name].shape)} there and "
                 f"{tuple(tensor.shape)} here"
             )
-    return loaded
+    model.load_state_dict(loaded)
