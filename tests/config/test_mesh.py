@@ -23,6 +23,8 @@ def read_words(words):
         ("--mesh data=3,tensor=1 --strategy dp", "dp", 3, None),
         ("--workers 2 --strategy ddp --strategy.bucket_mib 3", "ddp", 2, DdpConfig(bucket_mib=3.0)),
         ("--workers 2 --strategy ddp --sync.bucket_mib 3", "ddp", 2, DdpConfig(bucket_mib=3.0)),
+        ("--workers 2 --strategy tensor", "tensor", 2, DdpConfig()),
+        ("--mesh data=2,tensor=2", "tensor", 4, DdpConfig()),
         ("--mesh data=1", "ddp", 1, DdpConfig()),
         ("--mesh data=1 --strategy single", "single", 1, NoSyncConfig()),
     ],
@@ -38,7 +40,7 @@ def test_what_they_mean(words, strategy, workers, sync):
     [
         ("--mesh data=3,tensor=2 --workers 4", "data (3) × tensor (2) = 6 workers, but there are 4"),
         ("--mesh data=4 --workers 1", "data (4) = 4 workers, but there are 1"),
-        ("--mesh tensor=2", "--mesh has tensor=2, but no layout divides a model along tensor"),
+        ("--mesh tensor=2 --sync naive", "layout tensor does not support sync naive"),
         ("--mesh data=2,pipeline=2", "--mesh has pipeline=2, but no layout divides a model along pipeline"),
         ("--mesh rows=2", "unknown mesh axis 'rows'"),
         ("--mesh data,tensor", "expected tensor=SIZE, got 'tensor'"),

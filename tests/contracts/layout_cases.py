@@ -97,7 +97,7 @@ class Striped(Layout):
     @torch.no_grad()
     def load(self, saved):
         for name, param in self.params.items():
-            param.copy_(self.place_of(name).part(saved[f"model.{name}"], tuple(param.shape)))
+            param.copy_(self.place_of(name).read(saved[f"model.{name}"], tuple(param.shape)))
 
 
 class TwoStages(Layout):

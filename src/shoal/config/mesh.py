@@ -10,7 +10,7 @@ from shoal.errors import ConfigError, unknown
 AXES = ("data", "pipeline", "tensor")
 """The axes, slowest first: workers that differ only in the last one have neighbouring ranks."""
 
-LAYOUT_AXES: Mapping[str, str] = {}
+LAYOUT_AXES: Mapping[str, str] = {"tensor": "tensor"}
 """The layout that divides the model along an axis. `data` needs none: it divides batches."""
 
 

@@ -27,6 +27,7 @@ from shoal.config.sections.exchange import (
     StagesConfig,
 )
 from shoal.config.sections.launch import LaunchConfig
+from shoal.config.sections.layout import TensorConfig
 from shoal.config.sections.model import (
     CrossEntropyConfig,
     LenetConfig,
@@ -126,6 +127,7 @@ __all__ = [
     "StratifiedConfig",
     "SyncConfig",
     "SyntheticConfig",
+    "TensorConfig",
     "TrainConfig",
     "TransformerConfig",
 ]
@@ -153,6 +155,7 @@ class RunConfig(Checked):
     optimizer: OptimizerConfig = field(default_factory=AdamConfig)
     schedule: ScheduleConfig = field(default_factory=ConstantConfig)
     sync: SyncConfig | None = None
+    tensor: TensorConfig = field(default_factory=TensorConfig)
     exchange: ExchangeConfig = field(default_factory=AllReduceConfig)
     partition: PartitionConfig = field(default_factory=GlobalConfig)
     launch: LaunchConfig = field(default_factory=LaunchConfig)

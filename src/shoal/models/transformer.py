@@ -23,14 +23,12 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, length, width] → [N, length, width]."""
-        samples, length, width = x.shape
         # [N, length, 3·width] → three of [N, heads, length, width / heads]
         query, key, value = (
-            part.view(samples, length, self.heads, width // self.heads).transpose(1, 2)
-            for part in self.qkv(x).split(width, dim=-1)
+            part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, dim=-1)
         )
         seen = F.scaled_dot_product_attention(query, key, value, is_causal=True)
-        return self.out(seen.transpose(1, 2).reshape(samples, length, width))
+        return self.out(seen.transpose(1, 2).flatten(2))
 
 
 @final

@@ -8,17 +8,19 @@ ever has to hold the whole model.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 
 @dataclass(frozen=True)
 class Place:
-    """The place of a part in the whole tensor: a box, or a range of the flattened elements.
+    """The place of a part in the whole tensor: a box, the same box of several blocks, or a range of the elements.
 
     ::
 
-        shape (4, 3), start (2, 0)     rows 2 and 3 of a tensor with 4 rows, if the part has shape (2, 3)
-        shape (4, 3), start 5          elements 5, 6, … of the 12, if the part is flat
+        shape (4, 3), start (2, 0)             rows 2 and 3 of a tensor with 4 rows, if the part has shape (2, 3)
+        shape (4, 3), start 5                  elements 5, 6, … of the 12, if the part is flat
+        shape (8, 3), start (1, 0), blocks 2   rows 1, 2 and 5, 6: rows 1 and 2 of each half, if it has shape (4, 3)
     """
 
     shape: tuple[int, ...]
@@ -27,6 +29,9 @@ class Place:
     """The first index of a box in each dimension, or the first element of a range."""
     replica: int = 0
     """The number of this copy among workers that hold the same part; copy 0 is saved."""
+    blocks: int = 1
+    """The whole has this many blocks of equal height, one below the other (Q, K and V in one matrix), and the part the
+    same rows of each; `start` is then the box in the first block."""
 
     @classmethod
     def whole(cls, tensor: Tensor, replica: int = 0) -> "Place":
@@ -38,11 +43,25 @@ class Place:
         """Whether the part starts at the beginning of the whole: one worker per replica has such a part."""
         return self.start == 0 or (isinstance(self.start, tuple) and not any(self.start))
 
-    def part(self, whole: Tensor, like: tuple[int, ...]) -> Tensor:
-        """The view of the whole that corresponds to a part of shape `like`."""
+    def read(self, whole: Tensor, like: tuple[int, ...]) -> Tensor:
+        """The part of the whole, of shape `like`: a view, except where it is in several blocks."""
+        boxes = self._boxes(whole, like)
+        return boxes[0] if len(boxes) == 1 else torch.cat(boxes)
+
+    def write(self, whole: Tensor, part: Tensor) -> None:
+        """Copy a part to its place in the whole."""
+        boxes = self._boxes(whole, tuple(part.shape))
+        for box, rows in zip(boxes, part.chunk(self.blocks) if self.blocks > 1 else (part,), strict=True):
+            box.copy_(rows)
+
+    def _boxes(self, whole: Tensor, like: tuple[int, ...]) -> list[Tensor]:
+        """The views of the whole that follow each other in the part."""
         if isinstance(self.start, int):
-            return whole.reshape(-1)[self.start : self.start + like[0]]
-        return whole[tuple(slice(first, first + size) for first, size in zip(self.start, like, strict=True))]
+            return [whole.reshape(-1)[self.start : self.start + like[0]]]
+        if self.blocks > 1:
+            like = (like[0] // self.blocks, *like[1:])
+        box = tuple(slice(first, first + size) for first, size in zip(self.start, like, strict=True))
+        return [block[box] for block in (whole.chunk(self.blocks) if self.blocks > 1 else (whole,))]
 
 
 @dataclass(frozen=True)
@@ -67,10 +86,6 @@ class Piece:
     def is_saved(self) -> bool:
         """Whether this worker saves it."""
         return self.place.replica == 0
-
-    def part_of(self, whole: Tensor) -> Tensor:
-        """The view of the whole tensor that corresponds to this piece."""
-        return self.place.part(whole, tuple(self.tensor.shape))
 
 
 def by_name(pieces: Iterable[Piece]) -> dict[str, Tensor]:

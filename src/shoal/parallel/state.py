@@ -1,6 +1,6 @@
 """A model's and an optimizer's state as pieces, and back."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -53,15 +53,30 @@ def load_optimizer(
         for key in keys[names[param]]:
             whole = saved[f"optim.{names[param]}.{key}"]
             is_divided = tuple(whole.shape) == place.shape
-            found[key] = place.part(whole, tuple(param.shape)) if is_divided else whole
+            found[key] = place.read(whole, tuple(param.shape)) if is_divided else whole
         if found:
             state[index] = found
     # The optimizer's own method puts each tensor on the device and in the precision that it needs.
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
-def load_weights(model: nn.Module, weights: Mapping[str, Tensor], prefix: str = "") -> None:
-    """Copy weights, `<prefix><name>`, into a model; a CheckpointError shows the first name or shape that differs."""
+def _whole(name: str, tensor: Tensor) -> Place:
+    del name
+    return Place.whole(tensor)
+
+
+def load_weights(
+    model: nn.Module,
+    weights: Mapping[str, Tensor],
+    prefix: str = "",
+    place_of: Callable[[str, Tensor], Place] = _whole,
+    elsewhere: Collection[str] = (),
+) -> None:
+    """Copy weights, `<prefix><name>`, into a model; a CheckpointError shows the first name or shape that differs.
+
+    `place_of` gives the place in the whole of what the model holds under a name; `elsewhere` are names that belong to
+    the model, too, but may be held by other workers.
+    """
     own = model.state_dict()
     for name, tensor in own.items():
         if f"{prefix}{name}" not in weights:
@@ -69,16 +84,15 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], prefix: str = 
                 f"the weights are of another model: they lack '{name}' {tuple(tensor.shape)}"
             )
     for name in weights:
-        if name.startswith(prefix) and name.removeprefix(prefix) not in own:
-            raise CheckpointError(
-                f"the weights are of another model: '{name.removeprefix(prefix)}' is not in this model"
-            )
+        plain = name.removeprefix(prefix)
+        if name.startswith(prefix) and plain not in own and plain not in elsewhere:
+            raise CheckpointError(f"the weights are of another model: '{plain}' is not in this model")
     loaded: dict[str, Tensor] = {}
     for name, tensor in own.items():
-        loaded[name] = weights[f"{prefix}{name}"]
-        if loaded[name].shape != tensor.shape:
+        whole, place = weights[f"{prefix}{name}"], place_of(name, tensor)
+        if tuple(whole.shape) != place.shape:
             raise CheckpointError(
-                f"the weights are of another model: '{name}' is {tuple(loaded[name].shape)} there and "
-                f"{tuple(tensor.shape)} here"
+                f"the weights are of another model: '{name}' is {tuple(whole.shape)} there and {place.shape} here"
             )
+        loaded[name] = place.read(whole, tuple(tensor.shape))
     model.load_state_dict(loaded)

@@ -38,8 +38,9 @@ class WholeTensors:
         self.parts: dict[str, list[Part]] = {}
         """The parts of each whole tensor, by its name."""
         for rank, text in enumerate(gather_texts(group, json.dumps(described))):
-            for name, dtype, shape, start, part_shape in json.loads(text):
-                place = Place(tuple(shape), tuple(start) if isinstance(start, list) else start)
+            for name, dtype, shape, start, blocks, part_shape in json.loads(text):
+                start = tuple(start) if isinstance(start, list) else start
+                place = Place(tuple(shape), start, blocks=blocks)
                 part = Part(rank, getattr(torch, dtype), place, tuple(part_shape))
                 self.parts.setdefault(name, []).append(part)
 
@@ -55,13 +56,12 @@ class WholeTensors:
             return _on_host(self._mine[name].tensor)
         whole = torch.empty(parts[0].place.shape, dtype=parts[0].dtype)
         for part in parts:
-            target = part.place.part(whole, part.shape)
             if part.rank == 0:
-                target.copy_(_on_host(self._mine[name].tensor))
+                part.place.write(whole, _on_host(self._mine[name].tensor))
             else:
                 received = torch.empty(part.shape, dtype=part.dtype)
                 self._group.recv(received, part.rank).wait()
-                target.copy_(received)
+                part.place.write(whole, received)
         return whole
 
 
@@ -90,8 +90,8 @@ def weights_sha256(pieces: Sequence[Piece], group: Group) -> str:
 
 
 def _described(piece: Piece) -> tuple[object, ...]:
-    dtype = str(piece.tensor.dtype).removeprefix("torch.")
-    return piece.name, dtype, piece.place.shape, piece.place.start, tuple(piece.tensor.shape)
+    dtype, place = str(piece.tensor.dtype).removeprefix("torch."), piece.place
+    return piece.name, dtype, place.shape, place.start, place.blocks, tuple(piece.tensor.shape)
 
 
 def _on_host(tensor: Tensor) -> Tensor:

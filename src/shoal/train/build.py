@@ -82,7 +82,7 @@ def build(config: RunConfig, device: torch.device, group: Traced) -> Built:
     steps = total_steps(num_samples, batch_size, train.epochs, train.steps)
     training_clock = TrainingClock(total_steps=steps)
     mesh = Mesh(group, config.axes)
-    layout = build_layout(config, mesh, model, span, training_clock)
+    layout = build_layout(config, mesh, model, _few_inputs(dataset), span, training_clock)
     data_axis = mesh.axis("data") or alone()
     update = Update(layout, lambda params: optim.build(config.optimizer, params), train.clip_norm)
     exchange = build_exchange(config.exchange, data_axis.size, training_clock)
@@ -109,10 +109,13 @@ def build_model(config: RunConfig, dataset: DataSet) -> nn.Module:
     """The model with its initial weights, its output checked against the labels and the loss."""
     check_resources(config, 1)
     model = models.build(config.model, dataset.input_shape, dataset.outputs, config.seed)
-    few = torch.arange(min(4, len(dataset.train)), device=dataset.train.labels.device)
-    sample = dataset.batch(dataset.train, few)
-    models.check_fit(model, config.loss, sample.inputs.cpu(), dataset.train.labels.cpu())
+    models.check_fit(model, config.loss, _few_inputs(dataset).cpu(), dataset.train.labels.cpu())
     return model
+
+
+def _few_inputs(dataset: DataSet) -> torch.Tensor:
+    few = torch.arange(min(4, len(dataset.train)), device=dataset.train.labels.device)
+    return dataset.batch(dataset.train, few).inputs
 
 
 def _check_work(

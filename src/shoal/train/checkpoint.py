@@ -51,7 +51,7 @@ class SavedPieces(Mapping[str, Tensor]):
         for name, file in self._opened.items():
             for tensor in file.keys():  # noqa: SIM118 (no mapping)
                 part = parts.get(name, {}).get(tensor)
-                place = None if part is None else Place(tuple(part["shape"]), _start(part["start"]))
+                place = None if part is None else _place(part)
                 self._found.setdefault(tensor, []).append((file, place))
 
     def __getitem__(self, name: str) -> Tensor:
@@ -64,7 +64,7 @@ class SavedPieces(Mapping[str, Tensor]):
         if sum(part.numel() for part, _ in parts) != whole.numel():
             raise CheckpointError(f"{self._path} lacks a part of '{name}' {place.shape}")
         for part, where in parts:
-            where.part(whole, tuple(part.shape)).copy_(part)
+            where.write(whole, part)
         return whole
 
     def __iter__(self) -> Iterator[str]:
@@ -239,7 +239,7 @@ def _write_tensors(folder: Path, rank: int, pieces: Sequence[Piece]) -> dict[str
     save_file({piece.name: piece.tensor.detach().cpu().clone().contiguous() for piece in pieces}, path)
     _flush(path)
     parts = {
-        piece.name: {"shape": piece.place.shape, "start": piece.place.start}
+        piece.name: {"shape": piece.place.shape, "start": piece.place.start, "blocks": piece.place.blocks}
         for piece in pieces
         if not piece.is_whole
     }
@@ -259,8 +259,13 @@ def _write_manifest(folder: Path, progress: Progress, entries: Sequence[Mapping[
     _flush(folder)
 
 
-def _start(start: Any) -> tuple[int, ...] | int:
-    return tuple(start) if isinstance(start, list) else int(start)
+def _place(part: Mapping[str, Any]) -> Place:
+    start = part["start"]
+    return Place(
+        tuple(part["shape"]),
+        tuple(start) if isinstance(start, list) else int(start),
+        blocks=int(part.get("blocks", 1)),
+    )
 
 
 def _sha256(path: Path) -> str:

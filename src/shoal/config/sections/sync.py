@@ -88,5 +88,6 @@ STRATEGIES: dict[str, tuple[str, str]] = {
     "naive": ("whole", "naive"),
     "ddp": ("whole", "ddp"),
     "dp": ("whole", "dp"),
+    "tensor": ("tensor", "ddp"),
 }
 """The strategies that exist, each a pair (layout, sync). `--strategy NAME` abbreviates the pair."""

@@ -1,4 +1,4 @@
-"""`whole`: every worker holds the whole model."""
+"""`whole`: every worker computes the whole model; with tensor parallelism, its own part of every divided layer."""
 
 from collections.abc import Callable, Mapping
 from typing import final
@@ -9,6 +9,7 @@ from shoal.data.dataset import Batch
 from shoal.events.spans import SpanRecorder
 from shoal.parallel.gradient_engine import GradientEngine
 from shoal.parallel.layout.layout import Layout
+from shoal.parallel.layout.tensor.divide import TensorParts
 from shoal.parallel.piece import Piece, Place
 from shoal.parallel.state import load_weights
 from shoal.parallel.step import Loss, accumulate, evaluate_batch
@@ -21,7 +22,11 @@ def _unchanged(gradients: Gradients) -> Gradients:
 
 @final
 class Whole(Layout):
-    """The model and its engine: parts of a share go through it one after the other."""
+    """The model and its engine: parts of a share go through it one after the other.
+
+    A model whose layers `tensor_parallel` has divided is computed like any other, because its layers communicate; only
+    what this worker holds is then a part of the whole (`parts`), and of the loss, which all have, one counts.
+    """
 
     def __init__(
         self,
@@ -31,6 +36,7 @@ class Whole(Layout):
         span: SpanRecorder,
         conditions: Callable[[Gradients], Gradients] = _unchanged,
         replica: int = 0,
+        parts: TensorParts | None = None,
     ) -> None:
         self.model = model
         self.params = engine.params
@@ -43,28 +49,41 @@ class Whole(Layout):
         self.zero = next(iter(self.params.values())).detach().new_zeros(())
         self._gradients = conditions(engine.gradients)
         self._replica = replica
+        self._parts = parts
+        self._counts_loss = parts is None or parts.group.rank == 0
+        if parts is not None:
+            self.sharded_over = (parts.group,)
+            self.repeated = parts.repeated
 
     def gradients(self, share: Share, before_last: Callable[[], None] | None = None) -> Tensor:
         """Sum the gradients of all parts."""
         for param in self.params.values():
             param.grad = None
-        return accumulate(self._gradients, share, self.zero, before_last)
+        loss = accumulate(self._gradients, share, self.zero, before_last)
+        return loss if self._counts_loss else self.zero
 
     def evaluate(self, batch: Batch) -> Sums:
         """Loss and number of correct predictions on a batch."""
         return evaluate_batch(self.model, self.loss, batch)
 
     def place_of(self, name: str) -> Place:
-        """The whole parameter."""
-        return Place.whole(self.params[name], self._replica)
+        """The whole parameter, or this worker's part of it."""
+        return self._place(name, self.params[name])
+
+    def _place(self, name: str, tensor: Tensor) -> Place:
+        if self._parts is None:
+            return Place.whole(tensor, self._replica)
+        return self._parts.place(name, tensor, self._replica)
 
     def pieces(self) -> list[Piece]:
-        """Every parameter and buffer."""
+        """Every parameter and buffer that this worker holds."""
         state = self.model.state_dict()
         return [
-            Piece.whole(f"model.{name}", tensor.detach(), self._replica) for name, tensor in state.items()
+            Piece(f"model.{name}", tensor.detach(), self._place(name, tensor))
+            for name, tensor in state.items()
         ]
 
     def load(self, saved: Mapping[str, Tensor]) -> None:
-        """Copy the saved weights into the model."""
-        load_weights(self.model, saved, prefix="model.")
+        """Copy the saved weights, or this worker's parts of them, into the model."""
+        elsewhere = self._parts.names if self._parts is not None else ()
+        load_weights(self.model, saved, "model.", self._place, elsewhere)
