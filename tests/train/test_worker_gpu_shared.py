@@ -56,7 +56,7 @@ def test_batch_statistics_of_all_workers(tmp_path):
 
 def test_batch_statistics_of_threads_are_refused(tmp_path):
     flags = "--model resnet18 --model.width 8 --data synthetic --data.shape 3,8,8 --data.samples 96 --steps 3"
-    with pytest.raises(WorkerError, match="thread workers cannot exchange gradients on a GPU"):
+    with pytest.raises(WorkerError, match="sync_batchnorm does not support thread workers on a GPU"):
         trained(tmp_path, f"{flags} --strategy ddp --workers 2 --launcher threads --strategy.sync_batchnorm")
 
 

@@ -67,7 +67,7 @@ def _by_torch(
         with span("forward", "compute"), autocast(batch.inputs.device.type):
             loss_sum = loss(model(batch.inputs), batch.labels)
         with span("backward", "compute"):
-            backward_from(loss_sum, loss_sum.new_tensor(scale))
+            backward_from(loss_sum, loss_sum.new_full((), scale))
         return loss_sum.detach()
 
     params: dict[str, Tensor] = {

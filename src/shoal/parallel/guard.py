@@ -101,7 +101,7 @@ class Guard:
 
     def _over_replica(self, loss: Tensor, square: Tensor, stop_signal: int) -> tuple[Tensor, Tensor, Tensor]:
         """The row of a replica that is divided among workers: losses and squares add up, any stop signal counts."""
-        mine = torch.stack((loss, square.to(loss.dtype), loss.new_tensor(stop_signal)))
+        mine = torch.stack((loss, square.to(loss.dtype), loss.new_full((), stop_signal)))
         for group in self._sharded_over:
             rows = mine.new_zeros((group.size, 3))
             rows[group.rank] = mine
@@ -126,13 +126,13 @@ class Guard:
         if not bad:
             self._mention_giant(squares)
             self._last_loss = good_loss
-            return GuardVerdict(like.new_tensor(good_loss), True, stop_signal)
+            return GuardVerdict(like.new_full((), good_loss), True, stop_signal)
         may_update = self._may_update(bad, _what_is_bad(bad, losses, squares))
         good_part = math.fsum(row[1] for rank, row in enumerate(rows) if rank not in bad)
         all_parts = math.fsum(row[1] for row in rows)
         # Where no worker has a finite loss, the last one stands.
         standing = good_loss * all_parts / good_part if good_part else self._last_loss
-        return GuardVerdict(like.new_tensor(standing), may_update, stop_signal)
+        return GuardVerdict(like.new_full((), standing), may_update, stop_signal)
 
     def read_later(self, table: Tensor, like: Tensor) -> tuple[Tensor, Tensor, Callable[[], int]]:
         """Decide on the device: the loss, 1 where a number is bad (0 elsewhere), and what `read`s the table later.
