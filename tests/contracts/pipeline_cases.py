@@ -12,7 +12,7 @@ from shoal.events.spans import HostClock, SpanRecorder
 from shoal.models import build_loss
 from shoal.parallel.gradient_engine import build_engine
 from shoal.parallel.layout.pipeline.cut import cut_by_name
-from shoal.parallel.layout.pipeline.layout import Pipelined, PipelinePlan
+from shoal.parallel.layout.pipeline.layout import Pipelined
 from shoal.parallel.sync.ddp import Ddp
 from shoal.parallel.update import Update
 

@@ -6,11 +6,12 @@ recipes and flags; `--help` prints the sentences.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from shoal.config.kinds import Checked
-from shoal.config.mesh import check_product, layout_of, parse_mesh
+from shoal.config.mesh import LAYOUT_AXES, check_product, layout_of, parse_mesh
 from shoal.config.sections.data import (
     Cifar10Config,
     DataConfig,
@@ -27,7 +28,7 @@ from shoal.config.sections.exchange import (
     StagesConfig,
 )
 from shoal.config.sections.launch import LaunchConfig
-from shoal.config.sections.layout import TensorConfig
+from shoal.config.sections.layout import LayoutCapabilities, PipelineConfig, TensorConfig
 from shoal.config.sections.model import (
     CrossEntropyConfig,
     LenetConfig,
@@ -114,6 +115,7 @@ __all__ = [
     "OptimizerConfig",
     "OutputConfig",
     "PartitionConfig",
+    "PipelineConfig",
     "RandomConfig",
     "Resnet18Config",
     "RobustConfig",
@@ -155,6 +157,7 @@ class RunConfig(Checked):
     optimizer: OptimizerConfig = field(default_factory=AdamConfig)
     schedule: ScheduleConfig = field(default_factory=ConstantConfig)
     sync: SyncConfig | None = None
+    pipeline: PipelineConfig = field(default_factory=PipelineConfig)
     tensor: TensorConfig = field(default_factory=TensorConfig)
     exchange: ExchangeConfig = field(default_factory=AllReduceConfig)
     partition: PartitionConfig = field(default_factory=GlobalConfig)
@@ -175,6 +178,7 @@ class RunConfig(Checked):
                 f"Supported pairs: {', '.join(' + '.join(pair) for pair in STRATEGIES.values())}.",
             )
         self._check_capabilities()
+        self._check_layouts(axes)
         if self.precision not in PRECISIONS[self.engine]:
             raise ConfigError(
                 f"--engine {self.engine} cannot compute in {self.precision}",
@@ -197,8 +201,11 @@ class RunConfig(Checked):
             fill(train=replace(self.train, batch_size="all" if self.optimizer.name == "gd" else 64))
         if self.mesh:
             sizes = parse_mesh(self.mesh, self.launch.workers)
-            fill(mesh=",".join(f"{axis}={size}" for axis, size in sizes.items()))
-            if self.launch.workers == 1:
+            has_sizes = self.mesh.count("=") == len(sizes)
+            # An axis without a size waits for the number of workers: torchrun brings it later.
+            if has_sizes or self.launch.workers > 1:
+                fill(mesh=",".join(f"{axis}={size}" for axis, size in sizes.items()))
+            if has_sizes and self.launch.workers == 1:
                 fill(launch=replace(self.launch, workers=math.prod(sizes.values())))
         if self.sync is None:
             fill(sync=DdpConfig() if self.mesh else NoSyncConfig())
@@ -241,10 +248,31 @@ class RunConfig(Checked):
                 "Use --partition global.",
             )
 
+    def _check_layouts(self, axes: Mapping[str, int]) -> None:
+        """Refuse settings that a layout does not support, as it declares."""
+        for axis in (axis for axis, size in axes.items() if size > 1 and axis in LAYOUT_AXES):
+            can: LayoutCapabilities = getattr(self, LAYOUT_AXES[axis]).CAN
+            launch = self.launch
+            refused = {
+                f"--engine {self.engine}": self.engine not in can.engines,
+                "--bottleneck": bool(launch.bottleneck) and not can.conditions,
+                "--fault": bool(launch.fault) and not can.conditions,
+                "--balance": self.train.balance and not can.balance,
+            }
+            for flag, is_refused in refused.items():
+                if is_refused:
+                    raise ConfigError(
+                        f"layout {LAYOUT_AXES[axis]} does not support {flag}",
+                        f"Use --strategy ddp, or leave {flag.partition(' ')[0]} out.",
+                    )
+        if axes.get("pipeline", 1) > 1 and isinstance(self.train.batch_size, int):
+            share = math.ceil(self.train.batch_size / axes.get("data", 1))
+            self.pipeline.check_fits(axes["pipeline"], share, self.train.micro_batch)
+
     @property
     def axes(self) -> dict[str, int]:
         """The sizes of the mesh's axes; without a mesh, all workers divide the data."""
-        return parse_mesh(self.mesh) if self.mesh else {"data": self.launch.workers}
+        return parse_mesh(self.mesh, self.launch.workers) if self.mesh else {"data": self.launch.workers}
 
     @property
     def _sync(self) -> SyncConfig:

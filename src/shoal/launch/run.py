@@ -8,6 +8,7 @@ from dataclasses import replace
 from shoal.comm.join import WorkerAddress, place_from_environment
 from shoal.comm.liveness.judge import TRAIN_LIMIT_S
 from shoal.config.custom import no_exit
+from shoal.config.mesh import check_divided
 from shoal.config.resources import check_resources
 from shoal.config.schema import RunConfig
 from shoal.events.folder import RunFolder
@@ -40,6 +41,7 @@ def launch_run(
     size = place.size if place else config.launch.workers
     check_resources(config, 1 if place else size)
     config.launch.check_workers(size)
+    check_divided(config.mesh, size)
     check_exchange(config.exchange, size)
     if place is not None:
         with _recorded_for_torchrun():

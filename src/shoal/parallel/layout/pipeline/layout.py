@@ -20,8 +20,9 @@ from shoal.parallel.layout.pipeline.schedules import with_weights_once
 from shoal.parallel.layout.pipeline.stage import Autocast, PipelineStage
 from shoal.parallel.layout.pipeline.validate import validate
 from shoal.parallel.layout.sequence import NamedLayer
+from shoal.parallel.layout.tensor.divide import TensorParts
 from shoal.parallel.piece import Piece, Place
-from shoal.parallel.state import checked_weights
+from shoal.parallel.state import parts_of
 from shoal.parallel.step import Loss, evaluate_batch
 from shoal.parallel.strategy import Share, Sums
 
@@ -67,19 +68,27 @@ class Pipelined(Layout):
         span: SpanRecorder,
         plan: PipelinePlan,
         replica: int = 0,
+        parts: TensorParts | None = None,
     ) -> None:
-        """`stages` are the layers of every stage, cut from `model`; of these, only this worker's are kept."""
+        """`stages` are the layers of every stage, cut from `model`; of these, only this worker's are kept.
+
+        If the layers are divided in turn, `parts` describes what this worker holds of them.
+        """
         mine = stages[group.rank]
         self.model = nn.Sequential(*(layer.module for layer in mine))
         self._group, self._plan, self._replica = group, plan, replica
         self._last_layer = mine[-1].name
         self._is_last = group.rank == group.size - 1
-        self.span, self.sharded_over = span, (group,)
+        self.span, self.sharded_over, self._parts = span, (group,), parts
+        self._counts_loss = self._is_last and (parts is None or parts.group.rank == 0)
         held = {id(tensor): key for key, tensor in reversed(self.model.state_dict(keep_vars=True).items())}
         whole = model.state_dict(keep_vars=True)
         self._keys = {name: held[id(tensor)] for name, tensor in whole.items() if id(tensor) in held}
         """The name in `self.model` of each parameter and buffer, under its name in the whole model."""
-        self._elsewhere = whole.keys() - self._keys.keys()
+        self._all_names = frozenset(whole) if parts is None else parts.names
+        if parts is not None:
+            self.sharded_over = (group, parts.group)
+            self.repeated = parts.repeated & self._keys.keys()
         own = {id(param) for param in self.model.parameters()}
         self.params = {
             name: param
@@ -117,7 +126,7 @@ class Pipelined(Layout):
         for param in reversed(self.params.values()):
             for callback in self._callbacks.get(param, ()) if param.grad is not None else ():
                 callback(param)
-        return self.zero if loss is None else loss * scale
+        return loss * scale if loss is not None and self._counts_loss else self.zero
 
     @torch.no_grad()
     def evaluate(self, batch: Batch) -> Sums:
@@ -163,14 +172,19 @@ class Pipelined(Layout):
                 return self.model(inputs)
 
     def place_of(self, name: str) -> Place:
-        """The whole parameter."""
-        return Place.whole(self.params[name], self._replica)
+        """The whole parameter, or this worker's part of it."""
+        return self._place(name, self.params[name])
+
+    def _place(self, name: str, tensor: Tensor) -> Place:
+        if self._parts is None:
+            return Place.whole(tensor, self._replica)
+        return self._parts.place(name, tensor, self._replica)
 
     def pieces(self) -> list[Piece]:
         """The parameters and buffers of this stage."""
         state = self.model.state_dict()
         return [
-            Piece.whole(f"model.{name}", state[key].detach(), self._replica)
+            Piece(f"model.{name}", state[key].detach(), self._place(name, state[key]))
             for name, key in self._keys.items()
         ]
 
@@ -178,7 +192,7 @@ class Pipelined(Layout):
         """Copy the saved weights of this stage into it."""
         state = self.model.state_dict()
         own = {name: state[key] for name, key in self._keys.items()}
-        loaded = checked_weights(own, saved, "model.", self._elsewhere)
+        loaded = parts_of(own, saved, "model.", self._place, self._all_names)
         # Strict would refuse a layer that is used twice: it has two names here, and its weights come once.
         self.model.load_state_dict({self._keys[name]: each for name, each in loaded.items()}, strict=False)
 
