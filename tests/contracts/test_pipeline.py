@@ -7,6 +7,7 @@ from strategy_cases import (
     BATCH,
     OPTIMIZERS,
     SHARES,
+    STRATEGIES,
     assert_close_states,
     on_threads,
     one_machine,
@@ -16,8 +17,14 @@ from strategy_cases import (
     single,
 )
 
+from shoal.comm.alone import alone
+from shoal.data.division.order import even_shares
+from shoal.errors import CheckpointError
 from shoal.parallel.layout.pipeline.layout import PipelinePlan
-from shoal.parallel.whole_tensors import WholeTensors
+from shoal.parallel.piece import by_name
+from shoal.parallel.whole_tensors import WholeTensors, weights_sha256
+from shoal.train import checkpoint
+from shoal.train.progress import Progress
 
 STEPS = 3
 SCHEDULES = ["sequential", "gpipe", "1f1b", "zero-bubble"]
@@ -115,3 +122,53 @@ def test_a_number_that_is_not_finite_stops_all_stages():
         return all(tensor.isfinite().all() for tensor in strategy._layout.params.values())
 
     assert on_threads(2, work) == [True, True]
+
+
+ADAM = OPTIMIZERS["adam"]
+LOADED = {
+    "single": (1, lambda group: single(replica(ADAM, seed=7, network=deep_network))),
+    "ddp": (2, lambda group: STRATEGIES["ddp"](replica(ADAM, network=deep_network), group)),
+    "2 stages": (2, pipelined(2, PLANS["zero-bubble"], ADAM)),
+    "3 stages": (3, pipelined(3, PLANS["gpipe"], ADAM)),
+    "2 pipelines": (4, pipelined(2, PLANS["1f1b"], ADAM)),
+}
+
+
+@pytest.mark.parametrize("loaded", LOADED)
+@pytest.mark.parametrize("saved", ["ddp", "3 stages", "2 pipelines"])
+def test_saved_by_some_workers_and_continued_by_others(saved, loaded, tmp_path):
+    def steps(strategy, first, last):
+        for step in range(first, last):
+            shares = even_shares(BATCH, strategy.data_size)
+            strategy.step(share_of(strategy, step, shares), rate(step))
+
+    def save(group):
+        strategy = LOADED[saved][1](group)
+        steps(strategy, 0, 2)
+        checkpoint.save(tmp_path, strategy.pieces(), Progress(step=2), keep=1, group=group)
+        return weights_sha256(strategy.pieces(), group)
+
+    fingerprints = set(on_threads(LOADED[saved][0], save))
+    found = checkpoint.latest(tmp_path)
+    reference = single(replica(ADAM, seed=5, network=deep_network))
+    reference.load(found.pieces())
+    assert fingerprints == {weights_sha256(reference.pieces(), alone())}
+
+    def go_on(group):
+        strategy = LOADED[loaded][1](group)
+        strategy.load(found.pieces())
+        steps(strategy, 2, 4)
+        return {name: each.clone() for name, each in WholeTensors(strategy.pieces(), group, prefix="")}
+
+    expected = one_machine("adam", network=deep_network)[3][0]
+    assert_close_states(on_threads(LOADED[loaded][0], go_on)[0], expected, "at the end")
+
+
+def test_weights_of_another_model_are_refused():
+    other = single(replica(ADAM))
+
+    def work(group):
+        with pytest.raises(CheckpointError, match="of another model"):
+            pipelined(2, PLANS["1f1b"], ADAM)(group).load(by_name(other.pieces()))
+
+    on_threads(2, work)

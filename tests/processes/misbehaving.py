@@ -91,3 +91,33 @@ def lopsided(proof="proof"):
     if own_rank() == 1:
         Path(proof).write_text(str(os.getpid()))
     return Net("none", 1, 0, 0.0, proof, width=9 if own_rank() == 1 else 8)
+
+
+class Trap(nn.Module):
+    """Passes its input on; at a given micro-batch of a given rank, its forward or its backward does the fault."""
+
+    def __init__(self, fault, rank, microbatch, in_backward, proof):
+        super().__init__()
+        self.fault, self.rank, self.microbatch = fault, rank, microbatch
+        self.in_backward, self.proof = in_backward, proof
+        self.seen = 0
+
+    def forward(self, inputs):
+        if self.training and torch.is_grad_enabled():
+            self.seen += 1
+            if self.seen == self.microbatch and own_rank() == self.rank:
+                if self.in_backward:
+                    inputs.register_hook(self.spring)
+                else:
+                    self.spring(inputs)
+        return inputs
+
+    def spring(self, _):
+        Path(self.proof).write_text(str(os.getpid()))
+        FAULTS[self.fault]()
+
+
+def staged(fault="none", rank=1, microbatch=30, in_backward=False, proof="proof"):
+    """A model that can be cut into stages; the fault is in its last one, in the third micro-batch of step 7."""
+    trap = Trap(fault, rank, microbatch, in_backward, proof)
+    return nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 8), trap, nn.Linear(8, 3))

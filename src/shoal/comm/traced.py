@@ -151,7 +151,9 @@ class Traced(Group):
     def split(self, ranks: Sequence[int]) -> "Traced":
         """The smaller group of these ranks, traced under a name that lists them."""
         name = f"{self.name}[{','.join(map(str, ranks))}]"
-        return Traced(self._group.split(ranks), self._record, name, self.clock)
+        smaller = Traced(self._group.split(ranks), self._record, name, self.clock)
+        smaller.totals = self.totals  # of this worker, whichever group it calls
+        return smaller
 
     def split_off(self, ranks: tuple[int, ...]) -> "Traced":
         """Make the smaller group of these ranks."""

@@ -7,16 +7,34 @@ row waits for everything that was sent. Every action that computes is a span wit
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import final
+from typing import NamedTuple, final
 
 from torch import Tensor
 
 from shoal.comm.group import Group, Work
 from shoal.data.dataset import Batch
+from shoal.errors import MemberError, member_error
 from shoal.events.spans import SpanRecorder
 from shoal.parallel.layout.pipeline.forms import Form, Forms
 from shoal.parallel.layout.pipeline.schedule import ALL, ActionKind, Row
 from shoal.parallel.layout.pipeline.stage import PipelineStage
+
+
+class _Message(NamedTuple):
+    """A message that is under way."""
+
+    kind: ActionKind
+    microbatch: int
+    tensor: Tensor
+    work: Work
+
+
+_CONTENT = {
+    ActionKind.SEND_ACTIVATION: "the activation",
+    ActionKind.RECV_ACTIVATION: "the activation",
+    ActionKind.SEND_GRADIENT: "the gradient",
+    ActionKind.RECV_GRADIENT: "the gradient",
+}
 
 
 @final
@@ -42,8 +60,8 @@ class Interpreter:
         self._losses: list[Tensor] = []
         self._computed: dict[tuple[ActionKind, int], Tensor] = {}
         """Activations and gradients that this stage has computed and not yet sent."""
-        self._arriving: dict[tuple[ActionKind, int], tuple[Tensor, Work]] = {}
-        self._leaving: deque[tuple[Tensor, Work]] = deque()
+        self._arriving: dict[tuple[ActionKind, int], _Message] = {}
+        self._leaving: deque[_Message] = deque()
 
     def run(self, row: Row, parts: Sequence[Batch], forms: Forms, scale: float) -> Tensor | None:
         """Execute a row for these micro-batches; gradients are multiplied by `scale`.
@@ -54,7 +72,7 @@ class Interpreter:
         for action in row:
             self._actions[action.kind](action.microbatch, str(action))
         while self._leaving:
-            self._leaving.popleft()[1].wait()
+            self._settle(self._leaving.popleft())
         losses, self._losses = self._losses, []
         total = None
         for loss in losses:
@@ -104,9 +122,23 @@ class Interpreter:
         """Wait for a message that this stage expects; None if no neighbour sends it."""
         if (kind, microbatch) not in self._arriving:
             return None
-        tensor, work = self._arriving.pop((kind, microbatch))
-        work.wait()
-        return tensor
+        return self._settle(self._arriving.pop((kind, microbatch)))
+
+    def _settle(self, message: "_Message") -> Tensor:
+        """Wait for a message. An error names the stage that is gone, and the micro-batch."""
+        try:
+            message.work.wait()
+        except MemberError as error:
+            kind, microbatch = message.kind, message.microbatch
+            peer = self._group.rank + kind.step_to_partner
+            raise member_error(
+                f"{error.message}; stage {self._group.rank} waits for stage {peer} to "
+                f"{'receive' if kind.is_send else 'send'} {_CONTENT[kind]} of micro-batch {microbatch}",
+                error.hint,
+                rank=error.rank,
+                reason=error.reason,
+            ) from error
+        return message.tensor
 
     def _send_activation(self, microbatch: int, name: str) -> None:
         self._send(ActionKind.SEND_ACTIVATION, microbatch)
@@ -123,13 +155,14 @@ class Interpreter:
     def _send(self, kind: ActionKind, microbatch: int) -> None:
         tensor = self._computed.pop((kind, microbatch))
         # Kept until it has left: until then the memory belongs to the group.
-        while self._leaving and self._leaving[0][1].done():
-            self._leaving.popleft()[1].wait()
-        self._leaving.append((tensor, self._group.send(tensor, self._group.rank + kind.step_to_partner)))
+        while self._leaving and self._leaving[0].work.done():
+            self._settle(self._leaving.popleft())
+        work = self._group.send(tensor, self._group.rank + kind.step_to_partner)
+        self._leaving.append(_Message(kind, microbatch, tensor, work))
 
     def _receive(self, kind: ActionKind, microbatch: int, form: Form | None) -> None:
         assert form is not None  # only neighbours send, and their forms are known
         batch = self._parts[microbatch]
         tensor = form.empty(batch.num_samples, batch.inputs.device)
         work = self._group.recv(tensor, self._group.rank + kind.step_to_partner)
-        self._arriving[kind, microbatch] = tensor, work
+        self._arriving[kind, microbatch] = _Message(kind, microbatch, tensor, work)
