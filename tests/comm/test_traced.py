@@ -39,6 +39,7 @@ def test_every_call_gives_a_span_for_its_issue_and_one_for_its_wait():
         for issue, wait in zip(spans[::2], spans[1::2], strict=True):
             assert issue.start_ns <= issue.end_ns <= wait.start_ns <= wait.end_ns
         assert (totals["all_reduce"].calls, totals["all_reduce"].num_bytes) == (1, 40)
+        assert totals["barrier"].calls == 1, "calls of a split group count, too"
         assert totals["all_reduce"].blocked_ns == spans[2].duration_ns + spans[3].duration_ns
 
 

@@ -104,6 +104,7 @@ class Traced(Group):
         record: Callable[[Span], None] = _ignore,
         name: str = "world",
         clock: HostTime = host_ns,
+        totals: dict[str, Total] | None = None,
     ) -> None:
         self.rank, self.size, self.kind = group.rank, group.size, group.kind
         self.overlaps, self.shares_memory, self.devices = group.overlaps, group.shares_memory, group.devices
@@ -112,7 +113,8 @@ class Traced(Group):
         self._sequence = 0
         self.name = name
         self.clock = clock
-        self.totals: dict[str, Total] = {}
+        self.totals: dict[str, Total] = {} if totals is None else totals
+        """The calls of this group and of all groups split off from it, by operation."""
 
     def next_sequence(self) -> int:
         """The number of the call that begins now."""
@@ -151,9 +153,7 @@ class Traced(Group):
     def split(self, ranks: Sequence[int]) -> "Traced":
         """The smaller group of these ranks, traced under a name that lists them."""
         name = f"{self.name}[{','.join(map(str, ranks))}]"
-        smaller = Traced(self._group.split(ranks), self._record, name, self.clock)
-        smaller.totals = self.totals  # of this worker, whichever group it calls
-        return smaller
+        return Traced(self._group.split(ranks), self._record, name, self.clock, self.totals)
 
     def split_off(self, ranks: tuple[int, ...]) -> "Traced":
         """Make the smaller group of these ranks."""

@@ -258,6 +258,8 @@ class RunConfig(Checked):
                 "--bottleneck": bool(launch.bottleneck) and not can.conditions,
                 "--fault": bool(launch.fault) and not can.conditions,
                 "--balance": self.train.balance and not can.balance,
+                "--sync.sync_batchnorm": getattr(self.sync, "sync_batchnorm", False)
+                and not can.sync_batchnorm,
             }
             for flag, is_refused in refused.items():
                 if is_refused:
@@ -268,6 +270,11 @@ class RunConfig(Checked):
         if axes.get("pipeline", 1) > 1 and isinstance(self.train.batch_size, int):
             share = math.ceil(self.train.batch_size / axes.get("data", 1))
             self.pipeline.check_fits(axes["pipeline"], share, self.train.micro_batch)
+        if self.tensor.plan and axes.get("tensor", 1) == 1:
+            raise ConfigError(
+                "--tensor.plan has no effect without a tensor axis",
+                "Use --strategy tensor, or --mesh tensor=2.",
+            )
 
     @property
     def axes(self) -> dict[str, int]:

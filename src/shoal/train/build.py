@@ -124,15 +124,21 @@ def _check_work(
     config: RunConfig, dataset: DataSet, model: nn.Module, workers: int, device: torch.device
 ) -> None:
     """Refuse a model without parameters, fewer samples than workers, and options that the device does not support."""
+    communicates_in_backward = (
+        "--sync.sync_batchnorm"
+        if isinstance(config.sync, DdpConfig) and config.sync.sync_batchnorm
+        else "strategy tensor"
+        if config.axes.get("tensor", 1) > 1
+        else ""
+    )
     if (
-        isinstance(config.sync, DdpConfig)
-        and config.sync.sync_batchnorm
+        communicates_in_backward
         and config.launch.launcher == "threads"
         and device.type == "cuda"
         and workers > 1
     ):
         raise ConfigError(
-            "--sync.sync_batchnorm does not support thread workers on a GPU: torch runs all backward passes of a "
+            f"{communicates_in_backward} does not support thread workers on a GPU: torch runs all backward passes of a "
             "GPU in one thread, where each worker would wait for the others",
             "Use --launcher processes.",
         )

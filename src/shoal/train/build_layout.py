@@ -10,6 +10,7 @@ from shoal import models
 from shoal.comm.agree import check_same_model
 from shoal.comm.mesh import Mesh
 from shoal.config.schema import RunConfig
+from shoal.errors import ConfigError
 from shoal.events.spans import SpanRecorder
 from shoal.parallel.conditions import under_conditions
 from shoal.parallel.gradient_engine import build_engine
@@ -68,11 +69,21 @@ def with_cut(config: RunConfig, mesh: Mesh, model: nn.Module, sample: Tensor, ba
         return config
     pipeline, share = config.pipeline, math.ceil(batch_size / mesh.sizes.get("data", 1))
     pipeline.check_fits(num_stages, share, config.train.micro_batch)
+    if pipeline.recompute and config.launch.launcher == "threads" and _has_dropout(model):
+        raise ConfigError(
+            "--pipeline.recompute does not support dropout with thread workers: they share one random state, so that "
+            "a repeated forward pass would draw other masks",
+            "Use --launcher processes.",
+        )
     if pipeline.cut:
         return config
     rows = torch.arange(MEASURED_SAMPLES, device=sample.device) % len(sample)
     stages = cut_by_cost(model, num_stages, mesh.world, sample[rows])
     return replace(config, pipeline=replace(pipeline, cut=tuple(stage[0].name for stage in stages[1:])))
+
+
+def _has_dropout(model: nn.Module) -> bool:
+    return any(getattr(module, "dropout", 0) or getattr(module, "p", 0) for module in model.modules())
 
 
 def tensor_parts(config: RunConfig, mesh: Mesh, model: nn.Module, sample: Tensor) -> TensorParts | None:

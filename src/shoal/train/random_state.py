@@ -1,4 +1,4 @@
-"""A random state per worker: dropout masks differ between workers, and do not depend on the launcher."""
+"""A random state per worker: dropout masks differ between shares of a batch, and do not depend on the launcher."""
 
 import threading
 from collections.abc import Mapping
@@ -19,13 +19,15 @@ class RandomState:
     """The state of torch's generators for one worker. Shoal does not draw from them; a model's dropout does.
 
     Rank 0 starts from the run's seed, as one machine does; every other rank from a seed derived from (seed, rank).
+    Workers that divide layers (the tensor axis of the mesh) draw the same masks in what they do not divide: they count
+    as one rank, of which each has a `copy`.
     A process has torch's generators to itself. Threads share them, so inside `with` a thread worker swaps its own state
     in for each operation that draws. That costs microseconds per operation, so it stops after the first step if the
     model draws nothing. (Threads still share the generators of GPUs.)
     """
 
-    def __init__(self, seed: int, rank: int, shared_by_threads: bool) -> None:
-        self._rank = rank
+    def __init__(self, seed: int, rank: int, shared_by_threads: bool, copy: int = 0) -> None:
+        self._rank, self._copy = rank, copy
         self._stack = ExitStack()
         own_seed = seed_for("worker", seed, rank) if rank else seed
         state = torch.Generator().manual_seed(own_seed).get_state()
@@ -49,11 +51,11 @@ class RandomState:
             self._stack.close()
 
     def pieces(self) -> list[Piece]:
-        """The state of this worker; each worker saves its own."""
+        """The state of this worker; each rank saves its own."""
         states = {"cpu": self._swap.state if self._swap is not None else torch.get_rng_state()}
         if torch.cuda.is_available() and self._swap is None:
             states["cuda"] = torch.cuda.get_rng_state()
-        return [Piece.whole(self._name(kind), state) for kind, state in states.items()]
+        return [Piece.whole(self._name(kind), state, self._copy) for kind, state in states.items()]
 
     def load(self, saved: Mapping[str, Tensor]) -> None:
         """Restore the saved state of this rank; without one, keep the seed."""

@@ -87,7 +87,9 @@ def _work(
     group = traced(group, calls.append)
     built = build(config, device, group)
     by_threads = config.launch.launcher == "threads" and group.size > 1
-    with RandomState(config.seed, group.rank, by_threads) as random:
+    # The tensor axis varies fastest.
+    random_rank, copy = divmod(group.rank, config.axes.get("tensor", 1))
+    with RandomState(config.seed, random_rank, by_threads, copy) as random:
         folder = resumed or _new_folder(config, group)
         first = group.rank == 0
         with held(folder) if first else nullcontext(), _events(folder, group, resumed) as events:

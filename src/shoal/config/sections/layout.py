@@ -19,13 +19,15 @@ class LayoutCapabilities:
     """Whether bottlenecks and faults can be simulated: they apply to a worker's gradients of whole batches."""
     balance: bool = True
     """Whether `--balance` can divide batches by speed."""
+    sync_batchnorm: bool = True
+    """Whether batch norm can communicate with other replicas, which all make the same number of passes then."""
 
 
 @dataclass(frozen=True)
 class PipelineConfig(Checked):
     """Pipeline parallelism: consecutive layers on different workers, through which micro-batches follow each other."""
 
-    CAN: ClassVar = LayoutCapabilities(conditions=False, balance=False)
+    CAN: ClassVar = LayoutCapabilities(conditions=False, balance=False, sync_batchnorm=False)
 
     schedule: Literal["sequential", "gpipe", "1f1b", "zero-bubble"] = "1f1b"
     """The order of forwards and backwards; `shoal explain 1f1b` draws one."""
@@ -59,7 +61,7 @@ class PipelineConfig(Checked):
 class TensorConfig(Checked):
     """Tensor parallelism: the workers divide single layers, and compute each of them together."""
 
-    CAN: ClassVar = LayoutCapabilities()
+    CAN: ClassVar = LayoutCapabilities(conditions=False, balance=False)
 
     plan: str = ""
     """A TOML file that maps layers to cuts, such as fc1 = "column"; empty: automatic, for known orders of layers."""

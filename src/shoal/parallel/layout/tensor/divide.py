@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from shoal.comm.group import Group
 from shoal.errors import ConfigError, ShoalError
 from shoal.parallel.layout.tensor.automatic import automatic_plan
+from shoal.parallel.layout.tensor.by_function import on_worker
 from shoal.parallel.layout.tensor.cutting import divided
 from shoal.parallel.layout.tensor.parts import Cut
-from shoal.parallel.layout.tensor.plan import resolved
+from shoal.parallel.layout.tensor.plan import resolved, worker_of
 from shoal.parallel.piece import Place
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -71,17 +72,39 @@ def divide(
     _check_not_shared(model, cuts_by_layer)
     names = frozenset(model.state_dict())
     expected = None if example is None else _outputs(model, example)
-    cuts: dict[str, Cut] = {}
+    _check_everyone_trains(model, cuts_by_layer, group)
+    cuts, alone = dict[str, Cut](), frozenset[str]()
     for name, cut in cuts_by_layer.items():
+        owner = worker_of(cut)
+        if owner is not None:
+            model.set_submodule(name, on_worker(model.get_submodule(name), group, owner, name))
+            alone |= {each for each in names if owner == group.rank and each.startswith(f"{name}.")}
+            continue
         layer = divided(cut, model.get_submodule(name), group, name)
         model.set_submodule(name, layer.module)
         cuts |= {f"{name}.{key}": each for key, each in layer.cuts.items() if f"{name}.{key}" in names}
     held = frozenset(model.state_dict())
-    repeated = held - cuts.keys() if group.rank else frozenset()
-    parts = TensorParts(group, cuts_by_layer, names, cuts, frozenset(), repeated)
+    repeated = held - cuts.keys() - alone if group.rank else frozenset[str]()
+    parts = TensorParts(group, cuts_by_layer, names, cuts, alone, repeated)
     if example is not None and expected is not None:
         _check_same(model, example, expected)
     return parts
+
+
+def _check_everyone_trains(model: nn.Module, plan: Mapping[str, str], group: Group) -> None:
+    """Refuse a plan that leaves a worker without parameters; the same error on all workers."""
+    given = {f"{name}.": worker_of(cut) for name, cut in plan.items() if worker_of(cut) is not None}
+    training = set[int]()
+    for name, param in model.named_parameters():
+        owner = next((worker for prefix, worker in given.items() if name.startswith(prefix)), None)
+        if param.requires_grad:
+            training |= set(range(group.size)) if owner is None else {owner}
+    idle = sorted(set(range(group.size)) - training)
+    if idle:
+        raise ConfigError(
+            f"the plan leaves worker {idle[0]} of {group.size} without parameters to train",
+            f"Give it a module, or use --mesh tensor={max(training) + 1}.",
+        )
 
 
 def _check_not_shared(model: nn.Module, plan: Mapping[str, str]) -> None:

@@ -1,0 +1,145 @@
+"""Models divided by tensor parallelism, as `train.build` makes them, in float64, and one machine's result."""
+
+import functools
+
+import torch
+from strategy_cases import BUCKETS, OPTIMIZERS, Copy, made, rate, single
+from torch import nn
+
+from shoal import models, optim
+from shoal.comm.alone import alone
+from shoal.comm.mesh import Mesh
+from shoal.config.schema import (
+    CrossEntropyConfig,
+    LenetConfig,
+    MlpConfig,
+    Resnet18Config,
+    TransformerConfig,
+)
+from shoal.data.dataset import Batch
+from shoal.events.spans import HostClock, SpanRecorder
+from shoal.models.initialise import initialise
+from shoal.parallel.gradient_engine import build_engine
+from shoal.parallel.layout.tensor.divide import divide
+from shoal.parallel.layout.whole import Whole
+from shoal.parallel.strategy import Share
+from shoal.parallel.sync.ddp import Ddp
+from shoal.parallel.sync.none import NoSync
+from shoal.parallel.update import Update
+from shoal.parallel.whole_tensors import WholeTensors
+
+STEPS, BATCH, OUTPUTS = 3, 6, 8
+
+
+class TwoTowers(nn.Module):
+    """A shared layer, two towers, and a layer that joins them."""
+
+    def __init__(self):
+        super().__init__()
+        self.shared = nn.Linear(6, 6)
+        self.user = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4))
+        self.item = nn.Sequential(nn.Linear(6, 4), nn.Tanh())
+        self.join = nn.Linear(8, OUTPUTS)
+        initialise(self, seed=3)
+
+    def forward(self, inputs):
+        x = torch.tanh(self.shared(inputs))
+        return self.join(torch.cat([self.user(x), self.item(x)], dim=-1))
+
+
+def ours(config, shape):
+    return lambda: models.build(config, shape, OUTPUTS, seed=0), shape
+
+
+MODELS = {
+    "mlp": ours(MlpConfig(hidden=(8, 12, 4)), (6,)),
+    "lenet": ours(LenetConfig(), (1, 12, 12)),
+    "resnet18 batch": ours(Resnet18Config(width=4), (1, 16, 16)),
+    "resnet18 group": ours(Resnet18Config(width=8, norm="group"), (1, 16, 16)),
+    "transformer": ours(TransformerConfig(layers=1, width=8, heads=4), (5,)),
+    "every cut": ours(TransformerConfig(layers=1, width=8, heads=4), (5,)),
+    "gathered": ours(Resnet18Config(width=4, norm="group"), (1, 16, 16)),
+    "by width": ours(TransformerConfig(layers=1, width=8, heads=4), (5,)),
+    "by function": (TwoTowers, (6,)),
+}
+"""Each builds a model, and has the shape of its inputs."""
+
+PLANS = {
+    "every cut": {
+        "tokens": "row",
+        "blocks.*.attention": "heads",
+        "blocks.*.fc1": "column",
+        "blocks.*.fc2": "row",
+        "head": "gather",
+    },
+    "gathered": {
+        "conv1": "gather",
+        "stage*.*.conv1": "gather",
+        "stage*.*.shortcut.conv": "gather",
+        "fc": "gather",
+    },
+    "by width": {"tokens": "gather", "blocks.0.fc1": "gather"},
+    "by function": {"user": "worker 1", "item": "worker 0", "shared": "gather"},
+}
+"""The plans that are not automatic."""
+
+
+@functools.cache
+def samples(shape):
+    draw = torch.Generator().manual_seed(1)
+    count = STEPS * BATCH
+    if len(shape) == 1 and shape != (6,):  # text
+        labels = torch.randint(OUTPUTS, (count, *shape), generator=draw)
+        return torch.randint(256, (count, *shape), generator=draw), labels
+    inputs = torch.randn(count, *shape, generator=draw, dtype=torch.float64)
+    return inputs, torch.randint(OUTPUTS, (count,), generator=draw)
+
+
+def share_of_step(shape, step, shares, rank, parts=2):
+    inputs, labels = samples(shape)
+    first, count = step * BATCH + sum(shares[:rank]), shares[rank]
+    cuts = torch.arange(first, first + count).split(-(-count // parts)) if count else []
+    return Share([Batch(inputs[cut], labels[cut], len(cut)) for cut in cuts], BATCH, count)
+
+
+def copy_of_model(name, optimizer, clip_norm=None, tensor=None, replica=0, plan=None):
+    """A model and its update, divided among the members of `tensor` if there is such a group."""
+    build, shape = MODELS[name]
+    model, loss, span = build().double(), CrossEntropyConfig(), SpanRecorder(HostClock())
+    example = samples(shape)[0][:2]
+    parts = divide(model, tensor, plan or PLANS.get(name), example) if tensor else None
+    engine = build_engine("torch", model, loss, span)
+    layout = Whole(model, models.build_loss(loss), engine, span, replica=replica, parts=parts)
+    return Copy(layout, Update(layout, lambda params: optim.build(optimizer, params), clip_norm))
+
+
+def tensor_strategy(name, optimizer, world, along, clip_norm=None, plan=None):
+    """`along` workers divide the model; the others of the world are further replicas."""
+    mesh = Mesh(world, {"data": world.size // along, "tensor": along})
+    tensor = mesh.axis("tensor") if along > 1 else None
+    data = mesh.axis("data") if world.size > along else None
+    copy = copy_of_model(name, optimizer, clip_norm, tensor, data.rank if data else 0, plan)
+    if data is None:
+        return made(lambda parts, config: NoSync(parts), None, copy, alone())
+    return made(Ddp, BUCKETS, copy, data)
+
+
+def wholes_of(strategy, world):
+    """The whole state, put together from all workers' pieces; on the others than rank 0 nothing."""
+    return {name: tensor.clone() for name, tensor in WholeTensors(strategy.pieces(), world, prefix="")}
+
+
+def train(name, strategy, world, shares=(BATCH,), first=0, last=STEPS, parts=2):
+    """The whole state after every step, and the loss."""
+    history = []
+    for step in range(first, last):
+        share = share_of_step(MODELS[name][1], step, shares, strategy.data_rank, parts)
+        loss = strategy.step(share, rate(step)).loss.item()
+        history.append((wholes_of(strategy, world), loss))
+    return history
+
+
+@functools.cache
+def one_machine_of(name, optimizer, clip_norm=None, parts=2):
+    strategy = single(copy_of_model(name, OPTIMIZERS[optimizer], clip_norm))
+    return train(name, strategy, alone(), parts=parts)
