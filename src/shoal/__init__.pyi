@@ -8,5 +8,6 @@ from shoal.parallel.sync_batchnorm import SyncBatchNorm as SyncBatchNorm
 from shoal.parallel.wrapper.distributed_data_parallel import (
     DistributedDataParallel as DistributedDataParallel,
 )
+from shoal.parallel.wrapper.pipeline import Pipeline as Pipeline
 
 __version__: str

@@ -54,7 +54,10 @@ def test_what_they_mean(words, strategy, workers, sync):
         ("--strategy pipeline --workers 2 --engine tape", "layout pipeline does not support --engine tape"),
         ("--strategy pipeline --workers 2 --balance", "layout pipeline does not support --balance"),
         ("--mesh pipeline=2 --bottleneck rank=1,slowdown=2", "layout pipeline does not support --bottleneck"),
-        ("--mesh pipeline=2 --sync.sync_batchnorm", "layout pipeline does not support --sync.sync_batchnorm"),
+        (
+            "--mesh pipeline=2 --sync ddp --sync.sync_batchnorm",
+            "layout pipeline does not support --sync.sync_batchnorm",
+        ),
         ("--mesh pipeline=2 --fault rank=1,gradient=nan", "layout pipeline does not support --fault"),
         (
             "--mesh pipeline=3 --pipeline.cut fc1",

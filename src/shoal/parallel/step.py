@@ -96,6 +96,11 @@ def evaluate_batch(model: nn.Module, loss: Loss, batch: Batch) -> Sums:
         outputs = model(batch.inputs)
     finally:
         model.train(was_training)
+    return sums_of(outputs, loss, batch)
+
+
+def sums_of(outputs: Tensor, loss: Loss, batch: Batch) -> Sums:
+    """Loss and correct predictions of a model's outputs on a batch."""
     loss_sum = loss(outputs, batch.labels)
     if batch.labels.is_floating_point():
         return Sums(loss_sum, torch.zeros_like(loss_sum), 0, batch.num_samples)

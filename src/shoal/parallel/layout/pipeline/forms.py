@@ -60,6 +60,13 @@ def learn_forms(group: Group, forward: Callable[[Tensor], Tensor], inputs: Tenso
     return Forms(received, sent)
 
 
+def share_form(group: Group, form: Form | None) -> Form:
+    """The last stage's form, on every worker."""
+    header = torch.empty(1 + MOST_DIMS, dtype=torch.int64) if form is None else _encoded(form)
+    group.broadcast(header, root=group.size - 1).wait()
+    return _decoded(header)
+
+
 def _check(outputs: Tensor, num_samples: int, last_layer: str) -> None:
     """Refuse an output that cannot be sent, or has no gradient."""
     if (

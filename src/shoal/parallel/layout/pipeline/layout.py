@@ -8,11 +8,12 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from shoal.comm.group import Group
+from shoal.comm.group import Group, Work
 from shoal.data.dataset import Batch
+from shoal.errors import ConfigError
 from shoal.events.spans import SpanRecorder
 from shoal.parallel.layout.layout import Layout
-from shoal.parallel.layout.pipeline.forms import Form, Forms, learn_forms
+from shoal.parallel.layout.pipeline.forms import Form, Forms, learn_forms, share_form
 from shoal.parallel.layout.pipeline.interpreter import Interpreter
 from shoal.parallel.layout.pipeline.schedule import Schedule
 from shoal.parallel.layout.pipeline.schedules import build as build_schedule
@@ -23,7 +24,7 @@ from shoal.parallel.layout.sequence import NamedLayer
 from shoal.parallel.layout.tensor.divide import TensorParts
 from shoal.parallel.piece import Piece, Place
 from shoal.parallel.state import parts_of
-from shoal.parallel.step import Loss, evaluate_batch
+from shoal.parallel.step import Loss, sums_of
 from shoal.parallel.strategy import Share, Sums
 
 
@@ -46,6 +47,11 @@ class PipelinePlan:
         if key not in self._made:
             made = build_schedule(self.schedule, stages, microbatches)
             made = with_weights_once(made) if self.weights_once else made
+            if made.updates_inside:
+                raise ConfigError(
+                    f"schedule {self.schedule} updates the weights inside a step, which a pipeline does not support",
+                    "Use 1f1b, which has the same bubble.",
+                )
             validate(made)
             self._made[key] = made
         return self._made[key]
@@ -102,7 +108,7 @@ class Pipelined(Layout):
             self.model, loss if self._is_last else None, autocast, group.rank == 0, plan.recompute
         )
         self._interpreter = Interpreter(group, self._stage, span)
-        self._forms: dict[tuple[bool, Form], Forms] = {}
+        self._forms: dict[tuple[bool, bool, Form], Forms] = {}
 
     def on_final(self, param: Tensor, callback: Callable[[Tensor], None]) -> Callable[[], None]:
         """Call back at the end of `gradients`: before that, no gradient has those of all micro-batches."""
@@ -117,10 +123,8 @@ class Pipelined(Layout):
         parts = divided(share, self._plan.microbatches)
         if not parts:
             return self.zero
-        forms = self._forms_of(parts[0].inputs, training=True)
-        schedule = self._plan.schedule_of(self._group.size, len(parts))
         scale = 1.0 / share.num_samples_global
-        loss = self._interpreter.run(schedule.rows[self._group.rank], parts, forms, scale)
+        loss = self.accumulate(parts, scale)
         if before_last is not None:
             before_last()
         for param in reversed(self.params.values()):
@@ -128,34 +132,57 @@ class Pipelined(Layout):
                 callback(param)
         return loss * scale if loss is not None and self._counts_loss else self.zero
 
+    def accumulate(self, parts: Sequence[Batch], scale: float) -> Tensor | None:
+        """Add scale · ∂(sum of losses)/∂θ of these micro-batches to the gradients; that sum, on the last stage."""
+        forms = self._forms_of(parts[0].inputs, training=True)
+        schedule = self._plan.schedule_of(self._group.size, len(parts))
+        return self._interpreter.run(schedule.rows[self._group.rank], parts, forms, scale)
+
     @torch.no_grad()
     def evaluate(self, batch: Batch) -> Sums:
-        """Loss and correct predictions on a batch: its micro-batches follow each other through the stages."""
-        group, parts = self._group, divided(Share([batch], 1, batch.num_samples), self._plan.microbatches)
-        forms = self._forms_of(batch.inputs, training=False) if parts else Forms(None, None)
+        """Loss and correct predictions on a batch."""
         numbers = torch.zeros(2, dtype=torch.float64, device=self.zero.device)
-        sent = []
-        for part in parts:
-            inputs = part.inputs
-            if forms.received is not None:
-                inputs = forms.received.empty(part.num_samples, inputs.device)
-                group.recv(inputs, group.rank - 1).wait()
-            if self._is_last:
-                found = evaluate_batch(self.model, self._loss, part._replace(inputs=inputs))
-                numbers[0] += found.loss
-                numbers[1] += found.correct
-            else:
-                outputs = self._inference(inputs, training=False)
-                sent.append((outputs, group.send(outputs, group.rank + 1)))
-        for _, work in sent:
-            work.wait()
-        group.broadcast(numbers, root=group.size - 1).wait()
+        outputs = self._inferred(batch.inputs)
+        if outputs is not None:
+            found = sums_of(outputs, self._loss, batch)
+            numbers[0], numbers[1] = found.loss, found.correct
+        self._group.broadcast(numbers, root=self._group.size - 1).wait()
         predictions = 0 if batch.labels.is_floating_point() else batch.labels.numel()
         return Sums(numbers[0].to(self.zero.dtype), numbers[1], predictions, batch.num_samples)
 
+    @torch.no_grad()
+    def predict(self, inputs: Tensor) -> Tensor:
+        """The model's outputs in evaluation mode, on every worker."""
+        outputs, group = self._inferred(inputs), self._group
+        form = share_form(group, None if outputs is None else Form.of(outputs))
+        outputs = form.empty(len(inputs), inputs.device) if outputs is None else outputs.contiguous()
+        group.broadcast(outputs, root=group.size - 1).wait()
+        return outputs
+
+    def _inferred(self, inputs: Tensor) -> Tensor | None:
+        """The model's outputs on the last stage: parts of the batch follow each other through the stages."""
+        if not len(inputs):
+            raise ConfigError("a batch without samples has no outputs")
+        forms, group = self._forms_of(inputs, training=False), self._group
+        found: list[Tensor] = []
+        sent: list[tuple[Tensor, Work]] = []
+        for part in inputs.tensor_split(min(self._plan.microbatches, len(inputs))):
+            if forms.received is not None:
+                received = forms.received.empty(len(part), inputs.device)
+                group.recv(received, group.rank - 1).wait()
+                part = received
+            outputs = self._inference(part, training=False)
+            if self._is_last:
+                found.append(outputs)
+            else:
+                sent.append((outputs, group.send(outputs, group.rank + 1)))
+        for _, work in sent:
+            work.wait()
+        return torch.cat(found) if self._is_last else None
+
     def _forms_of(self, inputs: Tensor, training: bool) -> Forms:
         """The forms of activations; the first batch of a kind passes through the stages once more to learn them."""
-        key = training, Form.of(inputs)
+        key = training, torch.is_autocast_enabled(inputs.device.type), Form.of(inputs)
         if key not in self._forms:
             self._forms[key] = learn_forms(
                 self._group, lambda few: self._inference(few, training), inputs, self._last_layer
