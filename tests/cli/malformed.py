@@ -151,6 +151,8 @@ def _line(chance: random.Random) -> Malformed:
         ],
         ["evaluate", chance.choice(["nowhere", "/", "/dev/null", "\0", "a" * 5000])],
         ["explain", "ring", f"--workers={number}"],
+        ["explain", "1f1b", f"--stages={number}"],
+        ["explain", "gpipe", f"--microbatches={number}"],
         ["launch", f"--workers={number}", "program.py"],
         ["bench", "collectives", f"--workers={number}"],
         ["bench", "collectives", "-b", chance.choice(["x", "1T", "١", DIGITS])],

@@ -17,6 +17,7 @@ from shoal.config.schema import (
     DpConfig,
     GdConfig,
     NaiveConfig,
+    OneCopyConfig,
     SgdConfig,
 )
 from shoal.data.dataset import Batch
@@ -32,6 +33,7 @@ from shoal.parallel.strategy import Share
 from shoal.parallel.sync.ddp import Ddp
 from shoal.parallel.sync.naive import Naive
 from shoal.parallel.sync.none import NoSync
+from shoal.parallel.sync.onecopy import OneCopy
 from shoal.parallel.sync.sync import SyncParts
 from shoal.parallel.update import Update
 
@@ -97,6 +99,7 @@ STRATEGIES = {
     "ddp": lambda replica, group: made(Ddp, BUCKETS, replica, group),
     "ddp, early": early,
     "dp": lambda replica, group: made(Dp, DpConfig(), replica, group),
+    "onecopy": lambda replica, group: made(OneCopy, OneCopyConfig(), replica, group),
 }
 OPTIMIZERS = {
     "gd": GdConfig(lr=0.1),
@@ -161,11 +164,12 @@ def state_of(strategy):
 
 
 def train(strategy, shares, parts=1, steps=STEPS):
-    """All pieces after every step, as this worker holds them, and the losses."""
+    """All pieces after every step, as this worker holds them, with their places, and the losses."""
     history = []
     for step in range(steps):
         loss = strategy.step(share_of(strategy, step, shares, parts), rate(step)).loss
-        history.append((state_of(strategy), loss.item()))
+        places = {piece.name: piece.place for piece in strategy.pieces()}
+        history.append((state_of(strategy), loss.item(), places))
     return history
 
 
@@ -188,19 +192,21 @@ def distance(piece, other):
 
 
 def assert_equal(members, expected):
-    """Every worker has, after every step, what one machine has; and all of them the same bits."""
-    for step, (pieces, loss) in enumerate(expected):
+    """Every worker has, after every step, what one machine has; what several have has the same bits."""
+    for step, (pieces, loss, _) in enumerate(expected):
+        held = {name: torch.full_like(tensor, torch.nan) for name, tensor in pieces.items()}
         for rank, member in enumerate(members):
-            its_pieces, its_loss = member[step]
+            its_pieces, its_loss, places = member[step]
             assert abs(its_loss - loss) <= 1e-12 * abs(loss), f"rank {rank}'s loss of step {step}"
-            # Each worker has the pieces that it owns, rank 0 at least those of a checkpoint.
-            assert its_pieces.keys() <= members[0][step][0].keys() == pieces.keys()
-            for key in its_pieces:
-                first = members[0][step][0][key]
-                assert torch.equal(its_pieces[key], first), (
-                    f"rank {rank} has other bits in {key}, step {step}"
-                )
-                assert distance(its_pieces[key], pieces[key]) <= 1e-12, f"{key} after step {step}"
+            assert its_pieces.keys() <= pieces.keys()
+            for key, tensor in its_pieces.items():
+                so_far = places[key].part(held[key], tuple(tensor.shape))
+                same = (so_far == tensor) | so_far.isnan()
+                assert same.all(), f"rank {rank} has other bits in {key}, step {step}"
+                so_far.copy_(tensor)
+        for key, tensor in held.items():
+            # Together the workers have all pieces of a checkpoint: what no worker has is still nan.
+            assert distance(tensor, pieces[key]) <= 1e-12, f"{key} after step {step}"
 
 
 def assert_close_states(state, expected, when):

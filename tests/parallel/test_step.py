@@ -10,7 +10,7 @@ from shoal.config.schema import CrossEntropyConfig
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
 from shoal.parallel.gradient_engine import build_engine
-from shoal.parallel.step import accumulate, clip_by_norm, evaluate_batch
+from shoal.parallel.step import accumulate, evaluate_batch
 from shoal.parallel.strategy import Share
 
 
@@ -58,23 +58,6 @@ def test_a_worker_without_samples_adds_nothing():
     gradients = gradients_of(model)
     assert accumulate(gradients, Share([], 12, 0), torch.zeros(())).item() == 0
     assert all(param.grad is None for param in model.parameters())
-
-
-@pytest.mark.parametrize("largest", [0.5, 1e6])
-def test_clipping_keeps_direction_and_bounds_the_common_norm(largest):
-    grads = [torch.tensor([3.0, 0.0]), torch.tensor([[4.0]])]
-    before = [grad.clone() for grad in grads]
-    assert clip_by_norm(iter(grads), largest).item() == pytest.approx(5.0)
-    scale = min(1.0, largest / 5.0)
-    for grad, old in zip(grads, before, strict=True):
-        torch.testing.assert_close(grad, old * scale)
-
-
-def test_zero_gradients_are_not_clipped_into_nan():
-    grads = [torch.zeros(3)]
-    clip_by_norm(grads, 1.0)
-    assert torch.equal(grads[0], torch.zeros(3))
-    assert clip_by_norm([], 1.0).item() == 0
 
 
 def test_evaluation_leaves_the_model_as_it_was():

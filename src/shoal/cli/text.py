@@ -102,6 +102,11 @@ def dim(words: str) -> str:
     return _styled("2", words, sys.stdout)
 
 
+def on_colour(words: str, colour: str) -> str:
+    """On a background of a colour, on a terminal."""
+    return _styled(_ON_COLOURS[colour], words, sys.stdout)
+
+
 def wrapped(words: str, indent: int, hanging: int | None = None) -> str:
     """Text between `indent` and the width of a page; lines after the first begin at `hanging`, if it is given."""
     return textwrap.fill(
@@ -163,4 +168,6 @@ def _safe(message: str, stream: TextIO) -> str:
     return "".join(part if _STYLE.fullmatch(part) else printable(part) for part in _STYLE.split(message))
 
 
-_STYLE = re.compile(r"(\033\[(?:0|1|2|1;31|1;33)m)")
+_ON_COLOURS = {"blue": "97;44", "yellow": "30;103", "green": "30;102", "magenta": "97;45"}
+"""White or black on each colour, so that words are legible on light and dark terminals."""
+_STYLE = re.compile(rf"(\033\[(?:0|1|2|1;31|1;33|{'|'.join(_ON_COLOURS.values())})m)")

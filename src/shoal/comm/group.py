@@ -117,6 +117,8 @@ class Group(ABC):
     """Whether data moves while the caller computes: then starting a collective early hides its time."""
     shares_memory: bool = False
     """Whether collectives on tensors from `empty` run in place in every member's memory, without copies."""
+    maps_memory: bool = False
+    """Whether a member can read and write every other's memory from `empty` (`views_of_all`)."""
     devices: tuple[str, ...] = ("cpu",)
     """The types of device whose tensors the group accepts; "cpu" is always among them."""
 
@@ -162,6 +164,12 @@ class Group(ABC):
     def allocate(self, numel: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         """The memory of `empty`: an ordinary tensor, unless the group has memory of its own."""
         return torch.empty(numel, dtype=dtype, device=device)
+
+    def map_all(self, tensor: Tensor) -> list[Tensor]:
+        """The memory of `views_of_all`, for a group that `maps_memory`."""
+        raise GroupError(
+            f"members of a {self.kind} group do not see each other's memory", "Use shm, or threads."
+        )
 
     # Collectives.
 
@@ -285,3 +293,12 @@ class Group(ABC):
             checked_signature("empty", self.size, dtype, numel), torch.empty(0, dtype=dtype, device=device)
         ).wait()
         return self.allocate(numel, dtype, device)
+
+    def views_of_all(self, tensor: Tensor) -> list[Tensor]:
+        """All members' tensors from one call of `empty`, in rank order, each in its own memory: this one's among them.
+
+        A collective, for setting up. What a member writes there, another sees after a later collective of both.
+        """
+        views = self.map_all(tensor.detach())
+        self.barrier().wait()
+        return views

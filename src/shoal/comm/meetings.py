@@ -156,6 +156,8 @@ class World:
         self.asked: dict[int, list[Asked]] = defaultdict(list)
         """Both by the receiver's rank, in the order in which they came."""
         self.children: dict[tuple[int, tuple[int, ...]], World] = {}
+        self.shown: dict[int, dict[int, Tensor]] = {}
+        """Tensors that members show each other, by the number of the call and the rank."""
         self.left: set[int] = set()
 
     def arrive(

@@ -110,3 +110,15 @@ def reduce_block(op: Op, tensors: Sequence[Tensor], out: Tensor) -> None:
     size = len(tensors)
     scratch = [torch.empty_like(out) for _ in range(num_scratch(size))] if size > 2 else ()
     tree_reduce(op, tensors, out, scratch)
+
+
+def reduce_into_first(op: Op, tensors: Sequence[Tensor]) -> None:
+    """Make the first tensor the balanced-tree reduction of all. The others serve as scratch, and are overwritten."""
+    combine, size = COMBINE[op], len(tensors)
+    distance = 1
+    while distance < size:
+        for low in range(0, size - distance, 2 * distance):
+            combine(tensors[low], tensors[low + distance], out=tensors[low])
+        distance *= 2
+    if op is Op.AVERAGE:
+        tensors[0].div_(size)

@@ -59,6 +59,7 @@ class ThreadGroup(Group):
     """
 
     kind = "threads"
+    maps_memory = True
     devices = ("cpu", "cuda")
 
     def __init__(self, world: World, rank: int) -> None:
@@ -103,6 +104,14 @@ class ThreadGroup(Group):
                 (self._sequence, ranks), World(members, self._world.judge)
             )
         return ThreadGroup(world, ranks.index(self.rank))
+
+    def map_all(self, tensor: Tensor) -> list[Tensor]:
+        """All members' tensors: threads see them as they are."""
+        with self._world.changed:
+            shown = self._world.shown.setdefault(self._sequence, {})
+            shown[self.rank] = tensor
+        self.barrier().wait()
+        return [shown[rank] for rank in range(self.size)]
 
     def beat(self, busy_s: float = 0.0) -> None:
         """Report progress outside of calls, or work that may take `busy_s`."""

@@ -108,6 +108,7 @@ class Traced(Group):
     ) -> None:
         self.rank, self.size, self.kind = group.rank, group.size, group.kind
         self.overlaps, self.shares_memory, self.devices = group.overlaps, group.shares_memory, group.devices
+        self.maps_memory = group.maps_memory
         self._group = group
         self._record = record
         self._sequence = 0
@@ -162,6 +163,10 @@ class Traced(Group):
     def empty(self, numel: int, dtype: torch.dtype = torch.float32, device: torch.device = CPU) -> Tensor:
         """Memory that the group moves without a copy."""
         return self._group.empty(numel, dtype, device)
+
+    def views_of_all(self, tensor: Tensor) -> list[Tensor]:
+        """All members' tensors from one `empty`."""
+        return self._group.views_of_all(tensor)
 
     def beat(self, busy_s: float = 0.0) -> None:
         """Report progress outside of calls; for `busy_s` seconds this member may make no call."""

@@ -70,6 +70,7 @@ from shoal.config.sections.sync import (
     DpConfig,
     NaiveConfig,
     NoSyncConfig,
+    OneCopyConfig,
     SyncConfig,
 )
 from shoal.config.sections.train import CheckpointConfig, OutputConfig, TrainConfig
@@ -112,6 +113,7 @@ __all__ = [
     "MseConfig",
     "NaiveConfig",
     "NoSyncConfig",
+    "OneCopyConfig",
     "OptimizerConfig",
     "OutputConfig",
     "PartitionConfig",

@@ -1,10 +1,11 @@
-"""An explanation as text and as an SVG drawing."""
+"""The rounds of an algorithm as text and as an SVG drawing."""
 
 from shoal.explain.rounds import Explanation, Transfer
+from shoal.report.svg import COLOURS, FRAME, GRAPH, for_file
 
 # The drawing: one vertical line per worker, one row per message, a band per round, a colour per part of the buffer.
 COLUMN, ROW, MARGIN, TOP = 150, 24, 70, 70
-COLOURS = ("#1b6ca8", "#c2571a", "#2e7d4f", "#8e3b8a", "#a8861b", "#4d5bc0", "#b03a4c", "#3c8c99")
+PART_COLOURS = [COLOURS[name] for name in ("blue", "vermilion", "green", "indigo", "brown", "olive", "black")]
 
 
 def as_text(explanation: Explanation) -> str:
@@ -65,33 +66,34 @@ def as_svg(explanation: Explanation) -> str:
     """The rounds as an SVG file."""
     workers, messages = explanation.num_workers, explanation.messages
     starts = sorted({message.start for message in messages})
+    ink = FRAME["ink"]
     width = 2 * MARGIN + COLUMN * max(1, workers - 1)
     height = TOP + ROW * (len(messages) + explanation.num_rounds) + 30
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         f'font-family="system-ui, sans-serif" font-size="12">',
-        f'<rect width="{width}" height="{height}" fill="white"/>',
-        f'<text x="{MARGIN / 2}" y="24" font-size="16" font-weight="bold">{explanation.algorithm}: '
+        f'<rect width="{width}" height="{height}" fill="{FRAME["paper"]}"/>',
+        f'<text x="{MARGIN / 2}" y="24" font-size="16" font-weight="bold" fill="{ink}">{explanation.algorithm}: '
         f"{workers} workers, {explanation.num_rounds} rounds</text>",
     ]
     y = TOP
     for number in range(1, explanation.num_rounds + 1):
         band = [message for message in messages if message.round == number]
-        fill = "#f3f5f8" if number % 2 else "#ffffff"
+        fill = FRAME["faint"] if number % 2 else FRAME["paper"]
         parts.append(f'<rect x="0" y="{y}" width="{width}" height="{ROW * (len(band) + 1)}" fill="{fill}"/>')
-        parts.append(f'<text x="6" y="{y + 14}" fill="#666">round {number}</text>')
+        parts.append(f'<text x="6" y="{y + 14}" fill="{GRAPH["source-line"]}">round {number}</text>')
         y += ROW
         for message in band:
-            colour = COLOURS[starts.index(message.start) % len(COLOURS)]
+            colour = PART_COLOURS[starts.index(message.start) % len(PART_COLOURS)]
             parts.append(_arrow(explanation, message, y + ROW // 2, colour))
             y += ROW
     for rank in range(workers):
         x = MARGIN + COLUMN * rank
         parts.append(
-            f'<line x1="{x}" y1="{TOP - 8}" x2="{x}" y2="{y + 8}" stroke="#9aa3ad"/>'
-            f'<text x="{x}" y="{TOP - 14}" text-anchor="middle" font-weight="bold">rank {rank}</text>'
+            f'<line x1="{x}" y1="{TOP - 8}" x2="{x}" y2="{y + 8}" stroke="{FRAME["rule"]}"/>'
+            f'<text x="{x}" y="{TOP - 14}" text-anchor="middle" font-weight="bold" fill="{ink}">rank {rank}</text>'
         )
-    return "\n".join([*parts, "</svg>"]) + "\n"
+    return for_file("\n".join([*parts, "</svg>"]) + "\n")
 
 
 def _arrow(explanation: Explanation, message: Transfer, y: int, colour: str) -> str:

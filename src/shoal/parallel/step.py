@@ -1,12 +1,11 @@
-"""Building blocks of all strategies: accumulate a share, clip, evaluate a batch."""
+"""Building blocks of all strategies: accumulate a share, evaluate a batch."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import Variable
 
-from shoal.comm.group import Group
 from shoal.data.dataset import Batch
 from shoal.parallel.strategy import Gradients, Share, Sums
 
@@ -55,36 +54,6 @@ def gradients_from(output: Tensor, gradient: Tensor, inputs: Sequence[Tensor]) -
     return Variable._execution_engine.run_backward(  # pyright: ignore[reportPrivateUsage]
         (output,), (gradient,), False, False, tuple(inputs), allow_unreachable=True, accumulate_grad=False
     )
-
-
-def clip_by_norm(
-    gradients: Iterable[Tensor],
-    largest: float,
-    sharded_over: Sequence[Group] = (),
-    repeated: Iterable[Tensor] = (),
-) -> Tensor:
-    """Scale gradients down, in place, so that their common norm is at most `largest`; return the norm before.
-
-    g ← g · min(1, largest / ‖g‖₂)
-
-    Where the parameters are divided among workers, the squares are summed over the groups that divide them.
-    `repeated` gradients are scaled like the others, but another worker counts them.
-    """
-    grads = list(gradients)
-    if not grads and not sharded_over:
-        return torch.zeros(())
-    norms = [torch.linalg.vector_norm(grad) for grad in grads]
-    norm = torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros(())
-    if sharded_over:
-        square = norm.square()
-        for group in sharded_over:
-            group.all_reduce(square).wait()
-        norm = square.sqrt()
-    # Multiplied even if the factor is 1: comparing it would make the host wait for the device.
-    factor = torch.clamp(largest / norm, max=1.0)
-    for grad in (*grads, *repeated):
-        grad.mul_(factor)
-    return norm
 
 
 @torch.no_grad()

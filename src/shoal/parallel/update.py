@@ -1,32 +1,85 @@
 """The update at the end of every step: clipping, learning rate, optimizer."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from shoal.comm.group import Group
+from shoal.errors import ConfigError
+from shoal.events.spans import SpanRecorder
 from shoal.optim.elementwise import Elementwise
-from shoal.parallel.layout.layout import Layout
-from shoal.parallel.piece import Piece
+from shoal.parallel.norms import chunk_norms, clip, global_norm
+from shoal.parallel.piece import Piece, Place
 from shoal.parallel.state import load_optimizer, optimizer_pieces
-from shoal.parallel.step import clip_by_norm
 
 MakeOptimizer = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
 """Builds the optimizer over given tensors: a sync may hold only a part of the parameters."""
 
 
+_ELEMENTWISE = (
+    torch.optim.SGD,
+    torch.optim.Adam,
+    torch.optim.AdamW,
+    torch.optim.Adagrad,
+    torch.optim.RMSprop,
+    torch.optim.NAdam,
+    torch.optim.RAdam,
+)
+
+
+def is_elementwise(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether the optimizer updates each element from its own gradient and state only, so that slices can be updated.
+
+    Our optimizers and those of torch that do so; a user's own declares `elementwise = True`.
+    """
+    return bool(getattr(optimizer, "elementwise", False)) or type(optimizer) in _ELEMENTWISE
+
+
+class Updated(Protocol):
+    """The tensors that an update changes: a layout's parameters, or one worker's slices of them."""
+
+    params: dict[str, Tensor]
+    span: SpanRecorder
+    sharded_over: Sequence[Group]
+    repeated: Collection[str]
+
+    def place_of(self, name: str) -> Place:
+        """The place of a tensor in the whole parameter."""
+        ...
+
+    def all_norms(self, norms: Mapping[str, Tensor]) -> Tensor:
+        """The norms of all chunks in their order, given those of the tensors here."""
+        ...
+
+
 class Update:
     """Clips the gradients by their norm over all parameters (`--clip-norm`), and steps the optimizer."""
 
-    def __init__(self, layout: Layout, make_optimizer: MakeOptimizer, clip_norm: float | None = None) -> None:
+    def __init__(
+        self, layout: Updated, make_optimizer: MakeOptimizer, clip_norm: float | None = None
+    ) -> None:
         self._layout = layout
-        self._optimizer = make_optimizer(layout.params.values())
+        self._make_optimizer = make_optimizer
+        # A worker that owns no slice of a small model updates nothing.
+        self._optimizer = make_optimizer(layout.params.values()) if layout.params else None
         self._clip_norm = clip_norm
-        groups = self._optimizer.param_groups
-        self.base_lr: float = groups[0]["lr"]
+        groups = self._optimizer.param_groups if self._optimizer else []
+        self.base_lr: float = groups[0]["lr"] if groups else 0.0
         """The learning rate that the optimizer was built with."""
         # A user's optimizer may have several rates: they keep their ratio to the first.
         self._lr_ratios = [group["lr"] / self.base_lr for group in groups]
+
+    def over(self, slices: Updated) -> "Update":
+        """The same update of other tensors: of the slices that a worker owns."""
+        if self._optimizer is not None and not is_elementwise(self._optimizer):
+            raise ConfigError(
+                f"{type(self._optimizer).__name__} is not known to update each element on its own, so its parameters "
+                "cannot be divided among workers",
+                "Use --strategy ddp, or declare `elementwise = True` in the optimizer's class.",
+            )
+        return Update(slices, self._make_optimizer, self._clip_norm)
 
     @property
     def can_be_masked(self) -> bool:
@@ -40,8 +93,14 @@ class Update:
             with span("clip", "compute"):
                 layout = self._layout
                 grads = {name: p.grad for name, p in layout.params.items() if p.grad is not None}
-                repeated = [grads.pop(name) for name in layout.repeated if name in grads]
-                clip_by_norm(grads.values(), self._clip_norm, layout.sharded_over, repeated)
+                norms = {
+                    name: chunk_norms(grad) for name, grad in grads.items() if name not in layout.repeated
+                }
+                clip(
+                    grads.values(), global_norm(layout.all_norms(norms), layout.sharded_over), self._clip_norm
+                )
+        if optimizer is None:
+            return
         for group, ratio in zip(optimizer.param_groups, self._lr_ratios, strict=True):
             group["lr"] = lr * ratio
         with span("update", "compute"):
@@ -53,8 +112,11 @@ class Update:
 
     def pieces(self) -> list[Piece]:
         """The optimizer's state, each tensor in the place of its parameter."""
+        if self._optimizer is None:
+            return []
         return optimizer_pieces(self._layout.params, self._layout.place_of, self._optimizer)
 
     def load(self, saved: Mapping[str, Tensor]) -> None:
         """Load the parts of a saved optimizer state that belong to the parameters here."""
-        load_optimizer(self._layout.params, self._layout.place_of, self._optimizer, saved)
+        if self._optimizer is not None:
+            load_optimizer(self._layout.params, self._layout.place_of, self._optimizer, saved)

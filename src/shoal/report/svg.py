@@ -1,4 +1,4 @@
-"""SVG drawings for a page: inside the page itself, in colours that follow the reader's light or dark theme.
+"""SVG drawings for a page or a file, in colours that follow the reader's light or dark theme.
 
 A colour becomes `var(--figure-blue, #0072b2)`: the style sheet of the page redefines the variable for the dark theme,
 and printing falls back to the colour itself. Names inside a drawing get a prefix, since a page has many.
@@ -7,6 +7,8 @@ and printing falls back to the colour itself. Names inside a drawing get a prefi
 import hashlib
 import re
 from collections.abc import Mapping
+from functools import cache
+from importlib import resources
 
 COLOURS = {
     "blue": "#0072b2",
@@ -46,6 +48,31 @@ def for_page(svg: str) -> str:
     svg = re.sub(r' (?:xmlns(?::\w+)?|version)="[^"]*"', "", svg).replace("xlink:href", "href")
     svg = _with_unique_names(svg)
     return re.sub(r"#[0-9a-fA-F]{6}\b", lambda match: _variable(match[0].lower()), svg)
+
+
+def for_file(svg: str) -> str:
+    """A drawing as a file of its own: a style sheet in it replaces its colours where the theme is dark.
+
+    >>> print(for_file('<svg viewBox="0 0 9 9"><path fill="#ffffff"/></svg>'))
+    <svg viewBox="0 0 9 9"><style>@media screen and (prefers-color-scheme: dark) {
+    [fill="#ffffff"] { fill: #15181b }
+    }</style><path fill="#ffffff"/></svg>
+    """
+    used = sorted(set(re.findall(r'\b(fill|stroke)="(#[0-9a-f]{6})"', svg)))
+    rules = [
+        f'[{attribute}="{colour}"] {{ {attribute}: {dark} }}'
+        for attribute, colour in used
+        if (dark := _dark_colours().get(VARIABLES.get(colour, "")))
+    ]
+    style = "\n".join(["@media screen and (prefers-color-scheme: dark) {", *rules, "}"])
+    return re.sub(r"<svg[^>]*>", lambda match: f"{match[0]}<style>{style}</style>", svg, count=1)
+
+
+@cache
+def _dark_colours() -> dict[str, str]:
+    """The dark theme's colour of each variable, from the style sheet of pages."""
+    sheet = (resources.files("shoal.report") / "page.css").read_text(encoding="utf-8")
+    return dict(re.findall(r"(--figure-[\w-]+): (#[0-9a-f]{6})", sheet))
 
 
 def _with_unique_names(svg: str) -> str:

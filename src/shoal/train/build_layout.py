@@ -1,6 +1,7 @@
 """Builds the layout of a run: how one replica of the model is divided among workers."""
 
 import math
+import warnings
 from dataclasses import replace
 
 import torch
@@ -44,6 +45,7 @@ def build_layout(
         params, rank = engine.params.values(), mesh.world.rank
         return under_conditions(gradients, params, bottlenecks, faults, rank, clock, config.seed, span)
 
+    _mention_host_memory(mesh, sample.device)
     replica = data.rank if data is not None else 0
     loss, stages = models.build_loss(config.loss), mesh.axis("pipeline")
     if stages is not None and stages.size > 1:
@@ -80,6 +82,18 @@ def with_cut(config: RunConfig, mesh: Mesh, model: nn.Module, sample: Tensor, ba
     rows = torch.arange(MEASURED_SAMPLES, device=sample.device) % len(sample)
     stages = cut_by_cost(model, num_stages, mesh.world, sample[rows])
     return replace(config, pipeline=replace(pipeline, cut=tuple(stage[0].name for stage in stages[1:])))
+
+
+def _mention_host_memory(mesh: Mesh, device: torch.device) -> None:
+    """Warn once if workers that divide a model share a GPU: NCCL needs one for each, so their messages leave the GPU."""
+    divides = any(size > 1 for axis, size in mesh.sizes.items() if axis != "data")
+    if divides and device.type == "cuda" and mesh.world.kind != "nccl" and mesh.world.rank == 0:
+        gpus = torch.cuda.device_count()
+        warnings.warn(
+            f"{mesh.world.size} workers divide the model on {gpus} GPU{'s' * (gpus > 1)}: what they send to each other "
+            "goes through host memory",
+            stacklevel=3,
+        )
 
 
 def _has_dropout(model: nn.Module) -> bool:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from shoal.comm.algorithms import chunk_bounds
-from shoal.comm.reduction import COMBINE, Op, reduce_block
+from shoal.comm.reduction import Op, reduce_block, reduce_into_first
 from shoal.comm.shared_memory.regions import ELSEWHERE, Regions
 from shoal.comm.signature import Signature
 
@@ -54,14 +54,7 @@ Direct = Callable[[Places, Tensor, Tensor | None], None]
 
 def _sum_in_place(op: Op, views: Sequence[Tensor]) -> None:
     """Make all views their balanced-tree reduction: in the first, then copied to the rest."""
-    combine, size = COMBINE[op], len(views)
-    distance = 1
-    while distance < size:
-        for low in range(0, size - distance, 2 * distance):
-            combine(views[low], views[low + distance], out=views[low])
-        distance *= 2
-    if op is Op.AVERAGE:
-        views[0].div_(size)
+    reduce_into_first(op, views)
     for view in views[1:]:
         view.copy_(views[0])
 

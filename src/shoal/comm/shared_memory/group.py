@@ -44,6 +44,7 @@ class SharedMemoryGroup(Group):
 
     kind = "shm"
     shares_memory = True
+    maps_memory = True
 
     def __init__(
         self,
@@ -152,6 +153,11 @@ class SharedMemoryGroup(Group):
         memory.zero_()
         self.barrier().wait()
         return memory[: numel * dtype.itemsize].view(dtype)
+
+    def map_all(self, tensor: Tensor) -> list[Tensor]:
+        """All members' tensors from one `empty`: the same place in every member's part."""
+        place = self._regions.place_of(tensor)
+        return [self._regions.view(place, rank, tensor.numel(), tensor.dtype) for rank in range(self.size)]
 
     def beat(self, busy_s: float = 0.0) -> None:
         """Report progress outside of calls, or work that may take `busy_s`."""

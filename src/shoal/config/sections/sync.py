@@ -81,7 +81,19 @@ class DdpConfig(Checked):
     """Compute batch-norm statistics over all workers; without it, batch norm gives other results than one machine."""
 
 
-SyncConfig = NoSyncConfig | NaiveConfig | DpConfig | DdpConfig
+@dataclass(frozen=True)
+class OneCopyConfig(Checked):
+    """One copy of the weights in memory that all workers of a machine map; each worker updates its slice."""
+
+    # The engines of our own keep parameters in memory of their own choice.
+    CAN: ClassVar = Capabilities(exchanges=False, engines=("torch",))
+
+    name: Literal["onecopy"] = "onecopy"
+    unused: Literal["refuse", "zero"] = "refuse"
+    """A parameter without a gradient: raise an error that names it, or use zero."""
+
+
+SyncConfig = NoSyncConfig | NaiveConfig | DpConfig | DdpConfig | OneCopyConfig
 
 STRATEGIES: dict[str, tuple[str, str]] = {
     "single": ("whole", "none"),
@@ -91,5 +103,6 @@ STRATEGIES: dict[str, tuple[str, str]] = {
     "pipeline": ("pipeline", "ddp"),
     "tensor": ("tensor", "ddp"),
     "pipeline+tensor": ("pipeline+tensor", "ddp"),
+    "onecopy": ("whole", "onecopy"),
 }
 """The strategies that exist, each a pair (layout, sync). `--strategy NAME` abbreviates the pair."""

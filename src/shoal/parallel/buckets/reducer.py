@@ -119,6 +119,11 @@ class Reducer:
         ]
 
     @property
+    def buckets(self) -> list[Bucket]:
+        """All buckets, in the order in which they are sent."""
+        return [filling.bucket for filling in self._fillings]
+
+    @property
     def piggyback(self) -> Tensor | None:
         """The numbers summed together with the last bucket, if there is room for them."""
         return self._fillings[-1].bucket.piggyback if self._fillings else None

@@ -9,6 +9,7 @@ from shoal.comm.group import Group
 from shoal.data.dataset import Batch
 from shoal.events.spans import SpanRecorder
 from shoal.parallel.gradient_engine import OnFinal
+from shoal.parallel.norms import in_order
 from shoal.parallel.piece import Piece, Place
 from shoal.parallel.strategy import Share, Sums
 
@@ -48,6 +49,10 @@ class Layout(ABC):
     @abstractmethod
     def place_of(self, name: str) -> Place:
         """The place of this worker's part of a parameter in the whole."""
+
+    def all_norms(self, norms: Mapping[str, Tensor]) -> Tensor:
+        """The norms of the gradients' chunks, in their order; those of `repeated` parameters are not among them."""
+        return in_order(norms)
 
     @abstractmethod
     def pieces(self) -> list[Piece]:

@@ -49,7 +49,7 @@ def test_weight_gradients_at_once_take_the_sum_or_what_was_measured():
 
 def test_rows_that_wait_for_each_other_are_refused():
     rows = [parse_row("F0 B0 F1 B1"), parse_row("F0 F1 B0 B1")]
-    with pytest.raises(ConfigError, match="stage 0 waits for ever in B0"):
+    with pytest.raises(ConfigError, match="stage 0 deadlocks in B0: its input depends on a later action"):
         timeline(rows)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from shoal.errors import ConfigError
-from shoal.parallel.layout.pipeline.schedule import Schedule, parse_row
+from shoal.parallel.layout.pipeline.schedule import Row, Schedule, parse_row
 from shoal.parallel.layout.pipeline.schedules import SCHEDULES, build, with_weights_once
 from shoal.parallel.layout.pipeline.validate import validate
 
@@ -96,6 +96,23 @@ def test_updates_follow_each_backward(row, sentence):
         validate(Schedule("mine", 2, (parse_row(row),), (1,)))
     else:
         assert refusal([row], 2, (1,)) == sentence
+
+
+def changed(schedule: Schedule, stage: int, row: Row) -> Schedule:
+    return replace(schedule, rows=(*schedule.rows[:stage], row, *schedule.rows[stage + 1 :]))
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_no_action_can_be_left_out_or_repeated(name):
+    schedule = build(name, 3, 3)
+    for stage, row in enumerate(schedule.rows):
+        for position, action in enumerate(row):
+            with pytest.raises(ConfigError, match=rf"stage {stage}\b.*\b{action}\b|stage {stage}, action"):
+                validate(changed(schedule, stage, row[:position] + row[position + 1 :]))
+            with pytest.raises(
+                ConfigError, match=rf"stage {stage}, action {position + 1} \({action}\): is action"
+            ):
+                validate(changed(schedule, stage, row[: position + 1] + row[position:]))
 
 
 def test_a_declared_peak_is_exact_for_every_stage():

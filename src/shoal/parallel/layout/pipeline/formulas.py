@@ -11,7 +11,7 @@ from shoal.parallel.layout.pipeline.timing import UNIT_TIMES, StageTimes
 
 @dataclass(frozen=True)
 class Formula:
-    """What the literature says about a schedule."""
+    """The published formulas of one schedule."""
 
     bubble: str
     """The fraction of all stages' time in which they wait."""
@@ -21,6 +21,8 @@ class Formula:
     """The largest number of micro-batches whose activations stage s holds at once."""
     peak_live_of: Callable[[int, int, int], int]
     """The same for p, m and s."""
+    where: str = ""
+    """What a letter in `bubble` stands for."""
     exact: str = ""
     """When the formula of the bubble is exact; always, if empty."""
     is_exact: Callable[[int, int], bool] = lambda p, m: True
@@ -58,7 +60,8 @@ FORMULAS: dict[str, Formula] = {
     ),
     "1f1b": _ONE_F_ONE_B,
     "zero-bubble": Formula(
-        bubble="(p − 1)(F + I − W) / (m(F + I + W) + (p − 1)(F + I − W))",
+        bubble="b / (m(F + I + W) + b)",
+        where="b = (p − 1)(F + I − W)",
         bubble_of=_zero_bubble_bubble,
         peak_live="min(p, m)",
         peak_live_of=lambda p, m, s: min(p, m),

@@ -87,7 +87,7 @@ class PipelineStage:
         outputs = self._recomputed(held) if held.outputs is None else held.outputs
         if outputs.requires_grad:
             self._weight_gradients.current = microbatch
-            backward_from(outputs, outputs.new_tensor(scale) if gradient is None else gradient)
+            backward_from(outputs, outputs.new_full((), scale) if gradient is None else gradient)
         if self._is_first:
             return None
         return torch.zeros_like(held.inputs) if held.inputs.grad is None else held.inputs.grad

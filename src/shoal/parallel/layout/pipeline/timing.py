@@ -122,7 +122,9 @@ def timeline(rows: Sequence[Row], times: StageTimes | Sequence[StageTimes] = UNI
     for stage, queue in enumerate(queues):
         if len(done[stage]) < len(queue):
             action = queue[len(done[stage])]
-            raise ConfigError(f"stage {stage} waits for ever in {action}: its input is computed after it")
+            raise ConfigError(
+                f"stage {stage} deadlocks in {action}: its input depends on a later action of the same row"
+            )
     return Timeline(tuple(map(tuple, done)))
 
 

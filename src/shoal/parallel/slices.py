@@ -1,0 +1,87 @@
+"""Slices: the part of flat parameters that one worker owns and updates.
+
+::
+
+    bucket       |fc2.bias|fc2.weight········|fc1.bias|fc1.weight···········|
+    owner        |········· rank 0 ··········|··········· rank 1 ···········|
+    rank 0 has   fc2.bias, fc2.weight        rank 1 has   fc1.bias, fc1.weight
+
+Every worker owns as many elements as any other, to within a chunk (`norms.py`), wherever the parameters begin. An
+owner's slices are tensors of their own for the optimizer: state exists for what it owns and nothing else.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import final
+
+from torch import Tensor
+
+from shoal.comm.group import Group
+from shoal.events.spans import SpanRecorder
+from shoal.parallel.buckets.bucket import Bucket
+from shoal.parallel.layout.layout import Layout
+from shoal.parallel.norms import CHUNK, num_chunks
+from shoal.parallel.piece import Place
+
+
+def boundary(numels: Iterable[int], size: int, owner: int) -> int:
+    """The first element that an owner of parameters of these sizes has, one after the other: one where a chunk begins.
+
+    >>> [boundary([10, 5000, 10], 2, owner) for owner in range(3)]
+    [0, 2058, 5020]
+    """
+    sizes = list(numels)
+    ideal, offset = sum(sizes) * owner // size, 0
+    for numel in sizes:
+        if ideal < offset + numel:
+            return offset + (ideal - offset) // CHUNK * CHUNK
+        offset += numel
+    return offset
+
+
+@final
+class Slices:
+    """One worker's slices of a layout's parameters, under the parameters' names: what its optimizer updates."""
+
+    def __init__(self, layout: Layout, group: Group) -> None:
+        self.params: dict[str, Tensor] = {}
+        self.span: SpanRecorder = layout.span
+        self.sharded_over: Sequence[Group] = layout.sharded_over
+        self.repeated: Collection[str] = layout.repeated
+        self._group = group
+        self._layout = layout
+        self._starts: dict[str, int] = {}
+
+    def add(self, bucket: Bucket, weights: Tensor, gradients: Tensor) -> slice:
+        """Own a range of a bucket, given its weights and gradients as flat tensors; returns the range."""
+        numels = {name: self._layout.params[name].numel() for name in bucket.names}
+        size, rank = self._group.size, self._group.rank
+        own = slice(*(boundary(numels.values(), size, owner) for owner in (rank, rank + 1)))
+        offset = 0
+        for name, numel in numels.items():
+            first, last = max(own.start, offset), min(own.stop, offset + numel)
+            if first < last:
+                self.params[name] = weights[first:last]
+                self.params[name].grad = gradients[first:last]
+                self._starts[name] = first - offset
+            offset += numel
+        return own
+
+    def all_norms(self, norms: Mapping[str, Tensor]) -> Tensor:
+        """All workers' norms of their chunks, in the order of the parameters."""
+        layout, first = self._layout, dict[str, int]()
+        total = 0
+        for name, param in layout.params.items():
+            if name not in layout.repeated:
+                first[name] = total
+                total += num_chunks(param.numel())
+        # Of each chunk one worker knows the norm, and adding zeros does not change it.
+        table = layout.zero.new_zeros(total)
+        for name, found in norms.items():
+            start = first[name] + self._starts[name] // CHUNK
+            table[start : start + len(found)] = found
+        self._group.all_reduce(table).wait()
+        return table
+
+    def place_of(self, name: str) -> Place:
+        """The range of the flattened parameter that this worker owns: no other worker of its group does."""
+        return Place(tuple(self._layout.params[name].shape), self._starts[name])
