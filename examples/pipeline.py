@@ -17,9 +17,11 @@ import shoal
 
 def main() -> None:
     """Fit random labels."""
-    torch.manual_seed(0)
+    draw = torch.Generator().manual_seed(0)  # of its own: thread workers share torch's global one
     model = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 3))
-    inputs, labels = torch.randn(96, 20), torch.randint(3, (96,))
+    for param in model.parameters():
+        nn.init.normal_(param, std=0.2, generator=draw)
+    inputs, labels = torch.randn(96, 20, generator=draw), torch.randint(3, (96,), generator=draw)
 
     group = shoal.join()
     pipe = shoal.Pipeline(

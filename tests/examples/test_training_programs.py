@@ -89,3 +89,14 @@ def test_the_random_state_of_torch_decides_nothing(capsys, monkeypatch):
         alone(monkeypatch, "mnist_ddp.py", SMALL["mnist_ddp.py"])
         results.append(told(capsys))
     assert results[0] == results[1]
+
+
+def test_a_pipeline_of_any_number_of_stages_prints_the_same_losses(capsys, monkeypatch):
+    alone(monkeypatch, "pipeline.py", "")
+    expected = capsys.readouterr().out.splitlines()
+    assert len(expected) == 6
+    for workers in (2, 3):
+        assert by_threads("pipeline.py", "", workers) == 0
+        printed = capsys.readouterr().out.splitlines()
+        assert printed[:5] == expected[:5]
+        assert printed[5].partition(";")[0] == expected[5].partition(";")[0]

@@ -85,7 +85,7 @@ def with_cut(config: RunConfig, mesh: Mesh, model: nn.Module, sample: Tensor, ba
 
 
 def _mention_host_memory(mesh: Mesh, device: torch.device) -> None:
-    """Warn once if workers that divide a model share a GPU: NCCL needs one for each, so their messages leave the GPU."""
+    """Warn once if workers that divide a model share a GPU: NCCL needs one for each, so messages leave the GPU."""
     divides = any(size > 1 for axis, size in mesh.sizes.items() if axis != "data")
     if divides and device.type == "cuda" and mesh.world.kind != "nccl" and mesh.world.rank == 0:
         gpus = torch.cuda.device_count()
