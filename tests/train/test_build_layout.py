@@ -6,6 +6,7 @@ import pytest
 from safetensors.torch import load_file
 
 from shoal.cli.main import main
+from shoal.events.file import read_events
 
 DATA = "--data synthetic --data.samples 120 --data.shape 1,8,8 --data.classes 4 --batch-size 32 --epochs 2 --threads 1"
 MODELS = {
@@ -47,15 +48,34 @@ def assert_close(folder, other):
         ("lenet", "--strategy pipeline --workers 3 --pipeline.cut conv2,fc1 --strategy.schedule sequential"),
         ("resnet18", "--strategy pipeline --workers 2 --pipeline.cut stage3 --pipeline.recompute"),
         ("transformer", "--strategy pipeline --workers 2"),
+        ("transformer", "--mesh data=2,pipeline=2,tensor=2 --workers 8"),
     ],
 )
 def test_trains_like_one_machine(model, layout, train, tmp_path):
     single = train(MODELS[model], name="single")
     result = train(MODELS[model], layout, "--launcher threads", name="divided")
-    assert result["strategy"] == "pipeline"
+    assert result["strategy"] == ("pipeline+tensor" if "tensor" in layout else "pipeline")
     assert result["final_loss"] == pytest.approx(single["final_loss"], rel=1e-4)
     assert result["test_accuracy"] == pytest.approx(single["test_accuracy"], abs=0.01)
     assert_close(tmp_path / "divided", tmp_path / "single")
+
+
+def test_half_precision_is_close(train):
+    single = train(MODELS["mlp"], "--precision bf16", name="single")
+    result = train(
+        MODELS["mlp"], "--precision bf16 --strategy pipeline --workers 2 --launcher threads", name="divided"
+    )
+    assert result["final_loss"] == pytest.approx(single["final_loss"], rel=0.01)
+
+
+def test_events_have_every_action_under_its_name_in_the_schedule(train, tmp_path):
+    layout = "--strategy pipeline --workers 2 --pipeline.microbatches 2 --launcher threads --steps 1"
+    train(MODELS["mlp"], layout, "--pipeline.schedule 1f1b --pipeline.weight_gradients once")
+    for rank, expected in enumerate(["F0 F1 I0 I1 W*", "F0 I0 F1 I1 W*"]):
+        events = read_events(tmp_path / "run" / f"events.rank{rank}.jsonl")
+        (step,) = (event for event in events if event["event"] == "step")
+        names = [name for name, kind, *_ in step["spans"] if kind == "compute" and name[0] in "FBIW"]
+        assert " ".join(names) == expected
 
 
 @pytest.mark.parametrize("other", ["--strategy single --workers 1", "--mesh pipeline=3", "--strategy ddp"])
