@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
-.PHONY: demo test test-explore lint format clean install
+.PHONY: demo test test-explore test-third-party test-faults lint format clean install
 SEED ?= $(shell date +%s)
 
 demo: $(READY)  ## the same training by every strategy: one table, a verdict, a report
@@ -18,6 +18,21 @@ test-explore: $(READY)  ## the property tests with new random examples; SEED=n r
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -q -m hypothesis \
 	  --hypothesis-profile=explore --hypothesis-seed=$(SEED) \
 	  || { echo "Failed with seed $(SEED); repeat with: make test-explore SEED=$(SEED)"; exit 1; }
+
+THIRD_PARTY := .venv-third-party
+
+test-third-party: $(THIRD_PARTY)/.installed  ## Lightning, accelerate and the HF Trainer with our wrapper: torch's bits
+	$(THIRD_PARTY)/bin/python tools/third_party.py
+
+$(THIRD_PARTY)/.installed: examples/third_party/requirements.txt pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(THIRD_PARTY)
+	$(THIRD_PARTY)/bin/pip install --quiet --constraint constraints.txt --editable . \
+	  --requirement examples/third_party/requirements.txt
+	@touch $@
+
+test-faults: FAULT_SEED = $(if $(filter command line,$(origin SEED)),$(SEED),0)
+test-faults: $(READY)  ## drawn faults and malformed inputs, about 10 minutes; SEED=n draws others, JOBS=n runs n at a time
+	OMP_NUM_THREADS=1 $(BIN)/python tests/faults/suite.py --seed $(FAULT_SEED) $(if $(JOBS),--jobs $(JOBS))
 
 lint: $(READY)  ## formatting, style, types, layers
 	$(BIN)/ruff format --check .
@@ -39,4 +54,4 @@ $(READY): pyproject.toml constraints.txt
 	@touch $(READY)
 
 clean:  ## forget the environment and the caches; runs/ stays
-	rm -rf $(VENV) .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(THIRD_PARTY) .pytest_cache .ruff_cache .import_linter_cache .hypothesis

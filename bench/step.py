@@ -180,11 +180,11 @@ def work_alone(pipe: Connection) -> None:
 
 
 def _obey(pipe: Connection, make: Callable[..., dict[str, Step]]) -> None:
-    """Make rivals when given a model, and run the one that is named, until told to end."""
+    """Make rivals when given a model, and run the one that is named, until the pipe says None."""
     rivals: dict[str, Step] = {}
     gc.disable()
-    while (told := pipe.recv()) is not None:
-        what, *names = told
+    while (request := pipe.recv()) is not None:
+        what, *names = request
         if what == "make":
             rivals = make(*names)
             gc.collect()

@@ -27,12 +27,12 @@ STEPS = 30
 BATCH = 64
 AS_WORKER = "--as-worker"
 MISSED = 9
-"""A worker's exit code for a target that was missed: told apart from a failure."""
+"""A worker's exit code for a target that was missed, as distinct from a failure."""
 
 
 def training(config: RunConfig, group: Group) -> Callable[[], None]:
     """Some steps, each on this worker's share of the same batch."""
-    # Without tracing nobody asks the group for its totals.
+    # Without tracing, the group has no totals.
     built = build(config, torch.device("cpu"), group)  # pyright: ignore[reportArgumentType]
     mine = torch.arange(BATCH)[group.rank :: group.size]
     batch = built.data.batch(built.data.train, mine)

@@ -8,8 +8,8 @@ from pathlib import Path
 TESTS = Path(__file__).parent
 SOURCE = TESTS.parent / "src"
 PACKAGE = SOURCE / "shoal"
-ACROSS_ROOMS = {"contracts", "processes", "examples"}
-"""Folders whose tests are not of one module, like the files directly in tests/: contracts, processes, examples."""
+ACROSS_ROOMS = {"contracts", "processes", "examples", "faults"}
+"""Folders whose tests are not of one module, like the files directly in tests/."""
 DOTTED = re.compile(r"shoal(\.\w+)+")
 
 

@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 _LAZY = {
     "join": "shoal.comm.join",
     "DistributedDataParallel": "shoal.parallel.wrapper.distributed_data_parallel",
+    "OneCopy": "shoal.parallel.wrapper.one_copy",
     "Pipeline": "shoal.parallel.wrapper.pipeline",
     "SyncBatchNorm": "shoal.parallel.sync_batchnorm",
     "partition": "shoal.data.division.subsets",

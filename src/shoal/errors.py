@@ -118,3 +118,11 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     shown = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
     return f"unknown {kind} '{shown}'{did_you_mean(name, names)} (known: {', '.join(names)})"
+
+
+def sys_exit_error(what: str, error: SystemExit) -> ConfigError:
+    """The error for code of the user's own that calls `sys.exit`."""
+    return ConfigError(
+        f"{what} called sys.exit({error.code!r}), which would end the whole run",
+        "Return, or raise an exception that says what is wrong.",
+    )

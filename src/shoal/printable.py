@@ -18,3 +18,16 @@ def printable(text: str) -> str:
     '精度 ±1 %\n\tdone'
     """
     return _UNSAFE.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+LONGEST = 200
+"""Characters of a value that an error shows."""
+
+
+def shortened(text: str) -> str:
+    """The text, or the beginning of a very long one.
+
+    >>> len(shortened("9" * 5000)), shortened("eth0")
+    (219, 'eth0')
+    """
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}… ({len(text)} characters)"

@@ -52,9 +52,13 @@ def test_a_mean_is_a_rule_that_does_not_stand_for_the_sum(capsys):
 
 def test_as_json(capsys):
     assert main(["check", "exchange", "exchange_to_check:mean", "--workers", "2", "--json"]) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert (told["exchange"], told["workers"], told["passed"]) == ("exchange_to_check:mean", [1, 2], False)
-    assert [check["name"] for check in told["checks"] if not check["passed"]] == ["the sum"]
+    report = json.loads(capsys.readouterr().out)
+    assert (report["exchange"], report["workers"], report["passed"]) == (
+        "exchange_to_check:mean",
+        [1, 2],
+        False,
+    )
+    assert [check["name"] for check in report["checks"] if not check["passed"]] == ["the sum"]
 
 
 def test_ours_may_be_named_too(capsys):

@@ -30,11 +30,11 @@ def here(tmp_path, monkeypatch):
 
 def test_trained_compared_told_and_compared_again(here, capsys):
     assert main(["compare", "tiny.toml", "--out", "out"]) == 0
-    told = capsys.readouterr().out
+    printed = capsys.readouterr().out
     for words in ("1/2  one", "2/2  two", "× one", "same bits", "reference", "equal", "out/report.html"):
-        assert words in told
-    assert "\x1b" not in told  # plain where no terminal is
-    assert max(map(len, told.splitlines())) <= 120
+        assert words in printed
+    assert "\x1b" not in printed  # plain where no terminal is
+    assert max(map(len, printed.splitlines())) <= 120
     assert "one" in (here / "out/report.md").read_text()
     assert {path.name for path in (here / "out/runs").iterdir()} == {"one", "two"}
 

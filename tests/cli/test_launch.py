@@ -47,3 +47,18 @@ def test_as_threads_the_first_failure_stands_in_a_box_and_its_code_is_kept(capsy
     said = capsys.readouterr().err
     assert "│ rank 1 of 2 failed: SystemExit: 7" in said
     assert f"│ at {program}:3" in said
+
+
+@pytest.mark.parametrize("launcher", ["threads", "processes"])
+def test_the_limit_of_a_silent_worker_can_be_set(capfd, tmp_path, launcher):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import shoal, time\n"
+        "group = shoal.join()\n"
+        "while group.rank: time.sleep(0.01)\n"
+        "group.barrier().wait()\n"
+    )
+    assert main(["launch", "--workers", "2", "--launcher", launcher, "--timeout", "1", str(program)]) == 2
+    said = capfd.readouterr().err
+    assert "alive, but has made no progress for 1" in said
+    assert "`shoal launch --timeout`" in said

@@ -6,6 +6,8 @@ import subprocess
 import sys
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from shoal.cli.main import COMMANDS, main
 
@@ -47,7 +49,7 @@ def test_every_command_has_help(capsys):
         (["train", ""], "'' is a folder, not a recipe"),
         (["train", "."], "'.' is a folder, not a recipe"),
         (["train", "--data", "mnist", "--data-dir", "nowhere"], "data folder nowhere does not exist"),
-        (["train", "--resume", "nowhere"], "nowhere is not a run folder"),
+        (["train", "--resume", "nowhere"], "no run folder nowhere"),
         (["train", "quickstart", "--resume", "nowhere"], "it takes no recipe"),
         (["train", "--runs-dir", "/proc/nothing", "--steps", "1"], "cannot write the run folder"),
         (["train", "--model", "no.such.module:net"], "no.such.module"),
@@ -122,3 +124,24 @@ def test_a_full_disk_is_one_sentence_wherever_it_comes_to_light(monkeypatch, cap
     monkeypatch.setattr("shoal.cli.doctor.checks.checks", full)
     assert main(["doctor"]) == 2
     assert "error: cannot write runs/mine/config.toml: No space left on device" in capsys.readouterr().err
+
+
+def test_sys_exit_in_code_of_the_users_own_is_an_error_whichever_command_runs_it(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "leaving.py").write_text(
+        "import sys, torch\n"
+        "class Net(torch.nn.Linear):\n"
+        "    calls = 0\n"
+        "    def __init__(self): super().__init__(4, 3)\n"
+        "    def forward(self, inputs):\n"
+        "        Net.calls += 1\n"
+        "        return super().forward(inputs) if Net.calls < 2 else sys.exit(0)\n"
+    )
+    save_file(
+        {"weight": torch.zeros(3, 4), "bias": torch.zeros(3)}, tmp_path / "weights.safetensors", {"x": "y"}
+    )
+    data = "--data synthetic --data.samples 20 --data.shape 4 --data.classes 3 --device cpu"
+    assert main(["evaluate", "weights.safetensors", "--model", "leaving:Net", *data.split()]) == 2
+    assert "a function of your own called sys.exit(0)" in capsys.readouterr().err

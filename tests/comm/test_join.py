@@ -1,12 +1,15 @@
 """However a program was started, it gets its group."""
 
 import threading
+import warnings
 from pathlib import Path
 
 import pytest
 import torch
+from torch.distributed import HashStore
 
-from shoal.comm.join import WorkerAddress, join, place_from_environment
+from shoal.comm.join import WorkerAddress, join, join_in, place_from_environment
+from shoal.comm.secret import UnauthenticatedStoreWarning
 from shoal.comm.store import listen, serve
 from shoal.errors import ConfigError, JoinError
 
@@ -97,6 +100,8 @@ def test_torchrun_holds_its_own_store():
         ({"MASTER_PORT": None}, "not MASTER_PORT"),
         ({"RANK": "one"}, "RANK=one"),
         ({"RANK": "2"}, "rank 2 is not in a world of 2"),
+        ({"MASTER_PORT": "99999"}, "MASTER_PORT is 99999"),
+        ({"MASTER_PORT": "9" * 5000}, r"MASTER_PORT=9{200}… \(5000 characters\)"),
     ],
 )
 def test_half_an_environment_is_refused(change, message):
@@ -111,9 +116,10 @@ def test_an_unknown_kind_is_refused():
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_master_nobody_knows(rank):
-    with pytest.raises(JoinError, match="cannot resolve master address 'no.such.host.invalid'"):
-        join(WorkerAddress(rank, 2, "no.such.host.invalid", 29501), timeout_s=1)
+@pytest.mark.parametrize("host", ["no.such.host.invalid", "é" * 70])
+def test_a_master_nobody_knows(rank, host):
+    with pytest.raises(JoinError, match=f"cannot resolve master address '{host}'"):
+        join(WorkerAddress(rank, 2, host, 29501), timeout_s=1)
 
 
 def test_a_port_that_is_taken():
@@ -145,3 +151,15 @@ def test_the_store_listens_on_loopback_only():
     assert f"0100007F:{port}" in listening
     assert not any(address.endswith(port) for address in everywhere)
     assert f"00000000:{port}" not in listening
+
+
+def test_a_store_that_other_machines_reach_without_a_secret_is_a_warning_once(monkeypatch):
+    """Where rank 0 itself opens it; torchrun's own, for workers of one machine, is torchrun's matter."""
+    with pytest.warns(UnauthenticatedStoreWarning, match="SHOAL_SECRET_FILE"):
+        join_in(HashStore(), 0, 1, kind="shm", host="10.0.0.1", holder=0).close()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        join_in(HashStore(), 0, 1, kind="shm", host="10.0.0.1").close()
+        join_in(HashStore(), 0, 1, kind="shm", host="127.0.0.1", holder=0).close()
+        monkeypatch.setenv("SHOAL_SECRET", "a secret of this run")
+        join_in(HashStore(), 0, 1, kind="shm", host="10.0.0.1", holder=0).close()

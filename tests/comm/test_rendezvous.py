@@ -1,14 +1,17 @@
 """Workers that come together, and those that do not."""
 
 import dataclasses
+import itertools
 import json
 import os
 import threading
+import time
 
 import pytest
 from torch.distributed import HashStore
 
 from shoal.comm.rendezvous import Card, meet
+from shoal.comm.tagged_store import TaggedStore
 from shoal.errors import JoinError
 
 
@@ -78,10 +81,10 @@ def test_a_rank_that_is_started_twice(monkeypatch):
 
 def test_a_card_of_another_version_is_read_as_far_as_it_goes():
     card = Card.of_this_process(1, {"shoal": "9.0"}, "1")
-    later = json.dumps({**dataclasses.asdict(card), "colour": "blue"}).encode()
+    later = json.dumps({**dataclasses.asdict(card), "colour": "blue"})
     assert Card.read(1, later) == card
     with pytest.raises(JoinError, match="cannot read the card of rank 1"):
-        Card.read(1, b'{"rank": 1}')
+        Card.read(1, '{"rank": 1}')
 
 
 GARBAGE = [
@@ -97,23 +100,86 @@ GARBAGE = [
 ]
 
 
-@pytest.mark.parametrize("garbage", GARBAGE, ids=range(len(GARBAGE)))
-@pytest.mark.parametrize("key", ["card/1", "refusal"])
-def test_what_a_stranger_writes_ends_in_one_sentence(garbage, key):
-    store = HashStore()
-    store.set(key, garbage)
-    with pytest.raises(JoinError) as caught:
-        meet(store, 0, 2, 5)
-    assert str(caught.value).count("\n") == 1
-    assert len(str(caught.value)) < 500
-    assert str(caught.value).replace("\n", "").isprintable()
+@pytest.mark.parametrize("secret", ["", "a secret of this run"])
+def test_what_a_stranger_writes_is_ignored(monkeypatch, secret):
+    """Under names that it guesses, and in place of every value that it finds."""
+    monkeypatch.setenv("SHOAL_SECRET", secret)
+    store, over, all_have_met = HashStore(), threading.Event(), threading.Barrier(2)
+
+    def write_garbage():
+        for garbage in itertools.cycle(GARBAGE):
+            for key in ("card/1", "refusal", "run", *store.list_keys()):
+                store.set(key, garbage)
+            if over.wait(0.02):
+                return
+
+    def join(rank):
+        ours = TaggedStore(store, rank)
+        with ours.kept():
+            cards = meet(ours, rank, 2, 20)
+            meet(ours.within("again"), rank, 2, 20)
+            all_have_met.wait(20)  # as the first barrier of a new group
+            return [card.rank for card in cards]
+
+    stranger = threading.Thread(target=write_garbage)
+    stranger.start()
+    try:
+        assert together([lambda: join(0), lambda: join(1)]) == [[0, 1], [0, 1]]
+    finally:
+        over.set()
+        stranger.join()
 
 
-def test_a_forged_refusal_or_card_controls_no_terminal():
-    store = HashStore()
-    store.set("refusal", json.dumps(["\x1b]0;owned\x07 gone", "\x9bhint"]))
-    with pytest.raises(JoinError, match="gone") as caught:
-        meet(store, 0, 2, 5)
-    assert str(caught.value).replace("\n", "").isprintable()
+def test_a_forged_refusal_is_believed_only_without_a_secret_and_controls_no_terminal(monkeypatch):
+    store, forger = HashStore(), []
+
+    def forge():
+        forger.append(TaggedStore(store, 1))
+        while not forger[0].begin():
+            time.sleep(0.01)
+        forger[0].set("refusal", json.dumps(["\x1b]0;owned\x07 gone", "\x9bhint"]))
+
+    error, _ = together([lambda: meet(store, 0, 2, 20), forge])
+    assert "gone" in error.message
+    assert str(error).replace("\n", "").isprintable()
     card = dataclasses.asdict(Card.of_this_process(1, {"world size": "\x1b[2J"}, ""))
-    assert Card.read(1, json.dumps(card).encode()).facts == {"world size": "\\x1b[2J"}
+    assert Card.read(1, json.dumps(card)).facts == {"world size": "\\x1b[2J"}
+    monkeypatch.setenv("SHOAL_SECRET", "a secret of this run")
+    for key in store.list_keys():
+        store.set(f"old {key}", store.get(key))
+    with pytest.raises(JoinError, match="rank 1 is missing"):
+        meet(store, 0, 2, 0.3)
+
+
+def with_secrets(secrets, timeout_s):
+    """What each rank gets that comes with its secret."""
+    store = HashStore()
+    ours = []
+    for rank, secret in enumerate(secrets):
+        os.environ["SHOAL_SECRET"] = secret
+        ours.append(TaggedStore(store, rank))
+    calls = [
+        lambda rank=rank: meet(ours[rank], rank, len(secrets), timeout_s) for rank in range(len(secrets))
+    ]
+    return together(calls)
+
+
+SAME = "Give every rank the same SHOAL_SECRET_FILE or SHOAL_SECRET."
+
+
+def test_another_secret_on_one_rank_is_named(monkeypatch):
+    monkeypatch.setenv("SHOAL_SECRET", "")
+    first, second, third = with_secrets(
+        ["a secret of this run", "a secret of this run", "the secret of others"], 0.5
+    )
+    assert first.message == second.message == "rank 2 is missing: 2 of 3 workers joined within 0.5 s"
+    assert f"Rank 2 has another secret, or none. {SAME}" in first.hint
+    assert third.message == "ranks 0, 1 are missing: 1 of 3 workers joined within 0.5 s"
+    assert f"Ranks 0, 1 have another secret, or none. {SAME}" in third.hint
+
+
+def test_a_rank_without_a_secret_ends_at_once_where_others_have_one(monkeypatch):
+    monkeypatch.setenv("SHOAL_SECRET", "")
+    first, second = with_secrets(["", "a secret of this run"], 1.0)
+    assert (first.message, first.hint) == ("rank 1 has a secret, rank 0 has none", SAME)
+    assert f"Rank 0 has another secret, or none. {SAME}" in second.hint

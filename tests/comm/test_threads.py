@@ -43,7 +43,7 @@ def test_whoever_only_asks_is_told_too():
 
 
 def test_a_consequence_names_the_cause():
-    """Rank 2 waits for rank 1, which gave up because of rank 0: rank 2 is told of rank 0."""
+    """Rank 2 waits for rank 1, which gave up because of rank 0: rank 2's error names rank 0."""
     seen = {}
 
     def work(group):

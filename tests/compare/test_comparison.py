@@ -1,6 +1,7 @@
 """Comparisons of hand-made runs: every number, both outcomes of every verdict, and what is said of bad input."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -403,6 +404,17 @@ def test_what_did_not_finish_is_left_out_where_two_others_did(runs):
     assert [entry.run.folder.path for entry in comparison.entries] == [folders[0], folders[2]]
     assert f"{folders[1]} did not finish and is left out" in comparison.notes[0]
     assert f"shoal train --resume {folders[1]}" in comparison.notes[0]
+    assert "--trust-code" not in comparison.notes[0]
+
+
+def test_resuming_a_run_with_code_of_ones_own_needs_consent(runs):
+    folder = single(runs)
+    (folder / "result.json").unlink()
+    config = folder / "config.toml"
+    config.write_text(re.sub(r"(\[model\]\nname = )\S+[^\[]*", r'\1"mine:net"\n\n', config.read_text()))
+    with pytest.raises(ConfigError, match="did not finish") as error:
+        compare([folder])
+    assert error.value.hint.endswith(f"shoal train --resume {folder} --trust-code")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Recipes and flags: what a user writes, and what a user is told."""
+"""Recipes and flags: what a user writes, and the errors that a user gets."""
 
 import pytest
 

@@ -446,6 +446,19 @@ def zero_copy_views_mix_with_ordinary_tensors(group, tree):
         agrees(group, buffer, reduced(Op.SUM, everyone(group, 70 + turn, numel)), tree)
 
 
+def members_see_each_others_memory(group, tree):
+    if not group.maps_memory:
+        with pytest.raises(GroupError, match="do not see each other's memory"):
+            group.views_of_all(group.empty(3))
+        return
+    mine = group.empty(group.size)
+    views = group.views_of_all(mine)
+    for view in views:
+        view[group.rank] = float(group.rank + 1)
+    group.barrier().wait()
+    assert mine.tolist() == [float(rank + 1) for rank in range(group.size)]
+
+
 def misuse_is_refused_before_anything_moves(group, tree):
     tensor = torch.zeros(3)
     with pytest.raises(GroupError, match="root 99"):
@@ -513,6 +526,7 @@ CASES = {
         a_named_sender_and_anyone_share_its_messages,
         it_states_what_it_can_do,
         zero_copy_views_mix_with_ordinary_tensors,
+        members_see_each_others_memory,
         misuse_is_refused_before_anything_moves,
     )
 }

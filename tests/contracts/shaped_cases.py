@@ -46,7 +46,7 @@ def shaped_fault(group, fault, *arguments):
 
 
 def leave_a_split(group):
-    """Rank 1 leaves the smaller group and lives on; who waits for it there is told."""
+    """Rank 1 leaves the smaller group and lives on; a member that waits for it there gets an error."""
     group = linked(group)
     small = group.split([0, 1])
     if group.rank == 1:

@@ -33,7 +33,7 @@ from shoal.parallel.strategy import Share
 from shoal.parallel.sync.ddp import Ddp
 from shoal.parallel.sync.naive import Naive
 from shoal.parallel.sync.none import NoSync
-from shoal.parallel.sync.onecopy import OneCopy
+from shoal.parallel.sync.onecopy import OneCopySync
 from shoal.parallel.sync.sync import SyncParts
 from shoal.parallel.update import Update
 
@@ -99,7 +99,7 @@ STRATEGIES = {
     "ddp": lambda replica, group: made(Ddp, BUCKETS, replica, group),
     "ddp, early": early,
     "dp": lambda replica, group: made(Dp, DpConfig(), replica, group),
-    "onecopy": lambda replica, group: made(OneCopy, OneCopyConfig(), replica, group),
+    "onecopy": lambda replica, group: made(OneCopySync, OneCopyConfig(), replica, group),
 }
 OPTIMIZERS = {
     "gd": GdConfig(lr=0.1),

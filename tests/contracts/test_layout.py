@@ -90,15 +90,16 @@ LOADED = {
     "rows": (3, laid_out(Striped, "tensor", ADAM)),
     "stages": (2, laid_out(TwoStages, "pipeline", ADAM)),
     "server": (3, served(ADAM)),
+    "onecopy": (3, lambda group: STRATEGIES["onecopy"](replica(ADAM), group)),
     "naive": (8, lambda group: STRATEGIES["naive"](replica(ADAM), group)),
 }
 
 
 @pytest.mark.parametrize("loaded", LOADED)
-@pytest.mark.parametrize("saved", ["rows", "stages", "server", "ddp"])
+@pytest.mark.parametrize("saved", ["rows", "stages", "server", "ddp", "onecopy"])
 def test_saved_by_four_and_continued_by_others(saved, loaded, tmp_path):
     def save(group):
-        strategy = (LOADED["ddp"][1] if saved == "ddp" else BUILDERS[saved](ADAM))(group)
+        strategy = (BUILDERS[saved](ADAM) if saved in BUILDERS else LOADED[saved][1])(group)
         steps(strategy, group, 0, FIRST)
         checkpoint.save(tmp_path, strategy.pieces(), Progress(step=FIRST), keep=1, group=group)
         return weights_sha256(strategy.pieces(), group)

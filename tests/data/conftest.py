@@ -96,7 +96,7 @@ def published() -> Published:
 
 @pytest.fixture(autouse=True)
 def no_data_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No test sees, or writes into, the data folders of whoever runs it."""
+    """No test sees, or writes into, the data folders of the user who runs it."""
     monkeypatch.delenv("SHOAL_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("no_proxy", "127.0.0.1")

@@ -97,3 +97,12 @@ def test_a_full_disk_is_told_at_the_end(tmp_path):
     events.append({"n": 0})
     with pytest.raises(ConfigError, match="No space left"):
         events.close()
+
+
+def test_after_a_flush_a_crash_loses_nothing(tmp_path):
+    path = tmp_path / "events.rank0.jsonl"
+    with EventFile(path) as events:
+        for n in range(100):
+            events.append({"event": "x", "n": n})
+        events.flush()
+        assert [record["n"] for record in read_events(path)] == list(range(100))

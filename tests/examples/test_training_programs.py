@@ -22,7 +22,7 @@ SMALL = {
 LINE = re.compile(r"epoch (\d+): .*training loss ([\d.]+), test accuracy ([\d.]+)%")
 
 
-def told(capsys):
+def printed(capsys):
     """Per epoch: loss and accuracy."""
     lines = [LINE.fullmatch(line) for line in capsys.readouterr().out.splitlines()]
     assert [int(line[1]) for line in lines] == [*range(1, len(lines) + 1)]
@@ -43,9 +43,9 @@ def by_threads(program, flags, workers):
 @pytest.mark.parametrize("program", SMALL)
 def test_any_number_of_workers_computes_the_same(program, workers, capsys, monkeypatch):
     alone(monkeypatch, program, SMALL[program])
-    expected = told(capsys)
+    expected = printed(capsys)
     assert by_threads(program, SMALL[program], workers) == 0
-    found = told(capsys)
+    found = printed(capsys)
     assert len(found) == 2
     assert sum(found, ()) == pytest.approx(sum(expected, ()), abs=2e-4)
 
@@ -53,7 +53,7 @@ def test_any_number_of_workers_computes_the_same(program, workers, capsys, monke
 def test_accuracy_is_that_of_the_whole_test_set(tmp_path, capsys, monkeypatch):
     path = tmp_path / "weights.safetensors"
     assert by_threads("mnist_ddp.py", f"{SMALL['mnist_ddp.py']} --save {path}", 3) == 0
-    (_, (_, accuracy)) = told(capsys)
+    (_, (_, accuracy)) = printed(capsys)
     names = runpy.run_path(str(EXAMPLES / "mnist_ddp.py"))
     net = names["Net"]()
     net.load_state_dict(load_file(path))
@@ -64,7 +64,7 @@ def test_accuracy_is_that_of_the_whole_test_set(tmp_path, capsys, monkeypatch):
 
 def test_it_learns_digits(capsys, monkeypatch):
     alone(monkeypatch, "mnist_ddp.py", "--digits --epochs 1")
-    ((_, accuracy),) = told(capsys)
+    ((_, accuracy),) = printed(capsys)
     assert accuracy > 85
 
 
@@ -87,7 +87,7 @@ def test_the_random_state_of_torch_decides_nothing(capsys, monkeypatch):
     for seed in (1, 2):
         torch.manual_seed(seed)
         alone(monkeypatch, "mnist_ddp.py", SMALL["mnist_ddp.py"])
-        results.append(told(capsys))
+        results.append(printed(capsys))
     assert results[0] == results[1]
 
 

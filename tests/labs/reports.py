@@ -1,4 +1,4 @@
-"""What the tests of all labs look at: a finished report, and what was told while it was made."""
+"""What the tests of all labs look at: a finished report, and the progress that was reported while it was made."""
 
 import csv
 import re

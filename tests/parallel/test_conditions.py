@@ -10,7 +10,7 @@ from shoal.config.conditions import Bottleneck, Fault
 from shoal.config.schema import CrossEntropyConfig
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
-from shoal.parallel.conditions import corrupted, delays, outdated, slowed, under_conditions
+from shoal.parallel.conditions import delays, outdated, slowed, under_conditions
 from shoal.parallel.gradient_engine import build_engine
 from shoal.parallel.training_clock import TrainingClock
 
@@ -87,6 +87,10 @@ def test_random_delays_are_drawn_anew_and_repeat():
     assert drawn != [delays(Bottleneck(0, delay_s=(0.1, 0.3)), seed=5)(step) for step in range(200)]
 
 
+def no_hooks(param, callback):
+    raise AssertionError
+
+
 def test_sleeping_is_seen_as_computation():
     time, span = Time(), SpanRecorder(HostClock())
     slow = slowed(
@@ -104,7 +108,10 @@ def test_bad_gradients_are_bad_under_every_engine_and_the_loss_is_not(engine, ki
     torch.manual_seed(0)
     model, now = nn.Sequential(nn.Linear(3, 4)), TrainingClock()
     made = build_engine(engine, model, CrossEntropyConfig(), SpanRecorder(HostClock()))
-    bad = corrupted(made.gradients, Fault(0, kind, step=3), now)
+    params, faults = made.params.values(), [Fault(0, kind, step=3)]
+    bad = under_conditions(
+        made.gradients, params, made.on_final, [], faults, 0, now, 0, SpanRecorder(HostClock())
+    )
     samples = Batch(torch.randn(5, 3), torch.tensor([0, 1, 2, 3, 0]), 5)
     seen = {}
     for now.step in (2, 3, 4):
@@ -120,6 +127,7 @@ def test_bad_gradients_are_bad_under_every_engine_and_the_loss_is_not(engine, ki
             if math.isfinite(factor):
                 torch.testing.assert_close(grad, good[name] * factor)
             else:
+                assert torch.equal(grad.isnan(), torch.full_like(grad, math.isnan(factor), dtype=torch.bool))
                 assert not grad.isfinite().any()
 
 
@@ -153,5 +161,7 @@ def test_only_the_worker_that_is_named_is_touched():
     time, span = Time(), SpanRecorder(HostClock())
     conditions = [Bottleneck(1, slowdown=2.0), Bottleneck(2, share=0.5)], [Fault(1, "flip")]
     for rank, touched in ((0, False), (1, True), (2, False)):
-        gradients = under_conditions(time.gradients, [], *conditions, rank, TrainingClock(), 0, span)
+        gradients = under_conditions(
+            time.gradients, [], no_hooks, *conditions, rank, TrainingClock(), 0, span
+        )
         assert (gradients == time.gradients) == (not touched)

@@ -135,7 +135,7 @@ def test_under_the_wrapper_uneven_shares_are_exact_too(shares):
         start = sum(shares[: group.rank])
         at = slice(start, start + shares[group.rank])
         with wrapped.batch(num_samples=shares[group.rank]):
-            # Whoever has no samples runs the model on none: the others wait for it in every layer.
+            # A worker without samples runs the model on none: the others wait for it in every layer.
             F.cross_entropy(wrapped(inputs[at]), labels[at]).backward()
         return {name: param.grad for name, param in mine.named_parameters()}
 

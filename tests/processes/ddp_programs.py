@@ -24,6 +24,7 @@ from shoal.config.schema import (
     GdConfig,
     LenetConfig,
     NaiveConfig,
+    OneCopyConfig,
     SgdConfig,
 )
 from shoal.data.dataset import Batch
@@ -34,6 +35,7 @@ from shoal.parallel.piece import by_name
 from shoal.parallel.strategy import Share
 from shoal.parallel.sync.ddp import Ddp
 from shoal.parallel.sync.naive import Naive
+from shoal.parallel.sync.onecopy import OneCopySync
 
 BATCH = 20
 STRATEGIES = {
@@ -41,6 +43,7 @@ STRATEGIES = {
     "ddp": (Ddp, DdpConfig()),
     "ddp, small buckets": (Ddp, DdpConfig(bucket_mib=0.05, first_bucket_mib=0.001)),
     "dp": (Dp, DpConfig()),
+    "onecopy": (OneCopySync, OneCopyConfig()),
 }
 OPTIMIZERS = {
     "gd": GdConfig(lr=0.05),
@@ -70,7 +73,7 @@ def train_lenet(group, name, optimizer, steps):
 
 
 class Detour(nn.Module):
-    """Uses its second layer only when it is told to."""
+    """Uses its second layer only on request."""
 
     def __init__(self):
         super().__init__()

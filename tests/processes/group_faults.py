@@ -92,7 +92,7 @@ def leave_a_smaller_group(group, victim):
 
 
 def wait_in_a_group_that_was_left(group):
-    """Whoever has left a group cannot wait for what it began there; gives the errors of waiting and of asking."""
+    """A member that has left a group cannot wait for what it began there; gives the errors of waiting and of asking."""
     smaller = group.split(range(group.size))
     works = [smaller.all_reduce(torch.ones(10)) for _ in range(2)] if group.rank == 0 else []
     smaller.close()
@@ -135,7 +135,7 @@ def leave_the_world(group, victim):
 
 
 def wait_for_a_message(group, victim):
-    """The victim dies between two messages; who waits for it is told, and who waits for that one too."""
+    """The victim dies between two messages; all that wait, directly or not, get an error."""
     group.barrier().wait()
     if group.rank == victim:
         os._exit(3)

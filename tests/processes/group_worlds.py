@@ -89,7 +89,7 @@ class World:
         self.pids = [outcome.value for outcome in self.answers(60)]
 
     def answers(self, timeout_s: float, victim: int | None = None) -> list[Outcome]:
-        """Everyone's next answer; whoever is dead, or silent until the deadline, counts as gone.
+        """Everyone's next answer; a member that is dead, or silent until the deadline, counts as gone.
 
         A victim is not waited for once all others have answered.
         """

@@ -1,4 +1,4 @@
-"""A program that joins whoever it was started with, once per kind of group, and sums the ranks."""
+"""A program that joins the workers that it was started with, once per kind of group, and sums the ranks."""
 
 import os
 import sys

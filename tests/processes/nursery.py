@@ -6,6 +6,7 @@ seconds; this takes milliseconds.
 """
 
 import gc
+import importlib
 import json
 import os
 import runpy
@@ -42,14 +43,15 @@ class Program:
         return self.said()
 
     def said(self):
-        return tuple(path.read_text() for path in self._outputs)
+        return tuple(path.read_text() if path.exists() else "" for path in self._outputs)
 
 
 class Nursery:
     """The interpreter that programs are forked from."""
 
-    def __init__(self, environment):
-        command = [sys.executable, __file__]
+    def __init__(self, environment, *modules):
+        """Beside torch and the groups, it loads these modules in advance."""
+        command = [sys.executable, __file__, *modules]
         self._process = subprocess.Popen(command, env=environment, stdin=-1, stdout=-1)
         self._unread = b""
         self._begun = []
@@ -119,11 +121,15 @@ def main():
     import shoal.comm.over_torch.checked
     import shoal.comm.shared_memory.group  # noqa: F401
 
+    for module in sys.argv[1:]:
+        importlib.import_module(module)
     gc.collect()
     gc.freeze()  # a child that ends would look through all that was loaded, and copy it page by page
     request = next_request()
     folder, name = Path(request["folder"]), request["name"]
     os.environ.update(request["environment"])
+    if request["environment"].get("OWN_SESSION"):
+        os.setsid()
     os.chdir(folder)
     for descriptor, suffix in ((1, "out"), (2, "err")):
         file = os.open(folder / f"{name}.{suffix}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

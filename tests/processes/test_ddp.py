@@ -15,6 +15,7 @@ DIAGONAL = [
     ("gloo", 3, "naive", "adamw"),
     ("shm", 2, "naive", "sgd"),
     ("gloo", 2, "dp", "adam"),
+    ("shm", 3, "onecopy", "gd"),
 ]
 STEPS = 4
 

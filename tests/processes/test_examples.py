@@ -40,3 +40,10 @@ def test_mnist_by_shoal_launch(tmp_path, monkeypatch, capsys):
     expected = alone(MNIST, monkeypatch, capsys)
     assert len(expected) == 2
     assert output(command("launch", "--workers", "2", *MNIST), tmp_path) == expected
+
+
+def test_one_copy_by_shoal_launch(tmp_path, monkeypatch, capsys):
+    program = [str(EXAMPLES / "one_copy.py")]
+    (expected,) = alone(program, monkeypatch, capsys)
+    (said,) = output(command("launch", "--workers", "2", *program), tmp_path)
+    assert said == expected.replace("1 workers", "2 workers")

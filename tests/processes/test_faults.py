@@ -146,6 +146,7 @@ def test_by_hand_the_death_of_rank_0_is_named_as_such(tmp_path, group, sentence)
     assert workers[1].returncode == 2
     assert re.search(sentence, said), said
     assert "Traceback" not in said
+    assert "frame #" not in said, "no stack of C++"
 
 
 # Case 2: a forked child that holds sockets and pipe of the dead.

@@ -147,7 +147,7 @@ def test_a_wait_for_anyone_ends_when_all_have_left_and_not_before(kind):
 
 
 def test_long_work_of_all_is_not_a_standstill(kind):
-    """All are busy for longer than the limit, without a word; whoever is done first must not blame the others."""
+    """All are busy for longer than the limit and report nothing; the first one done must not blame the others."""
     with World(kind, 2, limit_s=0.5) as world:
         outcomes = world.run(faults.work_long, 1.2, timeout_s=20)
         assert [outcome.value for outcome in outcomes] == [1.0, 1.0]
@@ -157,7 +157,7 @@ def test_whoever_says_that_it_is_busy_is_waited_for(kind):
     with World(kind, 3, limit_s=0.4) as world:
         outcomes = world.run(faults.be_busy, 20.0, 2.5, timeout_s=20)
         assert [outcome.error for outcome in outcomes] == [None] * 3, outcomes
-        assert [outcome.value for outcome in outcomes] == [[]] * 3, "nobody need be warned of what was told"
+        assert [outcome.value for outcome in outcomes] == [[]] * 3, "announced work causes no warning"
 
 
 def test_to_be_busy_is_not_for_ever(kind):

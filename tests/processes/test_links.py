@@ -22,10 +22,10 @@ def test_a_link_changes_how_long_it_takes_and_not_what_is_computed(capsys, tmp_p
     linked, said = train(capsys, tmp_path, "link", ["--link", "0-1:100mbit,2ms"])
     assert "link 0-1: 100 Mbit/s asked, " in said
     assert " measured, latency " in said
-    told = [event for event in read_events(tmp_path / "link/events.rank0.jsonl") if event["event"] == "link"]
-    assert [event["ends"] for event in told] == [[0, 1]]
-    assert told[0]["asked_bits_per_s"] == 100e6
-    assert told[0]["latency_s"] >= 0.002, "nothing arrives before its time"
+    links = [event for event in read_events(tmp_path / "link/events.rank0.jsonl") if event["event"] == "link"]
+    assert [event["ends"] for event in links] == [[0, 1]]
+    assert links[0]["asked_bits_per_s"] == 100e6
+    assert links[0]["latency_s"] >= 0.002, "nothing arrives before its time"
     free, said = train(capsys, tmp_path, "free", ["--launcher", "threads"])
     assert "note:" not in said
     assert linked["weights_sha256"] == free["weights_sha256"]

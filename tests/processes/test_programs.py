@@ -196,7 +196,8 @@ def test_rank_0_may_work_alone_for_long_and_a_warning_shows_where_it_is(by_hand,
     assert "SlowMemberWarning: rank 0 has not reached all_reduce #" in said
     assert "it is alive, but has made no progress for 1" in said
     assert (
-        "at most 1800 s. Set another limit with SHOAL_TIMEOUT_S, join(limit_s=…) or --launch.timeout" in said
+        "at most 1800 s. Set another limit with SHOAL_TIMEOUT_S, join(limit_s=…), `shoal launch --timeout` or"
+        in said
     )
     assert "in evaluate_alone" in said
 
@@ -220,8 +221,8 @@ def test_a_message_and_a_split_wait_longer_than_connecting_may_take(by_hand):
     """Torch would give a message up after the time that connecting may take."""
     before = (
         "from datetime import timedelta\n"
-        "from shoal.comm.over_torch import backends, headers\n"
-        "backends._CONNECT, headers._CONNECT_S = timedelta(seconds=2), 2.0\n"
+        "from shoal.comm.over_torch import backends, connections\n"
+        "backends._CONNECT, connections.CONNECT_S = timedelta(seconds=2), 2.0\n"
     )
     text = (
         "message = torch.zeros(3)\n"
@@ -288,7 +289,7 @@ LOST = {
 
 @pytest.mark.parametrize(("how", "victim"), LOST)
 def test_the_loss_of_another_machine_is_named(by_hand, how, victim):
-    """A machine that is stopped is like one whose network is down: nobody answers, and no connection breaks."""
+    """A machine that is stopped is like one whose network is down: it does not answer, and no connection breaks."""
     text = f"group.barrier().wait()\nif rank == {victim}: os.kill(os.getpid(), signal.{how})\n"
     text += "group.all_reduce(torch.ones(1000)).wait()\n"
     programs = by_hand("gloo", text, 2, APART, limit_s=1.5)
@@ -317,3 +318,23 @@ def test_every_survivor_of_a_kill_names_the_right_machine(by_hand, tmp_path, vic
         "hung up before" if victim else "is gone before"
     )
     assert [sentence in text for text in said] == [rank != victim for rank in range(4)], said
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_join_ends_although_the_process_that_holds_the_store_is_stopped(by_hand, kind):
+    before = (
+        "import shoal.comm.join as joining\n"
+        "meet, join = joining.meet, shoal.join\n"
+        "def stop_after(*given, **more):\n"
+        "    cards = meet(*given, **more)\n"
+        "    if os.environ['RANK'] == '0': os.kill(os.getpid(), signal.SIGSTOP)\n"
+        "    return cards\n"
+        "joining.meet = stop_after\n"
+        "shoal.join = lambda **given: join(timeout_s=1, **given)\n"
+    )
+    first, second = by_hand(kind, "", before=before)
+    _, said = second.ended(30)
+    assert stopped(first), "the fault must have happened"
+    assert "JoinTimeoutError: rank 1 has had no answer from the store at 127.0.0.1:" in said
+    assert "for 1 s" in said
+    assert "SHOAL_TIMEOUT_S" in said

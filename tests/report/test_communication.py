@@ -1,4 +1,4 @@
-"""Waiting told from moving: hand-made events in, known seconds out."""
+"""Waiting distinguished from moving: hand-made events in, known seconds out."""
 
 import json
 

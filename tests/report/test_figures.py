@@ -47,6 +47,24 @@ def test_all_forms_are_what_they_say(drawing):
     assert drawing.pdf.startswith(b"%PDF-")
 
 
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        (r"a$\frac$", r"a$\frac$"),
+        ("\x1b[2J", r"\x1b[2J"),
+        ("\udcff", r"\udcff"),
+        ("<script>", "&lt;script&gt;"),
+        ("a\u202eb", r"a\u202eb"),
+    ],
+)
+def test_names_are_shown_as_they_are_written(name, shown):
+    line = Line(Style(name, "blue"), X, Y)
+    svg = draw([Panel(f"title {name}", "x", "y", [line])], width_in=4.0, height_in=2.0).wide_svg
+    assert f">title {shown}</text>" in svg
+    assert f">{shown}</text>" in svg
+    assert not re.search(r"[\x00-\x08\x0e-\x1f]|<script", svg)
+
+
 def test_the_drawing_for_a_phone_has_its_panels_below_each_other_in_letters_of_the_same_size(drawing):
     (_, _, width, height), (_, _, phone_width, phone_height) = map(
         view_box, (drawing.wide_svg, drawing.narrow_svg)

@@ -103,6 +103,10 @@ def test_a_figure_with_one_drawing_scrolls_on_a_phone_instead_of_shrinking():
     html = html_of(Figure(PurePosixPath("a.svg"), SVG, "caption", "words"))
     assert '<div class="sideways" tabindex="0"><svg class="only"' in html
     assert "figure svg.only { max-width: none; }" in media("screen and (max-width: 44rem)")
+    assert '<figure class="scrolls">' not in html
+    wide = SVG.replace("0 0 9 9", "0 0 460 600")
+    assert '<figure class="scrolls">' in html_of(Figure(PurePosixPath("a.svg"), wide, "caption", "words"))
+    assert '<figure class="scrolls">' not in html_of(Figure(PurePosixPath("a.svg"), wide, "", "words", SVG))
 
 
 def test_a_table_that_is_wider_than_a_phone_says_so_and_keeps_its_caption_and_names_in_view():

@@ -1,6 +1,6 @@
 import re
 
-from shoal.report.svg import COLOURS, VARIABLES, for_page
+from shoal.report.svg import COLOURS, VARIABLES, for_page, inverted_for_file
 
 DRAWING = """<?xml version="1.0"?><!DOCTYPE svg PUBLIC "x" "http://www.w3.org/x">
 <svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="0 0 9 9" version="1.1">
@@ -29,6 +29,20 @@ def test_known_colours_become_variables_and_others_stay():
     svg = for_page(DRAWING)
     assert 'fill="var(--figure-paper, #ffffff)"' in svg
     assert 'fill="#123456"' in svg
+
+
+def test_the_page_is_the_paper_of_a_drawing():
+    paper = '<rect width="90" height="80" fill="#ffffff"/>\n'
+    svg = for_page(f'<svg viewBox="0 0 90 80">{paper}<path/></svg>')
+    assert svg == '<svg viewBox="0 0 90 80"><path/></svg>'
+
+
+def test_a_file_of_its_own_is_inverted_for_dark_themes_on_screen_only():
+    svg = inverted_for_file('<?xml version="1.0"?>\n<svg viewBox="0 0 9 9">\n <path/>\n</svg>')
+    assert svg.startswith(
+        '<?xml version="1.0"?>\n<svg viewBox="0 0 9 9"><style>@media screen and (prefers-color'
+    )
+    assert svg.endswith("</style>\n <path/>\n</svg>")
 
 
 def test_every_colour_of_data_is_a_different_one():

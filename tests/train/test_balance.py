@@ -118,12 +118,12 @@ def test_every_sample_still_comes_once_per_epoch(tmp_path, capsys, monkeypatch, 
     for epoch in range(6):
         once = sum(steps[4 * epoch : 4 * (epoch + 1)]).sum(0)
         assert torch.equal(once, torch.ones(SAMPLES, dtype=torch.float64))
-    told = [event["shares"] for event in read_events(folder.events()) if event["event"] == "shares"]
-    assert told, "the shares must have changed"
-    assert told[-1][0] > told[0][0] > 16
+    shares = [event["shares"] for event in read_events(folder.events()) if event["event"] == "shares"]
+    assert shares, "the shares must have changed"
+    assert shares[-1][0] > shares[0][0] > 16
     computed = [[int(count) for count in entries.sum(1)[:2]] for entries in steps]
     assert computed[0] == [16, 16]
-    assert computed[12] == told[0], "the first whole batch after step 10"
+    assert computed[12] == shares[0], "the first whole batch after step 10"
 
 
 TINY = "--data synthetic --data.samples 100 --data.shape 1,4,4 --data.classes 3 --model mlp --model.hidden 8 "

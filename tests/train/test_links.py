@@ -1,4 +1,4 @@
-"""The links of a run: told when they are what was asked for, warned of when not, and written down."""
+"""The links of a run: reported if they are as requested, a warning if not, and recorded."""
 
 import warnings
 

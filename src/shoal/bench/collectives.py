@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import asdict, dataclass
 
 import torch
@@ -19,6 +20,7 @@ from shoal.bench.tables import as_csv, as_json, as_table, load_note
 from shoal.comm.group import Group
 from shoal.comm.over_torch.checked import join_torch
 from shoal.comm.over_torch.group import TorchGroup
+from shoal.comm.secret import FILE_VARIABLE, new_secret, without_secret
 from shoal.comm.shared_memory.group import SharedMemoryGroup
 from shoal.comm.store import connect, listen, serve
 from shoal.comm.traced import traced
@@ -71,8 +73,17 @@ def _start_by_mpi(arguments: list[str], workers: int) -> None:
     store = serve(listen("127.0.0.1", 0), TIMEOUT_S)
     beside = os.path.join(os.path.dirname(sys.executable), "mpiexec")
     command = [shutil.which("mpiexec") or beside, "-n", str(workers), sys.executable, __file__, *arguments]
-    environment = {**os.environ, "MASTER_PORT": str(store.port), "OMP_NUM_THREADS": "1"}
-    code = subprocess.run(command, env=environment, check=False).returncode
+    # mpiexec passes no descriptors on, so the secret goes through a file that only this user can read.
+    with tempfile.NamedTemporaryFile() as secret:
+        secret.write(new_secret().hex().encode())
+        secret.flush()
+        environment = {
+            **without_secret(os.environ),
+            FILE_VARIABLE: secret.name,
+            "MASTER_PORT": str(store.port),
+            "OMP_NUM_THREADS": "1",
+        }
+        code = subprocess.run(command, env=environment, check=False).returncode
     if code:
         raise WorkerError(f"mpiexec ended with exit code {code}", "", exit_code=1)
 

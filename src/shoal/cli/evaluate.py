@@ -36,7 +36,7 @@ def run(given: Given[EvaluateFlags]) -> int:
     """
     path, split = Path(given.words[0]), given.flags.split
     if not path.exists():
-        raise ConfigError(f"{path} does not exist")
+        raise ConfigError(f"{path} does not exist", "Give a run folder or a weights file (.safetensors).")
 
     from shoal.config.read import read_flags
     from shoal.train.reopen import config_for, evaluate_saved, open_saved

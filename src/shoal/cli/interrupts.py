@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from shoal.cli import text
+from shoal.cli.leave import leave
 
 
 @contextmanager
@@ -21,14 +22,15 @@ def ending_while_torch_loads() -> Generator[None]:
     Only the main thread can handle signals; a handler that a program has set stays.
     """
     in_main_thread = threading.current_thread() is threading.main_thread()
-    applies = in_main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    before = signal.getsignal(signal.SIGINT)
+    applies = in_main_thread and before in (signal.default_int_handler, leave)
     if applies:
         signal.signal(signal.SIGINT, _interrupt)
     try:
         yield
     finally:
         if applies:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGINT, before)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -5,7 +5,7 @@ from typing import Literal
 
 from shoal.cli.command import Command, Given
 from shoal.config.flags import Flags
-from shoal.config.sections.values import Count
+from shoal.config.sections.values import Count, Seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +18,8 @@ class LaunchFlags(Flags):
     """What a worker is. As threads, all workers share one process, and a breakpoint works in every rank."""
     group: Literal["auto", "shm", "gloo", "nccl"] = "auto"
     """Communication backend of processes; auto is shared memory on one machine."""
+    timeout: Seconds | None = None
+    """Seconds without progress, or missing at the start, after which a worker is given up (default 1800)."""
 
 
 def run(given: Given[LaunchFlags]) -> int:
@@ -37,9 +39,9 @@ def run(given: Given[LaunchFlags]) -> int:
 
     (program, *arguments), flags = given.words, given.flags
     if flags.launcher == "threads":
-        programs.by_threads(program, arguments, flags.workers)
+        programs.by_threads(program, arguments, flags.workers, flags.timeout)
     else:
-        programs.by_processes(program, arguments, flags.workers, flags.group)
+        programs.by_processes(program, arguments, flags.workers, flags.group, flags.timeout)
     return 0
 
 

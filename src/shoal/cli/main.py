@@ -1,6 +1,7 @@
 """`shoal COMMAND …`: find the command, run it, turn errors into one sentence and an exit code."""
 
 import errno
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from shoal import __version__
 from shoal.cli import text
 from shoal.cli.command import Command, CommandGroup
 from shoal.cli.interrupts import ending_while_torch_loads
-from shoal.errors import ConfigError, ShoalError, unknown
+from shoal.errors import ConfigError, ShoalError, sys_exit_error, unknown
 
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 """A full or read-only disk is not a bug, wherever it is noticed."""
@@ -36,6 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The entry point of the command `shoal`."""
     words = list(sys.argv[1:] if argv is None else argv)
     text.accept_any_stream()
+    # Torch reads it when it is loaded. Its warnings of broken connections are stacks of C++; our errors name the rank.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
         with ending_while_torch_loads(), warnings.catch_warnings():
             warnings.showwarning = text.caution
@@ -60,6 +63,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         text.warn("interrupted")
         return 130
+    except SystemExit as error:  # nothing of ours raises it: exit code 0 and no word would look like success
+        text.error(sys_exit_error("a function of your own", error))
+        return ConfigError.exit_code
 
 
 def _dispatch(words: list[str]) -> int:

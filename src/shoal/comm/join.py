@@ -5,7 +5,8 @@ Shared memory where all members are on one machine, gloo otherwise, a group of o
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 import torch.distributed as dist
@@ -15,10 +16,13 @@ from shoal.comm.group import Group
 from shoal.comm.liveness.judge import limit_of
 from shoal.comm.over_torch.checked import join_torch
 from shoal.comm.rendezvous import Card, meet
+from shoal.comm.secret import warn_without_secret
 from shoal.comm.shared_memory.group import SharedMemoryGroup, shared_memory_works_here
-from shoal.comm.store import connect, listen, own_address, serve
+from shoal.comm.store import answers_within, connect, listen, own_address, serve
+from shoal.comm.tagged_store import TaggedStore, tagged
 from shoal.comm.threads import ThreadGroup
 from shoal.errors import ConfigError, JoinError, unknown
+from shoal.printable import shortened
 
 KINDS = ("auto", "shm", "gloo", "nccl")
 
@@ -55,8 +59,10 @@ def place_from_environment(environment: Mapping[str, str]) -> WorkerAddress | No
     try:
         rank, size, port = (int(environment[name]) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
     except ValueError as error:
-        values = ", ".join(f"{name}={environment[name]}" for name in names)
+        values = ", ".join(f"{name}={shortened(environment[name])}" for name in names)
         raise JoinError(f"expected integers in the environment, got {values}") from error
+    if not 0 <= port < 65536:
+        raise JoinError(f"MASTER_PORT is {port}", "Ports go from 0 to 65535.")
     if not 0 <= rank < size:
         raise JoinError(f"rank {rank} is not in a world of {size}", f"Ranks go from 0 to {size - 1}.")
     return WorkerAddress(
@@ -140,6 +146,7 @@ def join(
             timeout_s=timeout_s,
             facts=facts,
             holder=None if place.launcher_holds_store else 0,
+            answering=lambda: answers_within(timeout_s, place.rank, place.host, place.port),
         )
     world.num_joins += 1
     world.groups.append(group)
@@ -164,36 +171,61 @@ def join_in(
     timeout_s: float | None = None,
     facts: Mapping[str, str] | None = None,
     holder: int | None = None,
+    answering: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Group:
-    """The group of all workers that meet in this store, which is fresh for it; `host` is this machine's address."""
+    """The group of all workers that meet in this store, which is fresh for it; `host` is this machine's address.
+
+    Each phase, meeting and connecting, takes place in its own context of `answering`, which limits its time.
+    """
     limit_s, timeout_s = limit_of(limit_s), limit_of(timeout_s)
-    cards = meet(
-        dist.PrefixStore("meet", store),
-        rank,
-        size,
-        timeout_s,
-        {"group": kind, **(facts or {})},
-        able="1" if shared_memory_works_here() else "0",
-    )
+    ours = tagged(store, rank)
+    with ours.kept():
+        return _group_in(ours, rank, size, kind, host, limit_s, timeout_s, facts or {}, holder, answering)
+
+
+def _group_in(
+    store: TaggedStore,
+    rank: int,
+    size: int,
+    kind: str,
+    host: str,
+    limit_s: float,
+    timeout_s: float,
+    facts: Mapping[str, str],
+    holder: int | None,
+    answering: Callable[[], AbstractContextManager[None]],
+) -> Group:
+    with answering():
+        cards = meet(
+            store.within("meet"),
+            rank,
+            size,
+            timeout_s,
+            {"group": kind, **facts},
+            able="1" if shared_memory_works_here() else "0",
+        )
+    if rank == 0 and (holder == 0 or not _together(cards)):
+        warn_without_secret(host)
     chosen = _choose(cards, rank) if kind == "auto" else kind
-    inner = dist.PrefixStore(chosen, store)
-    if chosen == "shm":
-        return SharedMemoryGroup.join(inner, rank, size, limit_s=limit_s, timeout_s=timeout_s)
-    return join_torch(
-        inner,
-        rank,
-        size,
-        backend=chosen,
-        host=host,
-        limit_s=limit_s,
-        timeout_s=timeout_s,
-        holder=holder,
-    )
+    inner = store.within(chosen)
+    with answering():
+        if chosen == "shm":
+            return SharedMemoryGroup.join(inner, rank, size, limit_s=limit_s, timeout_s=timeout_s)
+        return join_torch(
+            inner,
+            rank,
+            size,
+            backend=chosen,
+            host=host,
+            limit_s=limit_s,
+            timeout_s=timeout_s,
+            holder=holder,
+        )
 
 
 def _choose(cards: Sequence[Card], rank: int) -> str:
     """Shared memory if all members support it, else gloo: the same answer on every member."""
-    together = all(card.shares_machine_with(cards[0]) for card in cards)
+    together = _together(cards)
     if together and all(card.able == "1" for card in cards):
         return "shm"
     if together and rank == 0:
@@ -202,3 +234,7 @@ def _choose(cards: Sequence[Card], rank: int) -> str:
             stacklevel=3,
         )
     return "gloo"
+
+
+def _together(cards: Sequence[Card]) -> bool:
+    return all(card.shares_machine_with(cards[0]) for card in cards)

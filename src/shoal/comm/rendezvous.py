@@ -11,38 +11,21 @@ import platform
 import socket
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, final
 
+from shoal.comm import secret
 from shoal.comm.liveness.judge import NO_PROGRESS_LIMIT_S, WARN_AFTER_S, SlowMemberWarning
 from shoal.comm.store import SETTINGS, parsed, stored
+from shoal.comm.tagged_store import MOST_CHARACTERS, TaggedStore, tagged
 from shoal.errors import GroupError, JoinError, JoinTimeoutError
 from shoal.printable import printable
 
+COMPARE_SECRETS_EVERY_S = 0.3
 HEARD_S = 1.0
 """How long a worker that refuses waits for the others to read why: the store may end with its process."""
-
-
-class Store(Protocol):
-    """The part of torch's stores that groups use."""
-
-    def set(self, key: str, value: str) -> None:
-        """Write a key."""
-        ...
-
-    def get(self, key: str) -> bytes:
-        """Read a key, waiting for it."""
-        ...
-
-    def add(self, key: str, value: int) -> int:
-        """Add to a counter and return the new value."""
-        ...
-
-    def check(self, keys: list[str]) -> bool:
-        """Whether all keys are there."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -68,7 +51,7 @@ class Card:
         return cls(rank, socket.gethostname(), boot, processes, os.getpid(), dict(facts), able)
 
     @classmethod
-    def read(cls, rank: int, text: bytes) -> "Card":
+    def read(cls, rank: int, text: str) -> "Card":
         """The card of another worker, possibly of another version of shoal."""
         try:
             entries: dict[str, Any] = parsed(text)
@@ -96,7 +79,7 @@ class Card:
 
 
 def meet(
-    store: Store,
+    store: Any,
     rank: int,
     size: int,
     timeout_s: float = NO_PROGRESS_LIMIT_S,
@@ -106,9 +89,11 @@ def meet(
     """All workers' cards, in rank order, once all have come.
 
     All `facts` (versions, configuration …) must agree; the error shows the first that does not, on both sides.
+    `store` is one of torch's, or tagged already.
     """
     try:
-        return _meet(store, rank, size, timeout_s, {"world size": str(size), **(facts or {})}, able)
+        mine = Card.of_this_process(rank, {"world size": str(size), **(facts or {})}, able)
+        return _Meeting(tagged(store, rank), mine, size, timeout_s).cards()
     except GroupError:
         raise
     except RuntimeError as error:
@@ -118,72 +103,145 @@ def meet(
         ) from error
 
 
-def _meet(
-    store: Store, rank: int, size: int, timeout_s: float, facts: Mapping[str, str], able: str
-) -> list[Card]:
-    mine = Card.of_this_process(rank, facts, able)
-    if store.add(f"claim/{rank}", 1) > 1:
-        raise _claimed(store, mine)
-    store.set(f"card/{rank}", json.dumps(asdict(mine)))
-    store.add("come", 1)
-    cards: dict[int, Card] = {}
-    started, warned = time.monotonic(), False
-    try:
-        while len(cards) < size:
-            for other in range(size):
-                if other not in cards and store.check([f"card/{other}"]):
-                    cards[other] = Card.read(other, store.get(f"card/{other}"))
-                    _compare(mine, cards[other])
-            if len(cards) < size:
-                if store.check(["refusal"]):
-                    raise JoinError(*map(printable, stored(store.get("refusal"), str, str)))
+@final
+class _Meeting:
+    """One worker's side of a meeting."""
+
+    def __init__(self, store: TaggedStore, mine: Card, size: int, timeout_s: float) -> None:
+        self._store, self._mine, self._size, self._timeout_s = store, mine, size, timeout_s
+        self._cards: dict[int, Card] = {}
+        self._has_claimed = False
+
+    def cards(self) -> list[Card]:
+        """All cards, once all are there."""
+        started, warned = time.monotonic(), False
+        next_comparison_s = COMPARE_SECRETS_EVERY_S
+        self._store.note_secret()
+        try:
+            while True:
+                self._look()
+                if len(self._cards) == self._size:
+                    return [self._cards[rank] for rank in range(self._size)]
                 waited_s = time.monotonic() - started
-                if waited_s > timeout_s:
-                    raise _missing(cards, size, timeout_s)
+                if waited_s > next_comparison_s:
+                    next_comparison_s += COMPARE_SECRETS_EVERY_S
+                    self._compare_secrets()
+                if waited_s > self._timeout_s:
+                    raise self._missing()
                 if waited_s > WARN_AFTER_S and not warned:
                     warned = True
-                    missing = ", ".join(str(other) for other in range(size) if other not in cards)
-                    warnings.warn(
-                        f"{waited_s:.0f} s after rank {rank} joined, these ranks have not: {missing}. "
-                        f"It waits for them, at most {timeout_s:g} s. {SETTINGS}",
-                        SlowMemberWarning,
-                        stacklevel=5,
-                    )
+                    self._warn(waited_s)
                 time.sleep(0.01)
-    except JoinError as error:
-        _refuse(store, error)
-        raise
-    return [cards[other] for other in range(size)]
+        except JoinError as error:
+            self._refuse(error)
+            raise
 
+    def _look(self) -> None:
+        """Put our card there as soon as the run is known, and read those that have come."""
+        if not self._store.begin():
+            return
+        rank = self._mine.rank
+        if not self._has_claimed:
+            card = json.dumps(asdict(self._mine))
+            if self._store.has_rival or self._store.claim(f"card/{rank}", card, rank) != card:
+                raise self._claimed(self._store.read(f"card/{rank}", rank))
+            self._has_claimed = True
+        for other in range(self._size):
+            if other not in self._cards:
+                text = self._store.read(f"card/{other}", other)
+                if text is not None:
+                    self._cards[other] = Card.read(other, text)
+                    _compare(self._mine, self._cards[other])
+        if len(self._cards) < self._size:
+            refusal = self._store.read("refusal")
+            if refusal is not None:
+                raise JoinError(*map(printable, stored(refusal, str, str)))
 
-def _refuse(store: Store, error: JoinError) -> None:
-    """Tell all who have come why we go, and see that they have heard it."""
-    with contextlib.suppress(RuntimeError):  # the store may be gone with its holder
-        if not store.check(["refusal"]):
-            store.set("refusal", json.dumps([error.message, error.hint]))
-        store.add("heard", 1)
-        deadline = time.monotonic() + HEARD_S
-        while store.add("heard", 0) < store.add("come", 0) and time.monotonic() < deadline:
-            time.sleep(0.01)
+    def _refuse(self, error: JoinError) -> None:
+        """Report to all who have come why we go, and see that they have read it."""
+        if not self._has_claimed:
+            return
+        with contextlib.suppress(RuntimeError):  # the store may be gone with its holder
+            if self._store.read("refusal") is None:
+                texts = [error.message[:MOST_CHARACTERS], error.hint[:MOST_CHARACTERS]]
+                self._store.set("refusal", json.dumps(texts))
+            self._store.set(f"heard/{self._mine.rank}", "")
+            deadline = time.monotonic() + HEARD_S
+            waiting = [rank for rank in range(self._size) if rank != self._mine.rank]
+            while waiting and time.monotonic() < deadline:
+                waiting = [
+                    rank
+                    for rank in waiting
+                    if self._store.read(f"card/{rank}", rank) is not None
+                    and self._store.read(f"heard/{rank}", rank) is None
+                ]
+                time.sleep(0.01)
 
+    def _claimed(self, text: str | None) -> JoinError:
+        rank = self._mine.rank
+        other = Card.read(rank, text) if text is not None else None
+        if other is not None and (other.pid, other.boot) == (self._mine.pid, self._mine.boot):
+            return JoinError(
+                f"rank {rank} has joined already",
+                "Join once, and keep the group; `split` gives further ones.",
+            )
+        return JoinError(f"two workers claim rank {rank}", "Start every rank once.")
 
-def _claimed(store: Store, mine: Card) -> JoinError:
-    other = Card.read(mine.rank, store.get(f"card/{mine.rank}"))
-    if (other.pid, other.boot) == (mine.pid, mine.boot):
-        return JoinError(
-            f"rank {mine.rank} has joined already",
-            "Join once, and keep the group; `split` gives further ones.",
+    # Workers that have not come, and those that have another secret.
+
+    def _compare_secrets(self) -> None:
+        """A worker without a secret, which believes everyone, ends at once where others have one."""
+        if not self._store.has_secret:
+            notes = self._store.noted_secrets(self._absent())
+            for rank, kind in notes.items():
+                if kind == "another":
+                    raise JoinError(
+                        f"rank {rank} has a secret, rank {self._mine.rank} has none", secret.SETTINGS
+                    )
+
+    def _absent(self) -> list[int]:
+        return [rank for rank in range(self._size) if rank not in self._cards and rank != self._mine.rank]
+
+    def _late(self) -> tuple[list[int], str]:
+        """The ranks that are missing, and a sentence about those that are there with another secret."""
+        absent = self._absent()
+        notes = self._store.noted_secrets(absent)
+        # Before rank 0 has begun the run, the cards of others cannot be read.
+        late = [rank for rank in absent if notes.get(rank) != "the same"] or absent
+        strange = [str(rank) for rank in absent if notes.get(rank) in ("another", "none")]
+        if not strange:
+            return late, ""
+        return (
+            late,
+            f"{_ranks(strange, 'has', 'have').capitalize()} another secret, or none. {secret.SETTINGS}",
         )
-    return JoinError(f"two workers claim rank {mine.rank}", "Start every rank once.")
+
+    def _warn(self, waited_s: float) -> None:
+        late, sentence = self._late()
+        warnings.warn(
+            f"{waited_s:.0f} s after rank {self._mine.rank} joined, these ranks have not: "
+            f"{', '.join(map(str, late))}. It waits for them, at most {self._timeout_s:g} s. "
+            + f"{sentence} {SETTINGS}".lstrip(),
+            SlowMemberWarning,
+            stacklevel=7,  # the program's line, through shoal.join
+        )
+
+    def _missing(self) -> JoinError:
+        late, sentence = self._late()
+        return JoinTimeoutError(
+            f"{_ranks(late, 'is', 'are')} missing: {self._size - len(late)} of {self._size} workers joined "
+            f"within {self._timeout_s:g} s",
+            f"{sentence or 'Were they started, with the same master address and port?'} {SETTINGS}",
+        )
 
 
-def _missing(cards: Mapping[int, Card], size: int, timeout_s: float) -> JoinError:
-    missing = [str(rank) for rank in range(size) if rank not in cards]
-    who = f"rank {missing[0]} is" if len(missing) == 1 else f"ranks {', '.join(missing)} are"
-    return JoinTimeoutError(
-        f"{who} missing: {len(cards)} of {size} workers joined within {timeout_s:g} s",
-        f"Were they started, with the same master address and port? {SETTINGS}",
-    )
+def _ranks(ranks: Sequence[object], one: str, several: str) -> str:
+    """Ranks and a verb.
+
+    >>> _ranks([1], "is", "are"), _ranks([1, 2], "is", "are")
+    ('rank 1 is', 'ranks 1, 2 are')
+    """
+    return f"rank {ranks[0]} {one}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))} {several}"
 
 
 def _compare(mine: Card, theirs: Card) -> None:

@@ -6,11 +6,12 @@ listening socket itself, on the master address alone (loopback by default), and 
 
 import contextlib
 import json
+import os
 import socket
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar, final
 
@@ -19,8 +20,11 @@ import torch.distributed as dist
 from shoal.comm.blocking import BlockingCall, BlockingThread
 from shoal.comm.liveness.judge import VARIABLE, WARN_AFTER_S, SlowMemberWarning
 from shoal.errors import JoinError, JoinTimeoutError
+from shoal.printable import shortened
 
-SETTINGS = f"Set another limit with {VARIABLE}, join(timeout_s=…) or --join-timeout."
+SETTINGS = (
+    f"Set another limit with {VARIABLE}, join(timeout_s=…), --join-timeout or `shoal launch --timeout`."
+)
 """The last sentence of every error of a join that takes too long."""
 
 CONNECT_EVERY_S = 0.1
@@ -28,14 +32,12 @@ ANSWER_S = 5.0
 """How long a process that listens may take to answer as a store, even at the end of the time limit."""
 
 Answer = TypeVar("Answer")
-LARGEST_VALUE = 1 << 20
-"""Bytes of a value in the store. Ours are below a hundredth of that."""
 
 
 def stored(value: bytes | str, *kinds: Any) -> list[Any]:
     """A list that shoal wrote into the store, with items of these kinds; anything else is an error in one sentence.
 
-    Any program that reaches the store can write to it (docs/security.md).
+    Without a secret, any program that reaches the store can write to it (docs/security.md).
 
     >>> stored(b'["left", "rank 1 has left"]', str, str)
     ['left', 'rank 1 has left']
@@ -62,8 +64,6 @@ def stored_number(value: bytes | str) -> int:
 def parsed(value: bytes | str) -> Any:
     """The JSON of a value in the store."""
     try:
-        if len(value) > LARGEST_VALUE:
-            raise foreign(value)
         return json.loads(value)
     except (ValueError, RecursionError):
         raise foreign(value) from None
@@ -121,6 +121,10 @@ class Distant:
         """Whether all keys are there."""
         return self._ask(lambda: self._store.check(keys))
 
+    def compare_set(self, key: str, expected: bytes, desired: bytes) -> bytes:
+        """Write a key if it has the expected value; what it has then."""
+        return self._ask(lambda: self._store.compare_set(key, expected, desired))
+
     def close(self) -> None:
         """End the thread."""
         self._thread.close()
@@ -134,14 +138,18 @@ def listen(host: str, port: int) -> socket.socket:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         server.bind(address)
         server.listen(1024)
-    except socket.gaierror as error:
-        raise JoinError(f"cannot resolve master address '{host}'", "Check its spelling.") from error
+    except (socket.gaierror, UnicodeError) as error:
+        raise _no_such_host(host) from error
     except OSError as error:
         raise JoinError(
             f"cannot listen on {host}:{port}: {error.strerror}",
             "Choose another port, or stop the process that uses it.",
         ) from error
     return server
+
+
+def _no_such_host(host: str) -> JoinError:
+    return JoinError(f"cannot resolve master address '{shortened(host)}'", "Check its spelling.")
 
 
 def serve(server: socket.socket, timeout_s: float) -> Any:
@@ -162,8 +170,8 @@ def connect(host: str, port: int, rank: int, timeout_s: float) -> Any:
     deadline = time.monotonic() + timeout_s
     try:
         socket.getaddrinfo(host, port)
-    except socket.gaierror as error:
-        raise JoinError(f"cannot resolve master address '{host}'", "Check its spelling.") from error
+    except (socket.gaierror, UnicodeError) as error:
+        raise _no_such_host(host) from error
     _wait_for_listener(host, port, rank, timeout_s)
     made: list[Any] = []
 
@@ -207,13 +215,53 @@ def _no_store(host: str, port: int, rank: int, timeout_s: float) -> JoinTimeoutE
     )
 
 
+@contextlib.contextmanager
+def answers_within(limit_s: float, rank: int, host: str, port: int) -> Generator[None]:
+    """Within this context the store at this address must answer: torch waits without end for one that is stopped.
+
+    If the work inside has not ended after `limit_s` and the time for an answer, the connection is broken, so that the
+    call that waits for it fails.
+    """
+    given_up = threading.Event()
+
+    def give_up() -> None:
+        given_up.set()
+        _hang_up(host, port)
+
+    timer = threading.Timer(limit_s + ANSWER_S, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except Exception as error:
+        if not given_up.is_set():
+            raise
+        raise JoinTimeoutError(
+            f"rank {rank} has had no answer from the store at {host}:{port} for {limit_s:g} s",
+            f"Rank 0 or the launcher holds it: is that stopped? {SETTINGS}",
+        ) from error
+    finally:
+        timer.cancel()
+
+
+def _hang_up(host: str, port: int) -> None:
+    """Break this process's connections to an address."""
+    addresses = {info[4][0] for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+    for name in os.listdir("/dev/fd"):
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as connection:
+            if connection.family in (socket.AF_INET, socket.AF_INET6):
+                peer = connection.getpeername()
+                if peer[1] == port and peer[0].removeprefix("::ffff:") in addresses:
+                    connection.shutdown(socket.SHUT_RDWR)
+
+
 def own_address(host: str, port: int) -> str:
     """The address of this machine that reaches the master, on which its own connections should listen.
 
     >>> own_address("localhost", 29517) in ("127.0.0.1", "::1")
     True
     """
-    with contextlib.suppress(socket.gaierror):
+    with contextlib.suppress(socket.gaierror, UnicodeError):
         for family, kind, protocol, _, address in socket.getaddrinfo(host, port or 1, type=socket.SOCK_DGRAM):
             with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as probe:
                 # Nothing is sent: the system only chooses the route.

@@ -8,7 +8,6 @@ The reference for equality is one process with as many threads as each worker ha
 rounds differently. The references for speed are one process on all cores and one process on one core.
 """
 
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +17,13 @@ from typing import Any
 import numpy as np
 
 from shoal.compare.weights import first_step_difference, largest_difference
+from shoal.config.custom import named_code
+from shoal.config.read import from_tree, read_recipe
 from shoal.config.schema import RunConfig
 from shoal.config.write import flat
 from shoal.errors import ConfigError
 from shoal.events.file import read_events
-from shoal.events.folder import RunFolder
+from shoal.events.folder import RunFolder, resume_command
 from shoal.report.communication import RankShares, communication
 from shoal.report.findings import Measured, Verdict, inside_run, lower
 from shoal.report.runs import Run, read_run
@@ -213,7 +214,8 @@ def _is_finished(folder: Path) -> bool:
 
 
 def _resume(folder: Path) -> str:
-    return f"shoal train --resume {shlex.quote(str(folder))}"
+    config = from_tree(read_recipe(str(RunFolder(folder).config)))
+    return resume_command(folder, bool(named_code(config)))
 
 
 def _read(folder: Path) -> Run:

@@ -12,7 +12,7 @@ from typing import Any
 
 from shoal.config.schema import Custom, RunConfig, StagesConfig
 from shoal.config.trust import require_consent
-from shoal.errors import ConfigError, unknown
+from shoal.errors import ConfigError, sys_exit_error, unknown
 
 _IMPORT_PATH = threading.RLock()
 """Workers may be threads, which share the import path: only one at a time changes it."""
@@ -52,10 +52,7 @@ def no_exit(what: str) -> Generator[None]:
     try:
         yield
     except SystemExit as error:
-        raise ConfigError(
-            f"{what} called sys.exit({error.code!r}), which would end the whole run",
-            "Return, or raise an exception that says what is wrong.",
-        ) from error
+        raise sys_exit_error(what, error) from error
 
 
 def named_code(config: RunConfig) -> list[tuple[str, Custom]]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
 
 from shoal.errors import ConfigError, unknown
+from shoal.printable import shortened
 
 
 @dataclass(frozen=True)
@@ -93,10 +94,6 @@ class Several:
         return "(repeatable)"
 
 
-LONGEST_SHOWN = 200
-"""Characters of a refused value that an error shows."""
-
-
 def check(kind: Any, value: Any, where: str) -> Any:
     """The value, if it is of this kind, else a ConfigError; converts an int to a float, a list to a tuple.
 
@@ -112,23 +109,18 @@ def check(kind: Any, value: Any, where: str) -> Any:
         return converted
     words = literals(kind)
     if words and isinstance(value, str):
-        raise ConfigError(unknown(where.lstrip("-"), _cut(value), words))
+        raise ConfigError(unknown(where.lstrip("-"), shortened(value), words))
     raise ConfigError(f"{where}: expected {describe(kind)}, got {_shown(value)}{_reason(value)}")
 
 
 def _shown(value: Any) -> str:
     """A refused value as the user writes it: a list without Python's brackets."""
     if isinstance(value, list | tuple):
-        return _cut(",".join(_shown(item).strip("'") for item in value)) or "an empty list"
+        return shortened(",".join(_shown(item).strip("'") for item in value)) or "an empty list"
     try:
-        return _cut(repr(value) if isinstance(value, str) else str(value))
+        return shortened(repr(value) if isinstance(value, str) else str(value))
     except (ValueError, RecursionError):
         return "an integer of thousands of digits" if isinstance(value, int) else "a deeply nested value"
-
-
-def _cut(text: str) -> str:
-    """The text, or the beginning of a very long one."""
-    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}… ({len(text)} characters)"
 
 
 def _reason(value: Any) -> str:

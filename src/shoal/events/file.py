@@ -11,7 +11,7 @@ from shoal.errors import ConfigError
 from shoal.files import open_file, open_to_append
 
 FLUSH_S = 0.25
-"""The most that a crash can lose."""
+"""The most that a crash can lose; nothing from before the newest checkpoint."""
 
 Record = dict[str, Any]
 
@@ -24,6 +24,7 @@ class EventFile:
         # append and popleft of a deque are atomic; swapping a list between two threads is not.
         self._waiting: deque[Record] = deque()
         self._closing = threading.Event()
+        self._writing = threading.Lock()
         self._failure: OSError | None = None
         try:
             self._file = open_to_append(path)
@@ -37,6 +38,18 @@ class EventFile:
     def append(self, record: Record) -> None:
         """Queue a record; it is written within FLUSH_S. Do not change it afterwards."""
         self._waiting.append(record)
+
+    def flush(self) -> None:
+        """Write the queued records now: before a checkpoint, so that no crash loses a step that is not done again."""
+        with self._writing:
+            lines: list[str] = []
+            while self._waiting:
+                lines.append(json.dumps(self._waiting.popleft(), separators=(",", ":")) + "\n")
+            try:
+                self._file.write("".join(lines))
+                self._file.flush()
+            except OSError as error:
+                self._failure = error  # raised by close(): training itself can go on
 
     def close(self) -> None:
         """Write the queued records and end the thread."""
@@ -64,14 +77,7 @@ class EventFile:
     def _write_until_closed(self) -> None:
         while True:
             closing = self._closing.wait(FLUSH_S)
-            lines: list[str] = []
-            while self._waiting:
-                lines.append(json.dumps(self._waiting.popleft(), separators=(",", ":")) + "\n")
-            try:
-                self._file.write("".join(lines))
-                self._file.flush()
-            except OSError as error:
-                self._failure = error  # raised by close(): training itself can go on
+            self.flush()
             if closing:
                 return
 

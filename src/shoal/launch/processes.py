@@ -13,10 +13,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, Any, final
 
 from shoal.comm.liveness.watch import ProcessWatch
+from shoal.comm.secret import inheritable, new_secret, without_secret
 from shoal.comm.store import listen, serve
 from shoal.config.resources import check_memory
 from shoal.launch.cores import threads_per_worker
@@ -50,7 +51,7 @@ def run(
     port = server.getsockname()[1]
     store = serve(server, STORE_TIMEOUT_S)
     with SignalRelay() as signals, orphan_killer() as orphans:
-        handles = start(task, [ProcessPlace(port, orphans)] * workers)
+        handles = start(task, [ProcessPlace(port, orphans, new_secret())] * workers)
         supervise(handles, policy or Policy(), listener, signals)
     del store
 
@@ -62,10 +63,14 @@ class ProcessPlace:
 
     port: int
     orphans: OrphanKiller
+    secret: bytes = field(repr=False)
 
     def start(self, task: ProcessTask, rank: int, size: int) -> "ProcessHandle":
-        """Start the process; its task goes through standard input, its reports come through a pipe."""
-        with contextlib.ExitStack() as undo:
+        """Start the process.
+
+        Its task goes through standard input, the secret of the run through a pipe, its reports come through another.
+        """
+        with contextlib.ExitStack() as undo, inheritable(self.secret) as secret:
             read_end, write_end = os.pipe()
             undo.callback(os.close, read_end)
             log = undo.enter_context(tempfile.TemporaryFile()) if task.keeps_output else None
@@ -77,12 +82,15 @@ class ProcessPlace:
             blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             try:
                 process = subprocess.Popen(
-                    [*_interpreter(), "shoal.launch.worker_main", str(os.getpid()), str(write_end)],
+                    [
+                        *_interpreter(),
+                        *map(str, ("shoal.launch.worker_main", os.getpid(), write_end, secret)),
+                    ],
                     stdin=settings,
                     stdout=log,
                     stderr=log,
                     env=self._environment(task, rank, size),
-                    pass_fds=[write_end],
+                    pass_fds=[write_end, secret],
                     start_new_session=True,
                 )
             finally:
@@ -95,7 +103,7 @@ class ProcessPlace:
 
     def _environment(self, task: ProcessTask, rank: int, size: int) -> dict[str, str]:
         environment = {
-            **os.environ,
+            **without_secret(os.environ),
             "RANK": str(rank),
             "WORLD_SIZE": str(size),
             "LOCAL_RANK": str(rank),

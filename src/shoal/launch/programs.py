@@ -14,15 +14,18 @@ from shoal.launch import processes, threads
 from shoal.launch.supervise import Policy
 
 
-def by_processes(path: str, arguments: list[str], workers: int, group: str = "auto") -> None:
+def by_processes(
+    path: str, arguments: list[str], workers: int, group: str = "auto", timeout_s: float | None = None
+) -> None:
     """Run the program once per worker, each in its own process; its output is not captured."""
     _read(path)
     settings = {"kind": "program", "path": path, "arguments": arguments, "group": group}
-    policy = Policy.within(limit_of(None))
+    settings |= {} if timeout_s is None else {"timeout_s": timeout_s}
+    policy = Policy.within(limit_of(timeout_s))
     processes.run(processes.ProcessTask(settings), workers, policy=policy)
 
 
-def by_threads(path: str, arguments: list[str], workers: int) -> None:
+def by_threads(path: str, arguments: list[str], workers: int, timeout_s: float | None = None) -> None:
     """Run the program once per worker, each in its own thread and with its own global names.
 
     What belongs to the process (`sys.argv`, the working directory, torch's settings) is shared by all.
@@ -39,7 +42,7 @@ def by_threads(path: str, arguments: list[str], workers: int) -> None:
     before = sys.argv, sys.path
     sys.argv, sys.path = [path, *arguments], [os.path.dirname(os.path.abspath(path)), *sys.path]
     try:
-        threads.run(workers, work)
+        threads.run(workers, work, limit_of(timeout_s))
     finally:
         sys.argv, sys.path = before
 

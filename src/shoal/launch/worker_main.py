@@ -1,7 +1,7 @@
 """The main program of a worker process, started by `processes.ProcessPlace` with the launcher's import path.
 
-Its task comes through standard input, its place in the world from the environment, and its reports go into the pipe
-whose number it is given.
+Its task comes through standard input, its place in the world from the environment, and the secret of the run through a
+pipe; its reports go into another pipe. It is given the numbers of both.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ def die_with_parent(parent: int) -> None:
 
 def main() -> int:
     """Do the task and report how it went; return the exit code."""
-    parent, descriptor = map(int, sys.argv[-2:])
+    parent, descriptor, secret = map(int, sys.argv[-3:])
     die_with_parent(parent)
     # SIGINT before the work begins exits silently.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -35,10 +35,12 @@ def main() -> int:
     task: dict[str, Any] = json.loads(sys.stdin.read())
 
     # These take seconds to load, and the lines above must not wait for them.
+    from shoal.comm.secret import receive
     from shoal.launch.failure import failure_of
     from shoal.launch.reports import Reporter
     from shoal.launch.worker_tasks import TASKS
 
+    receive(secret)
     reporter = Reporter(descriptor)
     if task["kind"] == "program":  # a run of ours goes on to end silently, until it can stop after a step
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.comm.assigned_group import Assignment, assigned
+from shoal.comm.liveness.judge import VARIABLE
 from shoal.config.custom import no_exit
 from shoal.config.plain import from_plain
 from shoal.events.folder import RunFolder
@@ -31,6 +32,8 @@ def _program(reporter: Reporter, task: dict[str, Any]) -> None:
     path: str = task["path"]
     sys.argv = [path, *task["arguments"]]
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))  # as when Python itself runs a file
+    if "timeout_s" in task:
+        os.environ[VARIABLE] = str(task["timeout_s"])  # for every join and wrapper that gives no limit itself
     with assigned(Assignment(kind=task["group"])):
         runpy.run_path(path, run_name="__main__")
     reporter.finished()

@@ -17,11 +17,12 @@ from shoal.config.conditions import Bottleneck, Fault, GradientFault
 from shoal.data.dataset import Batch
 from shoal.data.seeds import generator_for
 from shoal.events.spans import SpanRecorder
+from shoal.parallel.gradient_engine import OnFinal
 from shoal.parallel.strategy import Gradients
 from shoal.parallel.training_clock import TrainingClock
 
-FACTORS: dict[GradientFault, float] = {"nan": math.nan, "inf": math.inf, "huge": 1e6, "flip": -1.0}
-"""The factor of each fault."""
+FACTORS: dict[GradientFault, float] = {"nan": math.nan, "huge": 1e6, "flip": -1.0}
+"""The factor of each fault that multiplies gradients."""
 REMEMBERED = 9
 """Number of past computations whose times predict the next one."""
 
@@ -38,6 +39,24 @@ def corrupted(gradients: Gradients, fault: Fault, training: TrainingClock) -> Gr
         return gradients(batch, scale * factor if training.step >= fault.step else scale)
 
     return bad_gradients
+
+
+def infinite(
+    gradients: Gradients, params: Iterable[Tensor], on_final: OnFinal, fault: Fault, training: TrainingClock
+) -> Gradients:
+    """Gradients that are all infinite, from the fault's first bad step on; the loss does not change.
+
+    They are set when they are final, before they are sent. A factor in the seed of backward would give NaN: infinity
+    minus infinity, or times zero.
+    """
+
+    def fill(param: Tensor) -> None:
+        if training.step >= fault.step and param.grad is not None:
+            param.grad.fill_(math.inf)
+
+    for param in params:
+        on_final(param, fill)
+    return gradients
 
 
 def outdated(
@@ -140,6 +159,7 @@ def delays(bottleneck: Bottleneck, seed: int) -> Callable[[int], float]:
 def under_conditions(
     gradients: Gradients,
     params: Iterable[Tensor],
+    on_final: OnFinal,
     bottlenecks: Sequence[Bottleneck],
     faults: Sequence[Fault],
     rank: int,
@@ -147,15 +167,20 @@ def under_conditions(
     seed: int,
     span: SpanRecorder,
 ) -> Gradients:
-    """The gradients of one worker under its bottlenecks and faults."""
+    """The gradients of one worker under its bottlenecks and faults.
+
+    Callbacks that send gradients must be registered with `on_final` after this.
+    """
+    params = [*params]
     for fault in faults:
-        if fault.rank == rank:
-            is_stale = fault.gradient == "stale"
-            gradients = (
-                outdated(gradients, [*params], fault, training)
-                if is_stale
-                else corrupted(gradients, fault, training)
-            )
+        if fault.rank != rank:
+            continue
+        if fault.gradient == "stale":
+            gradients = outdated(gradients, params, fault, training)
+        elif fault.gradient == "inf":
+            gradients = infinite(gradients, params, on_final, fault, training)
+        else:
+            gradients = corrupted(gradients, fault, training)
     for bottleneck in bottlenecks:
         if bottleneck.rank == rank and (bottleneck.slowdown > 1 or bottleneck.delay_s[1] > 0):
             gradients = slowed(gradients, bottleneck, training, seed, span)

@@ -57,7 +57,7 @@ class Guard:
         self._square: Tensor | None = None
         self._last_loss = math.nan
         self._times_bad = Counter[tuple[int, ...]]()
-        self._giants = set[int]()
+        self._times_giant = Counter[int]()
 
     @property
     def can_wait(self) -> bool:
@@ -162,18 +162,22 @@ class Guard:
         return len(bad) <= tolerates
 
     def _mention_giant(self, squares: Sequence[float]) -> None:
-        """Warn once of a worker whose gradient dominates the sum."""
+        """Warn of a worker whose gradient dominates the sum: the first time, and again after 10, 100, … times."""
         largest = max(squares)
         rank = squares.index(largest)
         others = max([*squares[:rank], *squares[rank + 1 :]], default=0.0)
-        if largest > GIANT**2 * others > 0 and rank not in self._giants and not self._exchange.tolerates:
-            self._giants.add(rank)
-            if self._group.rank == 0:
-                warnings.warn(
-                    f"the norm of rank {rank}'s gradient is {math.sqrt(largest):.3g}, and the largest of the others "
-                    f"{math.sqrt(others):.3g}: if that is a fault, --exchange robust:median tolerates it",
-                    stacklevel=3,
-                )
+        if not largest > GIANT**2 * others > 0 or self._exchange.tolerates:
+            return
+        self._times_giant[rank] += 1
+        times = self._times_giant[rank]
+        if self._group.rank == 0 and math.log10(times).is_integer():
+            times_so_far = f" ({times} times so far)" if times > 1 else ""
+            warnings.warn(
+                f"the norm of rank {rank}'s gradient is {math.sqrt(largest):.3g}, and the largest of the others "
+                f"{math.sqrt(others):.3g}{times_so_far}: if that is a fault, --exchange robust:median tolerates it, "
+                "and --clip-norm limits the step",
+                stacklevel=3,
+            )
 
 
 def _what_is_bad(bad: Sequence[int], losses: Sequence[float], squares: Sequence[float]) -> str:

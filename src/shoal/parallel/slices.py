@@ -18,9 +18,9 @@ from torch import Tensor
 from shoal.comm.group import Group
 from shoal.events.spans import SpanRecorder
 from shoal.parallel.buckets.bucket import Bucket
-from shoal.parallel.layout.layout import Layout
 from shoal.parallel.norms import CHUNK, num_chunks
 from shoal.parallel.piece import Place
+from shoal.parallel.update import Updated
 
 
 def boundary(numels: Iterable[int], size: int, owner: int) -> int:
@@ -33,7 +33,8 @@ def boundary(numels: Iterable[int], size: int, owner: int) -> int:
     ideal, offset = sum(sizes) * owner // size, 0
     for numel in sizes:
         if ideal < offset + numel:
-            return offset + (ideal - offset) // CHUNK * CHUNK
+            nearest = (ideal - offset + CHUNK // 2) // CHUNK * CHUNK
+            return offset + min(nearest, numel)
         offset += numel
     return offset
 
@@ -42,11 +43,12 @@ def boundary(numels: Iterable[int], size: int, owner: int) -> int:
 class Slices:
     """One worker's slices of a layout's parameters, under the parameters' names: what its optimizer updates."""
 
-    def __init__(self, layout: Layout, group: Group) -> None:
+    def __init__(self, layout: Updated, group: Group) -> None:
         self.params: dict[str, Tensor] = {}
         self.span: SpanRecorder = layout.span
         self.sharded_over: Sequence[Group] = layout.sharded_over
         self.repeated: Collection[str] = layout.repeated
+        self.zero = layout.zero
         self._group = group
         self._layout = layout
         self._starts: dict[str, int] = {}

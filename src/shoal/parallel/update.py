@@ -44,6 +44,7 @@ class Updated(Protocol):
     span: SpanRecorder
     sharded_over: Sequence[Group]
     repeated: Collection[str]
+    zero: Tensor
 
     def place_of(self, name: str) -> Place:
         """The place of a tensor in the whole parameter."""

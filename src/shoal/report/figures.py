@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from shoal.printable import printable
 from shoal.report.runs import Array
 from shoal.report.svg import COLOURS, FRAME, for_page
 
@@ -216,6 +217,7 @@ def _settings(font: str | None) -> Generator[None]:
         "axes.spines.right": False,
         "axes.unicode_minus": False,
         "pdf.fonttype": 42,
+        "text.parse_math": False,  # a dollar sign in a name is a dollar sign
     }
     with rc_context(settings), warnings.catch_warnings():
         # A character that no font has is drawn as a box; the warning does not help the reader.
@@ -397,6 +399,11 @@ def heat_map(axis: Any, parts: Array, numbers: Any = None, **options: Any) -> No
 
 
 def _saved(figure: Any, kind: str, **options: Any) -> bytes:
+    from matplotlib.text import Text
+
+    # Names of runs are texts of others: an SVG with control characters is not XML, and no font has half a character.
+    for text in figure.findobj(Text):
+        text.set_text(printable(text.get_text()))
     buffer = io.BytesIO()
     figure.savefig(buffer, format=kind, **options)
     return buffer.getvalue()

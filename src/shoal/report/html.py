@@ -22,6 +22,8 @@ from shoal.report.document import (
 )
 
 _LANGUAGE_TAGS = {"zh": "zh-Hans"}
+PHONE_PX = 350
+"""The width of a phone's column: a drawing that is wider scrolls there, and a sign says so."""
 PHONE_LETTERS = 44
 """Letters of a table that fit side by side on a phone."""
 LONG_NAME = 32
@@ -148,8 +150,8 @@ def _letters(block: Table) -> int:
 
 def _figure(block: Figure) -> str:
     def drawing(svg: str, kind: str) -> str:
-        box = re.search(r'viewBox="\S+ \S+ (\S+) (\S+)"', svg)
-        tall = float(box[2]) / float(box[1]) if box else 1.0
+        width, height = _size(svg)
+        tall = height / width
         kinds = f'class="{kind}" style="--tall:{tall:.3g}" role="img" aria-label="{escape(block.alt)}"'
         return svg.replace("<svg", f"<svg {kinds}", 1)
 
@@ -157,7 +159,15 @@ def _figure(block: Figure) -> str:
         drawings = drawing(block.svg, "wide") + "\n" + drawing(block.narrow_svg, "narrow")
     else:
         drawings = f'<div class="sideways" tabindex="0">{drawing(block.svg, "only")}</div>'
-    return f"<figure>\n{drawings}\n<figcaption>{inline(block.caption)}</figcaption></figure>"
+    scrolls = not block.narrow_svg and _size(block.svg)[0] > PHONE_PX
+    opening = '<figure class="scrolls">' if scrolls else "<figure>"
+    return f"{opening}\n{drawings}\n<figcaption>{inline(block.caption)}</figcaption></figure>"
+
+
+def _size(svg: str) -> tuple[float, float]:
+    """Width and height of a drawing, in its own units."""
+    box = re.search(r'viewBox="\S+ \S+ (\S+) (\S+)"', svg)
+    return (float(box[1]), float(box[2])) if box else (1.0, 1.0)
 
 
 def _judgement(block: Judgement) -> str:

@@ -1,6 +1,6 @@
 """Who owns what: a division of a data set among workers, as a table and as a figure.
 
-The figure has a row for each worker and three columns: how many samples it has, where in the data set they lie, and how
+The figure has a row for each worker and three columns: how many samples it has, where in the data set they are, and how
 many of each label. Shades are of one colour, so a copy in grey says the same.
 """
 
@@ -17,6 +17,7 @@ from shoal.report.figures import (
     _saved,  # pyright: ignore[reportPrivateUsage]
     _settings,  # pyright: ignore[reportPrivateUsage]
 )
+from shoal.report.svg import inverted_for_file
 
 Indices = NDArray[np.int64]
 MOST_ROWS = 40
@@ -65,8 +66,8 @@ class Captions:
     position: str = "place in the data set (sample number)"
     label: str = "label"
     num_samples: str = "Samples of each worker"
-    where: str = "Where they lie (the darker, the more of a stretch)"
-    of_label: str = "Samples of each label (the darker, the more of it)"
+    where: str = "Where they are (stronger colour: more)"
+    of_label: str = "Samples of each label (stronger colour: more)"
 
 
 def as_text(owned: Ownership, width: int) -> str:
@@ -159,7 +160,8 @@ def draw_ownership(
         if owned.labels:
             _draw_labels(axes[2], owned, captions)
         metadata = {"png": None, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
-        return _saved(figure, kind, dpi=200, metadata=metadata)
+        picture = _saved(figure, kind, dpi=200, metadata=metadata)
+        return inverted_for_file(picture.decode()).encode() if kind == "svg" else picture
 
 
 def _draw_counts(axis: Any, owned: Ownership, captions: Captions) -> None:
@@ -181,7 +183,7 @@ def _draw_counts(axis: Any, owned: Ownership, captions: Captions) -> None:
 
 
 def _draw_places(axis: Any, owned: Ownership, captions: Captions) -> None:
-    """Each worker's part of every stretch of the data set, in stored order, from white (none) to dark (all)."""
+    """Each worker's part of every stretch of the data set, in stored order, from pale (none) to strong (all)."""
     edges = np.linspace(0, owned.num_samples, min(STRETCHES, owned.num_samples) + 1)
     parts = np.stack([np.histogram(own, edges)[0] for own in owned.lists]) / np.diff(edges).clip(min=1)
     extent = (0, owned.num_samples, owned.workers - 0.5, -0.5)
@@ -211,7 +213,7 @@ def _draw_labels(axis: Any, owned: Ownership, captions: Captions) -> None:
 
 
 def _rule_rows(axis: Any, workers: int) -> None:
-    """A thin line between workers, so that neighbours of one shade are told apart."""
+    """A thin line between workers, so that neighbours of one shade can be distinguished."""
     if workers <= MOST_ROWS:
         axis.hlines(np.arange(workers - 1) + 0.5, *axis.get_xlim(), color="#aeb6bf", linewidth=0.5)
     axis.tick_params(left=False)  # the first column has the workers' names

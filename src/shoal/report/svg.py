@@ -38,13 +38,15 @@ VARIABLES: Mapping[str, str] = {
 
 
 def for_page(svg: str) -> str:
-    """A drawing as an element of a page: no prolog or metadata, unique names, colours as variables.
+    """A drawing as an element of a page: no prolog, metadata or paper, unique names, colours as variables.
 
     >>> for_page('<?xml version="1.0"?><svg viewBox="0 0 9 9"><path style="stroke: #0072B2"/></svg>')
     '<svg viewBox="0 0 9 9"><path style="stroke: var(--figure-blue, #0072b2)"/></svg>'
     """
     svg = svg[svg.index("<svg") :].strip()
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
+    # The page is the paper: what is behind the drawing, such as the sign that it can be scrolled, must be visible.
+    svg = re.sub(r'<rect width="[\d.]+" height="[\d.]+" fill="#ffffff"/>\s*', "", svg, count=1)
     svg = re.sub(r' (?:xmlns(?::\w+)?|version)="[^"]*"', "", svg).replace("xlink:href", "href")
     svg = _with_unique_names(svg)
     return re.sub(r"#[0-9a-fA-F]{6}\b", lambda match: _variable(match[0].lower()), svg)
@@ -73,6 +75,15 @@ def _dark_colours() -> dict[str, str]:
     """The dark theme's colour of each variable, from the style sheet of pages."""
     sheet = (resources.files("shoal.report") / "page.css").read_text(encoding="utf-8")
     return dict(re.findall(r"(--figure-[\w-]+): (#[0-9a-f]{6})", sheet))
+
+
+def inverted_for_file(svg: str) -> str:
+    """As `for_file`, for drawings with maps of shades: where the theme is dark, all of it is inverted; hues stay."""
+    return re.sub(r"<svg[^>]*>", lambda match: match[0] + _DARK_FILE, svg, count=1)
+
+
+_DARK_FILE = """<style>@media screen and (prefers-color-scheme: dark) {
+  :root { background: #14181b; } :root > * { filter: invert(.91) hue-rotate(180deg); } }</style>"""
 
 
 def _with_unique_names(svg: str) -> str:

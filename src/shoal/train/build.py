@@ -27,7 +27,7 @@ from shoal.parallel.strategy import Strategy
 from shoal.parallel.sync.ddp import Ddp
 from shoal.parallel.sync.naive import Naive
 from shoal.parallel.sync.none import NoSync
-from shoal.parallel.sync.onecopy import OneCopy
+from shoal.parallel.sync.onecopy import OneCopySync
 from shoal.parallel.sync.sync import SyncParts
 from shoal.parallel.training_clock import TrainingClock
 from shoal.parallel.update import Update
@@ -68,7 +68,7 @@ SYNCS: dict[str, Callable[[SyncParts, Any], Strategy]] = {
     "naive": Naive,
     "ddp": Ddp,
     "dp": Dp,
-    "onecopy": OneCopy,
+    "onecopy": OneCopySync,
 }
 """Each sync is built from `SyncParts` and its own settings."""
 

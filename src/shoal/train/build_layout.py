@@ -43,7 +43,9 @@ def build_layout(
     def conditions(gradients: Gradients) -> Gradients:
         bottlenecks, faults = config.launch.bottleneck, config.launch.fault
         params, rank = engine.params.values(), mesh.world.rank
-        return under_conditions(gradients, params, bottlenecks, faults, rank, clock, config.seed, span)
+        return under_conditions(
+            gradients, params, engine.on_final, bottlenecks, faults, rank, clock, config.seed, span
+        )
 
     _mention_host_memory(mesh, sample.device)
     replica = data.rank if data is not None else 0

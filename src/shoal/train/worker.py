@@ -186,6 +186,7 @@ class _Notes:
     def save(self, progress: Progress) -> None:
         built = self.built
         built.group.beat(BUSY_S)  # writing may be slow
+        self.events.flush()
         pieces = built.strategy.pieces() + self.random.pieces()
         checkpoint.save(self.folder.checkpoints, pieces, progress, built.config.checkpoint.keep, built.group)
         if built.config.checkpoint.first_step and progress.step == 1:

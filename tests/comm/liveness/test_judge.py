@@ -108,10 +108,10 @@ def test_what_a_member_sent_last_gets_time_to_arrive(gone, grace_s):
     ],
 )
 def test_last_words_name_the_first_cause(error, kind, rank, text):
-    told = judged(last_words=LastWords.of(error, 3))
-    assert type(told) is kind
-    assert told.message == text
-    assert getattr(told, "rank", None) == rank
+    found = judged(last_words=LastWords.of(error, 3))
+    assert type(found) is kind
+    assert found.message == text
+    assert getattr(found, "rank", None) == rank
 
 
 class Clock:

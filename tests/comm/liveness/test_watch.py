@@ -51,7 +51,7 @@ def test_a_stop_is_seen_and_so_is_its_end(watch, busy):
 
 
 def test_a_process_that_is_stopped_and_continued_in_turn_is_not_stopped(watch, busy):
-    """Whoever looks finds it stopped 95 times out of 100, and yet it runs."""
+    """An observer finds it stopped 95 times out of 100, and yet it runs."""
     with throttling._by_turns(busy.pid) as periods:
         assert looks(watch, busy.pid, 1.5) < 0.5
         assert periods() > 3

@@ -3,13 +3,15 @@
 import os
 import socket
 import threading
+import time
 
 import pytest
 from torch.distributed import HashStore
 
-from shoal.comm.over_torch import headers
+from shoal.comm.over_torch import connections, headers
 from shoal.comm.over_torch.headers import NO_RANK, Header, Headers
 from shoal.comm.store import listen
+from shoal.comm.tagged_store import tagged
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -27,6 +29,15 @@ def connected(size, store=None):
     for thread in threads:
         thread.join(30)
     return made
+
+
+def address_of_rank_0(store):
+    """Where rank 0 listens, as a member finds it."""
+    ours = tagged(store, 1)
+    while (text := ours.read("address/0", 0)) is None:
+        time.sleep(0.002)
+    port, address = text.split(" ", 1)
+    return address, int(port)
 
 
 def taken(member):
@@ -77,7 +88,7 @@ def test_publishing_never_blocks_and_loses_nothing():
     for call in calls:
         behind.publish(call)
         while (rows := behind.take()) is None:
-            ahead.take()  # whoever waits hands over what is left
+            ahead.take()  # a member that waits hands over what is left
         assert rows == [call] * 2
 
 
@@ -108,9 +119,8 @@ def test_a_stranger_is_not_taken_for_a_member():
     stranger_was_let_go = threading.Event()
 
     def intrude():
-        port, address = store.get("address/0").decode().split(" ", 1)
-        with socket.create_connection((address, int(port)), timeout=20) as stranger:
-            stranger.sendall(bytes(16) + (1).to_bytes(4, "little"))  # "I am rank 1", without the token
+        with socket.create_connection(address_of_rank_0(store), timeout=20) as stranger:
+            stranger.sendall((1).to_bytes(4, "little") + bytes(16))  # "I am rank 1", without the tag
             if stranger.recv(1) == b"":
                 stranger_was_let_go.set()
 
@@ -128,16 +138,16 @@ def test_a_stranger_is_not_taken_for_a_member():
 
 def test_strangers_who_say_nothing_or_little_delay_nobody(monkeypatch):
     """More of them than are heard at once, all there before the member comes."""
-    monkeypatch.setattr(headers, "_HELLO_S", 1000.0)
+    monkeypatch.setattr(connections, "HELLO_S", 1000.0)
     store, strangers = HashStore(), []
     made = []
     first = threading.Thread(
         target=lambda: made.append(Headers(store, 0, range(2), "127.0.0.1")), daemon=True
     )
     first.start()
-    port, address = store.get("address/0").decode().split(" ", 1)
-    for number in range(headers._MOST_UNKNOWN + 10):
-        strangers.append(socket.create_connection((address, int(port)), timeout=20))
+    address = address_of_rank_0(store)
+    for number in range(connections.MOST_UNKNOWN + 10):
+        strangers.append(socket.create_connection(address, timeout=20))
         strangers[-1].sendall(bytes(number % 3))
     made.append(Headers(store, 1, range(2), "127.0.0.1"))
     first.join(30)
@@ -148,29 +158,49 @@ def test_strangers_who_say_nothing_or_little_delay_nobody(monkeypatch):
 
 
 def test_a_stranger_who_keeps_silent_is_let_go(monkeypatch):
-    monkeypatch.setattr(headers, "_HELLO_S", 0.0)
+    monkeypatch.setattr(connections, "HELLO_S", 0.0)
     store = HashStore()
     threading.Thread(target=lambda: Headers(store, 0, range(2), "127.0.0.1"), daemon=True).start()
-    port, address = store.get("address/0").decode().split(" ", 1)
-    with socket.create_connection((address, int(port)), timeout=20) as stranger:
+    with socket.create_connection(address_of_rank_0(store), timeout=20) as stranger:
         assert stranger.recv(1) == b""
     monkeypatch.undo()
     Headers(store, 1, range(2), "127.0.0.1").close()
 
 
 def test_who_cannot_reach_whom_is_said_with_the_ranks_of_the_world(monkeypatch):
-    monkeypatch.setattr(headers, "_CONNECT_S", 0.1)
+    monkeypatch.setattr(connections, "CONNECT_S", 0.1)
     with listen("127.0.0.1", 0) as server:
         port = server.getsockname()[1]
     store = HashStore()
-    store.set("token", "00" * 16)
-    store.set("address/0", f"{port} 127.0.0.1")
+    tagged(store, 4).set("address/0", f"{port} 127.0.0.1")
     with pytest.raises(RuntimeError, match=f"rank 7 cannot reach rank 4 at 127.0.0.1, port {port}: "):
         Headers(store, 1, [4, 7], "127.0.0.1")
     with pytest.raises(
         RuntimeError, match=r"no connection came to rank 4 from rank 7 \(check for a firewall"
     ):
         Headers(HashStore(), 0, [4, 7], "127.0.0.1")
+
+
+@pytest.mark.parametrize("how", ["inserted", "repeated", "changed", "huge"])
+def test_bytes_that_no_member_sent_end_the_connection_and_are_never_taken(how):
+    first, second = connected(2)
+    second.publish(Header(1, 2))
+    first.publish(Header(1, 2))
+    assert taken(first) == [Header(1, 2)] * 2
+    sent = headers._HEADER.pack(1, 2, second._tag_key.tag(headers._NUMBERED.pack(1, 1, 1, 2)))
+    forged = {
+        "inserted": headers._HEADER.pack(3, 4, bytes(16)),
+        "repeated": sent,
+        "changed": headers._HEADER.pack(3, 4, second._tag_key.tag(headers._NUMBERED.pack(1, 2, 1, 2))),
+        "huge": bytes(10**6),
+    }
+    (to_first,) = second._peers
+    to_first.socket.setblocking(True)
+    to_first.socket.sendall(forged[how][:100_000])
+    first.publish(Header(3, 4))
+    with pytest.raises(RuntimeError, match="the connection to rank 1 carried bytes not of its own"):
+        taken(first)
+    assert first.hung_up() == {1: NO_RANK}
 
 
 def test_nothing_stays_open():

@@ -106,9 +106,9 @@ def test_a_server_that_refuses_is_quoted(published, mirror):
 def test_without_a_network_it_says_which_files_which_folder_and_which_command(published):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
-        nobody = f"http://127.0.0.1:{unused.getsockname()[1]}/"
+        unreachable = f"http://127.0.0.1:{unused.getsockname()[1]}/"
         with pytest.raises(DataError, match="cannot fetch mnist from any mirror: cannot reach") as caught:
-            get(published, mirrors=[nobody])
+            get(published, mirrors=[unreachable])
     for word in ("Without a network", FIRST, "shoal data fetch mnist --from FOLDER", "--data-dir FOLDER"):
         assert word in caught.value.hint
 

@@ -33,7 +33,7 @@ TINY = Plan(
 
 @pytest.fixture(scope="module")
 def measured():
-    """The experiments, once for all reports; and what was told meanwhile."""
+    """The experiments, once for all reports; and the progress that was reported."""
     watch = Listening()
     runs = Runs(Path("nowhere"), load_words(LAB.package, "en"), watch)
     return measure_all(TINY, runs), watch.lines

@@ -30,7 +30,7 @@ def finished(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def in_chinese(finished, tmp_path_factory):
-    """The same report in the other language, from the same runs: whoever trains again is caught."""
+    """The same report in the other language, from the same runs: training again would fail the test."""
 
     def train(*_):
         raise AssertionError("trained again")

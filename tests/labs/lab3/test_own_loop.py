@@ -1,4 +1,4 @@
-"""The lab's own loop trains as a run does, counts what its loaders deliver, and bears uneven shares."""
+"""The lab's own loop trains as a run does, counts what its loaders deliver, and works with uneven shares."""
 
 from dataclasses import replace
 

@@ -32,7 +32,7 @@ def test_every_parameter_has_one_place_and_none_overlap(sizes, first_bytes, most
     for bucket in buckets:
         assert bucket.numel == sum(sizes[param].numel for param in bucket.params)
         assert {sizes[param].kind for param in bucket.params} == {bucket.kind}
-    # They are full one after the other: nobody waits for a bucket that comes later.
+    # They are full one after the other: no bucket waits for a later one.
     last = [order.index(bucket.params[-1]) for bucket in buckets]
     assert last == sorted(last)
 

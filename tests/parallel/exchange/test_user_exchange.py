@@ -1,4 +1,4 @@
-"""A user's own exchange: found, called with its options, and told by name when it fails."""
+"""A user's own exchange: found, called with its options, and named in the error when it fails."""
 
 import pytest
 import torch

@@ -126,7 +126,7 @@ def test_what_one_worker_does_with_the_module_itself_is_its_own():
     def loss(model, inputs):
         squares(model, inputs)
         model.zero_grad()
-        if model._group.rank == 0:  # nobody else calls anything: this would wait in vain
+        if model._group.rank == 0:  # no other rank calls anything: an exchange would wait in vain
             squares(model.module, inputs)
 
     (own, calls), (none, as_many) = gradients_of(network, loss, 2)

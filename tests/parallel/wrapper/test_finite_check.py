@@ -48,7 +48,20 @@ def test_infinity_is_called_infinity():
 
 
 def test_it_is_repeated_after_ten_times_and_a_hundred():
-    told = trained([math.nan, 1.0], steps=101)
-    assert len(told) == 3
-    assert "is nan (10 times so far);" in told[1]
-    assert "is nan (100 times so far);" in told[2]
+    warned = trained([math.nan, 1.0], steps=101)
+    assert len(warned) == 3
+    assert "is nan (10 times so far);" in warned[1]
+    assert "is nan (100 times so far);" in warned[2]
+
+
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_sparse_gradients_are_checked_too(value):
+    def work(group):
+        table = nn.Embedding(5, 1, sparse=True)
+        model = DistributedDataParallel(table, group)
+        (model(torch.tensor([1, 3])).sum() * (float(value) if group.rank == 1 else 1.0)).backward()
+
+    with pytest.warns(
+        UserWarning, match=f"rank 1: the gradient of 'weight' is {value}; the exchange spreads it"
+    ):
+        run_threads(2, work)

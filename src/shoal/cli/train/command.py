@@ -107,6 +107,10 @@ def _resumed_config(folder: Path, flags: list[str], trust_code: bool) -> "RunCon
     changes = read_flags(flags)
     config = RunFolder(folder).config
     if not config.exists():
+        if not folder.exists():
+            raise ConfigError(
+                f"no run folder {folder}", "Check the path after --resume: runs are in runs/NAME."
+            )
         raise ConfigError(f"{folder} is not a run folder: it has no {config.name}")
     saved = read_recipe(str(config), trust_code)
     tables = {section: table for section, table in saved.items() if isinstance(table, dict)}

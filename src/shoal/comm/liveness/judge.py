@@ -30,13 +30,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, final
 
 from shoal.errors import ConfigError, GroupError, MemberError, MismatchError, member_error
+from shoal.printable import shortened
 
 NO_PROGRESS_LIMIT_S = 1800.0
 """How long a member of a user's program may show no progress before the others give it up: torch's own default."""
 TRAIN_LIMIT_S = 60.0
 """The same in `shoal train`, beyond the work that a worker announces."""
 VARIABLE = "SHOAL_TIMEOUT_S"
-SETTINGS = f"Set another limit with {VARIABLE}, join(limit_s=…) or --launch.timeout."
+SETTINGS = (
+    f"Set another limit with {VARIABLE}, join(limit_s=…), `shoal launch --timeout` or "
+    "`shoal train --launch.timeout`."
+)
 STOP_GRACE_S = 10.0
 """How long a member may be stopped (SIGSTOP) before the others give it up."""
 WARN_AFTER_S = 10.0
@@ -83,7 +87,7 @@ def limit_of(
         limit_s = math.nan
     if not 0 < limit_s <= MOST_S:
         raise ConfigError(
-            f"{VARIABLE}: expected seconds > 0 and <= {MOST_S:g}, got '{text}'",
+            f"{VARIABLE}: expected seconds > 0 and <= {MOST_S:g}, got '{shortened(text)}'",
             f"Unset it for the default, {default_s:g} s.",
         )
     return limit_s

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar, final
 
-import torch.distributed as dist
 from torch import Tensor
 
 from shoal.comm.group import Group
@@ -25,6 +24,7 @@ from shoal.comm.over_torch.headers import Header, Headers, HungUpError
 from shoal.comm.over_torch.presence import ENTERING, Presence
 from shoal.comm.rendezvous import meet
 from shoal.comm.signature import Signature, check_open, decode, encode, mismatch
+from shoal.comm.tagged_store import TaggedStore, tagged
 from shoal.errors import GroupError
 
 Made = TypeVar("Made")
@@ -61,7 +61,7 @@ class CheckedGroup(Group):
     def __init__(
         self,
         checker: Checker,
-        store: Any,
+        store: TaggedStore,
         rank: int,
         world_ranks: Sequence[int],
         name: str,
@@ -83,17 +83,16 @@ class CheckedGroup(Group):
             checker.presence.signs.enter(name)
             # A store's connection is busy while torch waits in it, and this thread looks for members meanwhile.
             apart = store.clone()
-        arrivals = dist.PrefixStore("arrivals", apart)
-        arrivals.set(str(rank), "")
+        apart.set(f"arrivals/{rank}", "")
         # Some may come late; from here on, connecting takes a moment.
-        self._connect(lambda: arrivals.wait([str(other) for other in range(self.size)], FOR_EVER))
+        self._connect(lambda: apart.wait([f"arrivals/{other}" for other in range(self.size)], FOR_EVER))
 
         def connected(name: str, backend: str) -> TorchGroup:
-            inside = dist.PrefixStore(name, apart)
+            inside = apart.for_torch(name)
             return self._connect(lambda: TorchGroup(inside, rank, self.size, backend, host))
 
         self._inner = connected("data", backend)
-        meeting = dist.PrefixStore("headers", apart)
+        meeting = apart.within("headers")
         self._headers = self._connect(lambda: Headers(meeting, rank, self._world_ranks, host))
         # Two members that send to each other would deadlock on NCCL, where a message blocks the device until the other
         # side asks for it: there messages go through host memory.
@@ -204,7 +203,7 @@ class CheckedGroup(Group):
         name = f"{self._name}/{self._num_splits}:{'-'.join(map(str, ranks))}"
         group = CheckedGroup(
             self.checker,
-            dist.PrefixStore(name, self._store),
+            self._store.within(name),
             ranks.index(self.rank),
             [self._world_ranks[rank] for rank in ranks],
             name,
@@ -263,8 +262,9 @@ def join_torch(
     in whose process the store lives, if a member holds it.
     """
     limit_s = limit_of(limit_s)
-    cards = meet(store, rank, size, limit_of(timeout_s), {"backend": backend, **(facts or {})})
-    presence = Presence(dist.PrefixStore("presence", store), rank, cards, limit_s, holder)
-    group = CheckedGroup(Checker(presence), store, rank, range(size), "world", backend=backend, host=host)
+    ours = tagged(store, rank)
+    cards = meet(ours, rank, size, limit_of(timeout_s), {"backend": backend, **(facts or {})})
+    presence = Presence(ours.within("presence"), rank, cards, limit_s, holder)
+    group = CheckedGroup(Checker(presence), ours, rank, range(size), "world", backend=backend, host=host)
     group.barrier().wait()
     return group

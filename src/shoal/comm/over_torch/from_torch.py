@@ -8,6 +8,7 @@ from torch.distributed import distributed_c10d
 from shoal.comm.group import Group
 from shoal.comm.join import join_in
 from shoal.comm.store import own_address
+from shoal.comm.tagged_store import tagged
 
 
 def group_beside(process_group: Any = None, kind: str = "auto", limit_s: float | None = None) -> Group:
@@ -21,7 +22,7 @@ def group_beside(process_group: Any = None, kind: str = "auto", limit_s: float |
     store: Any = distributed_c10d._get_default_store()  # pyright: ignore[reportPrivateUsage]
     store = dist.PrefixStore(f"shoal/beside/{process_group.group_name}", store)
     # A program may call this several times: the n-th call of each member meets the n-th of all others.
-    turn = store.add(f"rank {rank}", 1)
+    turn = tagged(store, rank).count(f"turn of rank {rank}")
     inside = dist.PrefixStore(str(turn), store)
     return join_in(inside, rank, size, kind=kind, host=_own_host(store), limit_s=limit_s, timeout_s=limit_s)
 

@@ -1,41 +1,32 @@
 """Headers of collectives: every member sends the signature of its next call to all others before data moves.
 
-A connection between every two members carries nothing else. A header is sixteen bytes, and headers come in the order of
-the calls: the n-th from every member belongs to the n-th collective. Publishing costs one small send per member, taking
-usually a receive that finds them there. (An all-gather of torch's costs a hundred times as much: its work passes
-through two threads on every side.)
+A connection between every two members carries nothing else. A header is sixteen bytes and a tag of sixteen more, and
+headers come in the order of the calls: the n-th from every member belongs to the n-th collective. Publishing costs one
+small send per member, taking usually a receive that finds them there. (An all-gather of torch's costs a hundred times
+as much: its work passes through two threads on every side.)
+
+The tag of a header is made with the secret of the run (`comm/secret.py`) and bound to its writer and its number: bytes
+that are inserted, repeated or left out end the connection.
 """
 
 import contextlib
-import hmac
-import ipaddress
-import secrets
 import select
-import selectors
 import socket
 import struct
-import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar, final
+from collections.abc import Sequence
+from typing import Any, NamedTuple, final
 
-from shoal.comm.store import foreign, listen
-
-Value = TypeVar("Value")
-
-_CONNECT_S = 60.0
-"""How long connecting to members that have already met may take."""
-_HELLO_S = 5.0
-"""How long a caller may take to identify itself. Others are served meanwhile."""
-_MOST_UNKNOWN = 64
-"""How many callers may be connected without having identified themselves; the oldest is dropped first."""
-_TOKEN_BYTES = 16
+from shoal.comm.over_torch.connections import connect_members
+from shoal.comm.secret import TAG_BYTES, TagKey
+from shoal.comm.tagged_store import tagged
 
 NO_RANK = -1
 _FAREWELL = -1
 """In place of a code: the last header of a member that ends with an error."""
-_HEADER = struct.Struct("<qq")
-_HELLO = struct.Struct(f"<{_TOKEN_BYTES}si")
+_HEADER = struct.Struct(f"<qq{TAG_BYTES}s")
+_NUMBERED = struct.Struct("<qqqq")
+"""What the tag of a header is made of: the writer's rank, the number of the header, code, numel."""
 
 
 class Header(NamedTuple):
@@ -58,15 +49,16 @@ class HungUpError(RuntimeError):
 class _Peer:
     """The connection to one member: the headers that have come, and bytes that the system has not yet accepted."""
 
-    def __init__(self, rank: int, connection: socket.socket) -> None:
+    def __init__(self, rank: int, connection: socket.socket, tag_key: TagKey) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setblocking(False)
-        self.rank, self.socket = rank, connection
+        self.rank, self.socket, self._tag_key = rank, connection, tag_key
         self.arrived: deque[Header] = deque()
         self.hung_up = False
         self.blamed = NO_RANK
         """The member that this one named as the cause of its end, if it has ended with an error."""
         self._to_send, self._received = bytearray(), bytearray()
+        self._num_received = 0
 
     def awaited(self) -> int:
         """The events to wait for on the connection: bits of `poll`."""
@@ -100,7 +92,13 @@ class _Peer:
             raise HungUpError(self.rank, f"rank {self.rank} closed its connection")
         self._received += data
         whole = len(self._received) // _HEADER.size * _HEADER.size
-        for code, numel in _HEADER.iter_unpack(self._received[:whole]):
+        for code, numel, tag in _HEADER.iter_unpack(self._received[:whole]):
+            self._num_received += 1
+            if not self._tag_key.fits(tag, _NUMBERED.pack(self.rank, self._num_received, code, numel)):
+                self.hung_up = True
+                raise HungUpError(
+                    self.rank, f"the connection to rank {self.rank} carried bytes not of its own"
+                )
             if code == _FAREWELL:
                 self.blamed = numel
             else:
@@ -117,15 +115,25 @@ class Headers:
     """
 
     def __init__(self, store: Any, rank: int, names: Sequence[int], host: str) -> None:
-        self._rank = rank
-        connections = _connect(store, rank, names, host) if len(names) > 1 else {}
-        self._peers = [_Peer(names[other], connections[other]) for other in sorted(connections)]
+        self._rank, self._name = rank, names[rank]
+        ours = tagged(store, self._name)
+        self._tag_key = ours.connection_key()
+        connections = connect_members(ours, rank, names, host) if len(names) > 1 else {}
+        self._peers = [
+            _Peer(names[other], connections[other], self._tag_key) for other in sorted(connections)
+        ]
         self._mine: deque[Header] = deque()
+        self._num_sent = 0
 
     def publish(self, header: Header) -> None:
         """Send the header of this member's next call to all others."""
         self._mine.append(header)
-        data = _HEADER.pack(*header)
+        self._send(*header)
+
+    def _send(self, code: int, numel: int) -> None:
+        self._num_sent += 1
+        tag = self._tag_key.tag(_NUMBERED.pack(self._name, self._num_sent, code, numel))
+        data = _HEADER.pack(code, numel, tag)
         for peer in self._peers:
             peer.send(data)
 
@@ -143,9 +151,7 @@ class Headers:
 
     def blame(self, rank: int) -> None:
         """Tell all others which member, by its rank in the world, is the cause of this one's end."""
-        data = _HEADER.pack(_FAREWELL, rank)
-        for peer in self._peers:
-            peer.send(data)
+        self._send(_FAREWELL, rank)
 
     def hung_up(self) -> dict[int, int]:
         """The members whose connections have ended, each with the one that it blamed for that (or NO_RANK)."""
@@ -170,127 +176,3 @@ class Headers:
                 peer.socket.shutdown(socket.SHUT_WR)
             peer.socket.close()
         self._peers.clear()
-
-
-def _written(store: Any, key: str, read: Callable[[str], Value]) -> Value:
-    """What a member wrote under a key; anything that cannot be read is an error in one sentence."""
-    value: bytes = store.get(key)
-    try:
-        return read(value.decode())
-    except ValueError:
-        raise foreign(value) from None
-
-
-def _address(text: str) -> tuple[int, str]:
-    port, address = text.split(" ", 1)
-    return int(port), str(ipaddress.ip_address(address))
-
-
-def _connect(store: Any, rank: int, names: Sequence[int], host: str) -> dict[int, socket.socket]:
-    """A connection to every other member: the member of higher rank connects to the one of lower rank."""
-    deadline = time.monotonic() + _CONNECT_S
-    with listen(host, 0) as server, contextlib.ExitStack() as undo:
-        if rank == 0:
-            store.set("token", secrets.token_hex(_TOKEN_BYTES))
-        address, port = server.getsockname()[:2]
-        store.set(f"address/{rank}", f"{port} {address}")
-        token = _written(store, "token", bytes.fromhex)
-        connections: dict[int, socket.socket] = {}
-        for other in range(rank):
-            port, address = _written(store, f"address/{other}", _address)
-            try:
-                connection = _call(address, port, _HELLO.pack(token, rank), deadline)
-            except OSError as error:
-                raise RuntimeError(
-                    f"rank {names[rank]} cannot reach rank {names[other]} at {address}, port {port}: "
-                    f"{error.strerror or error} (check for a firewall between them)"
-                ) from error
-            connections[other] = undo.enter_context(connection)
-        callers = _answer(server, token, set(range(rank + 1, len(names))), deadline)
-        for connection in callers.values():
-            undo.enter_context(connection)
-        if missing := [names[other] for other in range(rank + 1, len(names)) if other not in callers]:
-            raise RuntimeError(
-                f"no connection came to rank {names[rank]} from rank {', '.join(map(str, missing))} "
-                "(check for a firewall between them)"
-            )
-        undo.pop_all()
-    return connections | callers
-
-
-def _call(address: str, port: int, hello: bytes, deadline: float) -> socket.socket:
-    """Connect to a member and identify this one."""
-    connection = socket.create_connection((address, port), timeout=max(deadline - time.monotonic(), 0.001))
-    try:
-        connection.sendall(hello)
-    except OSError:
-        connection.close()
-        raise
-    return connection
-
-
-@final
-class _Caller:
-    """An accepted connection, and what it has sent so far."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        connection.setblocking(False)
-        self.socket, self.received = connection, bytearray()
-        self.until = time.monotonic() + _HELLO_S
-
-    def is_incomplete(self) -> bool:
-        """Receive what has come; whether more may come."""
-        try:
-            more = self.socket.recv(_HELLO.size - len(self.received))
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        self.received += more
-        return len(more) > 0 and len(self.received) < _HELLO.size
-
-    def place(self, token: bytes) -> int:
-        """The rank of a member, or −1 without the right token."""
-        if len(self.received) < _HELLO.size:
-            return -1
-        theirs, rank = _HELLO.unpack(self.received)
-        return rank if hmac.compare_digest(theirs, token) else -1
-
-
-def _answer(
-    server: socket.socket, token: bytes, expected: set[int], deadline: float
-) -> dict[int, socket.socket]:
-    """The connections that present the token, as many as come in time.
-
-    All connections are served at once, so that one that sends nothing, or slowly, delays no other.
-    """
-    members: dict[int, socket.socket] = {}
-    unknown: deque[_Caller] = deque()
-    server.setblocking(False)
-    with selectors.DefaultSelector() as waiting:
-        waiting.register(server, selectors.EVENT_READ)
-
-        def drop(caller: _Caller) -> None:
-            waiting.unregister(caller.socket)
-            unknown.remove(caller)
-
-        while len(members) < len(expected) and time.monotonic() < deadline:
-            for key, _ in waiting.select(min(1.0, max(0.0, deadline - time.monotonic()))):
-                if key.fileobj is server:
-                    with contextlib.suppress(BlockingIOError, ConnectionAbortedError):
-                        caller = _Caller(server.accept()[0])
-                        unknown.append(caller)
-                        waiting.register(caller.socket, selectors.EVENT_READ, caller)
-                elif not (caller := key.data).is_incomplete():
-                    drop(caller)
-                    if (place := caller.place(token)) in expected - members.keys():
-                        members[place] = caller.socket
-                    else:
-                        caller.socket.close()
-            while unknown and (len(unknown) > _MOST_UNKNOWN or unknown[0].until < time.monotonic()):
-                caller = unknown[0]
-                drop(caller)
-                caller.socket.close()
-        for caller in unknown:
-            caller.socket.close()
-    return members

@@ -15,6 +15,7 @@ from shoal.comm.over_torch.headers import NO_RANK
 from shoal.comm.over_torch.signs import Signs
 from shoal.comm.rendezvous import Card
 from shoal.comm.store import Distant, stored, stored_number
+from shoal.comm.tagged_store import tagged
 from shoal.errors import GroupError, JoinError
 from shoal.printable import printable
 
@@ -37,17 +38,19 @@ class Presence:
         self, store: Any, rank: int, cards: Sequence[Card], limit_s: float, holder: int | None = None
     ) -> None:
         self._rank, self._judge = rank, Judge(limit_s)
+        ours = tagged(store, rank)
         self._cards, self._holder = list(cards), holder
         self._near = [
             card.rank for card in cards if card.rank != rank and card.shares_machine_with(cards[rank])
         ]
         all_are_near = len(self._near) == len(cards) - 1
         if rank == holder or (holder is None and all_are_near):
-            self._store: Any = store
+            self._store, self._distant = ours, None
         else:
-            self._store = Distant(
-                store, min(limit_s, STOP_GRACE_S if holder in self._near else STORE_ANSWERS_S)
+            self._distant = Distant(
+                ours.connection, min(limit_s, STOP_GRACE_S if holder in self._near else STORE_ANSWERS_S)
             )
+            self._store = ours.through(self._distant)
         self._watch = ProcessWatch()
         self._watch.add(cards[other].pid for other in self._near)
         self._seen: dict[int, tuple[str, float, float]] = {}
@@ -64,8 +67,8 @@ class Presence:
         if self._rank != self._holder:  # the holder of the store keeps it until its process ends
             self.signs.forget_exit()
             self._watch.close()
-            if isinstance(self._store, Distant):
-                self._store.close()
+            if self._distant is not None:
+                self._distant.close()
 
     def _is_out(self, rank: int) -> bool:
         """Whether a neighbour is dead, or has been stopped for too long."""
@@ -74,8 +77,10 @@ class Presence:
             self._watch.dead(pid) or self._judge.stopped_too_long(self._watch.stopped_s(pid))
         )
 
-    def _read(self, *kinds: str, ranks: Sequence[int]) -> list[bytes]:
-        return self._store.multi_get([f"{kind}/{rank}" for rank in ranks for kind in kinds]) if ranks else []
+    def _read(self, *kinds: str, ranks: Sequence[int]) -> list[str]:
+        """The members' entries; an empty text where a member has not written any."""
+        values = self._store.read_all([(f"{kind}/{rank}", rank) for rank in ranks for kind in kinds])
+        return [value or "" for value in values]
 
     def forget(self) -> None:
         """Forget earlier observations, because this process itself was paused."""
@@ -116,7 +121,7 @@ class Presence:
             missing = self._missing(group, others, sequence)
             if not missing and sequence != ENTERING:
                 return self._arrived(others, label, waited_s)
-            entries = [value.decode(errors="replace") for value in self._read("end", "idle", ranks=missing)]
+            entries = self._read("end", "idle", ranks=missing)
             facts = [
                 self._facts(rank, label, waited_s, broken, end, idle)
                 for rank, end, idle in zip(missing, entries[::2], entries[1::2], strict=True)
@@ -140,25 +145,27 @@ class Presence:
         if sequence in (MESSAGE, FROM_ANYONE):
             return list(others)
         if sequence == ENTERING:
-            known = [rank for rank in others if self._store.check([f"end/{rank}", f"idle/{rank}"])]
+            known = [
+                rank for rank, idle in zip(others, self._read("idle", ranks=others), strict=True) if idle
+            ]
             failed = [
-                end != b"" and _last_words(end).reason != "left" for end in self._read("end", ranks=known)
+                end != "" and _last_words(end).reason != "left" for end in self._read("end", ranks=known)
             ]
             # A member that has entered and left again may have connected; one that has failed has not.
             return [
                 rank
                 for rank, has_failed in zip(known, failed, strict=True)
-                if has_failed or not self._store.check([f"at/{group}/{rank}"])
+                if has_failed or self._store.read(f"at/{group}/{rank}", rank) is None
             ]
         self.signs.wait_in(group, sequence)
-        positions = [stored_number(value) for value in self._read(f"at/{group}", ranks=others)]
+        positions = [stored_number(value or "0") for value in self._read(f"at/{group}", ranks=others)]
         return [rank for rank, position in zip(others, positions, strict=True) if position < sequence]
 
     def _arrived(self, others: Sequence[int], label: str, waited_s: float) -> GroupError | None:
         """All members are here, and data moves for as long as it takes; but each reports meanwhile that it waits."""
         self.signs.wait_for(float("inf"))
         for rank, entry in zip(others, self._read("idle", ranks=others), strict=True):
-            facts = self._facts(rank, label, waited_s, False, "", entry.decode(errors="replace"))
+            facts = self._facts(rank, label, waited_s, False, "", entry)
             silent_s = time.monotonic() - self._seen[rank][2]
             error = self._judge.judge(facts._replace(silent_s=silent_s, has_arrived=True))
             if error is not None:
@@ -185,13 +192,15 @@ class Presence:
             host="" if near else card.host,
             lost="; with it went the store where workers meet" if rank == self._holder else "",
         )
-        if dead or last_words is not None or not idle:
+        if dead or last_words is not None:
             return facts
         return facts._replace(
             stopped_s=self._watch.stopped_s(card.pid) if near else 0.0,
             silent_s=self._idle(rank, idle),
             starved_s=self._watch.starved_s(card.pid, idle) if near else 0.0,
-            stack=lambda: stacks.ask(card.pid, stored_number(self._store.get(f"stack/{rank}"))),
+            stack=lambda: stacks.ask(
+                card.pid, stored_number(self._store.read(f"stack/{rank}", rank) or "-1")
+            ),
         )
 
     def _is_dead(self, rank: int) -> bool:
@@ -202,7 +211,7 @@ class Presence:
         if rank == self._holder:
             return ""  # its store ended with it
         try:
-            return self._store.get(f"end/{rank}").decode(errors="replace")
+            return self._store.read(f"end/{rank}", rank) or ""
         except RuntimeError:
             return ""
 
@@ -210,7 +219,7 @@ class Presence:
         """How long a member has made no progress, as far as is known; negative while it is busy as announced."""
         now = time.monotonic()
         if rank not in self._seen or self._seen[rank][0] != entry:
-            self._seen[rank] = (entry, stored(entry, int, int | float)[1], now)
+            self._seen[rank] = (entry, stored(entry, int, int | float)[1] if entry else 0.0, now)
         _, stated_s, first_seen = self._seen[rank]
         return stated_s + now - first_seen
 
@@ -252,6 +261,6 @@ class Presence:
         return self._watch.seen_stopped(pid), judge.stopped(self._holder, label, pid) if certain else None
 
 
-def _last_words(end: bytes | str) -> LastWords:
+def _last_words(end: str) -> LastWords:
     reason, rank, message = stored(end, str, int, str)
     return LastWords(reason, rank, printable(message))

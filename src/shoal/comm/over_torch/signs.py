@@ -7,12 +7,13 @@ of a group it waits in (`at`). It writes them about twice a second. `presence.py
 import json
 import time
 from collections.abc import Callable
-from typing import Any, final
+from typing import final
 
 from shoal.comm.liveness import stacks
 from shoal.comm.liveness.at_exit import at_exit
 from shoal.comm.liveness.judge import LastWords
 from shoal.comm.store import stored
+from shoal.comm.tagged_store import MOST_CHARACTERS, TaggedStore
 from shoal.errors import MemberError
 
 WRITE_EVERY_S = 0.5
@@ -27,7 +28,7 @@ class Signs:
     """One worker's entries. `others` are the ranks for which it keeps the store, if it holds it."""
 
     def __init__(
-        self, store: Any, rank: int, limit_s: float, others: set[int], is_out: Callable[[int], bool]
+        self, store: TaggedStore, rank: int, limit_s: float, others: set[int], is_out: Callable[[int], bool]
     ) -> None:
         self._store, self._rank, self._limit_s = store, rank, limit_s
         self._others, self._is_out = others, is_out
@@ -78,7 +79,9 @@ class Signs:
         if self._ended:
             return
         self._ended = True
-        self._tell(f"end/{self._rank}", json.dumps(LastWords.of(error, self._rank)))
+        words = LastWords.of(error, self._rank)
+        words = words._replace(message=words.message[:MOST_CHARACTERS])
+        self._tell(f"end/{self._rank}", json.dumps(words))
         if error is not None:
             if isinstance(error, MemberError):
                 self._others.discard(error.rank)  # it will not read this
@@ -94,17 +97,17 @@ class Signs:
         """If this worker holds the store, wait until the others have ended or are silent for that long."""
         others = set(self._others)
         started = heard = time.monotonic()
-        entries: dict[int, bytes] = {}
+        entries: dict[int, str] = {}
         while others and time.monotonic() < min(heard + silence_s, started + most_s):
             try:
                 for rank in tuple(others):
                     if self._is_out(rank):
                         others.remove(rank)
-                    elif self._store.check([f"end/{rank}", f"idle/{rank}"]):
-                        end, idle = self._store.multi_get([f"end/{rank}", f"idle/{rank}"])
+                    else:
+                        end, idle = self._store.read_all([(f"end/{rank}", rank), (f"idle/{rank}", rank)])
                         if end:
                             others.remove(rank)
-                        elif entries.get(rank) != idle:
+                        elif idle and entries.get(rank) != idle:
                             entries[rank], busy_s = idle, max(0.0, -stored(idle, int, int | float)[1])
                             heard = max(heard, time.monotonic() + busy_s)
                 time.sleep(0.02)

@@ -12,7 +12,7 @@ them after a `MemberError`.
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from torch import Tensor
 from shoal.comm.group import ANYONE, Group, Work
 from shoal.comm.liveness import stacks
 from shoal.comm.liveness.judge import limit_of
-from shoal.comm.rendezvous import Store, meet
+from shoal.comm.rendezvous import meet
 from shoal.comm.shared_memory.arena import PAGE, Address, Arena, round_up
 from shoal.comm.shared_memory.board import ArenaLayout, Board
 from shoal.comm.shared_memory.fences import find_fence
@@ -30,6 +30,7 @@ from shoal.comm.shared_memory.regions import Regions
 from shoal.comm.shared_memory.rounds import Rounds
 from shoal.comm.shared_memory.sharing import share_arena
 from shoal.comm.signature import Signature, check_open
+from shoal.comm.tagged_store import tagged
 from shoal.errors import JoinError
 
 
@@ -71,7 +72,7 @@ class SharedMemoryGroup(Group):
     @classmethod
     def join(
         cls,
-        store: Store,
+        store: Any,
         rank: int,
         size: int,
         *,
@@ -86,7 +87,8 @@ class SharedMemoryGroup(Group):
                 "Use gloo.",
             )
         limit_s, timeout_s = limit_of(limit_s), limit_of(timeout_s)
-        cards = meet(store, rank, size, timeout_s, facts)
+        ours = tagged(store, rank)
+        cards = meet(ours, rank, size, timeout_s, facts)
         elsewhere = [card for card in cards if not card.shares_machine_with(cards[0])]
         if elsewhere:
             raise JoinError(
@@ -94,7 +96,7 @@ class SharedMemoryGroup(Group):
                 "(or in another container): they share no memory",
                 "Use gloo or nccl.",
             )
-        arena = share_arena(store, rank, cards, timeout_s)
+        arena = share_arena(ours, rank, cards, timeout_s)
         progress = ProgressEngine(limit_s, size)
         group = cls(progress, arena, rank, range(size), [card.pid for card in cards])
         group.barrier().wait()

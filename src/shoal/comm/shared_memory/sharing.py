@@ -6,14 +6,15 @@ from collections.abc import Sequence
 
 from shoal.comm.liveness.judge import BROKEN_FOR_S, Facts, verdict
 from shoal.comm.liveness.watch import ProcessWatch
-from shoal.comm.rendezvous import Card, Store
+from shoal.comm.rendezvous import Card
 from shoal.comm.shared_memory.arena import Address, Arena
 from shoal.comm.shared_memory.board import ArenaLayout
 from shoal.comm.store import stored
+from shoal.comm.tagged_store import TaggedStore
 from shoal.errors import JoinError, JoinTimeoutError, MemberError
 
 
-def share_arena(store: Store, rank: int, cards: Sequence[Card], timeout_s: float) -> Arena:
+def share_arena(store: TaggedStore, rank: int, cards: Sequence[Card], timeout_s: float) -> Arena:
     """The arena of a new group: rank 0 makes it and publishes its address, the others open it."""
     if rank == 0:
         arena = Arena.create(ArenaLayout(len(cards)).num_bytes)
@@ -24,14 +25,14 @@ def share_arena(store: Store, rank: int, cards: Sequence[Card], timeout_s: float
     facts = Facts(0, "sharing the group's memory", 0.0, pid=pid)
     deadline = time.monotonic() + timeout_s
     try:
-        while not store.check(["arena"]):
+        while (address := store.read("arena", 0)) is None:
             error = verdict(facts._replace(dead=watch.dead(pid), stopped_s=watch.stopped_s(pid)), timeout_s)
             if error is not None:
                 raise error
             if time.monotonic() > deadline:
                 raise JoinTimeoutError(f"rank 0 has not shared the group's memory within {timeout_s:g} s")
             time.sleep(0.005)
-        return Arena.open(Address(*stored(store.get("arena"), int, int, int, int)))
+        return Arena.open(Address(*stored(address, int, int, int, int)))
     except MemberError:
         raise
     except (RuntimeError, JoinError) as error:

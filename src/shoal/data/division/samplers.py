@@ -22,6 +22,7 @@ tensor([0, 1, 2, 3, 4, 5, 6])
 """
 
 import os
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, final
@@ -35,6 +36,18 @@ from shoal.data.division.order import epoch_order, even_shares, part_order, samp
 from shoal.data.division.partition import Rule
 from shoal.data.division.subsets import partition
 from shoal.errors import ConfigError
+
+
+class _Epochs(threading.local):
+    begun = 0
+
+
+_EPOCHS = _Epochs()
+
+
+def epochs_begun() -> int:
+    """How many times this thread, which may be one of several workers, has called `set_epoch` of any sampler."""
+    return _EPOCHS.begun
 
 
 class WorkerSampler(Sampler[int], ABC):
@@ -65,6 +78,7 @@ class WorkerSampler(Sampler[int], ABC):
     def set_epoch(self, epoch: int) -> None:
         """Select the epoch's order; call it on all workers before each epoch."""
         self.epoch = epoch
+        _EPOCHS.begun += 1
 
     def step_sizes(self, batch_size: int) -> tuple[int, ...]:
         """The samples of each step over all workers, if each takes `batch_size` until it has none left."""

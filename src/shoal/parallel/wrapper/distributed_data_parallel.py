@@ -79,6 +79,8 @@ class DistributedDataParallel(nn.Module, Joinable):
 
     Not safe: workers with unequal numbers of exchanges; `backward(create_graph=True)`; a forward pass that only some
     workers use; views of gradients (`param.grad.view(-1)`) kept after the next backward pass, which overwrites them.
+    Unequal numbers of exchanges are an error: in loops that call `set_epoch` of a shoal sampler at the first one that
+    other workers do not make, in other loops when a worker ends.
 
     >>> model = DistributedDataParallel(nn.Linear(2, 1))
     >>> model(torch.ones(3, 2)).mean().backward()
@@ -198,9 +200,7 @@ class DistributedDataParallel(nn.Module, Joinable):
                 "batch() is not supported inside join(): workers that have ended would have to enter it, too",
                 "Use one of them: batch(num_samples=0) lets a worker take part without samples, and is exact.",
             )
-        total = torch.tensor([float(num_samples)], dtype=torch.float64)
-        sync.group.all_reduce(total).wait()
-        of_all = total.item()
+        of_all = sync.total_samples(num_samples)
         if not of_all:
             raise ConfigError("no worker has samples: all called batch(num_samples=0)")
         exchanges = sync.num_exchanges

@@ -34,6 +34,11 @@ class FiniteCheck:
         elif not math.isfinite(_sum(flat).item()):
             self._look_closely(bucket, flat)
 
+    def look_at(self, name: str, rows: Tensor) -> None:
+        """Check the rows of a sparse gradient; on a GPU, too, since their number is read on the host anyway."""
+        if rows.is_floating_point() and not rows.isfinite().all():
+            self._warn([name], "nan" if rows.isnan().any() else "inf")
+
     def _look_closely(self, bucket: Bucket, flat: Tensor) -> None:
         """A sum of finite numbers may overflow: only a number that is itself not finite is reported."""
         views = dict(zip(bucket.names, bucket.split(flat), strict=True))

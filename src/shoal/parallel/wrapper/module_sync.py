@@ -19,6 +19,7 @@ from shoal.parallel.exchange.exchange import Exchange
 from shoal.parallel.sync_batchnorm import give_group
 from shoal.parallel.wrapper.backward_pass import BackwardPass, tensors_in
 from shoal.parallel.wrapper.comm_hook import Hook, HookSender
+from shoal.parallel.wrapper.epoch_check import EpochCheck
 from shoal.parallel.wrapper.finite_check import FiniteCheck
 from shoal.parallel.wrapper.sparse_gradients import SparseGradients, sparse_params
 from shoal.parallel.wrapper.torch_options import ignored_names
@@ -70,6 +71,7 @@ class ModuleSync:
         params = shared_params(module)
         sparse = sparse_params(module, params)
         self._finite_check = FiniteCheck(group)
+        self._epoch_check = EpochCheck(group)
         self._reducer = Reducer(
             group,
             {name: param for name, param in params.items() if name not in sparse},
@@ -83,7 +85,7 @@ class ModuleSync:
             ),
             begins=self._backward_begins,
         )
-        self._sparse = SparseGradients(group, sparse)
+        self._sparse = SparseGradients(group, sparse, self._finite_check.look_at)
         hooks = [param.register_post_accumulate_grad_hook(self._sparse_gradient) for param in sparse.values()]
         self._removers = [self._reducer.remove, *(hook.remove for hook in hooks)]
 
@@ -121,12 +123,23 @@ class ModuleSync:
         finally:
             self.weight = before
 
+    def total_samples(self, here: int) -> float:
+        """The samples of all workers in the step that begins; each says how many it has."""
+        self._epoch_check.look()
+        self._epoch_check.meet()
+        total = torch.tensor([float(here)], dtype=torch.float64)
+        with self._epoch_check.explained():
+            self.group.all_reduce(total).wait()
+        return total.item()
+
     # One pass, in this order.
 
     def forward_begins(self, exchanges: bool) -> None:
         """A forward pass that records gradients is about to run; whether backward is to exchange them."""
         self._backward.forget_failed()
         self._exchanges = exchanges
+        if not torch.compiler.is_compiling():
+            self._epoch_check.look()
 
     def watch(self, output: Any) -> None:
         """Make backward through this output exchange, unless the forward pass ran under `no_sync`."""
@@ -161,6 +174,8 @@ class ModuleSync:
             self.uneven_inputs = self.find_uneven_inputs()
         if self.uneven_inputs is not None:
             weight = self.uneven_inputs.weight(weight)
+            self._epoch_check.skip()
+        self._epoch_check.meet()
         self._pass_weight = weight
         self._reducer.prepare(weight * self.group.size if self._hook_divides else weight)
         self._backward.begin()
@@ -175,12 +190,13 @@ class ModuleSync:
 
     def finish(self) -> None:
         """Wait until gradients and buffers are equal on all workers; without a pass, take part with zeros."""
-        self._reducer.complete()
-        self._sparse.exchange(self._pass_weight)
-        if self._buffers is not None:
-            root = self.uneven_inputs.last_rank if self.uneven_inputs is not None else 0
-            self._buffers.update(root or 0)
-        self._reducer.wait()
+        with self._epoch_check.explained():
+            self._reducer.complete()
+            self._sparse.exchange(self._pass_weight)
+            if self._buffers is not None:
+                root = self.uneven_inputs.last_rank if self.uneven_inputs is not None else 0
+                self._buffers.update(root or 0)
+            self._reducer.wait()
         self.num_exchanges += 1
         self._exchanges, self._pass_weight = False, 0.0
 

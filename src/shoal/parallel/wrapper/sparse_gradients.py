@@ -1,6 +1,6 @@
 """Sparse gradients of embeddings, summed over the workers: each worker sends only the rows that have a gradient."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import final
 
 import torch
@@ -24,22 +24,26 @@ class SparseGradients:
     without a gradient has no rows; if no worker has any, the gradient stays None.
     """
 
-    def __init__(self, group: Group, params: Mapping[str, nn.Parameter]) -> None:
-        self._group, self._params = group, params
+    def __init__(
+        self, group: Group, params: Mapping[str, nn.Parameter], look_at: Callable[[str, Tensor], None]
+    ) -> None:
+        """`look_at(name, rows)` is called with this worker's rows before they are sent."""
+        self._group, self._params, self._look_at = group, params, look_at
 
     def exchange(self, weight: float) -> None:
         """Sum every gradient, times this worker's weight, over the workers."""
-        for param in self._params.values():
-            if (total := self._summed(param, weight)) is not None:
+        for name, param in self._params.items():
+            if (total := self._summed(name, param, weight)) is not None:
                 param.grad = total
 
-    def _summed(self, param: nn.Parameter, weight: float) -> Tensor | None:
+    def _summed(self, name: str, param: nn.Parameter, weight: float) -> Tensor | None:
         indices = torch.empty(0, dtype=torch.int64, device=param.device)
         rows = torch.empty(0, *param.shape[1:], dtype=param.dtype, device=param.device)
         if param.grad is not None and weight:
             # A table that a dense layer shares has a dense gradient.
             grad = (param.grad if param.grad.is_sparse else param.grad.to_sparse(1)).coalesce()
             indices, rows = grad.indices()[0], grad.values() * weight
+            self._look_at(name, rows)
         counts = [int(count) for count in self._gathered(torch.tensor([len(indices)]), 1)]
         if not (most := max(counts)):
             return None

@@ -1,0 +1,82 @@
+"""One copy of the weights in memory that all workers of a machine map: each sums and updates its slice of it.
+
+::
+
+    rank 0      gradients 0 ──┐        ┌── sum of slice 0, update of slice 0 ──┐
+                              ├─ all ──┤                                       ├─ all ── next forward
+    rank 1      gradients 1 ──┘ wrote  └── sum of slice 1, update of slice 1 ──┘ wrote
+                              weights are read          weights are written
+
+Nothing is gathered: a weight that one worker has written is there for all. No worker writes weights before all have
+finished backward, and none reads them before all have written.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import final
+
+from torch import Tensor
+
+from shoal.comm.group import Group
+from shoal.comm.reduction import Op, reduce_into_first
+from shoal.errors import ConfigError
+from shoal.parallel.buckets.bucket import Bucket
+from shoal.parallel.slices import Slices
+
+ALL = 2**62
+"""Bytes of a bucket: all gradients of one kind are one bucket, since nothing moves before all workers are ready."""
+
+
+def check_maps_memory(group: Group, params: Mapping[str, Tensor]) -> None:
+    """Refuse workers that do not see each other's memory."""
+    on_cpu = all(param.is_cpu for param in params.values())
+    if not group.maps_memory or not on_cpu:
+        where = f"a group of kind {group.kind}" if on_cpu else "GPUs"
+        raise ConfigError(
+            f"one copy of the weights needs workers that see each other's memory: {where} is not supported",
+            "Use --group shm on one machine with --device cpu, or --strategy ddp.",
+        )
+
+
+@final
+class MappedWeights:
+    """Parameters moved into rank 0's memory, and all workers' gradients of the slices that this worker owns.
+
+    `buckets` have the gradients, in memory from `group.empty`. Constructing is a collective; all workers have equal
+    weights before.
+    """
+
+    def __init__(
+        self, group: Group, params: Mapping[str, Tensor], buckets: Sequence[Bucket], slices: Slices
+    ) -> None:
+        self._group, self._params = group, params
+        self._gradients = [self._map(bucket, slices) for bucket in buckets]
+        """For each bucket, this worker's slice of all workers' gradients."""
+        self._slices = {name: (owned, owned.grad) for name, owned in slices.params.items()}
+        group.barrier().wait()
+
+    def _map(self, bucket: Bucket, slices: Slices) -> list[Tensor]:
+        group, params = self._group, self._params
+        weights = group.views_of_all(group.empty(bucket.gradients.numel(), bucket.flat.dtype))[0]
+        for name, view in zip(bucket.names, bucket.split(weights), strict=True):
+            if group.rank == 0:
+                view.copy_(params[name].detach())
+            params[name].data = view
+        gradients = group.views_of_all(bucket.gradients)
+        # The sum of a slice is formed in rank 0's memory. Only the slice's owner reads and writes there.
+        own = slices.add(bucket, weights, gradients[0])
+        return [each[own] for each in gradients]
+
+    def sum_gradients(self) -> None:
+        """Sum this worker's slice over the workers, once all have written their gradients."""
+        for parts in self._gradients:
+            reduce_into_first(Op.SUM, parts)
+
+    def divide_gradients(self, number: float) -> None:
+        """Divide the sums."""
+        for parts in self._gradients:
+            parts[0].div_(number)
+
+    def leave_out_unused(self) -> None:
+        """Have the optimizer skip parameters for which no worker has a gradient, as on one machine."""
+        for name, (owned, gradient) in self._slices.items():
+            owned.grad = None if self._params[name].grad is None else gradient

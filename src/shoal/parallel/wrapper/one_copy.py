@@ -1,0 +1,144 @@
+"""`shoal.OneCopy`: one copy of the weights for all workers of a machine, in a training loop of your own."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from shoal.comm.agree import check_same_model
+from shoal.comm.group import Finished, Group
+from shoal.errors import ConfigError
+from shoal.events.spans import HostClock, SpanRecorder
+from shoal.parallel.buckets.buffer_sync import BufferSync, buffers_of
+from shoal.parallel.buckets.reducer import Reducer, ReducerOptions
+from shoal.parallel.mapped_weights import ALL, MappedWeights, check_maps_memory
+from shoal.parallel.norms import chunk_norms, clip, global_norm, in_order
+from shoal.parallel.piece import Place
+from shoal.parallel.slices import Slices
+from shoal.parallel.update import is_elementwise
+from shoal.parallel.wrapper.default_group import default_group
+
+
+@final
+class _Trained:
+    """A model's parameters as `Slices` takes them: none is divided yet."""
+
+    def __init__(self, params: dict[str, Tensor]) -> None:
+        self.params = params
+        self.span = SpanRecorder(HostClock())
+        self.sharded_over: Sequence[Group] = ()
+        self.repeated: Collection[str] = ()
+        self.zero = next(iter(params.values())).detach().new_zeros(())
+
+    def place_of(self, name: str) -> Place:
+        """The whole parameter."""
+        return Place.whole(self.params[name])
+
+    def all_norms(self, norms: Mapping[str, Tensor]) -> Tensor:
+        """The norms as they are."""
+        return in_order(norms)
+
+
+@final
+class OneCopy:
+    """The workers of a machine train one copy of a model's weights; each updates its slice of them.
+
+    ::
+
+        shared = shoal.OneCopy(model, lambda params: torch.optim.Adam(params, fused=True))
+        for inputs, labels in loader:                           # this worker's samples
+            shared.zero_grad()
+            F.cross_entropy(model(inputs), labels).backward()
+            shared.step()                                       # the same weights for every worker
+
+    The model stays the one you passed: its parameters now are memory that all workers see. `make_optimizer` is given
+    this worker's slices of them, flat tensors, and must update each element on its own, as SGD and Adam do.
+    Learning-rate schedules take `optimizer`.
+
+    Gradients are averaged over the workers, as by `shoal.DistributedDataParallel`. With `step(num_samples=n)` they are
+    weighted by the workers' numbers of samples: exact for uneven shares, if each loss is a mean. A worker without
+    samples calls `step(num_samples=0)`. Every worker makes every step.
+
+    The workers need shared memory: `group` is by default `shoal.join()`'s. After the death of a worker the weights may
+    be half updated: continue from a checkpoint. `model.state_dict()` is the whole model on every worker; the
+    optimizer's state is this worker's part.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        make_optimizer: Callable[[Iterable[Tensor]], torch.optim.Optimizer],
+        group: Group | None = None,
+    ) -> None:
+        trained = {name: param for name, param in model.named_parameters() if param.requires_grad}
+        if not trained:
+            raise ConfigError("the model has no parameter to train")
+        self.group = group if group is not None else default_group(None, trained)
+        params: dict[str, Tensor] = dict(trained)
+        check_maps_memory(self.group, params)
+        check_same_model(self.group, params)
+        for param in trained.values():
+            param.data = param.data.contiguous()
+        names = [name for name, _ in model.named_buffers()]
+        self._buffers = BufferSync(self.group, buffers_of(model, names)) if names else None
+        self._params = trained
+        self._reducer = Reducer(
+            self.group,
+            params,
+            lambda param, callback: lambda: None,
+            lambda bucket: Finished(),
+            ReducerOptions(ALL, ALL),
+        )
+        self._slices = Slices(_Trained(params), self.group)
+        self._weights = MappedWeights(self.group, params, self._reducer.buckets, self._slices)
+        counts = self.group.empty(1, torch.float64)
+        self._counts = self.group.views_of_all(counts)
+        if not self._slices.params:
+            raise ConfigError(
+                f"the model is too small to be divided among {self.group.size} workers: "
+                f"rank {self.group.rank} owns nothing",
+                "Use fewer workers, or shoal.DistributedDataParallel.",
+            )
+        self.optimizer = make_optimizer(list(self._slices.params.values()))
+        """The optimizer of this worker's slices."""
+        if not is_elementwise(self.optimizer):
+            raise ConfigError(
+                f"{type(self.optimizer).__name__} is not known to update each element on its own, so its parameters "
+                "cannot be divided among workers",
+                "Use shoal.DistributedDataParallel, or declare `elementwise = True` in the optimizer's class.",
+            )
+
+    def zero_grad(self) -> None:
+        """Forget the gradients of the last step."""
+        for param in self._params.values():
+            param.grad = None
+
+    @torch.no_grad()
+    def step(self, num_samples: int | None = None, clip_norm: float | None = None) -> None:
+        """Average the workers' gradients, clip them to a common norm if one is given, and update the weights.
+
+        A collective: every worker calls it after its last backward pass of a step.
+        """
+        weight = 1 if num_samples is None else num_samples
+        self._counts[self.group.rank].fill_(weight)
+        # A worker without samples has no gradient, or one of a mean over nothing: it counts as zero.
+        if weight:
+            self._reducer.prepare(None if weight == 1 else float(weight))
+        self._reducer.complete()
+        self._reducer.wait()
+        if self._buffers is not None:
+            self._buffers.update()
+        self.group.barrier().wait()
+        total = sum(count.item() for count in self._counts)
+        if total:
+            self._weights.sum_gradients()
+            self._weights.divide_gradients(total)
+            if clip_norm is not None:
+                grads = {
+                    name: owned.grad for name, owned in self._slices.params.items() if owned.grad is not None
+                }
+                norms = {name: chunk_norms(grad) for name, grad in grads.items()}
+                clip(grads.values(), global_norm(self._slices.all_norms(norms)), clip_norm)
+            self.optimizer.step()
+        self.group.barrier().wait()

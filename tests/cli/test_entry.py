@@ -1,0 +1,33 @@
+"""Ctrl-C in the first moments of the command: one word and an exit code."""
+
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import os, signal, sys
+from shoal.cli.entry import main
+
+class InterruptedImport:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, InterruptedImport())
+sys.argv[1:] = ["train", "--help"]
+raise SystemExit(main())
+"""
+
+
+@pytest.mark.parametrize("module", ["shoal.cli.main", "shoal.cli.command", "shoal.cli.train.command"])
+def test_ctrl_c_while_the_command_loads_is_one_word(module):
+    program = PROGRAM.format(module=module)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
+def test_a_handler_of_the_callers_stays():
+    program = "import signal; signal.signal(2, signal.SIG_IGN)" + PROGRAM.format(module="shoal.cli.main")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,79 @@
+"""`shoal.OneCopy` in a user's loop: one machine's weights, on even, uneven and empty shares."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import shoal
+from shoal.comm.threads import run_threads
+from shoal.errors import ConfigError
+
+
+def network():
+    """Threads share torch's random state, so weights are drawn from a generator of their own."""
+    model = nn.Sequential(nn.Linear(6, 300), nn.Tanh(), nn.Linear(300, 5)).double()
+    draw = torch.Generator().manual_seed(0)
+    for param in model.parameters():
+        nn.init.normal_(param, std=0.3, generator=draw)
+    return model
+
+
+def samples():
+    draw = torch.Generator().manual_seed(1)
+    return torch.randn(12, 6, generator=draw, dtype=torch.float64), torch.arange(12) % 5
+
+
+def make_optimizer(params):
+    return torch.optim.Adam(params, lr=0.01)
+
+
+def one_machine(clip_norm):
+    model, (inputs, labels) = network(), samples()
+    optimizer = make_optimizer(model.parameters())
+    for _ in range(5):
+        optimizer.zero_grad()
+        F.cross_entropy(model(inputs), labels).backward()
+        if clip_norm:
+            norm = nn.utils.get_total_norm([param.grad for param in model.parameters()])
+            for param in model.parameters():
+                param.grad *= min(1.0, clip_norm / norm)
+        optimizer.step()
+    return model.state_dict()
+
+
+@pytest.mark.parametrize("cuts", [(6, 6), (11, 1), (0, 12)])
+@pytest.mark.parametrize("clip_norm", [None, 0.05])
+def test_it_equals_one_machine(cuts, clip_norm):
+    def work(group):
+        model, (inputs, labels) = network(), samples()
+        shared = shoal.OneCopy(model, make_optimizer, group)
+        first = sum(cuts[: group.rank])
+        mine = slice(first, first + cuts[group.rank])
+        for _ in range(5):
+            shared.zero_grad()
+            if cuts[group.rank]:
+                F.cross_entropy(model(inputs[mine]), labels[mine]).backward()
+            shared.step(cuts[group.rank], clip_norm)
+        return model.state_dict()
+
+    for state in run_threads(2, work):
+        for name, expected in one_machine(clip_norm).items():
+            torch.testing.assert_close(state[name], expected, rtol=1e-6, atol=1e-9)
+
+
+def test_gradients_are_averaged_without_numbers_of_samples():
+    def work(group):
+        model = nn.Linear(2000, 1, bias=False)
+        nn.init.zeros_(model.weight)
+        shared = shoal.OneCopy(model, lambda params: torch.optim.SGD(params, lr=1.0), group)
+        (model(torch.ones(1, 2000)) * (group.rank + 1)).sum().backward()
+        shared.step()
+        return model.weight.detach().unique().tolist()
+
+    assert run_threads(2, work) == [[-1.5], [-1.5]]
+
+
+def test_more_workers_than_chunks_are_refused():
+    with pytest.raises(ConfigError, match="too small to be divided among 3 workers"):
+        run_threads(3, lambda group: shoal.OneCopy(nn.Linear(2, 2), make_optimizer, group))

@@ -1,0 +1,231 @@
+"""A stranger who reaches the store and sockets of a run changes nothing; the secret's path through every launcher."""
+
+import contextlib
+import itertools
+import os
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from datetime import timedelta
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+import torch.distributed as dist
+from launching import HERE, config, environment, wait_until, workers_of
+from nursery import Nursery
+
+from shoal.cli.main import main
+from shoal.comm.store import listen
+from shoal.launch.run import launch_run
+from shoal.train.observer import Silent
+
+pytestmark = pytest.mark.timeout(300)
+SECRET = "correct horse battery staple"
+
+
+HUGE_SET = struct.pack("<BIBQ", 0, 0x3C85F7CE, 1, 2**60)
+"""To torch's store: a greeting, and a key of 2⁶⁰ bytes."""
+
+
+class Stranger:
+    """A program of another user that reaches the loopback addresses of this machine, but has no secret."""
+
+    def __init__(self, proof):
+        self._proof, self._over = proof, threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.num_forged = self.num_overwritten = self.num_replayed = self.num_huge = 0
+        self.listeners, self.visible = set(), b""
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._over.set()
+        self._thread.join(30)
+
+    def _run(self):
+        with contextlib.suppress(dist.DistNetworkError):  # the store ends with the run
+            self._attack()
+
+    def _attack(self):
+        wait_until(lambda: len(workers_of(os.getpid())) == 2)
+        pids = workers_of(os.getpid())
+        port = int(variables(pids[0])["MASTER_PORT"])
+        store = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=timedelta(seconds=5))
+        wait_until(self._proof.exists)  # the members are connected: from here on one waits for the other
+        self.visible = b"".join(
+            Path(f"/proc/{pid}/{name}").read_bytes() for pid in pids for name in ("cmdline", "environ")
+        )
+        self.listeners = set(listening_addresses([os.getpid(), *pids]))
+        recorded = {key: store.get(key) for key in store.list_keys()}
+        for garbage in itertools.cycle([b"", b"{", b"[" * 10_000, b"\x1b[2J", b"x" * (2 << 20)]):
+            self._forge(store)
+            for key in store.list_keys():
+                store.set(key, garbage)
+                self.num_overwritten += 1
+            for key in store.list_keys()[::2]:
+                store.delete_key(key)
+            for key, value in recorded.items():
+                store.set(key, value)
+                self.num_replayed += 1
+            self._send_huge_sizes({int(each.rpartition(":")[2]) for each in self.listeners})
+            if self._over.wait(0.05):
+                return
+
+    def _forge(self, store):
+        """Entries as version 0.1.0 wrote and believed them."""
+        for rank, join in itertools.product(range(2), ("", "shoal/0/0/", "shoal/0/0/gloo/")):
+            store.set(f"{join}refusal", '["\\u001b[2J you are refused", ""]')
+            store.set(f"{join}meet/refusal", '["you are refused", ""]')
+            store.set(f"{join}presence/end/{rank}", f'["failed", {rank}, "rank {rank} failed: forged"]')
+            store.set(f"{join}presence/idle/{rank}", "[1, 100000.0]")
+            self.num_forged += 4
+
+    def _send_huge_sizes(self, ports):
+        for port in ports:
+            for data in (HUGE_SET, b"\xff" * 4096, b""):
+                with (
+                    contextlib.suppress(OSError),
+                    socket.create_connection(("127.0.0.1", port), 1) as stranger,
+                ):
+                    stranger.sendall(data)
+                    self.num_huge += 1
+
+
+def variables(pid):
+    entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return dict(entry.decode().split("=", 1) for entry in entries if b"=" in entry)
+
+
+def listening_addresses(pids):
+    """The addresses on which these processes listen, as the kernel's tables show them."""
+    inodes = set()
+    for pid in pids:
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                inodes.add(os.readlink(descriptor))
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *rest = line.split()
+            if state == "0A" and f"socket:[{rest[5]}]" in inodes:
+                words = bytes.fromhex(local.split(":")[0])
+                parts = [words[start : start + 4][::-1] for start in range(0, len(words), 4)]
+                yield f"{ip_address(b''.join(parts))}:{int(local.split(':')[1], 16)}"
+
+
+@pytest.fixture(scope="module")
+def attacked(tmp_path_factory):
+    """A run over gloo in which rank 1 pauses for 4 s, while rank 0 asks the store for it and a stranger attacks."""
+    folder = tmp_path_factory.mktemp("attacked")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(HERE))
+        patch.setenv("OMP_NUM_THREADS", "1")
+        patch.setenv("SHOAL_SECRET", SECRET)
+        with Stranger(folder / "proof") as stranger:
+            run = config(folder, "--workers 2 --group gloo", fault="pause")
+            return stranger, launch_run(run, Silent())
+
+
+def test_a_stranger_who_forges_overwrites_replays_and_sends_huge_sizes_changes_nothing(
+    attacked, tmp_path, monkeypatch
+):
+    stranger, result = attacked
+    assert min(stranger.num_forged, stranger.num_overwritten, stranger.num_replayed, stranger.num_huge) > 20
+    monkeypatch.syspath_prepend(str(HERE))
+    unharmed = launch_run(config(tmp_path, "--workers 2 --launcher threads"), Silent())
+    assert result.weights_sha256 == unharmed.weights_sha256
+
+
+def test_the_kernel_knows_of_listeners_on_loopback_alone(attacked):
+    stranger, _ = attacked
+    assert len(stranger.listeners) >= 3, "the store, and gloo in both workers"
+    assert all(ip_address(each.rpartition(":")[0]).is_loopback for each in stranger.listeners), (
+        stranger.listeners
+    )
+
+
+def test_no_command_line_and_no_environment_of_a_worker_shows_a_secret(attacked):
+    stranger, _ = attacked
+    assert b"MASTER_PORT" in stranger.visible
+    assert b"SHOAL_SECRET" not in stranger.visible
+    assert SECRET.encode() not in stranger.visible
+
+
+# The secret's path through every launcher.
+
+SHOWS = """
+import os, sys, torch, shoal
+from shoal.comm.secret import run_secret
+group = shoal.join(timeout_s=20)
+total = torch.ones(1)
+group.all_reduce(total).wait()
+secret = run_secret()
+found = "none" if not secret else "given" if secret == b"correct horse battery staple" else "drawn"
+sys.stdout.write(f"{total.item():g} {found} {'SHOAL_SECRET' in os.environ} {group.kind}\\n")
+sys.stdout.flush()
+"""
+
+
+@pytest.fixture
+def program(tmp_path):
+    path = tmp_path / "shows.py"
+    path.write_text(SHOWS)
+    return str(path)
+
+
+@pytest.fixture
+def secret_file(tmp_path):
+    path = tmp_path / "run.secret"
+    path.write_text(SECRET)
+    path.chmod(0o600)
+    return str(path)
+
+
+def test_our_launcher_draws_a_secret_that_no_environment_shows(program, capfd, monkeypatch):
+    monkeypatch.setenv("SHOAL_SECRET", SECRET)
+    assert main(["launch", "--workers", "2", program]) == 0
+    assert capfd.readouterr().out.splitlines() == ["2 drawn False shm"] * 2
+
+
+def test_threads_need_none(program, capsys):
+    assert main(["launch", "--workers", "2", "--launcher", "threads", program]) == 0
+    assert capsys.readouterr().out.splitlines() == ["2 none False threads"] * 2
+
+
+def test_torchrun_passes_the_name_of_the_file_on(program, secret_file):
+    words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", program]
+    variables = environment(SHOAL_SECRET_FILE=secret_file)
+    done = subprocess.run(words, env=variables, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.splitlines() == ["2 given False shm"] * 2, done.stderr
+
+
+def test_by_hand_each_rank_is_given_the_same_secret(tmp_path, secret_file):
+    """One by a file, one by a variable; a third started by mistake with another one does not disturb them."""
+    nursery = Nursery(environment())
+    with listen("127.0.0.1", 0) as server:
+        port = str(server.getsockname()[1])
+    place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    given = [
+        {"RANK": "0", "SHOAL_SECRET_FILE": secret_file},
+        {"RANK": "1", "SHOAL_SECRET": "the secret of others"},
+        {"RANK": "1", "SHOAL_SECRET": SECRET},
+    ]
+    text = SHOWS.replace(
+        "timeout_s=20", "timeout_s=1 if 'others' in os.environ.get('SHOAL_SECRET', '') else 20"
+    )
+    first = nursery.start(text, tmp_path, "first", **place, **given[0])
+    strange = nursery.start(text, tmp_path, "strange", **place, **given[1])
+    _, said = strange.ended()
+    assert "rank 0 is missing: 1 of 2 workers joined within 1 s" in said
+    assert (
+        "Rank 0 has another secret, or none. Give every rank the same SHOAL_SECRET_FILE or SHOAL_SECRET."
+        in said
+    )
+    second = nursery.start(text, tmp_path, "second", **place, **given[2])
+    assert first.ended()[0] == "2 given False shm\n"
+    assert second.ended()[0] == "2 given True shm\n"
+    nursery.close()
