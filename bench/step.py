@@ -170,16 +170,16 @@ def work(rank: int, port: int, pipe: Connection) -> None:
         "shm": SharedMemoryGroup.join(dist.PrefixStore("shm", store), rank, WORKERS),
         "gloo": join_torch(dist.PrefixStore("gloo", store), rank, WORKERS),
     }
-    _obey(pipe, lambda *names: Rivals(*names, rank=rank).of_a_pair(groups))
+    obey(pipe, lambda *names: Rivals(*names, rank=rank).of_a_pair(groups))
     dist.destroy_process_group()
 
 
 def work_alone(pipe: Connection) -> None:
     """The process that has both cores."""
-    _obey(pipe, lambda *names: Rivals(*names).of_one())
+    obey(pipe, lambda *names: Rivals(*names).of_one())
 
 
-def _obey(pipe: Connection, make: Callable[..., dict[str, Step]]) -> None:
+def obey(pipe: Connection, make: Callable[..., dict[str, Step]]) -> None:
     """Make rivals when given a model, and run the one that is named, until the pipe says None."""
     rivals: dict[str, Step] = {}
     gc.disable()
@@ -214,7 +214,7 @@ WHO = {
 class Processes:
     """The pair and the third, as the benchmark sees them."""
 
-    def __init__(self) -> None:
+    def __init__(self, pair: Callable[..., None], third: Callable[..., None]) -> None:
         context = multiprocessing.get_context("spawn")
         store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         port = store.port
@@ -223,7 +223,7 @@ class Processes:
         self._processes: list[Any] = []
         for place in (*PAIR, *THIRD):
             ours, theirs = context.Pipe()
-            target, args = (work, (place, port, theirs)) if place in PAIR else (work_alone, (theirs,))
+            target, args = (pair, (place, port, theirs)) if place in PAIR else (third, (theirs,))
             os.environ["OMP_NUM_THREADS"] = str(1 if place in PAIR else WORKERS)
             process = context.Process(target=target, args=args, daemon=True)
             process.start()
@@ -254,7 +254,7 @@ def main() -> int:
     )
     given = parser.parse_args()
     torch.set_num_threads(1)
-    processes = Processes()
+    processes = Processes(work, work_alone)
     met: list[bool] = []
     for model in given.models:
         for optimizer in given.optimizers:

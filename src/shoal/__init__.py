@@ -15,6 +15,7 @@ _LAZY = {
     "OneCopy": "shoal.parallel.wrapper.one_copy",
     "Pipeline": "shoal.parallel.wrapper.pipeline",
     "SyncBatchNorm": "shoal.parallel.sync_batchnorm",
+    "tensor_parallel": "shoal.parallel.layout.tensor.divide",
     "partition": "shoal.data.division.subsets",
     "DistributedSampler": "shoal.data.division.samplers",
     "PartitionSampler": "shoal.data.division.samplers",

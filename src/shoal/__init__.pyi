@@ -4,6 +4,7 @@ from shoal.data.division.samplers import DistributedSampler as DistributedSample
 from shoal.data.division.samplers import PartitionSampler as PartitionSampler
 from shoal.data.division.samplers import RandomSampler as RandomSampler
 from shoal.data.division.subsets import partition as partition
+from shoal.parallel.layout.tensor.divide import tensor_parallel as tensor_parallel
 from shoal.parallel.sync_batchnorm import SyncBatchNorm as SyncBatchNorm
 from shoal.parallel.wrapper.distributed_data_parallel import (
     DistributedDataParallel as DistributedDataParallel,

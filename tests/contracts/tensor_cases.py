@@ -36,9 +36,9 @@ class TwoTowers(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.shared = nn.Linear(6, 6)
-        self.user = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4))
-        self.item = nn.Sequential(nn.Linear(6, 4), nn.Tanh())
+        self.shared = nn.Linear(6, 8)
+        self.user = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))
+        self.item = nn.Sequential(nn.Linear(8, 4), nn.Tanh())
         self.join = nn.Linear(8, OUTPUTS)
         initialise(self, seed=3)
 

@@ -1,5 +1,6 @@
 """The example programs train: alone and as threads they print the same, and what they print is true."""
 
+import json
 import re
 import runpy
 import sys
@@ -100,3 +101,15 @@ def test_a_pipeline_of_any_number_of_stages_prints_the_same_losses(capsys, monke
         printed = capsys.readouterr().out.splitlines()
         assert printed[:5] == expected[:5]
         assert printed[5].partition(";")[0] == expected[5].partition(";")[0]
+
+
+def test_two_towers_on_two_workers_have_the_weights_of_one_machine(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(EXAMPLES.parent)
+    words = "train --json --model examples.two_towers:model --model.side 4 --model.width 8 --data synthetic --epochs 1 "
+    words += f"--data.shape 1,4,4 --data.samples 100 --threads 1 --device cpu --runs-dir {tmp_path}"
+    tensor = "--strategy tensor --tensor.plan examples/two_towers.toml --workers 2 --launcher threads"
+    weights = []
+    for more in ("", tensor):
+        assert main(f"{words} {more}".split()) == 0
+        weights.append(json.loads(capsys.readouterr().out.splitlines()[-1])["weights_sha256"])
+    assert weights[0] == weights[1]

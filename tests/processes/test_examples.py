@@ -47,3 +47,10 @@ def test_one_copy_by_shoal_launch(tmp_path, monkeypatch, capsys):
     (expected,) = alone(program, monkeypatch, capsys)
     (said,) = output(command("launch", "--workers", "2", *program), tmp_path)
     assert said == expected.replace("1 workers", "2 workers")
+
+
+def test_tensor_parallel_by_shoal_launch(tmp_path, monkeypatch, capsys):
+    program = [str(EXAMPLES / "tensor_parallel.py")]
+    expected = alone(program, monkeypatch, capsys)
+    assert len(expected) == 5
+    assert output(command("launch", "--workers", "2", *program), tmp_path) == expected

@@ -49,7 +49,7 @@ def test_other_ways_work_there_too(tmp_path, flags):
 def test_stages_communicate_through_host_memory(tmp_path, schedule, launcher):
     expected = trained(tmp_path, "--name single")
     flags = f"--strategy pipeline --workers 2 --pipeline.schedule {schedule} --launcher {launcher}"
-    with pytest.warns(UserWarning, match="2 workers divide the model on 1 GPU: .* goes through host memory"):
+    with pytest.warns(UserWarning, match="2 workers share 1 GPU: .* goes through host memory"):
         weights = trained(tmp_path, f"--name it {flags}")
     for name, tensor in expected.items():
         assert (weights[name] - tensor).abs().max() / tensor.abs().max() < 1e-4, name

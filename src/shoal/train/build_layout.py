@@ -87,13 +87,17 @@ def with_cut(config: RunConfig, mesh: Mesh, model: nn.Module, sample: Tensor, ba
 
 
 def _mention_host_memory(mesh: Mesh, device: torch.device) -> None:
-    """Warn once if workers that divide a model share a GPU: NCCL needs one for each, so messages leave the GPU."""
-    divides = any(size > 1 for axis, size in mesh.sizes.items() if axis != "data")
-    if divides and device.type == "cuda" and mesh.world.kind != "nccl" and mesh.world.rank == 0:
+    """Warn once if the stages of a pipeline share a GPU: NCCL needs one for each, so messages leave the GPU."""
+    if (
+        mesh.sizes.get("pipeline", 1) > 1
+        and device.type == "cuda"
+        and mesh.world.kind != "nccl"
+        and mesh.world.rank == 0
+    ):
         gpus = torch.cuda.device_count()
         warnings.warn(
-            f"{mesh.world.size} workers divide the model on {gpus} GPU{'s' * (gpus > 1)}: what they send to each other "
-            "goes through host memory",
+            f"{mesh.world.size} workers share {gpus} GPU{'s' * (gpus > 1)}: what stages send to each other goes through "
+            "host memory",
             stacklevel=3,
         )
 
@@ -107,4 +111,10 @@ def tensor_parts(config: RunConfig, mesh: Mesh, model: nn.Module, sample: Tensor
     group = mesh.axis("tensor")
     if group is None or group.size == 1:
         return None
+    if sample.is_cuda and group.kind != "nccl" and mesh.world.rank == 0:
+        warnings.warn(
+            "workers that divide a layer share a GPU: what they send each other in every layer goes through the host's "
+            "memory",
+            stacklevel=2,
+        )
     return divide(model, group, read_plan(config.tensor.plan) if config.tensor.plan else None, sample)

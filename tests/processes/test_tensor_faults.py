@@ -1,0 +1,59 @@
+"""A dead and a stopped worker among those that divide a model: named, nothing hangs, and the run can go on."""
+
+import os
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from launching import HERE, flags, orphan_killers_of, workers_of
+
+from shoal.config.read import read
+from shoal.errors import WorkerError
+from shoal.events.folder import RunFolder
+from shoal.launch.run import launch_run
+from shoal.train.observer import Silent
+
+pytestmark = pytest.mark.timeout(300)  # processes that load torch: slow where the machine is busy
+
+
+@pytest.fixture(autouse=True)
+def _surroundings(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    yield
+    assert workers_of(os.getpid()) + orphan_killers_of(os.getpid()) == [], "nothing may be left behind"
+
+
+def config(folder, more, **options):
+    folder.mkdir(exist_ok=True)
+    plan = folder / "plan.toml"
+    plan.write_text('first = "column"\nlast = "row"')
+    words = flags(folder, f"--workers 2 --name run --tensor.plan {plan} {more}", **options)
+    words[words.index("naive")] = "tensor"
+    return read(None, words)
+
+
+def outcome(folder, fault):
+    with pytest.raises(WorkerError) as caught:
+        launch_run(config(folder, "--group shm --launch.timeout 10", fault=fault), Silent())
+    assert (folder / "proof").exists(), "the fault must have happened"
+    return caught.value
+
+
+def test_a_dead_and_a_stopped_worker_are_named_and_the_run_goes_on(tmp_path):
+    faultless = launch_run(config(tmp_path / "whole", "--launcher threads"), Silent()).weights_sha256
+    with ThreadPoolExecutor(2) as pool:
+        killed, stopped = pool.map(lambda fault: outcome(tmp_path / fault, fault), ("SIGKILL", "stop"))
+    assert killed.message == "rank 1 of 2 was killed by SIGKILL"
+    assert re.match(r"rank 1 has not reached all_reduce #\d+: it is stopped \(SIGSTOP\)", stopped.message)
+    for fault in ("SIGKILL", "stop"):
+        folder = RunFolder(tmp_path / fault / "run")
+        # Each worker has saved its own part.
+        assert {path.name for path in folder.checkpoints.glob("step-000006/rank*")} == {
+            "rank0.safetensors",
+            "rank1.safetensors",
+        }
+    resumed = launch_run(
+        config(tmp_path / "SIGKILL", "--launcher threads"), Silent(), RunFolder(tmp_path / "SIGKILL" / "run")
+    )
+    assert (resumed.status, resumed.weights_sha256) == ("completed", faultless)
