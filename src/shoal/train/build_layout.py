@@ -96,8 +96,8 @@ def _mention_host_memory(mesh: Mesh, device: torch.device) -> None:
     ):
         gpus = torch.cuda.device_count()
         warnings.warn(
-            f"{mesh.world.size} workers share {gpus} GPU{'s' * (gpus > 1)}: what stages send to each other goes through "
-            "host memory",
+            f"{mesh.world.size} workers share {gpus} GPU{'s' * (gpus > 1)}: what stages send to each other goes "
+            "through host memory",
             stacklevel=3,
         )
 
