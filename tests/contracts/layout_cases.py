@@ -195,7 +195,7 @@ class Served(Strategy):
         self._take(weights)
         return StepResult(answer[0], int(answer[1]))
 
-    def serve(self):
+    def serve(self, serving):
         trainers = range(self._server)
         while True:
             headers = torch.empty(self._server, 4, dtype=torch.float64)

@@ -22,7 +22,7 @@ from strategy_cases import (
 
 from shoal.comm.alone import alone
 from shoal.data.division.order import even_shares
-from shoal.parallel.strategy import Pause
+from shoal.parallel.strategy import Pause, Serving
 from shoal.parallel.whole_tensors import WholeTensors, weights_sha256
 from shoal.train import checkpoint
 from shoal.train.progress import Progress
@@ -57,9 +57,9 @@ def steps(strategy, group, first, last, after_step=lambda: None):
     """Take steps; a worker that serves answers until the others pause."""
     if strategy.serves:
         for _ in range(first, last):
-            assert not strategy.serve().is_end
+            assert not strategy.serve(Serving()).is_end
             after_step()
-        assert strategy.serve().is_end
+        assert strategy.serve(Serving()).is_end
         return
     shares = even_shares(BATCH, strategy.data_size)
     for step in range(first, last):

@@ -17,7 +17,13 @@ from torch.distributed import PrefixStore, TCPStore
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
-    ["torch", "torch.distributed", "shoal.comm.shared_memory.group", "shoal.comm.over_torch.checked"]
+    [
+        "torch",
+        "torch.distributed",
+        "torch.distributed.optim",  # `rpc` loads it in every worker, and it takes a second
+        "shoal.comm.shared_memory.group",
+        "shoal.comm.over_torch.checked",
+    ]
 )
 
 

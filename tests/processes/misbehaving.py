@@ -108,31 +108,40 @@ def lopsided(proof="proof"):
     return Net("none", 1, 0, 0.0, proof, width=9 if own_rank() == 1 else 8)
 
 
-class Trap(nn.Module):
-    """Passes its input on; at a given micro-batch of a given rank, its forward or its backward does the fault."""
+class Trouble(nn.Module):
+    """Passes its inputs on; in a given training step its fault fires, in the forward or the backward pass."""
 
-    def __init__(self, fault, rank, microbatch, in_backward, proof):
+    def __init__(self, fault, rank, step, slow, proof, where):
         super().__init__()
-        self.fault, self.rank, self.microbatch = fault, rank, microbatch
-        self.in_backward, self.proof = in_backward, proof
+        self.fault, self.rank, self.step, self.slow, self.proof, self.where = (
+            fault,
+            rank,
+            step,
+            slow,
+            proof,
+            where,
+        )
         self.seen = 0
 
     def forward(self, inputs):
-        if self.training and torch.is_grad_enabled():
+        if torch.is_grad_enabled():
             self.seen += 1
-            if self.seen == self.microbatch and own_rank() == self.rank:
-                if self.in_backward:
-                    inputs.register_hook(self.spring)
+            time.sleep(self.slow)
+            if self.seen == self.step and own_rank() == self.rank:
+                if self.where == "backward":
+                    inputs.register_hook(lambda gradient: self.fire())
                 else:
-                    self.spring(inputs)
+                    self.fire()
         return inputs
 
-    def spring(self, _):
+    def fire(self):
         Path(self.proof).write_text(str(os.getpid()))
         FAULTS[self.fault]()
 
 
-def staged(fault="none", rank=1, microbatch=30, in_backward=False, proof="proof"):
-    """A model that can be cut into stages; the fault is in its last one, in the third micro-batch of step 7."""
-    trap = Trap(fault, rank, microbatch, in_backward, proof)
-    return nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 8), trap, nn.Linear(8, 3))
+def staged(fault="none", rank=1, step=8, slow=0.0, proof="proof", where="forward"):
+    """A model of consecutive layers: two stages, and the fault in the stage that this rank holds."""
+    trouble = (Trouble(fault, rank, step, slow, proof, where) for _ in range(2))
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(16, 8), next(trouble), nn.ReLU(), nn.Linear(8, 3), next(trouble)
+    )

@@ -42,6 +42,11 @@ def test_mnist_by_shoal_launch(tmp_path, monkeypatch, capsys):
     assert output(command("launch", "--workers", "2", *MNIST), tmp_path) == expected
 
 
+def test_rpc_by_itself(tmp_path):
+    said = output([sys.executable, str(EXAMPLES / "rpc_lenet.py"), "3"], tmp_path)
+    assert [line.partition(":")[0] for line in said] == ["step 1", "step 2", "step 3"]
+
+
 def test_one_copy_by_shoal_launch(tmp_path, monkeypatch, capsys):
     program = [str(EXAMPLES / "one_copy.py")]
     (expected,) = alone(program, monkeypatch, capsys)

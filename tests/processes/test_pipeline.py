@@ -13,7 +13,8 @@ from shoal.train import checkpoint
 from shoal.train.observer import Silent
 
 pytestmark = pytest.mark.timeout(300)  # processes that load torch: slow where the machine is busy
-PIPELINE = "--model misbehaving:staged --strategy pipeline --workers 2 --pipeline.cut 3 --name run"
+# The model counts forward passes: the 30th is of the second micro-batch of step 7.
+PIPELINE = "--model misbehaving:staged --strategy pipeline --workers 2 --pipeline.cut 4 --name run"
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +45,7 @@ def assert_goes_on(folder, faultless):
 
 
 def test_a_stage_that_dies_in_forward(tmp_path, faultless):
-    error = failure(tmp_path, "--group shm", fault="SIGKILL")
+    error = failure(tmp_path, "--group shm", fault="SIGKILL", step=30)
     assert error.message == "rank 1 of 2 was killed by SIGKILL"
     assert error.exit_code == 128 + signal.SIGKILL
     seen = (tmp_path / "run/worker.rank0.log").read_text()
@@ -55,6 +56,6 @@ def test_a_stage_that_dies_in_forward(tmp_path, faultless):
 
 
 def test_a_stage_that_is_stopped_in_backward(tmp_path, faultless):
-    error = failure(tmp_path, "--group gloo", fault="stop", in_backward=True)
+    error = failure(tmp_path, "--group gloo", fault="stop", where="backward", step=30)
     assert re.search(r"rank 1 .*is stopped \(SIGSTOP\); stage 0 waits for stage 1", error.message)
     assert_goes_on(tmp_path, faultless)

@@ -121,6 +121,8 @@ class Group(ABC):
     """Whether a member can read and write every other's memory from `empty` (`views_of_all`)."""
     devices: tuple[str, ...] = ("cpu",)
     """The types of device whose tensors the group accepts; "cpu" is always among them."""
+    address: str = "127.0.0.1"
+    """The address of this machine on which this member's connections listen."""
 
     # What a kind of group implements.
 
@@ -160,6 +162,20 @@ class Group(ABC):
     @abstractmethod
     def close(self) -> None:
         """Leave this group and all groups split off from it; members that still wait for this one get an error."""
+
+    def check_members(self, label: str, waited_s: float) -> None:
+        """Raise when a member will not come, for a wait outside of this group's calls: at an RPC, for example.
+
+        Call it about every LOOK_EVERY_S. `label` says what the caller has waited for, `waited_s` how long; 0 if it is
+        at work itself. A member counts as slow or stuck only while it shows no progress: one that is idle, and waits
+        for nothing in particular, calls `beat`.
+        """
+        raise NotImplementedError(f"{self.kind} groups do not watch their members outside of calls")
+
+    def note_transfer(  # noqa: B027 (only a traced group counts)
+        self, operation: str, num_bytes: int, start_ns: int, end_ns: int
+    ) -> None:
+        """Count data that this worker sent to members outside of this group's calls; a traced group records it."""
 
     def allocate(self, numel: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         """The memory of `empty`: an ordinary tensor, unless the group has memory of its own."""

@@ -108,6 +108,7 @@ class Traced(Group):
     ) -> None:
         self.rank, self.size, self.kind = group.rank, group.size, group.kind
         self.overlaps, self.shares_memory, self.devices = group.overlaps, group.shares_memory, group.devices
+        self.address = group.address
         self.maps_memory = group.maps_memory
         self._group = group
         self._record = record
@@ -171,6 +172,16 @@ class Traced(Group):
     def beat(self, busy_s: float = 0.0) -> None:
         """Report progress outside of calls; for `busy_s` seconds this member may make no call."""
         self._group.beat(busy_s)
+
+    def check_members(self, label: str, waited_s: float) -> None:
+        """Raise when a member will not come."""
+        self._group.check_members(label, waited_s)
+
+    def note_transfer(self, operation: str, num_bytes: int, start_ns: int, end_ns: int) -> None:
+        """Record a transfer as a call: it was issued at its start, and waited for until its end."""
+        of_call = self.name, self.next_sequence()
+        issue = Span(OUTSIDE_STEPS, operation, "move", LANE, start_ns, start_ns, num_bytes, *of_call)
+        self.finished(issue, Span(OUTSIDE_STEPS, operation, "wait", LANE, start_ns, end_ns, 0, *of_call))
 
     def fail(self, error: BaseException) -> None:
         """Report to the other members that this worker ends with an error."""

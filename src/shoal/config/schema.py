@@ -66,15 +66,18 @@ from shoal.config.sections.partition import (
 )
 from shoal.config.sections.sync import (
     STRATEGIES,
+    Capabilities,
     DdpConfig,
     DpConfig,
     NaiveConfig,
     NoSyncConfig,
     OneCopyConfig,
+    RpcConfig,
     SyncConfig,
 )
 from shoal.config.sections.train import CheckpointConfig, OutputConfig, TrainConfig
 from shoal.config.sections.values import Count, Custom
+from shoal.config.supported import check_step
 from shoal.errors import ConfigError
 
 __all__ = [
@@ -121,6 +124,7 @@ __all__ = [
     "RandomConfig",
     "Resnet18Config",
     "RobustConfig",
+    "RpcConfig",
     "RunConfig",
     "SamplingConfig",
     "ScheduleConfig",
@@ -230,6 +234,7 @@ class RunConfig(Checked):
                 f"--exchange {self.exchange.name} has no effect with strategy {strategy}",
                 "Use --strategy naive or ddp, or remove --exchange.",
             )
+        check_step(self)
         uneven = next((each for each in self.launch.bottleneck if each.share is not None), None)
         shares = (
             "--balance changes the workers' shares of a batch"
@@ -288,6 +293,11 @@ class RunConfig(Checked):
         return self.sync or NoSyncConfig()
 
     @property
+    def can(self) -> Capabilities:
+        """What the strategy can be combined with."""
+        return self._sync.CAN
+
+    @property
     def strategy(self) -> str:
         """The name of the strategy: the pair (layout, sync)."""
         pair = layout_of(self.axes), self._sync.name
@@ -326,6 +336,7 @@ SHORT_FLAGS: dict[str, str] = {
     "bottleneck": "launch.bottleneck",
     "link": "launch.link",
     "fault": "launch.fault",
+    "i-trust-this-network": "launch.i_trust_this_network",
     "balance": "train.balance",
     "epochs": "train.epochs",
     "steps": "train.steps",

@@ -11,6 +11,7 @@ from shoal.config.custom import no_exit
 from shoal.config.mesh import check_divided
 from shoal.config.resources import check_resources
 from shoal.config.schema import RunConfig
+from shoal.config.supported import LOOPBACK, check_world
 from shoal.events.folder import RunFolder
 from shoal.launch import training
 from shoal.launch.one_worker import joined_group
@@ -40,7 +41,7 @@ def launch_run(
     place = place or place_from_environment(os.environ)
     size = place.size if place else config.launch.workers
     check_resources(config, 1 if place else size)
-    config.launch.check_workers(size)
+    check_world(config, size, place.host if place else LOOPBACK)
     check_divided(config.mesh, size)
     check_exchange(config.exchange, size)
     if place is not None:

@@ -69,7 +69,7 @@ def evaluate_batch(model: nn.Module, loss: Loss, batch: Batch) -> Sums:
 
 
 def sums_of(outputs: Tensor, loss: Loss, batch: Batch) -> Sums:
-    """Loss and correct predictions of a model's outputs on a batch."""
+    """Loss and correct predictions of a batch whose outputs are known; none correct for regression."""
     loss_sum = loss(outputs, batch.labels)
     if batch.labels.is_floating_point():
         return Sums(loss_sum, torch.zeros_like(loss_sum), 0, batch.num_samples)

@@ -61,6 +61,15 @@ class Pause(NamedTuple):
     """Whether they have finished, or were stopped."""
 
 
+class Serving(NamedTuple):
+    """What a worker that serves gets from the training loop."""
+
+    stop_signal: Callable[[], int] = lambda: 0
+    """The signal that this worker has received, 0 for none; it travels to the workers that train with an answer."""
+    stepped: Callable[[StepResult, int, float], None] = lambda result, num_samples, lr: None
+    """Called after every step, with the number of samples of all workers and the learning rate: logs the step here."""
+
+
 class Strategy(ABC):
     """How the workers of a run make a step together: a layout of the model, and a sync of its replicas."""
 
@@ -92,9 +101,13 @@ class Strategy(ABC):
         `saved` may read each tensor on access, so that one at a time is in memory.
         """
 
-    def serve(self) -> Pause:
+    def serve(self, serving: Serving) -> Pause:
         """Serve the workers that train until they pause. Only for a worker that `serves`."""
+        del serving
         raise NotImplementedError(f"{type(self).__name__} does not serve")
 
     def pause(self, pause: Pause) -> None:  # noqa: B027 (most strategies have no worker that serves)
         """Called before saving: make the workers that serve save, too."""
+
+    def close(self) -> None:  # noqa: B027 (most strategies use nothing but the group)
+        """Called when all workers have finished: close connections that the strategy has beside the group."""

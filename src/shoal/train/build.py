@@ -23,6 +23,7 @@ from shoal.events.spans import SpanRecorder
 from shoal.parallel.dp import Dp
 from shoal.parallel.exchange.build import build_exchange
 from shoal.parallel.guard import Guard
+from shoal.parallel.rpc.strategy import Rpc
 from shoal.parallel.strategy import Strategy
 from shoal.parallel.sync.ddp import Ddp
 from shoal.parallel.sync.naive import Naive
@@ -68,6 +69,7 @@ SYNCS: dict[str, Callable[[SyncParts, Any], Strategy]] = {
     "naive": Naive,
     "ddp": Ddp,
     "dp": Dp,
+    "rpc": Rpc,
     "onecopy": OneCopySync,
 }
 """Each sync is built from `SyncParts` and its own settings."""
@@ -93,7 +95,7 @@ def build(config: RunConfig, device: torch.device, group: Traced) -> Built:
     guard = Guard(data_axis, exchange, train.on_nonfinite, layout.sharded_over)
     assert config.sync is not None  # `RunConfig` has filled it in
     strategy = SYNCS[config.sync.name](SyncParts(layout, update, data_axis, exchange, guard), config.sync)
-    multiplier = factor(config.schedule, steps)
+    multiplier, base_lr = factor(config.schedule, steps), update.base_lr
     return Built(
         config,
         device,
@@ -105,7 +107,7 @@ def build(config: RunConfig, device: torch.device, group: Traced) -> Built:
         steps,
         training_clock,
         divisions(config, dataset, strategy.data_size),
-        lr=lambda step: update.base_lr * multiplier(step),
+        lr=lambda step: base_lr * multiplier(step),
     )
 
 

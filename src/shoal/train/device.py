@@ -20,7 +20,10 @@ def take_device(config: RunConfig) -> torch.device:
             "--device cuda, but torch sees no GPU on this machine",
             "Use --device cpu, or run `shoal doctor` to see what is missing.",
         )
-    if not gpus or config.device == "cpu" or (config.device == "auto" and gpus < _workers_here(config)):
+    stays_on_cpu = "cuda" not in config.can.devices or (
+        config.device == "auto" and gpus < _workers_here(config)
+    )
+    if not gpus or config.device == "cpu" or stays_on_cpu:
         return torch.device("cpu")
     by_threads = config.launch.launcher == "threads"
     number = torch.cuda.current_device() if by_threads else int(os.environ.get("LOCAL_RANK", 0)) % gpus

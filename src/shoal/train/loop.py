@@ -22,7 +22,7 @@ from torch import Tensor
 from shoal.data.dataset import Batch, DataSet
 from shoal.data.division import Division
 from shoal.events.spans import SpanRecorder
-from shoal.parallel.strategy import Pause, Share, Strategy
+from shoal.parallel.strategy import Pause, Serving, Share, StepResult, Strategy
 from shoal.parallel.training_clock import TrainingClock
 from shoal.train.balance import Balance
 from shoal.train.evaluate import Metrics, evaluate
@@ -81,7 +81,7 @@ class Job:
 def train(job: Job, progress: Progress) -> Progress:
     """Train from `progress` to the last step or until a stop signal; then save."""
     if job.strategy.serves:
-        return serve(job)
+        return serve(job, progress)
     while progress.step < job.total_steps and not job.stopped_by:
         progress = train_epoch(job, progress)
         if progress.consumed == len(job.data.train):
@@ -118,14 +118,22 @@ def train_epoch(job: Job, progress: Progress) -> Progress:
     return job.log.settle(progress)
 
 
-def serve(job: Job) -> Progress:
-    """Serve the workers that train, and save when they do, until they have finished."""
+def serve(job: Job, progress: Progress) -> Progress:
+    """Serve the workers that train, log their steps, and save when they do, until they have finished."""
+
+    def stepped(result: StepResult, num_samples: int, lr: float) -> None:
+        nonlocal progress
+        progress = job.log.step(progress.after_step(num_samples), result, num_samples, lr)
+        if progress.consumed == len(job.data.train):
+            progress = progress.after_epoch()
+
     while True:
-        pause = job.strategy.serve()
+        pause = job.strategy.serve(Serving(job.stop_signal, stepped))
         progress = Progress(**pause.progress)
         job.save(progress)
         if pause.is_end:
             return progress
+        job.log.restart_clock()
 
 
 def save(job: Job, progress: Progress, is_end: bool = False) -> None:

@@ -232,9 +232,12 @@ def _finish(built: Built, folder: RunFolder, progress: Progress, notes: _Notes, 
     group, strategy, data, config = built.group, built.strategy, built.data, built.config
     done = progress.step >= built.total_steps
     test, validation = None, notes.validation
-    if done and config.train.test:  # the only time that the test set is read
+    evaluates = (
+        done and not strategy.serves
+    )  # a worker that serves answers the others until all have met below
+    if evaluates and config.train.test:  # the only time that the test set is read
         test = evaluate(strategy.evaluate, data, data.test, strategy.copies)
-    if done and validation is None and data.validation is not None:
+    if evaluates and validation is None and data.validation is not None:
         # The run was stopped after its last step, before the validation.
         validation = evaluate(strategy.evaluate, data, data.validation, strategy.copies)
     if done:
@@ -243,6 +246,7 @@ def _finish(built: Built, folder: RunFolder, progress: Progress, notes: _Notes, 
         sha256 = export_model(folder.model, wholes, group.rank == 0, settings).shared(group)
     else:
         sha256 = weights_sha256(strategy.pieces(), group)
+    strategy.close()
     samples = progress.epoch * len(data.train) + progress.consumed
     totals = group.totals if group.size > 1 else {}
     return Result(

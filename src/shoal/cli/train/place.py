@@ -6,7 +6,6 @@
 The course's scripts write `--n_devices --rank --master_addr --master_port`, and choose a GPU with `--gpu`.
 """
 
-import ipaddress
 import os
 import sys
 from typing import NamedTuple
@@ -14,6 +13,7 @@ from typing import NamedTuple
 from shoal.cli.train.flags import TrainFlags
 from shoal.config.kinds import check
 from shoal.config.sections.values import Port
+from shoal.config.supported import is_loopback
 from shoal.errors import ConfigError
 
 
@@ -58,14 +58,7 @@ def set_threads(place: WorkerAddress | None, threads: int | None) -> None:
         return
     if threads:
         os.environ["OMP_NUM_THREADS"] = str(threads)
-    elif place is not None and _is_this_machine(place.host):
+    elif place is not None and is_loopback(place.host):
         from shoal.launch.cores import threads_per_worker
 
         os.environ.setdefault("OMP_NUM_THREADS", str(threads_per_worker(place.size)))
-
-
-def _is_this_machine(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

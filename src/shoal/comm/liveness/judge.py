@@ -221,6 +221,10 @@ class Judge:
             self._note(facts)
         return error
 
+    def judge_idle(self, facts: Facts) -> GroupError | None:
+        """As `judge`, for a wait outside of the group: a member that showed progress a moment ago is not slow."""
+        return self.judge(facts._replace(has_arrived=facts.silent_s < SLOW_AFTER_S))
+
     def judge_any(self, members: Sequence[Facts]) -> GroupError | None:
         """The error for a wait that any one of the members can end: one has died or failed, or none will come."""
         errors = [verdict(facts, self.limit_s) for facts in members]

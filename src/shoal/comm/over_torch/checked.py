@@ -71,6 +71,7 @@ class CheckedGroup(Group):
     ) -> None:
         self.rank, self.size = rank, len(world_ranks)
         self.kind = backend
+        self.address = host
         self.checker = checker
         self.queue: deque[CheckedCollective] = deque()
         self._store, self._host = store, host
@@ -217,6 +218,14 @@ class CheckedGroup(Group):
     def beat(self, busy_s: float = 0.0) -> None:
         """Report progress outside of calls, or work that may take `busy_s`."""
         self.checker.presence.signs.beat(busy_s)
+
+    def check_members(self, label: str, waited_s: float) -> None:
+        """Raise when a member will not come."""
+        self._check_usable(label)
+        error = self.checker.presence.check(self._world_ranks, label, waited_s)
+        if error is not None:
+            self.checker.fail(error)
+            raise error
 
     def fail(self, error: BaseException) -> None:
         """Report to all members, in every group of this worker, that it ends with an error."""

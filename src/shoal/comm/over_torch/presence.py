@@ -137,6 +137,27 @@ class Presence:
         except RuntimeError as error:
             return self._without_store(label, error)
 
+    def check(self, ranks: Sequence[int], label: str, waited_s: float) -> GroupError | None:
+        """The error for a member that will not come, for a wait outside of the group's calls."""
+        others = [rank for rank in ranks if rank != self._rank]
+        holder_stopped, error = self._store_is_stopped(label)
+        if holder_stopped:
+            return error
+        try:
+            entries = self._read("end", "idle", ranks=others)
+            facts = [
+                self._facts(rank, label, waited_s, False, end, idle)
+                for rank, end, idle in zip(others, entries[::2], entries[1::2], strict=True)
+            ]
+        except JoinError as error:  # a value in the store that shoal did not write
+            return error
+        except RuntimeError as error:
+            return self._without_store(label, error)
+        error = next((error for each in facts if (error := self._judge.judge_idle(each))), None)
+        if error is None and waited_s:
+            self.signs.wait_for(min((each.silent_s for each in facts), default=float("inf")))
+        return error
+
     def _first_error(self, members: Sequence[Facts]) -> GroupError | None:
         return next((error for facts in members if (error := self._judge.judge(facts))), None)
 

@@ -165,6 +165,10 @@ class SharedMemoryGroup(Group):
         """Report progress outside of calls, or work that may take `busy_s`."""
         self._roster.homes[self.rank].note_progress(time.monotonic_ns() + int(1e9 * busy_s))
 
+    def check_members(self, label: str, waited_s: float) -> None:
+        """Raise when a member will not come."""
+        self._progress.check_members(self._roster, label, waited_s)
+
     def fail(self, error: BaseException) -> None:
         """Report to all members, in every group of this worker, that it ends with an error."""
         self._progress.fail(error)

@@ -204,9 +204,22 @@ class ProgressEngine:
             self.fail(error)
             raise error
 
+    def check_members(self, roster: Roster, label: str, waited_s: float) -> None:
+        """Raise when a member of the roster will not come, for a wait outside of all channels."""
+        self.advance()
+        others = [rank for rank in range(len(roster.boards)) if rank != roster.rank]
+        for rank in others:
+            error = self._judge.judge_idle(self._facts(roster, label, rank, waited_s, closely=True))
+            if error is not None:
+                self.fail(error)
+                raise error
+        if waited_s:
+            # A member that waits for one that makes progress is not stuck either.
+            roster.homes[roster.rank].keep_alive(max(roster.homes[rank].progress_ns() for rank in others))
+
     def _find_error(self, channel: Channel, waited_s: float, closely: bool) -> GroupError | None:
         roster, missing = channel.roster, channel.missing()
-        facts = [self._facts(channel, rank, waited_s, closely) for rank in missing]
+        facts = [self._facts(roster, channel.label(), rank, waited_s, closely) for rank in missing]
         if channel.any_will_do:
             error = self._judge.judge_any(facts)
         else:
@@ -216,12 +229,11 @@ class ProgressEngine:
             roster.homes[roster.rank].keep_alive(max(roster.homes[rank].progress_ns() for rank in missing))
         return error
 
-    def _facts(self, channel: Channel, rank: int, waited_s: float, closely: bool) -> Facts:
-        roster = channel.roster
+    def _facts(self, roster: Roster, label: str, rank: int, waited_s: float, closely: bool) -> Facts:
         home, pid = roster.homes[rank], roster.pids[rank]
         facts = Facts(
             roster.world_ranks[rank],
-            channel.label(),
+            label,
             waited_s,
             last_words=roster.boards[rank].last_words(),
             dead=self.watch.dead(pid),

@@ -28,6 +28,9 @@ class LaunchConfig(Checked):
     fault: Annotated[tuple[Fault, ...], Several()] = ()
     """Make a worker send bad gradients: "rank=1,gradient=nan" (or inf, huge, flip, stale); from step 10: ",step=10"."""
 
+    i_trust_this_network: bool = False
+    """Let workers that execute what they receive (--strategy rpc) listen on an address other than loopback."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
         for conditions in (self.bottleneck, self.link, self.fault):

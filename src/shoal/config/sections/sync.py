@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from shoal.config.kinds import Checked
-from shoal.config.sections.values import Mebibytes
+from shoal.config.sections.values import Count, Mebibytes
 from shoal.errors import ConfigError
 
 
@@ -20,6 +20,22 @@ class Capabilities:
     """Whether it takes an `--exchange`."""
     engines: tuple[str, ...] = ("torch", "tape", "static")
     """The engines that can compute its gradients."""
+    fewest_workers: int = 1
+    """The smallest number of workers."""
+    launchers: tuple[str, ...] = ("processes", "threads")
+    """What its workers can be."""
+    precisions: tuple[str, ...] = ("float32", "tf32", "bf16")
+    """The precisions that it can compute in."""
+    devices: tuple[str, ...] = ("cpu", "cuda")
+    """The devices that it can compute on."""
+    clips: bool = True
+    """Whether it can clip gradients by their norm."""
+    accumulates: bool = True
+    """Whether it can compute a batch in parts of `--micro-batch` samples."""
+    conditions: bool = True
+    """Whether simulated bottlenecks, faults and links reach its workers."""
+    runs_received_code: bool = False
+    """Whether its workers execute what is sent to them: then they listen on loopback unless the user consents."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +81,32 @@ class DpConfig(Checked):
 
 
 @dataclass(frozen=True)
+class RpcConfig(Checked):
+    """Rank 0 drives; the other workers hold consecutive layers and answer remote procedure calls (torch RPC)."""
+
+    CAN: ClassVar = Capabilities(
+        divides_batch=False,
+        exchanges=False,
+        engines=("torch",),
+        fewest_workers=2,
+        # Torch has one RPC agent in each process.
+        launchers=("processes",),
+        precisions=("float32",),
+        devices=("cpu",),
+        clips=False,
+        accumulates=False,
+        conditions=False,
+        runs_received_code=True,
+    )
+
+    name: Literal["rpc"] = "rpc"
+    microbatches: Count = 1
+    """Parts of a batch that are under way at once: stages overlap, each with another part."""
+    cut: str = ""
+    """Layers that begin a stage, such as "fc1"; empty: stages of about equal numbers of parameters."""
+
+
+@dataclass(frozen=True)
 class DdpConfig(Checked):
     """Replicas; gradients are summed in buckets, during backward where the group allows it."""
 
@@ -93,7 +135,7 @@ class OneCopyConfig(Checked):
     """A parameter without a gradient: raise an error that names it, or use zero."""
 
 
-SyncConfig = NoSyncConfig | NaiveConfig | DpConfig | DdpConfig | OneCopyConfig
+SyncConfig = NoSyncConfig | NaiveConfig | DpConfig | DdpConfig | OneCopyConfig | RpcConfig
 
 STRATEGIES: dict[str, tuple[str, str]] = {
     "single": ("whole", "none"),
@@ -103,6 +145,7 @@ STRATEGIES: dict[str, tuple[str, str]] = {
     "pipeline": ("pipeline", "ddp"),
     "tensor": ("tensor", "ddp"),
     "pipeline+tensor": ("pipeline+tensor", "ddp"),
+    "rpc": ("whole", "rpc"),
     "onecopy": ("whole", "onecopy"),
 }
 """The strategies that exist, each a pair (layout, sync). `--strategy NAME` abbreviates the pair."""

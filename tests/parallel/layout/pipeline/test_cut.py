@@ -9,9 +9,16 @@ from torch import nn
 from shoal.comm.alone import alone
 from shoal.comm.threads import run_threads
 from shoal.errors import ConfigError
+from shoal.models.lenet import lenet
 from shoal.models.mlp import mlp
 from shoal.models.resnet18 import resnet18
-from shoal.parallel.layout.pipeline.cut import balanced, cut_by_cost, cut_by_name, measured_costs
+from shoal.parallel.layout.pipeline.cut import (
+    balanced,
+    cut_by_cost,
+    cut_by_name,
+    cut_by_size,
+    measured_costs,
+)
 from shoal.parallel.layout.sequence import layers_of
 
 
@@ -88,3 +95,11 @@ def test_more_stages_than_layers_are_refused():
         cut_by_cost(mlp(), 4, alone(), torch.zeros(2, 784))
     with pytest.raises(ConfigError, match="into 2 stages without separating tied weights"):
         cut_by_cost(TIED, 2, alone(), torch.zeros(2, 4))
+
+
+def test_by_size_lenet_is_cut_into_convolutions_and_fully_connected_layers():
+    first, second = cut_by_size(lenet(), 2)
+    assert [layer.name for layer in first][-1] == "flatten"
+    assert [layer.name for layer in second] == ["fc1", "relu3", "fc2"]
+    with pytest.raises(ConfigError, match="cannot cut the model into 5 stages: it has 4 layers"):
+        cut_by_size(lenet(), 5)

@@ -57,6 +57,17 @@ def cut_by_cost(model: nn.Module, num_stages: int, group: Group, inputs: Tensor)
     return _stages(layers, [int(start) for start in share_text(group, text).split(",") if start])
 
 
+def cut_by_size(model: nn.Module, num_stages: int) -> list[list[NamedLayer]]:
+    """The stages of a model with the same number of parameters, as nearly as possible: for memory, not for time.
+
+    lenet in two stages: the convolutions, and the fully connected layers.
+    """
+    layers = layers_of(model)
+    allowed = _possible_starts(layers, num_stages)
+    sizes = [sum(param.numel() for param in layer.module.parameters()) for layer in layers]
+    return _stages(layers, balanced(sizes, allowed, num_stages))
+
+
 def measured_costs(
     layers: Sequence[NamedLayer], inputs: Tensor, now: Callable[[], float] = time.perf_counter
 ) -> list[float]:

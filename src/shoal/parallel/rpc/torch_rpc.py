@@ -1,0 +1,176 @@
+"""Torch's RPC framework, as far as shoal uses it: every call of it is in this file.
+
+Remote calls (`remote`, `rpc_sync`, `rpc_async` of a reference), distributed autograd and the distributed optimizer.
+Torch keeps the framework in maintenance mode and warns about that; the warnings are silenced here and nowhere else.
+
+Not safe: a worker unpickles and executes whatever reaches the port on which it listens. So that port is on loopback,
+unless the user trusts the network (`--i-trust-this-network`).
+"""
+
+import fcntl
+import logging
+import os
+import socket
+import struct
+import warnings
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import autograd, rpc
+
+from shoal.errors import GroupError
+
+FOR_EVER_S = 86400.0
+"""Torch's own timeout: never the one that ends a wait, because its message names neither the worker nor the reason."""
+
+CONNECTION_THREADS = 8
+"""Threads of an agent beside those of the micro-batches: they pass on activations, gradients and control messages."""
+
+_SIOCGIFADDR = 0x8915
+_SCHEME = "shoal"
+_schemes: set[str] = set()
+"""The scheme, once a connection has used it: torch ties remote references to the first agent of a process."""
+_published: list[Any] = []
+
+
+def worker_name(rank: int) -> str:
+    """The name of a worker, as the course has it."""
+    return f"worker{rank}"
+
+
+def connect(store: Any, rank: int, size: int, address: str, num_calls: int) -> None:
+    """Start this process's agent, which listens on `address`, and connect it to those of all workers.
+
+    `num_calls` is the largest number of calls that one worker answers at the same time.
+    """
+
+    def rendezvous(url: str, **options: Any) -> Iterator[tuple[Any, int, int]]:
+        del url, options
+        yield store, rank, size
+
+    if _SCHEME in _schemes:
+        raise GroupError("torch's RPC can be started once in each process", "Start another process.")
+    _schemes.add(_SCHEME)
+    dist.register_rendezvous_handler(_SCHEME, rendezvous)
+    options = rpc.TensorPipeRpcBackendOptions(
+        init_method=f"{_SCHEME}://",
+        rpc_timeout=FOR_EVER_S,
+        num_worker_threads=num_calls + CONNECTION_THREADS,
+        # Torch's default on one machine, shared memory, polls without rest: it takes the cores from the stages.
+        _transports=["uv"],
+        _channels=["cma", "basic"],
+    )
+    with _listening_on(interface_of(address)), _silenced():
+        rpc.init_rpc(worker_name(rank), rank=rank, world_size=size, rpc_backend_options=options)
+
+
+def shutdown(graceful: bool = True) -> None:
+    """End the agent; gracefully: once no worker has calls under way."""
+    _published.clear()
+    with _silenced():
+        rpc.shutdown(graceful)
+
+
+def publish(thing: object) -> None:
+    """Offer an object to the calls of other workers."""
+    _published[:] = [thing]
+
+
+def published() -> Any:
+    """The object that this process offers."""
+    return _published[0]
+
+
+def reference_to(rank: int) -> Any:
+    """A remote reference (RRef) to the object that a worker offers; its methods can be called from here."""
+    return rpc.remote(worker_name(rank), published)
+
+
+def own_references(tensors: Sequence[Tensor]) -> list[Any]:
+    """Remote references to tensors of this process."""
+    return [rpc.RRef(tensor) for tensor in tensors]
+
+
+def fetched(value: Any) -> Tensor:
+    """The tensor itself: a reference is fetched from its owner, once the owner has computed it."""
+    return value if isinstance(value, Tensor) else value.to_here()
+
+
+@contextmanager
+def autograd_context() -> Generator[int]:
+    """A distributed autograd context: all calls inside become part of one graph over all workers."""
+    with autograd.context() as context:
+        yield context
+
+
+def backward(context: int, losses: Sequence[Tensor]) -> None:
+    """Run backward from these losses through all workers; gradients are kept in the context, not in `param.grad`."""
+    autograd.backward(context, list(losses))
+
+
+def gradients(context: int) -> Mapping[Tensor, Tensor]:
+    """The gradients of this worker's parameters in a context."""
+    return autograd.get_gradients(context)
+
+
+def distributed_optimizer(make: Any, params: Sequence[Any]) -> Any:
+    """A DistributedOptimizer: on each owner of parameters, `make(params)` builds the optimizer of its own.
+
+    `step(context)` runs `step()` of each, with the gradients of the context in `param.grad`.
+    """
+    # Loads all of torch's distributed modules: a second of every start, so only this strategy pays it.
+    from torch.distributed.optim.optimizer import DistributedOptimizer
+
+    with _silenced():
+        return DistributedOptimizer(make, list(params))
+
+
+def interface_of(address: str) -> str:
+    """The network interface that has this address: torch's agents are bound to an interface by its name.
+
+    >>> interface_of("127.0.0.1")
+    'lo'
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("256s", name.encode()[:15])
+            try:
+                found = fcntl.ioctl(probe, _SIOCGIFADDR, request)[20:24]
+            except OSError:  # an interface without an IPv4 address
+                continue
+            if socket.inet_ntoa(found) == address:
+                return name
+    raise ConnectionError(f"no network interface of this machine has the address {address}")
+
+
+@contextmanager
+def _listening_on(interface: str) -> Generator[None]:
+    """Inside, agents and the group that starts them listen on this interface alone."""
+    names = ("TP_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, interface))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _silenced() -> Generator[None]:
+    """Inside, torch does not warn that its RPC is old, nor that our optimizers are not written in TorchScript."""
+    log = logging.getLogger("torch.distributed.optim.optimizer")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(level)
