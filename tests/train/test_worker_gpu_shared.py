@@ -71,6 +71,19 @@ def test_batch_statistics_of_threads_are_refused(tmp_path):
         trained(tmp_path, f"{flags} --strategy ddp --workers 2 --launcher threads --strategy.sync_batchnorm")
 
 
+def test_layers_divided_among_workers_of_one_gpu(tmp_path):
+    expected = trained(tmp_path, "--name single")
+    with pytest.warns(UserWarning, match="goes through the host's memory"):
+        weights = trained(tmp_path, "--name it --strategy tensor --workers 2")
+    for name, tensor in expected.items():
+        assert (weights[name] - tensor).abs().max() / tensor.abs().max() < 1e-4, name
+
+
+def test_layers_divided_among_threads_are_refused(tmp_path):
+    with pytest.raises(WorkerError, match="strategy tensor does not support thread workers on a GPU"):
+        trained(tmp_path, "--strategy tensor --workers 2 --launcher threads")
+
+
 def test_the_wrapper_refuses_threads():
     def work(group):
         return shoal.DistributedDataParallel(torch.nn.Linear(6, 3).cuda(), group)

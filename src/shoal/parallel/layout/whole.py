@@ -1,10 +1,11 @@
 """`whole`: every worker computes the whole model; with tensor parallelism, its own part of every divided layer."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import final
 
 from torch import Tensor, nn
 
+from shoal.comm.group import Group
 from shoal.data.dataset import Batch
 from shoal.events.spans import SpanRecorder
 from shoal.parallel.gradient_engine import GradientEngine
@@ -51,9 +52,8 @@ class Whole(Layout):
         self._replica = replica
         self._parts = parts
         self._counts_loss = parts is None or parts.group.rank == 0
-        if parts is not None:
-            self.sharded_over = (parts.group,)
-            self.repeated = parts.repeated
+        self.sharded_over: Sequence[Group] = () if parts is None else (parts.group,)
+        self.repeated: Collection[str] = () if parts is None else parts.repeated
 
     def gradients(self, share: Share, before_last: Callable[[], None] | None = None) -> Tensor:
         """Sum the gradients of all parts."""
