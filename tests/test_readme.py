@@ -1,5 +1,6 @@
 """The README's code runs, and its commands are ones that shoal knows."""
 
+import copy
 import re
 import shlex
 import shutil
@@ -82,6 +83,23 @@ def test_the_training_loop_is_exact_though_workers_have_unequal_numbers_of_batch
     for weight in weights:
         torch.testing.assert_close(weight, model.weight.detach(), rtol=1e-12, atol=1e-12)
     assert torch.equal(weights[0], weights[1])
+
+
+def test_the_loop_of_a_pipeline():
+    (code,) = (block for block in blocks("python") if "shoal.Pipeline" in block)
+    torch.manual_seed(0)
+    models = [torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3)).double()] * 2
+    models[1] = copy.deepcopy(models[0])
+    loader = [dataset[:] for dataset in (samples(12), samples(7))]
+
+    def work(group):
+        names = {"model": models[group.rank], "nn": torch.nn, "torch": torch, "shoal": shoal}
+        names |= {"loader": loader, "example_inputs": loader[0][0]}
+        exec(code, names)
+        return names["loss"].item()
+
+    first, second = run_threads(2, work)
+    assert first == second > 0
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ _LAZY = {
     "join": "shoal.comm.join",
     "DistributedDataParallel": "shoal.parallel.wrapper.distributed_data_parallel",
     "OneCopy": "shoal.parallel.wrapper.one_copy",
+    "Pipeline": "shoal.parallel.wrapper.pipeline",
     "SyncBatchNorm": "shoal.parallel.sync_batchnorm",
     "tensor_parallel": "shoal.parallel.layout.tensor.divide",
     "partition": "shoal.data.division.subsets",

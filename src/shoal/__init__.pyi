@@ -10,5 +10,6 @@ from shoal.parallel.wrapper.distributed_data_parallel import (
     DistributedDataParallel as DistributedDataParallel,
 )
 from shoal.parallel.wrapper.one_copy import OneCopy as OneCopy
+from shoal.parallel.wrapper.pipeline import Pipeline as Pipeline
 
 __version__: str

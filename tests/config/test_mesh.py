@@ -1,9 +1,12 @@
 """`--mesh`, `--strategy` and `--sync`: what they set, and what is refused."""
 
+import dataclasses
+
 import pytest
 
+from shoal.config.mesh import grid
 from shoal.config.read import from_tree, merge, read, read_flags
-from shoal.config.schema import DdpConfig, NaiveConfig, NoSyncConfig, RunConfig
+from shoal.config.schema import DdpConfig, LaunchConfig, NaiveConfig, NoSyncConfig, RunConfig
 from shoal.errors import ConfigError
 
 
@@ -26,6 +29,11 @@ def read_words(words):
         ("--workers 2 --strategy tensor", "tensor", 2, DdpConfig()),
         ("--mesh data=2,tensor=2", "tensor", 4, DdpConfig()),
         ("--mesh data=1", "ddp", 1, DdpConfig()),
+        ("--strategy pipeline --workers 3", "pipeline", 3, DdpConfig()),
+        ("--strategy pipeline --workers 2 --strategy.recompute", "pipeline", 2, DdpConfig()),
+        ("--mesh data=2,pipeline=2", "pipeline", 4, DdpConfig()),
+        ("--mesh data=2,pipeline --workers 6 --pipeline.schedule gpipe", "pipeline", 6, DdpConfig()),
+        ("--mesh data=2,pipeline=2,tensor=2", "pipeline+tensor", 8, DdpConfig()),
         ("--mesh data=1 --strategy single", "single", 1, NoSyncConfig()),
     ],
 )
@@ -41,7 +49,26 @@ def test_what_they_mean(words, strategy, workers, sync):
         ("--mesh data=3,tensor=2 --workers 4", "data (3) × tensor (2) = 6 workers, but there are 4"),
         ("--mesh data=4 --workers 1", "data (4) = 4 workers, but there are 1"),
         ("--mesh tensor=2 --sync naive", "layout tensor does not support sync naive"),
-        ("--mesh data=2,pipeline=2", "--mesh has pipeline=2, but no layout divides a model along pipeline"),
+        ("--mesh pipeline=2 --sync naive", "layout pipeline does not support sync naive"),
+        ("--strategy pipeline+tensor --workers 4", "strategy pipeline+tensor needs a --mesh"),
+        ("--strategy pipeline --workers 2 --engine tape", "layout pipeline does not support --engine tape"),
+        ("--strategy pipeline --workers 2 --balance", "layout pipeline does not support --balance"),
+        ("--mesh pipeline=2 --bottleneck rank=1,slowdown=2", "layout pipeline does not support --bottleneck"),
+        (
+            "--mesh pipeline=2 --sync ddp --sync.sync_batchnorm",
+            "layout pipeline does not support --sync.sync_batchnorm",
+        ),
+        ("--mesh pipeline=2 --fault rank=1,gradient=nan", "layout pipeline does not support --fault"),
+        (
+            "--mesh pipeline=3 --pipeline.cut fc1",
+            "--pipeline.cut fc1 makes 2 stages, but the mesh has pipeline=3",
+        ),
+        (
+            "--mesh pipeline=2 --micro-batch 8",
+            "64 samples in 4 micro-batches are 16 each, but --micro-batch is 8",
+        ),
+        ("--mesh data=2,pipeline=2 --micro-batch 4", "32 samples in 4 micro-batches are 8 each"),
+        ("--strategy pipeline --workers 2 --pipeline.schedule 1b1f", "unknown pipeline.schedule '1b1f'"),
         ("--mesh rows=2", "unknown mesh axis 'rows'"),
         ("--mesh data,tensor", "expected tensor=SIZE, got 'tensor'"),
         ("--mesh data=two", "expected data=SIZE, got 'data=two'"),
@@ -78,6 +105,7 @@ def test_in_python_too():
         ({"mesh": "data=4", "launch": {"workers": 4}}, "--workers 2", 2, ""),
         ({"mesh": "data=4", "launch": {"workers": 4}}, "--mesh data=3", 3, "data=3"),
         ({"strategy": {"name": "ddp"}, "launch": {"workers": 4}}, "--mesh data=3", 3, "data=3"),
+        ({"mesh": "pipeline=2", "launch": {"workers": 2}}, "--strategy ddp", 2, ""),
     ],
 )
 def test_a_flag_for_the_mesh_or_the_workers_overrides_the_other_of_a_recipe(saved, words, workers, mesh):
@@ -92,3 +120,42 @@ def test_a_section_called_strategy_is_read_as_the_sync_it_means():
     assert from_tree(tree).sync == DdpConfig(bucket_mib=2.0)
     replaced = from_tree(merge(tree, read_flags(["--strategy", "naive"])))
     assert replaced.sync == NaiveConfig()
+
+
+def test_a_measured_cut_belongs_to_its_number_of_stages():
+    saved = {
+        "mesh": "pipeline=2",
+        "launch": {"workers": 2},
+        "pipeline": {"cut": ["fc1"], "schedule": "gpipe"},
+    }
+
+    def resumed(words):
+        return from_tree(merge(saved, read_flags(words.split()))).pipeline
+
+    assert (resumed("--epochs 2").cut, resumed("--epochs 2").schedule) == (("fc1",), "gpipe")
+    assert (resumed("--mesh pipeline=3").cut, resumed("--mesh pipeline=3").schedule) == ((), "gpipe")
+    assert resumed("--mesh pipeline=3 --pipeline.cut conv2,fc1").cut == ("conv2", "fc1")
+
+
+def test_an_axis_without_a_size_waits_for_the_number_of_workers():
+    waiting = RunConfig(mesh="pipeline")
+    assert waiting.mesh == "pipeline"
+    assert dataclasses.replace(waiting, launch=LaunchConfig(workers=3)).mesh == "pipeline=3"
+
+
+def test_the_grid_of_three_axes():
+    assert grid({"data": 2, "pipeline": 2, "tensor": 2})[1:3] == [
+        "data 0, pipeline 0   rank 0    rank 1",
+        "data 0, pipeline 1   rank 2    rank 3",
+    ]
+    assert grid({"data": 1, "pipeline": 2}) == ["pipeline 0  pipeline 1", "rank 0      rank 1"]
+
+
+def test_a_resumed_run_may_change_its_layout():
+    pipeline = {"mesh": "pipeline=2", "launch": {"workers": 2}, "sync": {"name": "ddp"}}
+    alone = from_tree(merge(pipeline, read_flags(["--strategy", "single", "--workers", "1"])))
+    assert (alone.strategy, alone.mesh) == ("single", "")
+    again = from_tree(
+        merge({"sync": {"name": "none"}}, read_flags(["--strategy", "pipeline", "--workers", "2"]))
+    )
+    assert (again.strategy, again.mesh) == ("pipeline", "pipeline=2")

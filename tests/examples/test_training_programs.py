@@ -92,6 +92,17 @@ def test_the_random_state_of_torch_decides_nothing(capsys, monkeypatch):
     assert results[0] == results[1]
 
 
+def test_a_pipeline_of_any_number_of_stages_prints_the_same_losses(capsys, monkeypatch):
+    alone(monkeypatch, "pipeline.py", "")
+    expected = capsys.readouterr().out.splitlines()
+    assert len(expected) == 6
+    for workers in (2, 3):
+        assert by_threads("pipeline.py", "", workers) == 0
+        printed = capsys.readouterr().out.splitlines()
+        assert printed[:5] == expected[:5]
+        assert printed[5].partition(";")[0] == expected[5].partition(";")[0]
+
+
 def test_two_towers_on_two_workers_have_the_weights_of_one_machine(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(EXAMPLES.parent)
     words = "train --json --model examples.two_towers:model --model.side 4 --model.width 8 --data synthetic --epochs 1 "

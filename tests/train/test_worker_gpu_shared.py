@@ -44,6 +44,17 @@ def test_other_ways_work_there_too(tmp_path, flags):
     assert all(tensor.isfinite().all() for tensor in weights.values())
 
 
+@pytest.mark.parametrize("launcher", ["threads", "processes"])
+@pytest.mark.parametrize("schedule", ["1f1b", "zero-bubble"])
+def test_stages_communicate_through_host_memory(tmp_path, schedule, launcher):
+    expected = trained(tmp_path, "--name single")
+    flags = f"--strategy pipeline --workers 2 --pipeline.schedule {schedule} --launcher {launcher}"
+    with pytest.warns(UserWarning, match="2 workers share 1 GPU: .* goes through host memory"):
+        weights = trained(tmp_path, f"--name it {flags}")
+    for name, tensor in expected.items():
+        assert (weights[name] - tensor).abs().max() / tensor.abs().max() < 1e-4, name
+
+
 def test_batch_statistics_of_all_workers(tmp_path):
     """One step: batch norm makes more of every rounding."""
     flags = "--model resnet18 --model.width 8 --data synthetic --data.shape 3,8,8 --data.samples 96 --steps 1"

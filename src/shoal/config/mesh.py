@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from itertools import product
 
 from shoal.config.kinds import check
 from shoal.config.sections.values import Count
@@ -10,7 +11,7 @@ from shoal.errors import ConfigError, unknown
 AXES = ("data", "pipeline", "tensor")
 """The axes, slowest first: workers that differ only in the last one have neighbouring ranks."""
 
-LAYOUT_AXES: Mapping[str, str] = {"tensor": "tensor"}
+LAYOUT_AXES: Mapping[str, str] = {"pipeline": "pipeline", "tensor": "tensor"}
 """The layout that divides the model along an axis. `data` needs none: it divides batches."""
 
 
@@ -74,3 +75,49 @@ def layout_of(sizes: Mapping[str, int]) -> str:
                 f"Axes that can be larger than 1: {known}.",
             )
     return "+".join(LAYOUT_AXES[axis] for axis in dividing) or "whole"
+
+
+def check_divided(text: str, workers: int) -> None:
+    """Refuse a mesh with an axis that is to divide the model among the workers, of whom there is only one.
+
+    >>> check_divided("pipeline", workers=1)
+    Traceback (most recent call last):
+        ...
+    shoal.errors.ConfigError: pipeline divides the model among at least 2 workers, but there is 1
+      Use --workers 2, or --strategy single.
+    """
+    alone = (
+        [axis for axis, size in parse_mesh(text, workers).items() if size == 1 and axis != "data"]
+        if text
+        else []
+    )
+    if alone and workers == 1:
+        raise ConfigError(
+            f"{' and '.join(alone)} divides the model among at least 2 workers, but there is 1",
+            "Use --workers 2, or --strategy single.",
+        )
+
+
+def grid(sizes: Mapping[str, int]) -> list[str]:
+    """The ranks of a mesh as the lines of a table; the last axis goes from left to right.
+
+    >>> for line in grid({"data": 2, "pipeline": 3}):
+    ...     print("|", line)
+    |          pipeline 0  pipeline 1  pipeline 2
+    | data 0   rank 0      rank 1      rank 2
+    | data 1   rank 3      rank 4      rank 5
+    """
+    axes = [axis for axis, size in sizes.items() if size > 1] or list(sizes)[:1]
+    *rows, last = axes
+    width, columns = max(len(f"{last} {sizes[last]}"), 7) + 2, range(sizes[last])
+    labels = [
+        ", ".join(f"{axis} {at}" for axis, at in zip(rows, place, strict=True))
+        for place in product(*(range(sizes[axis]) for axis in rows))
+    ]
+    margin = max(map(len, labels)) + 3 if rows else 0
+    header = " " * margin + "".join(f"{last} {column}".ljust(width) for column in columns)
+    lines = [header.rstrip()]
+    for row, label in enumerate(labels):
+        ranks = "".join(f"rank {row * len(columns) + column}".ljust(width) for column in columns)
+        lines.append((label.ljust(margin) + ranks).rstrip())
+    return lines

@@ -28,7 +28,7 @@ from shoal.config.kinds import (
     parse,
     spellings,
 )
-from shoal.config.mesh import check_product
+from shoal.config.mesh import LAYOUT_AXES, check_product
 from shoal.config.schema import SHORT_FLAGS, STRATEGIES, Custom, RunConfig
 from shoal.config.seal import check_seal
 from shoal.config.trust import FileText, from_file, like, trusted
@@ -149,8 +149,9 @@ def setting(name: str) -> Flag:
             "`shoal train --help` lists every setting.",
         )
     section, _, key = path.rpartition(".")
-    section = "sync" if section == "strategy" else section
-    owners = choices(kinds_of(RunConfig).get(section)) if section else (RunConfig,)
+    sections = ("sync", *LAYOUT_AXES.values()) if section == "strategy" else (section,)
+    of_section = kinds_of(RunConfig)
+    owners = [each for name in sections for each in choices(of_section.get(name))] if section else [RunConfig]
     kinds = [kinds_of(owner).get(key) for owner in owners]
     return Flag(name, kind=next((kind for kind in kinds if kind is bool or Several() in get_args(kind)), str))
 
@@ -205,11 +206,16 @@ def expand_strategy(tree: Tree) -> Tree:
             )
         strategy = {**strategy, "name": named}
     rest = {key: value for key, value in tree.items() if key not in ("strategy", "sync")}
-    if layout != "whole":
-        rest.setdefault("mesh", layout)
-        own = kinds_of(choices(kinds_of(RunConfig)[layout])[0])
+    for part in layout.split("+") if layout != "whole" else ():
+        own = kinds_of(choices(kinds_of(RunConfig)[part])[0])
         section = {key: strategy.pop(key) for key in own.keys() & strategy.keys() - {"name"}}
-        rest[layout] = {**_as_table(rest.get(layout, {}), layout), **section}
+        rest[part] = {**_as_table(rest.get(part, {}), part), **section}
+    if layout != "whole" and "mesh" not in rest:
+        if "+" in layout:
+            raise ConfigError(
+                f"strategy {layout} needs a --mesh", "Write for example --mesh pipeline=2,tensor=2"
+            )
+        rest["mesh"] = layout
     return {**rest, "sync": {**strategy, **sync}}
 
 
@@ -225,7 +231,13 @@ def _as_table(value: Any, where: str) -> Tree:
 
 def merge(recipe: Tree, flags: Tree) -> Tree:
     """A recipe with flags over it: flags replace a section whose choice they change, and amend any other."""
+    named = "name" in _as_table(flags.get("strategy", {}), "strategy")
     merged, flags = dict(expand_strategy(recipe)), expand_strategy(flags)
+    if named and "mesh" not in flags and any(axis in merged.get("mesh", "") for axis in LAYOUT_AXES):
+        merged.pop("mesh")  # a strategy of whole models
+    if named or "mesh" in flags or "workers" in flags.get("launch", {}):
+        # A cut fits one number of stages.
+        merged["pipeline"] = {key: value for key, value in merged.get("pipeline", {}).items() if key != "cut"}
     # A mesh with sizes implies the number of workers: of the two, a flag for one overrides the recipe's other.
     if "=" in flags.get("mesh", "") and "launch" in merged:
         merged["launch"] = {key: value for key, value in merged["launch"].items() if key != "workers"}

@@ -28,7 +28,7 @@ from shoal.config.sections.exchange import (
     StagesConfig,
 )
 from shoal.config.sections.launch import LaunchConfig
-from shoal.config.sections.layout import LayoutCapabilities, TensorConfig
+from shoal.config.sections.layout import LayoutCapabilities, PipelineConfig, TensorConfig
 from shoal.config.sections.model import (
     CrossEntropyConfig,
     LenetConfig,
@@ -120,6 +120,7 @@ __all__ = [
     "OptimizerConfig",
     "OutputConfig",
     "PartitionConfig",
+    "PipelineConfig",
     "RandomConfig",
     "Resnet18Config",
     "RobustConfig",
@@ -162,6 +163,7 @@ class RunConfig(Checked):
     optimizer: OptimizerConfig = field(default_factory=AdamConfig)
     schedule: ScheduleConfig = field(default_factory=ConstantConfig)
     sync: SyncConfig | None = None
+    pipeline: PipelineConfig = field(default_factory=PipelineConfig)
     tensor: TensorConfig = field(default_factory=TensorConfig)
     exchange: ExchangeConfig = field(default_factory=AllReduceConfig)
     partition: PartitionConfig = field(default_factory=GlobalConfig)
@@ -205,8 +207,11 @@ class RunConfig(Checked):
             fill(train=replace(self.train, batch_size="all" if self.optimizer.name == "gd" else 64))
         if self.mesh:
             sizes = parse_mesh(self.mesh, self.launch.workers)
-            fill(mesh=",".join(f"{axis}={size}" for axis, size in sizes.items()))
-            if self.launch.workers == 1:
+            has_sizes = self.mesh.count("=") == len(sizes)
+            # An axis without a size waits for the number of workers: torchrun brings it later.
+            if has_sizes or self.launch.workers > 1:
+                fill(mesh=",".join(f"{axis}={size}" for axis, size in sizes.items()))
+            if has_sizes and self.launch.workers == 1:
                 fill(launch=replace(self.launch, workers=math.prod(sizes.values())))
         if self.sync is None:
             fill(sync=DdpConfig() if self.mesh else NoSyncConfig())
@@ -260,6 +265,8 @@ class RunConfig(Checked):
                 "--bottleneck": bool(launch.bottleneck) and not can.conditions,
                 "--fault": bool(launch.fault) and not can.conditions,
                 "--balance": self.train.balance and not can.balance,
+                "--sync.sync_batchnorm": getattr(self.sync, "sync_batchnorm", False)
+                and not can.sync_batchnorm,
             }
             for flag, is_refused in refused.items():
                 if is_refused:
@@ -267,6 +274,9 @@ class RunConfig(Checked):
                         f"layout {LAYOUT_AXES[axis]} does not support {flag}",
                         f"Use --strategy ddp, or leave {flag.partition(' ')[0]} out.",
                     )
+        if axes.get("pipeline", 1) > 1 and isinstance(self.train.batch_size, int):
+            share = math.ceil(self.train.batch_size / axes.get("data", 1))
+            self.pipeline.check_fits(axes["pipeline"], share, self.train.micro_batch)
         if self.tensor.plan and axes.get("tensor", 1) == 1:
             raise ConfigError(
                 "--tensor.plan has no effect without a tensor axis",
@@ -276,7 +286,7 @@ class RunConfig(Checked):
     @property
     def axes(self) -> dict[str, int]:
         """The sizes of the mesh's axes; without a mesh, all workers divide the data."""
-        return parse_mesh(self.mesh) if self.mesh else {"data": self.launch.workers}
+        return parse_mesh(self.mesh, self.launch.workers) if self.mesh else {"data": self.launch.workers}
 
     @property
     def _sync(self) -> SyncConfig:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from shoal.comm.join import WorkerAddress, place_from_environment
 from shoal.comm.liveness.judge import TRAIN_LIMIT_S
 from shoal.config.custom import no_exit
+from shoal.config.mesh import check_divided
 from shoal.config.resources import check_resources
 from shoal.config.schema import RunConfig
 from shoal.config.supported import LOOPBACK, check_world
@@ -41,6 +42,7 @@ def launch_run(
     size = place.size if place else config.launch.workers
     check_resources(config, 1 if place else size)
     check_world(config, size, place.host if place else LOOPBACK)
+    check_divided(config.mesh, size)
     check_exchange(config.exchange, size)
     if place is not None:
         with _recorded_for_torchrun():

@@ -72,12 +72,22 @@ def load_weights(
     place_of: Callable[[str, Tensor], Place] = _whole,
     elsewhere: Collection[str] = (),
 ) -> None:
-    """Copy weights, `<prefix><name>`, into a model; a CheckpointError shows the first name or shape that differs.
+    """Copy weights, `<prefix><name>`, into a model; a CheckpointError shows the first name or shape that differs."""
+    model.load_state_dict(parts_of(model.state_dict(), weights, prefix, place_of, elsewhere))
 
-    `place_of` gives the place in the whole of what the model holds under a name; `elsewhere` are names that belong to
+
+def parts_of(
+    own: Mapping[str, Tensor],
+    weights: Mapping[str, Tensor],
+    prefix: str = "",
+    place_of: Callable[[str, Tensor], Place] = _whole,
+    elsewhere: Collection[str] = (),
+) -> dict[str, Tensor]:
+    """The parts of whole weights, `<prefix><name>`, that a worker holds; a CheckpointError shows what differs first.
+
+    `place_of` gives the place in the whole of what the worker holds under a name; `elsewhere` are names that belong to
     the model, too, but may be held by other workers.
     """
-    own = model.state_dict()
     for name, tensor in own.items():
         if f"{prefix}{name}" not in weights:
             raise CheckpointError(
@@ -95,4 +105,4 @@ def load_weights(
                 f"the weights are of another model: '{name}' is {tuple(whole.shape)} there and {place.shape} here"
             )
         loaded[name] = place.read(whole, tuple(tensor.shape))
-    model.load_state_dict(loaded)
+    return loaded

@@ -32,7 +32,7 @@ from shoal.parallel.sync.onecopy import OneCopySync
 from shoal.parallel.sync.sync import SyncParts
 from shoal.parallel.training_clock import TrainingClock
 from shoal.parallel.update import Update
-from shoal.train.build_layout import build_layout
+from shoal.train.build_layout import build_layout, with_cut
 from shoal.train.clock import clock_of
 from shoal.train.device import take_device
 from shoal.train.divide import divisions
@@ -45,6 +45,7 @@ class Built:
     """The objects that a config describes."""
 
     config: RunConfig
+    """The settings, with those that were found while building, such as where a pipeline is cut."""
     device: torch.device
     data: DataSet
     strategy: Strategy
@@ -86,6 +87,7 @@ def build(config: RunConfig, device: torch.device, group: Traced) -> Built:
     steps = total_steps(num_samples, batch_size, train.epochs, train.steps)
     training_clock = TrainingClock(total_steps=steps)
     mesh = Mesh(group, config.axes)
+    config = with_cut(config, mesh, model, _few_inputs(dataset), batch_size)
     layout = build_layout(config, mesh, model, _few_inputs(dataset), span, training_clock)
     data_axis = mesh.axis("data") or alone()
     update = Update(layout, lambda params: optim.build(config.optimizer, params), train.clip_norm)

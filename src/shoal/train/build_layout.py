@@ -1,22 +1,31 @@
 """Builds the layout of a run: how one replica of the model is divided among workers."""
 
+import math
 import warnings
+from dataclasses import replace
 
+import torch
 from torch import Tensor, nn
 
 from shoal import models
 from shoal.comm.agree import check_same_model
 from shoal.comm.mesh import Mesh
 from shoal.config.schema import RunConfig
+from shoal.errors import ConfigError
 from shoal.events.spans import SpanRecorder
 from shoal.parallel.conditions import under_conditions
 from shoal.parallel.gradient_engine import build_engine
 from shoal.parallel.layout.layout import Layout
+from shoal.parallel.layout.pipeline.cut import cut_by_cost, cut_by_name
+from shoal.parallel.layout.pipeline.layout import Pipelined, PipelinePlan
 from shoal.parallel.layout.tensor.divide import TensorParts, divide
 from shoal.parallel.layout.tensor.plan import read_plan
 from shoal.parallel.layout.whole import Whole
 from shoal.parallel.strategy import Gradients
 from shoal.parallel.training_clock import TrainingClock
+
+MEASURED_SAMPLES = 16
+"""Samples with which the layers of a model are timed."""
 
 
 def build_layout(
@@ -38,8 +47,63 @@ def build_layout(
             gradients, params, engine.on_final, bottlenecks, faults, rank, clock, config.seed, span
         )
 
+    _mention_host_memory(mesh, sample.device)
     replica = data.rank if data is not None else 0
-    return Whole(model, models.build_loss(config.loss), engine, span, conditions, replica, parts)
+    loss, stages = models.build_loss(config.loss), mesh.axis("pipeline")
+    if stages is not None and stages.size > 1:
+        plan = PipelinePlan(
+            config.pipeline.schedule,
+            config.pipeline.microbatches,
+            config.pipeline.weight_gradients == "once",
+            config.pipeline.recompute,
+        )
+        layers = cut_by_name(model, config.pipeline.cut)
+        return Pipelined(model, layers, stages, loss, engine.autocast, span, plan, replica, parts)
+    return Whole(model, loss, engine, span, conditions, replica, parts)
+
+
+def with_cut(config: RunConfig, mesh: Mesh, model: nn.Module, sample: Tensor, batch_size: int) -> RunConfig:
+    """The config with the layers at which the stages of a pipeline begin: as the user says, else as rank 0 measures.
+
+    A part of the run's settings, so that a resumed run has the same stages. Call it before the layers are divided:
+    afterwards they communicate, and one worker cannot measure them alone.
+    """
+    num_stages = mesh.sizes.get("pipeline", 1)
+    if num_stages == 1:
+        return config
+    pipeline, share = config.pipeline, math.ceil(batch_size / mesh.sizes.get("data", 1))
+    pipeline.check_fits(num_stages, share, config.train.micro_batch)
+    if pipeline.recompute and config.launch.launcher == "threads" and _has_dropout(model):
+        raise ConfigError(
+            "--pipeline.recompute does not support dropout with thread workers: they share one random state, so that "
+            "a repeated forward pass would draw other masks",
+            "Use --launcher processes.",
+        )
+    if pipeline.cut:
+        return config
+    rows = torch.arange(MEASURED_SAMPLES, device=sample.device) % len(sample)
+    stages = cut_by_cost(model, num_stages, mesh.world, sample[rows])
+    return replace(config, pipeline=replace(pipeline, cut=tuple(stage[0].name for stage in stages[1:])))
+
+
+def _mention_host_memory(mesh: Mesh, device: torch.device) -> None:
+    """Warn once if the stages of a pipeline share a GPU: NCCL needs one for each, so messages leave the GPU."""
+    if (
+        mesh.sizes.get("pipeline", 1) > 1
+        and device.type == "cuda"
+        and mesh.world.kind != "nccl"
+        and mesh.world.rank == 0
+    ):
+        gpus = torch.cuda.device_count()
+        warnings.warn(
+            f"{mesh.world.size} workers share {gpus} GPU{'s' * (gpus > 1)}: what stages send to each other goes "
+            "through host memory",
+            stacklevel=3,
+        )
+
+
+def _has_dropout(model: nn.Module) -> bool:
+    return any(getattr(module, "dropout", 0) or getattr(module, "p", 0) for module in model.modules())
 
 
 def tensor_parts(config: RunConfig, mesh: Mesh, model: nn.Module, sample: Tensor) -> TensorParts | None:

@@ -96,7 +96,7 @@ def _work(
             saved = _restore(built, random, resumed) if resumed else None
             progress = saved.progress if saved else Progress()
             if first:
-                write_whole(folder.config, sealed(to_toml(config)))
+                write_whole(folder.config, sealed(to_toml(built.config)))
             log = StepLog(events, built.span, calls, observer, device, config.output.trace)
             notes = _Notes(built, random, folder, events, observer)
             notes.restored(saved)

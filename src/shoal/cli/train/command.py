@@ -26,6 +26,7 @@ MAY_CHANGE = {
     "checkpoint.*",
     "launch.*",
     "mesh",
+    "pipeline.*",
     "strategy.*",
     "sync.*",
     "exchange.*",

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TextIO
 
 from shoal.cli.text import unless_hung_up
+from shoal.config.mesh import grid
 from shoal.config.schema import RunConfig
 from shoal.events.folder import RunFolder
 from shoal.printable import printable
@@ -75,6 +76,9 @@ class Plain(Quiet):
         self.folder = folder
         self._epochs, self._total_steps, self._last_line = config.train.epochs, total_steps, time.monotonic()
         self.say(headline(config, device))
+        if any(size > 1 for axis, size in config.axes.items() if axis != "data"):
+            for line in grid(config.axes):
+                self.say(f"    {line}")
         self.say(f"  run folder {folder.path}, {extent(progress, total_steps)}")
 
     def stepped(self, progress: Progress, loss: float) -> None:

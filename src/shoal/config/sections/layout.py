@@ -1,9 +1,12 @@
 """Settings of the layouts: how one replica of a model is divided among workers."""
 
+import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from shoal.config.kinds import Checked
+from shoal.config.sections.values import Count
+from shoal.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -16,6 +19,42 @@ class LayoutCapabilities:
     """Whether bottlenecks and faults can be simulated: they apply to a worker's gradients of whole batches."""
     balance: bool = True
     """Whether `--balance` can divide batches by speed."""
+    sync_batchnorm: bool = True
+    """Whether batch norm can communicate with other replicas, which all make the same number of passes then."""
+
+
+@dataclass(frozen=True)
+class PipelineConfig(Checked):
+    """Pipeline parallelism: consecutive layers on different workers, through which micro-batches follow each other."""
+
+    CAN: ClassVar = LayoutCapabilities(conditions=False, balance=False, sync_batchnorm=False)
+
+    schedule: Literal["sequential", "gpipe", "1f1b", "zero-bubble"] = "1f1b"
+    """The order of forwards and backwards; `shoal explain 1f1b` draws one."""
+    microbatches: Count = 4
+    """Parts of each worker's share of a batch that follow each other through the stages."""
+    cut: tuple[str, ...] = ()
+    """The layers at which a new stage begins, such as conv2,fc1; empty: where measured times are most even."""
+    weight_gradients: Literal["each", "once"] = "each"
+    """Compute the gradients of weights for each micro-batch, or once per step: faster, and needs more memory."""
+    recompute: bool = False
+    """Compute activations again for the backward pass instead of keeping them: less memory, a third more work."""
+
+    def check_fits(self, stages: int, share: int, micro_batch: int) -> None:
+        """Refuse a cut into another number of stages, and micro-batches of more than `micro_batch` samples."""
+        if self.cut and len(self.cut) != stages - 1:
+            names = ",".join(self.cut)
+            raise ConfigError(
+                f"--pipeline.cut {names} makes {len(self.cut) + 1} stages, but the mesh has pipeline={stages}",
+                f"Name {stages - 1} layer{'s' * (stages != 2)}, or leave --pipeline.cut out.",
+            )
+        samples = math.ceil(share / self.microbatches)
+        if samples > micro_batch:
+            raise ConfigError(
+                f"{share} samples in {self.microbatches} micro-batches are {samples} each, but --micro-batch is "
+                f"{micro_batch}",
+                f"Use --pipeline.microbatches {math.ceil(share / micro_batch)}, or --micro-batch {samples}.",
+            )
 
 
 @dataclass(frozen=True)

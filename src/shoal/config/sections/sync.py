@@ -142,8 +142,10 @@ STRATEGIES: dict[str, tuple[str, str]] = {
     "naive": ("whole", "naive"),
     "ddp": ("whole", "ddp"),
     "dp": ("whole", "dp"),
+    "pipeline": ("pipeline", "ddp"),
+    "tensor": ("tensor", "ddp"),
+    "pipeline+tensor": ("pipeline+tensor", "ddp"),
     "rpc": ("whole", "rpc"),
     "onecopy": ("whole", "onecopy"),
-    "tensor": ("tensor", "ddp"),
 }
 """The strategies that exist, each a pair (layout, sync). `--strategy NAME` abbreviates the pair."""

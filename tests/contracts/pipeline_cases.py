@@ -1,0 +1,66 @@
+"""Pipelines for the contracts of strategies: a small model of four layers, every schedule, any number of stages."""
+
+import torch
+from strategy_cases import BUCKETS, Copy, made
+from torch import nn
+
+from shoal import optim
+from shoal.comm.alone import alone
+from shoal.comm.mesh import Mesh
+from shoal.config.schema import CrossEntropyConfig
+from shoal.events.spans import HostClock, SpanRecorder
+from shoal.models import build_loss
+from shoal.parallel.gradient_engine import build_engine
+from shoal.parallel.layout.pipeline.cut import cut_by_name
+from shoal.parallel.layout.pipeline.layout import Pipelined
+from shoal.parallel.sync.ddp import Ddp
+from shoal.parallel.update import Update
+
+INPUTS, OUTPUTS = 6, 5
+CUTS = {1: [], 2: ["4"], 3: ["2", "6"], 4: ["2", "4", "6"]}
+"""Where stages begin, by their number; the sizes of stages differ."""
+
+
+def deep_network():
+    return nn.Sequential(
+        nn.Linear(INPUTS, 8),
+        nn.ReLU(),
+        nn.Linear(8, 7, bias=False),
+        nn.LayerNorm(7),
+        nn.Linear(7, 6),
+        nn.Tanh(),
+        nn.Linear(6, OUTPUTS),
+    )
+
+
+def seeded(network, seed=0):
+    """As `strategy_cases.replica` draws its weights."""
+    draw = torch.Generator().manual_seed(seed)
+    model = network().double()
+    with torch.no_grad():
+        for param in model.parameters():
+            param.copy_(torch.randn(param.shape, generator=draw, dtype=torch.float64))
+    return model
+
+
+def pipelined(stages, plan, optimizer, clip_norm=None, network=deep_network, cuts=CUTS, precision="float32"):
+    """A strategy of a pipeline of so many stages, and `ddp` over the rest of the workers."""
+
+    def build(world):
+        mesh = Mesh(world, {"data": world.size // stages, "pipeline": stages})
+        data, model, span = mesh.axis("data"), seeded(network), SpanRecorder(HostClock())
+        engine = build_engine("torch", model, CrossEntropyConfig(), span, precision)
+        layout = Pipelined(
+            model,
+            cut_by_name(model, cuts[stages]),
+            mesh.axis("pipeline") or alone(),
+            build_loss(CrossEntropyConfig()),
+            engine.autocast,
+            span,
+            plan,
+            replica=data.rank if data else 0,
+        )
+        copy = Copy(layout, Update(layout, lambda params: optim.build(optimizer, params), clip_norm))
+        return made(Ddp, BUCKETS, copy, data or alone())
+
+    return build

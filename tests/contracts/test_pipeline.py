@@ -1,0 +1,174 @@
+"""Every schedule of a pipeline equals one machine after every step, for any number of stages and of micro-batches."""
+
+import pytest
+import torch
+from pipeline_cases import deep_network, pipelined
+from strategy_cases import (
+    BATCH,
+    OPTIMIZERS,
+    SHARES,
+    STRATEGIES,
+    assert_close_states,
+    on_threads,
+    one_machine,
+    rate,
+    replica,
+    share_of,
+    single,
+)
+
+from shoal.comm.alone import alone
+from shoal.data.division.order import even_shares
+from shoal.errors import CheckpointError
+from shoal.parallel.layout.pipeline.layout import PipelinePlan
+from shoal.parallel.piece import by_name
+from shoal.parallel.whole_tensors import WholeTensors, weights_sha256
+from shoal.train import checkpoint
+from shoal.train.progress import Progress
+
+STEPS = 3
+SCHEDULES = ["sequential", "gpipe", "1f1b", "zero-bubble"]
+PLANS = {
+    **{name: PipelinePlan(name, microbatches=4) for name in SCHEDULES},
+    "1f1b, weights once": PipelinePlan("1f1b", microbatches=4, weights_once=True),
+    "1f1b, recomputed": PipelinePlan("1f1b", microbatches=4, recompute=True),
+    "zero-bubble, recomputed": PipelinePlan("zero-bubble", microbatches=3, recompute=True),
+    "gpipe, more micro-batches than samples": PipelinePlan("gpipe", microbatches=50),
+    "one micro-batch": PipelinePlan("1f1b", microbatches=1),
+}
+RULES = {
+    "sequential": ("gd", None),
+    "gpipe": ("sgd", 0.5),
+    "1f1b": ("adam", 0.5),
+    "zero-bubble": ("adamw", None),
+}
+
+
+def history(stages, workers, plan, rule, shares):
+    """The whole state and the loss after every step, as rank 0 puts it together."""
+
+    def work(group):
+        strategy = pipelined(stages, plan, OPTIMIZERS[rule[0]], rule[1])(group)
+        states = []
+        for step in range(STEPS):
+            loss = strategy.step(share_of(strategy, step, shares, parts=2), rate(step)).loss
+            wholes = WholeTensors(strategy.pieces(), group, prefix="")
+            states.append(({name: tensor.clone() for name, tensor in wholes}, loss.item()))
+        return states
+
+    return on_threads(workers, work)
+
+
+def assert_equals_one_machine(members, rule):
+    expected = one_machine(*rule, network=deep_network)
+    for step in range(STEPS):
+        assert_close_states(members[0][step][0], expected[step][0], f"after step {step}")
+        for states in members:
+            assert states[step][1] == pytest.approx(expected[step][1], rel=1e-12)
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4])
+@pytest.mark.parametrize("name", PLANS)
+def test_equals_one_machine(name, stages):
+    rule = RULES.get(name, ("sgd", 0.5))
+    assert_equals_one_machine(history(stages, stages, PLANS[name], rule, (BATCH,)), rule)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("clip_norm", [None, 0.5])
+def test_with_every_optimizer(optimizer, clip_norm):
+    rule = optimizer, clip_norm
+    assert_equals_one_machine(history(2, 2, PLANS["1f1b"], rule, (BATCH,)), rule)
+
+
+@pytest.mark.parametrize("kind", ["even", "uneven", "empty"])
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_two_pipelines_divide_the_batch(name, kind):
+    rule = ("adam", 0.5)
+    assert_equals_one_machine(history(2, 4, PLANS[name], rule, SHARES[2][kind]), rule)
+
+
+def test_every_worker_evaluates_the_same():
+    expected = single(replica(OPTIMIZERS["adam"], network=deep_network))
+    (batch,) = share_of(expected, 0, (BATCH,)).parts
+    wanted = expected.evaluate(batch)
+
+    def work(group):
+        sums = pipelined(3, PLANS["1f1b"], OPTIMIZERS["adam"])(group).evaluate(batch)
+        return sums.loss.item(), sums.correct.item(), sums.predictions, sums.samples
+
+    for loss, *others in on_threads(3, work):
+        assert loss == pytest.approx(wanted.loss.item(), rel=1e-12)
+        assert others == [wanted.correct.item(), wanted.predictions, wanted.samples]
+
+
+def test_a_stop_signal_of_one_stage_reaches_all():
+    def work(group):
+        strategy = pipelined(2, PLANS["1f1b"], OPTIMIZERS["sgd"])(group)
+        share = share_of(strategy, 0, (BATCH,))
+        object.__setattr__(share, "stop_signal", 15 if group.rank == 0 else 0)
+        return strategy.step(share, 0.1).stop_signal
+
+    assert on_threads(2, work) == [15, 15]
+
+
+def test_a_number_that_is_not_finite_stops_all_stages():
+    def work(group):
+        strategy = pipelined(2, PLANS["1f1b"], OPTIMIZERS["sgd"])(group)
+        share = share_of(strategy, 0, (BATCH,))
+        share.parts[0].inputs[3] = torch.nan
+        with pytest.raises(ArithmeticError, match="gradient is nan"):
+            strategy.step(share, 0.1)
+        return all(tensor.isfinite().all() for tensor in strategy._layout.params.values())
+
+    assert on_threads(2, work) == [True, True]
+
+
+ADAM = OPTIMIZERS["adam"]
+LOADED = {
+    "single": (1, lambda group: single(replica(ADAM, seed=7, network=deep_network))),
+    "ddp": (2, lambda group: STRATEGIES["ddp"](replica(ADAM, network=deep_network), group)),
+    "2 stages": (2, pipelined(2, PLANS["zero-bubble"], ADAM)),
+    "3 stages": (3, pipelined(3, PLANS["gpipe"], ADAM)),
+    "2 pipelines": (4, pipelined(2, PLANS["1f1b"], ADAM)),
+}
+
+
+@pytest.mark.parametrize("loaded", LOADED)
+@pytest.mark.parametrize("saved", ["ddp", "3 stages", "2 pipelines"])
+def test_saved_by_some_workers_and_continued_by_others(saved, loaded, tmp_path):
+    def steps(strategy, first, last):
+        for step in range(first, last):
+            shares = even_shares(BATCH, strategy.data_size)
+            strategy.step(share_of(strategy, step, shares), rate(step))
+
+    def save(group):
+        strategy = LOADED[saved][1](group)
+        steps(strategy, 0, 2)
+        checkpoint.save(tmp_path, strategy.pieces(), Progress(step=2), keep=1, group=group)
+        return weights_sha256(strategy.pieces(), group)
+
+    fingerprints = set(on_threads(LOADED[saved][0], save))
+    found = checkpoint.latest(tmp_path)
+    reference = single(replica(ADAM, seed=5, network=deep_network))
+    reference.load(found.pieces())
+    assert fingerprints == {weights_sha256(reference.pieces(), alone())}
+
+    def go_on(group):
+        strategy = LOADED[loaded][1](group)
+        strategy.load(found.pieces())
+        steps(strategy, 2, 4)
+        return {name: each.clone() for name, each in WholeTensors(strategy.pieces(), group, prefix="")}
+
+    expected = one_machine("adam", network=deep_network)[3][0]
+    assert_close_states(on_threads(LOADED[loaded][0], go_on)[0], expected, "at the end")
+
+
+def test_weights_of_another_model_are_refused():
+    other = single(replica(ADAM))
+
+    def work(group):
+        with pytest.raises(CheckpointError, match="of another model"):
+            pipelined(2, PLANS["1f1b"], ADAM)(group).load(by_name(other.pieces()))
+
+    on_threads(2, work)

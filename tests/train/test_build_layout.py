@@ -1,0 +1,121 @@
+"""Layouts from the command line: the same training as `single`, resumed under any other layout."""
+
+import json
+
+import pytest
+from safetensors.torch import load_file
+
+from shoal.cli.main import main
+from shoal.events.file import read_events
+
+DATA = "--data synthetic --data.samples 120 --data.shape 1,8,8 --data.classes 4 --batch-size 32 --epochs 2 --threads 1"
+MODELS = {
+    "mlp": f"{DATA} --model mlp --model.hidden 12,10 --clip-norm 0.5",
+    "lenet": f"{DATA} --data.shape 1,12,12 --model lenet --steps 4",
+    "resnet18": f"{DATA} --model resnet18 --model.width 4 --micro-batch 8 --steps 3",
+    "transformer": "--data synthetic --data.task text --data.samples 64 --data.shape 12 --batch-size 16 --epochs 1 "
+    "--threads 1 --model transformer --model.width 8 --model.heads 2 --optimizer sgd",
+}
+TOLERANCE = 2e-4
+"""Of float32, after some steps: sums of micro-batches round differently."""
+
+
+@pytest.fixture
+def train(tmp_path, capsys):
+    def run(*words, name="run", code=0):
+        flags = " ".join(words).split()
+        where = [] if "--resume" in flags else ["--runs-dir", str(tmp_path), "--name", name]
+        assert main(["train", "--json", "--quiet", *flags, *where]) == code, capsys.readouterr().err
+        out = capsys.readouterr()
+        return json.loads(out.out.splitlines()[-1]) if code == 0 else out.err
+
+    return run
+
+
+def assert_close(folder, other):
+    weights, expected = load_file(folder / "model.safetensors"), load_file(other / "model.safetensors")
+    assert weights.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert (weights[name].double() - tensor.double()).abs().max() <= TOLERANCE, name
+
+
+@pytest.mark.parametrize(
+    ("model", "layout"),
+    [
+        ("mlp", "--strategy pipeline --workers 2"),
+        ("mlp", "--strategy pipeline --workers 3 --pipeline.schedule zero-bubble"),
+        ("mlp", "--mesh data=2,pipeline=2 --pipeline.schedule gpipe --pipeline.weight_gradients once"),
+        ("lenet", "--strategy pipeline --workers 3 --pipeline.cut conv2,fc1 --strategy.schedule sequential"),
+        ("resnet18", "--strategy pipeline --workers 2 --pipeline.cut stage3 --pipeline.recompute"),
+        ("transformer", "--strategy pipeline --workers 2"),
+        ("transformer", "--mesh data=2,pipeline=2,tensor=2 --workers 8"),
+    ],
+)
+def test_trains_like_one_machine(model, layout, train, tmp_path):
+    single = train(MODELS[model], name="single")
+    result = train(MODELS[model], layout, "--launcher threads", name="divided")
+    assert result["strategy"] == ("pipeline+tensor" if "tensor" in layout else "pipeline")
+    assert result["final_loss"] == pytest.approx(single["final_loss"], rel=1e-4)
+    assert result["test_accuracy"] == pytest.approx(single["test_accuracy"], abs=0.01)
+    assert_close(tmp_path / "divided", tmp_path / "single")
+
+
+def test_half_precision_is_close(train):
+    single = train(MODELS["mlp"], "--precision bf16", name="single")
+    result = train(
+        MODELS["mlp"], "--precision bf16 --strategy pipeline --workers 2 --launcher threads", name="divided"
+    )
+    assert result["final_loss"] == pytest.approx(single["final_loss"], rel=0.01)
+
+
+def test_events_have_every_action_under_its_name_in_the_schedule(train, tmp_path):
+    layout = "--strategy pipeline --workers 2 --pipeline.microbatches 2 --launcher threads --steps 1"
+    train(MODELS["mlp"], layout, "--pipeline.schedule 1f1b --pipeline.weight_gradients once")
+    for rank, expected in enumerate(["F0 F1 I0 I1 W*", "F0 I0 F1 I1 W*"]):
+        events = read_events(tmp_path / "run" / f"events.rank{rank}.jsonl")
+        (step,) = (event for event in events if event["event"] == "step")
+        names = [name for name, kind, *_ in step["spans"] if kind == "compute" and name[0] in "FBIW"]
+        assert " ".join(names) == expected
+
+
+@pytest.mark.parametrize("other", ["--strategy single --workers 1", "--mesh pipeline=3", "--strategy ddp"])
+def test_resumed_under_another_layout(other, train, tmp_path):
+    train(MODELS["mlp"], name="single")
+    train(MODELS["mlp"], "--strategy pipeline --workers 2 --launcher threads --steps 3")
+    train(f"--resume {tmp_path / 'run'} --steps 8 {other} --launcher threads")
+    assert_close(tmp_path / "run", tmp_path / "single")
+
+
+def test_a_run_of_one_machine_is_resumed_by_a_pipeline(train, tmp_path):
+    train(MODELS["mlp"], name="single")
+    train(MODELS["mlp"], "--steps 3")
+    train(f"--resume {tmp_path / 'run'} --steps 8 --strategy pipeline --workers 2 --launcher threads")
+    assert_close(tmp_path / "run", tmp_path / "single")
+
+
+def test_the_run_folder_keeps_the_measured_cut(train, tmp_path):
+    train(MODELS["mlp"], "--strategy pipeline --workers 2 --launcher threads --steps 3")
+    saved = (tmp_path / "run" / "config.toml").read_text()
+    assert 'cut = ["fc' in saved
+    resumed = train(f"--resume {tmp_path / 'run'} --steps 8")
+    assert (resumed["status"], resumed["strategy"]) == ("completed", "pipeline")
+
+
+@pytest.mark.parametrize(
+    ("layout", "message"),
+    [
+        (
+            "--strategy pipeline --workers 1",
+            "pipeline divides the model among at least 2 workers, but there is 1",
+        ),
+        ("--strategy pipeline --workers 4", "cannot cut the model into 4 stages: it has 3 layers"),
+        ("--strategy pipeline --workers 2 --pipeline.cut fc9", "unknown layer 'fc9': did you mean"),
+        (
+            "--strategy pipeline --workers 2 --optimizer gd --batch-size all --micro-batch 20",
+            "120 samples in 4 micro-batches are 30 each, but --micro-batch is 20",
+        ),
+    ],
+)
+def test_what_cannot_be_divided_is_refused(layout, message, train, tmp_path):
+    assert message in train(MODELS["mlp"], layout, "--launcher threads", code=2)
+    assert not (tmp_path / "run").exists()
