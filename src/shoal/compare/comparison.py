@@ -29,7 +29,8 @@ from shoal.report.findings import Measured, Verdict, inside_run, lower
 from shoal.report.runs import Run, read_run
 
 FREE = (
-    "device", "engine", "threads", "mesh", "launch", "output", "checkpoint", "sync", "exchange", "partition",
+    "device", "engine", "threads", "mesh", "pipeline", "tensor", "launch", "output", "checkpoint", "sync", "exchange",
+    "partition",
     "train.balance", "train.micro_batch", "train.test", "data.dir",
 )  # fmt: skip
 """Settings in which runs of the same task may differ: how the work is done and divided."""

@@ -1,7 +1,8 @@
 """The workers' time, divided into computing, moving data and waiting for each other, from the events of all ranks.
 
 In a group call a worker is *blocked*: it can do nothing else. No call can finish before its last member has arrived, so
-blocked time before that moment is *waiting*. The rest of it is *moving*.
+blocked time before that moment is *waiting*. The rest of it is *moving*. A worker that has called a function of another
+one (RPC) waits, too.
 
     rank 0  ──── compute ───┤· · · · · waiting · · · · ·│── moving ──┤── compute ────
     rank 1  ────────────────── compute ─────────────────┤── moving ──┤── compute ────
@@ -196,7 +197,7 @@ def _shares(rank: int, steps: Sequence[StepRecord], waited: Sequence[tuple[Span,
         # If a strategy is blocked in the middle of its computation, that time is not computation.
         min(compute_s, train_s - exchange_s),
         max(0.0, exchange_s - wait_s),
-        wait_s,
+        wait_s + sum(map(_idle_s, steps)),
         inside_run([_compute_s(step) for step in measured] or [0.0]),
         len(steps),
         kept,
@@ -206,6 +207,12 @@ def _shares(rank: int, steps: Sequence[StepRecord], waited: Sequence[tuple[Span,
 
 def _compute_s(step: StepRecord) -> float:
     return step.totals_ns.get("data", 0) / 1e9 + step.totals_ns.get("compute", 0) / 1e9
+
+
+def _idle_s(step: StepRecord) -> float:
+    """Time in calls of functions on other workers, or between such calls, less what this worker computed in it."""
+    idle_s = (step.totals_ns.get("idle", 0) + step.totals_ns.get("wait", 0)) / 1e9
+    return max(0.0, min(idle_s, step.seconds - _compute_s(step)))
 
 
 def _exchange_s(step: StepRecord) -> float:

@@ -53,6 +53,7 @@ class Stage:
         self.num_steps = 0
         """Steps that this stage has finished."""
         self._sent_bytes = 0
+        self._idle_since = 0
         self._times = _BackwardTimes(next(iter(self.params.values())))
         self._num_computing = 0
         self._events: queue.SimpleQueue[Pause | Exception] = queue.SimpleQueue()
@@ -111,6 +112,9 @@ class Stage:
             param.grad = None
         self.span.marks.extend(("backward", "compute", *times) for times in self._times.take())
         now, sent_bytes = host_ns(), self._sent_bytes
+        if self._group.rank > 0:  # rank 0 is the driver, too, and marks its own calls
+            self.span.marks.append(("serve", "idle", self._idle_since or now, now))
+            self._idle_since = now
         self._sent_bytes = 0
         self._group.note_transfer("rpc", sent_bytes, now, now)
         self.num_steps += 1

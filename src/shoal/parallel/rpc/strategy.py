@@ -119,7 +119,7 @@ class Rpc(Strategy):
         return self._watched(lambda: self._step(batch, share, lr))
 
     def _step(self, batch: Batch, share: Share, lr: float) -> StepResult:
-        span, start_ns = self._span, host_ns()
+        span = self._span
         with torch_rpc.autograd_context() as context:
             with self._waiting("forward"):
                 inputs = batch.inputs.chunk(self._num_microbatches)
@@ -141,7 +141,8 @@ class Rpc(Strategy):
                 else:
                     _wait_all([stage.rpc_async().skip() for stage in self._stages])
         sent_bytes = sum(each.nbytes for each in outputs) + (0 if self._stage else batch.inputs.nbytes)
-        self._group.note_transfer("rpc", sent_bytes, start_ns, host_ns())
+        now = host_ns()
+        self._group.note_transfer("rpc", sent_bytes, now, now)
         return StepResult(loss, stop_signal)
 
     def _forward(self, inputs: Tensor, training: bool) -> Any:
