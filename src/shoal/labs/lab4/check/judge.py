@@ -17,17 +17,22 @@ Part = Literal["model", "init", "optimizer", "step", "microbatches"]
 
 def judge(seen: Seen, microbatches: int) -> dict[Part, list[Fault]]:
     """The faults of every part that the program reached."""
-    found: dict[Part, list[Fault]] = {}
-    if seen.steps:
-        first = seen.steps[0]
-        found["model"] = network_faults(first.before) or forward_faults(seen, first)
-        found["init"] = init_faults(seen)
-        if microbatches > 1:
-            found["microbatches"] = microbatch_faults(first, microbatches)
-    if seen.optimizers:
-        found["optimizer"] = optimizer_faults(seen)
-    if seen.steps and not network_faults(seen.steps[0].before):
+    init = init_faults(seen)
+    if not seen.steps:
+        return {"init": init} if init else {}
+    first = seen.steps[0]
+    found: dict[Part, list[Fault]] = {"init": init, "optimizer": optimizer_faults(seen)}
+    found["model"] = network_faults(first.before)
+    if found["model"]:
+        return found
+    made = [each for each in seen.backwards if each.context == first.context]
+    if not made:
+        return {**found, "step": [fault("no_backward", place=first.place)]}
+    found["model"] = forward_faults(first)
+    if not found["model"]:  # gradients of another network cannot be compared
         found["step"] = step_faults(seen)
+    if microbatches > 1:
+        found["microbatches"] = microbatch_faults(first, microbatches)
     return found
 
 
@@ -43,12 +48,10 @@ def network_faults(reports: Sequence[Report]) -> list[Fault]:
     return [fault("not_split", worker=holders[0])] if len(holders) < 2 else []
 
 
-def forward_faults(seen: Seen, step: Step) -> list[Fault]:
+def forward_faults(step: Step) -> list[Fault]:
     """The split model's scores must be those of one process with the same parameters."""
     params = values(step.before)
     pictures, given = recorded(step, FIRST), recorded(step, LAST)
-    if pictures is None or given is None:
-        return [seen.forward_fault(step.before, step.context, step.place)]
     if matched(given, scores(params, pictures)) is not None:
         return []
     for layer in RELUS:
@@ -68,8 +71,6 @@ def init_faults(seen: Seen) -> list[Fault]:
 def optimizer_faults(seen: Seen) -> list[Fault]:
     """The optimizer must have every parameter once, and the parameter itself."""
     given = seen.optimizers[-1]
-    if not seen.steps:
-        return []
     named = {
         (report.worker, held.identity): f"{name} ({report.worker})"
         for report in seen.steps[0].before
@@ -95,25 +96,21 @@ def optimizer_faults(seen: Seen) -> list[Fault]:
 
 def step_faults(seen: Seen) -> list[Fault]:
     """Every step must be the step of one process: loss, gradients, parameters."""
-    first, *later = seen.steps
-    if any(step.context == first.context for step in later):
-        return [fault("context_reused", place=seen.contexts[first.context])]
+    first = seen.steps[0]
     params = {name: held.value.clone().requires_grad_() for name, held in held_by(first.before).items()}
     optimizer = reference_optimizer(seen.optimizers[-1], params, held_by(first.before), first.before)
     for number, step in enumerate(seen.steps, start=1):
         made = [each for each in seen.backwards if each.context == step.context]
         if not made:
             return [fault("no_backward", place=step.place)]
-        pictures, batch = recorded(step, FIRST), batch_of(seen.losses, step.context)
-        if pictures is None:  # the model's own verdict says why
-            return []
+        batch = batch_of(seen.losses, step.context)
         if batch is None:
             return [fault("no_loss", place=made[0].place)]
         given_scores, labels = batch
-        ours = scores(params, pictures)
+        ours = scores(params, recorded(step, FIRST))
         order = matched(given_scores, ours)
-        if order is None:  # the model's own verdict says why
-            return []
+        if order is None:
+            return [fault("other_loss", place=made[0].place, step=number)]
         loss = functional.cross_entropy(ours[order], labels)
         for param in params.values():
             param.grad = None
@@ -142,7 +139,9 @@ def gradient_faults(step: Step, params: Mapping[str, Tensor], place: str) -> lis
     if all(near(a, b) for a, b in zip(given, right, strict=True)):
         return []
     times = factor(given, right)
-    return [fault("other_gradient", place=place) if times is None else fault("factor", place=place, factor=times)]
+    return [
+        fault("other_gradient", place=place) if times is None else fault("factor", place=place, factor=times)
+    ]
 
 
 def microbatch_faults(step: Step, microbatches: int) -> list[Fault]:
@@ -164,16 +163,16 @@ def reference_optimizer(
     return given.kind(chosen, *given.args, **given.kwargs) if chosen else None
 
 
-def recorded(step: Step, layer: str) -> Tensor | None:
+def recorded(step: Step, layer: str) -> Tensor:
     """What the layer recorded in the step's context, all micro-batches together."""
     calls = [
         call
         for report in step.before
         for call in report.calls
-        if call.layer == layer and call.context == step.context and call.tensor is not None
+        if call.layer == layer and call.context == step.context
     ]
     calls.sort(key=lambda call: call.begin_ns)
-    return torch.cat([call.tensor for call in calls if call.tensor is not None]) if calls else None
+    return torch.cat([call.tensor for call in calls if call.tensor is not None])
 
 
 def batch_of(losses: Sequence[Loss], context: int) -> tuple[Tensor, Tensor] | None:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,6 @@ import torch
 import torch.distributed.autograd as dist_autograd
 from torch import Tensor, nn
 from torch.distributed import rpc
-
-# torch imports it late, and compares functions in it with those of rpc: it must see the originals.
-from torch.distributed.rpc import rref_proxy as _
 from torch.distributed.optim import DistributedOptimizer
 
 from shoal.labs.check.fault import Fault, fault
@@ -62,6 +60,8 @@ def install(folder: str, steps: int, scratch: Path | None) -> None:
         setattr(functional, name, _layer(getattr(functional, name), scratch))
     for name in ("cross_entropy", "nll_loss"):
         setattr(functional, name, _loss(getattr(functional, name)))
+    # torch imports this module late and compares functions in it with rpc's: it must see the originals.
+    import_module("torch.distributed.rpc.rref_proxy")
     setattr(rpc, "remote", _remote(rpc.remote))  # noqa: B010
     _record_parameters()
     _record_detaching()
@@ -204,55 +204,54 @@ def _record_contexts() -> None:
         SEEN.active.discard(self.autograd_context._context_id())
         leave(self, *error)
 
-    def backward(context: int, roots: Any, retain_graph: bool = False) -> None:
-        place = SEEN.place()
+    def backward(context_id: int, roots: Any, retain_graph: bool = False) -> None:
+        place, context = SEEN.place(), context_id
         if context not in SEEN.active:
             raise Wrong(fault("backward_outside", place=place, entered=SEEN.contexts.get(context, "?")))
+        if any(
+            step.context == context for step in SEEN.steps
+        ):  # torch waits forever for the first step's calls
+            raise Wrong(fault("context_reused", place=SEEN.contexts[context]))
+        reports = outside(gather, None)
+        misplaced = SEEN.misplaced(reports, context, place)
+        if misplaced:  # torch computes with a part of the graph, or waits forever for the rest
+            raise Wrong(misplaced)
         losses = [roots] if isinstance(roots, Tensor) else list(roots)
         if not any(loss.requires_grad for loss in losses):
-            raise Wrong(_without_graph(context, place))
+            cut = sorted({line for report in reports for line in report.detached})
+            raise Wrong(fault("loss_detached", place=place, cut=", ".join(cut) or place))
         SEEN.backwards.append(Backward(context, sum(loss.detach().sum().item() for loss in losses), place))
         original(context, losses, retain_graph=retain_graph)
 
-    dist_autograd.context.__enter__ = entered
-    dist_autograd.context.__exit__ = left
     changed: Any = dist_autograd
+    changed.context.__enter__, changed.context.__exit__ = entered, left
     changed.backward = backward
-
-
-def _without_graph(context: int, place: str) -> Fault:
-    """Why a loss has no graph: the forward pass was outside of the context, or a tensor was cut out."""
-    reports = outside(gather, None)
-    if not any(call.context == context for report in reports for call in report.calls):
-        return SEEN.forward_fault(reports, context, place)
-    cut = sorted({line for report in reports for line in report.detached})
-    return fault("loss_detached", place=place, cut=", ".join(cut) or place)
 
 
 def _record_optimizer(most_steps: int) -> None:
     create, step = DistributedOptimizer.__init__, DistributedOptimizer.step
 
-    def created(self: Any, kind: type, params_rref: Any, *args: Any, **kwargs: Any) -> None:
+    def created(self: Any, optimizer_class: type, params_rref: Any, *args: Any, **kwargs: Any) -> None:
         place, params = SEEN.place(), list(params_rref)
-        create(self, kind, params, *args, **kwargs)
+        create(self, optimizer_class, params, *args, **kwargs)
         owners = [param.owner().name for param in params]
         found = outside(_identities, owners, params)
         SEEN.optimizers.append(
-            Optimizer(place, kind, args, kwargs, list(zip(owners, found, strict=True)))
+            Optimizer(place, optimizer_class, args, kwargs, list(zip(owners, found, strict=True)))
         )
 
-    def stepped(self: Any, context: int) -> None:
+    def stepped(self: Any, context_id: int) -> None:
         place = SEEN.place()
-        if context not in SEEN.active:
-            raise Wrong(fault("context_left", place=place, entered=SEEN.contexts.get(context, "?")))
-        before = outside(gather, context)
-        step(self, context)
-        SEEN.steps.append(Step(context, place, before, outside(gather, context)))
+        if context_id not in SEEN.active:
+            raise Wrong(fault("context_left", place=place, entered=SEEN.contexts.get(context_id, "?")))
+        before = outside(gather, context_id)
+        step(self, context_id)
+        SEEN.steps.append(Step(context_id, place, before, outside(gather, context_id)))
         if len(SEEN.steps) == most_steps:
             raise Enough
 
-    DistributedOptimizer.__init__ = created
-    DistributedOptimizer.step = stepped
+    changed: Any = DistributedOptimizer
+    changed.__init__, changed.step = created, stepped
 
 
 def outside(function: Callable[..., Any], *args: Any) -> Any:
@@ -282,9 +281,7 @@ def report(worker: str, context: int | None) -> Report:
         worker,
         list(SEEN.calls),
         {
-            name: Held(
-                id(param), _copied(param), _copied(grads[param]) if param in grads else None
-            )
+            name: Held(id(param), _copied(param), _copied(grads[param]) if param in grads else None)
             for name, param in SEEN.held.items()
         },
         list(SEEN.other_weights),
@@ -299,7 +296,9 @@ def _copied(tensor: Tensor) -> Tensor:
 
 def _identities(owners: list[str], params: list[Any]) -> list[int]:
     """The objects that references refer to, on their owners."""
-    return [rpc.rpc_sync(owner, _identity, args=(param,)) for owner, param in zip(owners, params, strict=True)]
+    return [
+        rpc.rpc_sync(owner, _identity, args=(param,)) for owner, param in zip(owners, params, strict=True)
+    ]
 
 
 def _identity(param: Any) -> int:

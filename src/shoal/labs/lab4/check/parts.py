@@ -25,7 +25,7 @@ def part_faults(part: Part) -> Callable[[Path], list[Fault]]:
         found = plain.faults.get(part)
         if found is None:
             return [fault("not_reached")]
-        return found or (initial_faults(*runs, says_init(folder)) if part == "init" else [])
+        return found or (initial_faults(*runs, sets_seed(folder)) if part == "init" else [])
 
     return faults
 
@@ -36,17 +36,18 @@ def microbatch_faults(plain: Outcome, again: Outcome | None, offered: bool) -> l
         return [fault("not_offered")]
     if again is None:
         return plain.faults.get("microbatches", [fault("not_reached")])
-    return [each for part in ("microbatches", "model", "step") for each in again.faults.get(part, ())]
+    found = [again.faults[part] for part in ("model", "microbatches", "step") if part in again.faults]
+    return next(filter(None, found), []) if found else [fault("not_reached")]
 
 
-def initial_faults(plain: Outcome, again: Outcome | None, says_init: bool) -> list[Fault]:
-    """Two runs must begin with the same parameters if the program sets them, or seeds its random numbers."""
+def initial_faults(plain: Outcome, again: Outcome | None, sets_seed: bool) -> list[Fault]:
+    """Two runs must begin with the same parameters if the program draws them from a seed."""
     if again is None or not again.initial or again.initial == plain.initial:
         return []
     unseeded = [worker for worker, place in plain.seeded.items() if not place]
     if plain.driver_seeded and unseeded:
         return [fault("seed_elsewhere", place=plain.driver_seeded, workers=", ".join(unseeded))]
-    return [fault("init_differs")] if says_init or plain.driver_seeded else []
+    return [fault("init_differs")] if sets_seed or plain.driver_seeded else []
 
 
 def microbatch_flag(folder: Path) -> str:
@@ -55,15 +56,18 @@ def microbatch_flag(folder: Path) -> str:
     return found[1] if found else ""
 
 
-def says_init(folder: Path) -> bool:
-    """Whether the files have the course's function for initial parameters."""
-    return any("def init_parameters" in file.read_text(encoding="utf-8") for file in folder.glob("*.py"))
+def sets_seed(folder: Path) -> bool:
+    """Whether the program gives init_parameters a seed."""
+    source = (folder / "model.py").read_text(encoding="utf-8")
+    return re.search(r"init_parameters\([^)]*seed", source) is not None
 
 
 def workers_of(folder: Path) -> int:
     """How many workers the student's containers are; three without that file."""
     compose = folder / "docker-compose.yml"
-    found = re.search(r"--n_devices[= ](\d+)", compose.read_text(encoding="utf-8")) if compose.exists() else None
+    found = (
+        re.search(r"--n_devices[= ](\d+)", compose.read_text(encoding="utf-8")) if compose.exists() else None
+    )
     return int(found[1]) if found else WORKERS
 
 

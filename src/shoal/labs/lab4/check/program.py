@@ -6,6 +6,7 @@ import runpy
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Any, get_args
 
+import torch
 from torch.distributed import rpc
 
 from shoal.labs.check.failures import failures
@@ -56,7 +58,14 @@ class Outcome:
     """Whether the program exited because of its flags."""
 
 
-def run_program(folder: Path, size: int, steps: int, flags: Sequence[str], microbatches: int = 1) -> Outcome:
+def run_program(
+    folder: Path,
+    size: int,
+    steps: int,
+    flags: Sequence[str],
+    microbatches: int = 1,
+    limit_s: float = LIMIT_S,
+) -> Outcome:
     """Run `model.py` of the folder as every worker, until it has made so many steps."""
     with TemporaryDirectory(prefix="shoal-check-") as scratch:
         given = [f"--n_devices={size}", "--master_addr=127.0.0.1", f"--master_port={_free_port()}", *flags]
@@ -69,8 +78,9 @@ def run_program(folder: Path, size: int, steps: int, flags: Sequence[str], micro
             steps,
             scratch,
             microbatches,
+            limit_s,
             meet=False,
-            limit_s=LIMIT_S + 2 * GOODBYE_S,
+            limit_s=limit_s + 2 * GOODBYE_S,
         )
     late = {f"worker{rank}": node.answer["waits"] for rank, node in enumerate(nodes) if node.answer}
     answer = nodes[0].answer
@@ -89,18 +99,19 @@ def run_program(folder: Path, size: int, steps: int, flags: Sequence[str], micro
 
 
 def worker(
-    rank: int, folder: str, flags: list[str], steps: int, scratch: str, microbatches: int
+    rank: int, folder: str, flags: list[str], steps: int, scratch: str, microbatches: int, limit_s: float
 ) -> dict[str, Any]:
     """One worker: the student's program in a thread, watched by this one."""
     for name in ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"):
         os.environ[name] = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
+    torch.seed()  # in another state in every run: what the program seeds does not depend on it
     sys.argv = ["model.py", *flags, f"--rank={rank}"]
     files = Path(scratch)
     install(folder, steps, files if microbatches > 1 else None)
     errors: list[BaseException] = []
     thread = Thread(target=_program, args=(folder, errors), daemon=True)
     thread.start()
-    deadline_s, waited_in = time.monotonic() + LIMIT_S, ""
+    deadline_s, waited_in = time.monotonic() + limit_s, ""
     while thread.is_alive() and time.monotonic() < deadline_s:
         thread.join(POLL_S)
         if (files / HOLDING).exists() and not (files / SECOND).exists() and not (files / IN_VAIN).exists():
@@ -136,7 +147,12 @@ def _place_of(thread: Thread) -> str:
 def _driver_answer(error: BaseException | None, microbatches: int) -> dict[str, Any]:
     """What the driver saw, in a form that JSON can represent."""
     refused = isinstance(error, SystemExit) and error.code == 2
-    if error is not None and not isinstance(error, Wrong | SystemExit) and not SEEN.remote and not SEEN.contexts:
+    if (
+        error is not None
+        and not isinstance(error, Wrong | SystemExit)
+        and not SEEN.remote
+        and not SEEN.contexts
+    ):
         raise error  # before anything of this lab: an import, a name, the data
     found = judge(SEEN, microbatches)
     stopped: Part | None = None
@@ -151,7 +167,9 @@ def _driver_answer(error: BaseException | None, microbatches: int) -> dict[str, 
         found[stopped] = [fault("no_step" if SEEN.optimizers else "no_optimizer")]
     first = SEEN.steps[0].before if SEEN.steps else ()
     return {
-        "faults": {part: [[each.key, dict(each.values)] for each in faults] for part, faults in found.items()},
+        "faults": {
+            part: [[each.key, dict(each.values)] for each in faults] for part, faults in found.items()
+        },
         "stopped_in": stopped,
         "initial": [value for held in values(first).values() for value in held.flatten()[:3].tolist()],
         "seeded": {report.worker: report.seeded for report in first if report.parameters},
@@ -162,22 +180,25 @@ def _driver_answer(error: BaseException | None, microbatches: int) -> dict[str, 
 
 def _of_an_error(error: BaseException) -> tuple[Part, Fault]:
     """The part in which the program failed, and how. An error on another worker names the line there."""
-    text, trace, functions = str(error), error.__traceback__, list[str]()
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename.startswith(f"{SEEN.folder}/"):
-            functions.append(trace.tb_frame.f_code.co_name)
-            place = f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"
-        trace = trace.tb_next
-    part = next((FUNCTIONS[name] for name in reversed(functions) if name in FUNCTIONS), _phase())
+    text, kind = str(error), type(error).__name__
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename.startswith(f"{SEEN.folder}/")
+    ]
+    named: list[Part] = [FUNCTIONS[frame.name] for frame in frames if frame.name in FUNCTIONS]
+    part: Part = named[-1] if named else _phase()
+    line = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"
     task = re.search(r"Task (\w+): ", text)
     if type(error) is NotImplementedError and task:
         return TASKS.get(task[1], part), fault("not_done")
-    line, kind = locals().get("place", "?"), type(error).__name__
-    remote = re.match(r"On WorkerInfo\(.*name=(\w+)\):\s*(.*)", text)
+    remote = re.search(r"On WorkerInfo\(.*?name=(\w+)\):\s*(.*)", text)
     if remote:
         there = re.findall(rf'File "{re.escape(SEEN.folder)}/([^"]+)", line (\d+)', text)
         where = ":".join(there[-1]) if there else line
-        return part, fault("raises_there", worker=remote[1], error=_short(remote[2]), place=where, called=line)
+        return part, fault(
+            "raises_there", worker=remote[1], error=_short(remote[2]), place=where, called=line
+        )
     return part, fault("raises", error=f"{kind}: {_short(text)} ({line})")
 
 

@@ -134,17 +134,14 @@ class Seen:
                 yield frame
             frame = frame.f_back
 
-
-    def forward_fault(self, reports: Sequence[Report], context: int, place: str) -> Fault:
-        """Why no layer ran in a context: the calls came earlier, or another thread made them."""
-        entered = self.contexts[context]
-        later = [
-            call
-            for report in reports
-            for call in report.calls
-            if call.context is None and call.begin_ns > self.entered_ns[context]
-        ]
-        return fault("called_elsewhere" if later else "forward_outside", place=place, entered=entered)
+    def misplaced(self, reports: Sequence[Report], context: int, place: str) -> Fault | None:
+        """Layers must run in the context of backward; the calls came earlier, or another thread made them."""
+        calls = [call for report in reports for call in report.calls]
+        if any(call.context is None and call.begin_ns > self.entered_ns[context] for call in calls):
+            return fault("called_elsewhere", place=place, entered=self.contexts[context])
+        if not any(call.context == context for call in calls):
+            return fault("forward_outside", place=place, entered=self.contexts[context])
+        return None
 
 
 SEEN = Seen()

@@ -10,9 +10,12 @@ from torch.distributed import rpc
 
 
 class Staged(Protocol):
-    """A model in stages: it holds a reference to each of them, and no parameter of its own."""
+    """A model in stages: it refers to each of them, and has no parameter of its own."""
 
-    stages: Sequence[rpc.RRef]
+    @property
+    def stages(self) -> Sequence[rpc.RRef[nn.Module]]:
+        """In the order of the forward pass."""
+        ...
 
 
 def dist_init(world_size: int, rank: int, master_addr: str = "localhost", master_port: str = "12355") -> None:
@@ -22,7 +25,7 @@ def dist_init(world_size: int, rank: int, master_addr: str = "localhost", master
     rpc.init_rpc(f"worker{rank}", rank=rank, world_size=world_size)
 
 
-def draw_parameters(stage: rpc.RRef, seed: int) -> None:
+def draw_parameters(stage: rpc.RRef[nn.Module], seed: int) -> None:
     """Draw all parameters of a stage from the seed. Runs on the worker that holds the stage."""
     module: nn.Module = stage.local_value()
     generator = torch.Generator().manual_seed(seed)
@@ -32,12 +35,12 @@ def draw_parameters(stage: rpc.RRef, seed: int) -> None:
             param.copy_(2 * bound * torch.rand(param.shape, generator=generator) - bound)
 
 
-def own_parameter_rrefs(stage: rpc.RRef) -> list[rpc.RRef]:
+def own_parameter_rrefs(stage: rpc.RRef[nn.Module]) -> list[rpc.RRef[nn.Parameter]]:
     """A reference to every parameter of a stage. Runs on the worker that holds the stage."""
     return [rpc.RRef(param) for param in stage.local_value().parameters()]
 
 
-def run_stage(stage: rpc.RRef, given: Tensor) -> Tensor:
+def run_stage(stage: rpc.RRef[nn.Module], given: Tensor) -> Tensor:
     """The output of a stage. Runs on the worker that holds the stage."""
     return stage.local_value().forward(given)
 
@@ -51,7 +54,7 @@ def init_parameters(model: Staged, seed: int) -> None:
     # end: init_parameters
 
 
-def parameter_rrefs(model: Staged) -> list[rpc.RRef]:
+def parameter_rrefs(model: Staged) -> list[rpc.RRef[nn.Parameter]]:
     """References to all parameters of all stages: what DistributedOptimizer needs."""
     # task: parameter_rrefs
     return [

@@ -69,6 +69,7 @@ class ParallelNet:
 
     def __init__(self, workers: Sequence[str], device: str = "cpu") -> None:
         first, second = workers
+        self.stages: tuple[rpc.RRef[nn.Module], ...]
         # task: stages
         self.stages = (
             rpc.remote(first, ConvStage, args=(device,)),

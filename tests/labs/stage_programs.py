@@ -1,6 +1,6 @@
 """Programs of students for Lab 4: written otherwise than ours, right, and each wrong in one place."""
 
-RIGHT = '''
+RIGHT = """
 import argparse, os
 from pathlib import Path
 import torch, torch.nn as nn
@@ -91,9 +91,9 @@ if __name__ == "__main__":
     if args.rank == 0:
         train(args)
     rpc.shutdown()
-'''
+"""
 
-DIST_UTILS = '''
+DIST_UTILS = """
 import os
 import torch.distributed as dist
 import torch.distributed.rpc as rpc
@@ -107,7 +107,7 @@ def dist_init(world_size, rank, master_addr, master_port):
 def init_parameters(model):
     for param in model.parameters():
         dist.broadcast(param.data, src=0)
-'''
+"""
 
 HELPER = {
     "y_rref = self.rref1.remote().forward(RRef(x))\n        return self.rref2.rpc_sync().forward(y_rref)": (
@@ -147,9 +147,7 @@ WRONG = {
             "return [RRef(p) for r in (self.rref1, self.rref2) for p in r.to_here().parameters()]"
         )
     },
-    ("context_left", "train_step"): {
-        STEP: STEP.replace("            optimizer", "        optimizer")
-    },
+    ("context_left", "train_step"): {STEP: STEP.replace("            optimizer", "        optimizer")},
     ("context_reused", "train_step"): {
         "    for step in range(4):\n": "    with dist_autograd.context() as context_id:\n     for step in range(4):\n",
         "        with dist_autograd.context() as context_id:\n": "        if True:\n",
@@ -162,7 +160,7 @@ WRONG = {
     },
     ("factor", "train_step"): {"nn.CrossEntropyLoss()": 'nn.CrossEntropyLoss(reduction="sum")'},
     ("forward_outside", "train_step"): {
-        "        with dist_autograd.context() as context_id:\n": "        outputs = model(inputs)\n        with dist_autograd.context() as context_id:\n",
+        "        with dist_autograd": "        outputs = model(inputs)\n        with dist_autograd",
         "            outputs = model.pipelined(inputs, args.micro) if args.micro > 1 else model(inputs)\n": "",
     },
     ("relu_missing", "stages"): {"nn.Conv2d(6, 16, 5), nn.ReLU(), nn": "nn.Conv2d(6, 16, 5), nn"},
@@ -178,9 +176,11 @@ WRONG = {
         "self.rref1.rpc_sync().parameter_rrefs() + self.rref2.rpc_sync().parameter_rrefs()": (
             "[r for s in (self.rref1, self.rref2) for r in rpc.rpc_sync(s.owner(), rrefs_of, args=(s,))]"
         ),
-        "class ParallelNet": "def rrefs_of(rref):\n    return rref.local_value().parameter_rrefs()\n\n\nclass ParallelNet",
+        "class ParallelNet": (
+            "def rrefs_of(rref):\n    return rref.local_value().parameter_rrefs()\n\n\nclass ParallelNet"
+        ),
         "self.rref1.remote().forward(RRef(part))": "self.rref1.rpc_async().forward(RRef(part))",
-        "futures.append(self.rref2.rpc_async().forward(y_rref))": "futures.append(self.rref2.rpc_async().forward(RRef(y_rref.wait())))",
+        "self.rref2.rpc_async().forward(y_rref)": "self.rref2.rpc_async().forward(RRef(y_rref.wait()))",
     },
 }
 """Fault and task → what is written otherwise."""
