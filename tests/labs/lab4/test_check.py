@@ -50,7 +50,7 @@ def test_a_typical_error_is_named_with_its_place(tmp_path, key, task):
     for lang in ("en", "zh"):
         sentence = load_words("shoal.labs.lab4", lang)(f"check.{key}", **found[0].values)
         assert "Traceback" not in sentence
-        assert (".py:" in sentence) == (key not in {"relu_missing", "not_split"})
+        assert (".py:" in sentence) == (key not in {"relu_missing", "not_split", "no_shutdown"})
 
 
 PARTS = {"init_parameters": "init", "parameter_rrefs": "optimizer", "train_step": "step", "stages": "model"}

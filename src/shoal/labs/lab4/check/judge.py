@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from shoal.labs.check.fault import Fault, fault
-from shoal.labs.lab4.check.reference import PARAMETERS, RELUS, factor, matched, near, scores
+from shoal.labs.lab4.check.reference import PARAMETERS, RELUS, TOLERANCE, factor, matched, near, scores
 from shoal.labs.lab4.check.seen import FIRST, LAST, LAYERS, Held, Loss, Optimizer, Report, Seen, Step
 
 Part = Literal["model", "init", "optimizer", "step", "microbatches"]
@@ -25,9 +25,6 @@ def judge(seen: Seen, microbatches: int) -> dict[Part, list[Fault]]:
     found["model"] = network_faults(first.before)
     if found["model"]:
         return found
-    made = [each for each in seen.backwards if each.context == first.context]
-    if not made:
-        return {**found, "step": [fault("no_backward", place=first.place)]}
     found["model"] = forward_faults(first)
     if not found["model"]:  # gradients of another network cannot be compared
         found["step"] = step_faults(seen)
@@ -100,24 +97,25 @@ def step_faults(seen: Seen) -> list[Fault]:
     params = {name: held.value.clone().requires_grad_() for name, held in held_by(first.before).items()}
     optimizer = reference_optimizer(seen.optimizers[-1], params, held_by(first.before), first.before)
     for number, step in enumerate(seen.steps, start=1):
-        made = [each for each in seen.backwards if each.context == step.context]
-        if not made:
-            return [fault("no_backward", place=step.place)]
+        place = next(each.place for each in seen.backwards if each.context == step.context)
         batch = batch_of(seen.losses, step.context)
         if batch is None:
-            return [fault("no_loss", place=made[0].place)]
+            return [fault("no_loss", place=place)]
         given_scores, labels = batch
         ours = scores(params, recorded(step, FIRST))
         order = matched(given_scores, ours)
         if order is None:
-            return [fault("other_loss", place=made[0].place, step=number)]
+            return [fault("other_loss", place=place, step=number)]
         loss = functional.cross_entropy(ours[order], labels)
         for param in params.values():
             param.grad = None
         loss.backward()
-        wrong = gradient_faults(step, params, made[0].place)
+        wrong = gradient_faults(step, params, place)
         if wrong:
             return wrong
+        given = sum(each.loss for each in seen.backwards if each.context == step.context)
+        if abs(given - loss.item()) > TOLERANCE:
+            return [fault("loss_value", place=place, given=given, loss=loss.item())]
         if optimizer:
             optimizer.step()
         after = held_by(step.after)

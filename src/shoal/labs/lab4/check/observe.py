@@ -223,6 +223,15 @@ def _record_contexts() -> None:
         SEEN.backwards.append(Backward(context, sum(loss.detach().sum().item() for loss in losses), place))
         original(context, losses, retain_graph=retain_graph)
 
+    local = torch.Tensor.backward
+
+    def local_backward(self: Tensor, *args: Any, **kwargs: Any) -> None:
+        if SEEN.active:
+            raise Wrong(fault("local_backward", place=SEEN.place()))
+        local(self, *args, **kwargs)
+
+    changed_tensor: Any = torch.Tensor
+    changed_tensor.backward = local_backward
     changed: Any = dist_autograd
     changed.context.__enter__, changed.context.__exit__ = entered, left
     changed.backward = backward
@@ -244,6 +253,8 @@ def _record_optimizer(most_steps: int) -> None:
         place = SEEN.place()
         if context_id not in SEEN.active:
             raise Wrong(fault("context_left", place=place, entered=SEEN.contexts.get(context_id, "?")))
+        if not any(each.context == context_id for each in SEEN.backwards):
+            raise Wrong(fault("no_backward", place=place))
         before = outside(gather, context_id)
         step(self, context_id)
         SEEN.steps.append(Step(context_id, place, before, outside(gather, context_id)))

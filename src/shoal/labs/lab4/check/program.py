@@ -34,6 +34,7 @@ FUNCTIONS: dict[str, Part] = {
     "parameter_rrefs": "optimizer",
     "forward_microbatches": "microbatches",
     "forward": "model",
+    "__init__": "model",
     "train_step": "step",
 }
 """Functions of the skeleton, and the parts that they belong to."""
@@ -87,6 +88,9 @@ def run_program(
     if any(late.values()):
         where = "; ".join(f"{worker}: {place}" for worker, place in late.items() if place)
         return Outcome({"step": [fault("hangs", where=where)]}, stopped_in="step")
+    left = [f"worker{rank}" for rank, node in enumerate(nodes) if node.answer and node.answer.get("left")]
+    if left:
+        return Outcome({"model": [fault("no_shutdown", workers=", ".join(left))]}, stopped_in="model")
     if answer is None:
         return Outcome({"model": failures(nodes)}, stopped_in="model")
     found: dict[Part, list[Fault]] = {
@@ -122,7 +126,7 @@ def worker(
     if rank > 0:
         if error is not None:
             raise error
-        return {"waits": ""}
+        return {"waits": "", "left": _is_connected()}
     answer = _driver_answer(error, microbatches)
     if (files / IN_VAIN).exists():
         answer["faults"].setdefault("microbatches", []).append(["serial", {"place": waited_in or "?"}])
@@ -217,12 +221,17 @@ def _say_goodbye() -> None:
     """Let the other workers end: they serve until the driver shuts down, too."""
 
     def shut_down() -> None:
-        if rpc.api._is_current_rpc_agent_set():  # pyright: ignore
+        if _is_connected():
             rpc.shutdown()
 
     thread = Thread(target=shut_down, daemon=True)
     thread.start()
     thread.join(GOODBYE_S)
+
+
+def _is_connected() -> bool:
+    """Whether this worker has joined the others and not shut down."""
+    return rpc.api._is_current_rpc_agent_set()  # pyright: ignore
 
 
 def _free_port() -> int:
