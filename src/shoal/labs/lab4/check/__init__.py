@@ -4,7 +4,8 @@
 
     parts      which run shows which task         observe     makes torch record what the program does
     program    runs it as every worker            seen        the record
-    judge      record → faults                    reference   the same network in one process
+    judge      record → faults                    reports     the records of all workers, collected over RPC
+    reference  the same network in one process
 """
 
 from shoal.labs.check.fault import Check

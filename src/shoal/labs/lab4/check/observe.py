@@ -7,7 +7,6 @@ for every way to write the program. Faults that would end in an unreadable error
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,17 +18,16 @@ from torch.distributed import rpc
 from torch.distributed.optim import DistributedOptimizer
 
 from shoal.labs.check.fault import Fault, fault
+from shoal.labs.lab4.check.reports import gather, identities, outside
 from shoal.labs.lab4.check.seen import (
     FIRST,
     LAST,
     LAYERS,
     SEEN,
     Backward,
-    Held,
     LayerCall,
     Loss,
     Optimizer,
-    Report,
     Step,
 )
 
@@ -37,7 +35,7 @@ HOLD_S = 6.0
 """How long the last layer waits for the first layer's next micro-batch. It waits in vain only if there is none."""
 POLL_S = 0.005
 HOLDING, SECOND, IN_VAIN = "holding", "second", "in_vain"
-"""Files that tell the workers about each other's first micro-batches."""
+"""Files by which the workers signal where their first micro-batches are."""
 
 
 class Enough(BaseException):
@@ -65,6 +63,7 @@ def install(folder: str, steps: int, scratch: Path | None) -> None:
     setattr(rpc, "remote", _remote(rpc.remote))  # noqa: B010
     _record_parameters()
     _record_detaching()
+    _record_seed()
     _record_contexts()
     _record_optimizer(steps)
 
@@ -157,7 +156,7 @@ def _refers(values: Iterable[Any]) -> bool:
 
 
 def _record_detaching() -> None:
-    detach, enter, manual_seed = torch.Tensor.detach, torch.no_grad.__enter__, torch.manual_seed
+    detach, enter = torch.Tensor.detach, torch.no_grad.__enter__
 
     def detached(self: Tensor) -> Tensor:
         place = _directly_from_the_student()
@@ -171,14 +170,19 @@ def _record_detaching() -> None:
             SEEN.detached.append(place)
         enter(self)
 
-    def seed(number: int) -> torch.Generator:
-        SEEN.seeded = SEEN.seeded or SEEN.place()
-        return manual_seed(number)
-
     changed: Any = torch.Tensor
     changed.detach = detached
     torch.no_grad.__enter__ = entered
-    torch.manual_seed = seed
+
+
+def _record_seed() -> None:
+    original = torch.manual_seed
+
+    def manual_seed(seed: int) -> torch.Generator:
+        SEEN.seeded = SEEN.seeded or SEEN.place()
+        return original(seed)
+
+    torch.manual_seed = manual_seed
 
 
 def _directly_from_the_student() -> str:
@@ -208,9 +212,8 @@ def _record_contexts() -> None:
         place, context = SEEN.place(), context_id
         if context not in SEEN.active:
             raise Wrong(fault("backward_outside", place=place, entered=SEEN.contexts.get(context, "?")))
-        if any(
-            step.context == context for step in SEEN.steps
-        ):  # torch waits forever for the first step's calls
+        # A second backward in a context would wait forever for the calls of the first step.
+        if any(step.context == context for step in SEEN.steps):
             raise Wrong(fault("context_reused", place=SEEN.contexts[context]))
         reports = outside(gather, None)
         misplaced = SEEN.misplaced(reports, context, place)
@@ -244,7 +247,7 @@ def _record_optimizer(most_steps: int) -> None:
         place, params = SEEN.place(), list(params_rref)
         create(self, optimizer_class, params, *args, **kwargs)
         owners = [param.owner().name for param in params]
-        found = outside(_identities, owners, params)
+        found = outside(identities, owners, params)
         SEEN.optimizers.append(
             Optimizer(place, optimizer_class, args, kwargs, list(zip(owners, found, strict=True)))
         )
@@ -263,57 +266,6 @@ def _record_optimizer(most_steps: int) -> None:
 
     changed: Any = DistributedOptimizer
     changed.__init__, changed.step = created, stepped
-
-
-def outside(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function in a thread of its own: contexts belong to threads, and the check's calls to none."""
-    with ThreadPoolExecutor(max_workers=1) as thread:
-        return thread.submit(function, *args).result()
-
-
-def gather(context: int | None) -> list[Report]:
-    """The reports of all workers."""
-    return [rpc.rpc_sync(name, report, args=(name, context)) for name in worker_names()]
-
-
-def worker_names() -> list[str]:
-    """The names of all workers."""
-    agent = rpc.api._get_current_rpc_agent()  # pyright: ignore[reportPrivateUsage]
-    return sorted(info.name for info in agent.get_worker_infos())
-
-
-def report(worker: str, context: int | None) -> Report:
-    """What this worker has recorded; its gradients are those of the context."""
-    try:
-        grads: dict[Tensor, Tensor] = {} if context is None else dist_autograd.get_gradients(context)
-    except RuntimeError:  # a worker that took no part does not know the context
-        grads = {}
-    return Report(
-        worker,
-        list(SEEN.calls),
-        {
-            name: Held(id(param), _copied(param), _copied(grads[param]) if param in grads else None)
-            for name, param in SEEN.held.items()
-        },
-        list(SEEN.other_weights),
-        list(SEEN.detached),
-        SEEN.seeded,
-    )
-
-
-def _copied(tensor: Tensor) -> Tensor:
-    return tensor.detach().cpu().clone()
-
-
-def _identities(owners: list[str], params: list[Any]) -> list[int]:
-    """The objects that references refer to, on their owners."""
-    return [
-        rpc.rpc_sync(owner, _identity, args=(param,)) for owner, param in zip(owners, params, strict=True)
-    ]
-
-
-def _identity(param: Any) -> int:
-    return id(param.local_value())
 
 
 def _current_context() -> int | None:
