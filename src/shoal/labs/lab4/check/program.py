@@ -19,7 +19,7 @@ from torch.distributed import rpc
 
 from shoal.labs.check.failures import failures
 from shoal.labs.check.fault import Fault, fault
-from shoal.labs.check.nodes import run_nodes
+from shoal.labs.check.nodes import Node, run_nodes
 from shoal.labs.lab4.check.judge import Part, judge, values
 from shoal.labs.lab4.check.observe import HOLDING, IN_VAIN, SECOND, Enough, Wrong, install
 from shoal.labs.lab4.check.seen import SEEN
@@ -29,6 +29,8 @@ LIMIT_S = 60.0
 GOODBYE_S = 5.0
 """How long the workers may take to shut down when the check has seen enough."""
 POLL_S = 0.02
+PORTS = 3
+"""How many ports are tried: another program may take a free one before the student's does."""
 FUNCTIONS: dict[str, Part] = {
     "init_parameters": "init",
     "parameter_rrefs": "optimizer",
@@ -68,21 +70,11 @@ def run_program(
     limit_s: float = LIMIT_S,
 ) -> Outcome:
     """Run `model.py` of the folder as every worker, until it has made so many steps."""
-    with TemporaryDirectory(prefix="shoal-check-") as scratch:
-        given = [f"--n_devices={size}", "--master_addr=127.0.0.1", f"--master_port={_free_port()}", *flags]
-        nodes = run_nodes(
-            worker,
-            folder,
-            size,
-            str(folder.resolve()),
-            given,
-            steps,
-            scratch,
-            microbatches,
-            limit_s,
-            meet=False,
-            limit_s=limit_s + 2 * GOODBYE_S,
-        )
+    nodes = _run(folder, size, steps, flags, microbatches, limit_s)
+    for _ in range(PORTS - 1):
+        if not any(node.raised and "EADDRINUSE" in node.raised.text for node in nodes):
+            break
+        nodes = _run(folder, size, steps, flags, microbatches, limit_s)
     late = {f"worker{rank}": node.answer["waits"] for rank, node in enumerate(nodes) if node.answer}
     answer = nodes[0].answer
     if any(late.values()):
@@ -100,6 +92,15 @@ def run_program(
     }
     rest = {key: answer[key] for key in ("stopped_in", "initial", "seeded", "driver_seeded", "refused")}
     return Outcome(found, **rest)
+
+
+def _run(
+    folder: Path, size: int, steps: int, flags: Sequence[str], microbatches: int, limit_s: float
+) -> list[Node]:
+    with TemporaryDirectory(prefix="shoal-check-") as scratch:
+        address = [f"--n_devices={size}", "--master_addr=127.0.0.1", f"--master_port={_free_port()}"]
+        given = (str(folder.resolve()), [*address, *flags], steps, scratch, microbatches, limit_s)
+        return run_nodes(worker, folder, size, *given, meet=False, limit_s=limit_s + 2 * GOODBYE_S)
 
 
 def worker(
