@@ -22,6 +22,7 @@ def test_the_labs_and_flags_are_listed(capsys, words):
     [
         (("9",), "unknown lab '9'"),
         (("start", "9"), "unknown lab '9'"),
+        (("4",), "lab 4 has no report"),
         (("start",), "LAB is required"),
         (("1", "--quik"), "unknown flag '--quik': did you mean '--quick'?"),
         (("1", "--lang", "zhh"), "unknown lang 'zhh': did you mean 'zh'?"),

@@ -78,7 +78,13 @@ class StartFlags(CheckFlags):
     """Folder to write them into."""
 
 
-FLAGS: dict[str, type[LabFlags]] = {"1": Lab1Flags, "2": Lab2Flags, "3": Lab3Flags, "autograd": LabFlags}
+FLAGS: dict[str, type[LabFlags]] = {
+    "1": Lab1Flags,
+    "2": Lab2Flags,
+    "3": Lab3Flags,
+    "4": LabFlags,
+    "autograd": LabFlags,
+}
 
 
 def _start(given: Given[StartFlags]) -> int:
@@ -108,7 +114,7 @@ def _check(given: Given[CheckFlags]) -> int:
             )
             for fault in verdict.faults:
                 text.show(f"  {sentences(f'check.{fault.key}', **fault.values)}")
-            right, tried = right + (verdict.word == "right"), tried + 1
+            right, tried = right + (verdict.word == "right"), tried + verdict.counts
     except KeyboardInterrupt:
         return 130
     text.show(sentences("check.summary", right=right, all=tried, folder=Path(folder)))

@@ -14,6 +14,8 @@ class Lab(NamedTuple):
     """The student's files in the course's shape; the last part of each is its name in the lab's `solution` package."""
     data_folder: str = ""
     """Where the digits are laid beside them, for programs that use torch alone."""
+    report: bool = True
+    """Whether `shoal lab NUMBER` trains and writes a report."""
 
 
 LABS: dict[str, Lab] = {
@@ -33,6 +35,13 @@ LABS: dict[str, Lab] = {
         "Data parallelism: every division of the data against one machine, and two wrong samplers.",
         ("task3/sampler.py", "task3/dist_utils.py", "task3/model.py", "task3/check_sampler.py"),
         "task3/data",
+    ),
+    "4": Lab(
+        "shoal.labs.lab4",
+        "Model parallelism: a model in two stages over RPC (hand-out and check; no report).",
+        ("task4/dist_utils.py", "task4/model.py", "task4/docker-compose.yml"),
+        "task4/data",
+        report=False,
     ),
     "autograd": Lab(
         "shoal.labs.autograd",

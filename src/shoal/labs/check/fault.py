@@ -33,3 +33,5 @@ class Check:
     """The student's file with the tasks."""
     faults: Callable[[Path], list[Fault]]
     """Finds what is wrong, given the folder of that file; nothing if it is right."""
+    optional: bool = False
+    """Whether the tasks may stay open."""

@@ -22,7 +22,7 @@ from typing import Any
 START_LIMIT_S = 180.0
 """How long the nodes may take to start and join the group; on a busy machine importing torch takes most of it."""
 WORK_LIMIT_S = 30.0
-"""How long they may take for the work."""
+"""How long they may take for the work, unless a check says otherwise."""
 COLLECTIVE_LIMIT_S = 8.0
 """How long a node waits for the others in a collective."""
 AFTER_AN_ERROR_S = 1.0
@@ -58,11 +58,13 @@ class Node:
     late: bool = False
 
 
-def run_nodes(work: Callable[..., Any], folder: Path, size: int, *args: Any, meet: bool) -> list[Node]:
+def run_nodes(
+    work: Callable[..., Any], folder: Path, size: int, *args: Any, meet: bool, limit_s: float = WORK_LIMIT_S
+) -> list[Node]:
     """Run `work(rank, *args)` on each node, with the student's folder first in its path.
 
     `work` is a function of a module; its arguments and its answer must be representable in JSON. `meet`: the nodes
-    form a process group of torch.
+    form a process group of torch. `limit_s`: how long they may take for the work.
     """
     context: Any = get_context("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
     if hasattr(context, "set_forkserver_preload"):
@@ -76,7 +78,7 @@ def run_nodes(work: Callable[..., Any], folder: Path, size: int, *args: Any, mee
         for process in processes:
             process.start()
         try:
-            late = _wait(processes, Path(scratch))
+            late = _wait(processes, Path(scratch), limit_s)
         finally:
             for process in processes:
                 process.kill()
@@ -84,7 +86,7 @@ def run_nodes(work: Callable[..., Any], folder: Path, size: int, *args: Any, mee
         return [_read(Path(scratch), rank, late) for rank in range(size)]
 
 
-def _wait(processes: Sequence[Any], scratch: Path) -> bool:
+def _wait(processes: Sequence[Any], scratch: Path, limit_s: float) -> bool:
     """Wait until all have answered, or one has failed and the others had a moment more; True after a timeout."""
     ranks = range(len(processes))
     deadline_s = time.monotonic() + START_LIMIT_S
@@ -93,7 +95,7 @@ def _wait(processes: Sequence[Any], scratch: Path) -> bool:
         if all((scratch / f"{rank}.json").exists() for rank in ranks):
             return False
         if not begun and all((scratch / f"{rank}.calls").exists() for rank in ranks):
-            begun, deadline_s = True, time.monotonic() + WORK_LIMIT_S
+            begun, deadline_s = True, time.monotonic() + limit_s
         if not failed and any(_has_failed(process, scratch, rank) for rank, process in enumerate(processes)):
             failed, deadline_s = True, time.monotonic() + AFTER_AN_ERROR_S
         time.sleep(POLL_S)

@@ -10,6 +10,9 @@ from shoal.errors import ConfigError
 from shoal.labs.catalogue import LABS, lab_of
 from shoal.labs.check.fault import Check, Fault
 
+NOT_WRONG = frozenset({"not_done", "not_reached", "not_offered"})
+"""Faults of tasks that were not started, or could not be tested."""
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -18,11 +21,17 @@ class Verdict:
     path: Path
     tasks: tuple[str, ...]
     faults: tuple[Fault, ...]
+    optional: bool = False
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is one of the tasks to be done: an optional one only once it was started."""
+        return not self.optional or self.word != "open"
 
     @property
     def word(self) -> Literal["right", "wrong", "open"]:
         """The verdict in a word; a task that was not started is open, not wrong."""
-        if any(fault.key == "not_done" for fault in self.faults):
+        if any(fault.key in NOT_WRONG for fault in self.faults):
             return "open"
         return "wrong" if self.faults else "right"
 
@@ -38,7 +47,8 @@ def check(number: str, folder: Path) -> Iterator[Verdict]:
     checks: tuple[Check, ...] = import_module(f"{lab.package}.check").CHECKS
     found = {each.file: file_of(number, folder, each.file) for each in checks}
     return (
-        Verdict(found[each.file], each.tasks, tuple(each.faults(found[each.file].parent))) for each in checks
+        Verdict(found[each.file], each.tasks, tuple(each.faults(found[each.file].parent)), each.optional)
+        for each in checks
     )
 
 

@@ -1,0 +1,20 @@
+"""Checks of the student's program for Lab 4.
+
+::
+
+    parts      which run shows which task         observe     makes torch record what the program does
+    program    runs it as every worker            seen        the record
+    judge      record → faults                    reports     the records of all workers, collected over RPC
+    reference  the same network in one process
+"""
+
+from shoal.labs.check.fault import Check
+from shoal.labs.lab4.check.parts import part_faults
+
+CHECKS = (
+    Check(("stages", "forward"), "model.py", part_faults("model")),
+    Check(("init_parameters",), "dist_utils.py", part_faults("init")),
+    Check(("parameter_rrefs",), "dist_utils.py", part_faults("optimizer")),
+    Check(("train_step",), "model.py", part_faults("step")),
+    Check(("forward_microbatches",), "model.py", part_faults("microbatches"), optional=True),
+)

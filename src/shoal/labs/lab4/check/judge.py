@@ -1,0 +1,195 @@
+"""The faults of a program that ran, from what its workers recorded. Runs on the driver."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from shoal.labs.check.fault import Fault, fault
+from shoal.labs.lab4.check.reference import PARAMETERS, RELUS, TOLERANCE, factor, matched, near, scores
+from shoal.labs.lab4.check.seen import FIRST, LAST, LAYERS, Held, Loss, Optimizer, Report, Seen, Step
+
+Part = Literal["model", "init", "optimizer", "step", "microbatches"]
+"""A part of the program that has a verdict of its own."""
+
+
+def judge(seen: Seen, microbatches: int) -> dict[Part, list[Fault]]:
+    """The faults of every part that the program reached."""
+    init = init_faults(seen)
+    if not seen.steps:
+        return {"init": init} if init else {}
+    first = seen.steps[0]
+    found: dict[Part, list[Fault]] = {"init": init, "optimizer": optimizer_faults(seen)}
+    found["model"] = network_faults(first.before)
+    if found["model"]:
+        return found
+    found["model"] = forward_faults(first)
+    if not found["model"]:  # gradients of another network cannot be compared
+        found["step"] = step_faults(seen)
+    if microbatches > 1:
+        found["microbatches"] = microbatch_faults(first, microbatches)
+    return found
+
+
+def network_faults(reports: Sequence[Report]) -> list[Fault]:
+    """The lab's network, each layer on one worker, and not all layers on the same."""
+    others = [shape for report in reports for shape in report.other_weights]
+    if others:
+        return [fault("other_network", found=_shapes(others), expected=_shapes(LAYERS))]
+    missing = [name for name in PARAMETERS if not any(name in report.parameters for report in reports)]
+    if missing:
+        return [fault("unused", parameters=", ".join(missing))]
+    holders = [report.worker for report in reports if report.parameters]
+    return [fault("not_split", worker=holders[0])] if len(holders) < 2 else []
+
+
+def forward_faults(step: Step) -> list[Fault]:
+    """The split model's scores must be those of one process with the same parameters."""
+    params = values(step.before)
+    pictures, given = recorded(step, FIRST), recorded(step, LAST)
+    if matched(given, scores(params, pictures)) is not None:
+        return []
+    for layer in RELUS:
+        if matched(given, scores(params, pictures, without_relu=layer)) is not None:
+            return [fault("relu_missing", layer=layer)]
+    return [fault("other_scores")]
+
+
+def init_faults(seen: Seen) -> list[Fault]:
+    """Parameters that the program asked of a module without any."""
+    return [
+        fault("init_nothing" if "init" in function else "no_parameters", function=function, place=place)
+        for function, place in seen.empty[:1]
+    ]
+
+
+def optimizer_faults(seen: Seen) -> list[Fault]:
+    """The optimizer must have every parameter once, and the parameter itself."""
+    given = seen.optimizers[-1]
+    named = {
+        (report.worker, held.identity): f"{name} ({report.worker})"
+        for report in seen.steps[0].before
+        for name, held in report.parameters.items()
+    }
+    missing = [name for key, name in named.items() if key not in given.parameters]
+    if missing and len(given.parameters) >= len(named):
+        owners = ", ".join(sorted({owner for owner, _ in given.parameters}))
+        return [fault("copies", place=given.place, missing=", ".join(missing), owners=owners)]
+    if missing:
+        return [
+            fault(
+                "missing",
+                place=given.place,
+                given=len(named) - len(missing),
+                all=len(named),
+                missing=", ".join(missing),
+            )
+        ]
+    twice = {named[key] for key in given.parameters if key in named and given.parameters.count(key) > 1}
+    return [fault("twice", place=given.place, parameters=", ".join(sorted(twice)))] if twice else []
+
+
+def step_faults(seen: Seen) -> list[Fault]:
+    """Every step must be the step of one process: loss, gradients, parameters."""
+    first = seen.steps[0]
+    params = {name: held.value.clone().requires_grad_() for name, held in held_by(first.before).items()}
+    optimizer = reference_optimizer(seen.optimizers[-1], params, held_by(first.before), first.before)
+    for number, step in enumerate(seen.steps, start=1):
+        place = next(each.place for each in seen.backwards if each.context == step.context)
+        batch = batch_of(seen.losses, step.context)
+        if batch is None:
+            return [fault("no_loss", place=place)]
+        given_scores, labels = batch
+        ours = scores(params, recorded(step, FIRST))
+        order = matched(given_scores, ours)
+        if order is None:
+            return [fault("other_loss", place=place, step=number)]
+        loss = functional.cross_entropy(ours[order], labels)
+        for param in params.values():
+            param.grad = None
+        loss.backward()
+        wrong = gradient_faults(step, params, place)
+        if wrong:
+            return wrong
+        given = sum(each.loss for each in seen.backwards if each.context == step.context)
+        if abs(given - loss.item()) > TOLERANCE:
+            return [fault("loss_value", place=place, given=given, loss=loss.item())]
+        if optimizer:
+            optimizer.step()
+        after = held_by(step.after)
+        moved = [name for name in PARAMETERS if not near(after[name].value, params[name].detach())]
+        if moved:
+            return [fault("other_update", step=number, parameters=", ".join(moved), place=step.place)]
+    return []
+
+
+def gradient_faults(step: Step, params: Mapping[str, Tensor], place: str) -> list[Fault]:
+    """The context must hold the gradient of the batch's mean loss, for every parameter."""
+    held = held_by(step.before)
+    without = [name for name in PARAMETERS if held[name].grad is None]
+    if without:
+        cut = sorted({line for report in step.before for line in report.detached})
+        return [fault("no_gradient", parameters=", ".join(without), cut=", ".join(cut) or place)]
+    given = [grad for name in PARAMETERS if (grad := held[name].grad) is not None]
+    right = [grad for name in PARAMETERS if (grad := params[name].grad) is not None]
+    if all(near(a, b) for a, b in zip(given, right, strict=True)):
+        return []
+    times = factor(given, right)
+    return [
+        fault("other_gradient", place=place) if times is None else fault("factor", place=place, factor=times)
+    ]
+
+
+def microbatch_faults(step: Step, microbatches: int) -> list[Fault]:
+    """The batch must really be in parts; whether they overlap is seen while it runs."""
+    parts = sum(
+        call.layer == FIRST and call.context == step.context
+        for report in step.before
+        for call in report.calls
+    )
+    return [] if parts == microbatches else [fault("parts", parts=parts, wanted=microbatches)]
+
+
+def reference_optimizer(
+    given: Optimizer, params: Mapping[str, Tensor], held: Mapping[str, Held], reports: Sequence[Report]
+) -> torch.optim.Optimizer | None:
+    """The student's optimizer over the parameters of one process that the student gave it; None for none."""
+    owner = {name: report.worker for report in reports for name in report.parameters}
+    chosen = [params[name] for name in PARAMETERS if (owner[name], held[name].identity) in given.parameters]
+    return given.kind(chosen, *given.args, **given.kwargs) if chosen else None
+
+
+def recorded(step: Step, layer: str) -> Tensor:
+    """What the layer recorded in the step's context, all micro-batches together."""
+    calls = [
+        call
+        for report in step.before
+        for call in report.calls
+        if call.layer == layer and call.context == step.context
+    ]
+    calls.sort(key=lambda call: call.begin_ns)
+    return torch.cat([call.tensor for call in calls if call.tensor is not None])
+
+
+def batch_of(losses: Sequence[Loss], context: int) -> tuple[Tensor, Tensor] | None:
+    """Scores and labels of the losses that were computed in the context."""
+    made = [each for each in losses if each.context == context]
+    if not made:
+        return None
+    return torch.cat([each.scores for each in made]), torch.cat([each.labels for each in made])
+
+
+def held_by(reports: Sequence[Report]) -> dict[str, Held]:
+    """The parameters of all workers by name."""
+    return {name: held for report in reports for name, held in report.parameters.items()}
+
+
+def values(reports: Sequence[Report]) -> dict[str, Tensor]:
+    """Their values."""
+    return {name: held.value for name, held in held_by(reports).items()}
+
+
+def _shapes(shapes: Sequence[tuple[int, ...]] | Mapping[tuple[int, ...], str]) -> str:
+    return ", ".join("×".join(map(str, shape)) for shape in dict.fromkeys(shapes))

@@ -1,0 +1,241 @@
+"""Run the student's program on real processes that talk over loopback, and collect what was seen."""
+
+import os
+import re
+import runpy
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Thread
+from typing import Any, get_args
+
+import torch
+from torch.distributed import rpc
+
+from shoal.labs.check.failures import failures
+from shoal.labs.check.fault import Fault, fault
+from shoal.labs.check.nodes import Node, run_nodes
+from shoal.labs.lab4.check.judge import Part, judge, values
+from shoal.labs.lab4.check.observe import HOLDING, IN_VAIN, SECOND, Enough, Wrong, install
+from shoal.labs.lab4.check.seen import SEEN
+
+LIMIT_S = 60.0
+"""How long the program may take for its first steps."""
+GOODBYE_S = 5.0
+"""How long the workers may take to shut down when the check has seen enough."""
+POLL_S = 0.02
+PORTS = 3
+"""How many ports are tried: another program may take a free one before the student's does."""
+FUNCTIONS: dict[str, Part] = {
+    "init_parameters": "init",
+    "parameter_rrefs": "optimizer",
+    "forward_microbatches": "microbatches",
+    "forward": "model",
+    "__init__": "model",
+    "train_step": "step",
+}
+"""Functions of the skeleton, and the parts that they belong to."""
+TASKS: dict[str, Part] = {**FUNCTIONS, "stages": "model"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run of the program showed."""
+
+    faults: dict[Part, list[Fault]]
+    """Of every part that was reached."""
+    stopped_in: Part | None = None
+    """The part in which the program stopped, if it did."""
+    initial: list[float] = field(default_factory=list[float])
+    """A fingerprint of the initial parameters."""
+    seeded: dict[str, str] = field(default_factory=dict[str, str])
+    """The line that seeded each worker with parameters, if one did."""
+    driver_seeded: str = ""
+    """The line that seeded the driver."""
+    refused: bool = False
+    """Whether the program exited because of its flags."""
+
+
+def run_program(
+    folder: Path,
+    size: int,
+    steps: int,
+    flags: Sequence[str],
+    microbatches: int = 1,
+    limit_s: float = LIMIT_S,
+) -> Outcome:
+    """Run `model.py` of the folder as every worker, until it has made so many steps."""
+    nodes = _run(folder, size, steps, flags, microbatches, limit_s)
+    for _ in range(PORTS - 1):
+        if not any(node.raised and "EADDRINUSE" in node.raised.text for node in nodes):
+            break
+        nodes = _run(folder, size, steps, flags, microbatches, limit_s)
+    late = {f"worker{rank}": node.answer["waits"] for rank, node in enumerate(nodes) if node.answer}
+    answer = nodes[0].answer
+    if any(late.values()):
+        where = "; ".join(f"{worker}: {place}" for worker, place in late.items() if place)
+        return Outcome({"step": [fault("hangs", where=where)]}, stopped_in="step")
+    left = [f"worker{rank}" for rank, node in enumerate(nodes) if node.answer and node.answer.get("left")]
+    if left:
+        return Outcome({"model": [fault("no_shutdown", workers=", ".join(left))]}, stopped_in="model")
+    if answer is None:
+        return Outcome({"model": failures(nodes)}, stopped_in="model")
+    found: dict[Part, list[Fault]] = {
+        part: [Fault(key, values) for key, values in answer["faults"][part]]
+        for part in get_args(Part)
+        if part in answer["faults"]
+    }
+    rest = {key: answer[key] for key in ("stopped_in", "initial", "seeded", "driver_seeded", "refused")}
+    return Outcome(found, **rest)
+
+
+def _run(
+    folder: Path, size: int, steps: int, flags: Sequence[str], microbatches: int, limit_s: float
+) -> list[Node]:
+    with TemporaryDirectory(prefix="shoal-check-") as scratch:
+        address = [f"--n_devices={size}", "--master_addr=127.0.0.1", f"--master_port={_free_port()}"]
+        given = (str(folder.resolve()), [*address, *flags], steps, scratch, microbatches, limit_s)
+        return run_nodes(worker, folder, size, *given, meet=False, limit_s=limit_s + 2 * GOODBYE_S)
+
+
+def worker(
+    rank: int, folder: str, flags: list[str], steps: int, scratch: str, microbatches: int, limit_s: float
+) -> dict[str, Any]:
+    """One worker: the student's program in a thread, watched by this one."""
+    for name in ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"):
+        os.environ[name] = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
+    torch.seed()  # in another state in every run: what the program seeds does not depend on it
+    sys.argv = ["model.py", *flags, f"--rank={rank}"]
+    files = Path(scratch)
+    install(folder, steps, files if microbatches > 1 else None)
+    errors: list[BaseException] = []
+    thread = Thread(target=_program, args=(folder, errors), daemon=True)
+    thread.start()
+    deadline_s, waited_in = time.monotonic() + limit_s, ""
+    while thread.is_alive() and time.monotonic() < deadline_s:
+        thread.join(POLL_S)
+        if (files / HOLDING).exists() and not (files / SECOND).exists() and not (files / IN_VAIN).exists():
+            waited_in = _place_of(thread) or waited_in
+    if thread.is_alive():
+        return {"waits": _place_of(thread) or "?"}
+    error = errors[0] if errors else None
+    if rank > 0:
+        if error is not None:
+            raise error
+        return {"waits": "", "left": _is_connected()}
+    answer = _driver_answer(error, microbatches)
+    if (files / IN_VAIN).exists():
+        answer["faults"].setdefault("microbatches", []).append(["serial", {"place": waited_in or "?"}])
+    _say_goodbye()
+    return {"waits": "", **answer}
+
+
+def _program(folder: str, errors: list[BaseException]) -> None:
+    try:
+        runpy.run_path(f"{folder}/model.py", run_name="__main__")
+    except Enough:
+        pass
+    except BaseException as error:
+        errors.append(error)
+
+
+def _place_of(thread: Thread) -> str:
+    frame = sys._current_frames().get(thread.ident or 0)  # pyright: ignore[reportPrivateUsage]
+    return SEEN.place(frame) if frame else ""
+
+
+def _driver_answer(error: BaseException | None, microbatches: int) -> dict[str, Any]:
+    """What the driver saw, in a form that JSON can represent."""
+    refused = isinstance(error, SystemExit) and error.code == 2
+    if (
+        error is not None
+        and not isinstance(error, Wrong | SystemExit)
+        and not SEEN.remote
+        and not SEEN.contexts
+    ):
+        raise error  # before anything of this lab: an import, a name, the data
+    found = judge(SEEN, microbatches)
+    stopped: Part | None = None
+    if isinstance(error, Wrong):
+        stopped = "step"
+        found[stopped] = list(error.faults)
+    elif error is not None and not isinstance(error, SystemExit):
+        stopped, wrong = _of_an_error(error)
+        found[stopped] = [wrong]
+    elif not SEEN.steps and not refused:
+        stopped = "step" if SEEN.optimizers else "optimizer"
+        found[stopped] = [fault("no_step" if SEEN.optimizers else "no_optimizer")]
+    first = SEEN.steps[0].before if SEEN.steps else ()
+    return {
+        "faults": {
+            part: [[each.key, dict(each.values)] for each in faults] for part, faults in found.items()
+        },
+        "stopped_in": stopped,
+        "initial": [value for held in values(first).values() for value in held.flatten()[:3].tolist()],
+        "seeded": {report.worker: report.seeded for report in first if report.parameters},
+        "driver_seeded": SEEN.seeded,
+        "refused": refused,
+    }
+
+
+def _of_an_error(error: BaseException) -> tuple[Part, Fault]:
+    """The part in which the program failed, and how. An error on another worker names the line there."""
+    text, kind = str(error), type(error).__name__
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename.startswith(f"{SEEN.folder}/")
+    ]
+    named: list[Part] = [FUNCTIONS[frame.name] for frame in frames if frame.name in FUNCTIONS]
+    part: Part = named[-1] if named else _phase()
+    line = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"
+    task = re.search(r"Task (\w+): ", text)
+    if type(error) is NotImplementedError and task:
+        return TASKS.get(task[1], part), fault("not_done")
+    remote = re.search(r"On WorkerInfo\(.*?name=(\w+)\):\s*(.*)", text)
+    if remote:
+        there = re.findall(rf'File "{re.escape(SEEN.folder)}/([^"]+)", line (\d+)', text)
+        where = ":".join(there[-1]) if there else line
+        return part, fault(
+            "raises_there", worker=remote[1], error=_short(remote[2]), place=where, called=line
+        )
+    return part, fault("raises", error=f"{kind}: {_short(text)} ({line})")
+
+
+def _short(text: str) -> str:
+    line = text.strip().splitlines()[0] if text.strip() else ""
+    return line if len(line) <= 160 else f"{line[:160]}…"
+
+
+def _phase() -> Part:
+    if SEEN.optimizers:
+        return "step"
+    return "optimizer" if SEEN.remote else "model"
+
+
+def _say_goodbye() -> None:
+    """Let the other workers end: they serve until the driver shuts down, too."""
+
+    def shut_down() -> None:
+        if _is_connected():
+            rpc.shutdown()
+
+    thread = Thread(target=shut_down, daemon=True)
+    thread.start()
+    thread.join(GOODBYE_S)
+
+
+def _is_connected() -> bool:
+    """Whether this worker has joined the others and not shut down."""
+    return rpc.api._is_current_rpc_agent_set()  # pyright: ignore
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]

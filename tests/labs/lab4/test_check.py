@@ -1,0 +1,78 @@
+"""The check of Lab 4 on programs of students: right ones in several styles, and one for each typical error."""
+
+import pytest
+from stage_programs import DIST_UTILS, HELPER, RIGHT, WRONG, changed
+
+from shoal.labs.check.solution import check
+from shoal.labs.handout.start import skeleton, solution
+from shoal.labs.lab4.check.parts import initial_faults, microbatch_faults
+from shoal.labs.lab4.check.program import Outcome, run_program
+from shoal.labs.words import load_words
+from shoal.report.folder import write_files
+
+TWO_WORKERS = "command: python model.py --n_devices=2 --rank=0"
+
+
+def student(folder, replacements, **more):
+    """The folder of a student whose program differs from the right one in some places."""
+    write_files(folder, {"model.py": changed(RIGHT, replacements), "dist_utils.py": DIST_UTILS, **more})
+    return folder
+
+
+def words_of(folder):
+    """The verdict on every task."""
+    return {task: verdict.word for verdict in check("4", folder) for task in verdict.tasks}
+
+
+def test_our_solution_is_right_in_every_task(tmp_path):
+    write_files(tmp_path, solution("4"))
+    assert set(words_of(tmp_path).values()) == {"right"}
+
+
+def test_a_program_with_classes_of_its_own_is_right(tmp_path):
+    assert set(words_of(student(tmp_path, {})).values()) == {"right"}
+
+
+def test_a_model_that_is_no_module_on_two_workers_is_right(tmp_path):
+    words = words_of(student(tmp_path, HELPER, **{"docker-compose.yml": TWO_WORKERS}))
+    assert words.pop("forward_microbatches") == "open"  # optional, and not offered
+    assert set(words.values()) == {"right"}
+
+
+@pytest.mark.parametrize(("key", "task"), [case for case in WRONG if case[0] != "seed_elsewhere"])
+def test_a_typical_error_is_named_with_its_place(tmp_path, key, task):
+    folder = student(tmp_path, WRONG[key, task])
+    if task == "forward_microbatches":
+        found = microbatch_faults(Outcome({}), run_program(folder, 3, 1, ["--micro=4"], 4), offered=True)
+    else:
+        found = run_program(folder, 3, 2, []).faults[PARTS[task]]
+    assert [fault.key for fault in found] == [key]
+    for lang in ("en", "zh"):
+        sentence = load_words("shoal.labs.lab4", lang)(f"check.{key}", **found[0].values)
+        assert "Traceback" not in sentence
+        assert (".py:" in sentence) == (key not in {"relu_missing", "not_split", "no_shutdown"})
+
+
+PARTS = {"init_parameters": "init", "parameter_rrefs": "optimizer", "train_step": "step", "stages": "model"}
+
+
+def test_a_seed_that_only_the_driver_sets_is_named(tmp_path):
+    folder = student(tmp_path, WRONG["seed_elsewhere", "init_parameters"])
+    runs = [run_program(folder, 3, 1, []) for _ in range(2)]
+    (found,) = initial_faults(*runs, sets_seed=False)
+    assert found.key == "seed_elsewhere"
+    assert found.values["workers"] == "worker1"
+
+
+def test_a_program_that_does_not_end_is_stopped_with_the_lines_where_workers_wait(tmp_path):
+    folder = student(
+        tmp_path, {"def train(args):\n": "def train(args):\n    import time; time.sleep(1000)\n"}
+    )
+    (found,) = run_program(folder, 3, 1, [], limit_s=4.0).faults["step"]
+    assert found.key == "hangs"
+    assert "worker0: model.py:" in found.values["where"]
+
+
+def test_tasks_that_are_open_are_not_wrong(tmp_path):
+    write_files(tmp_path, skeleton("4", "en"))
+    assert set(words_of(tmp_path).values()) == {"open"}
