@@ -30,8 +30,8 @@ def write(path, text):
 
 def test_the_demo_compares_every_strategy_on_the_same_batches():
     configs = by_name(["quickstart"])
-    assert {config.strategy for config in configs.values()} == {"single", "dp", "naive", "ddp"}
-    assert {config.strategy for config in configs.values()} <= set(STRATEGIES)
+    # A mesh of both layouts needs four workers.
+    assert {config.strategy for config in configs.values()} == set(STRATEGIES) - {"pipeline+tensor"}
     assert {config.launch.group for config in configs.values()} >= {"gloo", "shm"}
     assert {config.threads for config in configs.values() if config.strategy == "single"} >= {1}
     assert len({(c.seed, c.train.batch_size, c.train.epochs, c.model, c.data) for c in configs.values()}) == 1
@@ -52,7 +52,7 @@ def test_one_process_with_the_workers_number_of_threads_is_always_there(monkeypa
         configs = by_name(["quickstart"])
         assert configs[name].strategy == "single"
         assert configs[name].threads == configs["ddp-shm"].threads
-        assert len(configs) == 8 + (cores == 4)
+        assert len(configs) == 12 + (cores == 4)
 
 
 @pytest.mark.parametrize(("delay", "kept"), [(0.05, "second"), (0.5, "first"), (None, "first")])
@@ -141,3 +141,14 @@ def test_flags_that_would_make_all_variants_the_same_are_refused(flags, sentence
     with pytest.raises(ConfigError) as error:
         variants_of(["quickstart"], flags)
     assert sentence in str(error.value)
+
+
+def test_a_strategy_that_does_not_support_the_settings_is_left_out_of_the_standard_comparison(tmp_path):
+    with pytest.warns(UserWarning, match="variant 'rpc': .*it is left out"):
+        names = {variant.name for variant in variants_of(["quickstart"], ["--clip-norm", "1"])}
+    assert "rpc" not in names
+    assert {"single", "ddp-shm", "pipeline"} <= names
+    own = tmp_path / "own.toml"
+    own.write_text('[variants]\none = ""\ntwo = "--strategy rpc --workers 2"\n')
+    with pytest.raises(ConfigError, match="variant 'two'"):
+        variants_of([str(own)], ["--clip-norm", "1"])

@@ -121,12 +121,18 @@ def _train(variants: "Sequence[Variant]", folder: Path, stream: TextIO, quiet: b
             watch.say(f"{len(variants)} runs, one after another; a line for each when it is done")
             for number, variant in enumerate(variants, 1):
                 label, start_s = f"{number}/{len(variants)}  {variant.name:{width}}", time.perf_counter()
-                result = train(variant, folder, watch.running(f"  {label}  {described(variant.config)}"))
+                try:
+                    result = train(variant, folder, watch.running(f"  {label}  {described(variant.config)}"))
+                except ShoalError as error:
+                    if not (variant.may_be_left_out and error.exit_code == ConfigError.exit_code):
+                        raise
+                    watch.say(f"  {label}  left out: {printable(error.message)}")
+                    continue
                 finished.append(folder / variant.name)
                 took_s[variant.name] = time.perf_counter() - start_s
                 watch.say(f"  {label}  {result.seconds:5.1f} s  {described(variant.config)}")
             left_s = MOST_REPEATED_S
-            for variant in variants:
+            for variant in [each for each in variants if each.name in took_s]:
                 if (not_scheduled(folder / variant.name) or 0.0) > BUSY and took_s[variant.name] <= left_s:
                     left_s -= took_s[variant.name]
                     train_again(variant, folder, watch.running(f"  {variant.name} again"))

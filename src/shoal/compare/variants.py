@@ -13,6 +13,7 @@ A comparison is a TOML file: the recipe that all variants share, flags over it, 
 import re
 import shlex
 import shutil
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
@@ -53,13 +54,16 @@ class Variant:
 
     name: str
     config: RunConfig
+    may_be_left_out: bool = False
+    """Whether the comparison goes on without it if its strategy does not support the model or the settings."""
 
 
 def variants_of(recipes: Sequence[str], flags: Sequence[str], trust_code: bool = False) -> list[Variant]:
     """The runs that a comparison, a plain recipe, or several recipes ask for; flags override the settings of all.
 
     All settings are checked here, before anything runs. Flags of the launcher (`--workers 4`) apply only to runs with
-    several workers. With `trust_code`, the files may name the user's own functions.
+    several workers. A standard variant whose strategy does not support the settings is left out, with a warning; one of
+    the user's own is an error. With `trust_code`, the files may name the user's own functions.
     """
     changes = read_flags(flags)
     if changes.get("output", {}).keys() - {"trace"}:
@@ -68,9 +72,20 @@ def variants_of(recipes: Sequence[str], flags: Sequence[str], trust_code: bool =
         )
     if len(recipes) == 1 and any("name" in changes.get(key, {}) for key in ("strategy", "sync")):
         raise ConfigError("--strategy is what a comparison compares, so it cannot be set for all variants")
-    trees = _comparison(recipes[0], trust_code) if len(recipes) == 1 else _recipes(recipes, trust_code)
-    variants = [Variant(name, _config(name, tree, changes)) for name, tree in trees.items()]
-    return _with_reference(variants) if len(recipes) == 1 else variants
+    if len(recipes) > 1:
+        trees = _recipes(recipes, trust_code)
+        return [Variant(name, _config(name, tree, changes)) for name, tree in trees.items()]
+    trees, is_standard = _comparison(recipes[0], trust_code)
+    variants: list[Variant] = []
+    for name, tree in trees.items():
+        try:
+            variants.append(Variant(name, _config(name, tree, changes), is_standard and bool(variants)))
+        except ConfigError as error:
+            # What is wrong for one process is wrong for all.
+            if not (is_standard and variants):
+                raise
+            warnings.warn(f"{error.message}: it is left out", stacklevel=2)
+    return _with_reference(variants)
 
 
 def train(variant: Variant, folder: Path, observer: Observer) -> Result:
@@ -147,8 +162,11 @@ def _recipes(recipes: Sequence[str], trust_code: bool) -> dict[str, Tree]:
     return trees
 
 
-def _comparison(given: str, trust_code: bool) -> dict[str, Tree]:
-    """The variants of a comparison file, shipped or the user's; of a plain recipe, the standard ones over it."""
+def _comparison(given: str, trust_code: bool) -> tuple[dict[str, Tree], bool]:
+    """The variants of a comparison file, shipped or the user's; of a plain recipe, the standard ones over it.
+
+    And whether they are the standard ones.
+    """
     folder = Path(str(resources.files("shoal") / "recipes" / "compare"))
     shipped = {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
@@ -156,16 +174,17 @@ def _comparison(given: str, trust_code: bool) -> dict[str, Tree]:
         return parse_toml(shipped[name].read_text(encoding="utf-8"), shipped[name])
 
     if given in shipped:
-        return _variants(given, read_shipped(given), trust_code)
+        return _variants(given, read_shipped(given), trust_code), True
     if Path(given).suffix != ".toml" and not Path(given).exists() and given not in shipped_recipes():
         raise ConfigError(
             unknown("comparison", given, {*shipped, *shipped_recipes()}),
             "Give one of these names, the paths of .toml recipes, or run folders.",
         )
     tree = read_recipe(given, trust_code)
-    if "variants" not in tree:
+    is_standard = "variants" not in tree
+    if is_standard:
         tree = {"recipe": given, "variants": read_shipped(STANDARD)["variants"]}
-    return _variants(given, tree, trust_code)
+    return _variants(given, tree, trust_code), is_standard
 
 
 def _variants(source: str, tree: Tree, trust_code: bool) -> dict[str, Tree]:
