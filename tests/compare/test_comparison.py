@@ -476,3 +476,26 @@ def test_the_report_holds_table_verdict_and_figures(runs, tmp_path):
         assert (tmp_path / f"out/figures/{figure}.pdf").read_bytes().startswith(b"%PDF")
     assert (tmp_path / "out/tables/runs.csv").read_text().startswith("name,how,strategy,workers")
     assert (tmp_path / "out/tables/workers.csv").read_text().count("\n") == 4
+
+
+def test_runs_that_divide_the_model_have_remarks_of_their_own(runs):
+    late = ((4, 0.5, 1), (9, 0.5, 1))
+    divided = {
+        "pipe": "--strategy pipeline --workers 2 --threads 1 --pipeline.microbatches 4",
+        "tensor": "--strategy tensor --workers 2 --threads 1",
+        "rpc": "--strategy rpc --workers 2 --threads 1",
+    }
+    folders = [write_run(runs / name, flags, step_ms=10, ranks=late) for name, flags in divided.items()]
+    found = claims(single(runs), *folders)
+    bubble = found["bubble", "pipe: stages wait for each other at the beginning and the end of a step."]
+    assert (
+        "1f1b with 4 micro-batches on 2 equal stages has a bubble of (p − 1) / (m + p − 1) = 20 %"
+        in bubble.numbers
+    )
+    assert "the longest stage computes 2.2 × as long as the shortest" in bubble.numbers
+    assert "--pipeline.microbatches 8" in bubble.advice
+    tensor = found["moves", "tensor: the workers exchange activations in every divided layer."]
+    assert tensor.numbers.startswith("1 call in every step")
+    rpc = found["waits", "rpc: while one worker computes its layers, the others wait."]
+    assert "--strategy.microbatches 4" in rpc.advice
+    assert not any("--balance" in remark.advice for remark in found.values())

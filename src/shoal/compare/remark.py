@@ -42,3 +42,13 @@ def percent(part: float) -> str:
     '26 %'
     """
     return f"{100 * part:.0f} %"
+
+
+def size_in_words(count: float) -> str:
+    """A number of bytes with its unit.
+
+    >>> size_in_words(207_600), size_in_words(40)
+    ('207.6 kB', '40 B')
+    """
+    unit, size = next((each for each in (("MB", 1e6), ("kB", 1e3)) if count >= each[1]), ("B", 1))
+    return f"{count / size:.{0 if size == 1 else 1}f} {unit}"

@@ -15,8 +15,9 @@ from shoal.compare.comparison import (
     settings_apart,
     speed_up,
 )
+from shoal.compare.divided_models import divided_models, divides_model
 from shoal.compare.equality import equality
-from shoal.compare.remark import Remark, listed, percent, thread_count
+from shoal.compare.remark import Remark, listed, percent, size_in_words, thread_count
 from shoal.report.communication import RankShares
 from shoal.report.findings import SPREADS, Verdict, higher
 
@@ -95,12 +96,12 @@ def speed(comparison: Comparison) -> Iterator[Remark]:
 
 
 def waiting(comparison: Comparison) -> Iterator[Remark]:
-    """Runs whose workers wait for another one."""
+    """Runs whose workers wait for another one. Those that divide the model have remarks of their own."""
     # For a balanced run and its counterpart `balance` says more: it waits until its shares have settled.
     balanced = [after for _, after in _pairs(comparison, "train.balance", False, True)]
     in_turns: list[ComparedRun] = []
     for entry in comparison.several():
-        if entry.shares["wait"] < MATTERS:
+        if entry.shares["wait"] < MATTERS or divides_model(entry):
             continue
         slow, quick = max(entry.ranks, key=_work_s), min(entry.ranks, key=_work_s)
         ratio = _work_s(slow) / _work_s(quick) if _work_s(quick) else 1.0
@@ -129,11 +130,11 @@ def waiting(comparison: Comparison) -> Iterator[Remark]:
 def moving(comparison: Comparison) -> Iterator[Remark]:
     """Runs whose workers wait for bytes to move."""
     for entry in comparison.several():
-        if entry.shares["move"] < MATTERS:
+        if entry.shares["move"] < MATTERS or divides_model(entry):
             continue
         rank = max(entry.ranks, key=lambda rank: rank.move)
         calls = sum(operation.calls for operation in rank.operations)
-        size = _bytes(sum(operation.num_bytes for operation in rank.operations))
+        size = size_in_words(sum(operation.num_bytes for operation in rank.operations))
         numbers = f"{percent(entry.shares['move'])} of the workers' time"
         numbers += (
             f", for {calls:.0f} call{'s' * (round(calls) > 1)} and {size} in every step" if calls else ""
@@ -171,7 +172,7 @@ def nothing_slow(comparison: Comparison) -> Iterator[Remark]:
 
 
 TIME_RULES: tuple[Callable[[Comparison], Iterator[Remark]], ...] = (
-    speed, waiting, balance, moving, group, nothing_slow,
+    speed, waiting, balance, moving, group, divided_models, nothing_slow,
 )  # fmt: skip
 
 
@@ -259,8 +260,3 @@ def _larger_batch(entry: ComparedRun) -> str:
     size = entry.config.train.batch_size
     known = isinstance(size, int)
     return f"Try a larger batch: --batch-size {4 * size} exchanges a quarter as often." if known else ""
-
-
-def _bytes(count: float) -> str:
-    unit, size = next((each for each in (("MB", 1e6), ("kB", 1e3)) if count >= each[1]), ("B", 1))
-    return f"{count / size:.{0 if size == 1 else 1}f} {unit}"
