@@ -104,9 +104,7 @@ def test_many_micro_batches_equal_delayed_gradients(stages, microbatches, optimi
 def test_with_more_than_one_micro_batch_it_is_not_one_machine():
     members = on_threads(2, lambda group: steps(asynchronous(2, 4)(group), group))
     expected = one_machine("sgd", network=deep_network)
-    assert (
-        (members[0][0][0]["model.0.weight"] - expected[0][0]["model.0.weight"]).abs().max() > 1e-3
-    )
+    assert (members[0][0][0]["model.0.weight"] - expected[0][0]["model.0.weight"]).abs().max() > 1e-3
 
 
 def test_a_run_continues_from_a_checkpoint(tmp_path):

@@ -30,8 +30,8 @@ class PipelineConfig(Checked):
     CAN: ClassVar = LayoutCapabilities(conditions=False, balance=False, sync_batchnorm=False)
 
     schedule: Literal["sequential", "gpipe", "1f1b", "zero-bubble", "async"] = "1f1b"
-    """The order of forwards and backwards; `shoal explain 1f1b` draws one. async updates after every micro-batch, each of
-    which is a batch of its own: with more than one, results differ from one machine's."""
+    """The order of forwards and backwards; `shoal explain 1f1b` draws one. async updates after every micro-batch, which
+    is a batch of its own: with more than one, results differ from one machine's."""
     microbatches: Count = 4
     """Parts of each worker's share of a batch that follow each other through the stages."""
     cut: tuple[str, ...] = ()

@@ -126,7 +126,7 @@ class Interpreter:
                 self._stage.backward_weight(microbatch)
 
     def _update_weights(self, microbatch: int, name: str) -> None:
-        assert self._update is not None  # the layout has checked that the schedule and its caller agree
+        assert self._update is not None  # the layout passes one for schedules with updates
         with self._span(name, "compute"):
             self._stage.update(self._update)
 
