@@ -182,14 +182,25 @@ def test_the_difference_after_one_step_is_shown_and_judged_by_its_bound(runs, gr
     assert "1.0e-01" not in text_of(*folders)  # the difference of the final weights is no measure of equality
 
 
-def test_a_run_that_is_not_exact_by_its_settings_is_explained(runs):
-    flags = f"{DDP} --partition random --exchange robust:median --exchange.bad 0"
+@pytest.mark.parametrize(
+    ("flags", "reasons"),
+    [
+        (
+            "--strategy ddp --workers 2 --partition random --exchange robust:median --exchange.bad 0",
+            ["--partition random takes other batches", "--exchange robust gives another aggregate"],
+        ),
+        (
+            "--strategy pipeline --workers 2 --pipeline.schedule async",
+            ["--pipeline.schedule async updates after every micro-batch"],
+        ),
+    ],
+)
+def test_a_run_that_is_not_exact_by_its_settings_is_explained(flags, reasons, runs):
     lossy = write_run(runs / "lossy", flags, ranks=((9, 0, 0),) * 2, gradient=[2.0])
     remark = claims(narrow(runs, gradient=[1.0]), lossy)[
         "differs", "lossy does not equal narrow after one step from the same state."
     ]
-    assert "--partition random takes other batches" in remark.advice
-    assert "--exchange robust gives another aggregate" in remark.advice
+    assert remark.advice == f"Expected: {', '.join(reasons)}."
 
 
 def test_runs_with_the_same_bits_are_named(runs):

@@ -69,6 +69,19 @@ def test_what_they_mean(words, strategy, workers, sync):
         ),
         ("--mesh data=2,pipeline=2 --micro-batch 4", "32 samples in 4 micro-batches are 8 each"),
         ("--strategy pipeline --workers 2 --pipeline.schedule 1b1f", "unknown pipeline.schedule '1b1f'"),
+        (
+            "--mesh data=2,pipeline=2 --pipeline.schedule async",
+            "async does not support data=2: the replicas would have to exchange the gradients of every micro-batch",
+        ),
+        ("--mesh pipeline=2 --pipeline.schedule async --clip-norm 1", "async does not support --clip-norm"),
+        (
+            "--mesh pipeline=2 --pipeline.schedule async --train.on_nonfinite skip",
+            "async does not support --train.on_nonfinite skip",
+        ),
+        (
+            "--mesh pipeline=2 --pipeline.schedule async --pipeline.weight_gradients once",
+            "async updates after every micro-batch and cannot compute the weight gradients once per step",
+        ),
         ("--mesh rows=2", "unknown mesh axis 'rows'"),
         ("--mesh data,tensor", "expected tensor=SIZE, got 'tensor'"),
         ("--mesh data=two", "expected data=SIZE, got 'data=two'"),

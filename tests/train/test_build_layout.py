@@ -47,7 +47,12 @@ def assert_close(folder, other):
         ("mlp", "--mesh data=2,pipeline=2 --pipeline.schedule gpipe --pipeline.weight_gradients once"),
         ("lenet", "--strategy pipeline --workers 3 --pipeline.cut conv2,fc1 --strategy.schedule sequential"),
         ("resnet18", "--strategy pipeline --workers 2 --pipeline.cut stage3 --pipeline.recompute"),
+        ("lenet", "--strategy pipeline --workers 3 --pipeline.schedule async --pipeline.microbatches 1"),
         ("transformer", "--strategy pipeline --workers 2"),
+        (
+            "transformer",
+            "--mesh pipeline=2,tensor=2 --workers 4 --pipeline.schedule async --pipeline.microbatches 1",
+        ),
         ("transformer", "--mesh data=2,pipeline=2,tensor=2 --workers 8"),
     ],
 )
@@ -76,6 +81,27 @@ def test_events_have_every_action_under_its_name_in_the_schedule(train, tmp_path
         (step,) = (event for event in events if event["event"] == "step")
         names = [name for name, kind, *_ in step["spans"] if kind == "compute" and name[0] in "FBIW"]
         assert " ".join(names) == expected
+
+
+ASYNC = "--strategy pipeline --workers 2 --launcher threads --pipeline.schedule async --pipeline.cut conv2"
+
+
+def test_updates_inside_a_step(train, tmp_path):
+    train(MODELS["lenet"], ASYNC, "--pipeline.microbatches 2 --steps 1")
+    for rank, expected in enumerate(["F0 F1 B0 U0 B1 U1", "F0 B0 U0 F1 B1 U1"]):
+        events = read_events(tmp_path / "run" / f"events.rank{rank}.jsonl")
+        (step,) = (event for event in events if event["event"] == "step")
+        names = [name for name, kind, *_ in step["spans"] if kind == "compute"]
+        assert " ".join(names) == expected
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_updates_inside_steps_are_resumed(precision, train, tmp_path):
+    words = f"{MODELS['lenet']} {ASYNC} --precision {precision}"
+    expected = train(words, name="whole")
+    train(words, "--steps 2")
+    resumed = train(f"--resume {tmp_path / 'run'} --steps 4")
+    assert resumed["weights_sha256"] == expected["weights_sha256"]
 
 
 @pytest.mark.parametrize("other", ["--strategy single --workers 1", "--mesh pipeline=3", "--strategy ddp"])

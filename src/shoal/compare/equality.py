@@ -99,11 +99,14 @@ def _is_in(entry: ComparedRun, groups: Sequence[Sequence[ComparedRun]]) -> bool:
 
 def _for_different(entry: ComparedRun) -> str:
     config = entry.config
+    schedule = config.pipeline.schedule
+    updates_inside = config.pipeline.updates_inside and config.axes.get("pipeline", 1) > 1
     reasons = {
         f"--partition {config.partition.name} takes other batches": config.partition.name != "global",
         f"--exchange {config.exchange.name} gives another aggregate": config.exchange.name
         not in ("all_reduce", "by"),
         f"--precision {config.precision} rounds more coarsely": config.precision != "float32",
+        f"--pipeline.schedule {schedule} updates after every micro-batch": updates_inside,
     }
     found = [reason for reason, applies in reasons.items() if applies]
     return (

@@ -274,6 +274,8 @@ class RunConfig(Checked):
                         f"layout {LAYOUT_AXES[axis]} does not support {flag}",
                         f"Use --strategy ddp, or leave {flag.partition(' ')[0]} out.",
                     )
+        if axes.get("pipeline", 1) > 1:
+            self.pipeline.check_updates(axes.get("data", 1), self.train.clip_norm, self.train.on_nonfinite)
         if axes.get("pipeline", 1) > 1 and isinstance(self.train.batch_size, int):
             share = math.ceil(self.train.batch_size / axes.get("data", 1))
             self.pipeline.check_fits(axes["pipeline"], share, self.train.micro_batch)

@@ -72,6 +72,10 @@ class Guard:
         square = flat.dot(flat)
         self._square = square if self._square is None else self._square + square
 
+    def sees_finite(self) -> bool:
+        """Whether all gradients that this worker has measured since the workers last agreed are finite."""
+        return self._square is None or math.isfinite(self._square.item())
+
     def agree(self, loss: Tensor, share: Share) -> GuardVerdict:
         """Sum the table over the workers, and decide; `loss` is this worker's summand."""
         table = loss.new_empty((self._group.size, ROW))

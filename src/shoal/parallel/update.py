@@ -89,7 +89,7 @@ class Update:
 
     def __call__(self, lr: float, unless: Tensor | None = None) -> None:
         """Make the update; skip it on the device if `unless`, a tensor on the device, is 1."""
-        span, optimizer = self._layout.span, self._optimizer
+        span = self._layout.span
         if self._clip_norm is not None:
             with span("clip", "compute"):
                 layout = self._layout
@@ -100,16 +100,22 @@ class Update:
                 clip(
                     grads.values(), global_norm(layout.all_norms(norms), layout.sharded_over), self._clip_norm
                 )
+        if self._optimizer is not None:
+            with span("update", "compute"):
+                self.without_clipping(lr, unless)
+
+    def without_clipping(self, lr: float, unless: Tensor | None = None) -> None:
+        """Step the optimizer; for a caller that records its own span."""
+        optimizer = self._optimizer
         if optimizer is None:
             return
         for group, ratio in zip(optimizer.param_groups, self._lr_ratios, strict=True):
             group["lr"] = lr * ratio
-        with span("update", "compute"):
-            if unless is None:
-                optimizer.step()
-            else:
-                assert isinstance(optimizer, Elementwise)
-                optimizer.step(found_inf=unless)
+        if unless is None:
+            optimizer.step()
+        else:
+            assert isinstance(optimizer, Elementwise)
+            optimizer.step(found_inf=unless)
 
     def pieces(self) -> list[Piece]:
         """The optimizer's state, each tensor in the place of its parameter."""

@@ -29,8 +29,9 @@ class PipelineConfig(Checked):
 
     CAN: ClassVar = LayoutCapabilities(conditions=False, balance=False, sync_batchnorm=False)
 
-    schedule: Literal["sequential", "gpipe", "1f1b", "zero-bubble"] = "1f1b"
-    """The order of forwards and backwards; `shoal explain 1f1b` draws one."""
+    schedule: Literal["sequential", "gpipe", "1f1b", "zero-bubble", "async"] = "1f1b"
+    """The order of forwards and backwards; `shoal explain 1f1b` draws one. async updates after every micro-batch, which
+    is a batch of its own: with more than one, results differ from one machine's."""
     microbatches: Count = 4
     """Parts of each worker's share of a batch that follow each other through the stages."""
     cut: tuple[str, ...] = ()
@@ -39,6 +40,39 @@ class PipelineConfig(Checked):
     """Compute the gradients of weights for each micro-batch, or once per step: faster, and needs more memory."""
     recompute: bool = False
     """Compute activations again for the backward pass instead of keeping them: less memory, a third more work."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.updates_inside and self.weight_gradients == "once":
+            raise ConfigError(
+                f"--pipeline.schedule {self.schedule} updates after every micro-batch and cannot compute the weight "
+                "gradients once per step",
+                "Remove --pipeline.weight_gradients, or use --pipeline.schedule 1f1b.",
+            )
+
+    @property
+    def updates_inside(self) -> bool:
+        """Whether the weights change during a step, after every micro-batch."""
+        return self.schedule == "async"
+
+    def check_updates(self, replicas: int, clip_norm: float | None, on_nonfinite: str) -> None:
+        """Refuse what all workers would have to decide together before each of the updates inside a step."""
+        if not self.updates_inside:
+            return
+        reasons = {
+            f"data={replicas}": replicas > 1
+            and "the replicas would have to exchange the gradients of every micro-batch",
+            "--clip-norm": clip_norm is not None
+            and "the norm is over all stages, and each of them is at another micro-batch",
+            f"--train.on_nonfinite {on_nonfinite}": on_nonfinite != "stop"
+            and "a step whose first updates are made cannot be left out",
+        }
+        for what, reason in reasons.items():
+            if reason:
+                raise ConfigError(
+                    f"--pipeline.schedule {self.schedule} does not support {what}: {reason}",
+                    f"Use --pipeline.schedule 1f1b, or leave {what.partition(' ')[0]} out.",
+                )
 
     def check_fits(self, stages: int, share: int, micro_batch: int) -> None:
         """Refuse a cut into another number of stages, and micro-batches of more than `micro_batch` samples."""

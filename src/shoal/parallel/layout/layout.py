@@ -33,6 +33,8 @@ class Layout(ABC):
     """The groups that divide the parameters: a norm over all parameters is summed over these, and over no others."""
     repeated: Collection[str] = ()
     """Parameters that another worker of this replica holds too and counts in norms, so that this one does not."""
+    updates_inside: bool = False
+    """Whether a step updates after every micro-batch: then a sync calls `update_each` instead of `gradients`."""
 
     @abstractmethod
     def gradients(self, share: Share, before_last: Callable[[], None] | None = None) -> Tensor:
@@ -41,6 +43,15 @@ class Layout(ABC):
         The parts of the replica's workers add up to the sum of the losses divided by the global number of samples.
         `before_last` is called when the last backward pass begins: gradients that become final from then on are whole.
         """
+
+    def update_each(self, share: Share, update: Callable[[], None]) -> Tensor:
+        """Of a layout that `updates_inside`: train with the micro-batches of a share, each a batch of its own.
+
+        Sets the gradients of one micro-batch, the mean over its samples, and calls `update`, which changes `params` by
+        them; then those of the next. Returns this worker's part of the loss, as `gradients` does.
+        """
+        del share, update
+        raise NotImplementedError(f"{type(self).__name__} does not update inside a step")
 
     @abstractmethod
     def evaluate(self, batch: Batch) -> Sums:

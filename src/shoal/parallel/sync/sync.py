@@ -39,17 +39,37 @@ class Sync(Strategy):
     def _step_of_one_replica(self, share: Share, lr: float) -> StepResult:
         """A step without other replicas. Workers that divide this one agree on bad numbers and stop signals."""
         layout = self._layout
+        if layout.updates_inside:
+            return self._step_of_many_updates(share, lr)
         loss = layout.gradients(share)
         if not layout.sharded_over:
             self._update(lr)
             return StepResult(loss, share.stop_signal)
-        for param in layout.params.values():
-            if param.grad is not None:
-                self._guard.look(param.grad)
+        self._look()
         verdict = self._guard.agree(loss, share)
         if verdict.may_update:
             self._update(lr)
         return StepResult(verdict.loss, verdict.stop_signal)
+
+    def _step_of_many_updates(self, share: Share, lr: float) -> StepResult:
+        """A step that updates after every micro-batch. Workers agree at its end: before, each is on another one.
+
+        A worker whose gradients are not finite makes no more updates, and all stop at the end of the step.
+        """
+
+        def update() -> None:
+            self._look()
+            if self._guard.sees_finite():
+                self._update.without_clipping(lr)
+
+        verdict = self._guard.agree(self._layout.update_each(share, update), share)
+        return StepResult(verdict.loss, verdict.stop_signal)
+
+    def _look(self) -> None:
+        """Have the guard measure the gradients."""
+        for param in self._layout.params.values():
+            if param.grad is not None:
+                self._guard.look(param.grad)
 
     def evaluate(self, batch: Batch) -> Sums:
         """Loss and number of correct predictions on a batch."""

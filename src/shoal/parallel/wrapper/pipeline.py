@@ -71,6 +71,7 @@ class Pipeline(nn.Module):
         sync_initial_state(group, [Piece.whole(f"model.{name}", tensor) for name, tensor in state.items()])
         plan = PipelinePlan(schedule, microbatches, weight_gradients_once, recompute)
         stages = self._stages(module, group, cut, example)
+        plan.check_adds_up()
         plan.schedule_of(group.size, microbatches)  # refuse an unknown one now
 
         def loss_sum(outputs: Tensor, labels: Tensor) -> Tensor:

@@ -49,6 +49,7 @@ class Interpreter:
             ActionKind.BACKWARD: self._backward,
             ActionKind.BACKWARD_INPUT: self._backward_input,
             ActionKind.BACKWARD_WEIGHT: self._backward_weight,
+            ActionKind.UPDATE: self._update_weights,
             ActionKind.SEND_ACTIVATION: self._send_activation,
             ActionKind.RECV_ACTIVATION: self._receive_activation,
             ActionKind.SEND_GRADIENT: self._send_gradient,
@@ -56,19 +57,27 @@ class Interpreter:
         }
         self._parts: Sequence[Batch] = ()
         self._forms = Forms(None, None)
-        self._scale = 1.0
+        self._scales: Sequence[float] = ()
+        self._update: Callable[[], None] | None = None
         self._losses: list[Tensor] = []
         self._computed: dict[tuple[ActionKind, int], Tensor] = {}
         """Activations and gradients that this stage has computed and not yet sent."""
         self._arriving: dict[tuple[ActionKind, int], _Message] = {}
         self._leaving: deque[_Message] = deque()
 
-    def run(self, row: Row, parts: Sequence[Batch], forms: Forms, scale: float) -> Tensor | None:
-        """Execute a row for these micro-batches; gradients are multiplied by `scale`.
+    def run(
+        self,
+        row: Row,
+        parts: Sequence[Batch],
+        forms: Forms,
+        scales: Sequence[float],
+        update: Callable[[], None] | None = None,
+    ) -> Tensor | None:
+        """Execute a row for these micro-batches; the gradients of each are multiplied by its own scale.
 
-        Returns the sum of the losses; None on stages before the last.
+        A row with updates calls `update` for each. Returns the sum of the losses; None on stages before the last.
         """
-        self._parts, self._forms, self._scale = parts, forms, scale
+        self._parts, self._forms, self._scales, self._update = parts, forms, scales, update
         for action in row:
             self._actions[action.kind](action.microbatch, str(action))
         while self._leaving:
@@ -105,7 +114,7 @@ class Interpreter:
             self._backward_to_input(microbatch, gradient)
 
     def _backward_to_input(self, microbatch: int, gradient: Tensor | None) -> None:
-        wanted = self._stage.backward_input(microbatch, gradient, self._scale)
+        wanted = self._stage.backward_input(microbatch, gradient, self._scales[microbatch])
         if wanted is not None:
             self._computed[ActionKind.SEND_GRADIENT, microbatch] = wanted
 
@@ -115,6 +124,11 @@ class Interpreter:
                 self._stage.backward_weight_all()
             else:
                 self._stage.backward_weight(microbatch)
+
+    def _update_weights(self, microbatch: int, name: str) -> None:
+        assert self._update is not None  # the layout passes one for schedules with updates
+        with self._span(name, "compute"):
+            self._stage.update(self._update)
 
     # Messages.
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import final
 
 import torch
@@ -41,17 +42,25 @@ class PipelinePlan:
     """Whether activations are computed again for backward, instead of kept."""
     _made: dict[tuple[int, int], Schedule] = field(default_factory=dict, compare=False, repr=False)
 
+    @cached_property
+    def updates_inside(self) -> bool:
+        """Whether the schedule updates the weights after every micro-batch."""
+        return build_schedule(self.schedule, 1, 1).updates_inside
+
+    def check_adds_up(self) -> None:
+        """Refuse a schedule that updates after every micro-batch where the gradients of a whole batch are wanted."""
+        if self.updates_inside:
+            raise ConfigError(
+                f"schedule {self.schedule} updates the weights inside a step: it has no gradients of a whole batch",
+                "Use 1f1b, which has the same bubble.",
+            )
+
     def schedule_of(self, stages: int, microbatches: int) -> Schedule:
         """The schedule for so many micro-batches, made and checked once."""
         key = stages, microbatches
         if key not in self._made:
             made = build_schedule(self.schedule, stages, microbatches)
             made = with_weights_once(made) if self.weights_once else made
-            if made.updates_inside:
-                raise ConfigError(
-                    f"schedule {self.schedule} updates the weights inside a step, which a pipeline does not support",
-                    "Use 1f1b, which has the same bubble.",
-                )
             validate(made)
             self._made[key] = made
         return self._made[key]
@@ -105,8 +114,14 @@ class Pipelined(Layout):
         self._callbacks: dict[Tensor, list[Callable[[Tensor], None]]] = {}
         self._loss, self._autocast = loss, autocast
         self._stage = PipelineStage(
-            self.model, loss if self._is_last else None, autocast, group.rank == 0, plan.recompute
+            self.model,
+            loss if self._is_last else None,
+            autocast,
+            group.rank == 0,
+            plan.recompute,
+            stash_weights=plan.updates_inside,
         )
+        self.updates_inside = plan.updates_inside
         self._interpreter = Interpreter(group, self._stage, span)
         self._forms: dict[tuple[bool, bool, Form], Forms] = {}
 
@@ -134,9 +149,29 @@ class Pipelined(Layout):
 
     def accumulate(self, parts: Sequence[Batch], scale: float) -> Tensor | None:
         """Add scale · ∂(sum of losses)/∂θ of these micro-batches to the gradients; that sum, on the last stage."""
+        self._plan.check_adds_up()
+        return self._run(parts, [scale] * len(parts))
+
+    def update_each(self, share: Share, update: Callable[[], None]) -> Tensor:
+        """Divide the share into micro-batches, each a batch of its own; all have left the pipeline at the end.
+
+        Forwards on stage s of p miss the updates of the p − s − 1 micro-batches before them in the share.
+        """
+        for param in self.params.values():
+            param.grad = None
+        parts = divided(share, self._plan.microbatches)
+        if not parts:
+            return self.zero
+        loss = self._run(parts, [1.0 / part.num_samples for part in parts], update)
+        return loss / share.num_samples_global if loss is not None and self._counts_loss else self.zero
+
+    def _run(
+        self, parts: Sequence[Batch], scales: Sequence[float], update: Callable[[], None] | None = None
+    ) -> Tensor | None:
+        """Execute this stage's row of the schedule; the sum of the losses, on the last stage."""
         forms = self._forms_of(parts[0].inputs, training=True)
         schedule = self._plan.schedule_of(self._group.size, len(parts))
-        return self._interpreter.run(schedule.rows[self._group.rank], parts, forms, scale)
+        return self._interpreter.run(schedule.rows[self._group.rank], parts, forms, scales, update)
 
     @torch.no_grad()
     def evaluate(self, batch: Batch) -> Sums:

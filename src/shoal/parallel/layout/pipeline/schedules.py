@@ -7,7 +7,7 @@ With p stages and m micro-batches, stage s counted from 0:
     gpipe         (p − 1) / (m + p − 1)                 m
     1f1b          (p − 1) / (m + p − 1)                 min(p − s, m)
     zero-bubble   about a third of 1f1b's               min(p, m)
-    async         as 1f1b; no flush between steps       min(p − s, m), and as many versions of the weights
+    async         as 1f1b                               min(p − s, m), and up to as many versions of the weights
 """
 
 from collections.abc import Callable, Iterator
@@ -105,12 +105,14 @@ def _zero_bubble_rounds(stage: int, stages: int, microbatches: int) -> Iterator[
 
 
 def asynchronous(stages: int, microbatches: int) -> Schedule:
-    """1F1B with an update after every backward, so that no stage waits for a flush; each micro-batch is a step.
+    """1F1B with an update after every backward: each micro-batch is a batch of its own, and no stage waits for others.
 
     Narayanan et al. 2019, "PipeDream: Generalized Pipeline Parallelism for DNN Training" (weight stashing). A stage
     keeps the weights that each micro-batch in flight went forward with, and uses them for its backward: min(p − s, m)
-    versions. Gradients are never added up over micro-batches. With one micro-batch it equals one machine; with more,
-    forwards on stage s use weights that lack the updates of up to p − s − 1 earlier micro-batches.
+    versions at most. Gradients are never added up over micro-batches: each is the mean over the micro-batch's samples,
+    and a step makes m updates. With one micro-batch it equals one machine; with more, forwards on stage s use weights
+    that lack the updates of the p − s − 1 micro-batches before them. PipeDream fills the pipeline once; here it drains
+    at the end of a step, of m micro-batches, so that weights can be evaluated and saved.
     """
     rows = [
         tuple(

@@ -1,7 +1,7 @@
 """One stage of a pipeline: forward and both halves of backward of micro-batches, several of them in flight."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import final
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from shoal.parallel.layout.pipeline.weight_gradients import WeightGradients
+from shoal.parallel.layout.pipeline.weight_versions import WeightVersions
 from shoal.parallel.step import Loss, backward_from
 
 Autocast = Callable[[str], AbstractContextManager[object]]
@@ -34,7 +35,7 @@ class PipelineStage:
 
     With `recompute`, a stage keeps the input of each micro-batch only, and repeats the forward pass when its backward
     begins: less memory, a third more work. The repetition draws the same random numbers and leaves batch statistics as
-    they are.
+    they are. With `stash_weights`, weights may change while micro-batches are in flight (`weight_versions`).
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class PipelineStage:
         autocast: Autocast,
         is_first: bool,
         recompute: bool = False,
+        stash_weights: bool = False,
     ) -> None:
         self.model = model
         self.loss = loss
@@ -53,6 +55,7 @@ class PipelineStage:
         self._recompute = recompute
         self._weight_gradients = WeightGradients(model)
         self._in_flight: dict[int, _InFlight] = {}
+        self.versions = WeightVersions(self._trained()) if stash_weights else None
         # A layer that writes into its input must not write into a leaf.
         self._copies_input = bool(getattr(model[0], "inplace", False))
 
@@ -68,10 +71,12 @@ class PipelineStage:
         held = _InFlight(inputs, labels if self.loss else None, None, [])
         if self._recompute:
             held.random_state = _random_state(inputs.device)
-            with torch.no_grad():
-                outputs = self._outputs(held)
-        else:
-            outputs = held.outputs = self._outputs(held)
+        with self.versions.begin(microbatch) if self.versions else nullcontext():
+            if self._recompute:
+                with torch.no_grad():
+                    outputs = self._outputs(held)
+            else:
+                outputs = held.outputs = self._outputs(held)
         self._in_flight[microbatch] = held
         return outputs.detach()
 
@@ -84,20 +89,23 @@ class PipelineStage:
     def backward_input(self, microbatch: int, gradient: Tensor | None, scale: float) -> Tensor | None:
         """The gradient of the input, for the previous stage; None on the first. The last stage starts from `scale`."""
         held = self._in_flight.pop(microbatch)
-        outputs = self._recomputed(held) if held.outputs is None else held.outputs
+        outputs = self._recomputed(microbatch, held) if held.outputs is None else held.outputs
         if outputs.requires_grad:
             self._weight_gradients.current = microbatch
             backward_from(outputs, outputs.new_full((), scale) if gradient is None else gradient)
+        if self.versions:
+            self.versions.end(microbatch)
         if self._is_first:
             return None
         return torch.zeros_like(held.inputs) if held.inputs.grad is None else held.inputs.grad
 
-    def _recomputed(self, held: _InFlight) -> Tensor:
+    def _recomputed(self, microbatch: int, held: _InFlight) -> Tensor:
         buffers = [buffer.clone() for buffer in self.model.buffers()]
         device = held.inputs.device
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             _set_random_state(held.random_state, device)
-            outputs = self._outputs(held)
+            with self.versions.again(microbatch) if self.versions else nullcontext():
+                outputs = self._outputs(held)
         # Through `data`: autograd would take a change of a saved buffer for an error.
         for buffer, before in zip(self.model.buffers(), buffers, strict=True):
             buffer.data.copy_(before)
@@ -110,6 +118,17 @@ class PipelineStage:
     def backward_weight_all(self) -> None:
         """Add the weight gradients of all micro-batches."""
         self._weight_gradients.add_all()
+
+    def update(self, update: Callable[[], None]) -> None:
+        """Change the weights by the gradients of one micro-batch, which are then dropped. Needs `stash_weights`."""
+        assert self.versions is not None
+        self.versions.begin_next()
+        update()
+        for param in self._trained():
+            param.grad = None
+
+    def _trained(self) -> list[Tensor]:
+        return [param for param in self.model.parameters() if param.requires_grad]
 
 
 def _random_state(device: torch.device) -> list[Tensor]:
