@@ -1,9 +1,9 @@
 """Settings of the syncs (how replicas of a model agree), and the table of strategies."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from shoal.config.kinds import Checked, ImportPath
+from shoal.config.kinds import AtLeast, AtMost, Checked, ImportPath
 from shoal.config.sections.values import Count, Mebibytes
 from shoal.errors import ConfigError
 
@@ -145,7 +145,7 @@ class ZeroConfig(Checked):
     CAN: ClassVar = Capabilities(exchanges=False, engines=("torch",), whole_weights=False)
 
     name: Literal["zero"] = "zero"
-    stage: Literal[1, 2, 3] = 1
+    stage: Annotated[int, AtLeast(1), AtMost(3)] = 1
     """What is divided: 1: optimizer state; 2: gradients, too; 3: parameters, too."""
     unit_mib: Mebibytes = 8.0
     """Parameters that are gathered and reduced together, in MiB: small units save memory, large ones overhead."""

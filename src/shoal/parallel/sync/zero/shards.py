@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import final
 
 from torch import Tensor, nn
 
@@ -18,14 +18,13 @@ from shoal.parallel.sync.zero.gradients import OwnedGradients
 from shoal.parallel.sync.zero.units import Unit, UnitOf, cut
 from shoal.parallel.update import Updated
 
-Stage = Literal[1, 2, 3]
-
 
 @dataclass(frozen=True)
 class ShardOptions:
     """What is divided, and into units of which size."""
 
-    stage: Stage
+    stage: int
+    """1: optimizer state; 2: gradients, too; 3: parameters, too."""
     unit_mib: float
     unit_of: UnitOf | None = None
     """A user's cut into units."""
