@@ -65,6 +65,9 @@ class OwnedGradients:
     the group, its `param.grad` is dropped, and its reduce-scatter starts; units go in reverse order on every worker.
     Phase 2, `complete`: the pass is over; the remaining units follow. A worker without a pass sends zeros.
 
+    `look` is given each unit's gradients before they are summed, `left` each unit whose gradients are final. `begins`
+    is called by the first gradient of a pass that has not begun, and may begin it.
+
     Two units at most are under way: a third waits for the first. Memory: the pieces, and twice the largest unit.
     Passes after `restart` add to each other.
     """
@@ -78,9 +81,10 @@ class OwnedGradients:
         early: bool,
         look: Callable[[Tensor], None],
         left: Callable[[Unit], None] = lambda unit: None,
+        begins: Callable[[], None] | None = None,
     ) -> None:
-        self._group, self._early = group, early
-        self._look, self._left = look, left
+        self._group = group
+        self._look, self._left, self._begins = look, left, begins
         self.present: set[str] = set()
         """Parameters that had a gradient here since `restart`."""
         boxes: dict[Kind, list[Outbox]] = {}
@@ -126,6 +130,8 @@ class OwnedGradients:
 
     def _final(self, slots: UnitSlots, param: Tensor) -> None:
         del param
+        if not self._is_running and self._begins is not None:
+            self._begins()
         if self._is_running:
             slots.num_missing -= 1
             if not slots.num_missing:
@@ -148,6 +154,13 @@ class OwnedGradients:
         for slots in self.slots:
             slots.outbox.wait()
         self._is_running, self._weight = False, None
+
+    def abandon(self) -> None:
+        """Forget a pass that has failed, here and on all other workers; wait for what is being sent."""
+        for slots in self.slots:
+            slots.outbox.wait()
+        self._is_running, self._weight = False, None
+        self.restart()
 
     def _send(self, slots: UnitSlots) -> None:
         slots.outbox.wait()

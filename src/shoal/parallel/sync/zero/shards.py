@@ -29,6 +29,8 @@ class ShardOptions:
     unit_of: UnitOf | None = None
     """A user's cut into units."""
     unused: Unused = "refuse"
+    early: bool = True
+    """Whether gradients are summed during backward. Stages 2 and 3 free them there."""
 
 
 @final
@@ -52,7 +54,8 @@ class Shards:
         whole: Updated,
         on_final: OnFinal,
         options: ShardOptions,
-        look: Callable[[Tensor], None],
+        look: Callable[[Tensor], None] = lambda gradients: None,
+        begins: Callable[[], None] | None = None,
     ) -> None:
         params = whole.params
         on_cpu = all(param.is_cpu for param in params.values())
@@ -83,10 +86,10 @@ class Shards:
             units,
             params,
             on_final,
-            # Without overlap nothing is gained by sending during backward, unless the memory is to be freed.
-            early=options.stage > 1 or group.overlaps,
-            look=look,
+            options.early,
+            look,
             left=(lambda unit: None) if self._gathered is None else self._gathered.gradients_are_final,
+            begins=begins,
         )
         self.slices = Slices(whole, group)
         for unit, memory, slots in zip(units, own, self.gradients.slots, strict=True):
@@ -163,11 +166,11 @@ class Shards:
     # State.
 
     def pieces(self) -> list[Piece]:
-        """The model's state in stage 3: this worker's part of every parameter; buffers and frozen parameters whole."""
+        """The model's state: in stage 3 this worker's part of every parameter; everything else is whole."""
         tied = {name: self._names[id(param)] for name, param in self._all_named() if id(param) in self._names}
         pieces: list[Piece] = []
         for name, tensor in self._model.state_dict().items():
-            if name not in tied:
+            if not self._is_divided or name not in tied:
                 pieces.append(Piece.whole(f"model.{name}", tensor.detach(), self._group.rank))
             elif (owner := tied[name]) in self.slices.params:
                 place = self.slices.place_of(owner)
@@ -175,7 +178,7 @@ class Shards:
         return pieces
 
     def load(self, saved: Mapping[str, Tensor]) -> None:
-        """Load this worker's part of the whole tensors `model.<name>`, in stage 3."""
+        """Load this worker's part of the whole tensors `model.<name>`. A collective."""
         held = self._model.state_dict()
         extra = [
             name for name in saved if name.startswith("model.") and name.removeprefix("model.") not in held

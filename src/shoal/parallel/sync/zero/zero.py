@@ -60,7 +60,9 @@ class Zero(Sync):
         has_collectives = give_group(layout.model, group)
         if names := [name for name, _ in layout.model.named_buffers()]:
             self._buffers = BufferSync(group, buffers_of(layout.model, names))
-        options = ShardOptions(config.stage, config.unit_mib, unit_of(config), config.unused)
+        # Without overlap nothing is gained by sending during backward, unless memory is to be freed.
+        early = config.stage > 1 or group.overlaps
+        options = ShardOptions(config.stage, config.unit_mib, unit_of(config), config.unused, early)
         self._shards = Shards(group, layout.model, layout, layout.on_final, options, self._guard.look)
         self._in_lockstep = has_collectives or self._shards.is_gathered
         self._update = parts.update.over(self._shards.slices)
