@@ -224,7 +224,7 @@ def assert_equal(members, expected):
                 so_far = places[key].read(held[key], tuple(tensor.shape))
                 same = (so_far == tensor) | so_far.isnan()
                 assert same.all(), f"rank {rank} has other bits in {key}, step {step}"
-                so_far.copy_(tensor)
+                places[key].write(held[key], tensor)
         for key, tensor in held.items():
             # Together the workers have all pieces of a checkpoint: what no worker has is still nan.
             assert distance(tensor, pieces[key]) <= 1e-12, f"{key} after step {step}"

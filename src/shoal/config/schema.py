@@ -237,12 +237,6 @@ class RunConfig(Checked):
                 "Use --strategy naive or ddp, or remove --exchange.",
             )
         check_step(self)
-        stale = next((each for each in self.launch.fault if each.gradient == "stale"), None)
-        if stale is not None and not can.whole_weights:
-            raise ConfigError(
-                f"fault '{stale}' needs a worker with all weights to itself, and strategy {strategy} has none",
-                "Use --strategy ddp, or another fault.",
-            )
         uneven = next((each for each in self.launch.bottleneck if each.share is not None), None)
         shares = (
             "--balance changes the workers' shares of a batch"

@@ -200,7 +200,7 @@ class Shards:
                     f"{tuple(tensor.shape)} here"
                 )
             if (piece := mine.get(f"model.{name}")) is not None:
-                piece.tensor.copy_(piece.part_of(whole))
+                piece.tensor.copy_(piece.place.read(whole, tuple(piece.tensor.shape)))
         self._group.barrier().wait()
 
     def _all_named(self) -> Sequence[tuple[str, Tensor]]:
