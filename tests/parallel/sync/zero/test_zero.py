@@ -1,5 +1,6 @@
 """`zero` beyond equality: the bits of `ddp`, what a worker holds, and what a user notices when something is wrong."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -10,6 +11,7 @@ from strategy_cases import (
     STRATEGIES,
     assert_close_states,
     assert_equal,
+    copy_of,
     made,
     network,
     on_threads,
@@ -267,6 +269,30 @@ def test_alone_it_is_single():
         for (state, _, _), (wanted, _, _) in zip(history, expected, strict=True)
         for key in wanted
     )
+
+
+@pytest.mark.parametrize("name", ZEROS)
+def test_a_stop_signal_reaches_all_workers(name):
+    def work(group):
+        strategy = STRATEGIES[name](replica(ADAM), group)
+        mine = replace(share(0, 6 * group.rank, 6), stop_signal=15 if group.rank == 1 else 0)
+        return strategy.step(mine, 0.1).stop_signal
+
+    assert on_threads(2, work) == [15, 15]
+
+
+@pytest.mark.parametrize("name", ZEROS)
+def test_bf16_has_the_bits_of_ddp(name):
+    def weights(name, group):
+        model = replica(READABLE, dtype=torch.float32, network=wide).model
+        mine = copy_of(model, READABLE, precision="bf16")
+        strategy = STRATEGIES[name](mine, group)
+        for step in range(2):
+            strategy.step(share_of(strategy, step, (6, 6), dtype=torch.float32), 0.01)
+        assert all(piece.tensor.dtype is torch.float32 for piece in strategy.pieces())
+        return weights_sha256(strategy.pieces(), group)
+
+    assert set(on_threads(2, partial(weights, name))) == set(on_threads(2, partial(weights, "ddp")))
 
 
 class Rprop(torch.optim.Rprop):
