@@ -1,6 +1,6 @@
 """One worker's shards of a model: what it owns and updates, and how it sees the rest."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import final
 
@@ -95,7 +95,12 @@ class Shards:
         for unit, memory, slots in zip(units, own, self.gradients.slots, strict=True):
             self._own(unit, memory, slots.sum)
         self._sums = {name: owned.grad for name, owned in self.slices.params.items()}
-        self._works_on = [*zip(self._wholes, own, strict=True)] if self._wholes else []
+        self._to_gather = [] if self._is_divided else [*zip(self._wholes, own, strict=True)]
+        """Memory of each unit, and this worker's piece of it, where an update ends with an all-gather."""
+        names = {id(param): name for name, param in params.items()}
+        everywhere = model.named_parameters(remove_duplicate=False)
+        self._trained = {name: names[id(param)] for name, param in everywhere if id(param) in names}
+        """The names of trained parameters in the model's state, tied ones under each name, and those in `params`."""
 
     @property
     def is_gathered(self) -> bool:
@@ -159,7 +164,7 @@ class Shards:
             if not self.is_gathered:
                 self._group.barrier().wait()
             return
-        works = [self._group.all_gather(whole, own) for whole, own in self._works_on]
+        works = [self._group.all_gather(whole, own) for whole, own in self._to_gather]
         for work in works:
             work.wait()
 
@@ -167,14 +172,14 @@ class Shards:
 
     def pieces(self) -> list[Piece]:
         """The model's state: in stage 3 this worker's part of every parameter; everything else is whole."""
-        tied = {name: self._names[id(param)] for name, param in self._all_named() if id(param) in self._names}
         pieces: list[Piece] = []
         for name, tensor in self._model.state_dict().items():
-            if not self._is_divided or name not in tied:
+            param = self._trained.get(name)
+            if not self._is_divided or param is None:
                 pieces.append(Piece.whole(f"model.{name}", tensor.detach(), self._group.rank))
-            elif (owner := tied[name]) in self.slices.params:
-                place = self.slices.place_of(owner)
-                pieces.append(Piece(f"model.{name}", self.slices.params[owner].detach(), place))
+            elif param in self.slices.params:
+                owned = self.slices.params[param].detach()
+                pieces.append(Piece(f"model.{name}", owned, self.slices.place_of(param)))
         return pieces
 
     def load(self, saved: Mapping[str, Tensor]) -> None:
@@ -202,10 +207,3 @@ class Shards:
             if (piece := mine.get(f"model.{name}")) is not None:
                 piece.tensor.copy_(piece.place.read(whole, tuple(piece.tensor.shape)))
         self._group.barrier().wait()
-
-    def _all_named(self) -> Sequence[tuple[str, Tensor]]:
-        return [*self._model.named_parameters(remove_duplicate=False)]
-
-    @property
-    def _names(self) -> dict[int, str]:
-        return {id(param): name for name, param in self._params.items()}
