@@ -10,6 +10,9 @@ from torch.utils.checkpoint import checkpoint
 import shoal
 from shoal.errors import ConfigError
 
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:None of the inputs have requires_grad"
+)  # checkpoint, evaluated
 SHARES = [(4, 4), (7, 1), (5, 3)]
 STEPS = range(3)
 WAYS = ["stage 1", "stage 2", "stage 3", "stage 3, gathered"]
