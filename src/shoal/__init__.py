@@ -14,6 +14,7 @@ _LAZY = {
     "DistributedDataParallel": "shoal.parallel.wrapper.distributed_data_parallel",
     "OneCopy": "shoal.parallel.wrapper.one_copy",
     "Pipeline": "shoal.parallel.wrapper.pipeline",
+    "zero": "shoal.parallel.wrapper.zero",
     "SyncBatchNorm": "shoal.parallel.sync_batchnorm",
     "tensor_parallel": "shoal.parallel.layout.tensor.divide",
     "partition": "shoal.data.division.subsets",

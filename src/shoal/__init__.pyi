@@ -11,5 +11,6 @@ from shoal.parallel.wrapper.distributed_data_parallel import (
 )
 from shoal.parallel.wrapper.one_copy import OneCopy as OneCopy
 from shoal.parallel.wrapper.pipeline import Pipeline as Pipeline
+from shoal.parallel.wrapper.zero import zero as zero
 
 __version__: str

@@ -459,6 +459,19 @@ def members_see_each_others_memory(group, tree):
     assert mine.tolist() == [float(rank + 1) for rank in range(group.size)]
 
 
+def one_memory_for_all_members(group, tree):
+    if not group.maps_memory:
+        with pytest.raises(GroupError, match="do not see each other's memory"):
+            group.common(3)
+        return
+    memory = group.common(2 * group.size, torch.float64)
+    assert not memory.any()
+    group.barrier().wait()
+    memory[2 * group.rank :][:2] = group.rank + 1.0
+    group.barrier().wait()
+    assert memory.tolist() == [rank + 1.0 for rank in range(group.size) for _ in range(2)]
+
+
 def misuse_is_refused_before_anything_moves(group, tree):
     tensor = torch.zeros(3)
     with pytest.raises(GroupError, match="root 99"):
@@ -527,6 +540,7 @@ CASES = {
         it_states_what_it_can_do,
         zero_copy_views_mix_with_ordinary_tensors,
         members_see_each_others_memory,
+        one_memory_for_all_members,
         misuse_is_refused_before_anything_moves,
     )
 }

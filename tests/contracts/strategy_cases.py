@@ -2,6 +2,7 @@
 
 import functools
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import nn
@@ -19,6 +20,7 @@ from shoal.config.schema import (
     NaiveConfig,
     OneCopyConfig,
     SgdConfig,
+    ZeroConfig,
 )
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
@@ -35,6 +37,7 @@ from shoal.parallel.sync.naive import Naive
 from shoal.parallel.sync.none import NoSync
 from shoal.parallel.sync.onecopy import OneCopySync
 from shoal.parallel.sync.sync import SyncParts
+from shoal.parallel.sync.zero.zero import Zero
 from shoal.parallel.update import Update
 
 STEPS = 10
@@ -88,10 +91,24 @@ BUCKETS = DdpConfig(bucket_mib=1e-4, first_bucket_mib=1e-5)
 """Buckets of 100 bytes: the model's gradients are three of them."""
 
 
+UNIT_MIB = 1e-4
+
+
 def early(replica, group):
     """ddp where buckets go while backward is still at work, as on groups that say so."""
     group.overlaps = True
     return made(Ddp, BUCKETS, replica, group)
+
+
+def zero(stage, replica, group):
+    """zero in units of one layer."""
+    return made(Zero, ZeroConfig(stage=stage, unit_mib=UNIT_MIB), replica, group)
+
+
+def gathered(replica, group):
+    """zero whose parameters are gathered before use, as on groups without common memory."""
+    group.maps_memory, group.overlaps = False, True
+    return zero(3, replica, group)
 
 
 STRATEGIES = {
@@ -101,6 +118,9 @@ STRATEGIES = {
     "dp": lambda replica, group: made(Dp, DpConfig(), replica, group),
     "onecopy": lambda replica, group: made(OneCopySync, OneCopyConfig(), replica, group),
 }
+for stage in (1, 2, 3):
+    STRATEGIES[f"zero {stage}"] = partial(zero, stage)
+STRATEGIES["zero 3, gathered"] = gathered
 OPTIMIZERS = {
     "gd": GdConfig(lr=0.1),
     "sgd": SgdConfig(lr=0.1, momentum=0.9, weight_decay=0.01),
@@ -204,7 +224,7 @@ def assert_equal(members, expected):
                 so_far = places[key].read(held[key], tuple(tensor.shape))
                 same = (so_far == tensor) | so_far.isnan()
                 assert same.all(), f"rank {rank} has other bits in {key}, step {step}"
-                so_far.copy_(tensor)
+                places[key].write(held[key], tensor)
         for key, tensor in held.items():
             # Together the workers have all pieces of a checkpoint: what no worker has is still nan.
             assert distance(tensor, pieces[key]) <= 1e-12, f"{key} after step {step}"

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from launching import command, environment, workers_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -47,8 +48,9 @@ def test_rpc_by_itself(tmp_path):
     assert [line.partition(":")[0] for line in said] == ["step 1", "step 2", "step 3"]
 
 
-def test_one_copy_by_shoal_launch(tmp_path, monkeypatch, capsys):
-    program = [str(EXAMPLES / "one_copy.py")]
+@pytest.mark.parametrize("name", ["one_copy", "zero"])
+def test_a_loop_of_the_users_own_by_shoal_launch(tmp_path, monkeypatch, capsys, name):
+    program = [str(EXAMPLES / f"{name}.py")]
     (expected,) = alone(program, monkeypatch, capsys)
     (said,) = output(command("launch", "--workers", "2", *program), tmp_path)
     assert said == expected.replace("1 workers", "2 workers")

@@ -187,6 +187,12 @@ class Group(ABC):
             f"members of a {self.kind} group do not see each other's memory", "Use shm, or threads."
         )
 
+    def map_one(self, numel: int, dtype: torch.dtype) -> Tensor:
+        """The memory of `common`, for a group that `maps_memory`."""
+        raise GroupError(
+            f"members of a {self.kind} group do not see each other's memory", "Use shm, or threads."
+        )
+
     # Collectives.
 
     def all_reduce(self, buffer: Tensor, op: Op = Op.SUM) -> Work:
@@ -318,3 +324,17 @@ class Group(ABC):
         views = self.map_all(tensor.detach())
         self.barrier().wait()
         return views
+
+    def common(self, numel: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """One memory for all members, filled with zeros: for a group that `maps_memory`.
+
+        Of size equal parts, one after the other, each member is the first to write its own: on a machine with several
+        memories the part is then near its processor. A collective, for setting up. What a member writes there, another
+        sees after a later collective of both.
+        """
+        self._issue(checked_signature("empty", self.size, dtype, numel), torch.empty(0, dtype=dtype)).wait()
+        memory = self.map_one(numel, dtype)
+        part = -(-numel // self.size)
+        memory[self.rank * part : (self.rank + 1) * part].zero_()
+        self.barrier().wait()
+        return memory

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar, final
 
+import torch
 from torch import Tensor
 
 from shoal.comm.assigned_group import Assignment, assigned
@@ -112,6 +113,10 @@ class ThreadGroup(Group):
             shown[self.rank] = tensor
         self.barrier().wait()
         return [shown[rank] for rank in range(self.size)]
+
+    def map_one(self, numel: int, dtype: torch.dtype) -> Tensor:
+        """Rank 0's memory."""
+        return self.map_all(torch.empty(numel if self.rank == 0 else 0, dtype=dtype))[0]
 
     def beat(self, busy_s: float = 0.0) -> None:
         """Report progress outside of calls, or work that may take `busy_s`."""

@@ -169,6 +169,10 @@ class Traced(Group):
         """All members' tensors from one `empty`."""
         return self._group.views_of_all(tensor)
 
+    def common(self, numel: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """One memory for all members."""
+        return self._group.common(numel, dtype)
+
     def beat(self, busy_s: float = 0.0) -> None:
         """Report progress outside of calls; for `busy_s` seconds this member may make no call."""
         self._group.beat(busy_s)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from dataclasses import fields
 from typing import Any
 
-from shoal.config.schema import Custom, RunConfig, StagesConfig
+from shoal.config.schema import Custom, RunConfig, StagesConfig, ZeroConfig
 from shoal.config.trust import require_consent
 from shoal.errors import ConfigError, sys_exit_error, unknown
 
@@ -60,6 +60,8 @@ def named_code(config: RunConfig) -> list[tuple[str, Custom]]:
     stages = config.exchange.stages() if isinstance(config.exchange, StagesConfig) else []
     chosen: list[tuple[str, Any]] = [(field.name, getattr(config, field.name)) for field in fields(config)]
     chosen += [("exchange", exchange) for _, exchange in stages]
+    if isinstance(config.sync, ZeroConfig) and config.sync.unit_of is not None:
+        chosen.append(("strategy.unit_of", Custom(name=config.sync.unit_of)))
     return [(kind, choice) for kind, choice in chosen if isinstance(choice, Custom)]
 
 

@@ -74,6 +74,7 @@ from shoal.config.sections.sync import (
     OneCopyConfig,
     RpcConfig,
     SyncConfig,
+    ZeroConfig,
 )
 from shoal.config.sections.train import CheckpointConfig, OutputConfig, TrainConfig
 from shoal.config.sections.values import Count, Custom
@@ -138,6 +139,7 @@ __all__ = [
     "TensorConfig",
     "TrainConfig",
     "TransformerConfig",
+    "ZeroConfig",
 ]
 
 

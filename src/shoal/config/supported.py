@@ -74,6 +74,12 @@ def check_step(config: Settings) -> None:
             raise ConfigError(
                 f"--{flag} has no effect with strategy {strategy}", f"Remove --{flag}, or use --strategy ddp."
             )
+    stale = next((each for each in launch.fault if each.gradient == "stale"), None)
+    if stale is not None and not can.whole_weights:
+        raise ConfigError(
+            f"fault '{stale}' needs a worker with all weights to itself, and strategy {strategy} has none",
+            "Use --strategy ddp, or another fault.",
+        )
 
 
 def check_world(config: Settings, size: int, address: str = LOOPBACK) -> None:

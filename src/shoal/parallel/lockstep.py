@@ -1,6 +1,6 @@
 """Parts of a share in lockstep: all workers run the model the same number of times, if necessary on empty batches.
 
-For models whose forward pass contains collectives (synchronised batch norm).
+For models whose forward pass contains collectives (synchronised batch norm, gathered parameters).
 """
 
 from collections.abc import Iterable, Iterator
@@ -33,6 +33,24 @@ def in_lockstep(group: Group, parts: Iterable[Batch], device: torch.device) -> I
             inputs, labels = (_empty(half, device) for half in form.chunk(2))
             part = Batch(inputs, labels, 0)
         yield part
+
+
+def in_rounds(group: Group, parts: Iterable[Batch]) -> Iterator[Batch | None]:
+    """The parts, then None while other workers have parts: for workers that sum the gradients of every part.
+
+    Costs a small all-reduce per part, which runs while the part is computed where the group allows it.
+    """
+    mine = iter(parts)
+    part = next(mine, None)
+    while True:
+        following = next(mine, None)
+        goes_on = torch.tensor([following is not None], dtype=torch.int32)
+        work = group.all_reduce(goes_on, Op.MAX)
+        yield part
+        work.wait()
+        if not goes_on.item():
+            return
+        part = following
 
 
 def _form(tensor: Tensor) -> Tensor:

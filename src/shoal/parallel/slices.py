@@ -62,11 +62,15 @@ class Slices:
         for name, numel in numels.items():
             first, last = max(own.start, offset), min(own.stop, offset + numel)
             if first < last:
-                self.params[name] = weights[first:last]
-                self.params[name].grad = gradients[first:last]
-                self._starts[name] = first - offset
+                self.own(name, first - offset, weights[first:last], gradients[first:last])
             offset += numel
         return own
+
+    def own(self, name: str, start: int, weights: Tensor, gradients: Tensor) -> None:
+        """Own a range of one flattened parameter, given its weights and gradients; it starts where a chunk does."""
+        self.params[name] = weights
+        self.params[name].grad = gradients
+        self._starts[name] = start
 
     def all_norms(self, norms: Mapping[str, Tensor]) -> Tensor:
         """All workers' norms of their chunks, in the order of the parameters."""

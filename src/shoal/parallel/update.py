@@ -72,14 +72,18 @@ class Update:
         # A user's optimizer may have several rates: they keep their ratio to the first.
         self._lr_ratios = [group["lr"] / self.base_lr for group in groups]
 
-    def over(self, slices: Updated) -> "Update":
-        """The same update of other tensors: of the slices that a worker owns."""
+    def check_divisible(self) -> None:
+        """Refuse an optimizer whose parameters cannot be divided among workers."""
         if self._optimizer is not None and not is_elementwise(self._optimizer):
             raise ConfigError(
                 f"{type(self._optimizer).__name__} is not known to update each element on its own, so its parameters "
                 "cannot be divided among workers",
                 "Use --strategy ddp, or declare `elementwise = True` in the optimizer's class.",
             )
+
+    def over(self, slices: Updated) -> "Update":
+        """The same update of other tensors: of the slices that a worker owns."""
+        self.check_divisible()
         return Update(slices, self._make_optimizer, self._clip_norm)
 
     @property

@@ -14,7 +14,7 @@ from shoal.comm.group import BUSY_S
 from shoal.comm.mesh import Mesh
 from shoal.comm.traced import Traced
 from shoal.config.resources import check_resources
-from shoal.config.schema import DdpConfig, RunConfig
+from shoal.config.schema import DdpConfig, RunConfig, ZeroConfig
 from shoal.data.dataset import DataSet
 from shoal.data.division import Division
 from shoal.data.load import load
@@ -30,6 +30,7 @@ from shoal.parallel.sync.naive import Naive
 from shoal.parallel.sync.none import NoSync
 from shoal.parallel.sync.onecopy import OneCopySync
 from shoal.parallel.sync.sync import SyncParts
+from shoal.parallel.sync.zero.zero import Zero
 from shoal.parallel.training_clock import TrainingClock
 from shoal.parallel.update import Update
 from shoal.train.build_layout import build_layout, with_cut
@@ -71,6 +72,7 @@ SYNCS: dict[str, Callable[[SyncParts, Any], Strategy]] = {
     "dp": Dp,
     "rpc": Rpc,
     "onecopy": OneCopySync,
+    "zero": Zero,
 }
 """Each sync is built from `SyncParts` and its own settings."""
 
@@ -130,7 +132,7 @@ def _check_work(
     """Refuse a model without parameters, fewer samples than workers, and options that the device does not support."""
     communicates_in_backward = (
         "--sync.sync_batchnorm"
-        if isinstance(config.sync, DdpConfig) and config.sync.sync_batchnorm
+        if isinstance(config.sync, DdpConfig | ZeroConfig) and config.sync.sync_batchnorm
         else "strategy tensor"
         if config.axes.get("tensor", 1) > 1
         else ""

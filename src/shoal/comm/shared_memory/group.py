@@ -161,6 +161,12 @@ class SharedMemoryGroup(Group):
         place = self._regions.place_of(tensor)
         return [self._regions.view(place, rank, tensor.numel(), tensor.dtype) for rank in range(self.size)]
 
+    def map_one(self, numel: int, dtype: torch.dtype) -> Tensor:
+        """A mapping of its own. It lives as long as a tensor shows it."""
+        num_bytes = numel * dtype.itemsize
+        arena = Arena.create(max(1, num_bytes)) if self.rank == 0 else None
+        return self._open_everywhere(arena, 0).memory[:num_bytes].view(dtype)
+
     def beat(self, busy_s: float = 0.0) -> None:
         """Report progress outside of calls, or work that may take `busy_s`."""
         self._roster.homes[self.rank].note_progress(time.monotonic_ns() + int(1e9 * busy_s))

@@ -1,9 +1,9 @@
 """Settings of the syncs (how replicas of a model agree), and the table of strategies."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from shoal.config.kinds import Checked
+from shoal.config.kinds import AtLeast, AtMost, Checked, ImportPath
 from shoal.config.sections.values import Count, Mebibytes
 from shoal.errors import ConfigError
 
@@ -36,6 +36,8 @@ class Capabilities:
     """Whether simulated bottlenecks, faults and links reach its workers."""
     runs_received_code: bool = False
     """Whether its workers execute what is sent to them: then they listen on loopback unless the user consents."""
+    whole_weights: bool = True
+    """Whether each worker has all weights to itself: a simulated worker with stale weights needs that."""
 
 
 @dataclass(frozen=True)
@@ -128,14 +130,34 @@ class OneCopyConfig(Checked):
     """One copy of the weights in memory that all workers of a machine map; each worker updates its slice."""
 
     # The engines of our own keep parameters in memory of their own choice.
-    CAN: ClassVar = Capabilities(exchanges=False, engines=("torch",))
+    CAN: ClassVar = Capabilities(exchanges=False, engines=("torch",), whole_weights=False)
 
     name: Literal["onecopy"] = "onecopy"
     unused: Literal["refuse", "zero"] = "refuse"
     """A parameter without a gradient: raise an error that names it, or use zero."""
 
 
-SyncConfig = NoSyncConfig | NaiveConfig | DpConfig | DdpConfig | OneCopyConfig | RpcConfig
+@dataclass(frozen=True)
+class ZeroConfig(Checked):
+    """Optimizer state, gradients and parameters are divided among the workers (ZeRO, stages 1 to 3)."""
+
+    # The engines of our own keep parameters in memory of their own choice.
+    CAN: ClassVar = Capabilities(exchanges=False, engines=("torch",), whole_weights=False)
+
+    name: Literal["zero"] = "zero"
+    stage: Annotated[int, AtLeast(1), AtMost(3)] = 1
+    """What is divided: 1: optimizer state; 2: gradients, too; 3: parameters, too."""
+    unit_mib: Mebibytes = 8.0
+    """Parameters that are gathered and reduced together, in MiB: small units save memory, large ones overhead."""
+    unit_of: ImportPath | None = None
+    """`package.module:function`, called with a parameter's name: those with the same result are one unit."""
+    unused: Literal["refuse", "zero"] = "refuse"
+    """A parameter without a gradient: raise an error that names it, or use zero."""
+    sync_batchnorm: bool = False
+    """Compute batch-norm statistics over all workers; without it, batch norm gives other results than one machine."""
+
+
+SyncConfig = NoSyncConfig | NaiveConfig | DpConfig | DdpConfig | OneCopyConfig | ZeroConfig | RpcConfig
 
 STRATEGIES: dict[str, tuple[str, str]] = {
     "single": ("whole", "none"),
@@ -147,5 +169,6 @@ STRATEGIES: dict[str, tuple[str, str]] = {
     "pipeline+tensor": ("pipeline+tensor", "ddp"),
     "rpc": ("whole", "rpc"),
     "onecopy": ("whole", "onecopy"),
+    "zero": ("whole", "zero"),
 }
 """The strategies that exist, each a pair (layout, sync). `--strategy NAME` abbreviates the pair."""

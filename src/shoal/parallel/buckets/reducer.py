@@ -9,23 +9,21 @@ update, and its end.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, final
+from typing import final
 
 import torch
 from torch import Tensor
 
 from shoal.comm.group import Group, Work
-from shoal.comm.reduction import Op
 from shoal.errors import ConfigError
 from shoal.parallel.buckets.bucket import Bucket
 from shoal.parallel.buckets.gradient_slots import Factor, Filling, Slot, fill
 from shoal.parallel.buckets.plan import Memory
+from shoal.parallel.buckets.unused import Unused, present_somewhere, refuse_unused
 from shoal.parallel.gradient_engine import OnFinal
 
 Send = Callable[[Bucket], Work]
 """Start to aggregate a full bucket. When the work is done, the bucket holds the aggregate."""
-
-Unused = Literal["refuse", "zero"]
 
 
 @dataclass(frozen=True)
@@ -226,23 +224,13 @@ class Reducer:
             self._works.append(self.send(bucket))
 
     def _refuse(self, absent: Sequence[Slot]) -> None:
-        missing = [f"'{slot.name}'" for slot in sorted(absent, key=lambda slot: slot.index)]
-        names = ", ".join(missing[:5]) + (" and others" if missing[5:] else "")
-        error = ConfigError(
-            f"no gradient reached {names} on rank {self._group.rank} ({len(absent)} of {len(self._slots)} parameters)",
-            "Freeze or remove these parameters, or pass find_unused_parameters=True "
-            'or unused="zero" (--strategy.unused zero).',
-        )
-        # The other workers wait for a bucket that is never sent: this ends their wait with the reason.
-        self._group.fail(error)
-        raise error
+        missing = [slot.name for slot in sorted(absent, key=lambda slot: slot.index)]
+        refuse_unused(self._group, missing, len(self._slots))
 
     def _present_somewhere(self, absent: Sequence[Slot]) -> list[bool]:
         """For each parameter, whether any worker has a gradient."""
         lacking = {slot.index for slot in absent}
-        present = torch.tensor([slot.index not in lacking for slot in self._slots], dtype=torch.int32)
-        self._group.all_reduce(present, Op.MAX).wait()
-        return [bool(one) for one in present.tolist()]
+        return present_somewhere(self._group, [slot.index not in lacking for slot in self._slots])
 
     def _follow_rank_0(self) -> None:
         """Plan again, in the order in which gradients became final on rank 0, once it has had any."""

@@ -7,11 +7,11 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-_NONE = -1
+NO_PASS = -1
 
 
-def _current() -> int:
-    """The number of the innermost backward pass that runs in this thread."""
+def current_pass() -> int:
+    """The number of the innermost backward pass that runs in this thread, or `NO_PASS`."""
     return torch._C._current_graph_task_id()  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType, reportUnknownVariableType, reportAttributeAccessIssue]
 
 
@@ -29,26 +29,26 @@ class BackwardPass:
 
     def __init__(self, over: Callable[[], None], abandon: Callable[[], None]) -> None:
         self._over, self._abandon = over, abandon
-        self._number = _NONE
+        self._number = NO_PASS
 
     def begin(self, outermost: bool = False) -> None:
         """A pass is running: the outermost one, or any pass inside it."""
-        number = _current()
-        if number == self._number or (self._number != _NONE and not outermost):
+        number = current_pass()
+        if number == self._number or (self._number != NO_PASS and not outermost):
             return
-        if self._number != _NONE:
+        if self._number != NO_PASS:
             self._abandon()
         self._number = number
         torch.autograd.Variable._execution_engine.queue_callback(self._end)  # pyright: ignore[reportPrivateUsage]
 
     def forget_failed(self) -> None:
         """Forward is about to run: a pass that began and no longer runs has failed."""
-        if self._number != _NONE and _current() == _NONE:
-            self._number = _NONE
+        if self._number != NO_PASS and current_pass() == NO_PASS:
+            self._number = NO_PASS
             self._abandon()
 
     def _end(self) -> None:
-        self._number = _NONE
+        self._number = NO_PASS
         self._over()
 
 

@@ -21,7 +21,7 @@ from shoal.parallel.wrapper.default_group import default_group
 
 
 @final
-class _Trained:
+class Trained:
     """A model's parameters as `Slices` takes them: none is divided yet."""
 
     def __init__(self, params: dict[str, Tensor]) -> None:
@@ -90,7 +90,7 @@ class OneCopy:
             lambda bucket: Finished(),
             ReducerOptions(ALL, ALL),
         )
-        self._slices = Slices(_Trained(params), self.group)
+        self._slices = Slices(Trained(params), self.group)
         self._weights = MappedWeights(self.group, params, self._reducer.buckets, self._slices)
         counts = self.group.empty(1, torch.float64)
         self._counts = self.group.views_of_all(counts)

@@ -1,0 +1,209 @@
+"""One worker's shards of a model: what it owns and updates, and how it sees the rest."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import final
+
+from torch import Tensor, nn
+
+from shoal.comm.group import Group
+from shoal.errors import CheckpointError, ConfigError
+from shoal.parallel.buckets.plan import MIB
+from shoal.parallel.buckets.unused import Unused, present_somewhere, refuse_unused
+from shoal.parallel.gradient_engine import OnFinal
+from shoal.parallel.piece import Piece
+from shoal.parallel.slices import Slices
+from shoal.parallel.sync.zero.gather import GatheredParameters
+from shoal.parallel.sync.zero.gradients import OwnedGradients
+from shoal.parallel.sync.zero.units import Unit, UnitOf, cut
+from shoal.parallel.update import Updated
+
+
+@dataclass(frozen=True)
+class ShardOptions:
+    """What is divided, and into units of which size."""
+
+    stage: int
+    """1: optimizer state; 2: gradients, too; 3: parameters, too."""
+    unit_mib: float
+    unit_of: UnitOf | None = None
+    """A user's cut into units."""
+    unused: Unused = "refuse"
+    early: bool = True
+    """Whether gradients are summed during backward. Stages 2 and 3 free them there."""
+
+
+@final
+class Shards:
+    """The parameters of a model in units, of which this worker owns a piece each. Constructing is a collective.
+
+    ::
+
+        stage 1, 2    every worker has all parameters; after an update, each unit is gathered from its owners
+        stage 3       on one machine (threads, shared memory), there is one copy, which all workers map: to gather is
+                      nothing, and an update ends with a barrier
+                      elsewhere, units are gathered while they are used (`gather.py`)
+
+    All workers have the same parameters before. They become contiguous, and change their memory.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        model: nn.Module,
+        whole: Updated,
+        on_final: OnFinal,
+        options: ShardOptions,
+        look: Callable[[Tensor], None] = lambda gradients: None,
+        begins: Callable[[], None] | None = None,
+    ) -> None:
+        params = whole.params
+        on_cpu = all(param.is_cpu for param in params.values())
+        if group.kind == "threads" and options.stage > 1 and not on_cpu:
+            raise ConfigError(
+                f"zero stage {options.stage} does not support thread workers on a GPU: torch runs all backward passes "
+                "of a GPU in one thread, where each worker would wait for the others",
+                "Use --launcher processes, or stage 1.",
+            )
+        self._group, self._model, self._params = group, model, params
+        self._is_divided = options.stage == 3
+        self._unused = options.unused
+        for param in params.values():
+            param.data = param.data.contiguous()
+        units = cut(model, params, group.size, options.unit_mib * MIB, options.unit_of)
+        self._gathered: GatheredParameters | None = None
+        self._wholes: list[Tensor] = []
+        if options.stage == 3 and not (group.maps_memory and on_cpu):
+            self._gathered = GatheredParameters(group, model, params, units)
+            own = [memory.piece for memory in self._gathered.units]
+        else:
+            self._wholes = [self._moved(unit) for unit in units]
+            own = [
+                unit.piece_of(memory, group.rank) for unit, memory in zip(units, self._wholes, strict=True)
+            ]
+        self.gradients = OwnedGradients(
+            group,
+            units,
+            params,
+            on_final,
+            options.early,
+            look,
+            left=(lambda unit: None) if self._gathered is None else self._gathered.gradients_are_final,
+            begins=begins,
+        )
+        self.slices = Slices(whole, group)
+        for unit, memory, slots in zip(units, own, self.gradients.slots, strict=True):
+            self._own(unit, memory, slots.sum)
+        self._sums = {name: owned.grad for name, owned in self.slices.params.items()}
+        self._to_gather = [] if self._is_divided else [*zip(self._wholes, own, strict=True)]
+        """Memory of each unit, and this worker's piece of it, where an update ends with an all-gather."""
+        names = {id(param): name for name, param in params.items()}
+        everywhere = model.named_parameters(remove_duplicate=False)
+        self._trained = {name: names[id(param)] for name, param in everywhere if id(param) in names}
+        """The names of trained parameters in the model's state, tied ones under each name, and those in `params`."""
+
+    @property
+    def is_gathered(self) -> bool:
+        """Whether modules gather parameters when they are called: then all workers must call them equally often."""
+        return self._gathered is not None
+
+    def _moved(self, unit: Unit) -> Tensor:
+        """Move the unit's parameters to memory of the group: one for all workers in stage 3."""
+        dtype, device = unit.kind
+        group = self._group
+        memory = (
+            group.common(unit.numel, dtype) if self._is_divided else group.empty(unit.numel, dtype, device)
+        )
+        views = unit.views(memory)
+        if not self._is_divided:
+            for name, view in zip(unit.shapes, views, strict=True):
+                view.copy_(self._params[name].detach())
+        else:
+            for name, start, stop, offset in unit.owned_by(group.rank):
+                part = self._params[name].detach().view(-1)[start:stop]
+                memory[offset : offset + len(part)].copy_(part)
+        for name, view in zip(unit.shapes, views, strict=True):
+            self._params[name].data = view
+        group.barrier().wait()
+        return memory
+
+    def _own(self, unit: Unit, piece: Tensor, gradients: Tensor) -> None:
+        first = self._group.rank * unit.piece
+        for name, start, stop, offset in unit.owned_by(self._group.rank):
+            here = slice(offset - first, offset - first + stop - start)
+            self.slices.own(name, start, piece[here], gradients[here])
+
+    # One step.
+
+    def end_pass(self) -> None:
+        """Wait until this worker has its sums of a pass; without a pass, take part with zeros."""
+        self.gradients.complete()
+        self.release()
+
+    def release(self) -> None:
+        """Free gathered parameters."""
+        if self._gathered is not None:
+            self._gathered.end_pass()
+
+    def check_unused(self, had_samples: bool) -> None:
+        """After the passes of a step: parameters without a gradient are refused, or left out of the update."""
+        present = self.gradients.present
+        if self._unused == "refuse":
+            missing = [name for name in self._params if name not in present]
+            if missing and had_samples:
+                refuse_unused(self._group, missing, len(self._params))
+            return
+        somewhere = present_somewhere(self._group, [name in present for name in self._params])
+        for name, is_present in zip(self._params, somewhere, strict=True):
+            if name in self._sums:
+                self.slices.params[name].grad = self._sums[name] if is_present else None
+
+    def publish(self) -> None:
+        """After an update: all workers see all owners' new weights."""
+        if self._is_divided:
+            if not self.is_gathered:
+                self._group.barrier().wait()
+            return
+        works = [self._group.all_gather(whole, own) for whole, own in self._to_gather]
+        for work in works:
+            work.wait()
+
+    # State.
+
+    def pieces(self) -> list[Piece]:
+        """The model's state: in stage 3 this worker's part of every parameter; everything else is whole."""
+        pieces: list[Piece] = []
+        for name, tensor in self._model.state_dict().items():
+            param = self._trained.get(name)
+            if not self._is_divided or param is None:
+                pieces.append(Piece.whole(f"model.{name}", tensor.detach(), self._group.rank))
+            elif param in self.slices.params:
+                owned = self.slices.params[param].detach()
+                pieces.append(Piece(f"model.{name}", owned, self.slices.place_of(param)))
+        return pieces
+
+    def load(self, saved: Mapping[str, Tensor]) -> None:
+        """Load this worker's part of the whole tensors `model.<name>`. A collective."""
+        held = self._model.state_dict()
+        extra = [
+            name for name in saved if name.startswith("model.") and name.removeprefix("model.") not in held
+        ]
+        if extra:
+            raise CheckpointError(
+                f"the weights are of another model: '{extra[0].removeprefix('model.')}' is not in this model"
+            )
+        mine = {piece.name: piece for piece in self.pieces()}
+        for name, tensor in held.items():
+            whole = saved.get(f"model.{name}")
+            if whole is None:
+                raise CheckpointError(
+                    f"the weights are of another model: they lack '{name}' {tuple(tensor.shape)}"
+                )
+            if whole.shape != tensor.shape:
+                raise CheckpointError(
+                    f"the weights are of another model: '{name}' is {tuple(whole.shape)} there and "
+                    f"{tuple(tensor.shape)} here"
+                )
+            if (piece := mine.get(f"model.{name}")) is not None:
+                piece.tensor.copy_(piece.place.read(whole, tuple(piece.tensor.shape)))
+        self._group.barrier().wait()

@@ -1,0 +1,243 @@
+"""`shoal.zero`: optimizer state, gradients and parameters divided among the workers, in a training loop of your own."""
+
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from shoal.comm.agree import check_same_model
+from shoal.comm.group import Group
+from shoal.errors import ConfigError
+from shoal.parallel.buckets.buffer_sync import BufferSync, buffers_of
+from shoal.parallel.buckets.gradient_slots import Factor
+from shoal.parallel.buckets.unused import Unused
+from shoal.parallel.norms import chunk_norms, clip, global_norm
+from shoal.parallel.piece import Piece
+from shoal.parallel.state import load_optimizer, optimizer_pieces
+from shoal.parallel.sync.zero.shards import ShardOptions, Shards
+from shoal.parallel.sync.zero.units import UnitOf
+from shoal.parallel.sync_batchnorm import give_group
+from shoal.parallel.update import is_elementwise
+from shoal.parallel.whole_tensors import WholeTensors
+from shoal.parallel.wrapper.backward_pass import BackwardPass, tensors_in
+from shoal.parallel.wrapper.default_group import check_threads, default_group
+from shoal.parallel.wrapper.module_sync import broadcast_state, shared_state
+from shoal.parallel.wrapper.one_copy import Trained
+
+
+def zero(
+    model: nn.Module,
+    make_optimizer: Callable[[Iterable[Tensor]], torch.optim.Optimizer],
+    stage: int = 3,
+    group: Group | None = None,
+    *,
+    unit_mib: float = 8.0,
+    unit_of: UnitOf | None = None,
+    unused: Unused = "refuse",
+) -> "ShardedModel":
+    """Divide a model's training among the workers: optimizer state (stage 1), gradients (2), parameters (3).
+
+    ::
+
+        sharded = shoal.zero(model, lambda params: torch.optim.AdamW(params, lr=1e-3), stage=3)
+        for inputs, labels in loader:                           # this worker's samples
+            F.cross_entropy(model(inputs), labels).backward()
+            sharded.step()                                      # the same update for all workers
+
+    `make_optimizer` is given this worker's slices of the parameters, flat tensors, and must update each element on its
+    own, as SGD and Adam do. `unit_mib` is the size of units: parameters that are gathered and reduced together;
+    `unit_of(name)` cuts the model otherwise: parameters with the same value are a unit. `unused="zero"` allows
+    parameters without a gradient. `group` is by default as for `shoal.DistributedDataParallel`. A collective.
+    """
+    return ShardedModel(model, make_optimizer, stage, group, unit_mib, unit_of, unused)
+
+
+@final
+class ShardedModel:
+    """What `shoal.zero` returns: a model whose training is divided among the workers.
+
+    The model stays the one you passed. In stage 3 its parameters are one copy that all workers of a machine map;
+    elsewhere they are gathered while a module runs, and show NaN otherwise: read them with `state_dict()`.
+
+    Gradients are averaged over the workers. Inside `with sharded.batch(num_samples=n)` they are weighted by the
+    workers' numbers of samples: exact for uneven shares, if each loss is a mean. In stages 2 and 3 every backward pass
+    is summed over the workers when it ends, so all run equally many; their sums add up until `step()`. `param.grad` is
+    then empty. In stage 1 gradients add up in `param.grad`, and `step()` sums them.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        make_optimizer: Callable[[Iterable[Tensor]], torch.optim.Optimizer],
+        stage: int,
+        group: Group | None,
+        unit_mib: float,
+        unit_of: UnitOf | None,
+        unused: Unused,
+    ) -> None:
+        if stage not in (1, 2, 3):
+            raise ConfigError(f"stage must be 1, 2 or 3, not {stage!r}")
+        trained = {name: param for name, param in model.named_parameters() if param.requires_grad}
+        if not trained:
+            raise ConfigError("the model has no parameter to train")
+        self.model, self.stage = model, stage
+        self.group = group if group is not None else default_group(None, trained)
+        check_threads(self.group, trained)
+        state = shared_state(model)
+        check_same_model(self.group, state)
+        broadcast_state(self.group, state)
+        give_group(model, self.group, lambda: self._weight)
+        names = [name for name, _ in model.named_buffers()]
+        self._buffers = BufferSync(self.group, buffers_of(model, names)) if names else None
+        self._weight = 1 / self.group.size
+        self._factor: Factor | None = None
+        self._num_passes = 0
+        self._pass = BackwardPass(self._end_pass, self._abandon_pass)
+        options = ShardOptions(stage, unit_mib, unit_of, unused, early=stage > 1)
+        self._shards = Shards(
+            self.group, model, Trained(dict(trained)), _on_final, options, begins=self._begin_pass
+        )
+        self._slices = self._shards.slices
+        # An optimizer needs a parameter; a worker may own none of a small model.
+        self.optimizer = make_optimizer([*self._slices.params.values()] or [torch.zeros(1)])
+        """The optimizer of this worker's slices, for learning-rate schedules."""
+        if not is_elementwise(self.optimizer):
+            raise ConfigError(
+                f"{type(self.optimizer).__name__} is not known to update each element on its own, so its parameters "
+                "cannot be divided among workers",
+                "Use shoal.DistributedDataParallel, or declare `elementwise = True` in the optimizer's class.",
+            )
+        if stage > 1:
+            model.register_forward_pre_hook(lambda module, args: self._pass.forget_failed())
+            model.register_forward_hook(self._watch)
+        self._shards.gradients.restart()
+
+    # Backward passes.
+
+    def _watch(self, module: nn.Module, args: Any, output: Any) -> None:
+        """Backward through the model's outputs is a pass, whatever passes run inside it (checkpoints)."""
+        del module, args
+        if torch.is_grad_enabled():
+            for tensor in tensors_in(output):
+                if tensor.requires_grad:
+                    tensor.register_hook(lambda gradient: self._begin_pass(outermost=True))
+
+    def _begin_pass(self, outermost: bool = False) -> None:
+        self._pass.begin(outermost)
+        if not self._shards.gradients.is_running:
+            self._shards.gradients.begin(self._as_factor())
+
+    def _end_pass(self) -> None:
+        if self._shards.gradients.is_running:
+            self._shards.end_pass()
+            self._num_passes += 1
+
+    def _abandon_pass(self) -> None:
+        """The pass has failed: the next one starts a step afresh."""
+        self._shards.gradients.abandon()
+        self._shards.release()
+        self._num_passes = 0
+
+    def _as_factor(self) -> Factor | None:
+        if self._factor is None or self._factor.value != self._weight:
+            self._factor = Factor(self._weight)
+        return None if self._weight == 1 else self._factor
+
+    @contextmanager
+    def batch(self, num_samples: int) -> Generator[None]:
+        """Around the passes of one step: the losses inside add up to a mean over `num_samples` samples of this worker.
+
+        All workers enter it together; it makes one small all-reduce. A worker without samples runs no pass if the
+        others run one; where parameters are gathered, it runs the model on an empty batch.
+        """
+        if num_samples < 0:
+            raise ConfigError(f"num_samples must be at least 0, not {num_samples}")
+        total = torch.tensor([float(num_samples)], dtype=torch.float64)
+        self.group.all_reduce(total).wait()
+        if not total.item():
+            raise ConfigError("no worker has samples: all called batch(num_samples=0)")
+        before, passes = self._weight, self._num_passes
+        self._weight = num_samples / total.item()
+        try:
+            yield
+            if self.stage == 1:
+                self._sum()
+            elif self._num_passes == passes:
+                self._take_part(num_samples)
+        finally:
+            self._weight = before
+
+    def _take_part(self, num_samples: int) -> None:
+        """Take part in the others' pass with zeros."""
+        if num_samples or self._shards.is_gathered:
+            raise ConfigError(
+                f"batch(num_samples={num_samples}) ended without a backward pass, for which the other workers wait",
+                "Call backward() inside it. Without samples, run the model on an empty batch: model(inputs[:0]).",
+            )
+        self._shards.end_pass()
+        self._num_passes += 1
+
+    def _sum(self) -> None:
+        self._shards.gradients.begin(self._as_factor())
+        self._end_pass()
+
+    # The update.
+
+    @torch.no_grad()
+    def step(self, clip_norm: float | None = None) -> Tensor | None:
+        """Update the weights, after clipping the gradients to a common norm if one is given; returns their norm then.
+
+        A collective: every worker calls it after its last backward pass of a step.
+        """
+        shards, slices = self._shards, self._slices
+        if self.stage == 1 and not self._num_passes:
+            self._sum()
+        if not self._num_passes:
+            raise ConfigError("step() was called without a backward pass before it")
+        if self._buffers is not None:
+            self._buffers.update()
+        shards.check_unused(had_samples=bool(shards.gradients.present))
+        norm = None
+        if clip_norm is not None:
+            grads = {name: owned.grad for name, owned in slices.params.items() if owned.grad is not None}
+            norm = global_norm(slices.all_norms({name: chunk_norms(grad) for name, grad in grads.items()}))
+            clip(grads.values(), norm, clip_norm)
+        self.group.barrier().wait()  # no worker reads weights any more
+        self.optimizer.step()
+        shards.publish()
+        self.zero_grad()
+        return norm
+
+    def zero_grad(self) -> None:
+        """Forget gradients. `step` does so, too."""
+        self._num_passes = 0
+        self._shards.gradients.restart()
+        for param in self.model.parameters():
+            param.grad = None
+
+    # State.
+
+    def pieces(self) -> list[Piece]:
+        """What this worker holds: `model.<name>` and `optim.<name>.<key>`, each with its place in the whole."""
+        slices = self._slices
+        return self._shards.pieces() + optimizer_pieces(slices.params, slices.place_of, self.optimizer)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The whole state on rank 0, on the host, and nothing on the others: `model.<name>`, `optim.<name>.<key>`.
+
+        A collective. `WholeTensors(sharded.pieces(), group)` gives the same one tensor at a time.
+        """
+        return {name: tensor.clone() for name, tensor in WholeTensors(self.pieces(), self.group, prefix="")}
+
+    def load_state_dict(self, saved: Mapping[str, Tensor]) -> None:
+        """Load this worker's part of a whole state, saved with any stage and number of workers. A collective."""
+        self._shards.release()
+        self._shards.load(saved)
+        if self._slices.params:
+            load_optimizer(self._slices.params, self._slices.place_of, self.optimizer, saved)
+
+
+def _on_final(param: Tensor, callback: Callable[[Tensor], None]) -> Callable[[], None]:
+    return param.register_post_accumulate_grad_hook(callback).remove

@@ -1,0 +1,70 @@
+"""What the members of a world of processes run in the tests of ZeRO."""
+
+import torch
+from strategy_cases import copy_of, made, single
+from torch.nn import functional as F
+
+import shoal
+from shoal import models
+from shoal.config.schema import AdamConfig, DigitsConfig, LenetConfig, ZeroConfig
+from shoal.data.dataset import Batch
+from shoal.data.load import load
+from shoal.parallel.strategy import Share
+from shoal.parallel.sync.zero.zero import Zero
+from shoal.parallel.whole_tensors import WholeTensors
+
+BATCH, STEPS, LR = 12, 3, 1e-3
+
+
+def lenet(device):
+    data = load(DigitsConfig()).to(torch.device(device))
+    return data, models.build(LenetConfig(), data.input_shape, data.outputs, seed=0).double().to(device)
+
+
+def part_of(data, step, rank, size):
+    """Every size-th sample of a step's batch."""
+    batch = data.batch(data.train, torch.arange(step * BATCH + rank, (step + 1) * BATCH, size))
+    return batch.inputs.double(), batch.labels
+
+
+def as_arrays(state):
+    return {name: tensor.cpu().numpy().copy() for name, tensor in state}
+
+
+def train_in_stages(group, stages, device="cpu"):
+    """The whole state after some steps of lenet in float64, on rank 0, for each stage; alone, of `single`."""
+    found = []
+    for stage in stages:
+        data, model = lenet(device)
+        mine = copy_of(model, AdamConfig(lr=LR), clip_norm=0.5)
+        if group is None:
+            strategy, pieces_of = (
+                single(mine),
+                lambda strategy: [(p.name, p.tensor) for p in strategy.pieces()],
+            )
+        else:
+            strategy = made(Zero, ZeroConfig(stage=stage, unit_mib=0.05), mine, group)
+            pieces_of = lambda strategy: WholeTensors(strategy.pieces(), group, prefix="")  # noqa: E731
+        for step in range(STEPS):
+            inputs, labels = part_of(data, step, strategy.data_rank, strategy.data_size)
+            parts = [Batch(x, y, len(y)) for x, y in zip(inputs.split(4), labels.split(4), strict=True)]
+            strategy.step(Share(parts, BATCH, len(labels)), LR)
+        found.append(as_arrays(pieces_of(strategy)))
+    return found
+
+
+def loop_of_a_user(group, stages, device="cpu"):
+    """The same with `shoal.zero`, in batches."""
+    found = []
+    for stage in stages:
+        data, model = lenet(device)
+        sharded = shoal.zero(
+            model, lambda params: torch.optim.Adam(params, lr=LR), stage, group, unit_mib=0.05
+        )
+        for step in range(STEPS):
+            inputs, labels = part_of(data, step, group.rank, group.size)
+            with sharded.batch(num_samples=len(labels)):
+                F.cross_entropy(model(inputs), labels).backward()
+            sharded.step(clip_norm=0.5)
+        found.append(as_arrays(sharded.state_dict().items()))
+    return found
