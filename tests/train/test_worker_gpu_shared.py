@@ -72,9 +72,11 @@ def test_batch_statistics_of_threads_are_refused(tmp_path):
 
 
 def test_layers_divided_among_workers_of_one_gpu(tmp_path):
-    expected = trained(tmp_path, "--name single")
+    # Adam divides small gradients by their own size, and would amplify the rounding of another order of sums.
+    flags = "--optimizer sgd --lr 0.05"
+    expected = trained(tmp_path, f"--name single {flags}")
     with pytest.warns(UserWarning, match="goes through the host's memory"):
-        weights = trained(tmp_path, "--name it --strategy tensor --workers 2")
+        weights = trained(tmp_path, f"--name it {flags} --strategy tensor --workers 2")
     for name, tensor in expected.items():
         assert (weights[name] - tensor).abs().max() / tensor.abs().max() < 1e-4, name
 

@@ -39,7 +39,7 @@ def check_maps_memory(group: Group, params: Mapping[str, Tensor]) -> None:
 
 @final
 class MappedWeights:
-    """Parameters moved into rank 0's memory, and all workers' gradients of the slices that this worker owns.
+    """Parameters moved into one memory of all workers, and all workers' gradients of the slices that this worker owns.
 
     `buckets` have the gradients, in memory from `group.empty`. Constructing is a collective; all workers have equal
     weights before.
@@ -56,7 +56,7 @@ class MappedWeights:
 
     def _map(self, bucket: Bucket, slices: Slices) -> list[Tensor]:
         group, params = self._group, self._params
-        weights = group.views_of_all(group.empty(bucket.gradients.numel(), bucket.flat.dtype))[0]
+        weights = group.common(bucket.gradients.numel(), bucket.flat.dtype)
         for name, view in zip(bucket.names, bucket.split(weights), strict=True):
             if group.rank == 0:
                 view.copy_(params[name].detach())
