@@ -72,8 +72,8 @@ def test_batch_statistics_of_threads_are_refused(tmp_path):
 
 
 def test_layers_divided_among_workers_of_one_gpu(tmp_path):
-    # Adam divides small gradients by their own size, and would amplify the rounding of another order of sums.
-    flags = "--optimizer sgd --lr 0.05"
+    # A divided layer sums in another order, so rounding grows faster than where workers divide the batch.
+    flags = "--steps 3"
     expected = trained(tmp_path, f"--name single {flags}")
     with pytest.warns(UserWarning, match="goes through the host's memory"):
         weights = trained(tmp_path, f"--name it {flags} --strategy tensor --workers 2")
