@@ -72,13 +72,12 @@ def test_batch_statistics_of_threads_are_refused(tmp_path):
 
 
 def test_layers_divided_among_workers_of_one_gpu(tmp_path):
-    # A divided layer sums in another order, so rounding grows faster than where workers divide the batch.
-    flags = "--steps 3"
-    expected = trained(tmp_path, f"--name single {flags}")
+    expected = trained(tmp_path, "--name single")
     with pytest.warns(UserWarning, match="goes through the host's memory"):
-        weights = trained(tmp_path, f"--name it {flags} --strategy tensor --workers 2")
+        weights = trained(tmp_path, "--name it --strategy tensor --workers 2")
     for name, tensor in expected.items():
-        assert (weights[name] - tensor).abs().max() / tensor.abs().max() < 1e-4, name
+        # A divided layer sums in another order, and rounding may flip single ReLUs: the norm of the difference counts.
+        assert (weights[name] - tensor).norm() / tensor.norm() < 1e-4, name
 
 
 def test_layers_divided_among_threads_are_refused(tmp_path):
