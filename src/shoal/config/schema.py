@@ -30,6 +30,7 @@ from shoal.config.sections.exchange import (
 from shoal.config.sections.launch import LaunchConfig
 from shoal.config.sections.layout import LayoutCapabilities, PipelineConfig, TensorConfig
 from shoal.config.sections.model import (
+    BuiltInModelConfig,
     CrossEntropyConfig,
     LenetConfig,
     LinearConfig,
@@ -87,6 +88,7 @@ __all__ = [
     "AdamConfig",
     "AdamWConfig",
     "AllReduceConfig",
+    "BuiltInModelConfig",
     "ByConfig",
     "CheckpointConfig",
     "Cifar10Config",

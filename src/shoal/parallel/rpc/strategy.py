@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from shoal.comm.agree import share_text
 from shoal.comm.alone import alone
@@ -76,7 +76,7 @@ class Rpc(Strategy):
         self._span, self._loss, self._zero = whole.span, whole.loss, whole.zero
         self._num_microbatches = config.microbatches
         ranks = stage_ranks(group.size)
-        stages = _cut(whole, config.cut, len(ranks))
+        stages = cut_for_rpc(whole.model, config.cut, group.size)
         sync_initial_state(group, whole.pieces())
         self._layers = dict(zip(ranks, stages, strict=True))
         self._stage: Stage | None = None
@@ -284,13 +284,15 @@ def stage_ranks(size: int) -> list[int]:
     return [0, 1] if size == 2 else list(range(1, size))
 
 
-def _cut(whole: Whole, names: str, num_stages: int) -> list[list[NamedLayer]]:
+def cut_for_rpc(model: nn.Module, names: str, num_workers: int) -> list[list[NamedLayer]]:
+    """The stages of a model on so many workers: where the user says, else of about equal numbers of parameters."""
+    num_stages = len(stage_ranks(num_workers))
     if not names:
-        return cut_by_size(whole.model, num_stages)
-    stages = cut_by_name(whole.model, [name.strip() for name in names.split(",")])
+        return cut_by_size(model, num_stages)
+    stages = cut_by_name(model, [name.strip() for name in names.split(",")])
     if len(stages) != num_stages:
         raise ConfigError(
-            f"--strategy.cut {names} makes {len(stages)} stages, but the workers hold {num_stages}",
+            f"--strategy.cut {names} makes {len(stages)} stages, but {num_workers} workers hold {num_stages}",
             f"Name {num_stages - 1} layer{'s' * (num_stages > 2)}, or use --workers {len(stages) + 1}.",
         )
     return stages

@@ -68,6 +68,11 @@ def cut_by_size(model: nn.Module, num_stages: int) -> list[list[NamedLayer]]:
     return _stages(layers, balanced(sizes, allowed, num_stages))
 
 
+def check_num_stages(model: nn.Module, num_stages: int) -> None:
+    """Refuse more stages than the model has layers at which one may begin."""
+    _possible_starts(layers_of(model), num_stages)
+
+
 def measured_costs(
     layers: Sequence[NamedLayer], inputs: Tensor, now: Callable[[], float] = time.perf_counter
 ) -> list[float]:
