@@ -283,11 +283,15 @@ class RunConfig(Checked):
         if axes.get("pipeline", 1) > 1 and isinstance(self.train.batch_size, int):
             share = math.ceil(self.train.batch_size / axes.get("data", 1))
             self.pipeline.check_fits(axes["pipeline"], share, self.train.micro_batch)
-        if self.tensor.plan and axes.get("tensor", 1) == 1:
-            raise ConfigError(
-                "--tensor.plan has no effect without a tensor axis",
-                "Use --strategy tensor, or --mesh tensor=2.",
-            )
+        for axis, flag, given in (
+            ("tensor", "--tensor.plan", self.tensor.plan),
+            ("pipeline", "--pipeline.cut", self.pipeline.cut),
+        ):
+            if given and axis not in axes:
+                raise ConfigError(
+                    f"{flag} has no effect without a {axis} axis",
+                    f"Use --strategy {axis}, or --mesh {axis}=2.",
+                )
 
     @property
     def axes(self) -> dict[str, int]:
