@@ -160,7 +160,7 @@ class RunConfig(Checked):
     threads: Count | None = None
     """CPU threads of each worker; none: torch's default."""
     mesh: str = ""
-    """Axes along which workers divide the work, such as data=4. Sets --workers; the sync is then ddp by default."""
+    """Axes along which workers divide the work: data=4, or data=2,pipeline=2. Sets --workers; default sync: ddp."""
     data: DataConfig = field(default_factory=DigitsConfig)
     model: ModelConfig = field(default_factory=LenetConfig)
     loss: LossConfig = field(default_factory=CrossEntropyConfig)
