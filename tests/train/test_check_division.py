@@ -19,6 +19,10 @@ TEXT = "--model transformer --data synthetic --data.task text"
         ("--strategy pipeline --workers 2 --pipeline.cut fc9", "unknown layer 'fc9'"),
         ("--strategy rpc --workers 3 --strategy.cut fc1,fc2", "makes 3 stages, but 3 workers hold 2"),
         (f"--mesh data=2,tensor=3 {TEXT}", "has 4 heads, not a multiple of 3"),
+        (
+            "--strategy tensor --workers 7 --model resnet18",
+            "no two of its layers have a multiple of 7 features",
+        ),
         ("--strategy tensor --workers 2 --tensor.plan no.toml", "cannot read the plan no.toml"),
         (
             "--mesh data=2,pipeline=2 --exchange robust:krum --exchange.bad 0",

@@ -7,7 +7,7 @@ from shoal.config.schema import Custom, DataConfig, RpcConfig, RunConfig, Synthe
 from shoal.parallel.layout.pipeline.cut import check_num_stages, cut_by_name
 from shoal.parallel.layout.tensor.divide import divide
 from shoal.parallel.layout.tensor.plan import read_plan
-from shoal.parallel.rpc.strategy import cut_for_rpc
+from shoal.parallel.rpc.division import cut_for_rpc
 
 OUTPUTS = {"regression": 1, "text": 256}
 
