@@ -172,3 +172,38 @@ def test_a_resumed_run_may_change_its_layout():
         merge({"sync": {"name": "none"}}, read_flags(["--strategy", "pipeline", "--workers", "2"]))
     )
     assert (again.strategy, again.mesh) == ("pipeline", "pipeline=2")
+
+
+def test_a_plan_is_left_behind_with_its_axis():
+    saved = {"mesh": "tensor=2", "launch": {"workers": 2}, "tensor": {"plan": "plan.toml"}}
+
+    def resumed(words):
+        return from_tree(merge(saved, read_flags(words.split()))).tensor.plan
+
+    assert resumed("--epochs 2") == resumed("--mesh data=2,tensor=2") == "plan.toml"
+    assert resumed("--strategy pipeline --workers 3") == resumed("--strategy single --workers 1") == ""
+
+
+def test_other_workers_do_not_silently_undo_a_division_of_the_model():
+    saved = {"mesh": "data=2,pipeline=2", "launch": {"workers": 4}}
+    with pytest.raises(ConfigError, match=r"= 4 workers, but there are 8\n.*--mesh data=4,pipeline=2"):
+        from_tree(merge(saved, read_flags(["--workers", "8"])))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--strategy pipeline --mesh data=2,tensor=2", "along pipeline, but --mesh is data=2,tensor=2"),
+        (
+            "--strategy ddp --workers 2 --pipeline.cut fc1",
+            "--pipeline.cut has no effect without a pipeline axis",
+        ),
+        (
+            "--strategy ddp --workers 2 --tensor.plan p.toml",
+            "--tensor.plan has no effect without a tensor axis",
+        ),
+    ],
+)
+def test_a_layout_without_its_axis_is_refused(words, message):
+    with pytest.raises(ConfigError, match=message):
+        read(None, words.split())

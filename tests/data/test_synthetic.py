@@ -90,9 +90,15 @@ def test_the_shortest_texts_work(length):
 
 def test_text_of_pictures_is_refused_with_the_fix():
     with pytest.raises(ConfigError, match=r"one number, the length of a sequence.*\n.*--data.shape 64"):
-        load(SyntheticConfig(task="text"))
+        load(SyntheticConfig(task="text", shape=(1, 28, 28)))
 
 
 def test_a_set_larger_than_a_portion_is_made_whole():
     data = load(SyntheticConfig(samples=70, shape=(3, 512, 512), classes=2))
     assert data.train.inputs[-1].float().std() > 20
+
+
+def test_the_shape_follows_the_task_unless_it_is_set():
+    assert SyntheticConfig(task="text").shape == (64,)
+    assert SyntheticConfig().shape == (1, 28, 28)
+    assert SyntheticConfig(task="text", shape=(8,)).shape == (8,)

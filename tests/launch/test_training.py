@@ -7,6 +7,7 @@ from shoal.config.read import read
 from shoal.errors import WorkerError
 from shoal.launch.cores import threads_per_worker
 from shoal.launch.run import launch_run
+from shoal.launch.training import _TrainingListener
 from shoal.train.observer import Silent
 
 TINY = "--data synthetic --data.samples 60 --data.shape 1,4,4 --data.classes 3 --model mlp --model.hidden 8 "
@@ -45,3 +46,11 @@ def test_a_worker_that_diverges_is_one_error_with_its_rank(tmp_path):
         launch_run(read(None, flags), Silent())
     assert "a tenth" in caught.value.hint
     assert caught.value.exit_code == 2
+
+
+def test_the_place_of_a_lost_rank_is_named_where_the_model_is_divided():
+    def role(flags, rank):
+        return list(_TrainingListener(read(None, flags.split()), Silent(), None).role_of(rank))
+
+    assert role("--mesh data=2,pipeline=2", 3) == ["In the mesh, rank 3 is data 1, pipeline 1."]
+    assert role("--strategy ddp --workers 4", 3) == []

@@ -6,6 +6,7 @@ import warnings
 import pytest
 import torch
 
+from shoal.comm.mesh import Mesh
 from shoal.comm.threads import ThreadGroup, run_threads
 from shoal.errors import DivergedError
 from shoal.parallel.exchange.linear import AllReduce
@@ -165,3 +166,22 @@ def test_a_decision_on_the_device_is_read_later():
     assert settle() == 2
     with pytest.raises(DivergedError, match="rank 0's gradient is nan"):
         settle_bad()
+
+
+def test_in_a_mesh_the_workers_of_the_bad_replica_are_named():
+    def work(group):
+        mesh = Mesh(group, {"data": 2, "pipeline": 2})
+        guard = Guard(mesh.axis("data"), AllReduce(), "stop", [mesh.axis("pipeline")])
+        guard.look(torch.tensor([math.nan if group.rank == 3 else 1.0]))
+        with pytest.raises(DivergedError, match="the norm of ranks 2–3's gradient is nan"):
+            guard.agree(torch.tensor(0.5), share())
+
+    run_threads(4, work)
+
+
+def test_a_strategy_that_cannot_clip_is_not_offered_clipping():
+    (alone,) = ThreadGroup.world(1)
+    guard = Guard(alone, AllReduce(), "stop", clips=False)
+    guard.look(torch.tensor([math.nan]))
+    with pytest.raises(DivergedError, match=r"(?s)^(?!.*clip-norm).*on_nonfinite skip"):
+        guard.agree(torch.tensor(0.5), share())

@@ -28,7 +28,7 @@ def parse_mesh(text: str, workers: int = 1) -> dict[str, int]:
     for item in text.split(","):
         axis, equals, size = (part.strip() for part in item.partition("="))
         if axis not in AXES:
-            raise ConfigError(unknown("mesh axis", axis, AXES), "Write for example --mesh data=4")
+            raise ConfigError(unknown("mesh axis", axis, AXES), "Write for example --mesh data=2,pipeline=2")
         if axis in sizes:
             raise ConfigError(f"--mesh {text}: the axis {axis} is given twice")
         if not equals and not unsized:

@@ -216,6 +216,12 @@ def expand_strategy(tree: Tree) -> Tree:
                 f"strategy {layout} needs a --mesh", "Write for example --mesh pipeline=2,tensor=2"
             )
         rest["mesh"] = layout
+    missing = [part for part in layout.split("+") if layout != "whole" and part not in str(rest["mesh"])]
+    if missing:
+        raise ConfigError(
+            f"strategy {layout} divides the model along {missing[0]}, but --mesh is {rest['mesh']}",
+            f"Add the axis, such as {missing[0]}=2, or give --mesh without --strategy.",
+        )
     return {**rest, "sync": {**strategy, **sync}}
 
 
@@ -238,10 +244,17 @@ def merge(recipe: Tree, flags: Tree) -> Tree:
     if named or "mesh" in flags or "workers" in flags.get("launch", {}):
         # A cut fits one number of stages.
         merged["pipeline"] = {key: value for key, value in merged.get("pipeline", {}).items() if key != "cut"}
+    if (named or "mesh" in flags) and "tensor" not in flags.get("mesh", ""):
+        merged.pop("tensor", None)  # without that axis, a plan has no effect
     # A mesh with sizes implies the number of workers: of the two, a flag for one overrides the recipe's other.
     if "=" in flags.get("mesh", "") and "launch" in merged:
         merged["launch"] = {key: value for key, value in merged["launch"].items() if key != "workers"}
-    elif "workers" in flags.get("launch", {}) and "=" in merged.get("mesh", ""):
+    elif (
+        "workers" in flags.get("launch", {})
+        and "=" in merged.get("mesh", "")
+        # With several axes it is not clear which one should change: the product is refused.
+        and not any(axis in merged["mesh"] for axis in LAYOUT_AXES)
+    ):
         merged.pop("mesh")
     for key, value in flags.items():
         old = merged.get(key)

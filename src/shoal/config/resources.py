@@ -18,7 +18,12 @@ from shoal.errors import ConfigError
 PROCESS_BYTES = 64 * 2**20
 """The least that a process with torch loaded has for itself."""
 MOST_LAYERS = 10_000
-INPUTS = {"digits": 28 * 28, "mnist": 28 * 28, "fashion-mnist": 28 * 28, "cifar10": 3 * 32 * 32}
+INPUT_SHAPES = {
+    "digits": (1, 28, 28),
+    "mnist": (1, 28, 28),
+    "fashion-mnist": (1, 28, 28),
+    "cifar10": (3, 32, 32),
+}
 GIB = 2**30
 
 
@@ -69,10 +74,15 @@ def data_bytes(data: DataConfig) -> int:
     return data.samples * (inputs + 4) + 2 * patterns * inputs
 
 
+def input_shape(data: DataConfig) -> tuple[int, ...]:
+    """The shape of one input, without reading the data."""
+    return data.shape if isinstance(data, SyntheticConfig) else INPUT_SHAPES[data.name]
+
+
 def num_weights(config: RunConfig) -> int:
     """The number of weights, or less."""
     data, model = config.data, config.model
-    inputs = math.prod(data.shape) if isinstance(data, SyntheticConfig) else INPUTS[data.name]
+    inputs = math.prod(input_shape(data))
     outputs = data.classes if isinstance(data, SyntheticConfig) and data.task == "classification" else 1
     if isinstance(model, MlpConfig):
         return sum(a * b for a, b in pairwise((inputs, *model.hidden, outputs)))

@@ -30,6 +30,7 @@ from shoal.config.sections.exchange import (
 from shoal.config.sections.launch import LaunchConfig
 from shoal.config.sections.layout import LayoutCapabilities, PipelineConfig, TensorConfig
 from shoal.config.sections.model import (
+    BuiltInModelConfig,
     CrossEntropyConfig,
     LenetConfig,
     LinearConfig,
@@ -87,6 +88,7 @@ __all__ = [
     "AdamConfig",
     "AdamWConfig",
     "AllReduceConfig",
+    "BuiltInModelConfig",
     "ByConfig",
     "CheckpointConfig",
     "Cifar10Config",
@@ -158,7 +160,7 @@ class RunConfig(Checked):
     threads: Count | None = None
     """CPU threads of each worker; none: torch's default."""
     mesh: str = ""
-    """Axes along which workers divide the work, such as data=4. Sets --workers; the sync is then ddp by default."""
+    """Axes along which workers divide the work: data=4, or data=2,pipeline=2. Sets --workers; default sync: ddp."""
     data: DataConfig = field(default_factory=DigitsConfig)
     model: ModelConfig = field(default_factory=LenetConfig)
     loss: LossConfig = field(default_factory=CrossEntropyConfig)
@@ -281,11 +283,15 @@ class RunConfig(Checked):
         if axes.get("pipeline", 1) > 1 and isinstance(self.train.batch_size, int):
             share = math.ceil(self.train.batch_size / axes.get("data", 1))
             self.pipeline.check_fits(axes["pipeline"], share, self.train.micro_batch)
-        if self.tensor.plan and axes.get("tensor", 1) == 1:
-            raise ConfigError(
-                "--tensor.plan has no effect without a tensor axis",
-                "Use --strategy tensor, or --mesh tensor=2.",
-            )
+        for axis, flag, given in (
+            ("tensor", "--tensor.plan", self.tensor.plan),
+            ("pipeline", "--pipeline.cut", self.pipeline.cut),
+        ):
+            if given and axis not in axes:
+                raise ConfigError(
+                    f"{flag} has no effect without a {axis} axis",
+                    f"Use --strategy {axis}, or --mesh {axis}=2.",
+                )
 
     @property
     def axes(self) -> dict[str, int]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from shoal.comm.join import WorkerAddress, place_from_environment
 from shoal.comm.liveness.judge import TRAIN_LIMIT_S
 from shoal.config.custom import no_exit
-from shoal.config.mesh import check_divided
+from shoal.config.mesh import check_divided, parse_mesh
 from shoal.config.resources import check_resources
 from shoal.config.schema import RunConfig
 from shoal.config.supported import LOOPBACK, check_world
@@ -17,6 +17,7 @@ from shoal.launch import training
 from shoal.launch.one_worker import joined_group
 from shoal.parallel.exchange.build import check_exchange
 from shoal.train import worker
+from shoal.train.check_division import check_division
 from shoal.train.observer import Observer, Silent
 from shoal.train.result import Result
 
@@ -43,7 +44,7 @@ def launch_run(
     check_resources(config, 1 if place else size)
     check_world(config, size, place.host if place else LOOPBACK)
     check_divided(config.mesh, size)
-    check_exchange(config.exchange, size)
+    check_exchange(config.exchange, parse_mesh(config.mesh, size).get("data", 1) if config.mesh else size)
     if place is not None:
         with _recorded_for_torchrun():
             config = replace(config, launch=replace(config.launch, workers=size))
@@ -53,6 +54,7 @@ def launch_run(
             ):
                 return worker.run(config, observer if place.rank == 0 else Silent(), group, resumed)
     if config.launch.workers > 1:
+        check_division(config)
         return LAUNCHERS[config.launch.launcher](config, observer, resumed)
     with no_exit("a function of your own"):
         return worker.run(config, observer, resumed=resumed)

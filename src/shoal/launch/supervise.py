@@ -51,6 +51,11 @@ class Listener:
         """Further lines for the hint of a failure: what the user can do."""
         return []
 
+    def role_of(self, rank: int) -> Sequence[str]:
+        """Lines that say what a rank that is gone had to do, if ranks differ in that."""
+        del rank
+        return []
+
 
 def supervise(
     handles: Sequence[WorkerHandle],
@@ -85,7 +90,7 @@ def supervise(
         raise KeyboardInterrupt
     first = supervision.first_failure
     if first is not None:
-        raise _error_of(first, len(handles), listener.advice(), signals.received) from first.cause
+        raise _error_of(first, len(handles), listener, signals.received) from first.cause
 
 
 class _Supervision:
@@ -165,11 +170,14 @@ def _blames_another(handle: WorkerHandle) -> bool:
     return handle.failure is not None and handle.failure.blames is not None
 
 
-def _error_of(handle: WorkerHandle, size: int, advice: Sequence[str], signals: Sequence[int]) -> WorkerError:
-    failure, code = handle.failure, handle.poll() or 0
+def _error_of(handle: WorkerHandle, size: int, listener: Listener, signals: Sequence[int]) -> WorkerError:
+    failure, code, advice = handle.failure, handle.poll() or 0, listener.advice()
     if signals and (code == -signals[0] or (failure and failure.name == "KeyboardInterrupt")):
         name = signal.Signals(signals[0]).name
         return WorkerError(f"stopped by {name}", "\n".join(advice), 128 + signals[0])
+    if failure is None or failure.blames is not None:
+        gone = handle.rank if failure is None or failure.blames is None else failure.blames
+        advice = [*listener.role_of(gone), *advice]
     if handle.given_up and failure is None:
         hint = "\n".join([f"All workers have been ended. {SETTINGS}", *advice])
         return WorkerError(handle.given_up, hint, WorkerError.exit_code)

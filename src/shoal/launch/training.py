@@ -7,8 +7,10 @@ from pathlib import Path
 
 from shoal.comm.group import BUSY_S, SlowMemberWarning
 from shoal.comm.links.measure import LinkNotice
+from shoal.comm.mesh import coordinates
 from shoal.comm.threads import ThreadGroup
 from shoal.config.custom import named_code, no_exit
+from shoal.config.mesh import layout_of
 from shoal.config.plain import to_plain
 from shoal.config.schema import RunConfig
 from shoal.events.folder import RunFolder, resume_command
@@ -99,6 +101,14 @@ class _TrainingListener(Listener):
                     file.write(output)
             except OSError as error:
                 warnings.warn(f"cannot write {path}: {error.strerror}", stacklevel=2)
+
+    def role_of(self, rank: int) -> Sequence[str]:
+        """Where a rank is in a mesh that divides the model."""
+        axes = self._config.axes
+        if layout_of(axes) == "whole":
+            return []
+        place = ", ".join(f"{axis} {at}" for axis, at in coordinates(rank, axes).items())
+        return [f"In the mesh, rank {rank} is {place}."]
 
     def advice(self) -> Sequence[str]:
         """Where the workers' output is, and how to resume."""

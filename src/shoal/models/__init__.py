@@ -11,8 +11,8 @@ in its own module, which is enough to load a checkpoint::
     net.load_state_dict(load_file("model.safetensors"))
 """
 
-from shoal.models.builder import build
+from shoal.models.builder import build, without_weights
 from shoal.models.fit import check_fit
 from shoal.models.losses import build_loss
 
-__all__ = ["build", "build_loss", "check_fit"]
+__all__ = ["build", "build_loss", "check_fit", "without_weights"]

@@ -8,7 +8,7 @@ from torch import nn
 
 from shoal.config.custom import calling, check_options, load
 from shoal.config.kinds import options_of
-from shoal.config.schema import Custom, ModelConfig
+from shoal.config.schema import BuiltInModelConfig, Custom, ModelConfig
 from shoal.errors import ConfigError
 from shoal.models.initialise import initialise
 from shoal.models.lenet import lenet
@@ -45,11 +45,17 @@ def build(config: ModelConfig, input_shape: tuple[int, ...], outputs: int, seed:
     """
     if isinstance(config, Custom):
         return _build_custom(config, seed)
+    model = without_weights(config, input_shape, outputs)
+    initialise(model, seed)
+    return model
+
+
+def without_weights(config: BuiltInModelConfig, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
+    """A built-in model whose parameters have no values yet: their memory is reserved, and takes nothing until used."""
     with torch.device("meta"):
         model = MODELS[config.name](input_shape, outputs, **options_of(config))
     # As `to_empty`, but using only the shapes of meta tensors: anything else imports sympy, which takes half a second.
     model._apply(lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype))  # pyright: ignore[reportPrivateUsage]
-    initialise(model, seed)
     return model
 
 

@@ -49,8 +49,13 @@ class Guard:
         exchange: Exchange,
         on_nonfinite: str,
         sharded_over: Sequence[Group] = (),
+        *,
+        clips: bool = True,
     ) -> None:
+        """`group` has one worker of each replica; `clips`: whether the strategy supports `--clip-norm`."""
         self._group = group
+        self._replica_size = math.prod(each.size for each in sharded_over)
+        self._clips = clips
         self._exchange = exchange
         self._on_nonfinite = on_nonfinite
         self._sharded_over = sharded_over
@@ -131,7 +136,7 @@ class Guard:
             self._mention_giant(squares)
             self._last_loss = good_loss
             return GuardVerdict(like.new_full((), good_loss), True, stop_signal)
-        may_update = self._may_update(bad, _what_is_bad(bad, losses, squares))
+        may_update = self._may_update(bad, _what_is_bad(bad, losses, squares, self._replica_size))
         good_part = math.fsum(row[1] for rank, row in enumerate(rows) if rank not in bad)
         all_parts = math.fsum(row[1] for row in rows)
         # Where no worker has a finite loss, the last one stands.
@@ -154,7 +159,7 @@ class Guard:
             limit = f" (the exchange tolerates {tolerates})" if tolerates else ""
             raise DivergedError(
                 f"{what}{limit}: stopped before it reached the weights",
-                "Try a tenth of the learning rate, --clip-norm 1, or --train.on_nonfinite skip.",
+                f"Try a tenth of the learning rate{', --clip-norm 1,' * self._clips} or --train.on_nonfinite skip.",
             )
         self._times_bad[bad] += 1
         times = self._times_bad[bad]
@@ -176,16 +181,28 @@ class Guard:
         times = self._times_giant[rank]
         if self._group.rank == 0 and math.log10(times).is_integer():
             times_so_far = f" ({times} times so far)" if times > 1 else ""
+            name = _workers(rank, self._replica_size)
             warnings.warn(
-                f"the norm of rank {rank}'s gradient is {math.sqrt(largest):.3g}, and the largest of the others "
+                f"the norm of {name}'s gradient is {math.sqrt(largest):.3g}, and the largest of the others "
                 f"{math.sqrt(others):.3g}{times_so_far}: if that is a fault, --exchange robust:median tolerates it, "
                 "and --clip-norm limits the step",
                 stacklevel=3,
             )
 
 
-def _what_is_bad(bad: Sequence[int], losses: Sequence[float], squares: Sequence[float]) -> str:
-    """Which workers' gradients or losses are not finite, and what the others' gradients are like.
+def _workers(replica: int, size: int) -> str:
+    """The workers of a replica of the model, whose ranks follow each other.
+
+    >>> _workers(1, size=1), _workers(1, size=4)
+    ('rank 1', 'ranks 4–7')
+    """
+    return f"rank {replica}" if size == 1 else f"ranks {replica * size}–{(replica + 1) * size - 1}"
+
+
+def _what_is_bad(
+    bad: Sequence[int], losses: Sequence[float], squares: Sequence[float], replica_size: int = 1
+) -> str:
+    """Which replicas' gradients or losses are not finite, and what the others' gradients are like.
 
     A gradient is named before the loss: a worker whose gradient is finite is bad because of its loss.
 
@@ -193,15 +210,17 @@ def _what_is_bad(bad: Sequence[int], losses: Sequence[float], squares: Sequence[
     "the norm of rank 1's gradient is nan (the largest of the others is 0.5)"
     >>> _what_is_bad([0], [math.inf, 1.0], [math.nan, 4.0])
     "the norm of rank 0's gradient is nan and its loss inf (the largest of the others is 2)"
+    >>> _what_is_bad([1], [1.0, 1.0], [0.25, math.nan], replica_size=2)
+    "the norm of ranks 2–3's gradient is nan (the largest of the others is 0.5)"
     """
     by_norm = [rank for rank in bad if not math.isfinite(squares[rank])]
     by_loss = [rank for rank in bad if rank not in by_norm]
     parts: list[str] = []
     if by_norm:
-        names = " and ".join(f"rank {rank}'s" for rank in by_norm)
+        names = " and ".join(f"{_workers(rank, replica_size)}'s" for rank in by_norm)
         values = " and ".join(_value(losses[rank], squares[rank]) for rank in by_norm)
         parts.append(f"the norm of {names} gradient is {values}")
-    parts += [f"rank {rank}'s loss is {losses[rank]:g}" for rank in by_loss]
+    parts += [f"{_workers(rank, replica_size)}'s loss is {losses[rank]:g}" for rank in by_loss]
     good = [math.sqrt(square) for rank, square in enumerate(squares) if rank not in bad]
     others = f" (the largest of the others is {max(good):.3g})" if good else ""
     return " and ".join(parts) + others

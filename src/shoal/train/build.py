@@ -94,7 +94,7 @@ def build(config: RunConfig, device: torch.device, group: Traced) -> Built:
     data_axis = mesh.axis("data") or alone()
     update = Update(layout, lambda params: optim.build(config.optimizer, params), train.clip_norm)
     exchange = build_exchange(config.exchange, data_axis.size, training_clock)
-    guard = Guard(data_axis, exchange, train.on_nonfinite, layout.sharded_over)
+    guard = Guard(data_axis, exchange, train.on_nonfinite, layout.sharded_over, clips=config.can.clips)
     assert config.sync is not None  # `RunConfig` has filled it in
     strategy = SYNCS[config.sync.name](SyncParts(layout, update, data_axis, exchange, guard), config.sync)
     multiplier, base_lr = factor(config.schedule, steps), update.base_lr

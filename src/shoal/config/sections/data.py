@@ -68,14 +68,19 @@ class SyntheticConfig(Checked):
     """What the model predicts: a label, a number, or the next byte."""
     samples: Count = 4096
     """Number of training samples; the test set has a fifth as many."""
-    shape: tuple[Count, ...] = (1, 28, 28)
-    """Shape of one input; for text a single number, the length of a sequence in bytes."""
+    shape: tuple[Count, ...] = ()
+    """Shape of one input; for text a single number, the length in bytes. Empty: 1,28,28, or 64 for text."""
     classes: Annotated[int, AtLeast(2)] = 10
     """Number of classes (classification)."""
     seed: int = 0
     """Seed of the data alone: the data stays the same when --seed changes."""
     validation: Fraction = 0.0
     """Fraction of the training set to hold out: tune on it, not on the test set."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.shape:
+            object.__setattr__(self, "shape", (64,) if self.task == "text" else (1, 28, 28))
 
 
 DataConfig = DigitsConfig | MnistConfig | FashionMnistConfig | Cifar10Config | SyntheticConfig

@@ -54,7 +54,8 @@ class TransformerConfig(Checked):
     """Attention heads; the width must be a multiple of it."""
 
 
-ModelConfig = LinearConfig | MlpConfig | LenetConfig | Resnet18Config | TransformerConfig | Custom
+BuiltInModelConfig = LinearConfig | MlpConfig | LenetConfig | Resnet18Config | TransformerConfig
+ModelConfig = BuiltInModelConfig | Custom
 
 
 @dataclass(frozen=True)

@@ -24,14 +24,13 @@ from shoal.comm.liveness.patience import LOOK_EVERY_S
 from shoal.comm.store import connect, listen, serve
 from shoal.config.schema import RpcConfig
 from shoal.data.dataset import Batch
-from shoal.errors import ConfigError, GroupError, MemberError, ShoalError
+from shoal.errors import GroupError, MemberError, ShoalError
 from shoal.events.spans import host_ns
 from shoal.parallel.guard import ROW
-from shoal.parallel.layout.pipeline.cut import cut_by_name, cut_by_size
-from shoal.parallel.layout.sequence import NamedLayer
 from shoal.parallel.layout.whole import Whole
 from shoal.parallel.piece import Piece
 from shoal.parallel.rpc import torch_rpc
+from shoal.parallel.rpc.division import cut_for_rpc, stage_ranks
 from shoal.parallel.rpc.stage import Stage, stage_here
 from shoal.parallel.step import sums_of
 from shoal.parallel.strategy import Pause, Serving, Share, StepResult, Strategy, Sums
@@ -76,7 +75,7 @@ class Rpc(Strategy):
         self._span, self._loss, self._zero = whole.span, whole.loss, whole.zero
         self._num_microbatches = config.microbatches
         ranks = stage_ranks(group.size)
-        stages = _cut(whole, config.cut, len(ranks))
+        stages = cut_for_rpc(whole.model, config.cut, group.size)
         sync_initial_state(group, whole.pieces())
         self._layers = dict(zip(ranks, stages, strict=True))
         self._stage: Stage | None = None
@@ -273,27 +272,6 @@ class Rpc(Strategy):
     def _waiting(self, name: str) -> Any:
         """A span of the driver; one that holds a stage computes meanwhile."""
         return self._span(name, "wait" if self._stage is None else "idle")
-
-
-def stage_ranks(size: int) -> list[int]:
-    """The workers that hold a stage: all but the driver, unless there are only two.
-
-    >>> stage_ranks(2), stage_ranks(3), stage_ranks(4)
-    ([0, 1], [1, 2], [1, 2, 3])
-    """
-    return [0, 1] if size == 2 else list(range(1, size))
-
-
-def _cut(whole: Whole, names: str, num_stages: int) -> list[list[NamedLayer]]:
-    if not names:
-        return cut_by_size(whole.model, num_stages)
-    stages = cut_by_name(whole.model, [name.strip() for name in names.split(",")])
-    if len(stages) != num_stages:
-        raise ConfigError(
-            f"--strategy.cut {names} makes {len(stages)} stages, but the workers hold {num_stages}",
-            f"Name {num_stages - 1} layer{'s' * (num_stages > 2)}, or use --workers {len(stages) + 1}.",
-        )
-    return stages
 
 
 def joined(parts: Any) -> Batch:

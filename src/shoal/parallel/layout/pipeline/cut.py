@@ -68,6 +68,11 @@ def cut_by_size(model: nn.Module, num_stages: int) -> list[list[NamedLayer]]:
     return _stages(layers, balanced(sizes, allowed, num_stages))
 
 
+def check_num_stages(model: nn.Module, num_stages: int) -> None:
+    """Refuse more stages than the model has layers at which one may begin."""
+    _possible_starts(layers_of(model), num_stages)
+
+
 def measured_costs(
     layers: Sequence[NamedLayer], inputs: Tensor, now: Callable[[], float] = time.perf_counter
 ) -> list[float]:
@@ -145,7 +150,7 @@ def _possible_starts(layers: Sequence[NamedLayer], num_stages: int) -> list[int]
         raise ConfigError(
             f"cannot cut the model into {num_stages} stages{tied}: it has {len(trained)} "
             f"layer{'s' * (len(trained) != 1)} with parameters to train",
-            f"Use at most {len(starts) + 1} stages, or a deeper model.",
+            f"Use {f'at most {len(starts) + 1} stages' if starts else '--strategy ddp'}, or a deeper model.",
         )
     return starts
 

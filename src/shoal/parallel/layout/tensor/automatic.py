@@ -43,10 +43,15 @@ def automatic_plan(model: nn.Module, group: Group) -> dict[str, str]:
         for name, cut in RULES.get(type(module), _nothing)(module, group, path):
             plan[f"{path}.{name}" if path else name] = cut
     if not plan:
+        why = (
+            f"no two of its layers have a multiple of {group.size} features, and only elementwise functions, between"
+            if type(model) in RULES
+            else "it knows the order of layers only in nn.Sequential and in shoal's models"
+        )
         raise ConfigError(
-            f"the automatic plan finds no layer of {type(model).__name__} that {group.size} workers can divide: it "
-            "knows the order of layers only in nn.Sequential and in shoal's models",
-            'Write a plan (--tensor.plan plan.toml), with lines such as fc1 = "column" and fc2 = "row".',
+            f"the automatic plan finds no layer of {type(model).__name__} that {group.size} workers can divide: {why}",
+            ("Use another number of workers, or write" if type(model) in RULES else "Write")
+            + ' a plan (--tensor.plan plan.toml), with lines such as fc1 = "column" and fc2 = "row".',
         )
     return plan
 

@@ -1,0 +1,39 @@
+"""Checks that a model can be divided as the settings say, without its weights: before any worker starts."""
+
+from shoal import models
+from shoal.comm.threads import ThreadGroup
+from shoal.config.resources import input_shape
+from shoal.config.schema import Custom, DataConfig, RpcConfig, RunConfig, SyntheticConfig
+from shoal.parallel.layout.pipeline.cut import check_num_stages, cut_by_name
+from shoal.parallel.layout.tensor.divide import divide
+from shoal.parallel.layout.tensor.plan import read_plan
+from shoal.parallel.rpc.division import cut_for_rpc
+
+OUTPUTS = {"regression": 1, "text": 256}
+
+
+def check_division(config: RunConfig) -> None:
+    """Refuse more stages than layers, an impossible cut, heads that do not divide, a plan that does not fit.
+
+    The workers check the same, and also a user's own model: its code runs in the workers only.
+    """
+    stages, parts = config.axes.get("pipeline", 1), config.axes.get("tensor", 1)
+    is_divided = stages > 1 or parts > 1 or isinstance(config.sync, RpcConfig)
+    if isinstance(config.model, Custom) or not is_divided:
+        return
+    model = models.without_weights(config.model, input_shape(config.data), _num_outputs(config.data))
+    if isinstance(config.sync, RpcConfig):
+        cut_for_rpc(model, config.sync.cut, config.launch.workers)
+    if stages > 1 and config.pipeline.cut:
+        cut_by_name(model, config.pipeline.cut)
+    elif stages > 1:
+        check_num_stages(model, stages)
+    if parts > 1:
+        group, *_ = ThreadGroup.world(parts)  # dividing layers does not communicate; trying them would
+        divide(model, group, read_plan(config.tensor.plan) if config.tensor.plan else None)
+
+
+def _num_outputs(data: DataConfig) -> int:
+    if not isinstance(data, SyntheticConfig):
+        return 10
+    return OUTPUTS.get(data.task, data.classes)
