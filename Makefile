@@ -4,14 +4,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
-.PHONY: demo test test-explore test-third-party test-faults lint format clean install
+.PHONY: demo test test-long test-explore test-third-party test-faults lint format clean install
 SEED ?= $(shell date +%s)
 
 demo: $(READY)  ## the same training by every strategy: one table, a verdict, a report
 	$(BIN)/shoal compare quickstart
 
-test: $(READY)  ## every test and doctest; the same examples in every run
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -q
+test: $(READY)  ## every test and doctest but the long ones; the same examples in every run
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -q -m "not long"
+
+test-long: $(READY)  ## the tests that take long: more launchers, faults and strangers among real processes
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -q -m long
 
 test-explore: $(READY)  ## the property tests with new random examples; SEED=n repeats a run
 	@echo "Random examples of seed $(SEED); repeat this run with: make test-explore SEED=$(SEED)"
