@@ -25,7 +25,7 @@ class LayoutCapabilities:
 
 @dataclass(frozen=True)
 class PipelineConfig(Checked):
-    """Pipeline parallelism: consecutive layers on different workers, through which micro-batches follow each other."""
+    """Consecutive layers on different workers: micro-batches pass through them."""
 
     CAN: ClassVar = LayoutCapabilities(conditions=False, balance=False, sync_batchnorm=False)
 
@@ -93,7 +93,7 @@ class PipelineConfig(Checked):
 
 @dataclass(frozen=True)
 class TensorConfig(Checked):
-    """Tensor parallelism: the workers divide single layers, and compute each of them together."""
+    """Single layers divided among workers, which compute each of them together."""
 
     CAN: ClassVar = LayoutCapabilities(conditions=False, balance=False)
 
