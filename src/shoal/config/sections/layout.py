@@ -25,7 +25,7 @@ class LayoutCapabilities:
 
 @dataclass(frozen=True)
 class PipelineConfig(Checked):
-    """Consecutive layers on different workers: micro-batches pass through them."""
+    """Stages of layers on different workers; micro-batches pass through."""
 
     CAN: ClassVar = LayoutCapabilities(conditions=False, balance=False, sync_batchnorm=False)
 
@@ -93,7 +93,7 @@ class PipelineConfig(Checked):
 
 @dataclass(frozen=True)
 class TensorConfig(Checked):
-    """Single layers divided among workers, which compute each of them together."""
+    """Single layers, divided among workers that compute them together."""
 
     CAN: ClassVar = LayoutCapabilities(conditions=False, balance=False)
 
