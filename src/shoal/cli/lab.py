@@ -63,6 +63,14 @@ class Lab3Flags(RerunFlags):
 
 
 @dataclass(frozen=True)
+class Lab4Flags(RerunFlags):
+    """Lab 4 divides one model."""
+
+    workers: int | None = None
+    """Number of workers among which the model is divided, 2 to 4 (default 3)."""
+
+
+@dataclass(frozen=True)
 class CheckFlags(Flags):
     """How a solution is reported on."""
 
@@ -82,7 +90,7 @@ FLAGS: dict[str, type[LabFlags]] = {
     "1": Lab1Flags,
     "2": Lab2Flags,
     "3": Lab3Flags,
-    "4": LabFlags,
+    "4": Lab4Flags,
     "autograd": LabFlags,
 }
 

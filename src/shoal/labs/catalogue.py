@@ -38,10 +38,9 @@ LABS: dict[str, Lab] = {
     ),
     "4": Lab(
         "shoal.labs.lab4",
-        "Model parallelism: a model in two stages over RPC (hand-out and check; no report).",
+        "Model parallelism: RPC, every pipeline schedule and tensor parallelism against one machine.",
         ("task4/dist_utils.py", "task4/model.py", "task4/docker-compose.yml"),
         "task4/data",
-        report=False,
     ),
     "autograd": Lab(
         "shoal.labs.autograd",

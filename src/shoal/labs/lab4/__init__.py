@@ -2,5 +2,9 @@
 
 ::
 
-    solution/   the student's files, solved     check/   checks of the student's program     words/   the sentences
+    plan        one machine, RPC, every schedule, tensor; cuts     words/      the sentences, per language
+    actions     what each stage did when, from events              solution/   the student's files, solved
+    measure     run folders → numbers                              check/      checks of the student's files
+    findings    numbers → verdicts                                 lab         the spec for the frame
+    figures, tables, document   the report
 """

@@ -1,0 +1,224 @@
+"""The sections of the report that are particular to the lab."""
+
+from typing import Any
+
+from shoal.labs.lab4.figures import label_of
+from shoal.labs.lab4.measure import Measurements, Way
+from shoal.labs.lab4.plan import BATCH_SIZE, MICROBATCHES, MOMENTUM, RATE, SCHEDULES, STAGES
+from shoal.labs.numbers import scientific
+from shoal.labs.page.page import Page, source
+from shoal.parallel.layout.pipeline import schedules
+from shoal.parallel.layout.pipeline.formulas import FORMULAS
+from shoal.parallel.layout.pipeline.timing import UNIT_TIMES
+from shoal.parallel.layout.tensor import linear
+from shoal.parallel.rpc.strategy import Rpc
+from shoal.report.document import Block, Bullets, Code, Formula, Paragraph, Table
+
+SHOWN = {
+    "rpc": Rpc._step,  # pyright: ignore[reportPrivateUsage]
+    "gpipe": schedules.gpipe,
+    "1f1b": schedules._one_f_one_b_pairs,  # pyright: ignore[reportPrivateUsage]
+    "tensor": linear.ColumnLinear,
+}
+"""The code that the report prints."""
+
+
+def principle(page: Page) -> list[Block]:
+    """What model parallelism is, how the model can be divided, and what limits the gain."""
+    return [
+        Paragraph(page("principle.problem")),
+        Formula(page("principle.formula")),
+        Paragraph(page("principle.equal")),
+        *page.parts("principle", ["ways"]),
+        Bullets([page(f"explained.{name}") for name in ("rpc", *SCHEDULES, "tensor")]),
+        *page.parts("principle", ["bubble"]),
+        Formula(page("principle.bubble_formula")),
+        Paragraph(page("principle.bound")),
+        Formula(page("principle.bound_formula")),
+        *page.parts("principle", ["pays"]),
+    ]
+
+
+def code(page: Page) -> list[Block]:
+    """What ran, from the source itself."""
+    return [Code(source(what), page(f"code.{name}")) for name, what in SHOWN.items()]
+
+
+def set_up(measured: Measurements, page: Page) -> list[Block]:
+    """Data, model, stages, runs."""
+    plan, size = measured.plan, measured.plan.size
+    cuts = ", ".join(STAGES[plan.workers])
+    sentences = [
+        page("setup.data", data=plan.data.name, **measured.num_samples),
+        page("setup.model", model="lenet", parameters=measured.parameters),
+        page(
+            "setup.training",
+            batch=BATCH_SIZE,
+            rate=RATE,
+            momentum=MOMENTUM,
+            epochs=size.epochs,
+            timed=size.timed_epochs,
+        ),
+        page("setup.stages", workers=plan.workers, cuts=cuts, rpc_cuts=", ".join(STAGES[plan.rpc_stages])),
+        page("setup.microbatches", microbatches=MICROBATCHES, samples=BATCH_SIZE // MICROBATCHES),
+        page("setup.times", cores=plan.cores),
+        page("setup.equal"),
+    ]
+    crowded = [Paragraph(page("setup.crowded", workers=plan.workers, cores=plan.cores))]
+    busy = [Paragraph(page("setup.busy", part=100 * measured.busiest))]
+    return [
+        Bullets(sentences),
+        *(crowded if plan.workers > plan.cores else []),
+        *(busy if measured.busiest > BUSY else []),
+    ]
+
+
+BUSY = 0.1
+"""The part of the time without a core above which the page warns."""
+
+
+def results(measured: Measurements, page: Page) -> list[Block]:
+    """All results, in the order of the questions."""
+    return [
+        *comparison(measured, page),
+        *times(measured, page),
+        *timelines(measured, page),
+        *microbatches(measured, page),
+        *cuts(measured, page),
+    ]
+
+
+def comparison(measured: Measurements, page: Page) -> list[Block]:
+    """Every way side by side: accuracy, time, memory, bytes, equality."""
+    columns = ("way", "accuracy", "step", "memory", "sent", "difference")
+    rows = [_row(name, measured, page) for name in measured.plan.ways]
+    return [
+        *page.section("comparison"),
+        page.table("comparison", page.header("comparison", *columns), rows),
+        page.figure("curves", "comparison"),
+    ]
+
+
+def _row(name: str, measured: Measurements, page: Page) -> list[str]:
+    way = measured.ways[name]
+    return [
+        label_of(name, page.words),
+        f"{100 * measured.learnt[name].test_accuracy:.2f}",
+        f"{way.step_ms:.2f}",
+        " / ".join(f"{held.total / 2**10:.0f}" for held in way.held),
+        f"{way.sent_bytes / 2**10:,.0f}",
+        scientific(way.first_step) if name != "single" else "–",
+    ]
+
+
+def times(measured: Measurements, page: Page) -> list[Block]:
+    """What each worker does in a step."""
+    names = ("all-cores", *measured.plan.ways)
+    rows = [
+        [
+            label_of(name, page.words),
+            str(rank.rank),
+            *(f"{100 * part:.0f}" for part in (rank.compute + rank.other, rank.move, rank.wait)),
+            f"{1e3 * rank.work_s.value:.2f}",
+        ]
+        for name in names
+        for rank in measured.ways[name].ranks
+    ]
+    header = page.header("times", "way", "rank", "own", "move", "wait", "work")
+    return [*page.section("times"), page.figure("times"), page.table("times", header, rows)]
+
+
+def timelines(measured: Measurements, page: Page) -> list[Block]:
+    """The schedules: what happened in a step, above what would have happened if messages took no time."""
+    blocks = page.section("timelines", microbatches=MICROBATCHES)
+    for name in SCHEDULES:
+        values = {"schedule": label_of(name, page.words)}
+        blocks += [
+            page.figure(f"{kind}-{name}", f"timelines_{kind}", **values) for kind in ("measured", "ideal")
+        ]
+    columns = ("schedule", "step", "ideal", "bubble", "ideal_bubble", "formula", "live")
+    rows: list[list[str]] = []
+    for name in SCHEDULES:
+        pipelined = measured.pipelined[name]
+        formula = FORMULAS[name].bubble_of(measured.plan.workers, MICROBATCHES, UNIT_TIMES)
+        rows.append(
+            [
+                label_of(name, page.words),
+                f"{pipelined.makespan:.2f}",
+                f"{pipelined.ideal.makespan:.2f}",
+                f"{pipelined.bubble.scaled(100):.0f}",
+                f"{100 * pipelined.ideal.bubble:.0f}",
+                f"{100 * formula:.0f}",
+                " / ".join(map(str, pipelined.live)),
+            ]
+        )
+    return [*blocks, page.table("timelines", page.header("timelines", *columns), rows)]
+
+
+def microbatches(measured: Measurements, page: Page) -> list[Block]:
+    """The bubble by number of micro-batches."""
+    plan = measured.plan
+    columns = ("microbatches", "step", "bubble", "ideal", "formula")
+    rows: list[list[str]] = []
+    for count, name in plan.counted().items():
+        pipelined = measured.pipelined[name]
+        formula = FORMULAS["1f1b"].bubble_of(plan.workers, count, UNIT_TIMES)
+        rows.append(
+            [
+                str(count),
+                f"{measured.ways[name].step_ms:.2f}",
+                f"{pipelined.bubble.scaled(100):.0f}",
+                f"{100 * pipelined.ideal.bubble:.0f}",
+                f"{100 * formula:.0f}",
+            ]
+        )
+    values: dict[str, Any] = {"workers": plan.workers}
+    return [
+        *page.section("microbatches", **values),
+        page.figure("microbatches", **values),
+        page.table("microbatches", page.header("microbatches", *columns), rows, **values),
+    ]
+
+
+def cuts(measured: Measurements, page: Page) -> list[Block]:
+    """Two stages, divided at different layers."""
+    rows: list[list[str]] = []
+    for layer, name in measured.plan.cuts().items():
+        way, stage_ms = measured.ways[name], measured.pipelined[name].stage_ms
+        rows.append(
+            [
+                layer,
+                *(f"{each:.2f}" for each in stage_ms),
+                f"{way.step_ms:.2f}",
+                f"{way.sent_bytes / 2**10:,.0f}",
+                " / ".join(f"{held.total / 2**10:.0f}" for held in way.held),
+            ]
+        )
+    header = page.header("cuts", "layer", "first", "second", "step", "sent", "memory")
+    return [*page.section("cuts"), page.figure("cuts"), page.table("cuts", header, rows)]
+
+
+def result_table(measured: Measurements, page: Page) -> Table:
+    """One machine, then every division: for the terminal."""
+    rows = [
+        [
+            label_of(name, page.words),
+            str(len(measured.ways[name].ranks)),
+            f"{100 * measured.learnt[name].test_accuracy:.1f}",
+            f"{measured.ways[name].step_ms:.2f}",
+            *_shares(measured.ways[name]),
+            f"{max(held.total for held in measured.ways[name].held) / 2**10:.0f}",
+            scientific(measured.ways[name].first_step) if name != "single" else "–",
+        ]
+        for name in measured.plan.ways
+    ]
+    columns = ("way", "workers", "accuracy", "step", "own", "move", "wait", "memory", "difference")
+    return Table("", page.header("results", *columns), rows)
+
+
+def _shares(way: Way) -> list[str]:
+    """Own work, moving and waiting in percent: means over the workers."""
+    count = len(way.ranks)
+    own = sum(rank.compute + rank.other for rank in way.ranks)
+    parts = (own, sum(rank.move for rank in way.ranks), sum(rank.wait for rank in way.ranks))
+    return [f"{100 * part / count:.0f}" for part in parts]

@@ -1,0 +1,200 @@
+"""The lab's findings: each a function of numbers alone, so that a test can feed it either outcome."""
+
+from collections.abc import Mapping, Sequence
+
+from shoal.compare.weights import FIRST_STEP_BOUND
+from shoal.labs.lab4.measure import Measurements
+from shoal.labs.lab4.plan import MICROBATCHES, SCHEDULES
+from shoal.labs.numbers import scientific, whether
+from shoal.labs.page.analysis import Findings
+from shoal.parallel.layout.pipeline.formulas import FORMULAS
+from shoal.parallel.layout.pipeline.timing import UNIT_TIMES
+from shoal.report.findings import SPREADS, Finding, Measured, Verdict, higher, lower
+
+NEAR = 0.1
+"""A bubble this close to its formula counts as equal to it."""
+
+
+# ── one machine ──
+
+
+def equals_one_machine(differences: Mapping[str, float]) -> Finding:
+    """After the first step every division has the state of one machine."""
+    worst = max(differences, key=lambda name: differences[name])
+    numbers = {
+        "ways": len(differences),
+        "worst": worst,
+        "difference": scientific(differences[worst]),
+        "bound": scientific(FIRST_STEP_BOUND),
+    }
+    return Finding("equals_one_machine", numbers, whether(differences[worst] <= FIRST_STEP_BOUND))
+
+
+# ── memory ──
+
+
+def memory_is_divided(one: int, largest: Mapping[str, int]) -> Finding:
+    """The worker that holds most holds less than one machine. Bytes of parameters and optimizer state."""
+    numbers = {
+        "one": one / 2**10,
+        "shares": ", ".join(f"{name} {100 * held / one:.0f} %" for name, held in largest.items()),
+    }
+    return Finding("memory_is_divided", numbers, whether(max(largest.values()) < one))
+
+
+def fewer_activations(gpipe: Sequence[int], one_f_one_b: Sequence[int]) -> Finding:
+    """1F1B holds the activations of fewer micro-batches than GPipe; counted stage by stage."""
+    numbers = {"gpipe": ", ".join(map(str, gpipe)), "one": ", ".join(map(str, one_f_one_b))}
+    no_more = all(ours <= theirs for ours, theirs in zip(one_f_one_b, gpipe, strict=True))
+    return Finding("fewer_activations", numbers, whether(no_more and sum(one_f_one_b) < sum(gpipe)))
+
+
+# ── overlap ──
+
+
+def overlap_shortens(sequential: Measured, gpipe: Measured, ideal: float) -> Finding:
+    """A pipeline whose stages overlap is faster than one in which they take turns. Times in ms."""
+    numbers = {"sequential": sequential, "gpipe": gpipe, **_gain(sequential, gpipe), "ideal": ideal}
+    return Finding("overlap_shortens", numbers, lower(gpipe, sequential))
+
+
+def zero_bubble_shortens(one_f_one_b: Measured, zero_bubble: Measured, ideal: float) -> Finding:
+    """Backward in two halves is faster than 1F1B."""
+    numbers = {"one": one_f_one_b, "zero": zero_bubble, **_gain(one_f_one_b, zero_bubble), "ideal": ideal}
+    return Finding("zero_bubble_shortens", numbers, lower(zero_bubble, one_f_one_b))
+
+
+def microbatches_shorten_rpc(
+    whole: Measured, parts: Measured, microbatches: int, work_ms: Sequence[float]
+) -> Finding:
+    """Micro-batches shorten a step over RPC; bounded by the computing time of the slowest worker."""
+    numbers = {
+        "whole": whole,
+        "parts": parts,
+        **_gain(whole, parts),
+        "microbatches": microbatches,
+        "bound": overlap_bound(work_ms, microbatches),
+        "slowest": 100 * max(work_ms) / sum(work_ms),
+    }
+    return Finding("microbatches_shorten_rpc", numbers, lower(parts, whole))
+
+
+def overlap_bound(work_ms: Sequence[float], microbatches: int) -> float:
+    """How many times as fast stages can be that overlap: Σt / (max t + (Σt − max t) / m).
+
+    >>> overlap_bound([1.0, 1.0], 1), overlap_bound([1.0, 1.0], 4)
+    (1.0, 1.6)
+    """
+    total, slowest = sum(work_ms), max(work_ms)
+    return total / (slowest + (total - slowest) / microbatches) if total else 1.0
+
+
+# ── micro-batches ──
+
+
+def bubble_falls(few: Measured, many: Measured, counts: tuple[int, int]) -> Finding:
+    """With more micro-batches, stages wait for a smaller part of the time."""
+    numbers = {"few": few.scaled(100), "many": many.scaled(100), "fewest": counts[0], "most": counts[1]}
+    return Finding("bubble_falls", numbers, lower(many, few))
+
+
+def bubble_as_formula(measured: Mapping[int, Measured], stages: int, ideal: Mapping[int, float]) -> Finding:
+    """The measured bubble is that of the formula for stages of equal time. `ideal`: with the measured stage times."""
+    predicted = {m: FORMULAS["1f1b"].bubble_of(stages, m, UNIT_TIMES) for m in measured}
+    numbers = {
+        "bubbles": _by_count(
+            {m: f"{measured[m].scaled(100):.0f} % ({100 * predicted[m]:.0f} %)" for m in measured}
+        ),
+        "ideal": _by_count({m: f"{100 * ideal[m]:.0f} %" for m in ideal}),
+        "near": 100 * NEAR,
+    }
+    verdicts = [_near(measured[m], predicted[m]) for m in measured]
+    verdict: Verdict = "holds" if set(verdicts) == {"holds"} else "undecided"
+    return Finding("bubble_as_formula", numbers, "fails" if "fails" in verdicts else verdict)
+
+
+def _near(measured: Measured, predicted: float) -> Verdict:
+    apart, noise = abs(measured.value - predicted), SPREADS * measured.spread
+    if apart - noise > NEAR:
+        return "fails"
+    return "holds" if apart <= NEAR and noise <= NEAR else "undecided"
+
+
+# ── the cut ──
+
+
+def balanced_cut_fastest(steps: Mapping[str, Measured], slowest_ms: Mapping[str, float]) -> Finding:
+    """The cut whose slowest stage takes the least time is the fastest."""
+    balanced = min(slowest_ms, key=lambda layer: slowest_ms[layer])
+    rival = min((layer for layer in steps if layer != balanced), key=lambda layer: steps[layer].value)
+    numbers = {
+        "balanced": balanced,
+        "its": steps[balanced],
+        "rival": rival,
+        "other": steps[rival],
+        "stages": ", ".join(f"{layer} {value:.2f} ms" for layer, value in slowest_ms.items()),
+    }
+    return Finding("balanced_cut_fastest", numbers, lower(steps[balanced], steps[rival]))
+
+
+# ── does it pay ──
+
+
+def does_not_pay(one: Measured, best: Measured, name: str) -> Finding:
+    """The fastest division of the model is slower than one process."""
+    numbers = {"one": one, "best": best, "name": name, "ratio": best.value / one.value if one.value else 0.0}
+    return Finding("does_not_pay", numbers, higher(best, one))
+
+
+def _gain(before: Measured, after: Measured) -> dict[str, float]:
+    return {"gain": before.value / after.value if after.value else 0.0}
+
+
+def _by_count(values: Mapping[int, str]) -> str:
+    return ", ".join(f"{count}: {value}" for count, value in values.items())
+
+
+def find(measured: Measurements) -> Findings:
+    """All findings, by section of the analysis."""
+    plan, ways, pipelined = measured.plan, measured.ways, measured.pipelined
+    rpc = f"rpc-{MICROBATCHES}"
+    counted = {count: pipelined[name] for count, name in plan.counted().items()}
+    fewest, most = min(counted), max(counted)
+    best = min(measured.divided, key=lambda name: ways[name].step_ms.value)
+    spans = {name: pipelined[name].ideal.makespan for name in SCHEDULES}
+    return {
+        "one_machine": [equals_one_machine({name: ways[name].first_step for name in measured.divided})],
+        "memory": [
+            memory_is_divided(
+                ways["single"].held[0].total,
+                {name: max(held.total for held in ways[name].held) for name in ("rpc", "1f1b", "tensor")},
+            ),
+            fewer_activations(pipelined["gpipe"].live, pipelined["1f1b"].live),
+        ],
+        "overlap": [
+            microbatches_shorten_rpc(
+                ways["rpc"].step_ms, ways[rpc].step_ms, MICROBATCHES, ways["rpc"].work_ms
+            ),
+            overlap_shortens(
+                ways["sequential"].step_ms, ways["gpipe"].step_ms, spans["sequential"] / spans["gpipe"]
+            ),
+            zero_bubble_shortens(
+                ways["1f1b"].step_ms, ways["zero-bubble"].step_ms, spans["1f1b"] / spans["zero-bubble"]
+            ),
+        ],
+        "bubble": [
+            bubble_falls(counted[fewest].bubble, counted[most].bubble, (fewest, most)),
+            bubble_as_formula(
+                {count: each.bubble for count, each in counted.items()},
+                plan.workers,
+                {count: each.ideal.bubble for count, each in counted.items()},
+            ),
+        ],
+        "cut": [
+            balanced_cut_fastest(
+                {layer: ways[name].step_ms for layer, name in plan.cuts().items()},
+                {layer: max(pipelined[name].stage_ms) for layer, name in plan.cuts().items()},
+            )
+        ],
+        "pay": [does_not_pay(ways[measured.one_process].step_ms, ways[best].step_ms, best)],
+    }

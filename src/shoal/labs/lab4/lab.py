@@ -1,0 +1,43 @@
+"""Lab 4 as a spec for the frame: its settings and where each of its parts is."""
+
+from dataclasses import dataclass
+
+from shoal.labs.frame import LabSpec
+from shoal.labs.lab4 import document
+from shoal.labs.lab4.figures import figures
+from shoal.labs.lab4.findings import find
+from shoal.labs.lab4.measure import measure
+from shoal.labs.lab4.plan import Plan, plan_for
+from shoal.labs.lab4.tables import tables
+from shoal.labs.settings import LabSettings
+
+
+@dataclass(frozen=True)
+class Lab4Settings(LabSettings):
+    """The settings of lab 4."""
+
+    workers: int = 3
+    """Workers among which the model is divided."""
+
+    @property
+    def variant(self) -> str:
+        """The number of workers."""
+        return f"{self.workers}-workers"
+
+
+LAB = LabSpec(
+    number="4",
+    settings=Lab4Settings,
+    plan=lambda settings: plan_for(settings.workers, settings.quick, settings.seed),
+    subject=lambda plan: {"workers": plan.workers},
+    runs=Plan.runs,
+    measure=measure,
+    findings=find,
+    figures=figures,
+    tables=tables,
+    principle=document.principle,
+    code=document.code,
+    set_up=document.set_up,
+    results=document.results,
+    closing=document.result_table,
+)

@@ -1,0 +1,156 @@
+"""The runs of Lab 4: one model, divided among workers in every way, and one machine.
+
+::
+
+    single, all-cores   one process, on one core and on all
+    rpc, rpc-4          stages over remote procedure calls, with the whole batch and with micro-batches
+    sequential, …       a pipeline under every schedule; each worker is a stage
+    tensor              every layer divided among all workers
+    microbatches-m      the 1F1B schedule with other numbers of micro-batches
+    cut-<layer>         two stages, divided at another layer
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from shoal.config import schema
+from shoal.errors import ConfigError
+from shoal.labs.runs import ONLY_AT_THE_END
+from shoal.launch.cores import threads_per_worker
+
+BATCH_SIZE = 128
+RATE, MOMENTUM = 0.1, 0.9
+MICROBATCHES = 4
+SCHEDULES = ("sequential", "gpipe", "1f1b", "zero-bubble")
+CUTS = ("conv2", "fc1", "fc2")
+"""Layers of lenet at which the second of two stages can begin."""
+STAGES: Mapping[int, tuple[str, ...]] = {1: (), 2: ("fc1",), 3: ("conv2", "fc1"), 4: ("conv2", "fc1", "fc2")}
+"""Where lenet is cut, by number of stages. Fixed, so that every run and every machine has the same stages."""
+MOST_WORKERS = max(STAGES)
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is trained."""
+
+    epochs: int
+    """Of the runs whose accuracy is shown."""
+    timed_epochs: int
+    """Of the runs of which only the times are used."""
+    microbatches: tuple[int, ...]
+
+
+FULL = Size(epochs=5, timed_epochs=3, microbatches=(1, 2, 4, 8))
+QUICK = Size(epochs=4, timed_epochs=3, microbatches=(1, 2, 4, 8))
+FULL_DATA = schema.DigitsConfig(samples=2400, validation=1 / 6)
+QUICK_DATA = schema.DigitsConfig(samples=1200, validation=1 / 6)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The whole experiment."""
+
+    workers: int
+    size: Size
+    seed: int = 0
+    quick: bool = False
+    data: schema.DataConfig = field(default_factory=lambda: FULL_DATA)
+    launcher: Literal["processes", "threads"] = "processes"
+    """Of all runs but those over RPC. Threads share one interpreter, so their times mean little."""
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.workers <= MOST_WORKERS:
+            raise ConfigError(
+                f"this lab needs 2 to {MOST_WORKERS} workers, one for each layer of lenet at most, "
+                f"got --workers {self.workers}",
+                "Try --workers 3.",
+            )
+
+    @property
+    def cores(self) -> int:
+        """Cores that one process may use."""
+        return threads_per_worker(1)
+
+    @property
+    def ways(self) -> tuple[str, ...]:
+        """The runs that train in full, one machine first."""
+        return ("single", "rpc", f"rpc-{MICROBATCHES}", *SCHEDULES, "tensor")
+
+    @property
+    def rpc_stages(self) -> int:
+        """The driver holds a stage only if there are no more than two workers."""
+        return max(2, self.workers - 1)
+
+    def counted(self) -> dict[int, str]:
+        """The run of each number of micro-batches."""
+        return {
+            count: "1f1b" if count == MICROBATCHES else f"microbatches-{count}"
+            for count in self.size.microbatches
+        }
+
+    def cuts(self) -> dict[str, str]:
+        """The run of each cut."""
+        return {layer: f"cut-{layer}" for layer in CUTS}
+
+    def stages_of(self, run: str) -> int:
+        """The number of stages of a pipeline."""
+        return 2 if run.startswith("cut-") else self.workers
+
+    def runs(self) -> dict[str, schema.RunConfig]:
+        """Every run by name, in the order in which they are trained."""
+        runs = {"single": self._run(1, sync=schema.NoSyncConfig())}
+        for name, microbatches in (("rpc", 1), (f"rpc-{MICROBATCHES}", MICROBATCHES)):
+            runs[name] = self._rpc(microbatches)
+        for name in SCHEDULES:
+            runs[name] = self._pipeline(self.workers, name)
+        runs["tensor"] = self._run(self.workers, mesh=f"tensor={self.workers}")
+        timed = {"all-cores": replace(runs["single"], threads=self.cores)}
+        for count, name in self.counted().items():
+            if name not in runs:
+                timed[name] = self._pipeline(self.workers, "1f1b", count)
+        for layer, name in self.cuts().items():
+            timed[name] = self._pipeline(2, "1f1b", cut=(layer,))
+        return {**runs, **{name: self._only_timed(config) for name, config in timed.items()}}
+
+    def _rpc(self, microbatches: int) -> schema.RunConfig:
+        cut = ",".join(STAGES[self.rpc_stages])
+        # Torch has one RPC agent in each process.
+        launch = schema.LaunchConfig(workers=self.workers, launcher="processes")
+        return self._run(
+            self.workers, sync=schema.RpcConfig(microbatches=microbatches, cut=cut), launch=launch
+        )
+
+    def _pipeline(
+        self, stages: int, schedule: str, microbatches: int = MICROBATCHES, cut: tuple[str, ...] = ()
+    ) -> schema.RunConfig:
+        pipeline = schema.PipelineConfig(
+            schedule=schedule,  # pyright: ignore[reportArgumentType]
+            microbatches=microbatches,
+            cut=cut or STAGES[stages],
+        )
+        return self._run(stages, mesh=f"pipeline={stages}", pipeline=pipeline)
+
+    def _only_timed(self, config: schema.RunConfig) -> schema.RunConfig:
+        return replace(config, train=replace(config.train, epochs=self.size.timed_epochs, test=False))
+
+    def _run(self, workers: int, **division: Any) -> schema.RunConfig:
+        """The same training, divided in this way."""
+        settings: dict[str, Any] = {
+            "seed": self.seed,
+            "device": "cpu",
+            "threads": 1,
+            "data": self.data,
+            "model": schema.LenetConfig(),
+            "optimizer": schema.SgdConfig(lr=RATE, momentum=MOMENTUM),
+            "launch": schema.LaunchConfig(workers=workers, launcher=self.launcher),
+            "train": schema.TrainConfig(epochs=self.size.epochs, batch_size=BATCH_SIZE),
+            "checkpoint": replace(ONLY_AT_THE_END, first_step=True),
+            "output": schema.OutputConfig(trace=True),
+        }
+        return schema.RunConfig(**{**settings, **division})
+
+
+def plan_for(workers: int, quick: bool, seed: int) -> Plan:
+    """The plan of a run."""
+    return Plan(workers, QUICK if quick else FULL, seed, quick, QUICK_DATA if quick else FULL_DATA)

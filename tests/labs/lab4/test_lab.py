@@ -1,0 +1,89 @@
+import pytest
+from reports import Listening, assert_judged, assert_whole, rows, text_of
+
+from shoal.cli.main import main
+from shoal.config.schema import DigitsConfig
+from shoal.labs.frame import run_plan
+from shoal.labs.lab4.lab import LAB
+from shoal.labs.lab4.plan import SCHEDULES, Plan, Size
+from shoal.labs.watch import QuietWatch
+from shoal.labs.words import load_words
+
+TINY = Plan(
+    2,
+    Size(epochs=2, timed_epochs=2, microbatches=(1, 4)),
+    quick=True,
+    data=DigitsConfig(samples=450, validation=0.15),
+    launcher="threads",
+)
+WAYS = {"single", "rpc", "rpc-4", *SCHEDULES, "tensor"}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder, watch = tmp_path_factory.mktemp("lab") / "report", Listening()
+    return run_plan(LAB, TINY, folder, "shoal lab 4", load_words(LAB.package, "en"), watch), watch
+
+
+@pytest.fixture(scope="module")
+def in_chinese(finished, tmp_path_factory):
+    """The same report in the other language, from the same runs: training again would fail the test."""
+
+    def train(*_):
+        raise AssertionError("trained again")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("shoal.labs.runs.launch_run", train)
+        folder, words = tmp_path_factory.mktemp("zh") / "report", load_words(LAB.package, "zh")
+        earlier = finished[0].folder / "runs"
+        return run_plan(LAB, TINY, folder, "shoal lab 4", words, QuietWatch(), earlier)
+
+
+def test_every_way_has_its_accuracy_its_time_and_its_workers(finished):
+    folder = finished[0].folder
+    found = {row["run"]: row for row in rows(folder, "results")}
+    assert {name for name, row in found.items() if row["test accuracy (1)"]} == WAYS
+    assert all(float(row["step (ms)"]) > 0 for row in found.values())
+    assert all(int(row["sent in a step (B)"]) > 0 for name, row in found.items() if row["workers"] != "1")
+    assert {row["run"] for row in rows(folder, "curves")} == WAYS
+
+
+def test_every_way_equals_one_machine_after_the_first_step(finished):
+    found = rows(finished[0].folder, "results")
+    assert max(float(row["difference after one step"]) for row in found) < 1e-5
+
+
+def test_the_workers_of_a_way_hold_what_one_machine_holds(finished):
+    held = {}
+    for row in rows(finished[0].folder, "workers"):
+        held.setdefault(row["run"], []).append(int(row["parameters (B)"]))
+    assert {sum(each) for each in held.values()} == {held["single"][0]}
+    assert all(max(each) < held["single"][0] for name, each in held.items() if len(each) > 1)
+
+
+def test_the_timelines_show_every_action_of_the_schedule(finished):
+    actions = rows(finished[0].folder, "actions")
+    for name in SCHEDULES:
+        executed, planned = (
+            [(row["stage"], row["action"]) for row in actions if (row["run"], row["timeline"]) == (name, kind)]
+            for kind in ("measured", "ideal")
+        )
+        assert executed == planned
+        assert len(executed) == 2 * 4 * (3 if name == "zero-bubble" else 2)
+
+
+def test_the_report_is_whole_in_both_languages(finished, in_chinese):
+    for outcome, lang in ((finished[0], "en"), (in_chinese, "zh")):
+        words = load_words(LAB.package, lang)
+        assert_whole(outcome.folder, words)
+        assert_judged(outcome, words, 10)
+        assert "def gpipe(" in text_of(outcome.folder)  # the code that ran
+        assert len(text_of(outcome.folder).split("![")) == 1 + 4 + 2 * len(SCHEDULES)
+    for table in ("results", "actions"):
+        assert rows(finished[0].folder, table) == rows(in_chinese.folder, table)
+
+
+def test_one_worker_is_refused_before_anything_is_written(capsys, tmp_path):
+    assert main(["lab", "4", "--workers", "1", "--out", str(tmp_path / "out")]) == 2
+    assert "2 to 4 workers, one for each layer of lenet at most, got --workers 1" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
