@@ -14,8 +14,6 @@ class Lab(NamedTuple):
     """The student's files in the course's shape; the last part of each is its name in the lab's `solution` package."""
     data_folder: str = ""
     """Where the digits are laid beside them, for programs that use torch alone."""
-    report: bool = True
-    """Whether `shoal lab NUMBER` trains and writes a report."""
 
 
 LABS: dict[str, Lab] = {

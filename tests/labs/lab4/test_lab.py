@@ -65,7 +65,11 @@ def test_the_timelines_show_every_action_of_the_schedule(finished):
     actions = rows(finished[0].folder, "actions")
     for name in SCHEDULES:
         executed, planned = (
-            [(row["stage"], row["action"]) for row in actions if (row["run"], row["timeline"]) == (name, kind)]
+            [
+                (row["stage"], row["action"])
+                for row in actions
+                if (row["run"], row["timeline"]) == (name, kind)
+            ]
             for kind in ("measured", "ideal")
         )
         assert executed == planned

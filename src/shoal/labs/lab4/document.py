@@ -91,7 +91,7 @@ def results(measured: Measurements, page: Page) -> list[Block]:
 def comparison(measured: Measurements, page: Page) -> list[Block]:
     """Every way side by side: accuracy, time, memory, bytes, equality."""
     columns = ("way", "accuracy", "step", "memory", "sent", "difference")
-    rows = [_row(name, measured, page) for name in measured.plan.ways]
+    rows = [_row(name, measured, page) for name in ("all-cores", *measured.plan.ways)]
     return [
         *page.section("comparison"),
         page.table("comparison", page.header("comparison", *columns), rows),
@@ -100,10 +100,10 @@ def comparison(measured: Measurements, page: Page) -> list[Block]:
 
 
 def _row(name: str, measured: Measurements, page: Page) -> list[str]:
-    way = measured.ways[name]
+    way, learnt = measured.ways[name], measured.learnt.get(name)
     return [
         label_of(name, page.words),
-        f"{100 * measured.learnt[name].test_accuracy:.2f}",
+        f"{100 * learnt.test_accuracy:.2f}" if learnt else "–",
         f"{way.step_ms:.2f}",
         " / ".join(f"{held.total / 2**10:.0f}" for held in way.held),
         f"{way.sent_bytes / 2**10:,.0f}",
@@ -113,7 +113,6 @@ def _row(name: str, measured: Measurements, page: Page) -> list[str]:
 
 def times(measured: Measurements, page: Page) -> list[Block]:
     """What each worker does in a step."""
-    names = ("all-cores", *measured.plan.ways)
     rows = [
         [
             label_of(name, page.words),
@@ -121,7 +120,7 @@ def times(measured: Measurements, page: Page) -> list[Block]:
             *(f"{100 * part:.0f}" for part in (rank.compute + rank.other, rank.move, rank.wait)),
             f"{1e3 * rank.work_s.value:.2f}",
         ]
-        for name in names
+        for name in measured.plan.ways
         for rank in measured.ways[name].ranks
     ]
     header = page.header("times", "way", "rank", "own", "move", "wait", "work")

@@ -13,9 +13,11 @@ from shoal.labs.words import Words
 from shoal.parallel.layout.pipeline.formulas import FORMULAS
 from shoal.parallel.layout.pipeline.schedule import ActionKind
 from shoal.parallel.layout.pipeline.timing import UNIT_TIMES, Timeline
-from shoal.report.figures import Dash, Drawing, Line, Panel, Style, draw, draw_grid
+from shoal.report.figures import Dash, Drawing, Line, Panel, Style, coinciding, draw, draw_grid
+from shoal.report.runs import Array
 
 LOOKS: dict[str, tuple[str, Dash, str]] = {
+    "single": ("grey", "solid", ""),
     "rpc": ("orange", "solid", "v"),
     f"rpc-{MICROBATCHES}": ("vermilion", "dashed", "P"),
     "sequential": ("brown", "dash-dotted", "<"),
@@ -24,6 +26,8 @@ LOOKS: dict[str, tuple[str, Dash, str]] = {
     "zero-bubble": ("purple", "dashed", "D"),
     "tensor": ("indigo", "solid", "s"),
 }
+ALWAYS_SHOWN = ("single", "rpc", "1f1b", "tensor")
+"""One of each kind; another way has curves of its own only if they differ from one machine's."""
 TIMELINE_WIDTH = 720
 """Pixels: the width of the page."""
 
@@ -52,36 +56,44 @@ def label_of(name: str, words: Words) -> str:
 def curves_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
     """Training loss and validation accuracy by epoch, of one machine and of every division."""
 
-    def line(name: str, part: str) -> Line:
+    def values(name: str, part: str) -> Array:
         learnt = measured.learnt[name]
-        values = learnt.loss if part == "loss" else 100 * learnt.accuracy
-        epochs = np.arange(1.0, len(values) + 1)
-        if name == "single":  # a wide band, so that a curve on top of it can be seen
-            return Line(Style(label_of(name, words), "grey", width=6.0), epochs, values)
-        colour, dash, marker = LOOKS[name]
-        return Line(Style(label_of(name, words), colour, dash, marker, width=1.5), epochs, values)
+        return learnt.loss if part == "loss" else 100 * learnt.accuracy
 
-    row = [
+    def line(name: str, part: str) -> Line:
+        shown = values(name, part)
+        colour, dash, marker = LOOKS[name]
+        style = Style(label_of(name, words), colour, dash, marker, width=1.5)
+        return Line(style, np.arange(1.0, len(shown) + 1), shown)
+
+    def hidden(name: str) -> bool:
+        """Whether its curves look like one machine's."""
+        return all(
+            len(coinciding([values(name, part), values("single", part)])) == 1
+            for part in ("loss", "accuracy")
+        )
+
+    names = [name for name in measured.plan.ways if name in ALWAYS_SHOWN or not hidden(name)]
+    rows = [
         [
             Panel(
                 "",
                 words("figure.epoch"),
                 words(f"figure.{part}"),
-                [line(name, part) for name in measured.plan.ways],
+                [line(name, part) for name in names],
                 log_x=False,
                 log_y=False,
-                from_zero=True,
             )
         ]
         for part in ("loss", "accuracy")
     ]
-    return draw_grid(row, font=font)
+    return draw_grid(rows, font=font)
 
 
 def times_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
     """What every worker does in a step, one bar for each worker of each way."""
     bars: list[Bar] = []
-    for name in ("all-cores", *measured.plan.ways):
+    for name in measured.plan.ways:
         way = measured.ways[name]
         bars += [GAP] if bars else []
         for rank in way.ranks:

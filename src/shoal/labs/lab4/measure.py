@@ -16,8 +16,11 @@ from shoal.events.folder import RunFolder
 from shoal.events.steps import StepRecord, steps_of
 from shoal.labs.lab4.actions import Pipelined, read_pipelined
 from shoal.labs.lab4.plan import BATCH_SIZE, MICROBATCHES, SCHEDULES, Plan
+from shoal.labs.lab4.waiting import divided_by_sender
 from shoal.labs.numbers import sample_counts
 from shoal.labs.runs import Runs
+from shoal.parallel.layout.pipeline.schedule import Row
+from shoal.parallel.layout.pipeline.schedules import build
 from shoal.report.communication import RankShares
 from shoal.report.findings import Measured
 from shoal.report.runs import Array, Run
@@ -104,7 +107,7 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
     entries = dict(zip(names, compare([runs.path(name) for name in names]).entries, strict=True))
     data = load(plan.data)
     model = models.build(entries["single"].config.model, data.input_shape, data.outputs, plan.seed)
-    schedules = {
+    schedules: dict[str, tuple[str, int]] = {
         **{name: (name, MICROBATCHES) for name in SCHEDULES},
         **{name: ("1f1b", count) for count, name in plan.counted().items()},
         **dict.fromkeys(plan.cuts().values(), ("1f1b", MICROBATCHES)),
@@ -113,7 +116,10 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
         plan=plan,
         num_samples=sample_counts(data),
         parameters=sum(param.numel() for param in model.parameters()),
-        ways={name: _way(entry, reference) for name, entry in entries.items()},
+        ways={
+            name: _way(entry, reference, _rows(plan, name, schedules.get(name)))
+            for name, entry in entries.items()
+        },
         learnt={name: _learnt(entries[name].run) for name in plan.ways},
         pipelined={
             name: read_pipelined(runs.path(name), schedule, plan.stages_of(name), count)
@@ -122,14 +128,19 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
     )
 
 
-def _way(entry: ComparedRun, reference: Path) -> Way:
+def _rows(plan: Plan, name: str, schedule: tuple[str, int] | None) -> Sequence[Row]:
+    """The rows of a pipeline's schedule; nothing for other runs."""
+    return build(schedule[0], plan.stages_of(name), schedule[1]).rows if schedule else ()
+
+
+def _way(entry: ComparedRun, reference: Path, rows: Sequence[Row]) -> Way:
     folder = entry.run.folder
     ranks = [steps_of(read_events(folder.events(rank.rank))) for rank in entry.ranks]
     difference = first_step_difference(folder.first_step, reference)
     assert difference is not None, f"{entry.name} and one machine have the same model"
     return Way(
         entry.sample_s.scaled(1e3 * BATCH_SIZE),
-        entry.ranks,
+        divided_by_sender(entry.ranks, ranks, rows) if rows else entry.ranks,
         sum(map(_sent_bytes, ranks)),
         _held(folder, entry.workers),
         difference,
