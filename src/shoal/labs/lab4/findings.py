@@ -157,8 +157,10 @@ def _by_count(values: Mapping[int, str]) -> str:
 def find(measured: Measurements) -> Findings:
     """All findings, by section of the analysis."""
     plan, ways, pipelined = measured.plan, measured.ways, measured.pipelined
+    steps = {name: measured.decisive(way.step_ms) for name, way in ways.items()}
     rpc = f"rpc-{MICROBATCHES}"
     counted = {count: pipelined[name] for count, name in plan.counted().items()}
+    bubbles = {count: measured.decisive(each.bubble) for count, each in counted.items()}
     fewest, most = min(counted), max(counted)
     best = min(measured.divided, key=lambda name: ways[name].step_ms.value)
     spans = {name: pipelined[name].ideal.makespan for name in SCHEDULES}
@@ -172,29 +174,23 @@ def find(measured: Measurements) -> Findings:
             fewer_activations(pipelined["gpipe"].live, pipelined["1f1b"].live),
         ],
         "overlap": [
-            microbatches_shorten_rpc(
-                ways["rpc"].step_ms, ways[rpc].step_ms, MICROBATCHES, ways["rpc"].work_ms
-            ),
-            overlap_shortens(
-                ways["sequential"].step_ms, ways["gpipe"].step_ms, spans["sequential"] / spans["gpipe"]
-            ),
-            zero_bubble_shortens(
-                ways["1f1b"].step_ms, ways["zero-bubble"].step_ms, spans["1f1b"] / spans["zero-bubble"]
-            ),
+            microbatches_shorten_rpc(steps["rpc"], steps[rpc], MICROBATCHES, ways["rpc"].work_ms),
+            overlap_shortens(steps["sequential"], steps["gpipe"], spans["sequential"] / spans["gpipe"]),
+            zero_bubble_shortens(steps["1f1b"], steps["zero-bubble"], spans["1f1b"] / spans["zero-bubble"]),
         ],
         "bubble": [
-            bubble_falls(counted[fewest].bubble, counted[most].bubble, (fewest, most)),
+            bubble_falls(bubbles[fewest], bubbles[most], (fewest, most)),
             bubble_as_formula(
-                {count: each.bubble for count, each in counted.items()},
+                bubbles,
                 plan.workers,
                 {count: each.ideal.bubble for count, each in counted.items()},
             ),
         ],
         "cut": [
             balanced_cut_fastest(
-                {layer: ways[name].step_ms for layer, name in plan.cuts().items()},
+                {layer: steps[name] for layer, name in plan.cuts().items()},
                 {layer: max(pipelined[name].stage_ms) for layer, name in plan.cuts().items()},
             )
         ],
-        "pay": [does_not_pay(ways[measured.one_process].step_ms, ways[best].step_ms, best)],
+        "pay": [does_not_pay(steps[measured.one_process], steps[best], best)],
     }

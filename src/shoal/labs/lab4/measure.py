@@ -1,8 +1,10 @@
 """The numbers that the findings rest on, read from run folders alone."""
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 from safetensors import safe_open
@@ -15,7 +17,7 @@ from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
 from shoal.events.steps import StepRecord, steps_of
 from shoal.labs.lab4.actions import Pipelined, read_pipelined
-from shoal.labs.lab4.plan import BATCH_SIZE, MICROBATCHES, SCHEDULES, Plan
+from shoal.labs.lab4.plan import BATCH_SIZE, MICROBATCHES, REFERENCES, SCHEDULES, Plan
 from shoal.labs.lab4.waiting import divided_by_sender
 from shoal.labs.numbers import sample_counts
 from shoal.labs.runs import Runs
@@ -88,6 +90,16 @@ class Measurements:
     def one_process(self) -> str:
         """The faster of one process on one core and one process on all."""
         return min(("single", "all-cores"), key=lambda name: self.ways[name].step_ms.value)
+
+    @property
+    def drift(self) -> float:
+        """How far the time of one process was from its mean while the lab ran, as a part of it."""
+        times = [self.ways[name].step_ms.value for name in REFERENCES]
+        return max(abs(each / fmean(times) - 1) for each in times)
+
+    def decisive(self, time: Measured) -> Measured:
+        """A time, or a part of one, with the drift of the machine in its spread: no run was made twice."""
+        return replace(time, spread=math.hypot(time.spread, self.drift * time.value))
 
     @property
     def divided(self) -> tuple[str, ...]:

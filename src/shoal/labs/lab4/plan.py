@@ -8,6 +8,7 @@
     tensor              every layer divided among all workers
     microbatches-m      the 1F1B schedule with other numbers of micro-batches
     cut-<layer>         two stages, divided at another layer
+    reference-*         one process again, in the middle and at the end: they show whether the machine became busy
 """
 
 from collections.abc import Mapping
@@ -28,6 +29,8 @@ CUTS = ("conv2", "fc1", "fc2")
 STAGES: Mapping[int, tuple[str, ...]] = {1: (), 2: ("fc1",), 3: ("conv2", "fc1"), 4: ("conv2", "fc1", "fc2")}
 """Where lenet is cut, by number of stages. Fixed, so that every run and every machine has the same stages."""
 MOST_WORKERS = max(STAGES)
+REFERENCES = ("single", "reference-1", "reference-2")
+"""The same process on one core, timed at the beginning, in the middle and at the end."""
 
 
 @dataclass(frozen=True)
@@ -105,12 +108,13 @@ class Plan:
         for name in SCHEDULES:
             runs[name] = self._pipeline(self.workers, name)
         runs["tensor"] = self._run(self.workers, mesh=f"tensor={self.workers}")
-        timed = {"all-cores": replace(runs["single"], threads=self.cores)}
+        timed = {"reference-1": runs["single"], "all-cores": replace(runs["single"], threads=self.cores)}
         for count, name in self.counted().items():
             if name not in runs:
                 timed[name] = self._pipeline(self.workers, "1f1b", count)
         for layer, name in self.cuts().items():
             timed[name] = self._pipeline(2, "1f1b", cut=(layer,))
+        timed["reference-2"] = runs["single"]
         return {**runs, **{name: self._only_timed(config) for name, config in timed.items()}}
 
     def _rpc(self, microbatches: int) -> schema.RunConfig:
