@@ -10,7 +10,7 @@ from shoal.labs.watch import QuietWatch
 from shoal.labs.words import load_words
 
 TINY = Plan(
-    2,
+    3,
     Size(epochs=2, timed_epochs=2, microbatches=(1, 4)),
     quick=True,
     data=DigitsConfig(samples=450, validation=0.15),
@@ -73,7 +73,7 @@ def test_the_timelines_show_every_action_of_the_schedule(finished):
             for kind in ("measured", "ideal")
         )
         assert executed == planned
-        assert len(executed) == 2 * 4 * (3 if name == "zero-bubble" else 2)
+        assert len(executed) == 3 * 4 * (3 if name == "zero-bubble" else 2)
 
 
 def test_the_report_is_whole_in_both_languages(finished, in_chinese):

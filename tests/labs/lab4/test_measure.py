@@ -12,7 +12,12 @@ def way(step_ms):
 
 def measurements(first, middle, last):
     """One process took these times in the course of the lab."""
-    ways = {"single": way(first), "reference-1": way(middle), "reference-2": way(last), "all-cores": way(99.0)}
+    ways = {
+        "single": way(first),
+        "reference-1": way(middle),
+        "reference-2": way(last),
+        "all-cores": way(99.0),
+    }
     return Measurements(plan_for(3, quick=True, seed=0), {}, 0, ways, {}, {})
 
 

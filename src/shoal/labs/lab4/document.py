@@ -21,6 +21,8 @@ SHOWN = {
     "tensor": linear.ColumnLinear,
 }
 """The code that the report prints."""
+BUSY = 0.1
+"""The part of the time without a core above which the page warns."""
 
 
 def principle(page: Page) -> list[Block]:
@@ -71,10 +73,6 @@ def set_up(measured: Measurements, page: Page) -> list[Block]:
         *(crowded if plan.workers > plan.cores else []),
         *(busy if measured.busiest > BUSY else []),
     ]
-
-
-BUSY = 0.1
-"""The part of the time without a core above which the page warns."""
 
 
 def results(measured: Measurements, page: Page) -> list[Block]:
