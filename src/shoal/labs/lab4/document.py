@@ -116,7 +116,7 @@ def times(measured: Measurements, page: Page) -> list[Block]:
             label_of(name, page.words),
             str(rank.rank),
             *(f"{100 * part:.0f}" for part in (rank.compute + rank.other, rank.move, rank.wait)),
-            f"{1e3 * rank.work_s.value:.2f}",
+            f"{(rank.compute + rank.other) * measured.ways[name].step_ms.value:.2f}",
         ]
         for name in measured.plan.ways
         for rank in measured.ways[name].ranks

@@ -28,8 +28,6 @@ LOOKS: dict[str, tuple[str, Dash, str]] = {
 }
 ALWAYS_SHOWN = ("single", "rpc", "1f1b", "tensor")
 """One of each kind; another way has curves of its own only if they differ from one machine's."""
-TIMELINE_WIDTH = 720
-"""Pixels: the width of the page."""
 
 
 def figures(measured: Measurements) -> dict[str, Draw]:
@@ -119,7 +117,7 @@ def timeline_figure(name: str, drawn: Timeline, kind: str, words: Words) -> str:
     }
     labels = TimelineWords(kinds, words("action.idle"), words("action.stage"), words("action.time"))
     title = words(f"figure.{kind}", schedule=label_of(name, words), ms=drawn.makespan)
-    return draw_timeline(drawn.rows, title, (), labels, TIMELINE_WIDTH)
+    return draw_timeline(drawn.rows, title, words=labels)
 
 
 def microbatches_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
