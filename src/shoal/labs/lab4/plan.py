@@ -21,7 +21,7 @@ from shoal.labs.runs import ONLY_AT_THE_END
 from shoal.launch.cores import threads_per_worker
 
 BATCH_SIZE = 128
-RATE, MOMENTUM = 0.1, 0.9
+RATE, MOMENTUM = 0.05, 0.9
 MICROBATCHES = 4
 SCHEDULES = ("sequential", "gpipe", "1f1b", "zero-bubble")
 CUTS = ("conv2", "fc1", "fc2")
