@@ -103,7 +103,7 @@ class RpcConfig(Checked):
 
     name: Literal["rpc"] = "rpc"
     microbatches: Count = 1
-    """Parts of a batch that are under way at once: stages overlap, each with another part."""
+    """Parts of a batch that are under way at once: stages overlap. Gradients are then added in the order of arrival."""
     cut: str = ""
     """Layers that begin a stage, such as "fc1"; empty: stages of about equal numbers of parameters."""
 

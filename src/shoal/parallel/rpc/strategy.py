@@ -148,11 +148,14 @@ class Rpc(Strategy):
         """Start a micro-batch on its way through all stages; the future of its outputs.
 
         What passes between stages is a reference: the next stage fetches the outputs from the worker that has them.
+        A stage of the driver's own computes here and now. (Called like the others, it sometimes never answered the
+        worker that fetched its outputs.)
         """
-        value: Any = inputs
-        for stage in self._stages[:-1]:
+        value: Any = inputs if self._stage is None else self._stage.forward(inputs, training)
+        remote = self._stages if self._stage is None else self._stages[1:]
+        for stage in remote[:-1]:
             value = stage.remote().forward(value, training)
-        return self._stages[-1].rpc_async().forward(value, training)
+        return remote[-1].rpc_async().forward(value, training)
 
     def _arrived(self, number: int, outputs: Any) -> Tensor:
         self._where = f"the outputs of micro-batch {number}, {self._step_name}"
