@@ -1,4 +1,6 @@
-"""What all tests share: repeatable examples, and GPU tests only where there is a GPU."""
+"""What all tests share: repeatable examples, the long tests, and GPU tests only where there is a GPU."""
+
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,7 +13,30 @@ settings.register_profile("explore", max_examples=1000, print_blob=True, deadlin
 settings.load_profile("repeatable")
 
 
+LONG = (
+    "labs/lab2/test_solution.py",
+    "labs/lab3/test_solution.py",
+    "labs/lab4/test_lab.py",
+    "labs/lab4/test_solution.py",
+    "processes/test_examples.py",
+    "processes/test_faults.py",
+    "processes/test_launch.py",
+    "processes/test_pipeline.py",
+    "processes/test_programs.py",
+    "processes/test_rpc.py",
+    "processes/test_run_folder.py",
+    "processes/test_strangers.py",
+    "processes/test_tensor_faults.py",
+    "processes/test_zero.py",
+)
+"""Files whose tests take seconds each, mostly waiting for real processes: `make test-long` runs them."""
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    long = {Path(__file__).parent / file for file in LONG}
+    for item in items:
+        if item.path in long:
+            item.add_marker(pytest.mark.long)
     if torch.cuda.is_available():
         return
     gpu = [item for item in items if item.get_closest_marker("gpu")]

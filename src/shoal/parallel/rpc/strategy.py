@@ -222,6 +222,8 @@ class Rpc(Strategy):
         """Load the state of this worker's stage."""
         if self._stage:
             self._stage.load(saved)
+        # The driver may call a stage at once: not before that has loaded its part.
+        self._group.barrier().wait()
 
     def close(self) -> None:
         """End the agents, together."""
