@@ -120,7 +120,8 @@ def _train(variants: "Sequence[Variant]", folder: Path, stream: TextIO, quiet: b
         with watch_for(stream, quiet) as watch:
             watch.say(f"{len(variants)} runs, one after another; a line for each when it is done")
             for number, variant in enumerate(variants, 1):
-                label, start_s = f"{number}/{len(variants)}  {variant.name:{width}}", time.perf_counter()
+                label = f"{number:{len(str(len(variants)))}}/{len(variants)}  {variant.name:{width}}"
+                start_s = time.perf_counter()
                 try:
                     result = train(variant, folder, watch.running(f"  {label}  {described(variant.config)}"))
                 except ShoalError as error:
