@@ -31,3 +31,18 @@ def test_a_handler_of_the_callers_stays():
     program = "import signal; signal.signal(2, signal.SIG_IGN)" + PROGRAM.format(module="shoal.cli.main")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_ctrl_c_while_python_exits_keeps_the_exit_code():
+    program = (
+        "import os, sys\n"
+        "from shoal.cli.entry import main\n"
+        "class Late:\n"
+        "    def __init__(self): self.kill, self.pid = os.kill, os.getpid()\n"
+        "    def __del__(self): self.kill(self.pid, 2)\n"
+        "sys.late = Late()  # `sys` is cleared after Python has given its handlers up\n"
+        "sys.argv[1:] = ['--version']\n"
+        "raise SystemExit(main())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")

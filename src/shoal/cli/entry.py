@@ -14,4 +14,7 @@ def main() -> int:
         signal.signal(signal.SIGINT, leave)
     from shoal.cli.main import main as run
 
-    return run()
+    try:
+        return run()
+    finally:  # Python gives its handlers up while it exits: a late Ctrl-C would take the place of the exit code
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
