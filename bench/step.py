@@ -23,7 +23,8 @@ import gc
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -176,16 +177,22 @@ class Rivals:
         return step
 
 
-def work(rank: int, port: int, pipe: Connection) -> None:
-    """One of the pair."""
+@contextmanager
+def joined_pair(rank: int, port: int) -> Generator[dict[str, Group]]:
+    """Torch's default group of the pair on gloo, and ours on shared memory and on gloo."""
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=WORKERS)
     store: Any = dist.distributed_c10d._get_default_store()  # pyright: ignore[reportPrivateUsage]
-    groups: dict[str, Group] = {
+    yield {
         "shm": SharedMemoryGroup.join(dist.PrefixStore("shm", store), rank, WORKERS),
         "gloo": join_torch(dist.PrefixStore("gloo", store), rank, WORKERS),
     }
-    obey(pipe, lambda *names: Rivals(*names, rank=rank).of_a_pair(groups))
     dist.destroy_process_group()
+
+
+def work(rank: int, port: int, pipe: Connection) -> None:
+    """One of the pair."""
+    with joined_pair(rank, port) as groups:
+        obey(pipe, lambda *names: Rivals(*names, rank=rank).of_a_pair(groups))
 
 
 def work_alone(pipe: Connection) -> None:

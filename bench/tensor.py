@@ -20,7 +20,6 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -28,11 +27,9 @@ from common import Target, interleave, options, report
 from shoal import models
 from shoal.comm.alone import alone
 from shoal.comm.group import Group
-from shoal.comm.over_torch.checked import join_torch
-from shoal.comm.shared_memory.group import SharedMemoryGroup
 from shoal.config.schema import MlpConfig
 from shoal.parallel.layout.tensor.divide import tensor_parallel
-from step import WORKERS, Processes, Step, obey
+from step import WORKERS, Processes, Step, joined_pair, obey
 
 WIDTH = 2048
 PLAN = {"fc1": "column", "fc2": "row", "fc3": "column", "fc4": "row"}
@@ -134,14 +131,8 @@ def _dtensor_model() -> nn.Module:
 
 def work(rank: int, port: int, pipe: Connection) -> None:
     """One of the pair."""
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=WORKERS)
-    store: Any = dist.distributed_c10d._get_default_store()  # pyright: ignore[reportPrivateUsage]
-    groups: dict[str, Group] = {
-        "shm": SharedMemoryGroup.join(dist.PrefixStore("shm", store), rank, WORKERS),
-        "gloo": join_torch(dist.PrefixStore("gloo", store), rank, WORKERS),
-    }
-    obey(pipe, lambda batch: Rivals(batch).of_a_pair(groups))
-    dist.destroy_process_group()
+    with joined_pair(rank, port) as groups:
+        obey(pipe, lambda batch: Rivals(batch).of_a_pair(groups))
 
 
 def work_alone(pipe: Connection) -> None:

@@ -19,7 +19,6 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -29,8 +28,6 @@ from torch.nn import functional as F
 from common import Target, interleave, options, report
 from shoal import models, optim
 from shoal.comm.group import Group
-from shoal.comm.over_torch.checked import join_torch
-from shoal.comm.shared_memory.group import SharedMemoryGroup
 from shoal.config.schema import CrossEntropyConfig, ZeroConfig
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
@@ -42,7 +39,7 @@ from shoal.parallel.strategy import Share
 from shoal.parallel.sync.sync import SyncParts
 from shoal.parallel.sync.zero.zero import Zero
 from shoal.parallel.update import Update
-from step import BATCH, MODELS, OPTIMIZERS, PAIR, WORKERS, Processes, Step, obey, work_alone
+from step import BATCH, MODELS, OPTIMIZERS, PAIR, WORKERS, Processes, Step, joined_pair, obey, work_alone
 
 TORCHS: dict[str, tuple[Any, dict[str, Any]]] = {
     "sgd": (torch.optim.SGD, {"lr": 1e-3, "momentum": 0.9}),
@@ -133,14 +130,8 @@ class Divided:
 
 def work(rank: int, port: int, pipe: Connection) -> None:
     """One of the pair."""
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=WORKERS)
-    store: Any = dist.distributed_c10d._get_default_store()  # pyright: ignore[reportPrivateUsage]
-    groups: dict[str, Group] = {
-        "shm": SharedMemoryGroup.join(dist.PrefixStore("shm", store), rank, WORKERS),
-        "gloo": join_torch(dist.PrefixStore("gloo", store), rank, WORKERS),
-    }
-    obey(pipe, lambda *names: Divided(*names, rank=rank).rivals(groups))
-    dist.destroy_process_group()
+    with joined_pair(rank, port) as groups:
+        obey(pipe, lambda *names: Divided(*names, rank=rank).rivals(groups))
 
 
 def main() -> int:

@@ -228,7 +228,7 @@ def test_more_workers_than_cores_are_slow_but_never_wrong(tmp_path):
     assert (many.status, many.weights_sha256) == ("completed", threads.weights_sha256)
 
 
-# Case 5: the launcher is killed, or told to stop.
+# Case 5: the launcher is killed, or asked to stop.
 
 
 def launched(folder, *words, **options):

@@ -1,13 +1,13 @@
 """Check once, before the first step, that a model, a loss and labels fit."""
 
-import contextlib
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from shoal.config.schema import Custom, LossConfig
 from shoal.errors import ConfigError, ShoalError
+from shoal.models.evaluation_mode import evaluation_mode
 from shoal.models.losses import build_loss
 
 
@@ -26,21 +26,10 @@ def check_fit(model: nn.Module, loss: LossConfig, inputs: Tensor, labels: Tensor
     shoal.errors.ConfigError: the model's output is [2, 5], for labels 0 to 4, but the labels are 0 to 9
       Give the model 10 outputs.
     """
-    with _evaluation_mode(model):
+    with evaluation_mode(model):
         outputs = _outputs(model, inputs)
     fits = FITS.get(loss.name, _custom_fits)
     fits(loss, outputs, labels)
-
-
-@contextlib.contextmanager
-def _evaluation_mode(model: nn.Module) -> Generator[None]:
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
 
 
 def _outputs(model: nn.Module, inputs: Tensor) -> Tensor:

@@ -1,7 +1,6 @@
 """`pipeline`: the model cut into stages, one for each worker; activations go down, gradients come back up."""
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import final
@@ -13,6 +12,7 @@ from shoal.comm.group import Group, Work
 from shoal.data.dataset import Batch
 from shoal.errors import ConfigError
 from shoal.events.spans import SpanRecorder
+from shoal.models.evaluation_mode import evaluation_mode
 from shoal.parallel.layout.layout import Layout
 from shoal.parallel.layout.pipeline.forms import Form, Forms, learn_forms, share_form
 from shoal.parallel.layout.pipeline.interpreter import Interpreter
@@ -227,7 +227,7 @@ class Pipelined(Layout):
     @torch.no_grad()
     def _inference(self, inputs: Tensor, training: bool) -> Tensor:
         """This stage's output in evaluation mode, in the precision of training or of evaluation."""
-        with _evaluation_mode(self.model):
+        with evaluation_mode(self.model):
             if not training:
                 return self.model(inputs)
             with self._autocast(inputs.device.type):
@@ -272,13 +272,3 @@ def divided(share: Share, microbatches: int) -> list[Batch]:
 
 def _joined(tensors: Sequence[Tensor]) -> Tensor:
     return tensors[0] if len(tensors) == 1 else torch.cat(list(tensors))
-
-
-@contextmanager
-def _evaluation_mode(model: nn.Module) -> Generator[None]:
-    was_training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(was_training)

@@ -1,15 +1,15 @@
 """Divide a model's layers among the workers of a group, in place: `shoal.tensor_parallel`."""
 
 from collections.abc import Callable, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from shoal.comm.group import Group
 from shoal.errors import ConfigError, ShoalError
+from shoal.models.evaluation_mode import evaluation_mode
 from shoal.parallel.layout.tensor.automatic import automatic_plan
 from shoal.parallel.layout.tensor.by_function import on_worker
 from shoal.parallel.layout.tensor.cutting import divided
@@ -124,20 +124,9 @@ def _check_not_shared(model: nn.Module, plan: Mapping[str, str]) -> None:
                 )
 
 
-@contextmanager
-def _evaluating(model: nn.Module) -> Any:
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
-
-
 @torch.no_grad()
 def _outputs(model: nn.Module, example: Tensor) -> Tensor:
-    with _evaluating(model):
+    with evaluation_mode(model):
         return model(example)
 
 

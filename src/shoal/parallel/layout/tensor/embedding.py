@@ -35,8 +35,20 @@ def _check_plain(whole: nn.Embedding, name: str) -> None:
         )
 
 
+class _DividedEmbedding(nn.Module):
+    """This worker's part of the table."""
+
+    cuts: ClassVar[dict[str, Cut]]
+
+    def __init__(self, whole: nn.Embedding, group: Group) -> None:
+        super().__init__()
+        self.num_embeddings, self.embedding_dim = whole.num_embeddings, whole.embedding_dim
+        self.weight = part_of(whole.weight, self.cuts["weight"], group)
+        self._group = group
+
+
 @final
-class RowEmbedding(nn.Module):
+class RowEmbedding(_DividedEmbedding):
     """This worker's words of an embedding: it contributes zero for the others' words.
 
     The table is divided. Sends [samples, width] forward and nothing backward.
@@ -45,12 +57,9 @@ class RowEmbedding(nn.Module):
     cuts: ClassVar = {"weight": Cut(0)}
 
     def __init__(self, whole: nn.Embedding, group: Group, name: str) -> None:
-        super().__init__()
         _check_plain(whole, name)
         check_divides(name, whole.num_embeddings, "words", group)
-        self.num_embeddings, self.embedding_dim = whole.num_embeddings, whole.embedding_dim
-        self.weight = part_of(whole.weight, self.cuts["weight"], group)
-        self._group = group
+        super().__init__(whole, group)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """[…] → […, width]."""
@@ -63,7 +72,7 @@ class RowEmbedding(nn.Module):
 
 
 @final
-class GatheredEmbedding(nn.Module):
+class GatheredEmbedding(_DividedEmbedding):
     """This worker's columns of an embedding, gathered.
 
     The table is divided. Sends [samples, width / workers] forward and nothing backward.
@@ -72,12 +81,9 @@ class GatheredEmbedding(nn.Module):
     cuts: ClassVar = {"weight": Cut(1)}
 
     def __init__(self, whole: nn.Embedding, group: Group, name: str) -> None:
-        super().__init__()
         _check_plain(whole, name)
         check_divides(name, whole.embedding_dim, "columns", group)
-        self.num_embeddings, self.embedding_dim = whole.num_embeddings, whole.embedding_dim
-        self.weight = part_of(whole.weight, self.cuts["weight"], group)
-        self._group = group
+        super().__init__(whole, group)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """[…] → […, width]."""

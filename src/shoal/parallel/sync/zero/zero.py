@@ -38,7 +38,7 @@ class Zero(Sync):
     (`unit_mib`) for gradients that are being sent, two more for gathered parameters. Costs a reduce-scatter of the
     gradients (stages 2 and 3: of every part) and an all-gather of the parameters (stage 3 without common memory: two
     of every part), and one small all-reduce: the guard's table. It makes all workers decide the same before any
-    weights are written, whoever owns the bad numbers.
+    weights are written, whichever worker owns the bad numbers.
 
     With one part per step the sums have the bits of `ddp`. Models whose layers communicate, and gathered ones, run
     equally often on all workers: on empty batches where shares are uneven.
