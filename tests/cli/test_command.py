@@ -42,7 +42,7 @@ MOVE = Command("things move", lambda given: len(given.words), MoveFlags, words="
 THINGS = CommandGroup("things", "Copy and move things.", {"copy": COPY, "move": MOVE}, more="That is all.")
 
 
-def test_flags_words_and_settings_are_told_apart():
+def test_flags_words_and_settings_are_separated():
     given = COPY.parse(["a", "--times=3", "--seed", "-1", "b", "--data.samples", "10", "--quiet"])
     assert (given.words, given.flags.times, given.flags.quiet, given.flags.rate) == (["a", "b"], 3, True, 2.0)
     assert given.settings == ["--seed=-1", "--data.samples=10"]

@@ -11,6 +11,7 @@ from shoal.cli.main import main
         ([], "PROGRAM is required"),
         (["--workers", "2"], "PROGRAM is required"),
         (["program.py"], "--workers is required"),
+        (["program.py", "--workers=2"], "--workers must come before program.py"),
         (["--workers", "0", "program.py"], "--workers: expected an integer ≥ 1, got 0"),
         (["--wokers", "2", "program.py"], "did you mean '--workers'?"),
         (["--workers"], "--workers needs a value"),

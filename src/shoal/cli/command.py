@@ -93,6 +93,12 @@ class Command(Generic[F]):
         expected, hint = self.words.split(), f"Usage: {self.usage}"
         required = [word for word in expected if word[0] not in "[…"]
         missing = [flag.name for flag in own if flag.is_required and flag.field not in values]
+        late = [word for word in words[1:] if self.stop_at_word and word.partition("=")[0] in missing]
+        if late:
+            name = late[0].partition("=")[0]
+            raise ConfigError(
+                f"{name} must come before {words[0]}: flags after {words[0]} are passed to it", hint
+            )
         if len(words) < len(required) or missing:
             raise ConfigError(f"{[*required[len(words) :], *missing][0]} is required", hint)
         if len(words) > len(expected) and "…" not in self.words:
