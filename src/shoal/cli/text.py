@@ -1,5 +1,6 @@
 """Text on the terminal: bold and colour only on a terminal, paragraphs and columns that fit its width."""
 
+import contextlib
 import errno
 import io
 import os
@@ -28,7 +29,10 @@ def accept_any_stream() -> None:
         if stream is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (open until the process ends)
         elif isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+            with contextlib.suppress(
+                OSError
+            ):  # a pipe without a reader: what writes to it later handles that
+                stream.reconfigure(errors="replace")
 
 
 def show(message: str = "") -> None:
@@ -44,10 +48,12 @@ def show(message: str = "") -> None:
 
 
 def warn(message: str) -> None:
-    """Write a line to standard error."""
-    with unless_hung_up():
+    """Write a line to standard error. If that is not possible, nothing is lost but the line."""
+    try:
         sys.stderr.write(_safe(message, sys.stderr) + "\n")
         sys.stderr.flush()
+    except OSError:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (Python would flush the old one again at exit)
 
 
 @contextmanager
