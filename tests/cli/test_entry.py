@@ -52,12 +52,12 @@ def test_ctrl_c_while_python_exits_keeps_the_exit_code():
 def test_a_broken_standard_error_keeps_the_exit_code(broken):
     program = (
         "import os, sys\n"
-        "reader, writer = os.pipe() if {broken!r} == 'pipe' else (os.dup(0), os.open('/dev/full', os.O_WRONLY))\n"
+        f"reader, writer = os.pipe() if {broken!r} == 'pipe' else (os.dup(0), os.open('/dev/full', os.O_WRONLY))\n"
         "os.close(reader)\n"
         "os.dup2(writer, 2)\n"
         "from shoal.cli.entry import main\n"
         "sys.argv[1:] = ['train', '--no-such-flag']\n"
         "raise SystemExit(main())"
-    ).format(broken=broken)
+    )
     done = subprocess.run([sys.executable, "-c", program], timeout=60, stderr=subprocess.PIPE, check=False)
     assert done.returncode == 2
