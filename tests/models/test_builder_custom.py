@@ -128,7 +128,7 @@ def test_a_name_that_is_not_in_the_module(write_module):
 def test_something_that_cannot_be_called_or_returns_no_model(write_module):
     write_module("own_nets", NETS)
     assert "own_nets:number is of type int, and cannot be called" in refusal("own_nets:number")
-    assert "returned a int, expected a torch.nn.Module" in refusal("own_nets:nothing")
+    assert "returned a value of type int, expected a torch.nn.Module" in refusal("own_nets:nothing")
 
 
 def test_options_the_function_does_not_take(write_module):

@@ -19,7 +19,7 @@ from shoal.optim import build
         (Custom("math:pi"), "math:pi is of type float, and cannot be called"),
         (Custom("torch.optim:SGD", (("speed", 3),)), "cannot be called with speed=3: .*'speed'"),
         (Custom("torch.optim:SGD", (("lr", -1.0),)), "cannot be built with lr=-1.0: Invalid learning rate"),
-        (Custom("builtins:list"), "returned a list, expected a torch.optim.Optimizer"),
+        (Custom("builtins:list"), "returned a value of type list, expected a torch.optim.Optimizer"),
     ],
 )
 def test_what_is_wrong_is_said(config: Custom, sentence: str) -> None:

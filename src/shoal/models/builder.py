@@ -67,7 +67,7 @@ def _build_custom(config: Custom, seed: int) -> nn.Module:
         model = function(**dict(config.options))
     if not isinstance(model, nn.Module):
         raise ConfigError(
-            f"model {config.name} returned a {type(model).__name__}, expected a torch.nn.Module",
+            f"model {config.name} returned a value of type {type(model).__name__}, expected a torch.nn.Module",
             "Return the network; shoal builds the optimizer and the training loop.",
         )
     return model

@@ -43,7 +43,7 @@ def _outputs(model: nn.Module, inputs: Tensor) -> Tensor:
             "Choose a model for inputs of this shape, or other data.",
         ) from error
     if not isinstance(outputs, Tensor):
-        raise ConfigError(f"the model returned a {type(outputs).__name__}, expected one tensor")
+        raise ConfigError(f"the model returned a value of type {type(outputs).__name__}, expected one tensor")
     if outputs.ndim == 0 or len(outputs) != len(inputs):
         raise ConfigError(
             f"the model's output is {list(outputs.shape)} for a batch of {len(inputs)} samples",

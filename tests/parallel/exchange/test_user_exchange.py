@@ -132,5 +132,5 @@ def test_what_cannot_work_is_refused_before_it_is_called(name, options, sentence
 
 def test_a_result_that_is_returned_instead_of_written_is_refused():
     (alone,) = ThreadGroup.world(1)
-    with pytest.raises(ConfigError, match="returned a Tensor, and not a Work or None"):
+    with pytest.raises(ConfigError, match="returned a value of type Tensor, expected a Work or None"):
         own("gives_the_sum")(alone, Bucket.of("bucket", torch.zeros(3)))

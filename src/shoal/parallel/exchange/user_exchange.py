@@ -68,7 +68,7 @@ class UserExchange(Exchange):
             return Done()
         if not (callable(getattr(returned, "wait", None)) and callable(getattr(returned, "done", None))):
             raise ConfigError(
-                f"exchange {self.name} returned a {type(returned).__name__}, and not a Work or None",
+                f"exchange {self.name} returned a value of type {type(returned).__name__}, expected a Work or None",
                 "Write the aggregate into the bucket itself, and return None or a collective's Work.",
             )
         return _UserWork(self.name, returned)
