@@ -33,7 +33,7 @@ SMALL = (
 ).split()
 NOISE = ("Traceback (most recent call last)", "terminate called", "GLHF", "Exception raised from", "frame #0")
 """What no user should have to read."""
-COMMAND = "import sys\nfrom shoal.cli.main import main\n{before}\nraise SystemExit(main({words!r}))\n"
+COMMAND = "import sys\nfrom shoal.cli.entry import main\n{before}\nsys.argv[1:] = {words!r}\nraise SystemExit(main())\n"
 
 
 class TrialFailedError(AssertionError):

@@ -160,6 +160,16 @@ def test_a_save_that_fails_keeps_what_was_there_and_leaves_nothing_beside_it(tmp
     assert checkpoint.latest(tmp_path).progress.step == 5
 
 
+def test_an_interrupted_save_leaves_nothing_beside_it(tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoint, "_write_tensors", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        save(tmp_path, 1)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_saving_the_same_step_again_changes_nothing(tmp_path):
     path = save(tmp_path, 5)
     before = json.loads((path / checkpoint.MANIFEST).read_text())

@@ -19,7 +19,7 @@ from shoal.launch.cores import threads_per_worker
 from shoal.launch.one_worker import training_limit_of
 from shoal.launch.reports import Report, replay
 from shoal.launch.supervise import Listener, Policy
-from shoal.train import worker
+from shoal.train import checkpoint, worker
 from shoal.train.build import torch_settings
 from shoal.train.observer import Observer, Silent
 from shoal.train.result import Result
@@ -55,7 +55,10 @@ def by_processes(config: RunConfig, observer: Observer, resumed: RunFolder | Non
     settings = {"kind": "train", "config": to_plain(config), "resumed": str(resumed.path) if resumed else ""}
     task = processes.ProcessTask(settings, keeps_output=True, threads=config.threads or 0)
     limit_s = training_limit_of(config)
-    processes.run(task, config.launch.workers, listener, Policy.within(limit_s, BUSY_S + limit_s))
+    try:
+        processes.run(task, config.launch.workers, listener, Policy.within(limit_s, BUSY_S + limit_s))
+    finally:  # no worker is left; one that was killed may have been saving
+        listener.remove_unfinished()
     assert listener.result is not None  # rank 0 has finished, or `run` would have raised
     return listener.result
 
@@ -101,6 +104,11 @@ class _TrainingListener(Listener):
                     file.write(output)
             except OSError as error:
                 warnings.warn(f"cannot write {path}: {error.strerror}", stacklevel=2)
+
+    def remove_unfinished(self) -> None:
+        """Delete what killed workers have left in a run folder that is ours."""
+        if self._folder is not None and self._has_started:
+            checkpoint.remove_unfinished(self._folder.checkpoints)
 
     def role_of(self, rank: int) -> Sequence[str]:
         """Where a rank is in a mesh that divides the model."""

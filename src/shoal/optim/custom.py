@@ -27,6 +27,7 @@ def build_custom(config: Custom, params: Iterable[Any]) -> torch.optim.Optimizer
             raise ConfigError(f"optimizer {config.name} cannot be built with {given}: {error}") from error
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ConfigError(
-            f"optimizer {config.name} returned a value of type {type(optimizer).__name__}, expected a torch.optim.Optimizer"
+            f"optimizer {config.name} returned a value of type {type(optimizer).__name__}, "
+            "expected a torch.optim.Optimizer"
         )
     return optimizer

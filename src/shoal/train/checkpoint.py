@@ -123,8 +123,6 @@ def save(
         answers = [json.loads(text) for text in gather_texts(group, json.dumps(answer))]
         for rank, each in enumerate(answers):
             if "error" in each:
-                if group.rank == 0:
-                    shutil.rmtree(beside, ignore_errors=True)
                 whose = f"rank {rank} " if group.size > 1 else ""
                 raise CheckpointError(
                     f"{whose}cannot save {folder / name} {each['error']}",
@@ -148,13 +146,24 @@ def save(
     # Saved before, by this run or by the one it resumes: the state is the same.
     if share_text(group, "saved" if group.rank == 0 and _is_whole(final) else "new") == "saved":
         return final
-    all_succeed(prepare if group.rank == 0 else _nothing)
-    entries = all_succeed(lambda: _write_tensors(beside, group.rank, owned) if owned else None)
-    all_succeed((lambda: commit([entry for entry in entries if entry])) if group.rank == 0 else _nothing)
+    try:
+        all_succeed(prepare if group.rank == 0 else _nothing)
+        entries = all_succeed(lambda: _write_tensors(beside, group.rank, owned) if owned else None)
+        all_succeed((lambda: commit([entry for entry in entries if entry])) if group.rank == 0 else _nothing)
+    except BaseException:  # also a second Ctrl-C
+        if group.rank == 0:
+            remove_unfinished(folder)
+        raise
     if group.rank == 0:
         for old in _by_age(folder)[keep:]:
             shutil.rmtree(old, ignore_errors=True)
     return final
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Delete checkpoints that are not whole. No worker may be writing one."""
+    for path in folder.glob("step-*.tmp"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def latest(folder: Path, check: Callable[[Progress], None] = lambda progress: None) -> Checkpoint:
