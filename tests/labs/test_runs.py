@@ -1,7 +1,6 @@
 """Which runs a report took over from an earlier one, and what its page says about them."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from reports import Listening
@@ -75,8 +74,12 @@ def test_an_error_without_a_fault_ends_the_lab(tmp_path, monkeypatch):
         runs_in(tmp_path).train_all({"one": CONFIG})
 
 
-def test_runs_must_be_a_folder():
+def test_earlier_runs_are_found_in_the_folder_of_a_report_and_a_folder_without_any_is_refused(tmp_path):
     assert LabSettings().earlier_runs() is None
-    with pytest.raises(ConfigError, match="--runs nowhere is not a folder"):
-        LabSettings(runs="nowhere").earlier_runs()
-    assert LabSettings(runs=".").earlier_runs() == Path()
+    for path in ("nowhere", str(tmp_path)):
+        with pytest.raises(ConfigError, match=f"--runs {path} is not a folder with runs"):
+            LabSettings(runs=path).earlier_runs()
+    (tmp_path / "runs/single").mkdir(parents=True)
+    (tmp_path / "runs/single/config.toml").touch()
+    for path in (tmp_path, tmp_path / "runs"):
+        assert LabSettings(runs=str(path)).earlier_runs() == tmp_path / "runs"

@@ -33,7 +33,7 @@ class RerunFlags(LabFlags):
     """What labs that train take."""
 
     runs: Path | None = None
-    """Reuse the finished runs in this runs/ folder of an earlier report, and train only the rest."""
+    """Reuse the finished runs of an earlier report, whose folder this is, and train only the rest."""
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,17 @@ class LabSettings:
         return ""
 
     def earlier_runs(self) -> Path | None:
-        """The runs/ folder of an earlier report, if one was given."""
-        if self.runs and not Path(self.runs).is_dir():
+        """The runs/ folder of an earlier report, if that or the report's own folder was given."""
+        if not self.runs:
+            return None
+        found = [
+            path for path in (Path(self.runs), Path(self.runs, "runs")) if any(path.glob("*/config.toml"))
+        ]
+        if not found:
             raise ConfigError(
-                f"--runs {self.runs} is not a folder", "Give the runs/ folder of an earlier report."
+                f"--runs {self.runs} is not a folder with runs", "Give the folder of an earlier report."
             )
-        return Path(self.runs) if self.runs else None
+        return found[0]
 
 
 def command_of(lab: str, settings: LabSettings) -> str:

@@ -102,7 +102,7 @@ class _Steps:
         now_s = time.monotonic()
         if now_s - self._last_s >= self._every_s:
             self._last_s = now_s
-            self._show(f"{self._label}: {progress.step}/{self._total_steps}, loss {loss:.4f}")
+            self._show(f"{self._label}: {progress.step}/{self._total_steps}")
 
     def validated(self, progress: Progress, metrics: Metrics | None) -> None:
         """Nothing: the lab shows its own results."""
