@@ -61,3 +61,20 @@ def test_a_broken_standard_error_keeps_the_exit_code(broken):
     )
     done = subprocess.run([sys.executable, "-c", program], timeout=60, stderr=subprocess.PIPE, check=False)
     assert done.returncode == 2
+
+
+def test_a_thread_that_still_waits_changes_neither_exit_code_nor_output():
+    program = (
+        "import atexit, threading\n"
+        "import shoal.cli.main\n"
+        "from shoal.cli.entry import main\n"
+        "def command():\n"
+        "    threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+        "    atexit.register(print, 'cleaned up')\n"
+        "    print('done')\n"
+        "    return 3\n"
+        "shoal.cli.main.main = command\n"
+        "raise SystemExit(main())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (3, "done\ncleaned up\n")

@@ -64,15 +64,17 @@ class World:
         return words + (["--group", self.group] if self.launcher == "processes" else [])
 
 
-def draw_world(chance, *launchers, strategies=("naive", "ddp", "dp")):
+def draw_world(chance, *launchers, strategies=("naive", "ddp", "dp", "zero", "onecopy")):
     launcher = chance.choice(launchers)
     if launcher == "single":
         return World("single", "single", "", 1)
-    group = chance.choice(["shm", "gloo"])
+    strategy = chance.choice(strategies)
+    # One copy of the weights needs shared memory.
+    group = "shm" if strategy == "onecopy" else chance.choice(["shm", "gloo"])
     # Gloo sums three workers in an order of its own: other bits than threads.
     more = chance.choice([2, 2, 3])
     workers = more if launcher == "threads" or (launcher, group) == ("hand", "shm") else 2
-    return World(launcher, chance.choice(strategies), group, workers)
+    return World(launcher, strategy, group, workers)
 
 
 class Stage:

@@ -4,12 +4,14 @@ Gloo's messages are one such case: they can only be waited for by blocking, and 
 connection.
 """
 
+import atexit
 import queue
 import threading
 from collections.abc import Callable
 from typing import final
 
-LEAVE_S = 0.2
+LEAVE_S, EXIT_S = 0.2, 1.0
+"""Seconds that a thread may take to end when it is closed, and once more when the process exits."""
 
 
 @final
@@ -58,6 +60,12 @@ class BlockingThread:
                 return
 
     def close(self) -> None:
-        """Ask the thread to end, and wait a moment; one that still blocks ends with the process."""
+        """Ask the thread to end, and wait a moment; one that still blocks ends with the process.
+
+        If its call returns while Python exits, C++ aborts the process. Often the other side leaves, too, and the call
+        returns soon: the process waits a little for that before it exits.
+        """
         self._calls.put(None)
         self._thread.join(LEAVE_S)
+        if self._thread.is_alive():
+            atexit.register(self._thread.join, EXIT_S)
