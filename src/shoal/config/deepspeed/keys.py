@@ -74,7 +74,7 @@ class Keys:
     def remark_on_rest(self) -> None:
         """Say of every key that was not taken why it is not in the recipe."""
         for key, value in self._values.items():
-            if isinstance(value, dict):
+            if isinstance(value, dict) and self._path.count(".") < DEEPEST:
                 inside = cast(dict[str, Any], value)
                 if inside.get("enabled") is False or inside.get("device") == "none":
                     continue  # switched off
@@ -105,6 +105,9 @@ def reason_of(path: str) -> tuple[Topic, str]:
             return "missing", NOT_SUPPORTED[prefix]
     return "missing", f"not a key that we know{did_you_mean(path, [*NOT_NEEDED, *NOT_SUPPORTED, *TAKEN])}"
 
+
+DEEPEST = 2
+"""Tables inside tables whose keys are named one by one."""
 
 OFF: dict[str, object] = {
     "gradient_predivide_factor": 1.0,
