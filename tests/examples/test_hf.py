@@ -80,12 +80,15 @@ def test_what_is_saved_computes_the_same_scores_in_transformers(alone, capsys, m
     assert loss == pytest.approx(result["test_loss"], rel=1e-6)
 
 
-def train(strategy, folder, capsys):
-    words = "train --json --model examples.hf:gpt2_small --model.layers 1 --model.width 16 --model.length 8 "
-    words += "--model.dtype float64 --model.checkpointing true --optimizer.fast false --clip-norm 0.5 "
-    words += "--data synthetic --data.task text --data.shape 8 --data.samples 60 --steps 3 --batch-size 16 "
-    words += f"--threads 1 --device cpu --strategy {strategy} --runs-dir {folder}"
-    assert main(words.split()) == 0
+MODEL = (
+    "--model examples.hf:gpt2_small --model.layers 1 --model.width 16 --model.length 8 --model.dtype float64"
+)
+DATA = "--data synthetic --data.task text --data.shape 8 --data.samples 60 --batch-size 16"
+
+
+def train(strategy, folder, capsys, settings=f"{MODEL} --model.checkpointing true {DATA} --steps 3"):
+    words = f"train --json {settings} --optimizer.fast false --clip-norm 0.5 --threads 1 --device cpu"
+    assert main([*words.split(), *f"--strategy {strategy} --runs-dir {folder}".split()]) == 0
     return json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
@@ -102,6 +105,17 @@ def test_shoal_train_has_the_weights_of_one_process(capsys, monkeypatch, tmp_pat
         "zero --strategy.stage 3 --micro-batch 4 --workers 2 --launcher threads", tmp_path, capsys
     )
     assert_same_weights(accumulated["run"], single["run"])
+
+
+def test_a_run_with_tied_weights_continues_under_another_strategy(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(ROOT)
+    threads = "--workers 2 --launcher threads"
+    whole = train(f"ddp {threads}", tmp_path, capsys, f"{MODEL} {DATA} --epochs 2")
+    first = train(f"zero --strategy.stage 3 {threads}", tmp_path, capsys, f"{MODEL} {DATA} --epochs 1")
+    resume = f"train --json --trust-code --resume {first['run']} --epochs 2 --strategy ddp {threads}"
+    assert main(resume.split()) == 0
+    then = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (then["steps"], then["weights_sha256"]) == (whole["steps"], whole["weights_sha256"])
 
 
 @pytest.mark.parametrize(
