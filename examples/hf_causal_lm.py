@@ -17,8 +17,8 @@ give the tokens of short texts more weight: to average the gradients of the work
 mean loss of an accumulated part by the number of parts. Here a worker divides the sum over its tokens by the number of
 its tokens in the whole step, and passes that number as `num_samples`.
 
-`--save FOLDER` writes what `from_pretrained` reads. No worker has all parameters in stage 3: rank 0 gathers them one
-tensor at a time.
+`--save FOLDER` writes what `from_pretrained` reads. In stage 3 rank 0 first gathers the weights, one tensor at a time,
+into the host's memory.
 """
 
 import argparse
@@ -42,8 +42,8 @@ CLIP_NORM = 1.0
 IGNORED = -100
 
 
-class Part(NamedTuple):
-    """Some texts of a worker: as many as go through the model at once."""
+class Texts(NamedTuple):
+    """Texts as rows of tokens, of one length with the padding."""
 
     tokens: Tensor
     """[texts, length]."""
@@ -51,21 +51,21 @@ class Part(NamedTuple):
     """The next token of each; `IGNORED` after the end of a text."""
 
 
-class Strategy(NamedTuple):
-    """A way to train a model."""
+class Training(NamedTuple):
+    """What the loop below needs of a strategy."""
 
-    update: Callable[[list[Part], int], None]
-    """One update with this worker's parts, which together have so many tokens."""
+    update: Callable[[list[Texts], int], None]
+    """One update with this worker's parts of a batch; the number counts the tokens of all of them."""
     weights: Callable[[], Mapping[str, Tensor]]
     """All weights, on rank 0. Every worker calls it."""
 
 
-def ddp(model: nn.Module, group: Group, options: argparse.Namespace) -> Strategy:
+def ddp(model: nn.Module, group: Group, options: argparse.Namespace) -> Training:
     """Every worker has a copy of the model; gradients are exchanged in the last backward pass of a step."""
     replica = shoal.DistributedDataParallel(model, group)
     optimizer = adamw(options)(model.parameters())
 
-    def update(parts: list[Part], num_tokens: int) -> None:
+    def update(parts: list[Texts], num_tokens: int) -> None:
         optimizer.zero_grad()
         with replica.batch(num_samples=num_tokens):
             for part in parts:
@@ -74,33 +74,33 @@ def ddp(model: nn.Module, group: Group, options: argparse.Namespace) -> Strategy
         clip(model.parameters())
         optimizer.step()
 
-    return Strategy(update, model.state_dict)
+    return Training(update, model.state_dict)
 
 
-def onecopy(model: nn.Module, group: Group, options: argparse.Namespace) -> Strategy:
+def onecopy(model: nn.Module, group: Group, options: argparse.Namespace) -> Training:
     """The workers of one machine map one copy of the weights, and each updates its slice of it."""
     shared = shoal.OneCopy(model, adamw(options), group)
 
-    def update(parts: list[Part], num_tokens: int) -> None:
+    def update(parts: list[Texts], num_tokens: int) -> None:
         shared.zero_grad()
         for part in parts:
             (loss_sum(model, part) / num_tokens).backward()
         shared.step(num_samples=num_tokens, clip_norm=CLIP_NORM)
 
-    return Strategy(update, model.state_dict)
+    return Training(update, model.state_dict)
 
 
-def zero(model: nn.Module, group: Group, options: argparse.Namespace) -> Strategy:
+def zero(model: nn.Module, group: Group, options: argparse.Namespace) -> Training:
     """What a step needs is divided among the workers; in stages 2 and 3 every backward pass is exchanged."""
     sharded = shoal.zero(model, adamw(options), options.stage, group, unit_mib=options.unit_mib)
 
-    def update(parts: list[Part], num_tokens: int) -> None:
+    def update(parts: list[Texts], num_tokens: int) -> None:
         with sharded.batch(num_samples=num_tokens):
             for part in parts:
                 (loss_sum(model, part) / num_tokens).backward()
         sharded.step(clip_norm=CLIP_NORM)
 
-    return Strategy(update, sharded.model_state_dict)
+    return Training(update, sharded.model_state_dict)
 
 
 STRATEGIES = {"ddp": ddp, "onecopy": onecopy, "zero": zero}
@@ -124,9 +124,7 @@ def main() -> None:
     for step in range(options.steps):
         batch = torch.arange(step * options.batch_size, (step + 1) * options.batch_size) % num_texts
         mine = batch[group.rank :: group.size]
-        parts = [
-            Part(texts.tokens[some], texts.labels[some].clone()) for some in mine.split(options.micro_batch)
-        ]
+        parts = [Texts(texts.tokens[some], texts.labels[some]) for some in mine.split(options.micro_batch)]
         strategy.update(parts, sum(count_tokens(part) for part in parts))
         if step % 10 == 9 or step + 1 == options.steps:
             loss = mean_loss(model, parts, group)
@@ -181,19 +179,19 @@ def clip(params: Iterable[nn.Parameter]) -> None:
         grad *= min(1.0, CLIP_NORM / norm.item())
 
 
-def loss_sum(model: nn.Module, part: Part) -> Tensor:
+def loss_sum(model: nn.Module, part: Texts) -> Tensor:
     """−log p(next token), summed over the tokens of a part."""
     scores = model(input_ids=part.tokens, use_cache=False).logits
     return F.cross_entropy(scores.flatten(0, 1), part.labels.flatten(), ignore_index=IGNORED, reduction="sum")
 
 
-def count_tokens(part: Part) -> int:
+def count_tokens(part: Texts) -> int:
     """The tokens that count in the loss."""
     return int((part.labels != IGNORED).sum())
 
 
 @torch.no_grad()
-def mean_loss(model: nn.Module, parts: list[Part], group: Group) -> float:
+def mean_loss(model: nn.Module, parts: list[Texts], group: Group) -> float:
     """The mean over the tokens of all workers' parts. All workers call it: parameters may have to be gathered."""
     totals = torch.zeros(2, dtype=torch.float64)
     for part in parts:
@@ -202,13 +200,13 @@ def mean_loss(model: nn.Module, parts: list[Part], group: Group) -> float:
     return (totals[0] / totals[1]).item()
 
 
-def cut_to_lengths(texts: Any) -> Part:
+def cut_to_lengths(texts: Any) -> Texts:
     """Texts of different lengths: some tokens at the end are padding, and their labels are ignored."""
     tokens, labels = texts.inputs.long(), texts.labels.clone()
     length = tokens.shape[1]
     lengths = length - torch.arange(len(tokens)) * 7 % (length // 2 + 1)
     labels[torch.arange(length) >= lengths[:, None]] = IGNORED
-    return Part(tokens, labels)
+    return Texts(tokens, labels)
 
 
 def parse() -> argparse.Namespace:
