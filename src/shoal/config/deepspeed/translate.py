@@ -84,12 +84,17 @@ def _strategy(keys: Keys) -> Tree:
         offload = offload.without_keys()
     elif not stage:
         keys.remarks.add("missing", offload.path("device"), "without ZeRO, optimizer state is not offloaded")
-    elif "offload" not in kinds_of(ZeroConfig):
-        keys.remarks.add("missing", offload.path("device"), "optimizer state is not offloaded")
+    elif device == "cpu":
+        # A run on a CPU refuses it, and the file does not say where shoal will run.
+        keys.remarks.add(
+            "open",
+            offload.path("device"),
+            'on a GPU, set strategy.offload = "memory"; on a CPU, optimizer state is in the host\'s memory in any case',
+        )
+    elif "offload" in kinds_of(ZeroConfig):
+        strategy |= {"offload": "file", "offload_dir": folder or ""}
     else:
-        strategy["offload"] = {"cpu": "memory", "nvme": "file"}[device]
-        if device == "nvme" and folder:
-            strategy["offload_dir"] = folder
+        keys.remarks.add("missing", offload.path("device"), "optimizer state is not offloaded")
     offload.remark_on_rest()
     zero.remark_on_rest()
     return strategy
