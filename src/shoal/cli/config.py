@@ -17,7 +17,7 @@ class FromDeepSpeedFlags(Flags):
     output: Path | None = None
     """Write the recipe to this file, which must not exist; otherwise to standard output."""
     workers: Count | None = None
-    """Number of workers (GPUs) that DeepSpeed ran with; its launcher knows it, the file only implies it."""
+    """Number of workers (GPUs) of the DeepSpeed run; needed unless the file has all three batch sizes."""
 
 
 def _from_deepspeed(given: Given[FromDeepSpeedFlags]) -> int:
@@ -27,7 +27,7 @@ def _from_deepspeed(given: Given[FromDeepSpeedFlags]) -> int:
     that it does not hold, each with the reason or the nearest thing. Values that are "auto", which the Trainer of
     transformers fills in, are listed too. A ds_config names neither data nor model.
 
-    docs/deepspeed.md has a table of all keys. Start with:  shoal config from-deepspeed ds_config.json
+    docs/deepspeed.md has a table of keys. Start with:  shoal config from-deepspeed ds_config.json
     """
     from shoal.config.deepspeed.recipe import as_recipe, remark_lines
     from shoal.config.deepspeed.translate import read_ds_config, translate

@@ -165,7 +165,9 @@ def test_schedules():
     config, remarks = run("WarmupDecayLR", total_num_steps=500, warmup_num_steps=10, warmup_max_lr=0.02)
     assert config.schedule == CosineConfig(warmup=10)
     assert (config.optimizer.lr, config.train.steps) == (0.02, 500)
-    assert "half a cosine here, along a line in DeepSpeed" in remarks
+    assert (
+        "scheduler.type: the rate falls to 0 along half a cosine here, along a line in DeepSpeed" in remarks
+    )
     config, remarks = run("OneCycle", cycle_min_lr=0.1)
     assert config.schedule.name == "constant"
     assert "scheduler.type: there is no OneCycle here" in remarks

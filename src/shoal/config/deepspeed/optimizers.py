@@ -119,7 +119,11 @@ def _warmup(kind: str, params: Keys, optimizer: Tree, train: Tree) -> Tree:
     if kind == "WarmupLR":
         return schedule
     if kind == "WarmupDecayLR":
-        nearest("type", "the rate falls to 0 along half a cosine here, along a line in DeepSpeed")
+        params.remarks.add(
+            "nearest",
+            "scheduler.type",
+            "the rate falls to 0 along half a cosine here, along a line in DeepSpeed",
+        )
     if (steps := params.take("total_num_steps", Count, "train.steps")) is not None:
         train["steps"] = steps
         params.remarks.add(
