@@ -28,6 +28,7 @@ COMMANDS: dict[str, str] = {
     "bench": "shoal.cli.bench",
     "explain": "shoal.cli.explain",
     "check": "shoal.cli.check",
+    "config": "shoal.cli.config",
     "doctor": "shoal.cli.doctor.command",
 }
 """Every command, with the module that declares it as COMMAND."""

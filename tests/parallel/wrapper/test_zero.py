@@ -214,3 +214,21 @@ def test_a_failed_backward_pass_starts_the_step_afresh():
         return sharded.state_dict()
 
     assert_equals(on_threads(2, work)[0], one_machine())
+
+
+@pytest.mark.parametrize("way", ["stage 1", "stage 3", "stage 3, gathered"])
+def test_the_state_of_the_model_has_its_names_and_one_tensor_for_tied_weights(way):
+    def work(group):
+        group.maps_memory = "gathered" not in way
+        model = nn.Sequential(nn.Linear(40, 40), nn.BatchNorm1d(40), nn.Linear(40, 40))
+        torch.nn.init.ones_(model[0].weight)
+        model[2].weight = model[0].weight
+        sharded = shoal.zero(model, adam, int(way[6]), group, unit_mib=1e-3)
+        return sharded.model_state_dict(), list(model.state_dict())
+
+    (state, names), (nothing, _) = on_threads(2, work)
+    assert list(state) == names
+    assert state["0.weight"] is state["2.weight"]
+    assert torch.equal(state["0.weight"], torch.ones(40, 40))
+    assert state["1.running_var"].tolist() == [1.0] * 40
+    assert nothing == {}

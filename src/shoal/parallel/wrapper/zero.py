@@ -231,6 +231,23 @@ class ShardedModel:
         """
         return {name: tensor.clone() for name, tensor in WholeTensors(self.pieces(), self.group, prefix="")}
 
+    def model_state_dict(self) -> dict[str, Tensor]:
+        """The model's state on rank 0, on the host, and nothing on the others, under the names of `model.state_dict()`.
+
+        It is gathered one tensor at a time; tied weights are one tensor under several names. A collective::
+
+            weights = sharded.model_state_dict()
+            if group.rank == 0:
+                model.save_pretrained(folder, state_dict=weights)       # a model of transformers
+        """
+        first: dict[int, str] = {}
+        held = self.model.state_dict(keep_vars=True)
+        sources = {name: first.setdefault(id(tensor), name) for name, tensor in held.items()}
+        gathered = {f"model.{name}" for name in first.values()}
+        pieces = [piece for piece in self._shards.pieces() if piece.name in gathered]
+        wholes = {name: tensor.clone() for name, tensor in WholeTensors(pieces, self.group)}
+        return {name: wholes[f"model.{source}"] for name, source in sources.items()} if wholes else {}
+
     def load_state_dict(self, saved: Mapping[str, Tensor]) -> None:
         """Load this worker's part of a whole state, saved with any stage and number of workers. A collective."""
         self._shards.release()

@@ -17,8 +17,9 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+import shoal
 from shoal.data.dataset import Batch
-from shoal.errors import DivergedError, MismatchError
+from shoal.errors import ConfigError, DivergedError, MismatchError
 
 STEPS = 3
 WIDTH = 6
@@ -230,3 +231,31 @@ def test_weights_that_are_not_here_never_reach_an_update():
         return all(piece.tensor.isfinite().all() for piece in strategy.pieces())
 
     assert on_threads(2, work) == [True, True]
+
+
+class ReadsUncalled(nn.Module):
+    """Uses the weights of a module without calling it, as some models of transformers do."""
+
+    def __init__(self):
+        super().__init__()
+        self.called, self.read = nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, inputs):
+        return F.linear(self.called(inputs), self.read.weight, self.read.bias)
+
+
+def test_weights_that_are_used_without_a_call_are_named_or_in_one_unit_with_their_user():
+    def work(group, unit_mib):
+        group.maps_memory = False
+        model = ReadsUncalled()
+        sharded = shoal.zero(
+            model, lambda params: torch.optim.SGD(params, lr=0.1), 3, group, unit_mib=unit_mib
+        )
+        model(torch.ones(2, 6)).sum().backward()
+        sharded.step()
+        return sharded.model_state_dict()
+
+    with pytest.raises(ConfigError, match=r"'read\.bias' is used without a call of its module 'read'"):
+        on_threads(2, lambda group: work(group, unit_mib=1e-4))
+    weights = on_threads(2, lambda group: work(group, unit_mib=1.0))[0]
+    assert all(tensor.isfinite().all() for tensor in weights.values())

@@ -13,6 +13,7 @@ uses it is running, and in backward when all its gradients are final.
 """
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Any, final
 
@@ -97,7 +98,8 @@ class GatheredParameters:
     of every unit in forward and one in backward.
 
     Not safe: parameters that a module uses without being called, or that another module uses directly. (Modules of
-    torch that do so are known: `USED_FROM_ABOVE`.) If the parameters of both modules are in one unit, it is safe.
+    torch that do so are known: `USED_FROM_ABOVE`.) If the parameters of both modules are in one unit, it is safe. A
+    parameter whose module is never called is an error (`check_gathered`).
     """
 
     def __init__(
@@ -109,9 +111,17 @@ class GatheredParameters:
         """The unit that was gathered after a phase had reached a unit, as the last pass has shown."""
         self._reached = _START
         names = {module: name for name, module in model.named_modules()}
+        of_unit = {name: unit.index for unit in units for name in unit.shapes}
+        named_params = {id(param): name for name, param in params.items()}
+        self._uncalled: dict[nn.Module, set[str]] = {}
+        """Modules that were not called yet, each with the parameters that it has gathered while it runs."""
+        self._never_gathered = set(params)
+        """Parameters that no module was called for."""
         self._handles: list[Any] = []
         for module, needed in users_of(model, params, units).items():
             memories = [self.units[index] for index in needed]
+            inside = {named_params[id(param)] for param in module.parameters() if id(param) in named_params}
+            self._uncalled[module] = {name for name in inside if of_unit[name] in needed}
             after = partial(self._after_forward, names[module], memories)
             self._handles += [
                 module.register_forward_pre_hook(partial(self._before_forward, memories)),
@@ -120,7 +130,9 @@ class GatheredParameters:
             ]
 
     def _before_forward(self, memories: Sequence[UnitMemory], module: nn.Module, args: Any) -> None:
-        del module, args
+        del args
+        if module in self._uncalled:
+            self._never_gathered -= self._uncalled.pop(module)
         for memory in memories:
             memory.num_running += 1
         self._need(memories, "forward" if current_pass() == NO_PASS else "recompute")
@@ -169,6 +181,16 @@ class GatheredParameters:
         memory.is_in_backward = False
         if memory.is_here and not memory.num_running:
             memory.free()
+
+    def check_gathered(self, present: AbstractSet[str]) -> None:
+        """Refuse a parameter that has a gradient, so it was used, although it was never gathered: it was NaN."""
+        if self._never_gathered and (used := sorted(self._never_gathered & present)):
+            module = used[0].rpartition(".")[0]
+            raise ConfigError(
+                f"parameter '{used[0]}' is used without a call of its module '{module}', so it was not gathered",
+                "Put it in one unit with the module that uses it: let unit_of return the same for all parameters of a "
+                "block, or take a larger unit_mib; or use stage 2.",
+            )
 
     def end_pass(self) -> None:
         """Free everything: the weights are about to change, or no pass follows."""

@@ -138,6 +138,8 @@ class Shards:
     def end_pass(self) -> None:
         """Wait until this worker has its sums of a pass; without a pass, take part with zeros."""
         self.gradients.complete()
+        if self._gathered is not None:
+            self._gathered.check_gathered(self.gradients.present)
         self.release()
 
     def release(self) -> None:

@@ -1,0 +1,71 @@
+"""`shoal config`: recipes from the settings of other programs."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from shoal.cli import text
+from shoal.cli.command import Command, CommandGroup, Given
+from shoal.config.flags import Flags
+from shoal.config.sections.values import Count
+from shoal.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class FromDeepSpeedFlags(Flags):
+    """What the file does not say, and where the recipe goes."""
+
+    output: Path | None = None
+    """Write the recipe to this file, which must not exist; otherwise to standard output."""
+    workers: Count | None = None
+    """Number of workers (GPUs) of the DeepSpeed run; needed unless the file has all three batch sizes."""
+
+
+def _from_deepspeed(given: Given[FromDeepSpeedFlags]) -> int:
+    """Translate a ds_config.json into a recipe for `shoal train`, and name every key that has no counterpart.
+
+    The recipe holds strategy, precision, optimizer, schedule, batch sizes and clipping; as comments, it lists the keys
+    that it does not hold, each with the reason or the nearest thing. Values that are "auto", which the Trainer of
+    transformers fills in, are listed too. A ds_config names neither data nor model. docs/deepspeed.md has a table of
+    keys.
+
+    Start with:  shoal config from-deepspeed ds_config.json
+    """
+    from shoal.config.deepspeed.recipe import as_recipe, remark_lines
+    from shoal.config.deepspeed.translate import read_ds_config, translate
+    from shoal.config.read import from_tree, parse_toml
+
+    source, output = Path(given.words[0]), given.flags.output
+    translation = translate(read_ds_config(source), given.flags.workers)
+    recipe = as_recipe(translation, source.name)
+    from_tree(parse_toml(recipe, output or source))  # combinations that no run can have are refused
+    if output is None:
+        text.show(recipe.rstrip())
+        return 0
+    _write(output, recipe)
+    for line in remark_lines(translation, text.page_width()):
+        text.show(line)
+    text.show(f"\nwrote {output}: shoal train {output} --data NAME --model NAME")
+    return 0
+
+
+def _write(path: Path, recipe: str) -> None:
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(recipe)
+    except FileExistsError:
+        raise ConfigError(
+            f"cannot write {path}: it exists", "Choose another --output, or remove it."
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}", "Choose another --output.") from None
+
+
+COMMAND = CommandGroup(
+    "config",
+    "Translate the configuration of another program into a recipe.",
+    {
+        "from-deepspeed": Command(
+            "config from-deepspeed", _from_deepspeed, FromDeepSpeedFlags, words="DS_CONFIG.json"
+        )
+    },
+)

@@ -1,0 +1,1 @@
+"""Settings of DeepSpeed, translated into a recipe: `shoal config from-deepspeed`."""

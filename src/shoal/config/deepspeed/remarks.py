@@ -1,0 +1,117 @@
+"""What is said about keys of a ds_config that no setting of ours stands for.
+
+A key is a path; the remark of a table applies to all keys in it. docs/deepspeed.md shows the same to the reader.
+"""
+
+_FOLDER = "a run folder records every step, with losses and times, and `shoal compare` reports on it"
+_UNITS = (
+    "units of strategy.unit_mib (8 MiB) are reduced and gathered; they are smaller than DeepSpeed's buckets"
+)
+_STAGE_3 = "stage 3 gathers a unit before use and frees it after; strategy.unit_mib is the size of units"
+_OFFLOAD_PARAM = "parameters are not offloaded; in stage 3 the workers of a machine map one copy"
+_QUANTISED = "weights and gradients are exchanged in their own type"
+
+NOT_NEEDED: dict[str, str] = {
+    "zero_optimization.overlap_comm": "communication overlaps with computation where the group allows it",
+    "zero_optimization.contiguous_gradients": "gradients are always copied to contiguous memory",
+    "zero_optimization.reduce_scatter": "gradients are always reduce-scattered to their owners",
+    "zero_optimization.allgather_partitions": "updated parameters are always gathered by an all-gather",
+    "zero_optimization.reduce_bucket_size": _UNITS,
+    "zero_optimization.allgather_bucket_size": _UNITS,
+    "zero_optimization.use_multi_rank_bucket_allreduce": "every unit is one reduce-scatter over all workers",
+    "zero_optimization.round_robin_gradients": "every worker owns an equal piece of every unit",
+    "zero_optimization.stage3_gather_16bit_weights_on_model_save": "model.safetensors is always the whole model",
+    "zero_optimization.stage3_gather_fp16_weights_on_model_save": "model.safetensors is always the whole model",
+    "zero_optimization.elastic_checkpoint": "checkpoints fit every strategy and number of workers",
+    "zero_optimization.load_from_fp32_weights": "checkpoints have the weights in float32",
+    "zero_optimization.pipeline_loading_checkpoint": "a worker loads only its part of a checkpoint",
+    "zero_optimization.legacy_stage1": "there is one implementation",
+    "zero_optimization.sub_group_size": "the optimizer updates unit by unit: strategy.unit_mib",
+    "zero_optimization.stage3_max_live_parameters": _STAGE_3,
+    "zero_optimization.stage3_max_reuse_distance": _STAGE_3,
+    "zero_optimization.stage3_prefetch_bucket_size": "the next unit is gathered while the current one computes",
+    "zero_optimization.stage3_param_persistence_threshold": _STAGE_3,
+    "zero_optimization.stage3_model_persistence_threshold": _STAGE_3,
+    "zero_optimization.stage3_module_granularity_threshold": _STAGE_3,
+    "zero_optimization.stage3_use_all_reduce_for_fetch_params": _STAGE_3,
+    "zero_optimization.memory_efficient_linear": "linear layers are torch's",
+    "zero_optimization.override_module_apply": "modules are not changed",
+    "zero_optimization.offload_optimizer": "how state is moved is not configurable",
+    "zero_optimization.cpu_offload_use_pin_memory": "how state is moved is not configurable",
+    "optimizer.legacy_fusion": "optimizer.fast = true runs torch's fused kernels",
+    "optimizer.params.torch_adam": "optimizer.fast = true runs torch's fused kernels",
+    "optimizer.params.fused": "optimizer.fast = true runs torch's fused kernels",
+    "optimizer.params.set_grad_none": "gradients are dropped after every step",
+    "optimizer.params.bias_correction": "Adam always corrects the bias of its moments",
+    "fp16": "bfloat16 needs no loss scaling",
+    "zero_allow_untested_optimizer": "any optimizer that updates each element on its own can be divided",
+    "zero_force_ds_cpu_optimizer": "the optimizer runs where its state is",
+    "steps_per_print": "the display and the run folder are not configurable",
+    "dump_state": "config.toml in the run folder has every setting",
+    "fp32_allreduce": "gradients are summed in float32",
+    "communication_data_type": "gradients are summed in the type of the parameters, float32",
+    "data_types": "gradients accumulate in the type of the parameters, float32",
+    "dataloader_drop_last": "a smaller last batch is used, and weighted exactly",
+    "checkpoint": "checkpoints are verified, and fit every strategy and number of workers",
+    "timers": "a run folder records the time of every step",
+}
+"""What needs no setting here, with the reason."""
+
+NOT_SUPPORTED: dict[str, str] = {
+    "zero_optimization.offload_param": _OFFLOAD_PARAM,
+    "zero_optimization.cpu_offload_param": _OFFLOAD_PARAM,
+    "zero_optimization.zero_hpz_partition_size": "ZeRO++ is not implemented; units are divided among all workers",
+    "zero_optimization.mics_shard_size": "units are divided among all workers; --mesh gives the data axis its size",
+    "zero_optimization.mics_hierarchical_params_gather": "units are divided among all workers",
+    "zero_optimization.zero_quantized_weights": _QUANTISED,
+    "zero_optimization.zero_quantized_nontrainable_weights": _QUANTISED,
+    "zero_optimization.zero_quantized_gradients": _QUANTISED,
+    "zero_optimization.zeropp_loco_param": _QUANTISED,
+    "zero_optimization.zenflow": "the optimizer steps after every batch, on all parameters",
+    "activation_checkpointing": "it is a property of the model: torch.utils.checkpoint in its forward, "
+    "`model.gradient_checkpointing_enable()` for transformers, --model.checkpointing true for examples.hf:gpt2_small; "
+    "a pipeline has pipeline.recompute",
+    "fp16.auto_cast": "inputs are cast where a layer computes in bfloat16",
+    "fp16.fp16_master_weights_and_grads": "weights, gradients and moments stay in float32",
+    "bf16": "weights, gradients and moments stay in float32, only computation is in bfloat16",
+    "bfloat16": "weights, gradients and moments stay in float32, only computation is in bfloat16",
+    "amp": 'Apex is not used; the nearest thing is precision = "bf16"',
+    "torch_autocast": 'of its settings there is precision = "bf16", torch\'s autocast to bfloat16',
+    "sparse_gradients": "units and buckets are dense; shoal.DistributedDataParallel exchanges sparse gradients",
+    "sparse_attention": "attention is a property of the model",
+    "prescale_gradients": "losses are divided by the global number of samples before backward, and gradients summed",
+    "gradient_predivide_factor": "losses are divided by the global number of samples before backward",
+    "disable_allgather": "updated parameters are gathered by an all-gather",
+    "tensorboard": _FOLDER,
+    "wandb": _FOLDER,
+    "csv_monitor": _FOLDER,
+    "comet": _FOLDER,
+    "comms_logger": "--trace records every call of a group with its bytes and times",
+    "flops_profiler": "it is not implemented; the nearest thing is --trace",
+    "memory_breakdown": "it is not a setting of a run; the nearest thing is `shoal memory`",
+    "autotuning": "it is not implemented; `shoal compare` measures the variants of a run",
+    "elasticity": "--resume continues a run with another number of workers and the same batches",
+    "aio": "there is no asynchronous file access to tune",
+    "nebula": "checkpoints are files in the run folder",
+    "compression_training": "it is not implemented",
+    "weight_quantization": "it is not implemented",
+    "quantize_training": "it is not implemented",
+    "progressive_layer_drop": "it is not implemented",
+    "eigenvalue": "it is not implemented",
+    "curriculum_learning": "it is not implemented; an epoch's order follows from the seed",
+    "data_efficiency": "it is not implemented; an epoch's order follows from the seed",
+    "hybrid_engine": "it is not implemented",
+    "pipeline": "the nearest thing is --strategy pipeline, whose settings are pipeline.*",
+    "tensor_parallel": "the nearest thing is --strategy tensor",
+    "sequence_parallel_size": "it is not implemented",
+    "seq_parallel_communication_data_type": "it is not implemented",
+    "compile": "it is not implemented",
+    "vocabulary_size": "the size of a model is its own setting: --model.KEY VALUE",
+    "optimizer.params.amsgrad": "Adam has no AMSGrad variant here; use your own optimizer: package.module:function",
+    "optimizer.params.dampening": "SGD has no dampening here",
+    "optimizer.params": "our optimizer has no such setting",
+    "scheduler.params": "our schedule has no such setting",
+    "optimizer": "our optimizer has no such setting",
+    "scheduler": "our schedule has no such setting",
+}
+"""What shoal cannot do, with the reason or the nearest thing."""
