@@ -106,6 +106,12 @@ class Strategy(ABC):
         del serving
         raise NotImplementedError(f"{type(self).__name__} does not serve")
 
+    def consolidate(self) -> None:  # noqa: B027 (most strategies keep their replicas equal)
+        """Called by all workers together before they evaluate, save or export: make replicas that differ one model.
+
+        `evaluate` and `pieces` are then those of that model, until the next step, which goes on as if nothing had been.
+        """
+
     def pause(self, pause: Pause) -> None:  # noqa: B027 (most strategies have no worker that serves)
         """Called before saving: make the workers that serve save, too."""
 

@@ -138,6 +138,7 @@ def serve(job: Job, progress: Progress) -> Progress:
 
 def save(job: Job, progress: Progress, is_end: bool = False) -> None:
     """Save a checkpoint, together with the workers that serve."""
+    job.strategy.consolidate()
     job.strategy.pause(Pause(asdict(progress), is_end))
     job.save(progress)
 
@@ -157,6 +158,7 @@ def end_epoch(job: Job, progress: Progress) -> Progress:
     held_out = job.data.validation
     metrics = None
     if held_out is not None:
+        job.strategy.consolidate()
         metrics = evaluate(job.strategy.evaluate, job.data, held_out, job.strategy.copies)
     job.validated(progress, metrics)
     if job.save_every is None:
