@@ -169,7 +169,7 @@ class LocalConfig(Checked):
     outer_lr: PositiveFloat = 1.0
     """Learning rate of the outer step, which moves the weights towards their average; 1: all the way."""
     outer_momentum: Fraction = 0.0
-    """Nesterov momentum of the outer step; DiLoCo: --outer_lr 0.7, --outer_momentum 0.9."""
+    """Nesterov momentum of the outer step; DiLoCo has 0.9, and 0.7 for outer_lr."""
     fragments: Count = 1
     """Average this many equal parts of the weights at different steps, so that no step sends all of them."""
     overlap: Annotated[int, AtLeast(0)] = 0

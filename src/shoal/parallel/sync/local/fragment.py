@@ -157,8 +157,14 @@ class Fragment:
     def mean_difference(self) -> Tensor:
         """Δ, once the exchange has ended and until the outer step."""
         assert self._bucket is not None
-        self.wait()
         return self._split(self._bucket.flat)[0]
+
+    def state(self, is_under_way: bool) -> dict[str, Tensor]:
+        """The tensors that determine what follows; more of them while an average waits for its outer step."""
+        state = {"anchor": self.anchor, "momentum": self.momentum}
+        if is_under_way:
+            state |= {"snapshot": self.snapshot, "difference": self.mean_difference}
+        return state
 
     def prepare(self, group: Group) -> None:
         """Have memory for a Δ that an earlier process received. A collective."""

@@ -1,47 +1,22 @@
 """`local`: workers train alone for some steps, then average their weights (local SGD, DiLoCo, streaming DiLoCo)."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import final
 
 import torch
 from torch import Tensor
 
-from shoal.comm.group import Work
 from shoal.config.schema import LocalConfig
 from shoal.parallel.buckets.bucket import Bucket
 from shoal.parallel.buckets.unused import refuse_unused
-from shoal.parallel.exchange.exchange import Done
 from shoal.parallel.guard import ROW, GuardVerdict
 from shoal.parallel.piece import Piece, by_name
 from shoal.parallel.strategy import Share, StepResult
 from shoal.parallel.sync.initial_state import sync_initial_state
-from shoal.parallel.sync.local.fragment import Fragment, cut
-from shoal.parallel.sync.local.own_state import OwnState, by_parameter, load_by_parameter, state_of
+from shoal.parallel.sync.local.averagings import Averagings, FragmentStates, Moments
 from shoal.parallel.sync.sync import Sync, SyncParts
-
-NEVER = -1
-"""In a checkpoint, the step in which the averaging of a fragment began that is not under way."""
-
-
-@dataclass
-class Averaging:
-    """Fragments whose averages are on their way, and the guard's table, which travels with them."""
-
-    step: int
-    """The step after which it began."""
-    fragments: list[Fragment]
-    table: Tensor | None = None
-    """None if the workers have read it before, in an earlier process."""
-    table_work: Work = field(default_factory=Done)
-
-    def wait(self) -> None:
-        """Wait until everything has arrived."""
-        for fragment in self.fragments:
-            fragment.wait()
-        self.table_work.wait()
-        self.table_work = Done()
 
 
 @final
@@ -82,48 +57,33 @@ class LocalSync(Sync):
     def __init__(self, parts: SyncParts, config: LocalConfig) -> None:
         super().__init__(parts)
         self._config = config
-        layout = parts.layout
+        params = parts.layout.params
         sync_initial_state(parts.group, super().pieces())
-        for param in layout.params.values():
+        for param in params.values():
             if not param.is_contiguous():
                 param.data = param.data.contiguous()
-        ranges = cut(layout.params, config.fragments)
-        self._fragments = [
-            Fragment(layout.params, stretches, index * config.every // len(ranges))
-            for index, stretches in enumerate(ranges)
-        ]
-        self._step = 0
-        """Steps since training began or continued with another number of workers or other settings."""
-        self._num_samples = [0, 0]
-        """Samples of all these steps: this worker's, and all workers'."""
-        self._under_way: list[Averaging] = []
-        self._kept: OwnState | None = None
+        self._averagings = Averagings(params, config, parts.group, parts.exchange)
+        self._kept: _OwnState | None = None
         """This worker's own state, while the model is the average of all workers'."""
-        self._last_loss = layout.zero
-        self._last_signal = 0
-        """The stop signal that this worker has received."""
-        self._stop_signal = 0
-        """The stop signal that all workers know of."""
+        self._last_loss = parts.layout.zero
+        self._received_signal = self._agreed_signal = 0
+        """The stop signal that this worker has received, and the one that all know of."""
 
     def step(self, share: Share, lr: float) -> StepResult:
-        """One update of this worker alone; then the averagings that begin or end with it."""
+        """One update of this worker alone; then the averagings that end or begin with it."""
         self._return_to_own_state()
-        self._last_signal = share.stop_signal
+        self._received_signal = share.stop_signal
         self._group.beat()  # it may not communicate for many steps
         loss = self._step_alone(share, lr)
-        self._step += 1
-        for fragment in self._fragments:
-            _count(fragment.num_samples, share)
-        _count(self._num_samples, share)
-        due = [each for each in self._fragments if (self._step + each.offset) % self._config.every == 0]
-        if due or self._under_way:
+        self._averagings.count(share)
+        if self._averagings.under_way or self._averagings.due:
             with self._layout.span("exchange", "move"):
-                self._end_averagings(self._step - self._config.overlap)
-                if due:
-                    self._begin_averaging(due, loss, share)
-                verdict = self._end_averagings(self._step - self._config.overlap)
-                loss = loss if verdict is None else verdict.loss
-        return StepResult(loss, self._stop_signal)
+                self._apply_averages()
+                if self._averagings.due:
+                    self._begin_averaging(loss, share)
+                agreed = self._apply_averages()
+                loss = loss if agreed is None else agreed
+        return StepResult(loss, self._agreed_signal)
 
     def _step_alone(self, share: Share, lr: float) -> Tensor:
         """A step by the mean gradient of this worker's samples; returns their mean loss.
@@ -134,7 +94,7 @@ class LocalSync(Sync):
         self._fill_in_gradients(has_samples=share.num_samples > 0)
         grads = [param.grad for param in self._layout.params.values() if param.grad is not None]
         norms = torch._foreach_norm(grads)  # pyright: ignore[reportPrivateUsage]
-        # With the loss, so that a loss that is not finite counts as such a gradient.
+        # The last number is 0, unless the loss is not finite: then it counts as such a gradient.
         measured = torch.stack([*(norm.to(loss.dtype) for norm in norms), loss - loss])
         self._guard.look(measured)
         if not math.isfinite(measured.dot(measured).item()):
@@ -154,35 +114,39 @@ class LocalSync(Sync):
         for name in missing:
             params[name].grad = torch.zeros_like(params[name])
 
-    def _begin_averaging(self, due: list[Fragment], loss: Tensor, share: Share) -> None:
-        moments = self._moments() if self._config.averages_moments else {}
-        for fragment in due:
-            fragment.start(self._group, self._exchange, moments)
-            fragment.num_samples = [0, 0]
+    def _begin_averaging(self, loss: Tensor, share: Share) -> None:
+        """Begin to average what is due. The guard's table, with the losses of this step, goes along."""
         table = loss.new_empty((self._group.size, ROW))
-        part = share.num_samples / share.num_samples_global
-        self._guard.write(table, loss * part, share)
-        self._under_way.append(Averaging(self._step, due, table, self._group.all_reduce(table)))
+        self._guard.write(table, loss * (share.num_samples / share.num_samples_global), share)
+        self._averagings.begin(self._moments() if self._config.averages_moments else {}, table)
 
-    def _end_averagings(self, began: int) -> GuardVerdict | None:
-        """Apply the averages that began in this step or before; the verdict of the one of the present step."""
-        verdict = None
-        while self._under_way and self._under_way[0].step <= began:
-            averaging = self._under_way.pop(0)
-            averaging.wait()
+    def _apply_averages(self) -> Tensor | None:
+        """Apply the averages that are to be applied now; the loss of all workers if one of them is of this step."""
+        loss = None
+        for averaging in self._averagings.to_apply():
             if averaging.table is not None:
-                found = self._heed(self._guard.read(averaging.table, self._last_loss))
-                verdict = found if averaging.step == self._step else None
-            self._apply(averaging)
-        return verdict
-
-    def _apply(self, averaging: Averaging) -> None:
-        for fragment in averaging.fragments:
-            fragment.outer_step(self._config.outer_lr, self._config.outer_momentum)
+                verdict = self._heed(self._guard.read(averaging.table, self._last_loss))
+                loss = verdict.loss if averaging.step == self._averagings.step else None
+            self._averagings.apply(averaging)
+        return loss
 
     def _heed(self, verdict: GuardVerdict) -> GuardVerdict:
-        self._stop_signal = max(self._stop_signal, verdict.stop_signal)
+        """Remember the stop signal of a verdict."""
+        self._agreed_signal = self._agreed_signal or verdict.stop_signal
         return verdict
+
+    def _moments(self) -> Moments:
+        """The optimizer's state for each parameter, where it has a number for each element."""
+        found: dict[str, dict[str, Tensor]] = {}
+        for piece in self._update.pieces():
+            name, _, key = piece.name.removeprefix("optim.").rpartition(".")
+            is_moment = (
+                piece.tensor.is_floating_point() and piece.tensor.shape == self._layout.params[name].shape
+            )
+            # The count of steps of a parameter that is one number has its shape, too.
+            if is_moment and key != "step":
+                found.setdefault(name, {})[key] = piece.tensor
+        return found
 
     # One model.
 
@@ -190,54 +154,48 @@ class LocalSync(Sync):
         """Average all weights, moments and buffers over the workers; the next step returns to this worker's own."""
         if self._kept is not None:
             return
+        averagings, moments = self._averagings, self._moments()
         with self._layout.span("exchange", "move"):
-            for averaging in self._under_way:
+            for averaging in averagings.under_way:
                 averaging.wait()
-            self._kept = OwnState(self._own_pieces(), [f for each in self._under_way for f in each.fragments])
-            exchange_state = {name: tensor.clone() for name, tensor in self._exchange.pieces().items()}
-            for averaging in self._under_way:
-                self._apply(averaging)
-            moments = self._moments()
-            for fragment in self._fragments:
-                fragment.start(self._group, self._exchange, moments if self._config.averages_moments else {})
-            for fragment in self._fragments:
-                fragment.become_mean()
-            self._average_what_workers_keep(moments)
+            self._kept = _OwnState(self._own_pieces(), averagings)
             # Error feedback belongs to training, and this is none.
+            exchange_state = {name: tensor.clone() for name, tensor in self._exchange.pieces().items()}
+            for averaging in averagings.under_way:
+                averagings.apply(averaging)
+            averagings.become_mean(moments if self._config.averages_moments else {})
+            self._average_what_workers_keep({} if self._config.averages_moments else moments)
             self._exchange.load(exchange_state)
-            no_samples = Share((), 1, 0, self._last_signal)
+            no_samples = Share((), 1, 0, self._received_signal)
             self._heed(self._guard.agree(self._layout.zero, no_samples))
 
-    def _average_what_workers_keep(self, moments: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Average what no averaging of a fragment includes: buffers, and moments that each worker keeps."""
-        mine, all_samples = self._num_samples
-        weight = mine / all_samples if all_samples else 1 / self._group.size
+    @torch.no_grad()
+    def _average_what_workers_keep(self, moments: Moments) -> None:
+        """Average buffers and these moments, which the averagings of weights do not include."""
         kept = dict(self._layout.model.named_buffers())
-        if not self._config.averages_moments:
-            kept |= {f"{name}.{key}": each for name in moments for key, each in moments[name].items()}
+        kept |= {f"{name}.{key}": tensor for name in moments for key, tensor in moments[name].items()}
         for name, tensor in kept.items():
             if tensor.is_floating_point():
-                flat = tensor.detach().contiguous() * weight
-                self._exchange(self._group, Bucket.of(name, flat)).wait()
-                tensor.copy_(flat)
+                part = tensor.contiguous() * self._part
+                self._exchange(self._group, Bucket.of(name, part)).wait()
+                tensor.copy_(part)
+
+    @property
+    def _part(self) -> float:
+        """This worker's part of all samples so far."""
+        mine, all_samples = self._averagings.num_samples
+        return mine / all_samples if all_samples else 1 / self._group.size
 
     def _return_to_own_state(self) -> None:
         if self._kept is not None:
             self._kept.restore(self._own_pieces())
             self._kept = None
 
-    def _moments(self) -> dict[str, dict[str, Tensor]]:
-        """The optimizer's state for each parameter, where it has a number for each element."""
-        found: dict[str, dict[str, Tensor]] = {}
-        for piece in self._update.pieces():
-            name, _, key = piece.name.removeprefix("optim.").rpartition(".")
-            is_moment = (
-                piece.tensor.is_floating_point() and piece.place.shape == self._layout.params[name].shape
-            )
-            # The count of steps of a parameter that is one number has its shape, too.
-            if is_moment and key != "step":
-                found.setdefault(name, {})[key] = piece.tensor
-        return found
+    def agree_on_loss(self, loss_sum: float) -> float:
+        """The mean of the workers' sums, weighted by their numbers of samples."""
+        total = torch.tensor([loss_sum * self._part], dtype=torch.float64)
+        self._group.all_reduce(total).wait()
+        return total.item()
 
     # Checkpoints.
 
@@ -249,82 +207,59 @@ class LocalSync(Sync):
 
         `local.rank<i>.` is what worker i has to itself. The rest is the same on all workers, and rank 0 saves it.
         """
-        rank, params, kept = self._group.rank, self._layout.params, self._kept
-        states = {fragment: self._state_of(fragment) for fragment in self._fragments}
-        began = {fragment: each.step for each in self._under_way for fragment in each.fragments}
-
-        def flats(key: str) -> dict[Fragment, Tensor]:
-            return {fragment: state[key] for fragment, state in states.items() if key in state}
-
-        mine = dict(kept.tensors) if kept else by_name(self._own_pieces())
-        counts = [*(fragment.num_samples for fragment in self._fragments), self._num_samples]
-        mine["num_samples"] = torch.tensor(counts)
-        common = {
-            "local.plan": self._plan(),
-            "local.step": torch.tensor([self._step, *(began.get(each, NEVER) for each in self._fragments)]),
-            **by_parameter("local.anchor.", flats("anchor"), params),
-            **by_parameter("local.momentum.", flats("momentum"), params),
-        }
-        if began:
-            mine |= by_parameter("snapshot.", flats("snapshot"), params)
-            common |= by_parameter("local.difference.", flats("difference"), params)
+        rank, kept = self._group.rank, self._kept
+        common, mine = self._averagings.pieces(kept.fragments if kept else {})
+        mine |= kept.tensors if kept else by_name(self._own_pieces())
         return [
             *super().pieces(),
+            *(Piece.whole(f"local.{name}", tensor, replica=rank) for name, tensor in common.items()),
             *(Piece.whole(f"local.rank{rank}.{name}", tensor) for name, tensor in mine.items()),
-            *(Piece.whole(name, tensor, replica=rank) for name, tensor in common.items()),
         ]
 
-    def _plan(self) -> Tensor:
-        """What must be the same to continue exactly."""
-        config = self._config
-        return torch.tensor([self._group.size, config.every, config.fragments, config.overlap])
-
-    def _state_of(self, fragment: Fragment) -> dict[str, Tensor]:
-        """What a checkpoint holds of a fragment; its average only while that is not applied."""
-        if self._kept is not None and fragment in self._kept.fragments:
-            return self._kept.fragments[fragment]
-        if any(fragment in each.fragments for each in self._under_way):
-            return state_of(fragment)
-        return {"anchor": fragment.anchor, "momentum": fragment.momentum}
-
     def load(self, saved: Mapping[str, Tensor]) -> None:
-        """Continue exactly if a run of as many workers and with these settings was saved; else from its one model.
-
-        The momentum of the outer step is kept in both cases.
-        """
-        self._kept, self._under_way, self._step, self._num_samples = None, [], 0, [0, 0]
+        """Continue exactly if a run of as many workers and with these settings was saved; else from its one model."""
+        self._kept = None
         super().load(saved)
-        for fragment in self._fragments:
-            fragment.restart()
-        if "local.plan" not in saved:
-            return
-        load_by_parameter("local.momentum.", {each: each.momentum for each in self._fragments}, saved)
-        if not torch.equal(saved["local.plan"], self._plan()):
-            return
-        mine = f"local.rank{self._group.rank}."
-        own = {name.removeprefix(mine): saved[name] for name in saved if name.startswith(mine)}
-        self._layout.load(own)
-        self._update.load(own)
-        load_by_parameter("local.anchor.", {each: each.anchor for each in self._fragments}, saved)
-        *counts, self._num_samples = own["num_samples"].tolist()
-        for fragment, count in zip(self._fragments, counts, strict=True):
-            fragment.num_samples = count
-        self._step, *began = saved["local.step"].tolist()
-        self._expect_averages(dict(zip(self._fragments, began, strict=True)), own, saved)
-
-    def _expect_averages(
-        self, began: Mapping[Fragment, int], own: Mapping[str, Tensor], saved: Mapping[str, Tensor]
-    ) -> None:
-        """Restore the averages that had arrived and were not applied, in the order in which they began."""
-        for step in sorted(set(began.values()) - {NEVER}):
-            fragments = [fragment for fragment in self._fragments if began[fragment] == step]
-            self._under_way.append(Averaging(step, fragments))
-            for fragment in fragments:
-                fragment.prepare(self._group)
-            load_by_parameter("snapshot.", {each: each.snapshot for each in fragments}, own)
-            load_by_parameter("local.difference.", {each: each.mean_difference for each in fragments}, saved)
+        if self._averagings.restart(_Under("local.", saved)):
+            mine = _Under(f"local.rank{self._group.rank}.", saved)
+            self._layout.load(mine)
+            self._update.load(mine)
+            self._averagings.load(_Under("local.", saved), mine)
 
 
-def _count(num_samples: list[int], share: Share) -> None:
-    num_samples[0] += share.num_samples
-    num_samples[1] += share.num_samples_global
+@final
+class _OwnState:
+    """A copy of a worker's weights, moments and buffers, and of the fragments whose averages are not applied yet."""
+
+    def __init__(self, pieces: list[Piece], averagings: Averagings) -> None:
+        self.tensors = {name: tensor.clone() for name, tensor in by_name(pieces).items()}
+        self.fragments: FragmentStates = {
+            fragment: {key: tensor.clone() for key, tensor in fragment.state(is_under_way=True).items()}
+            for averaging in averagings.under_way
+            for fragment in averaging.fragments
+        }
+
+    def restore(self, pieces: list[Piece]) -> None:
+        """Copy everything back to where it was."""
+        for name, tensor in by_name(pieces).items():
+            tensor.copy_(self.tensors[name])
+        for fragment, kept in self.fragments.items():
+            for key, tensor in fragment.state(is_under_way=True).items():
+                tensor.copy_(kept[key])
+
+
+@final
+class _Under(Mapping[str, Tensor]):
+    """The saved tensors whose names begin with a prefix, without it; each is read when it is asked for."""
+
+    def __init__(self, prefix: str, saved: Mapping[str, Tensor]) -> None:
+        self._prefix, self._saved = prefix, saved
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._saved[self._prefix + name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name.removeprefix(self._prefix) for name in self._saved if name.startswith(self._prefix))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
