@@ -10,27 +10,26 @@ from torch import Tensor
 from shoal.comm.group import Group, Work
 from shoal.config.schema import LocalConfig
 from shoal.parallel.exchange.exchange import Done, Exchange
+from shoal.parallel.guard import ROW
 from shoal.parallel.strategy import Share
-from shoal.parallel.sync.local.fragment import Fragment, cut
+from shoal.parallel.sync.local.fragment import Fragment, Moments, cut
 
 NEVER = -1
 """In a checkpoint, stands for the step of an averaging where none is under way."""
 
-Moments = Mapping[str, Mapping[str, Tensor]]
-"""The optimizer's moments by parameter and key."""
 FragmentStates = Mapping[Fragment, Mapping[str, Tensor]]
 """Copies of fragments' states: of those whose averages were applied to evaluate or save, and will be undone."""
 
 
 @dataclass
 class Averaging:
-    """Fragments whose averages are on their way, and the guard's table, which travels with them."""
+    """Fragments whose averages are on their way."""
 
     step: int
     """The step after which it began."""
     fragments: list[Fragment]
     table: Tensor | None = None
-    """None if the workers have read it before, in an earlier process."""
+    """The guard's table, which travels with the first fragment, until it is read."""
     table_work: Work = field(default_factory=Done)
 
     def wait(self) -> None:
@@ -39,6 +38,8 @@ class Averaging:
             fragment.wait()
         self.table_work.wait()
         self.table_work = Done()
+        if self.table is not None and self.fragments[0].piggyback is not None:
+            self.table.view(-1).copy_(self.fragments[0].piggyback)
 
 
 @final
@@ -54,9 +55,12 @@ class Averagings:
     ) -> None:
         self._params, self._config, self._group, self._exchange = params, config, group, exchange
         ranges = cut(params, config.fragments)
+        # The guard's table can piggyback on a sum, but not on another rule, nor on numbers that are too coarse for it.
+        fits = exchange.is_sum and next(iter(params.values())).element_size() >= 4
         self.fragments = [
-            Fragment(params, stretches, index * config.every // len(ranges))
+            Fragment(params, stretches, index * config.every // len(ranges), num_piggyback)
             for index, stretches in enumerate(ranges)
+            for num_piggyback in [ROW * group.size if fits and index == 0 else 0]
         ]
         self.step = 0
         """Steps since training began, or continued with another number of workers or other settings."""
@@ -76,13 +80,15 @@ class Averagings:
         """The fragments whose averaging begins now."""
         return [each for each in self.fragments if (self.step + each.offset) % self._config.every == 0]
 
-    def begin(self, moments: Moments, table: Tensor) -> None:
+    def begin(self, moments: Moments, table: Tensor | None) -> None:
         """Begin to average the fragments that are due; the table is summed with them."""
-        due = self.due
-        for fragment in due:
-            fragment.start(self._group, self._exchange, moments)
+        averaging = Averaging(self.step, self.due, table)
+        for fragment in averaging.fragments:
+            fragment.start(self._group, self._exchange, moments, table)
             fragment.num_samples = [0, 0]
-        self.under_way.append(Averaging(self.step, due, table, self._group.all_reduce(table)))
+        if table is not None and averaging.fragments[0].piggyback is None:
+            averaging.table_work = self._group.all_reduce(table)
+        self.under_way.append(averaging)
 
     def to_apply(self) -> Iterator[Averaging]:
         """The averagings to apply now, oldest first; waits until each has arrived."""
@@ -99,7 +105,7 @@ class Averagings:
     def become_mean(self, moments: Moments) -> None:
         """Set all weights, and these moments, to the workers' means, without an outer step."""
         for fragment in self.fragments:
-            fragment.start(self._group, self._exchange, moments)
+            fragment.start(self._group, self._exchange, moments, None)
         for fragment in self.fragments:
             fragment.become_mean()
 

@@ -19,6 +19,9 @@ from shoal.comm.group import Group, Work
 from shoal.parallel.buckets.bucket import Bucket, Region
 from shoal.parallel.exchange.exchange import Done, Exchange
 
+Moments = Mapping[str, Mapping[str, Tensor]]
+"""The optimizer's moments by parameter and key."""
+
 
 class Stretch(NamedTuple):
     """Some consecutive elements of a flattened parameter."""
@@ -78,13 +81,15 @@ class Fragment:
         anchor     θ    the weights after the last averaging, the same on all workers
         momentum   u    the state of the outer step, the same on all workers
         snapshot   θᵢ   this worker's weights when the last averaging began
-        bucket          wᵢ·(θ − θᵢ) and, if moments are averaged, wᵢ·mᵢ: what is exchanged
+        bucket          wᵢ·(θ − θᵢ), if moments are averaged wᵢ·mᵢ, and the piggyback: what is exchanged
 
     Memory: four times its weights, and its moments once if they are averaged.
     """
 
-    def __init__(self, params: Mapping[str, Tensor], stretches: Sequence[Stretch], offset: int) -> None:
-        self._params, self._stretches = params, stretches
+    def __init__(
+        self, params: Mapping[str, Tensor], stretches: Sequence[Stretch], offset: int, num_piggyback: int
+    ) -> None:
+        self._params, self._stretches, self._num_piggyback = params, stretches, num_piggyback
         self.offset = offset
         """How many steps before those of the first fragment its averagings begin."""
         self.anchor = torch.cat(self._views())
@@ -92,6 +97,7 @@ class Fragment:
         self.snapshot = self.anchor.clone()
         self.num_samples = [0, 0]
         """Samples since the last averaging began: this worker's, and all workers'."""
+        self._nothing = self.anchor.new_zeros(num_piggyback)
         self._bucket: Bucket | None = None
         self._moments: list[Tensor] = []
         self._work: Work = Done()
@@ -102,22 +108,24 @@ class Fragment:
         return mine / all_samples if all_samples else 1 / size
 
     @torch.no_grad()
-    def start(self, group: Group, exchange: Exchange, moments: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Start the exchange of wᵢ·(θ − θᵢ); `moments` are averaged along with it, by parameter and key."""
+    def start(self, group: Group, exchange: Exchange, moments: Moments, piggyback: Tensor | None) -> None:
+        """Start the exchange of wᵢ·(θ − θᵢ); `moments` are averaged along with it, and a piggyback is summed."""
         of_moments = {
             f"{_key(stretch, self._params[stretch.name])}.{key}": stretch.of(tensor)
             for stretch in self._stretches
             for key, tensor in moments.get(stretch.name, {}).items()
         }
         self._moments = list(of_moments.values())
-        if self._bucket is None or self._bucket.flat.numel() != self._num_exchanged:
+        if self._bucket is None or self._bucket.gradients.numel() != self._num_averaged:
             self._bucket = self._make_bucket(group, of_moments)
         torch.cat(self._views(), out=self.snapshot)
-        difference, *parts = self._split(self._bucket.flat)
+        difference, *parts = self._split(self._bucket.gradients)
         torch.sub(self.anchor, self.snapshot, out=difference)
         for part, moment in zip(parts, self._moments, strict=True):
             part.copy_(moment)
-        self._bucket.flat.mul_(self.weight(group.size))
+        self._bucket.gradients.mul_(self.weight(group.size))
+        if self._bucket.piggyback is not None:
+            self._bucket.piggyback.copy_(self._nothing if piggyback is None else piggyback.view(-1))
         self._work = exchange(group, self._bucket)
 
     def wait(self) -> None:
@@ -154,10 +162,15 @@ class Fragment:
             torch.sub(anchor, difference, out=view)
 
     @property
+    def piggyback(self) -> Tensor | None:
+        """The sum of what the workers have sent with the weights, once the exchange has ended."""
+        return None if self._bucket is None else self._bucket.piggyback
+
+    @property
     def mean_difference(self) -> Tensor:
         """Δ, once the exchange has ended and until the outer step."""
         assert self._bucket is not None
-        return self._split(self._bucket.flat)[0]
+        return self._split(self._bucket.gradients)[0]
 
     def state(self, is_under_way: bool) -> dict[str, Tensor]:
         """The tensors that determine what follows; more of them while an average waits for its outer step."""
@@ -183,7 +196,7 @@ class Fragment:
     def _means(self) -> Tensor:
         """Copy the mean moments to their places; returns the mean difference."""
         assert self._bucket is not None
-        difference, *parts = self._split(self._bucket.flat)
+        difference, *parts = self._split(self._bucket.gradients)
         for part, moment in zip(parts, self._moments, strict=True):
             moment.copy_(part)
         return difference
@@ -197,7 +210,7 @@ class Fragment:
         return list(zip(self._views(), *parts, strict=True))
 
     @property
-    def _num_exchanged(self) -> int:
+    def _num_averaged(self) -> int:
         return self.anchor.numel() + sum(moment.numel() for moment in self._moments)
 
     def _split(self, flat: Tensor) -> list[Tensor]:
@@ -216,8 +229,8 @@ class Fragment:
         for name, shape in shapes.items():
             regions[name] = Region(offset, shape, torch.empty(shape, device="meta").stride())
             offset += math.prod(shape)
-        flat = group.empty(offset, self.anchor.dtype, self.anchor.device)
-        return Bucket(flat, regions)
+        flat = group.empty(offset + self._num_piggyback, self.anchor.dtype, self.anchor.device)
+        return Bucket(flat, regions, self._num_piggyback)
 
 
 def _shape(stretch: Stretch, param: Tensor) -> tuple[int, ...]:

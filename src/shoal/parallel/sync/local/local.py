@@ -15,7 +15,8 @@ from shoal.parallel.guard import ROW, GuardVerdict
 from shoal.parallel.piece import Piece, by_name
 from shoal.parallel.strategy import Share, StepResult
 from shoal.parallel.sync.initial_state import sync_initial_state
-from shoal.parallel.sync.local.averagings import Averagings, FragmentStates, Moments
+from shoal.parallel.sync.local.averagings import Averaging, Averagings, FragmentStates
+from shoal.parallel.sync.local.fragment import Moments
 from shoal.parallel.sync.sync import Sync, SyncParts
 
 
@@ -43,15 +44,15 @@ class LocalSync(Sync):
     *Overlap*: averages are applied `overlap` steps after they began; what a worker has learnt meanwhile is added. Which
     step applies an average depends on the number of steps alone, never on when it arrives: runs repeat.
 
-    *Agreement.* Steps without an averaging do not communicate. Stop signals and bad numbers are exchanged with the next
-    averaging: workers stop after the same step, and a gradient that is not finite counts as zero until then. The loss
-    of a step is this worker's own unless an averaging begins and ends in it.
+    *Agreement.* Steps without an averaging do not communicate. Stop signals and bad numbers travel with the next
+    averaging (of the first fragment): workers stop after the same step, and a gradient that is not finite counts as
+    zero. The loss of a step is this worker's own, unless such an averaging begins and ends in it.
 
     *One model.* To evaluate, save and export, the workers average all weights, moments and buffers, and return to their
     own in the next step (`consolidate`). A checkpoint has that model and each worker's own state.
 
-    Costs one exchange of the weights (and moments) every `every` steps, and a small all-reduce. Memory: four times the
-    weights; in a checkpoint, once more weights and moments.
+    Costs one exchange of the weights (and moments) every `every` steps, and nothing else where the exchange is a sum.
+    Memory: four times the weights; in a checkpoint, once more weights and moments.
     """
 
     def __init__(self, parts: SyncParts, config: LocalConfig) -> None:
@@ -115,23 +116,29 @@ class LocalSync(Sync):
             params[name].grad = torch.zeros_like(params[name])
 
     def _begin_averaging(self, loss: Tensor, share: Share) -> None:
-        """Begin to average what is due. The guard's table, with the losses of this step, goes along."""
-        table = loss.new_empty((self._group.size, ROW))
-        self._guard.write(table, loss * (share.num_samples / share.num_samples_global), share)
+        """Begin to average what is due. The guard's table, with this step's losses, goes with the first fragment."""
+        table = None
+        if self._averagings.fragments[0] in self._averagings.due:
+            table = loss.new_empty((self._group.size, ROW))
+            self._guard.write(table, loss * (share.num_samples / share.num_samples_global), share)
         self._averagings.begin(self._moments() if self._config.averages_moments else {}, table)
 
     def _apply_averages(self) -> Tensor | None:
         """Apply the averages that are to be applied now; the loss of all workers if one of them is of this step."""
         loss = None
         for averaging in self._averagings.to_apply():
-            if averaging.table is not None:
-                verdict = self._heed(self._guard.read(averaging.table, self._last_loss))
-                loss = verdict.loss if averaging.step == self._averagings.step else None
+            verdict = self._read_table(averaging)
+            if verdict is not None and averaging.step == self._averagings.step:
+                loss = verdict.loss
             self._averagings.apply(averaging)
         return loss
 
-    def _heed(self, verdict: GuardVerdict) -> GuardVerdict:
-        """Remember the stop signal of a verdict."""
+    def _read_table(self, averaging: Averaging) -> GuardVerdict | None:
+        """Read the table that came with an averaging, once; an error names workers with bad numbers."""
+        table, averaging.table = averaging.table, None
+        if table is None:
+            return None
+        verdict = self._guard.read(table, self._last_loss)
         self._agreed_signal = self._agreed_signal or verdict.stop_signal
         return verdict
 
@@ -158,6 +165,7 @@ class LocalSync(Sync):
         with self._layout.span("exchange", "move"):
             for averaging in averagings.under_way:
                 averaging.wait()
+                self._read_table(averaging)
             self._kept = _OwnState(self._own_pieces(), averagings)
             # Error feedback belongs to training, and this is none.
             exchange_state = {name: tensor.clone() for name, tensor in self._exchange.pieces().items()}
@@ -166,8 +174,8 @@ class LocalSync(Sync):
             averagings.become_mean(moments if self._config.averages_moments else {})
             self._average_what_workers_keep({} if self._config.averages_moments else moments)
             self._exchange.load(exchange_state)
-            no_samples = Share((), 1, 0, self._received_signal)
-            self._heed(self._guard.agree(self._layout.zero, no_samples))
+            since = self._guard.agree(self._layout.zero, Share((), 1, 0, self._received_signal))
+            self._agreed_signal = self._agreed_signal or since.stop_signal
 
     @torch.no_grad()
     def _average_what_workers_keep(self, moments: Moments) -> None:
