@@ -71,9 +71,12 @@ def test_other_ways_to_the_same_sgd(config, size, kind):
     assert_equal(on_threads(size, work), one_machine("sgd"))
 
 
-@pytest.mark.parametrize(("size", "kind"), CASES)
+LOCAL = [({}, *case) for case in CASES]
+LOCAL += [(each, 3, kind) for each in ({"fragments": 3}, {"moments": "keep"}) for kind in SHARES[3]]
+
+
 @pytest.mark.parametrize("optimizer", ["gd", "sgd"])
-@pytest.mark.parametrize("options", [{}, {"fragments": 3}, {"moments": "keep"}], ids=str)
+@pytest.mark.parametrize(("options", "size", "kind"), LOCAL)
 def test_local_steps_averaged_at_once_are_one_machines(options, optimizer, size, kind):
     def work(group):
         mine = replica(OPTIMIZERS[optimizer], seed=group.rank)

@@ -137,6 +137,18 @@ def test_most_steps_do_not_communicate():
     assert max(size for _, size in streamed) <= numel * 8 / 4 + 8 + table
 
 
+def test_a_worker_shows_progress_in_steps_that_do_not_communicate():
+    def work(group):
+        beats, beat = [], group.beat
+        group.beat = lambda busy_s=0.0: (beats.append(busy_s), beat(busy_s))
+        strategy = local(replica(SGD), group, every=100)
+        beats.clear()
+        trained(strategy, (6, 6), steps=5)
+        return len(beats)
+
+    assert min(on_threads(2, work)) >= 5, "else a member that waits at the averaging would give it up"
+
+
 # Agreement.
 
 

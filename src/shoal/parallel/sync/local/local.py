@@ -30,7 +30,8 @@ class LocalSync(Sync):
         θᵢ ← update(θᵢ, ḡᵢ)                       each worker alone, k times (`every`)
         wᵢ = Σ nᵢ / Σ N                           its part of the samples of these k steps
         Δ  = Σ wᵢ·(θ − θᵢ)                        one exchange
-        θ  ← θ − η·(Δ + μ·u),  u ← μ·u + Δ        the outer step (`outer_lr` η, `outer_momentum` μ)
+        u  ← μ·u + Δ                              the outer step (`outer_lr` η, `outer_momentum` μ)
+        θ  ← θ − η·(Δ + μ·u)
         θᵢ ← θ
 
     With η = 1 and μ = 0 this is local SGD: θ ← Σ wᵢ·θᵢ. DiLoCo has η = 0.7, μ = 0.9. For k = 1 and SGD::
