@@ -163,20 +163,19 @@ class LocalSync(Sync):
         if self._kept is not None:
             return
         averagings, moments = self._averagings, self._moments()
-        with self._layout.span("exchange", "move"):
-            for averaging in averagings.under_way:
-                averaging.wait()
-                self._read_table(averaging)
-            self._kept = _OwnState(self._own_pieces(), averagings)
-            # Error feedback belongs to training, and this is none.
-            exchange_state = {name: tensor.clone() for name, tensor in self._exchange.pieces().items()}
-            for averaging in averagings.under_way:
-                averagings.apply(averaging)
-            averagings.become_mean(moments if self._config.averages_moments else {})
-            self._average_what_workers_keep({} if self._config.averages_moments else moments)
-            self._exchange.load(exchange_state)
-            since = self._guard.agree(self._layout.zero, Share((), 1, 0, self._received_signal))
-            self._agreed_signal = self._agreed_signal or since.stop_signal
+        for averaging in averagings.under_way:
+            averaging.wait()
+            self._read_table(averaging)
+        self._kept = _OwnState(self._own_pieces(), averagings)
+        # Error feedback belongs to training, and this is none.
+        exchange_state = {name: tensor.clone() for name, tensor in self._exchange.pieces().items()}
+        for averaging in averagings.under_way:
+            averagings.apply(averaging)
+        averagings.become_mean(moments if self._config.averages_moments else {})
+        self._average_what_workers_keep({} if self._config.averages_moments else moments)
+        self._exchange.load(exchange_state)
+        since = self._guard.agree(self._layout.zero, Share((), 1, 0, self._received_signal))
+        self._agreed_signal = self._agreed_signal or since.stop_signal
 
     @torch.no_grad()
     def _average_what_workers_keep(self, moments: Moments) -> None:
