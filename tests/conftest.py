@@ -21,6 +21,7 @@ LONG = (
     "processes/test_examples.py",
     "processes/test_faults.py",
     "processes/test_launch.py",
+    "processes/test_local.py",
     "processes/test_pipeline.py",
     "processes/test_programs.py",
     "processes/test_rpc.py",

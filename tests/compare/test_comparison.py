@@ -203,6 +203,31 @@ def test_a_run_that_is_not_exact_by_its_settings_is_explained(flags, reasons, ru
     assert remark.advice == f"Expected: {', '.join(reasons)}."
 
 
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (
+            "--strategy.every 5",
+            "average their weights every 5 steps. Test accuracy: 95.00 % (narrow: 96.35 %).",
+        ),
+        (
+            "--strategy.every 1",
+            "adam's update is not linear in the gradient. Test accuracy: 95.00 % (narrow: 96.35 %).",
+        ),
+        ("--strategy.every 1 --optimizer sgd", None),
+    ],
+)
+def test_runs_that_average_weights_are_another_algorithm_unless_they_are_exact(runs, flags, why):
+    flags = f"--strategy local --workers 2 {flags}"
+    local = write_run(runs / "local", flags, ranks=((9, 0, 0),) * 2, test_accuracy=0.95)
+    found = [remark for (word, _), remark in claims(narrow(runs), local).items() if word == "averages"]
+    if why is None:
+        assert found == []
+    else:
+        assert found[0].claim.startswith("local is another algorithm than one machine's")
+        assert found[0].numbers.endswith(why)
+
+
 def test_runs_with_the_same_bits_are_named(runs):
     other = {"w": np.array([1.0, -2.001])}
     folders = [narrow(runs, weights=other), ddp(runs, "a"), ddp(runs, "b"), ddp(runs, "c")]

@@ -17,6 +17,7 @@ from shoal.config.schema import (
     DdpConfig,
     DpConfig,
     GdConfig,
+    LocalConfig,
     NaiveConfig,
     OneCopyConfig,
     SgdConfig,
@@ -33,6 +34,7 @@ from shoal.parallel.layout.whole import Whole
 from shoal.parallel.piece import by_name
 from shoal.parallel.strategy import Share
 from shoal.parallel.sync.ddp import Ddp
+from shoal.parallel.sync.local.local import LocalSync
 from shoal.parallel.sync.naive import Naive
 from shoal.parallel.sync.none import NoSync
 from shoal.parallel.sync.onecopy import OneCopySync
@@ -121,6 +123,13 @@ STRATEGIES = {
 for stage in (1, 2, 3):
     STRATEGIES[f"zero {stage}"] = partial(zero, stage)
 STRATEGIES["zero 3, gathered"] = gathered
+
+
+def local(replica, group, **options):
+    """local that averages after every step: exact where the update is linear in the gradient."""
+    return made(LocalSync, LocalConfig(**{"every": 1, **options}), replica, group)
+
+
 OPTIMIZERS = {
     "gd": GdConfig(lr=0.1),
     "sgd": SgdConfig(lr=0.1, momentum=0.9, weight_decay=0.01),
@@ -178,9 +187,14 @@ def rate(step):
     return 0.05 / (step + 1)
 
 
+def one_machines(pieces):
+    """The pieces that `single` has, too."""
+    return [piece for piece in pieces if not piece.name.startswith("local.")]
+
+
 def state_of(strategy):
-    """What a worker holds, copied."""
-    return {name: tensor.clone() for name, tensor in by_name(strategy.pieces()).items()}
+    """What a worker holds of one machine's state, copied."""
+    return {name: tensor.clone() for name, tensor in by_name(one_machines(strategy.pieces())).items()}
 
 
 def train(strategy, shares, parts=1, steps=STEPS):
@@ -188,7 +202,8 @@ def train(strategy, shares, parts=1, steps=STEPS):
     history = []
     for step in range(steps):
         loss = strategy.step(share_of(strategy, step, shares, parts), rate(step)).loss
-        places = {piece.name: piece.place for piece in strategy.pieces()}
+        strategy.consolidate()
+        places = {piece.name: piece.place for piece in one_machines(strategy.pieces())}
         history.append((state_of(strategy), loss.item(), places))
     return history
 

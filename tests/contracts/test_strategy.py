@@ -12,6 +12,7 @@ from strategy_cases import (
     STRATEGIES,
     assert_equal,
     distance,
+    local,
     made,
     on_threads,
     one_machine,
@@ -68,6 +69,29 @@ def test_other_ways_to_the_same_sgd(config, size, kind):
         return train(made(Naive, config, replica(OPTIMIZERS["sgd"]), group), SHARES[size][kind], parts=2)
 
     assert_equal(on_threads(size, work), one_machine("sgd"))
+
+
+LOCAL = [({}, *case) for case in CASES]
+LOCAL += [(each, 3, kind) for each in ({"fragments": 3}, {"moments": "keep"}) for kind in SHARES[3]]
+
+
+@pytest.mark.parametrize("optimizer", ["gd", "sgd"])
+@pytest.mark.parametrize(("options", "size", "kind"), LOCAL)
+def test_local_steps_averaged_at_once_are_one_machines(options, optimizer, size, kind):
+    def work(group):
+        mine = replica(OPTIMIZERS[optimizer], seed=group.rank)
+        return train(local(mine, group, **options), SHARES[size][kind], parts=2)
+
+    assert_equal(on_threads(size, work), one_machine(optimizer))
+
+
+def test_local_steps_of_adam_are_not_one_machines():
+    def work(group):
+        return train(local(replica(OPTIMIZERS["adam"]), group), (6, 6))
+
+    found, expected = on_threads(2, work)[0], one_machine("adam")
+    far = distance(found[-1][0]["model.0.weight"], expected[-1][0]["model.0.weight"])
+    assert 1e-4 < far < 1, "a mean of quotients is not the quotient of the means"
 
 
 @pytest.mark.parametrize("engine", ["tape", "static"])

@@ -40,6 +40,9 @@ def calls_of(tmp_path, flags, steps):
         ("--strategy ddp --clip-norm 0.5 --optimizer sgd --momentum 0.9", {"all_reduce": 1}),
         ("--strategy ddp --strategy.bucket_mib 0.001 --strategy.first_bucket_mib 0.001", {"all_reduce": 2}),
         ("--strategy ddp --exchange by:ring", {"send": 2, "recv": 2}),
+        ("--strategy local --strategy.every 1", {"all_reduce": 1}),
+        ("--strategy local --strategy.every 1 --strategy.fragments 3", {"all_reduce": 3}),
+        ("--strategy local --strategy.every 50", {}),
         # What costs more, and is documented to: a rule that is no sum, parameters that may get no gradient.
         ("--strategy ddp --exchange robust:median --exchange.bad 0", {"all_gather": 1, "all_reduce": 1}),
         ("--strategy ddp --strategy.unused zero", {"all_reduce": 2}),

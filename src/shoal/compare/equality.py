@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from shoal.compare.comparison import ComparedRun, Comparison, same_bits
 from shoal.compare.remark import Remark, listed, thread_count
 from shoal.compare.weights import FIRST_STEP_BOUND
+from shoal.config.schema import LocalConfig
 
 EQUALITY = (
     "The reference for equality is one process with the workers' number of threads. After one step from the same state "
@@ -20,6 +21,7 @@ EQUALITY = (
 def equality(comparison: Comparison) -> Iterator[Remark]:
     """All remarks on equality."""
     yield from first_step(comparison)
+    yield from averages(comparison)
     yield from bits(comparison)
     yield from threads(comparison)
 
@@ -50,6 +52,26 @@ def first_step(comparison: Comparison) -> Iterator[Remark]:
             f"The largest difference is {_first_step(far):.1e} ({far.name}); rounding explains at most "
             f"{FIRST_STEP_BOUND:.0e}.",
         )
+
+
+def averages(comparison: Comparison) -> Iterator[Remark]:
+    """Which runs average weights, and so train by another algorithm than one machine's."""
+    reference = comparison.reference
+    for entry in comparison.several():
+        sync, optimizer = entry.config.sync, entry.config.optimizer.name
+        if not isinstance(sync, LocalConfig) or (sync.every == 1 and optimizer in ("gd", "sgd")):
+            continue
+        claim = f"{entry.name} is another algorithm than one machine's: after the first step its weights are others."
+        why = (
+            f"Its workers update alone, and average their weights every {sync.every} steps."
+            if sync.every > 1
+            else f"Its workers average weights, and {optimizer}'s update is not linear in the gradient."
+        )
+        accuracies = ""
+        if entry.accuracy is not None and reference is not None and reference.accuracy is not None:
+            theirs = f"({reference.name}: {100 * reference.accuracy:.2f} %)"
+            accuracies = f" Test accuracy: {100 * entry.accuracy:.2f} % {theirs}."
+        yield Remark("holds", "averages", claim, why + accuracies)
 
 
 def bits(comparison: Comparison) -> Iterator[Remark]:

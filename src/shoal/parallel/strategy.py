@@ -106,6 +106,19 @@ class Strategy(ABC):
         del serving
         raise NotImplementedError(f"{type(self).__name__} does not serve")
 
+    def consolidate(self) -> None:  # noqa: B027 (most strategies keep their replicas equal)
+        """Called by all workers together before they evaluate, save or export: make replicas that differ one model.
+
+        `evaluate` and `pieces` are then those of that model, until the next step, which goes on as if nothing had been.
+        """
+
+    def agree_on_loss(self, loss_sum: float) -> float:
+        """Called by all workers together at the end of an epoch and before they save: a sum of losses of all workers.
+
+        `loss_sum` is made of the losses that `step` has returned here; in most strategies all workers have the same.
+        """
+        return loss_sum
+
     def pause(self, pause: Pause) -> None:  # noqa: B027 (most strategies have no worker that serves)
         """Called before saving: make the workers that serve save, too."""
 

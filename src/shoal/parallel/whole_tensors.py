@@ -29,7 +29,9 @@ class WholeTensors:
     time; the other workers send it their parts and get nothing.
     """
 
-    def __init__(self, pieces: Sequence[Piece], group: Group, prefix: str = "model.") -> None:
+    def __init__(
+        self, pieces: Sequence[Piece], group: Group, prefix: str | tuple[str, ...] = "model."
+    ) -> None:
         self._group = group
         self._mine = {
             piece.name: piece for piece in pieces if piece.is_saved and piece.name.startswith(prefix)

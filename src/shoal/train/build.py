@@ -26,6 +26,7 @@ from shoal.parallel.guard import Guard
 from shoal.parallel.rpc.strategy import Rpc
 from shoal.parallel.strategy import Strategy
 from shoal.parallel.sync.ddp import Ddp
+from shoal.parallel.sync.local.local import LocalSync
 from shoal.parallel.sync.naive import Naive
 from shoal.parallel.sync.none import NoSync
 from shoal.parallel.sync.onecopy import OneCopySync
@@ -73,6 +74,7 @@ SYNCS: dict[str, Callable[[SyncParts, Any], Strategy]] = {
     "rpc": Rpc,
     "onecopy": OneCopySync,
     "zero": Zero,
+    "local": LocalSync,
 }
 """Each sync is built from `SyncParts` and its own settings."""
 

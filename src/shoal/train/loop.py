@@ -86,8 +86,7 @@ def train(job: Job, progress: Progress) -> Progress:
         progress = train_epoch(job, progress)
         if progress.consumed == len(job.data.train):
             progress = end_epoch(job, progress)
-    save(job, progress, is_end=True)
-    return progress
+    return save(job, progress, is_end=True)
 
 
 def train_epoch(job: Job, progress: Progress) -> Progress:
@@ -112,8 +111,7 @@ def train_epoch(job: Job, progress: Progress) -> Progress:
         progress = progress.after_step(count)
         progress = job.log.step(progress, result, count, lr)
         if job.is_save_due(progress.step):
-            progress = job.log.settle(progress)
-            save(job, progress)
+            progress = save(job, job.log.settle(progress))
             job.log.restart_clock()
     return job.log.settle(progress)
 
@@ -136,10 +134,13 @@ def serve(job: Job, progress: Progress) -> Progress:
         job.log.restart_clock()
 
 
-def save(job: Job, progress: Progress, is_end: bool = False) -> None:
-    """Save a checkpoint, together with the workers that serve."""
+def save(job: Job, progress: Progress, is_end: bool = False) -> Progress:
+    """Save a checkpoint, together with the workers that serve; returns the progress that all workers agree on."""
+    job.strategy.consolidate()
+    progress = progress.agreed(job.strategy.agree_on_loss)
     job.strategy.pause(Pause(asdict(progress), is_end))
     job.save(progress)
+    return progress
 
 
 def parts_of(job: Job, mine: Tensor, epoch: int) -> Iterator[Batch]:
@@ -153,13 +154,14 @@ def parts_of(job: Job, mine: Tensor, epoch: int) -> Iterator[Batch]:
 
 def end_epoch(job: Job, progress: Progress) -> Progress:
     """Validate if there is a validation set; save unless checkpoints are saved every few steps."""
-    progress = progress.after_epoch()
+    progress = progress.agreed(job.strategy.agree_on_loss).after_epoch()
     held_out = job.data.validation
     metrics = None
     if held_out is not None:
+        job.strategy.consolidate()
         metrics = evaluate(job.strategy.evaluate, job.data, held_out, job.strategy.copies)
     job.validated(progress, metrics)
     if job.save_every is None:
-        save(job, progress)
+        progress = save(job, progress)
     job.log.restart_clock()
     return progress

@@ -1,7 +1,7 @@
 """The progress of a run: with the settings and the state, it determines all further steps."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -64,6 +64,10 @@ class Progress:
     def settled(self, loss_sum: float, seconds: float) -> "Progress":
         """Add the losses and the time of finished steps."""
         return replace(self, epoch_loss_sum=self.epoch_loss_sum + loss_sum, seconds=self.seconds + seconds)
+
+    def agreed(self, agree: Callable[[float], float]) -> "Progress":
+        """With the losses of all workers, if this worker knows only its own so far."""
+        return replace(self, epoch_loss_sum=agree(self.epoch_loss_sum))
 
     def after_epoch(self) -> "Progress":
         """End the epoch; the next one starts at its first sample."""

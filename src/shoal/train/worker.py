@@ -190,7 +190,7 @@ class _Notes:
         pieces = built.strategy.pieces() + self.random.pieces()
         checkpoint.save(self.folder.checkpoints, pieces, progress, built.config.checkpoint.keep, built.group)
         if built.config.checkpoint.first_step and progress.step == 1:
-            state = WholeTensors(built.strategy.pieces(), built.group, prefix="")
+            state = WholeTensors(built.strategy.pieces(), built.group, prefix=("model.", "optim."))
             export_model(self.folder.first_step, state, built.group.rank == 0, {})
         self.events.append({"event": "checkpoint", "step": progress.step, "time_ns": time.time_ns()})
 
