@@ -160,12 +160,13 @@ def _zero(sizes: Sizes) -> list[Component]:
             found.append(Component(GATHERED, f"{boxes}U", boxes * sizes.unit))
     if sizes.offload != "none":
         found = [_offloaded(sizes, each) if each.name == STATE else each for each in found]
-        found.append(Component(STATE, "one slice at a time", sizes.offload_window))
+        if sizes.offload_window:
+            found.append(Component(STATE, "of one slice", sizes.offload_window))
     return found
 
 
 def _offloaded(sizes: Sizes, state: Component) -> Component:
-    where = "in a file" if sizes.offload == "file" else "in host memory"
+    where = "in a file" if sizes.offload == "file" else "on the host"
     return Component(OFFLOADED, f"{state.formula}, {where}", state.num_bytes, counts=False)
 
 

@@ -21,7 +21,7 @@ from shoal.comm.traced import traced
 from shoal.config.mesh import check_divided
 from shoal.config.plain import from_plain, to_plain
 from shoal.config.resources import check_memory, check_resources
-from shoal.config.schema import DpConfig, RunConfig
+from shoal.config.schema import DpConfig, RunConfig, ZeroConfig
 from shoal.config.supported import LOOPBACK, check_world
 from shoal.data.dataset import Batch
 from shoal.data.load import load
@@ -35,6 +35,7 @@ from shoal.memory.formulas import (
     FORMULAS,
     GRADIENTS,
     IN_FLIGHT,
+    OFFLOADED,
     PARAMETERS,
     SLOTS,
     STATE,
@@ -140,7 +141,8 @@ def _gib(needed: WorkerMemory) -> str:
 def _read(path: Path) -> WorkerMemory:
     found: dict[str, Any] = json.loads(path.read_text())
     parts = [Component(**each) for each in found["components"]]
-    return WorkerMemory(**found | {"sizes": Sizes(**found["sizes"]), "components": parts})
+    sizes = Sizes(**found["sizes"])
+    return WorkerMemory(found["rank"], sizes, parts, found["measured"], found["total"], found["kept"])
 
 
 # In a worker.
@@ -241,7 +243,11 @@ def _counted(built: Built, seen: Seen, idle_places: dict[int, int], is_gpu: bool
     counted = {PARAMETERS: count(process.storages_of(held))}
     gradients = seen.gradients + sum(shared[place].pss for place in seen.gradient_places - taken)
     taken |= seen.gradient_places
-    counted |= {GRADIENTS: gradients, STATE: count(seen.state), ACTIVATIONS: seen.activations}
+    # On a CPU the optimizer works in the offloaded memory itself; on a GPU it has the state of a slice.
+    sync = built.config.sync
+    is_mapped = isinstance(sync, ZeroConfig) and sync.offload != "none" and not is_gpu
+    state = OFFLOADED if is_mapped else STATE
+    counted |= {GRADIENTS: gradients, state: count(seen.state), ACTIVATIONS: seen.activations}
     if not is_gpu and shared:
         counted[SLOTS] = sum(
             shared[place].pss - before for place, before in idle_places.items() if place in shared

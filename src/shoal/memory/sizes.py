@@ -75,22 +75,35 @@ def sizes_of(
         weights=sum(param.nbytes for param in trained),
         state=state_bytes(lambda probes: optim.build(config.optimizer, probes), trained),
         fixed=sum(tensor.nbytes for tensor in fixed),
-        largest=(largest if largest >= MOVED_BYTES else 0)
-        + sum(param.nbytes for param in trained if param.nbytes < MOVED_BYTES),
+        largest=_fresh([param.nbytes for param in trained]),
         maps_memory=maps_memory,
         temporaries=_temporaries(config, largest, is_gpu),
         slots=NUM_SLOTS * SLOT_BYTES if maps_memory else 0,
     )
-    return _of_zero(config.sync, sizes, model, params) if isinstance(config.sync, ZeroConfig) else sizes
+    if not isinstance(config.sync, ZeroConfig):
+        return sizes
+    return _of_zero(config.sync, sizes, model, params, largest if is_gpu else 0)
 
 
-def _of_zero(config: ZeroConfig, sizes: Sizes, model: nn.Module, params: Mapping[str, Tensor]) -> Sizes:
+def _fresh(sizes: list[int]) -> int:
+    """The largest gradient, if it is moved when it is final, and all that are not."""
+    moved = [num_bytes for num_bytes in sizes if num_bytes >= MOVED_BYTES]
+    return max(moved, default=0) + sum(num_bytes for num_bytes in sizes if num_bytes < MOVED_BYTES)
+
+
+def _of_zero(
+    config: ZeroConfig, sizes: Sizes, model: nn.Module, params: Mapping[str, Tensor], largest_on_gpu: int
+) -> Sizes:
     units = cut(model, params, sizes.workers, config.unit_mib * MIB, unit_of(config))
+    unit = max(unit.num_bytes for unit in units)
+    # The slice of a parameter is no larger than a worker's piece of its unit.
+    largest_slice = min(largest_on_gpu, unit // sizes.workers)
     return replace(
         sizes,
         stage=config.stage,
         offload=config.offload,
-        unit=max(unit.numel * unit.kind.dtype.itemsize for unit in units),
+        offload_window=largest_slice * sizes.state // max(1, sizes.weights),
+        unit=unit,
         num_units=len(units),
     )
 

@@ -22,7 +22,7 @@ def as_table(config: RunConfig, worker: WorkerMemory, is_measured: bool = True) 
     counted = 0
     for each in worker.components:
         found = worker.measured.get(each.name)
-        counted += found or 0
+        counted += (found or 0) if each.counts else 0
         rows.append(
             _row(each.name, each.formula, _mib(each.num_bytes), _mib(found) if is_measured else "", "")
         )
@@ -33,7 +33,7 @@ def as_table(config: RunConfig, worker: WorkerMemory, is_measured: bool = True) 
         )
     else:
         rows.append(_row("total", "", _mib(worker.formula), "", ""))
-    return "\n".join([_title(config, worker, is_measured), "", *rows, "", *_notes(config, worker)])
+    return "\n".join([_title(config, worker, is_measured), "", *rows, "", *_notes(worker)])
 
 
 def _title(config: RunConfig, worker: WorkerMemory, is_measured: bool) -> str:
@@ -61,7 +61,7 @@ def _mib(num_bytes: int | None) -> str:
     return "–" if num_bytes is None else f"{num_bytes / MIB:,.1f}"
 
 
-def _notes(config: RunConfig, worker: WorkerMemory) -> list[str]:
+def _notes(worker: WorkerMemory) -> list[str]:
     """What the letters stand for, and what is outside of the total."""
     sizes, formulas = worker.sizes, " ".join(each.formula for each in worker.components)
     names = {
@@ -77,7 +77,6 @@ def _notes(config: RunConfig, worker: WorkerMemory) -> list[str]:
         notes.append(f"The C library keeps {_mib(worker.kept)} MiB more: freed, and ready for use.")
     if any(not each.counts for each in worker.components):
         notes.append("Offloaded state is not counted in the total.")
-    del config
     return notes
 
 

@@ -45,6 +45,8 @@ class MemoryWatch:
         self._num_saved: dict[int, int] = {}
         self._only_in_use = False
         self._known: set[int] = set()
+        """Addresses of the parameters' memory."""
+        self._param_ids: set[int] = set()
         self._seen: Seen | None = None
 
     # The clock.
@@ -72,6 +74,7 @@ class MemoryWatch:
         """
         self._only_in_use = only_in_use
         self._params, self._updated = [*params], []
+        self._param_ids = {id(param) for param in self._params}
         self._known = set(process.storages_of(self._params))
         self._seen = seen = Seen()
         is_gpu = self._device.type == "cuda"
@@ -121,7 +124,9 @@ class MemoryWatch:
 
     def _pack(self, tensor: Tensor) -> "_Saved":
         saved = _Saved(tensor, self)
-        if saved.address not in self._known:
+        # Gathered parameters have other addresses in every step.
+        is_param = id(tensor if tensor._base is None else tensor._base) in self._param_ids
+        if not is_param and saved.address not in self._known:
             self._num_saved[saved.address] = count = self._num_saved.get(saved.address, 0) + 1
             self._activations += saved.num_bytes if count == 1 else 0
             if self._seen is not None:

@@ -1,12 +1,14 @@
 """One worker's shards of a model: what it owns and updates, and how it sees the rest."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
+import torch
 from torch import Tensor, nn
 
 from shoal.comm.group import Group
+from shoal.config.resources import memory_bytes
 from shoal.errors import CheckpointError, ConfigError
 from shoal.parallel.buckets.plan import MIB
 from shoal.parallel.buckets.unused import Unused, present_somewhere, refuse_unused
@@ -16,7 +18,7 @@ from shoal.parallel.piece import Piece
 from shoal.parallel.slices import Slices
 from shoal.parallel.sync.zero.gather import GatheredParameters
 from shoal.parallel.sync.zero.gradients import OwnedGradients, UnitSlots
-from shoal.parallel.sync.zero.units import Unit, UnitOf, cut
+from shoal.parallel.sync.zero.units import Unit, UnitOf, check_fits, cut
 from shoal.parallel.update import Updated
 
 
@@ -72,6 +74,7 @@ class Shards:
         for param in params.values():
             param.data = param.data.contiguous()
         units = cut(model, params, group.size, options.unit_mib * MIB, options.unit_of)
+        check_fits(units, group.size if group.maps_memory else 1, _memory_of(units))
         self._gathered: GatheredParameters | None = None
         self._wholes: list[Tensor] = []
         if options.stage == 3 and not (group.maps_memory and on_cpu):
@@ -216,3 +219,9 @@ class Shards:
             if (piece := mine.get(f"model.{name}")) is not None:
                 piece.tensor.copy_(piece.place.read(whole, tuple(piece.tensor.shape)))
         self._group.barrier().wait()
+
+
+def _memory_of(units: Sequence[Unit]) -> float:
+    """Bytes of the memory in which the units are: the host's, or a GPU's."""
+    device = units[0].kind.device
+    return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else memory_bytes()
