@@ -18,10 +18,10 @@ from torch.nn import functional as F
 
 from shoal.comm.group import Group
 from shoal.comm.traced import traced
-from shoal.config.mesh import check_divided
+from shoal.config.mesh import check_divided, layout_of
 from shoal.config.plain import from_plain, to_plain
 from shoal.config.resources import check_memory, check_resources
-from shoal.config.schema import DpConfig, RunConfig, ZeroConfig
+from shoal.config.schema import Custom, DpConfig, RunConfig, ZeroConfig
 from shoal.config.supported import LOOPBACK, check_world
 from shoal.data.dataset import Batch
 from shoal.data.load import load
@@ -78,10 +78,9 @@ class WorkerMemory:
         return self.total / self.formula - 1 if self.formula else 0.0
 
 
-def check(config: RunConfig) -> None:
-    """Refuse what has no formula or cannot be measured, and what this machine has no memory for."""
+def check_formula(config: RunConfig) -> None:
+    """Refuse what has no formula."""
     assert config.sync is not None
-    workers = config.launch.workers
     if config.sync.name not in FORMULAS:
         raise ConfigError(
             f"there is no formula for the memory of strategy {config.strategy}",
@@ -93,6 +92,12 @@ def check(config: RunConfig) -> None:
             "the weights",
             "Use another schedule.",
         )
+
+
+def _check_can_measure(config: RunConfig) -> None:
+    """Refuse what cannot be measured, or has no place in the memory of this machine."""
+    check_formula(config)
+    workers = config.launch.workers
     if config.launch.launcher == "threads" and workers > 1:
         raise ConfigError(
             "thread workers share one process, whose memory cannot be divided among them",
@@ -101,16 +106,28 @@ def check(config: RunConfig) -> None:
     check_resources(config, workers)
     check_world(config, workers, LOOPBACK)
     check_divided(config.mesh, workers)
+    if config.device == "cpu" or not torch.cuda.is_available():
+        process.check_can_measure()
+        if not _divides_model(config):
+            needed = by_formula(config).formula
+            details = f"{needed / 2**30:.3g} GiB by formula"
+            check_memory(workers, needed, details, config.launch.launcher)
+
+
+def _divides_model(config: RunConfig) -> bool:
+    return layout_of(config.axes) != "whole"
 
 
 def by_formula(config: RunConfig) -> WorkerMemory:
     """The memory of a worker by formula alone: nothing of the model's size is allocated."""
-    check(config)
-    if {"pipeline", "tensor"} & {axis for axis, size in config.axes.items() if size > 1}:
+    check_formula(config)
+    if _divides_model(config):
         raise ConfigError(
             f"strategy {config.strategy} divides the model when it is built, so --formula-only knows no worker's part",
             "Leave --formula-only out.",
         )
+    if isinstance(config.model, Custom):  # it is built as usual
+        check_resources(config, 1)
     small = small_run(config)
     dataset = load(small.data)
     model = without_memory(small, dataset)
@@ -122,20 +139,11 @@ def by_formula(config: RunConfig) -> WorkerMemory:
 
 def measure(config: RunConfig) -> list[WorkerMemory]:
     """The memory of every worker, in rank order."""
-    check(config)
-    if config.device == "cpu" or not torch.cuda.is_available():
-        process.check_can_measure()
-        if not {"pipeline", "tensor"} & {axis for axis, size in config.axes.items() if size > 1}:
-            needed = by_formula(config)
-            check_memory(config.launch.workers, needed.formula, _gib(needed), config.launch.launcher)
+    _check_can_measure(config)
     with tempfile.TemporaryDirectory() as folder:
         settings = json.dumps({"config": to_plain(small_run(config)), "folder": folder})
         programs.by_processes(__file__, [settings], config.launch.workers)
         return [_read(Path(folder) / f"{rank}.json") for rank in range(config.launch.workers)]
-
-
-def _gib(needed: WorkerMemory) -> str:
-    return f"{needed.formula / 2**30:.3g} GiB by formula"
 
 
 def _read(path: Path) -> WorkerMemory:
@@ -216,7 +224,7 @@ def _predicted(
 ) -> WorkerMemory:
     assert config.sync is not None
     sizes = sizes_of(config, model, params, is_gpu, maps_memory)
-    if config.axes.get("pipeline", 1) * config.axes.get("tensor", 1) == 1:
+    if not _divides_model(config):
         whole = without_memory(config, load(config.data))
         sizes = replace(sizes, activations=activation_bytes(config, whole, batch))
     found = components(config.sync.name, sizes)

@@ -42,10 +42,7 @@ def _title(config: RunConfig, worker: WorkerMemory, is_measured: bool) -> str:
     who = f"one of {workers} workers" if workers > 1 else "one worker"
     if is_measured and workers > 1:
         who = f"rank {worker.rank}, the fullest of {workers} workers"
-    return (
-        f"{config.model.name} of {worker.sizes.num_params:,} parameters, {config.optimizer.name}, "
-        f"{config.strategy}{stage}: {who}"
-    )
+    return f"{config.model.name}, {config.optimizer.name}, {config.strategy}{stage}; {who}"
 
 
 def _row(name: str, formula: str, num_bytes: str, measured: str, difference: str) -> str:

@@ -1,0 +1,59 @@
+"""The numbers in the formulas, from settings and models."""
+
+import pytest
+import torch
+
+from shoal.config.read import read
+from shoal.data.load import load
+from shoal.memory.sizes import activation_bytes, samples_per_step, sizes_of, small_run, without_memory
+
+
+def sizes(flags, is_gpu=False):
+    config = small_run(read(None, flags.split()))
+    model = without_memory(config, load(config.data))
+    params = {name: param for name, param in model.named_parameters() if param.requires_grad}
+    return sizes_of(config, model, params, is_gpu, True)
+
+
+def test_optimizer_state_is_counted_for_each_parameter():
+    linear = 784 * 10 + 10
+    for flags, each in {"sgd": 0, "sgd --momentum 0.9": 4, "adam": 8, "torch.optim:RMSprop": 4}.items():
+        found = sizes(f"--model linear --optimizer {flags}")
+        assert (found.num_params, found.weights, found.state) == (linear, 4 * linear, each * linear)
+
+
+def test_units_and_the_state_of_one_slice():
+    found = sizes(
+        "--model mlp --model.hidden 512,512 --strategy zero --strategy.unit_mib 1 --workers 2 --optimizer adam"
+    )
+    assert (found.num_units, found.workers, found.offload_window) == (3, 2, 0)
+    assert found.unit >= 4 * 784 * 512
+    on_gpu = sizes("--model linear --strategy zero --strategy.offload memory --optimizer adam", is_gpu=True)
+    assert on_gpu.offload_window == 2 * 4 * 7840
+
+
+def test_temporaries_are_those_of_the_readable_step():
+    assert sizes("--model linear --optimizer adam").temporaries == 0
+    assert sizes("--model linear --optimizer adam --optimizer.fast false").temporaries == 4 * 7840
+    decay = "--model linear --optimizer sgd --optimizer.fast false --weight-decay 0.1"
+    assert sizes(decay).temporaries == 4 * 7840
+
+
+def test_a_step_has_one_sample_for_each_worker_and_each_micro_batch():
+    for flags, count in {
+        "--strategy ddp --workers 3": 3,
+        "--strategy dp --workers 3": 3,
+        "--strategy tensor --workers 2": 1,
+        "--mesh data=2,pipeline=2 --workers 4 --pipeline.microbatches 4": 8,
+    }.items():
+        assert samples_per_step(read(None, f"--model mlp {flags}".split())) == count
+
+
+@pytest.mark.parametrize("flags", ["--model lenet", "--model transformer --data synthetic --data.task text"])
+def test_activations_are_those_that_a_real_pass_saves(flags):
+    config = small_run(read(None, flags.split()))
+    dataset = load(config.data)
+    batch = dataset.batch(dataset.train, torch.tensor([0]))
+    predicted = activation_bytes(config, without_memory(config, dataset), batch)
+    assert predicted is not None
+    assert predicted > batch.inputs.nbytes
