@@ -58,7 +58,8 @@ class Zero(Sync):
         parts.update.check_divisible()
         keeper = offload(config.offload, config.offload_dir)
         if group.size == 1:
-            self._update = parts.update.over(layout, keeper)
+            if keeper is not None:
+                self._update = parts.update.over(layout, keeper)
             return
         sync_initial_state(group, self.pieces())
         if config.sync_batchnorm:
