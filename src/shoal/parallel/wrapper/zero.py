@@ -120,6 +120,7 @@ class ShardedModel:
         self._keeper = None
         if keeper is not None and self._slices.params:
             self._keeper = keeper(self.optimizer, self._slices.params, make_optimizer)
+        self.group.barrier().wait()  # all have memory for their state, or none begins
         if stage > 1:
             model.register_forward_pre_hook(lambda module, args: self._pass.forget_failed())
             model.register_forward_hook(self._watch)

@@ -159,6 +159,25 @@ def test_a_full_disk_is_one_sentence_before_training_and_leaves_nothing(tmp_path
     assert not (tmp_path / "runs").exists(), "nothing is written before the file is there"
 
 
+def test_if_one_worker_has_no_space_no_worker_begins(tmp_path, monkeypatch, capsys):
+    allocate, calls = os.posix_fallocate, []
+
+    def full_for_the_second(descriptor, offset, num_bytes):
+        calls.append(num_bytes)
+        if len(calls) == 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        allocate(descriptor, offset, num_bytes)
+
+    monkeypatch.setattr(os, "posix_fallocate", full_for_the_second)
+    words = (
+        "--quiet --data synthetic --model mlp --optimizer adam --launcher threads --workers 2 --strategy zero"
+    )
+    words = f"{words} --strategy.offload file --strategy.offload_dir {tmp_path} --runs-dir {tmp_path}/runs"
+    assert main(["train", *words.split()]) == 2
+    assert "cannot allocate an offload file" in capsys.readouterr().err
+    assert not os.listdir(tmp_path)
+
+
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 def test_a_disk_without_space_is_refused(tmp_path, monkeypatch, code):
     def full(descriptor, offset, num_bytes):

@@ -73,6 +73,8 @@ class Zero(Sync):
         self._shards = Shards(group, layout.model, layout, layout.on_final, options, self._guard.look)
         self._in_lockstep = has_collectives or self._shards.is_gathered
         self._update = parts.update.over(self._shards.slices, keeper)
+        if keeper is not None:
+            group.barrier().wait()  # all have memory for their state, or none begins
         if self._shards.is_gathered:
             self.copies = alone()  # all workers evaluate every batch together
 
