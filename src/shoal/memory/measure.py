@@ -29,6 +29,7 @@ from shoal.errors import ConfigError
 from shoal.launch import programs
 from shoal.launch.one_worker import joined_group
 from shoal.memory import process
+from shoal.memory.activations import activation_bytes
 from shoal.memory.formulas import (
     ACTIVATIONS,
     FLAT,
@@ -44,7 +45,7 @@ from shoal.memory.formulas import (
     components,
     total,
 )
-from shoal.memory.sizes import activation_bytes, samples_per_step, sizes_of, small_run, without_memory
+from shoal.memory.sizes import samples_per_step, sizes_of, small_run, without_memory
 from shoal.memory.watch import MemoryWatch, Seen
 from shoal.parallel.strategy import Share
 from shoal.train.build import Built, build, torch_settings
@@ -134,7 +135,9 @@ def by_formula(config: RunConfig) -> WorkerMemory:
     params: dict[str, Tensor] = {
         name: param for name, param in model.named_parameters() if param.requires_grad
     }
-    return _predicted(small, 0, model, params, dataset.batch(dataset.train, torch.tensor([0])), False, True)
+    maps_memory = config.device != "cuda" and config.launch.group_kind in ("auto", "shm")
+    batch = dataset.batch(dataset.train, torch.tensor([0]))
+    return _predicted(small, 0, model, params, batch, config.device == "cuda", maps_memory)
 
 
 def measure(config: RunConfig) -> list[WorkerMemory]:
@@ -226,7 +229,7 @@ def _predicted(
     sizes = sizes_of(config, model, params, is_gpu, maps_memory)
     if not _divides_model(config):
         whole = without_memory(config, load(config.data))
-        sizes = replace(sizes, activations=activation_bytes(config, whole, batch))
+        sizes = replace(sizes, activations=activation_bytes(whole, config.loss, batch))
     found = components(config.sync.name, sizes)
     return WorkerMemory(rank, sizes, found, {}, 0, 0)
 

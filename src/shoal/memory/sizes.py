@@ -20,7 +20,7 @@ from shoal.config.schema import (
     SyntheticConfig,
     ZeroConfig,
 )
-from shoal.data.dataset import Batch, DataSet
+from shoal.data.dataset import DataSet
 from shoal.memory.formulas import Sizes
 from shoal.models.builder import MODELS
 from shoal.optim.chunks import BYTES_PER_THREAD
@@ -127,27 +127,3 @@ def without_memory(config: RunConfig, dataset: DataSet) -> nn.Module:
         return models.build(config.model, dataset.input_shape, dataset.outputs, config.seed)
     with torch.device("meta"):
         return MODELS[config.model.name](dataset.input_shape, dataset.outputs, **options_of(config.model))
-
-
-def activation_bytes(config: RunConfig, model: nn.Module, batch: Batch) -> int | None:
-    """Bytes that a forward pass saves for backward, parameters not counted; None if the model has to run for that.
-
-    The model is on the meta device: nothing is computed.
-    """
-    params = [*model.parameters()]
-    if not all(param.is_meta for param in params):
-        return None
-    saved: dict[int, int] = {}
-    known = {param.untyped_storage()._cdata for param in params}  # pyright: ignore[reportPrivateUsage]
-
-    def pack(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage._cdata not in known:  # pyright: ignore[reportPrivateUsage]
-            saved[storage._cdata] = storage.nbytes()  # pyright: ignore[reportPrivateUsage]
-        return tensor
-
-    loss = models.build_loss(config.loss)
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        kept = loss(model(batch.inputs.to("meta")), batch.labels.to("meta"))
-    del kept
-    return sum(saved.values())
