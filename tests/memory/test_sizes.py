@@ -32,6 +32,7 @@ def test_units_and_the_state_of_one_slice():
 def test_temporaries_are_those_of_the_readable_step():
     assert sizes("--model linear --optimizer adam").temporaries == 0
     assert sizes("--model linear --optimizer adam --optimizer.fast false").temporaries == 4 * 7840
+    assert sizes("--model linear --optimizer torch.optim:RMSprop").temporaries is None
     decay = "--model linear --optimizer sgd --optimizer.fast false --weight-decay 0.1"
     assert sizes(decay).temporaries == 4 * 7840
 
@@ -44,3 +45,17 @@ def test_a_step_has_one_sample_for_each_worker_and_each_micro_batch():
         "--mesh data=2,pipeline=2 --workers 4 --pipeline.microbatches 4": 8,
     }.items():
         assert samples_per_step(read(None, f"--model mlp {flags}".split())) == count
+
+
+def test_frozen_parameters_and_buffers_are_fixed():
+    assert sizes("--model linear").fixed == 0
+    resnet = sizes("--model resnet18 --model.width 8")
+    channels = 8 * (5 + (4 + 1) * (2 + 4 + 8))  # of all batch norms: the stem, four blocks, shortcuts
+    assert resnet.fixed == channels * 2 * 4 + 20 * 8, "mean, variance, and a count each"
+
+
+def test_fresh_gradients_are_the_largest_and_the_small():
+    flags = "--model mlp --model.hidden 512,512 --strategy ddp --workers 2"
+    assert sizes(flags).largest == 4 * (784 * 512 + 512 + 512 + 512 * 10 + 10)
+    static = sizes(f"{flags} --engine static")
+    assert static.largest == static.weights

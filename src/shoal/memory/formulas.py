@@ -59,8 +59,8 @@ class Sizes:
     """State that is on the device at a time, where it is kept elsewhere."""
     activations: int | None = None
     """Saved for backward; None where they are not known."""
-    temporaries: int = 0
-    """Of the optimizer's step."""
+    temporaries: int | None = 0
+    """Of the optimizer's step; None where they are not known: of a user's own optimizer."""
     slots: int = 0
     """S."""
 
@@ -94,7 +94,7 @@ def components(sync: str, sizes: Sizes) -> list[Component]:
     found = FORMULAS[sync](sizes)
     found += [
         Component(ACTIVATIONS, "saved for backward", sizes.activations),
-        Component(TEMPORARIES, "chunks" if sizes.temporaries else "none", sizes.temporaries),
+        Component(TEMPORARIES, _of_temporaries(sizes.temporaries), sizes.temporaries),
     ]
     if sizes.slots and sizes.workers > 1:
         # Every worker sends through its slots; where buckets are in the group's memory, rank 0 alone did, at the start.
@@ -103,6 +103,10 @@ def components(sync: str, sizes: Sizes) -> list[Component]:
             Component(SLOTS, "S" if is_naive else "S/N", sizes.slots // (1 if is_naive else sizes.workers))
         )
     return found
+
+
+def _of_temporaries(num_bytes: int | None) -> str:
+    return "not known" if num_bytes is None else "chunks" if num_bytes else "none"
 
 
 def total(found: list[Component]) -> int:

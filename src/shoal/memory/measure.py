@@ -227,7 +227,8 @@ def _predicted(
 ) -> WorkerMemory:
     assert config.sync is not None
     sizes = sizes_of(config, model, params, is_gpu, maps_memory)
-    if not _divides_model(config):
+    # They are counted in float32, as autograd saves them.
+    if not _divides_model(config) and config.engine == "torch" and config.precision != "bf16":
         whole = without_memory(config, load(config.data))
         sizes = replace(sizes, activations=activation_bytes(whole, config.loss, batch))
     found = components(config.sync.name, sizes)

@@ -66,8 +66,10 @@ def sizes_of(
     assert config.sync is not None
     size = config.axes.get("data", 1)
     trained = [*params.values()]
-    ids = {id(param) for param in trained}
-    fixed = [param for param in model.parameters() if id(param) not in ids] + [*model.buffers()]
+    # Our own engines have tensors of their own, in the memory of the model's parameters.
+    known = {id(param) for param in trained} | {_memory_of(param) for param in trained}
+    frozen = (param for param in model.parameters() if not {id(param), _memory_of(param)} & known)
+    fixed = [*frozen, *model.buffers()]
     largest = max((param.nbytes for param in trained), default=0)
     sizes = Sizes(
         num_params=sum(param.numel() for param in trained),
@@ -75,7 +77,7 @@ def sizes_of(
         weights=sum(param.nbytes for param in trained),
         state=state_bytes(lambda probes: optim.build(config.optimizer, probes), trained),
         fixed=sum(tensor.nbytes for tensor in fixed),
-        largest=_fresh([param.nbytes for param in trained]),
+        largest=_fresh(config, [param.nbytes for param in trained]),
         maps_memory=maps_memory,
         temporaries=_temporaries(config, largest, is_gpu),
         slots=NUM_SLOTS * SLOT_BYTES if maps_memory else 0,
@@ -85,8 +87,14 @@ def sizes_of(
     return _of_zero(config.sync, sizes, model, params, largest if is_gpu else 0)
 
 
-def _fresh(sizes: list[int]) -> int:
+def _memory_of(tensor: Tensor) -> int:
+    return tensor.untyped_storage()._cdata  # pyright: ignore[reportPrivateUsage]
+
+
+def _fresh(config: RunConfig, sizes: list[int]) -> int:
     """The largest gradient, if it is moved when it is final, and all that are not."""
+    if config.engine == "static":
+        return sum(sizes)  # the compiled graph keeps memory for all of them
     moved = [num_bytes for num_bytes in sizes if num_bytes >= MOVED_BYTES]
     return max(moved, default=0) + sum(num_bytes for num_bytes in sizes if num_bytes < MOVED_BYTES)
 
@@ -108,10 +116,12 @@ def _of_zero(
     )
 
 
-def _temporaries(config: RunConfig, largest: int, is_gpu: bool) -> int:
+def _temporaries(config: RunConfig, largest: int, is_gpu: bool) -> int | None:
     """Bytes of temporaries in the optimizer's step: none in fused kernels; ours work on chunks that fit the cache."""
     optimizer = config.optimizer
-    if isinstance(optimizer, Custom) or optimizer.fast:
+    if isinstance(optimizer, Custom):
+        return None
+    if optimizer.fast:
         return 0
     at_once = largest if is_gpu else min(largest, BYTES_PER_THREAD * torch.get_num_threads())
     if isinstance(optimizer, AdamConfig | AdamWConfig):

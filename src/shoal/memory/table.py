@@ -65,7 +65,12 @@ def _notes(worker: WorkerMemory) -> list[str]:
         "Ψ": f"{sizes.num_params:,} parameters",
         "N": f"{sizes.workers} workers",
         "U": f"{_mib(sizes.unit)} MiB, the largest unit",
-        "G": f"{_mib(sizes.largest)} MiB, the largest gradient and those below 256 KiB",
+        "G": f"{_mib(sizes.largest)} MiB, "
+        + (
+            "all gradients"
+            if sizes.largest == sizes.weights
+            else "the largest gradient and those below 256 KiB"
+        ),
         "S": f"{_mib(sizes.slots)} MiB of slots",
         "fixed": f"{_mib(sizes.fixed)} MiB of buffers and frozen parameters",
     }
