@@ -49,6 +49,13 @@ def test_what_is_under_way_has_rows_of_its_own():
     assert (ddp["fresh gradients"].num_bytes, ddp["exchange slots"].num_bytes) == (300, 1000)
 
 
+def test_local_keeps_what_an_averaging_needs():
+    rows = rows_of("local", averages_state=True)
+    assert (rows["averaging"].formula, rows["averaging"].num_bytes) == ("12Ψ", 12 * PSI)
+    assert (rows["buckets in flight"].formula, rows["buckets in flight"].num_bytes) == ("4Ψ + 8Ψ", 12 * PSI)
+    assert rows_of("local")["buckets in flight"].num_bytes == 4 * PSI
+
+
 def test_buffers_and_frozen_parameters_are_divided_by_no_strategy():
     params = rows_of("zero", stage=3, fixed=123)["parameters"]
     assert (params.formula, params.num_bytes) == ("4Ψ/N + fixed", PSI + 123)

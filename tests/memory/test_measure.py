@@ -45,6 +45,7 @@ def test_twenty_million_parameters_take_what_the_formula_says(strategy, workers)
     [
         "--strategy single",
         "--strategy naive --workers 2",
+        "--strategy local --workers 2",
         "--strategy pipeline --workers 2",
         "--strategy tensor --workers 2",
         "--strategy zero --strategy.stage 3 --strategy.offload file --workers 2",

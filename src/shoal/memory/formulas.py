@@ -27,7 +27,7 @@ GRADIENTS, STATE, PARAMETERS = "gradients", "optimizer state", "parameters"
 FRESH, IN_FLIGHT, GATHERED = "fresh gradients", "buckets in flight", "gathered units"
 ACTIVATIONS = "activations"
 TEMPORARIES, SLOTS, FLAT = "optimizer temporaries", "exchange slots", "flat copies"
-OFFLOADED, OTHER = "offloaded state", "other"
+ANCHORS, OFFLOADED, OTHER = "averaging", "offloaded state", "other"
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,8 @@ class Sizes:
     """Where `zero` keeps its optimizer state."""
     offload_window: int = 0
     """State that is on the device at a time, where it is kept elsewhere."""
+    averages_state: bool = False
+    """Whether `local` averages optimizer state with the weights."""
     activations: int | None = None
     """Saved for backward; None where they are not known."""
     temporaries: int | None = 0
@@ -89,7 +91,7 @@ def components(sync: str, sizes: Sizes) -> list[Component]:
             f"there is no formula for the memory of sync {sync}",
             f"There are formulas for {', '.join(FORMULAS)}.",
         )
-    if sizes.workers == 1 and sync != "zero":
+    if sizes.workers == 1 and sync not in ("zero", "local"):
         sync = "none"
     found = FORMULAS[sync](sizes)
     found += [
@@ -151,6 +153,18 @@ def _onecopy(sizes: Sizes) -> list[Component]:
     return [*_main(sizes, (True, False, True)), Component(FRESH, "G", sizes.largest)]
 
 
+def _local(sizes: Sizes) -> list[Component]:
+    each = sizes.weights / max(1, sizes.num_params)
+    state = sizes.state if sizes.averages_state else 0
+    bucket = f"{each:.3g}Ψ" + (f" + {state / max(1, sizes.num_params):.3g}Ψ" if state else "")
+    return [
+        *_none(sizes),
+        # The weights after the last averaging and before the next, and the momentum of the outer step.
+        Component(ANCHORS, f"{3 * each:.3g}Ψ", 3 * sizes.weights),
+        Component(IN_FLIGHT, bucket, sizes.weights + state),
+    ]
+
+
 def _zero(sizes: Sizes) -> list[Component]:
     divided = sizes.workers > 1
     found = _main(sizes, (sizes.stage > 2, sizes.stage > 1, True))
@@ -181,5 +195,6 @@ FORMULAS: dict[str, Callable[[Sizes], list[Component]]] = {
     "dp": _dp,
     "onecopy": _onecopy,
     "zero": _zero,
+    "local": _local,
 }
 """By sync. A sync that is not here has no formula, and `shoal memory` says so."""

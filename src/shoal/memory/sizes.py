@@ -15,8 +15,10 @@ from shoal.config.schema import (
     AdamWConfig,
     Custom,
     GlobalConfig,
+    LocalConfig,
     RunConfig,
     SgdConfig,
+    SyncConfig,
     SyntheticConfig,
     ZeroConfig,
 )
@@ -48,7 +50,15 @@ def small_run(config: RunConfig) -> RunConfig:
     train = config.train
     if config.optimizer.name != "gd":
         train = replace(train, batch_size=samples_per_step(config))
-    return replace(config, data=small, train=train, partition=GlobalConfig())
+    return replace(config, data=small, train=train, partition=GlobalConfig(), sync=_every_step(config.sync))
+
+
+def _every_step(sync: SyncConfig | None) -> SyncConfig | None:
+    """Of `local`, an averaging in every step: the peak is there."""
+    if not isinstance(sync, LocalConfig):
+        return sync
+    moments = "average" if sync.averages_moments else "keep"
+    return replace(sync, every=1, overlap=0, fragments=1, moments=moments)
 
 
 def samples_per_step(config: RunConfig) -> int:
@@ -82,6 +92,8 @@ def sizes_of(
         temporaries=_temporaries(config, largest, is_gpu),
         slots=NUM_SLOTS * SLOT_BYTES if maps_memory else 0,
     )
+    if isinstance(config.sync, LocalConfig):
+        return replace(sizes, averages_state=config.sync.averages_moments)
     if not isinstance(config.sync, ZeroConfig):
         return sizes
     return _of_zero(config.sync, sizes, model, params, largest if is_gpu else 0)
