@@ -26,6 +26,7 @@ COMMANDS: dict[str, str] = {
     "graph": "shoal.cli.graph",
     "data": "shoal.cli.data",
     "bench": "shoal.cli.bench",
+    "memory": "shoal.cli.memory",
     "explain": "shoal.cli.explain",
     "check": "shoal.cli.check",
     "config": "shoal.cli.config",

@@ -20,6 +20,7 @@ from shoal.comm.group import Group
 from shoal.comm.reduction import Op, reduce_into_first
 from shoal.errors import ConfigError
 from shoal.parallel.buckets.bucket import Bucket
+from shoal.parallel.freed_memory import return_freed_memory
 from shoal.parallel.slices import Slices
 
 ALL = 2**62
@@ -52,6 +53,7 @@ class MappedWeights:
         self._gradients = [self._map(bucket, slices) for bucket in buckets]
         """For each bucket, this worker's slice of all workers' gradients."""
         self._slices = {name: (owned, owned.grad) for name, owned in slices.params.items()}
+        return_freed_memory()  # where the parameters were
         group.barrier().wait()
 
     def _map(self, bucket: Bucket, slices: Slices) -> list[Tensor]:

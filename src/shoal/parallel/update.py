@@ -12,7 +12,7 @@ from shoal.events.spans import SpanRecorder
 from shoal.optim.elementwise import Elementwise
 from shoal.parallel.norms import chunk_norms, clip, global_norm
 from shoal.parallel.piece import Piece, Place
-from shoal.parallel.state import load_optimizer, optimizer_pieces
+from shoal.parallel.state import PlaceOf, load_optimizer, optimizer_pieces
 
 MakeOptimizer = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
 """Builds the optimizer over given tensors: a sync may hold only a part of the parameters."""
@@ -37,6 +37,31 @@ def is_elementwise(optimizer: torch.optim.Optimizer) -> bool:
     return bool(getattr(optimizer, "elementwise", False)) or type(optimizer) in _ELEMENTWISE
 
 
+def updates_alone(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether one step of all parameters equals a step of each alone: the optimizer counts steps for each parameter."""
+    return isinstance(optimizer, Elementwise) or type(optimizer) in _ELEMENTWISE
+
+
+class StateKeeper(Protocol):
+    """Keeps the state of an optimizer in memory of its choice."""
+
+    def step(self) -> None:
+        """Step the optimizer."""
+        ...
+
+    def settle(self) -> None:
+        """Return when the state can be read."""
+        ...
+
+    def load(self, params: Mapping[str, Tensor], place_of: PlaceOf, saved: Mapping[str, Tensor]) -> None:
+        """Load the parts of a saved state that belong to these parameters."""
+        ...
+
+
+MakeKeeper = Callable[[torch.optim.Optimizer, dict[str, Tensor], MakeOptimizer], StateKeeper]
+"""Builds the keeper of an optimizer, given the tensors that it updates and how it was built."""
+
+
 class Updated(Protocol):
     """The tensors that an update changes: a layout's parameters, or one worker's slices of them."""
 
@@ -59,12 +84,21 @@ class Update:
     """Clips the gradients by their norm over all parameters (`--clip-norm`), and steps the optimizer."""
 
     def __init__(
-        self, layout: Updated, make_optimizer: MakeOptimizer, clip_norm: float | None = None
+        self,
+        layout: Updated,
+        make_optimizer: MakeOptimizer,
+        clip_norm: float | None = None,
+        keeper: MakeKeeper | None = None,
     ) -> None:
         self._layout = layout
         self._make_optimizer = make_optimizer
         # A worker that owns no slice of a small model updates nothing.
         self._optimizer = make_optimizer(layout.params.values()) if layout.params else None
+        self._keeper = (
+            keeper(self._optimizer, layout.params, make_optimizer)
+            if keeper is not None and self._optimizer is not None
+            else None
+        )
         self._clip_norm = clip_norm
         groups = self._optimizer.param_groups if self._optimizer else []
         self.base_lr: float = groups[0]["lr"] if groups else 0.0
@@ -81,15 +115,15 @@ class Update:
                 "Use --strategy ddp, or declare `elementwise = True` in the optimizer's class.",
             )
 
-    def over(self, slices: Updated) -> "Update":
-        """The same update of other tensors: of the slices that a worker owns."""
+    def over(self, slices: Updated, keeper: MakeKeeper | None = None) -> "Update":
+        """The same update of other tensors: of the slices that a worker owns. `keeper` keeps the optimizer's state."""
         self.check_divisible()
-        return Update(slices, self._make_optimizer, self._clip_norm)
+        return Update(slices, self._make_optimizer, self._clip_norm, keeper)
 
     @property
     def can_be_masked(self) -> bool:
         """Whether `unless` is supported: the device can skip the update without the host."""
-        return isinstance(self._optimizer, Elementwise) and self._optimizer.fast
+        return isinstance(self._optimizer, Elementwise) and self._optimizer.fast and self._keeper is None
 
     def __call__(self, lr: float, unless: Tensor | None = None) -> None:
         """Make the update; skip it on the device if `unless`, a tensor on the device, is 1."""
@@ -115,7 +149,9 @@ class Update:
             return
         for group, ratio in zip(optimizer.param_groups, self._lr_ratios, strict=True):
             group["lr"] = lr * ratio
-        if unless is None:
+        if self._keeper is not None:
+            self._keeper.step()
+        elif unless is None:
             optimizer.step()
         else:
             assert isinstance(optimizer, Elementwise)
@@ -125,9 +161,13 @@ class Update:
         """The optimizer's state, each tensor in the place of its parameter."""
         if self._optimizer is None:
             return []
+        if self._keeper is not None:
+            self._keeper.settle()
         return optimizer_pieces(self._layout.params, self._layout.place_of, self._optimizer)
 
     def load(self, saved: Mapping[str, Tensor]) -> None:
         """Load the parts of a saved optimizer state that belong to the parameters here."""
-        if self._optimizer is not None:
+        if self._keeper is not None:
+            self._keeper.load(self._layout.params, self._layout.place_of, saved)
+        elif self._optimizer is not None:
             load_optimizer(self._layout.params, self._layout.place_of, self._optimizer, saved)

@@ -19,10 +19,11 @@ from shoal.data.dataset import DataSet
 from shoal.data.division import Division
 from shoal.data.load import load
 from shoal.errors import ConfigError
-from shoal.events.spans import SpanRecorder
+from shoal.events.spans import Clock, SpanRecorder
 from shoal.parallel.dp import Dp
 from shoal.parallel.exchange.build import build_exchange
 from shoal.parallel.guard import Guard
+from shoal.parallel.layout.layout import Layout
 from shoal.parallel.rpc.strategy import Rpc
 from shoal.parallel.strategy import Strategy
 from shoal.parallel.sync.ddp import Ddp
@@ -50,6 +51,8 @@ class Built:
     """The settings, with those that were found while building, such as where a pipeline is cut."""
     device: torch.device
     data: DataSet
+    layout: Layout
+    """This worker's part of the model."""
     strategy: Strategy
     group: Traced
     """All workers of the run; counts what this worker sends."""
@@ -79,13 +82,16 @@ SYNCS: dict[str, Callable[[SyncParts, Any], Strategy]] = {
 """Each sync is built from `SyncParts` and its own settings."""
 
 
-def build(config: RunConfig, device: torch.device, group: Traced) -> Built:
-    """Data, model, optimizer and strategy of a run, on its device; `group` has all workers of the run."""
+def build(config: RunConfig, device: torch.device, group: Traced, clock: Clock | None = None) -> Built:
+    """Data, model, optimizer and strategy of a run, on its device; `group` has all workers of the run.
+
+    Spans are measured with `clock`, by default the device's.
+    """
     group.beat(BUSY_S)  # reading a data set may take long while other workers wait
     dataset = load(config.data).to(device)
     model = build_model(config, dataset).to(device)
     _check_work(config, dataset, model, group.size, device)
-    span = SpanRecorder(clock_of(device))
+    span = SpanRecorder(clock or clock_of(device))
     train, num_samples = config.train, len(dataset.train)
     batch_size = train.batch_size if isinstance(train.batch_size, int) else num_samples
     steps = total_steps(num_samples, batch_size, train.epochs, train.steps)
@@ -104,6 +110,7 @@ def build(config: RunConfig, device: torch.device, group: Traced) -> Built:
         config,
         device,
         dataset,
+        layout,
         strategy,
         group,
         span,

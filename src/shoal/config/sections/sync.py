@@ -155,6 +155,18 @@ class ZeroConfig(Checked):
     """A parameter without a gradient: raise an error that names it, or use zero."""
     sync_batchnorm: bool = False
     """Compute batch-norm statistics over all workers; without it, batch norm gives other results than one machine."""
+    offload: Literal["none", "memory", "file"] = "none"
+    """Where optimizer state is kept: with the parameters, in the host's memory (for a GPU), or in a mapped file."""
+    offload_dir: str = ""
+    """Folder of the file of --strategy.offload file; empty: $TMPDIR, or /var/tmp."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.offload_dir and self.offload != "file":
+            raise ConfigError(
+                f"--strategy.offload_dir has no effect with --strategy.offload {self.offload}",
+                "Use --strategy.offload file, or leave offload_dir out.",
+            )
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,11 @@ Send = Callable[[Bucket], Work]
 """Start to aggregate a full bucket. When the work is done, the bucket holds the aggregate."""
 
 
+MOVED_BYTES = 256 * 1024
+"""The size from which a gradient is copied to its slot when it is final, where buckets are sent late: the copy takes
+longer than the call of the hook, and reads from the cache what it would otherwise read from memory."""
+
+
 @dataclass(frozen=True)
 class ReducerOptions:
     """How gradients are divided into buckets, and which gradients are expected."""
@@ -58,8 +63,9 @@ class Reducer:
     parameters; after the first exchange, a second plan follows the order in which gradients became final on rank 0.
     *Late*, otherwise: all gradients are copied and sent when backward is over. In shared memory members move data only
     inside their own calls, so nothing would happen in between, and a hook per parameter costs more than it saves.
-    Passes that may give a parameter several gradients (`once=False`) are late, too: the last one is known only at their
-    end.
+    Only large gradients (`MOVED_BYTES`) are copied by a hook, while they are in the cache, so that their memory serves
+    the next one. Passes that may give a parameter several gradients (`once=False`) are late, too: the last one is known
+    only at their end.
 
     With `unused="zero"`, a parameter for which no worker has a gradient keeps none, as on one machine, where the
     optimizer then skips it. That costs one small all-reduce per exchange.
@@ -67,7 +73,7 @@ class Reducer:
     The bucket with the piggyback is always sent last, and in `complete`: `send` can then write the piggyback.
     `begins`, if given, is called by gradients of a pass that was not announced, and may announce it.
 
-    Memory: the gradients twice while backward produces them, once afterwards.
+    Memory: the gradients once, and in backward the largest of them and those below `MOVED_BYTES` a second time.
     """
 
     def __init__(
@@ -99,11 +105,10 @@ class Reducer:
         self._next = 0
         """The bucket to be sent next."""
         self._works: list[Work] = []
-        has_hooks = self.is_early or begins is not None
         self._removers = [
-            on_final(slot.param, partial(self._final, slot) if self.is_early else self._announce)
+            on_final(slot.param, hook)
             for slot in self._slots
-            if has_hooks
+            if (hook := self._hook_of(slot, has_begins=begins is not None)) is not None
         ]
 
     def _cut(self) -> None:
@@ -127,6 +132,19 @@ class Reducer:
         return self._fillings[-1].bucket.piggyback if self._fillings else None
 
     # Hooks.
+
+    def _hook_of(self, slot: Slot, has_begins: bool) -> Callable[[Tensor], None] | None:
+        """What to call when a slot's gradient is final."""
+        if self.is_early:
+            return partial(self._final, slot)
+        if slot.param.nbytes >= MOVED_BYTES:
+            return partial(self._move, slot)
+        return self._announce if has_begins else None
+
+    def _move(self, slot: Slot, param: Tensor) -> None:
+        """Copy a gradient to its slot at once; `complete` multiplies it by the weight."""
+        self._announce(param)
+        fill([slot], None)
 
     def _announce(self, param: Tensor) -> None:
         del param

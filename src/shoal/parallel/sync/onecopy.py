@@ -25,8 +25,8 @@ class OneCopySync(Sync):
     Phase 3, this worker sums its slice of all workers' gradients and updates its slice of the weights. Phase 4, wait
     for all.
 
-    Memory on W workers, for Ψ parameters in float32 with Adam: weights 4Ψ once per machine, gradients 4Ψ per worker
-    (twice while backward produces them), moments 8Ψ / W per worker. Costs two barriers per step and no message.
+    Memory on W workers, for Ψ parameters in float32 with Adam: weights 4Ψ once per machine, gradients 4Ψ per worker,
+    moments 8Ψ / W per worker. Costs two barriers per step and no message.
 
     Not safe against the death of a worker in phase 3: the one copy is then half updated. The run goes on from its last
     checkpoint.

@@ -16,10 +16,12 @@ from shoal.parallel.buckets.unused import Unused
 from shoal.parallel.norms import chunk_norms, clip, global_norm
 from shoal.parallel.piece import Piece
 from shoal.parallel.state import load_optimizer, optimizer_pieces
+from shoal.parallel.sync.zero.offload import OffloadTo
+from shoal.parallel.sync.zero.offload import offload as offloading
 from shoal.parallel.sync.zero.shards import ShardOptions, Shards
 from shoal.parallel.sync.zero.units import UnitOf
 from shoal.parallel.sync_batchnorm import give_group
-from shoal.parallel.update import is_elementwise
+from shoal.parallel.update import MakeKeeper, is_elementwise
 from shoal.parallel.whole_tensors import WholeTensors
 from shoal.parallel.wrapper.backward_pass import BackwardPass, tensors_in
 from shoal.parallel.wrapper.default_group import check_threads, default_group
@@ -36,6 +38,8 @@ def zero(
     unit_mib: float = 8.0,
     unit_of: UnitOf | None = None,
     unused: Unused = "refuse",
+    offload: OffloadTo = "none",
+    offload_dir: str = "",
 ) -> "ShardedModel":
     """Divide a model's training among the workers: optimizer state (stage 1), gradients (2), parameters (3).
 
@@ -49,9 +53,12 @@ def zero(
     `make_optimizer` is given this worker's slices of the parameters, flat tensors, and must update each element on its
     own, as SGD and Adam do. `unit_mib` is the size of units: parameters that are gathered and reduced together;
     `unit_of(name)` cuts the model otherwise: parameters with the same value are a unit. `unused="zero"` allows
-    parameters without a gradient. `group` is by default as for `shoal.DistributedDataParallel`. A collective.
+    parameters without a gradient. `offload="memory"` keeps optimizer state in the host's memory (for a GPU), "file" in
+    a file of `offload_dir` that has no name and ends with the process; `make_optimizer` is then called once more, with
+    tensors of one element. `group` is by default as for `shoal.DistributedDataParallel`. A collective.
     """
-    return ShardedModel(model, make_optimizer, stage, group, unit_mib, unit_of, unused)
+    keeper = offloading(offload, offload_dir)
+    return ShardedModel(model, make_optimizer, stage, group, unit_mib, unit_of, unused, keeper)
 
 
 @final
@@ -76,6 +83,7 @@ class ShardedModel:
         unit_mib: float,
         unit_of: UnitOf | None,
         unused: Unused,
+        keeper: MakeKeeper | None = None,
     ) -> None:
         if stage not in (1, 2, 3):
             raise ConfigError(f"stage must be 1, 2 or 3, not {stage!r}")
@@ -109,6 +117,10 @@ class ShardedModel:
                 "cannot be divided among workers",
                 "Use shoal.DistributedDataParallel, or declare `elementwise = True` in the optimizer's class.",
             )
+        self._keeper = None
+        if keeper is not None and self._slices.params:
+            self._keeper = keeper(self.optimizer, self._slices.params, make_optimizer)
+        self.group.barrier().wait()  # all have memory for their state, or none begins
         if stage > 1:
             model.register_forward_pre_hook(lambda module, args: self._pass.forget_failed())
             model.register_forward_hook(self._watch)
@@ -205,7 +217,7 @@ class ShardedModel:
             norm = global_norm(slices.all_norms({name: chunk_norms(grad) for name, grad in grads.items()}))
             clip(grads.values(), norm, clip_norm)
         self.group.barrier().wait()  # no worker reads weights any more
-        self.optimizer.step()
+        self.optimizer.step() if self._keeper is None else self._keeper.step()
         shards.publish()
         self.zero_grad()
         return norm
@@ -222,6 +234,8 @@ class ShardedModel:
     def pieces(self) -> list[Piece]:
         """What this worker holds: `model.<name>` and `optim.<name>.<key>`, each with its place in the whole."""
         slices = self._slices
+        if self._keeper is not None:
+            self._keeper.settle()
         return self._shards.pieces() + optimizer_pieces(slices.params, slices.place_of, self.optimizer)
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -252,7 +266,9 @@ class ShardedModel:
         """Load this worker's part of a whole state, saved with any stage and number of workers. A collective."""
         self._shards.release()
         self._shards.load(saved)
-        if self._slices.params:
+        if self._keeper is not None:
+            self._keeper.load(self._slices.params, self._slices.place_of, saved)
+        elif self._slices.params:
             load_optimizer(self._slices.params, self._slices.place_of, self.optimizer, saved)
 
 

@@ -7,7 +7,7 @@ from torch import nn
 from shoal.errors import ConfigError
 from shoal.parallel.buckets.plan import MIB
 from shoal.parallel.norms import CHUNK
-from shoal.parallel.sync.zero.units import cut, users_of
+from shoal.parallel.sync.zero.units import check_fits, cut, users_of
 
 
 def names_of(units):
@@ -61,6 +61,35 @@ def test_tied_weights_are_in_one_unit_which_both_modules_need():
     users = users_of(model, dict(model.named_parameters()), units)
     assert users[model.embedding] == [0]
     assert users[model.head] == [0, 2]
+
+
+def test_a_users_function_is_asked_once_about_tied_weights():
+    model, asked = Tied(), []
+
+    def unit_of(name):
+        asked.append(name)
+        return name.partition(".")[0]
+
+    units = cut_at(model, 1, unit_of=unit_of)
+    assert "head.weight" not in asked, "one parameter, under its first name"
+    assert names_of(units) == [["embedding.weight"], ["middle.weight", "middle.bias"], ["head.bias"]]
+    assert users_of(model, dict(model.named_parameters()), units)[model.head] == [0, 2]
+
+
+def test_a_unit_larger_than_memory_is_refused_by_name():
+    with torch.device("meta"):
+        model = nn.Sequential(nn.Linear(10, 10), nn.Linear(2**15, 2**15, bias=False))  # 4 GiB
+    units = cut_at(model, 1)
+    check_fits(units, 2, memory=6.1 * units[1].num_bytes)
+    with pytest.raises(
+        ConfigError, match=r"unit of '1.weight' is 4 GiB, and a step needs memory for 6"
+    ) as caught:
+        check_fits(units, 2, memory=5.9 * units[1].num_bytes)
+    assert caught.value.hint == "Divide the layer in two: a parameter is not divided."
+    (unit,) = cut_at(model, 2**30)
+    with pytest.raises(ConfigError, match=r"unit of 3 parameters from '0.weight' on") as caught:
+        check_fits([unit], 1, memory=2**30)
+    assert "smaller --strategy.unit_mib" in caught.value.hint
 
 
 class Mixed(nn.Module):

@@ -45,7 +45,7 @@ class Outbox:
 class UnitSlots:
     """A unit's parameters, and where their gradients go."""
 
-    def __init__(self, unit: Unit, params: Mapping[str, Tensor], outbox: Outbox) -> None:
+    def __init__(self, unit: Unit, params: Mapping[str, Tensor], outbox: Outbox, keeps_sum: bool) -> None:
         memory = outbox.memory[: unit.numel]
         self.unit, self.outbox, self.memory = unit, outbox, memory
         self.params = {name: params[name] for name in unit.shapes}
@@ -53,8 +53,28 @@ class UnitSlots:
         self.num_missing = 0
         self.sum = torch.zeros(unit.piece, dtype=unit.kind.dtype, device=unit.kind.device)
         """This worker's piece of the sum over all workers and passes."""
+        self.owned: list[tuple[Tensor, Tensor]] = []
+        """The slices that this worker updates, each with its view of the sum: their gradient."""
         self.is_first = True
         """Whether the next pass is the first of a step, whose sums replace the last step's."""
+        self._storage = self.sum.untyped_storage()
+        self._num_bytes = self._storage.nbytes()
+        self._keeps_sum = keeps_sum
+
+    def restart(self) -> None:
+        """Start a step: the next sum replaces this one, whose memory is free until then unless it is kept."""
+        self.is_first = True
+        if not self._keeps_sum and self._storage.nbytes():
+            for owned, _ in self.owned:
+                owned.grad = None
+            self._storage.resize_(0)
+
+    def have_sum(self) -> None:
+        """Have memory for the sum."""
+        if not self._storage.nbytes():
+            self._storage.resize_(self._num_bytes)
+            for owned, view in self.owned:
+                owned.grad = view
 
 
 @final
@@ -68,8 +88,9 @@ class OwnedGradients:
     `look` is given each unit's gradients before they are summed, `left` each unit whose gradients are final. `begins`
     is called by the first gradient of a pass that has not begun, and may begin it.
 
-    Two units at most are under way: a third waits for the first. Memory: the pieces, and twice the largest unit.
-    Passes after `restart` add to each other.
+    Two units at most are under way: a third waits for the first. Memory: the pieces, and twice the largest unit. Unless
+    `keeps_sums`, the pieces exist from the first send to `restart`: while backward produces whole gradients, there are
+    none. Passes after `restart` add to each other.
     """
 
     def __init__(
@@ -82,6 +103,7 @@ class OwnedGradients:
         look: Callable[[Tensor], None],
         left: Callable[[Unit], None] = lambda unit: None,
         begins: Callable[[], None] | None = None,
+        keeps_sums: bool = True,
     ) -> None:
         self._group = group
         self._look, self._left, self._begins = look, left, begins
@@ -99,7 +121,7 @@ class OwnedGradients:
             two = boxes[unit.kind]
             # Units of one kind take turns.
             box = two[sum(slots.unit.kind == unit.kind for slots in self.slots) % len(two)]
-            self.slots.append(UnitSlots(unit, params, box))
+            self.slots.append(UnitSlots(unit, params, box, keeps_sums))
         self._order = [*reversed(self.slots)]
         self._next = len(self._order)
         self._is_running = False
@@ -115,7 +137,7 @@ class OwnedGradients:
         """Start a step: sums of earlier passes are dropped."""
         self.present.clear()
         for slots in self.slots:
-            slots.is_first = True
+            slots.restart()
 
     def begin(self, weight: Factor | None = None) -> None:
         """A backward pass starts, whose gradients, times the weight, are summed."""
@@ -190,6 +212,7 @@ class OwnedGradients:
         if zeros:
             torch._foreach_zero_(zeros)  # pyright: ignore[reportPrivateUsage]
         self._look(slots.memory)
+        slots.have_sum()
         box, total = slots.outbox, slots.sum
         if not slots.is_first:
             box.adds_to, total = total, box.received(total.numel())

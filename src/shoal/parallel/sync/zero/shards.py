@@ -1,21 +1,24 @@
 """One worker's shards of a model: what it owns and updates, and how it sees the rest."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
+import torch
 from torch import Tensor, nn
 
 from shoal.comm.group import Group
+from shoal.config.resources import memory_bytes
 from shoal.errors import CheckpointError, ConfigError
 from shoal.parallel.buckets.plan import MIB
 from shoal.parallel.buckets.unused import Unused, present_somewhere, refuse_unused
+from shoal.parallel.freed_memory import return_freed_memory
 from shoal.parallel.gradient_engine import OnFinal
 from shoal.parallel.piece import Piece
 from shoal.parallel.slices import Slices
 from shoal.parallel.sync.zero.gather import GatheredParameters
-from shoal.parallel.sync.zero.gradients import OwnedGradients
-from shoal.parallel.sync.zero.units import Unit, UnitOf, cut
+from shoal.parallel.sync.zero.gradients import OwnedGradients, UnitSlots
+from shoal.parallel.sync.zero.units import Unit, UnitOf, check_fits, cut
 from shoal.parallel.update import Updated
 
 
@@ -71,6 +74,7 @@ class Shards:
         for param in params.values():
             param.data = param.data.contiguous()
         units = cut(model, params, group.size, options.unit_mib * MIB, options.unit_of)
+        check_fits(units, group.size if group.maps_memory else 1, _memory_of(units))
         self._gathered: GatheredParameters | None = None
         self._wholes: list[Tensor] = []
         if options.stage == 3 and not (group.maps_memory and on_cpu):
@@ -90,13 +94,17 @@ class Shards:
             look,
             left=(lambda unit: None) if self._gathered is None else self._gathered.gradients_are_final,
             begins=begins,
+            # Stage 1 has all gradients until they are summed: the sums take their place.
+            keeps_sums=options.stage > 1,
         )
         self.slices = Slices(whole, group)
         for unit, memory, slots in zip(units, own, self.gradients.slots, strict=True):
-            self._own(unit, memory, slots.sum)
-        self._sums = {name: owned.grad for name, owned in self.slices.params.items()}
+            self._own(unit, memory, slots)
+        self._sums = {id(owned): view for slots in self.gradients.slots for owned, view in slots.owned}
+        """The gradient of each slice."""
         self._to_gather = [] if self._is_divided else [*zip(self._wholes, own, strict=True)]
         """Memory of each unit, and this worker's piece of it, where an update ends with an all-gather."""
+        return_freed_memory()  # where the parameters were
         names = {id(param): name for name, param in params.items()}
         everywhere = model.named_parameters(remove_duplicate=False)
         self._trained = {name: names[id(param)] for name, param in everywhere if id(param) in names}
@@ -127,11 +135,13 @@ class Shards:
         group.barrier().wait()
         return memory
 
-    def _own(self, unit: Unit, piece: Tensor, gradients: Tensor) -> None:
+    def _own(self, unit: Unit, piece: Tensor, slots: UnitSlots) -> None:
         first = self._group.rank * unit.piece
         for name, start, stop, offset in unit.owned_by(self._group.rank):
             here = slice(offset - first, offset - first + stop - start)
-            self.slices.own(name, start, piece[here], gradients[here])
+            gradient = slots.sum[here]
+            self.slices.own(name, start, piece[here], gradient)
+            slots.owned.append((self.slices.params[name], gradient))
 
     # One step.
 
@@ -157,8 +167,8 @@ class Shards:
             return
         somewhere = present_somewhere(self._group, [name in present for name in self._params])
         for name, is_present in zip(self._params, somewhere, strict=True):
-            if name in self._sums:
-                self.slices.params[name].grad = self._sums[name] if is_present else None
+            if (owned := self.slices.params.get(name)) is not None:
+                owned.grad = self._sums[id(owned)] if is_present else None
 
     def publish(self) -> None:
         """After an update: all workers see all owners' new weights."""
@@ -209,3 +219,9 @@ class Shards:
             if (piece := mine.get(f"model.{name}")) is not None:
                 piece.tensor.copy_(piece.place.read(whole, tuple(piece.tensor.shape)))
         self._group.barrier().wait()
+
+
+def _memory_of(units: Sequence[Unit]) -> float:
+    """Bytes of the memory in which the units are: the host's, or a GPU's."""
+    device = units[0].kind.device
+    return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else memory_bytes()

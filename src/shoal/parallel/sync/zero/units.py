@@ -21,6 +21,8 @@ from shoal.errors import ConfigError
 from shoal.parallel.buckets.plan import Kind
 from shoal.parallel.norms import CHUNK, num_chunks
 
+GIB = 2**30
+
 UnitOf = Callable[[str], Hashable]
 """A user's cut: parameters for whose names it returns the same value are a unit."""
 
@@ -59,6 +61,11 @@ class Unit:
     def numel(self) -> int:
         """Elements of the unit's memory, gaps included."""
         return self.size * self.piece
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the unit's memory."""
+        return self.numel * self.kind.dtype.itemsize
 
     def views(self, memory: Tensor) -> list[Tensor]:
         """The unit's parameters in flat memory, each in its shape."""
@@ -111,6 +118,26 @@ def cut(
         for kind, alike in kinds.items():
             units.append(_unit(len(units), kind, {name: params[name].shape for name in alike}, size, pieces))
     return units
+
+
+def check_fits(units: Sequence[Unit], workers_here: int, memory: float) -> None:
+    """Refuse a unit that does not fit in memory: two are sent at a time, and backward produces a third.
+
+    `workers_here` share `memory`, in bytes; what may fit is tried.
+    """
+    largest = max(units, key=lambda unit: unit.num_bytes)
+    num_units = workers_here * (min(2, len(units)) + 1)
+    if num_units * largest.num_bytes <= memory:
+        return
+    names = [*largest.shapes]
+    of = f"'{names[0]}'" if len(names) == 1 else f"{len(names)} parameters from '{names[0]}' on"
+    raise ConfigError(
+        f"the unit of {of} is {largest.num_bytes / GIB:.3g} GiB, and a step needs memory for {num_units} of its size; "
+        f"there are {memory / GIB:.3g} GiB",
+        "Divide the layer in two: a parameter is not divided."
+        if len(names) == 1
+        else "Use a smaller --strategy.unit_mib, or a --strategy.unit_of that cuts the model more often.",
+    )
 
 
 def _unit(index: int, kind: Kind, shapes: Mapping[str, torch.Size], size: int, pieces: set[int]) -> Unit:

@@ -17,6 +17,7 @@ from shoal.parallel.piece import Piece
 from shoal.parallel.strategy import Share, StepResult, Sums
 from shoal.parallel.sync.initial_state import sync_initial_state
 from shoal.parallel.sync.sync import Sync, SyncParts
+from shoal.parallel.sync.zero.offload import offload
 from shoal.parallel.sync.zero.shards import ShardOptions, Shards
 from shoal.parallel.sync.zero.units import UnitOf
 from shoal.parallel.sync_batchnorm import SyncBatchNorm, give_group
@@ -55,7 +56,10 @@ class Zero(Sync):
         self._stage = config.stage
         # Refused before anything is moved.
         parts.update.check_divisible()
+        keeper = offload(config.offload, config.offload_dir)
         if group.size == 1:
+            if keeper is not None:
+                self._update = parts.update.over(layout, keeper)
             return
         sync_initial_state(group, self.pieces())
         if config.sync_batchnorm:
@@ -68,7 +72,9 @@ class Zero(Sync):
         options = ShardOptions(config.stage, config.unit_mib, unit_of(config), config.unused, early)
         self._shards = Shards(group, layout.model, layout, layout.on_final, options, self._guard.look)
         self._in_lockstep = has_collectives or self._shards.is_gathered
-        self._update = parts.update.over(self._shards.slices)
+        self._update = parts.update.over(self._shards.slices, keeper)
+        if keeper is not None:
+            group.barrier().wait()  # all have memory for their state, or none begins
         if self._shards.is_gathered:
             self.copies = alone()  # all workers evaluate every batch together
 

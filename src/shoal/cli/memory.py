@@ -1,0 +1,48 @@
+"""`shoal memory`: the memory of a training step, by formula and as measured."""
+
+from dataclasses import dataclass
+
+from shoal.cli import text
+from shoal.cli.command import Command, Given
+from shoal.config.flags import Flags
+
+
+@dataclass(frozen=True)
+class MemoryFlags(Flags):
+    """What is shown, and how."""
+
+    formula_only: bool = False
+    """Start no workers: show the formulas alone, for any number of workers."""
+    json: bool = False
+    """Print one line of JSON with every worker instead of a table of the fullest."""
+    trust_code: bool = False
+    """Run the functions of one's own (package.module:function) that the recipe names."""
+
+
+def run(given: Given[MemoryFlags]) -> int:
+    """Show the memory of a worker in one training step: by formula and as measured, one row per component.
+
+    Starts the workers, trains three steps with one sample per worker on generated data, and measures how much memory
+    each worker has then and an idle worker has not. Memory that workers share is divided among them (PSS); on a GPU the
+    numbers are those of torch's allocator. `other` is what was measured and belongs to no row.
+
+    RECIPE and settings are those of `shoal train`: --model, --optimizer, --strategy, --workers.
+
+    Start with:  shoal memory --model mlp --model.hidden 1024,1024 --strategy zero --strategy.stage 3 --workers 2
+    """
+    from shoal.config.read import read
+    from shoal.memory.measure import by_formula, measure
+    from shoal.memory.table import as_json, as_table, fullest
+
+    flags = given.flags
+    config = read(given.words[0] if given.words else None, given.settings, flags.trust_code)
+    workers = [by_formula(config)] if flags.formula_only else measure(config)
+    is_measured = not flags.formula_only
+    if flags.json:
+        text.show(as_json(config, workers, is_measured))
+    else:
+        text.show(as_table(config, fullest(workers), is_measured))
+    return 0
+
+
+COMMAND = Command("memory", run, MemoryFlags, words="[RECIPE]", settings=("*",))

@@ -1,0 +1,62 @@
+"""What a forward pass saves for backward, counted without computing anything."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from shoal import models
+from shoal.config.schema import LossConfig
+from shoal.data.dataset import Batch
+
+
+def activation_bytes(model: nn.Module, loss: LossConfig, batch: Batch) -> int | None:
+    """Bytes that a forward pass saves, parameters not counted; None if the model has to run for that.
+
+    The model is on torch's meta device, where tensors have shapes and no memory.
+    """
+    params = [*model.parameters()]
+    if not all(param.is_meta for param in params):
+        return None
+    saved: dict[int, int] = {}
+    known = {_identity(param) for param in params}
+
+    def pack(tensor: Tensor) -> Tensor:
+        if _identity(tensor) not in known:
+            saved[_identity(tensor)] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    function = models.build_loss(loss)
+    with _FusedAttention(), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        kept = function(model(batch.inputs.to("meta")), batch.labels.to("meta"))
+    del kept  # until here, no memory is used a second time
+    return sum(saved.values())
+
+
+def _identity(tensor: Tensor) -> int:
+    return tensor.untyped_storage()._cdata  # pyright: ignore[reportPrivateUsage]
+
+
+class _FusedAttention(TorchFunctionMode):
+    """Has attention save what the fused kernels save: on the meta device torch would take the plain one."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is F.scaled_dot_product_attention:
+            return _Attention.apply(*args[:3])
+        return func(*args, **(kwargs or {}))
+
+
+class _Attention(torch.autograd.Function):
+    """The shapes of a fused attention: it saves its inputs, its output, and a number for each query."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        *batch, heads, length, _ = query.shape
+        # In memory the heads of a position are together, so that the next layer reads the output without a copy.
+        output = query.new_empty(*batch, length, heads, value.shape[-1]).transpose(-3, -2)
+        ctx.save_for_backward(query, key, value, output, query.new_empty(query.shape[:-1]))
+        return output

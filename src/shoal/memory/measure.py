@@ -1,0 +1,275 @@
+"""Measures the memory of every worker in a few steps of training, next to the formulas.
+
+`measure` starts the workers with our own launcher; each of them runs this file. It measures the third step as it is in
+any run, and a fourth one in which the C library keeps nothing of what was freed: then all memory is in use.
+"""
+
+import json
+import sys
+import tempfile
+import warnings
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from shoal.comm.group import Group
+from shoal.comm.traced import traced
+from shoal.config.mesh import check_divided, layout_of
+from shoal.config.plain import from_plain, to_plain
+from shoal.config.resources import check_memory, check_resources
+from shoal.config.schema import Custom, DpConfig, RunConfig, ZeroConfig
+from shoal.config.supported import LOOPBACK, check_world
+from shoal.data.dataset import Batch
+from shoal.data.load import load
+from shoal.errors import ConfigError
+from shoal.launch import programs
+from shoal.launch.one_worker import joined_group
+from shoal.memory import process
+from shoal.memory.activations import activation_bytes
+from shoal.memory.formulas import (
+    ACTIVATIONS,
+    FLAT,
+    FORMULAS,
+    GRADIENTS,
+    IN_FLIGHT,
+    OFFLOADED,
+    PARAMETERS,
+    SLOTS,
+    STATE,
+    Component,
+    Sizes,
+    components,
+    total,
+)
+from shoal.memory.sizes import samples_per_step, sizes_of, small_run, without_memory
+from shoal.memory.watch import MemoryWatch, Seen
+from shoal.parallel.strategy import Share
+from shoal.train.build import Built, build, torch_settings
+
+STEPS = 3
+"""Steps as in any run; the peak of the last one is measured. Optimizer state exists since the first."""
+
+
+@dataclass(frozen=True)
+class WorkerMemory:
+    """One worker's memory: by formula, and as measured."""
+
+    rank: int
+    sizes: Sizes
+    components: list[Component]
+    measured: dict[str, int]
+    """Bytes of each component that was counted."""
+    total: int
+    """Growth from the idle worker to the peak of a step: what is in use."""
+    kept: int
+    """What the C library keeps beyond that, although it was freed."""
+
+    @property
+    def formula(self) -> int:
+        """Bytes of all components by formula."""
+        return total(self.components)
+
+    @property
+    def difference(self) -> float:
+        """How much more was measured than the formula gives, as a fraction of it."""
+        return self.total / self.formula - 1 if self.formula else 0.0
+
+
+def check_formula(config: RunConfig) -> None:
+    """Refuse what has no formula."""
+    assert config.sync is not None
+    if config.sync.name not in FORMULAS:
+        raise ConfigError(
+            f"there is no formula for the memory of strategy {config.strategy}",
+            f"There are formulas for the syncs {', '.join(FORMULAS)}.",
+        )
+    if config.axes.get("pipeline", 1) > 1 and config.pipeline.updates_inside:
+        raise ConfigError(
+            f"there is no formula for --pipeline.schedule {config.pipeline.schedule}, which keeps several versions of "
+            "the weights",
+            "Use another schedule.",
+        )
+
+
+def _check_can_measure(config: RunConfig) -> None:
+    """Refuse what cannot be measured, or has no place in the memory of this machine."""
+    check_formula(config)
+    workers = config.launch.workers
+    if config.launch.launcher == "threads" and workers > 1:
+        raise ConfigError(
+            "thread workers share one process, whose memory cannot be divided among them",
+            "Use --launcher processes.",
+        )
+    check_resources(config, workers)
+    check_world(config, workers, LOOPBACK)
+    check_divided(config.mesh, workers)
+    if config.device == "cpu" or not torch.cuda.is_available():
+        process.check_can_measure()
+        if not _divides_model(config):
+            needed = by_formula(config).formula
+            details = f"{needed / 2**30:.3g} GiB by formula"
+            check_memory(workers, needed, details, config.launch.launcher)
+
+
+def _divides_model(config: RunConfig) -> bool:
+    return layout_of(config.axes) != "whole"
+
+
+def by_formula(config: RunConfig) -> WorkerMemory:
+    """The memory of a worker by formula alone: nothing of the model's size is allocated."""
+    check_formula(config)
+    if _divides_model(config):
+        raise ConfigError(
+            f"strategy {config.strategy} divides the model when it is built, so --formula-only knows no worker's part",
+            "Leave --formula-only out.",
+        )
+    if isinstance(config.model, Custom):  # it is built as usual
+        check_resources(config, 1)
+    small = small_run(config)
+    dataset = load(small.data)
+    model = without_memory(small, dataset)
+    params: dict[str, Tensor] = {
+        name: param for name, param in model.named_parameters() if param.requires_grad
+    }
+    maps_memory = config.device != "cuda" and config.launch.group_kind in ("auto", "shm")
+    batch = dataset.batch(dataset.train, torch.tensor([0]))
+    return _predicted(small, 0, model, params, batch, config.device == "cuda", maps_memory)
+
+
+def measure(config: RunConfig) -> list[WorkerMemory]:
+    """The memory of every worker, in rank order."""
+    _check_can_measure(config)
+    with tempfile.TemporaryDirectory() as folder:
+        settings = json.dumps({"config": to_plain(small_run(config)), "folder": folder})
+        programs.by_processes(__file__, [settings], config.launch.workers)
+        return [_read(Path(folder) / f"{rank}.json") for rank in range(config.launch.workers)]
+
+
+def _read(path: Path) -> WorkerMemory:
+    found: dict[str, Any] = json.loads(path.read_text())
+    parts = [Component(**each) for each in found["components"]]
+    sizes = Sizes(**found["sizes"])
+    return WorkerMemory(found["rank"], sizes, parts, found["measured"], found["total"], found["kept"])
+
+
+# In a worker.
+
+
+def work(config: RunConfig, folder: Path) -> None:
+    """Measure as one worker."""
+    warnings.simplefilter("ignore")  # of gradients on generated data, which mean nothing here
+    with joined_group(config) as group, torch_settings(config) as device:
+        found = _measured(config, device, group)
+        (folder / f"{group.rank}.json").write_text(json.dumps(asdict(found)))
+        group.barrier().wait()
+
+
+def _measured(config: RunConfig, device: torch.device, group: Group) -> WorkerMemory:
+    watch = MemoryWatch(device)
+    _warm_up(device)
+    group.barrier().wait()
+    is_gpu = device.type == "cuda"
+    if not is_gpu:
+        process.check_can_measure()
+    idle, idle_places = watch.now(), {} if is_gpu else process.shared(process.mappings())
+    built = build(config, device, traced(group), clock=watch)
+    for _ in range(STEPS - 1):
+        _step(built, group)
+    with watch.watching(built.layout.params.values()) as seen:
+        _step(built, group)
+    peak = seen.peak
+    if not is_gpu:
+        with watch.watching(built.layout.params.values(), only_in_use=True) as seen:
+            _step(built, group)
+    batch = built.data.batch(built.data.train, torch.tensor([0]))
+    layout = built.layout
+    found = _predicted(config, group.rank, layout.model, layout.params, batch, is_gpu, group.maps_memory)
+    counted = _counted(built, seen, idle_places, is_gpu)
+    return replace(found, measured=counted, total=seen.peak - idle, kept=max(0, peak - seen.peak))
+
+
+def _warm_up(device: torch.device) -> None:
+    """Load what torch loads when it is first used: no part of training's memory."""
+    net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(2 * 6 * 6, 8)).to(device)
+    optimizer = torch.optim.Adam(net.parameters())
+    for _ in range(2):
+        F.cross_entropy(
+            net(torch.zeros(2, 1, 8, 8, device=device)), torch.zeros(2, dtype=torch.long, device=device)
+        ).backward()
+        optimizer.step()
+
+
+def _step(built: Built, group: Group) -> None:
+    """One step with a sample of each worker; all workers begin together."""
+    strategy = built.strategy
+    count = samples_per_step(built.config)
+    each = count // strategy.data_size
+    mine = torch.arange(strategy.data_rank * each, (strategy.data_rank + 1) * each)
+    batch = built.data.training_batch(mine, built.config.seed, 0)
+    group.barrier().wait()
+    result = strategy.step(Share((batch,), count, len(mine)), built.lr(0))
+    del result
+    group.barrier().wait()
+
+
+def _predicted(
+    config: RunConfig,
+    rank: int,
+    model: nn.Module,
+    params: dict[str, Tensor],
+    batch: Batch,
+    is_gpu: bool,
+    maps_memory: bool,
+) -> WorkerMemory:
+    assert config.sync is not None
+    sizes = sizes_of(config, model, params, is_gpu, maps_memory)
+    # They are counted in float32, as autograd saves them.
+    if not _divides_model(config) and config.engine == "torch" and config.precision != "bf16":
+        whole = without_memory(config, load(config.data))
+        sizes = replace(sizes, activations=activation_bytes(whole, config.loss, batch))
+    found = components(config.sync.name, sizes)
+    return WorkerMemory(rank, sizes, found, {}, 0, 0)
+
+
+def _counted(built: Built, seen: Seen, idle_places: dict[int, int], is_gpu: bool) -> dict[str, int]:
+    """The bytes of the tensors that were there, by component; memory that workers share as the system divides it."""
+    shared = {} if is_gpu else {each.start: each for each in process.mappings() if each.is_shared}
+    taken: set[int] = set()
+
+    def count(storages: dict[int, int]) -> int:
+        amount = 0
+        for address, num_bytes in storages.items():
+            place = next((each for each in shared.values() if each.start <= address < each.stop), None)
+            if place is None:
+                amount += num_bytes
+            elif place.start not in taken:
+                taken.add(place.start)
+                amount += place.pss
+        return amount
+
+    held = [piece.tensor for piece in built.strategy.pieces() if piece.name.startswith("model.")]
+    counted = {PARAMETERS: count(process.storages_of(held))}
+    gradients = seen.gradients + sum(shared[place].pss for place in seen.gradient_places - taken)
+    taken |= seen.gradient_places
+    # On a CPU the optimizer works in the offloaded memory itself; on a GPU it has the state of a slice.
+    sync = built.config.sync
+    is_mapped = isinstance(sync, ZeroConfig) and sync.offload != "none" and not is_gpu
+    state = OFFLOADED if is_mapped else STATE
+    counted |= {GRADIENTS: gradients, state: count(seen.state), ACTIVATIONS: seen.activations}
+    if not is_gpu and shared:
+        counted[SLOTS] = sum(
+            shared[place].pss - before for place, before in idle_places.items() if place in shared
+        )
+        in_flight = sum(shared[place].pss for place in set(shared) - taken - set(idle_places))
+        name = FLAT if isinstance(built.config.sync, DpConfig) else IN_FLIGHT
+        counted |= {name: in_flight} if in_flight else {}
+    return counted
+
+
+if __name__ == "__main__":
+    given = json.loads(sys.argv[1])
+    work(from_plain(given["config"]), Path(given["folder"]))

@@ -1,0 +1,151 @@
+"""The numbers in the formulas, from a run's settings and the model that a worker computes."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from shoal import models, optim
+from shoal.comm.shared_memory.board import NUM_SLOTS, SLOT_BYTES
+from shoal.config.kinds import options_of
+from shoal.config.resources import input_shape
+from shoal.config.schema import (
+    AdamConfig,
+    AdamWConfig,
+    Custom,
+    GlobalConfig,
+    LocalConfig,
+    RunConfig,
+    SgdConfig,
+    SyncConfig,
+    SyntheticConfig,
+    ZeroConfig,
+)
+from shoal.data.dataset import DataSet
+from shoal.memory.formulas import Sizes
+from shoal.models.builder import MODELS
+from shoal.optim.chunks import BYTES_PER_THREAD
+from shoal.optim.state_kinds import state_bytes
+from shoal.parallel.buckets.plan import MIB
+from shoal.parallel.buckets.reducer import MOVED_BYTES
+from shoal.parallel.sync.zero.units import cut
+from shoal.parallel.sync.zero.zero import unit_of
+
+MakeOptimizer = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
+
+
+def small_run(config: RunConfig) -> RunConfig:
+    """The same run on a few generated samples of the same shape, one sample of each worker in a step.
+
+    The data set is no part of the formulas, and need not be on this machine.
+    """
+    data = config.data
+    samples = max(64, 4 * samples_per_step(config))
+    small = (
+        replace(data, samples=samples, validation=0.0)
+        if isinstance(data, SyntheticConfig)
+        else SyntheticConfig(samples=samples, shape=input_shape(data))
+    )
+    train = config.train
+    if config.optimizer.name != "gd":
+        train = replace(train, batch_size=samples_per_step(config))
+    return replace(config, data=small, train=train, partition=GlobalConfig(), sync=_every_step(config.sync))
+
+
+def _every_step(sync: SyncConfig | None) -> SyncConfig | None:
+    """Of `local`, an averaging in every step: the peak is there."""
+    if not isinstance(sync, LocalConfig):
+        return sync
+    moments = "average" if sync.averages_moments else "keep"
+    return replace(sync, every=1, overlap=0, fragments=1, moments=moments)
+
+
+def samples_per_step(config: RunConfig) -> int:
+    """One sample for each worker of the data axis; in a pipeline, one for each micro-batch."""
+    axes = config.axes
+    if config.sync is not None and config.sync.name == "dp":
+        return config.launch.workers
+    return axes.get("data", 1) * (config.pipeline.microbatches if axes.get("pipeline", 1) > 1 else 1)
+
+
+def sizes_of(
+    config: RunConfig, model: nn.Module, params: Mapping[str, Tensor], is_gpu: bool, maps_memory: bool
+) -> Sizes:
+    """The numbers for a worker that computes this model and updates these parameters of it."""
+    assert config.sync is not None
+    size = config.axes.get("data", 1)
+    trained = [*params.values()]
+    # Our own engines have tensors of their own, in the memory of the model's parameters.
+    known = {id(param) for param in trained} | {_memory_of(param) for param in trained}
+    frozen = (param for param in model.parameters() if not {id(param), _memory_of(param)} & known)
+    fixed = [*frozen, *model.buffers()]
+    largest = max((param.nbytes for param in trained), default=0)
+    sizes = Sizes(
+        num_params=sum(param.numel() for param in trained),
+        workers=config.launch.workers if config.sync.name == "dp" else size,
+        weights=sum(param.nbytes for param in trained),
+        state=state_bytes(lambda probes: optim.build(config.optimizer, probes), trained),
+        fixed=sum(tensor.nbytes for tensor in fixed),
+        largest=_fresh(config, [param.nbytes for param in trained]),
+        maps_memory=maps_memory,
+        temporaries=_temporaries(config, largest, is_gpu),
+        slots=NUM_SLOTS * SLOT_BYTES if maps_memory else 0,
+    )
+    if isinstance(config.sync, LocalConfig):
+        return replace(sizes, averages_state=config.sync.averages_moments)
+    if not isinstance(config.sync, ZeroConfig):
+        return sizes
+    return _of_zero(config.sync, sizes, model, params, largest if is_gpu else 0)
+
+
+def _memory_of(tensor: Tensor) -> int:
+    return tensor.untyped_storage()._cdata  # pyright: ignore[reportPrivateUsage]
+
+
+def _fresh(config: RunConfig, sizes: list[int]) -> int:
+    """The largest gradient, if it is moved when it is final, and all that are not."""
+    if config.engine == "static":
+        return sum(sizes)  # the compiled graph keeps memory for all of them
+    moved = [num_bytes for num_bytes in sizes if num_bytes >= MOVED_BYTES]
+    return max(moved, default=0) + sum(num_bytes for num_bytes in sizes if num_bytes < MOVED_BYTES)
+
+
+def _of_zero(
+    config: ZeroConfig, sizes: Sizes, model: nn.Module, params: Mapping[str, Tensor], largest_on_gpu: int
+) -> Sizes:
+    units = cut(model, params, sizes.workers, config.unit_mib * MIB, unit_of(config))
+    unit = max(unit.num_bytes for unit in units)
+    # The slice of a parameter is no larger than a worker's piece of its unit.
+    largest_slice = min(largest_on_gpu, unit // sizes.workers)
+    return replace(
+        sizes,
+        stage=config.stage,
+        offload=config.offload,
+        offload_window=largest_slice * sizes.state // max(1, sizes.weights),
+        unit=unit,
+        num_units=len(units),
+    )
+
+
+def _temporaries(config: RunConfig, largest: int, is_gpu: bool) -> int | None:
+    """Bytes of temporaries in the optimizer's step: none in fused kernels; ours work on chunks that fit the cache."""
+    optimizer = config.optimizer
+    if isinstance(optimizer, Custom):
+        return None
+    if optimizer.fast:
+        return 0
+    at_once = largest if is_gpu else min(largest, BYTES_PER_THREAD * torch.get_num_threads())
+    if isinstance(optimizer, AdamConfig | AdamWConfig):
+        return at_once * (1 + (isinstance(optimizer, AdamConfig) and optimizer.weight_decay > 0))
+    if isinstance(optimizer, SgdConfig):
+        return at_once * ((optimizer.weight_decay > 0) + optimizer.nesterov)
+    return 0
+
+
+def without_memory(config: RunConfig, dataset: DataSet) -> nn.Module:
+    """The model without weights, on torch's meta device; a user's own model is built as usual."""
+    if isinstance(config.model, Custom):
+        return models.build(config.model, dataset.input_shape, dataset.outputs, config.seed)
+    with torch.device("meta"):
+        return MODELS[config.model.name](dataset.input_shape, dataset.outputs, **options_of(config.model))

@@ -1,0 +1,178 @@
+"""Watches the memory of a worker during a step: the peak, and which tensors are there.
+
+On a CPU it takes samples where memory is at its largest: at the ends of spans, whenever backward uses a saved
+activation, and before and after the optimizer's step. On a GPU torch's allocator knows the peak itself.
+"""
+
+import time
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from shoal.memory import process
+from shoal.parallel.freed_memory import return_freed_memory
+
+
+@dataclass
+class Seen:
+    """What was there during a step, in bytes; `places` are addresses of memory that a group's members map."""
+
+    peak: int = 0
+    gradients: int = 0
+    gradient_places: set[int] = field(default_factory=set[int])
+    activations: int = 0
+    state: dict[int, int] = field(default_factory=dict[int, int])
+    """The optimizer's state by address."""
+
+
+@final
+class MemoryWatch:
+    """A clock for spans that also samples memory, while `watching`."""
+
+    lane = "main"
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._params: list[Tensor] = []
+        self._updated: list[Tensor] = []
+        self._shared: list[tuple[int, int]] = []
+        self._activations = 0
+        self._num_saved: dict[int, int] = {}
+        self._only_in_use = False
+        self._known: set[int] = set()
+        """Addresses of the parameters' memory."""
+        self._param_ids: set[int] = set()
+        self._seen: Seen | None = None
+
+    # The clock.
+
+    def mark(self) -> int:
+        """The time; takes a sample."""
+        self._sample()
+        return time.monotonic_ns()
+
+    def nanoseconds(self, mark: int) -> int:
+        """The mark itself."""
+        return mark
+
+    # Memory.
+
+    def now(self) -> int:
+        """Bytes that this worker has."""
+        return process.gpu_bytes(self._device) if self._device.type == "cuda" else process.pss()
+
+    @contextmanager
+    def watching(self, params: Iterable[Tensor], only_in_use: bool = False) -> Generator[Seen]:
+        """Watch what is there inside, during one step that trains these parameters.
+
+        With `only_in_use`, the C library gives freed memory back to the system before every sample.
+        """
+        self._only_in_use = only_in_use
+        self._params, self._updated = [*params], []
+        self._param_ids = {id(param) for param in self._params}
+        self._known = set(process.storages_of(self._params))
+        self._seen = seen = Seen()
+        is_gpu = self._device.type == "cuda"
+        if is_gpu:
+            torch.cuda.reset_peak_memory_stats(self._device)
+        else:
+            self._shared = [(each.start, each.stop) for each in process.mappings() if each.is_shared]
+        handles = [
+            register_optimizer_step_pre_hook(self._before_update),
+            register_optimizer_step_post_hook(self._after_update),
+        ]
+        try:
+            with torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack):
+                yield seen
+            if is_gpu:
+                torch.cuda.synchronize(self._device)
+                seen.peak = torch.cuda.max_memory_allocated(self._device)
+        finally:
+            self._seen = None
+            for handle in handles:
+                handle.remove()
+
+    def _sample(self) -> None:
+        seen = self._seen
+        if seen is None:
+            return
+        if self._device.type != "cuda":
+            if self._only_in_use:
+                return_freed_memory()
+            seen.peak = max(seen.peak, process.pss())
+        private = 0
+        there = process.storages_of(
+            param.grad for param in (*self._params, *self._updated) if param.grad is not None
+        )
+        for address, num_bytes in there.items():
+            place = self._place_of(address)
+            if place is None:
+                private += num_bytes
+            else:
+                seen.gradient_places.add(place)
+        seen.gradients = max(seen.gradients, private)
+
+    def _place_of(self, address: int) -> int | None:
+        return next((start for start, stop in self._shared if start <= address < stop), None)
+
+    # Activations.
+
+    def _pack(self, tensor: Tensor) -> "_Saved":
+        saved = _Saved(tensor, self)
+        # Gathered parameters have other addresses in every step.
+        is_param = id(tensor if tensor._base is None else tensor._base) in self._param_ids
+        if not is_param and saved.address not in self._known:
+            self._num_saved[saved.address] = count = self._num_saved.get(saved.address, 0) + 1
+            self._activations += saved.num_bytes if count == 1 else 0
+            if self._seen is not None:
+                self._seen.activations = max(self._seen.activations, self._activations)
+        return saved
+
+    def _unpack(self, saved: "_Saved") -> Tensor:
+        self._sample()
+        return saved.tensor
+
+    def freed(self, saved: "_Saved") -> None:
+        """Count that an activation is no longer saved; another operation may have saved the same memory."""
+        if saved.address in self._num_saved:
+            self._num_saved[saved.address] -= 1
+            if not self._num_saved[saved.address]:
+                del self._num_saved[saved.address]
+                self._activations -= saved.num_bytes
+
+    # The optimizer.
+
+    def _before_update(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        self._updated = [param for group in optimizer.param_groups for param in group["params"]]
+        self._sample()
+
+    def _after_update(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        self._sample()
+        if self._seen is not None:
+            tensors = (
+                value
+                for state in optimizer.state.values()
+                for value in state.values()
+                if isinstance(value, Tensor) and value.device.type == self._device.type
+            )
+            self._seen.state |= process.storages_of(tensors)
+
+
+@final
+class _Saved:
+    """A tensor that autograd saves; counted as long as it is."""
+
+    __slots__ = ("_watch", "address", "num_bytes", "tensor")
+
+    def __init__(self, tensor: Tensor, watch: MemoryWatch) -> None:
+        storage = tensor.untyped_storage()
+        self.tensor, self.address, self.num_bytes = tensor, storage.data_ptr(), storage.nbytes()
+        self._watch = watch
+
+    def __del__(self) -> None:
+        self._watch.freed(self)

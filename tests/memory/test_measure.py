@@ -1,0 +1,87 @@
+"""Formula and measurement agree, in real workers."""
+
+import pytest
+
+from shoal.config.read import read
+from shoal.memory.formulas import STATE
+from shoal.memory.measure import by_formula, measure
+from shoal.memory.table import fullest
+
+DEEP = "--model mlp --model.hidden " + ",".join(["1024"] * 19)
+"""20 million parameters."""
+
+
+def measured(flags):
+    return measure(read(None, f"--optimizer adam {flags}".split()))
+
+
+def assert_agree(workers):
+    for worker in workers:
+        assert abs(worker.difference) < 0.1, (worker.formula, worker.total, worker.measured)
+
+
+def test_formula_and_measurement_agree():
+    workers = measured(
+        "--model mlp --model.hidden 1024,1024,1024,1024,1024 --strategy zero --strategy.stage 2 --workers 2"
+    )
+    assert [worker.rank for worker in workers] == [0, 1]
+    assert_agree(workers)
+    state = fullest(workers).measured[STATE]
+    assert state == pytest.approx(4 * workers[0].sizes.num_params, rel=0.02)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize(
+    "strategy", ["ddp", "onecopy", *(f"zero --strategy.stage {stage}" for stage in (1, 2, 3))]
+)
+def test_twenty_million_parameters_take_what_the_formula_says(strategy, workers):
+    assert_agree(measured(f"{DEEP} --strategy {strategy} --workers {workers}"))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--strategy single",
+        "--strategy naive --workers 2",
+        "--strategy local --workers 2",
+        "--strategy pipeline --workers 2",
+        "--strategy tensor --workers 2",
+        "--strategy zero --strategy.stage 3 --strategy.offload file --workers 2",
+        "--strategy zero --strategy.stage 3 --group gloo --workers 2",
+        "--strategy ddp --group gloo --workers 2",
+    ],
+)
+def test_other_strategies_take_what_the_formula_says(flags):
+    assert_agree(measured(f"{DEEP} {flags}"))
+
+
+@pytest.mark.long
+def test_rank_0_of_dp_is_the_fullest():
+    workers = measured(f"{DEEP} --strategy dp --workers 2")
+    assert fullest(workers).rank == 0
+    assert_agree(workers[:1])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--strategy single",
+        "--strategy ddp --workers 2",
+        "--strategy zero --strategy.offload memory",
+        "--strategy zero --strategy.stage 3 --workers 2",
+    ],
+)
+def test_on_a_gpu_the_allocator_agrees(flags):
+    assert_agree(measured(f"{DEEP} --device cuda {flags}"))
+
+
+def test_the_formula_alone_needs_no_memory():
+    config = read(None, f"--optimizer adam {DEEP} --strategy zero --strategy.stage 3 --workers 512".split())
+    worker = by_formula(config)
+    assert worker.sizes.num_params == 19_706_890
+    assert sum(each.num_bytes for each in worker.components[:3]) == pytest.approx(
+        16 * 19_706_890 / 512, rel=1e-4
+    )

@@ -1,0 +1,55 @@
+"""The table of `shoal memory`: a row for each component, in 80 columns."""
+
+import json
+
+from shoal.config.read import read
+from shoal.memory.formulas import Sizes, components
+from shoal.memory.measure import WorkerMemory
+from shoal.memory.table import as_json, as_table, fullest
+
+MIB = 2**20
+CONFIG = read(None, ["--model=mlp", "--strategy=zero", "--optimizer=adam", "--workers=2"])
+SIZES = Sizes(MIB, 2, 4 * MIB, 8 * MIB, unit=MIB, slots=4 * MIB, activations=None, offload="file")
+
+
+def worker(rank, total):
+    measured = {"parameters": 4 * MIB, "gradients": 4 * MIB, "offloaded state": 4 * MIB}
+    return WorkerMemory(rank, SIZES, components("zero", SIZES), measured, total, 3 * MIB)
+
+
+def test_every_component_has_a_row_and_the_total_a_difference():
+    table = as_table(CONFIG, worker(1, 12 * MIB))
+    assert max(map(len, table.splitlines())) <= 80
+    lines = {line.split("  ")[0]: line.split() for line in table.splitlines()}
+    assert lines["parameters"][1:] == ["4Ψ", "4.0", "4.0"]
+    assert lines["activations"][-2:] == ["–", "–"]
+    assert lines["other"] == ["other", "4.0"], "what was measured less what was counted in memory"
+    assert lines["total"] == ["total", "11.0", "12.0", "+9.1", "%"]
+    assert table.startswith("mlp, adam, zero stage 1; rank 1, the fullest of 2 workers\n")
+    assert "Ψ = 1,048,576 parameters" in table
+    assert "U = 1.0 MiB, the largest unit" in table
+    assert "The C library keeps 3.0 MiB more" in table
+    assert "Offloaded state is not counted in the total." in table
+
+
+def test_without_workers_there_is_no_measurement():
+    table = as_table(CONFIG, worker(0, 0), is_measured=False)
+    assert "measured" not in table
+    assert next(line for line in table.splitlines() if line.startswith("total")).split() == ["total", "11.0"]
+
+
+def test_json_has_every_worker():
+    workers = [worker(0, 11 * MIB), worker(1, 12 * MIB)]
+    assert fullest(workers).rank == 1
+    found = json.loads(as_json(CONFIG, workers))
+    assert (found["strategy"], found["workers"], found["fullest"]) == ("zero", 2, 1)
+    first = found["by_worker"][0]
+    assert (first["formula_bytes"], first["measured_bytes"], first["difference"]) == (11 * MIB, 11 * MIB, 0.0)
+    rows = {row["name"]: row for row in first["components"]}
+    assert rows["gradients"] == {
+        "name": "gradients",
+        "formula": "4Ψ",
+        "formula_bytes": 4 * MIB,
+        "measured_bytes": 4 * MIB,
+        "in_total": True,
+    }
