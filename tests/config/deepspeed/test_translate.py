@@ -7,7 +7,6 @@ import pytest
 
 from shoal.config.deepspeed.recipe import as_recipe, remark_lines
 from shoal.config.deepspeed.translate import read_ds_config, translate
-from shoal.config.kinds import kinds_of
 from shoal.config.read import from_tree, parse_toml
 from shoal.config.schema import AdamConfig, AdamWConfig, CosineConfig, SgdConfig, ZeroConfig
 from shoal.errors import ConfigError
@@ -25,11 +24,6 @@ def run_of(content, workers=None):
     translation = translate(content, workers)
     recipe = as_recipe(translation, "ds_config.json")
     return from_tree(parse_toml(recipe, Path("recipe.toml"))), "\n".join(remark_lines(translation, 1000))
-
-
-def in_file(folder):
-    """The settings for optimizer state in a file, if zero has them."""
-    return {"offload": "file", "offload_dir": folder} if "offload" in kinds_of(ZeroConfig) else {}
 
 
 def adamw(**params):
@@ -138,7 +132,7 @@ def test_options_of_zero():
     assert 'offload_optimizer.device: on a GPU, set strategy.offload = "memory"' in remarks
     nvme = {"device": "nvme", "nvme_path": "/local", "buffer_count": 4}
     config, remarks = run_of({"zero_optimization": {"stage": 3, "offload_optimizer": nvme}})
-    assert config.sync == ZeroConfig(stage=3, **in_file("/local"))
+    assert config.sync == ZeroConfig(stage=3, offload="file", offload_dir="/local")
     assert "offload_optimizer.buffer_count: how state is moved is not configurable" in remarks
     config, remarks = run_of({"zero_optimization": {"offload_optimizer": {"device": "cpu"}}})
     assert config.strategy == "ddp"

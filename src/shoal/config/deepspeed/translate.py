@@ -7,9 +7,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 from shoal.config.deepspeed.batches import batches_of
 from shoal.config.deepspeed.keys import Keys, Remarks
 from shoal.config.deepspeed.optimizers import optimizer_of, schedule_of
-from shoal.config.kinds import AtLeast, AtMost, kinds_of
+from shoal.config.kinds import AtLeast, AtMost
 from shoal.config.read import Tree
-from shoal.config.sections.sync import ZeroConfig
 from shoal.config.sections.values import NonNegative
 from shoal.errors import ConfigError
 from shoal.files import read_text
@@ -91,10 +90,8 @@ def _strategy(keys: Keys) -> Tree:
             offload.path("device"),
             'on a GPU, set strategy.offload = "memory"; on a CPU, optimizer state is in the host\'s memory in any case',
         )
-    elif "offload" in kinds_of(ZeroConfig):
-        strategy |= {"offload": "file", "offload_dir": folder or ""}
     else:
-        keys.remarks.add("missing", offload.path("device"), "optimizer state is not offloaded")
+        strategy |= {"offload": "file", "offload_dir": folder or ""}
     offload.remark_on_rest()
     zero.remark_on_rest()
     return strategy
