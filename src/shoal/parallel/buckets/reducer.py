@@ -42,7 +42,8 @@ class ReducerOptions:
     unused: Unused = "refuse"
     """Parameters without a gradient: `refuse` names them in an error, `zero` replaces the gradient with zero."""
     once: bool = True
-    """Whether a pass gives every parameter at most one gradient. Reentrant checkpoints of one layer give several."""
+    """Whether a pass gives every parameter its one gradient. Reentrant checkpoints of one layer give several, and sums
+    over a tree of leaves give it after the pass."""
     num_piggyback: int = 0
     """Elements after the last bucket's gradients, for other numbers to be summed."""
 
