@@ -24,7 +24,7 @@ LEGEND = (
     "×: speed-up over one process, from the median steps; ≈: within their spread; busy: not comparable. sent: by rank "
     "0. one step (≤ its bound): largest difference from the reference after one step from the same state. reference: "
     "one process with the workers' number of threads. same bits as: identical final weights. "
-    f"invariant bits: whether {STEPS} steps with --reduction invariant give one process's weights; –: not supported."
+    f"invariant bits: whether {STEPS} steps with --reduction invariant give the weights of the reference."
 )
 SHARES_LEGEND = "compute, move, wait: parts of the training time, means over the workers."
 

@@ -58,6 +58,8 @@ class Variant:
     config: RunConfig
     may_be_left_out: bool = False
     """Whether the comparison goes on without it if its strategy does not support the model or the settings."""
+    shows_invariant_bits: bool = True
+    """Whether its workers make some steps with `--reduction invariant`, too."""
 
 
 def variants_of(recipes: Sequence[str], flags: Sequence[str], trust_code: bool = False) -> list[Variant]:
@@ -123,7 +125,8 @@ def train(variant: Variant, folder: Path, observer: Observer) -> Result:
     checkpoint = replace(variant.config.checkpoint, first_step=True)
     config = replace(variant.config, output=output, checkpoint=checkpoint)
     launch = by_processes if config.launch.workers == 1 else launch_run
-    result = launch(config, observer, then=invariant_of(variant.config, folder / variant.name))
+    then = invariant_of(config, folder / variant.name) if variant.shows_invariant_bits else None
+    result = launch(config, observer, then=then)
     if result.status != "completed":
         raise KeyboardInterrupt  # the run itself ended properly
     return result
@@ -154,6 +157,12 @@ def _with_reference(variants: list[Variant]) -> list[Variant]:
     if not workers or not singles:
         return variants
     threads = mode(config.threads for config in workers)
+    # Not every library follows a process that changes its number of threads, so its bits would not be comparable.
+    variants = [
+        replace(each, shows_invariant_bits=each not in singles or each.config.threads == threads)
+        for each in variants
+    ]
+    singles = [variant for variant in variants if variant.config.strategy == "single"]
     if any(variant.config.threads == threads for variant in singles):
         return variants
     name = f"single-{threads}-thread{'s' * (threads != 1)}"

@@ -157,7 +157,9 @@ class LeafSums:
 def refuse_batch_statistics(model: nn.Module) -> None:
     """Refuse layers whose result for one sample depends on others: on which samples are computed together."""
     for name, module in model.named_modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):  # pyright: ignore[reportPrivateUsage]
+        is_batch_norm = isinstance(module, nn.modules.batchnorm._BatchNorm)  # pyright: ignore[reportPrivateUsage]
+        # A frozen one normalises each sample by numbers that stay as they are.
+        if is_batch_norm and (module.training or module.running_mean is None):
             raise ConfigError(
                 f"--reduction invariant does not support batch norm ('{name}'): its statistics depend on which samples "
                 "are computed together",
