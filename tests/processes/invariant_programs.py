@@ -1,8 +1,10 @@
 """What the members of a world of processes run in the tests of `--reduction invariant`."""
 
 import os
+from pathlib import Path
 
 from shoal.config.read import read
+from shoal.events.folder import RunFolder
 from shoal.train import worker
 
 
@@ -16,3 +18,10 @@ def bits_of_runs(group, runs, folder):
         result = worker.run(read(None, words), group=group)
         found.append((result.weights_sha256, result.final_loss))
     return found
+
+
+def bits_of_resumed(group, flags, folder):
+    """The same of a run that other workers began."""
+    config = read(None, [*flags.split(), "--workers", str(group.size)])
+    result = worker.run(config, group=group, resumed=RunFolder(Path(folder)))
+    return result.weights_sha256, result.final_loss

@@ -59,3 +59,16 @@ def test_same_bits_as_one_machine(tmp_path, one_machine, kind, size):
     for outcome in outcomes:
         for case, found in zip(cases, outcome.value, strict=True):
             assert found == one_machine[case[:2]], case
+
+
+def test_same_bits_after_a_stop_on_other_workers(tmp_path, one_machine):
+    flags = f"{COMMON} {MODELS['lenet']} {OPTIMIZERS['adam']}"
+    with World("shm", 4) as world:
+        first = f"{flags} {STRATEGIES['zero 3']} --steps 1"
+        outcomes = world.run(invariant_programs.bits_of_runs, [first], str(tmp_path))
+    assert [outcome.error for outcome in outcomes] == [None] * 4, outcomes[0].message
+    (stopped,) = tmp_path.iterdir()
+    with World("gloo", 2) as world:
+        second = f"{flags} {STRATEGIES['ddp']}"
+        outcomes = world.run(invariant_programs.bits_of_resumed, second, str(stopped))
+    assert [outcome.value for outcome in outcomes] == [one_machine["lenet", "adam"]] * 2
