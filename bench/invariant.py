@@ -3,12 +3,12 @@
 Two processes on shared memory, one thread each, which share a global batch. All rivals live in them and take turns:
 
     ddp                   each worker's share in one part, the fast optimizer step
-    ddp, micro-batches    the same in parts of 8 samples: what smaller matrices cost
+    ddp, micro-batches    the same in micro-batches: what smaller matrices cost
     ddp, readable         also with the readable optimizer step
-    ddp, invariant        `--reduction invariant --micro-batch 8`: also sums along the tree of micro-batches
+    ddp, invariant        `--reduction invariant`: also sums along the tree of micro-batches
     onecopy, invariant    the same with one copy of the weights, of which each worker updates half
 
-    python bench/invariant.py [--models mlp lenet large] [--batches 64 512] [--optimizer adam] [--rounds 15] [--json]
+    python bench/invariant.py [--models mlp lenet large] [--batches 64 512] [--micro-batch 8] [--rounds 15] [--json]
 """
 
 import sys
@@ -40,14 +40,14 @@ from shoal.parallel.sync.sync import SyncParts
 from shoal.parallel.update import Update
 from step import MODELS, OPTIMIZERS, PAIR, WORKERS, Processes, Step, obey, work_alone
 
-MICRO_BATCH = 8
+RIVALS = ["ddp", "ddp, micro-batches", "ddp, readable", "ddp, invariant", "onecopy, invariant"]
 
 
 class Steps:
     """All rivals of one model and batch, on one worker."""
 
-    def __init__(self, model: str, batch: int, optimizer: str, rank: int) -> None:
-        self._config, self._batch = MODELS[model][0], batch
+    def __init__(self, model: str, batch: int, micro_batch: int, optimizer: str, rank: int) -> None:
+        self._config, self._batch, self._micro_batch = MODELS[model][0], batch, micro_batch
         fast: Any = OPTIMIZERS[optimizer][0]
         self._fast: OptimizerConfig = fast
         self._readable: OptimizerConfig = replace(fast, fast=False)
@@ -57,14 +57,13 @@ class Steps:
 
     def rivals(self, group: Group) -> dict[str, Step]:
         """What two workers do together."""
+        whole, micro = len(self._labels), self._micro_batch
         return {
-            "ddp": self._step(group, len(self._labels), self._fast),
-            "ddp, micro-batches": self._step(group, MICRO_BATCH, self._fast),
-            "ddp, readable": self._step(group, MICRO_BATCH, self._readable),
-            "ddp, invariant": self._step(group, MICRO_BATCH, self._readable, along_tree=True),
-            "onecopy, invariant": self._step(
-                group, MICRO_BATCH, self._readable, along_tree=True, one_copy=True
-            ),
+            "ddp": self._step(group, whole, self._fast),
+            "ddp, micro-batches": self._step(group, micro, self._fast),
+            "ddp, readable": self._step(group, micro, self._readable),
+            "ddp, invariant": self._step(group, micro, self._readable, along_tree=True),
+            "onecopy, invariant": self._step(group, micro, self._readable, along_tree=True, one_copy=True),
         }
 
     def _step(
@@ -109,28 +108,23 @@ def main() -> int:
     parser = options("A step of two workers with sums along one tree of micro-batches.", rounds=15)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), help="which models")
     parser.add_argument("--batches", nargs="+", type=int, default=[64, 512], help="global batch sizes")
+    parser.add_argument("--micro-batch", type=int, default=8, help="samples of a leaf")
     parser.add_argument("--optimizer", choices=OPTIMIZERS, default="adam", help="which optimizer")
     given = parser.parse_args()
     torch.set_num_threads(1)
     processes = Processes(work, work_alone)
     for model in given.models:
         for batch in given.batches:
-            processes.ask(PAIR, "make", model, batch, given.optimizer)
+            processes.ask(PAIR, "make", model, batch, given.micro_batch, given.optimizer)
             count = max(1, MODELS[model][1] * 64 // batch)
 
             def running(name: str, count: int = count) -> Callable[[], None]:
                 return lambda: processes.ask(PAIR, "run", name, count)
 
-            names = (
-                "ddp",
-                "ddp, micro-batches",
-                "ddp, readable",
-                "ddp, invariant",
-                "onecopy, invariant",
-            )
-            seconds = interleave({name: running(name) for name in names}, given.rounds)
+            seconds = interleave({name: running(name) for name in RIVALS}, given.rounds)
             per_step = {name: [each / count for each in rounds] for name, rounds in seconds.items()}
-            title = f"{model}, {given.optimizer}, {WORKERS} workers, batch {batch}, micro-batches of {MICRO_BATCH}"
+            sizes = f"batch {batch} in micro-batches of {given.micro_batch}"
+            title = f"{model}, {given.optimizer}, {WORKERS} workers, {sizes}"
             report(title, per_step, "ddp", as_json=given.json)
     processes.end()
     return 0
