@@ -25,7 +25,8 @@ def test_it_sets_what_decides_bits():
     [
         ("--micro-batch 2048", "requires --micro-batch"),
         ("--strategy ddp --workers 6", "a power of two; you have 6"),
-        ("--strategy naive --workers 2", "strategy naive does not support"),
+        ("--strategy naive --workers 2 --aggregate parameters", "--aggregate parameters"),
+        ("--strategy naive --workers 2 --combine mean", "--combine mean"),
         ("--strategy dp --workers 2", "strategy dp does not support"),
         ("--strategy rpc --workers 2 --micro-batch 2048", "strategy rpc does not support"),
         ("--strategy pipeline --workers 2", "layout pipeline does not support"),

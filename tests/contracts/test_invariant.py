@@ -11,6 +11,7 @@ from shoal.errors import ShoalError
 from shoal.events.folder import RunFolder
 
 STRATEGIES = {
+    "naive": "--strategy naive",
     "ddp": "--strategy ddp",
     "onecopy": "--strategy onecopy",
     "zero 1": "--strategy zero --strategy.stage 1",
@@ -26,7 +27,7 @@ CASES = [
     *((name, 4, ADAM) for name in STRATEGIES),
     ("zero 3", 8, ADAMW),
     # What only some micro-batches reach, and random numbers.
-    *((name, 4, OWN) for name in ("ddp", "onecopy", "zero 2")),
+    *((name, 4, OWN) for name in ("naive", "ddp", "onecopy", "zero 2")),
 ]
 
 
@@ -38,7 +39,7 @@ def one_machine(flags):
 
 @pytest.mark.parametrize(("strategy", "workers", "flags"), CASES)
 def test_same_bits_as_one_machine(tmp_path, strategy, workers, flags):
-    unused = " --strategy.unused zero" * (flags == OWN)
+    unused = " --strategy.unused zero" * (flags == OWN and strategy != "naive")
     result = run(tmp_path, f"{flags} {STRATEGIES[strategy]}{unused} --workers {workers}")
     assert bits(result) == one_machine(flags)
 

@@ -81,7 +81,8 @@ def check_invariant(config: InvariantSettings) -> None:
     train, strategy = config.train, config.strategy
     if not config.can.invariant:
         raise ConfigError(
-            f"strategy {strategy} does not support {FLAG}", "Use --strategy ddp, onecopy, zero or single."
+            f"strategy {strategy} does not support {FLAG}",
+            "Use --strategy ddp, onecopy, zero, naive or single.",
         )
     if train.micro_batch == TrainConfig.micro_batch:
         raise ConfigError(
@@ -103,6 +104,14 @@ def check_invariant(config: InvariantSettings) -> None:
         ),
         "--balance": (train.balance, "Remove --balance: workers take whole micro-batches."),
         f"bottleneck '{shares}'": (shares is not None, "Remove its share: workers take whole micro-batches."),
+        "--aggregate parameters": (
+            getattr(config.sync, "aggregate", "gradients") != "gradients",
+            "Use --aggregate gradients: parameters are averaged after the update, in no tree.",
+        ),
+        f"--combine {getattr(config.sync, 'combine', '')}": (
+            getattr(config.sync, "combine", "exact") != "exact",
+            "Use --combine exact: the others weight each worker's gradient.",
+        ),
         "--sync.sync_batchnorm": (
             getattr(config.sync, "sync_batchnorm", False),
             "Remove it: batch statistics depend on which samples are computed together.",

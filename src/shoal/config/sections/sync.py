@@ -55,7 +55,7 @@ class NoSyncConfig(Checked):
 class NaiveConfig(Checked):
     """Replicas; one all-reduce per parameter after backward. Simple and slow."""
 
-    CAN: ClassVar = Capabilities()
+    CAN: ClassVar = Capabilities(invariant=True)
 
     name: Literal["naive"] = "naive"
     aggregate: Literal["gradients", "parameters"] = "gradients"
