@@ -28,6 +28,7 @@ def test_it_sets_what_decides_bits():
         ("--strategy naive --workers 2 --aggregate parameters", "--aggregate parameters"),
         ("--strategy naive --workers 2 --combine mean", "--combine mean"),
         ("--strategy dp --workers 2", "strategy dp does not support"),
+        ("--strategy local --workers 2", "strategy local does not support"),
         ("--strategy rpc --workers 2 --micro-batch 2048", "strategy rpc does not support"),
         ("--strategy pipeline --workers 2", "layout pipeline does not support"),
         ("--strategy tensor --workers 2", "layout tensor does not support"),
