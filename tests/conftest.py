@@ -20,6 +20,7 @@ LONG = (
     "labs/lab4/test_solution.py",
     "processes/test_examples.py",
     "processes/test_faults.py",
+    "processes/test_invariant.py",
     "processes/test_launch.py",
     "processes/test_local.py",
     "processes/test_pipeline.py",

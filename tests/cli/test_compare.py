@@ -68,6 +68,16 @@ def test_trained_compared_told_and_compared_again(here, capsys):
     assert {path: path.stat().st_mtime_ns for path in (here / "out/runs").rglob("*")} == before
 
 
+def test_bits_of_one_process_whatever_the_workers(here, capsys):
+    (here / "tiny.toml").write_text(TINY + ONE + 'two = "--strategy onecopy --workers 2"\n')
+    assert main(["compare", "tiny.toml", "--quiet", "--json", "--out", "out"]) == 0
+    runs = json.loads(capsys.readouterr().out)["runs"]
+    assert [run["invariant_bits"] for run in runs] == ["reference", "identical"]
+    assert (
+        runs[0]["weights_sha256"] != runs[0]["invariant_sha256"]
+    )  # times and weights are the ordinary run's
+
+
 def test_a_flag_goes_over_all_variants(here, capsys):
     assert (
         main(["compare", "tiny.toml", "--epochs", "1", "--steps", "3", "--quiet", "--json", "--out", "out"])

@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 
 from shoal.compare.comparison import compare, is_faster, same_bits, settings_apart, speed_up
 from shoal.compare.document import write_report
-from shoal.compare.table import HEADER, ONE_STEP, SAME_BITS, as_data, described, table_rows
+from shoal.compare.table import HEADER, INVARIANT, ONE_STEP, SAME_BITS, as_data, described, table_rows
 from shoal.compare.verdict import verdict
 from shoal.compare.weights import first_step_difference, largest_difference
 from shoal.config.read import read
@@ -407,7 +407,7 @@ def test_without_single_there_is_no_speed_up_and_a_note(runs):
     two = write_run(runs / "two", f"{DDP} --group gloo", ranks=((9, 0, 0), (9, 0, 0)))
     comparison = compare([one, two])
     assert comparison.reference is None
-    assert all(row[4] == row[5] == row[-2] == "–" for row in table_rows(comparison))
+    assert all(row[4] == row[5] == row[-3] == row[-1] == "–" for row in table_rows(comparison))
     assert "No run is `single`" in comparison.notes[0]
 
 
@@ -535,3 +535,29 @@ def test_runs_that_divide_the_model_have_remarks_of_their_own(runs):
     rpc = found["waits", "rpc: while one worker computes its layers, the others wait."]
     assert "--strategy.microbatches 4" in rpc.advice
     assert not any("--balance" in remark.advice for remark in found.values())
+
+
+def with_invariant_steps(folder, sha256):
+    """Give a run the result of its invariant steps; None: they failed."""
+    inside = folder / "invariant"
+    inside.mkdir()
+    if sha256 is not None:
+        closing = {"status": "completed", "weights_sha256": sha256}
+        (inside / "result.json").write_text(json.dumps(closing), encoding="utf-8")
+    return folder
+
+
+def test_invariant_bits_of_every_run(runs):
+    one = with_invariant_steps(single(runs), "same")
+    same = with_invariant_steps(write_run(runs / "same", DDP), "same")
+    other = with_invariant_steps(write_run(runs / "other", DDP), "another")
+    broken = with_invariant_steps(write_run(runs / "broken", DDP), None)
+    without = write_run(runs / "without", DDP)
+    found = compare([one, same, other, broken, without])
+    column = [row[HEADER.index(INVARIANT)] for row in table_rows(found)]
+    assert column == ["reference", "identical", "differs", "failed", "–"]
+    assert as_data(found.entries[1], found)["invariant_bits"] == "identical"
+    remarks = {remark.claim: remark for remark in verdict(found)}
+    assert remarks["same: the bits of one process with --reduction invariant."].tone == "holds"
+    assert remarks["other: its steps with --reduction invariant end with other bits."].tone == "fails"
+    assert "broken/invariant" in remarks["broken: its steps with --reduction invariant failed."].advice

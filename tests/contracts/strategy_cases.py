@@ -31,6 +31,7 @@ from shoal.parallel.exchange.linear import AllReduce
 from shoal.parallel.gradient_engine import build_engine
 from shoal.parallel.guard import Guard
 from shoal.parallel.layout.whole import Whole
+from shoal.parallel.leaf_sums import LeafSums
 from shoal.parallel.piece import by_name
 from shoal.parallel.strategy import Share
 from shoal.parallel.sync.ddp import Ddp
@@ -70,10 +71,13 @@ class Copy:
         self.update.load(saved)
 
 
-def copy_of(model, optimizer, clip_norm=None, engine="torch", precision="float32", **others):
+def copy_of(
+    model, optimizer, clip_norm=None, engine="torch", precision="float32", along_tree=False, **others
+):
     loss, span = CrossEntropyConfig(), SpanRecorder(HostClock())
     made = build_engine(engine, model, loss, span, precision)
-    layout = Whole(model, build_loss(loss), made, span, **others)
+    leaf_sums = LeafSums(model, made.params, span) if along_tree else None
+    layout = Whole(model, build_loss(loss), made, span, leaf_sums=leaf_sums, **others)
     return Copy(layout, Update(layout, lambda params: optim.build(optimizer, params), clip_norm))
 
 
@@ -151,14 +155,21 @@ def network():
 
 
 def replica(
-    optimizer, seed=0, clip_norm=None, engine="torch", dtype=torch.float64, network=network, spread=1.0
+    optimizer,
+    seed=0,
+    clip_norm=None,
+    engine="torch",
+    dtype=torch.float64,
+    network=network,
+    spread=1.0,
+    along_tree=False,
 ):
     draw = torch.Generator().manual_seed(seed)
     model = network().to(dtype)
     with torch.no_grad():
         for param in model.parameters():
             param.copy_(spread * torch.randn(param.shape, generator=draw, dtype=torch.float64))
-    return copy_of(model, optimizer, clip_norm, engine)
+    return copy_of(model, optimizer, clip_norm, engine, along_tree=along_tree)
 
 
 @functools.cache

@@ -5,9 +5,10 @@ import torch
 
 from shoal.config.read import read
 from shoal.errors import WorkerError
+from shoal.events.folder import RunFolder
 from shoal.launch.cores import threads_per_worker
 from shoal.launch.run import launch_run
-from shoal.launch.training import _TrainingListener
+from shoal.launch.training import _TrainingListener, by_processes, by_threads
 from shoal.train.observer import Silent
 
 TINY = "--data synthetic --data.samples 60 --data.shape 1,4,4 --data.classes 3 --model mlp --model.hidden 8 "
@@ -28,6 +29,23 @@ def test_workers_share_the_cores(tmp_path):
     assert (result.status, result.workers, result.steps) == ("completed", 2, 6)
     assert set(watching.threads) == {threads_per_worker(2)}
     assert torch.get_num_threads() == before
+
+
+def named(folder, name, flags=""):
+    return read(None, [*TINY.split(), *flags.split(), "--runs-dir", str(folder), "--name", name])
+
+
+def test_another_run_follows(tmp_path):
+    result = by_threads(named(tmp_path, "one"), Silent(), then=named(tmp_path, "two", "--steps 3"))
+    assert (result.steps, RunFolder(tmp_path / "two").read_result()["steps"]) == (6, 3)
+
+
+@pytest.mark.parametrize("launch", [by_threads, by_processes])
+def test_a_failure_of_the_run_that_follows_is_its_own(tmp_path, launch):
+    fails = named(tmp_path, "two", "--optimizer sgd --lr 1e30 --loss mse")
+    assert launch(named(tmp_path, "one"), Silent(), then=fails).status == "completed"
+    assert (tmp_path / "two").is_dir()
+    assert not RunFolder(tmp_path / "two").result.exists()
 
 
 def test_a_worker_that_diverges_is_one_error_with_its_rank(tmp_path):

@@ -7,7 +7,7 @@
   Until then the buffers belong to the group. Works may be waited for in any order.
 - *Reductions have one order*, the balanced tree over ranks (`reduction.py`): all members hold the same bits and runs
   repeat. (Groups over torch with more than two members keep their library's order: still the same bits on every
-  member, but not the tree's.)
+  member, but not the tree's. `tree_sums.py` gives them the tree's.)
 - *Every wait ends.* When a member is dead, stopped, or has made no progress for the group's limit, every wait that
   depends on it raises a `MemberError` that names it (`liveness/judge.py`).
 
@@ -119,6 +119,8 @@ class Group(ABC):
     """Whether collectives on tensors from `empty` run in place in every member's memory, without copies."""
     maps_memory: bool = False
     """Whether a member can read and write every other's memory from `empty` (`views_of_all`)."""
+    sums_along_tree: bool = False
+    """Whether its sums have the order of the balanced tree over ranks (`reduction.py`) for any number of members."""
     devices: tuple[str, ...] = ("cpu",)
     """The types of device whose tensors the group accepts; "cpu" is always among them."""
     address: str = "127.0.0.1"

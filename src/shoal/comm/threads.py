@@ -61,6 +61,7 @@ class ThreadGroup(Group):
 
     kind = "threads"
     maps_memory = True
+    sums_along_tree = True
     devices = ("cpu", "cuda")
 
     def __init__(self, world: World, rank: int) -> None:

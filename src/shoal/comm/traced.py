@@ -109,7 +109,7 @@ class Traced(Group):
         self.rank, self.size, self.kind = group.rank, group.size, group.kind
         self.overlaps, self.shares_memory, self.devices = group.overlaps, group.shares_memory, group.devices
         self.address = group.address
-        self.maps_memory = group.maps_memory
+        self.maps_memory, self.sums_along_tree = group.maps_memory, group.sums_along_tree
         self._group = group
         self._record = record
         self._sequence = 0

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from shoal.compare.invariant_bits import FAILED, invariant_sha256
 from shoal.compare.weights import first_step_difference, largest_difference
 from shoal.config.custom import named_code
 from shoal.config.read import from_tree, read_recipe
@@ -31,7 +32,7 @@ from shoal.report.runs import Run, read_run
 FREE = (
     "device", "engine", "threads", "mesh", "pipeline", "tensor", "launch", "output", "checkpoint", "sync", "exchange",
     "partition",
-    "train.balance", "train.micro_batch", "train.test", "data.dir",
+    "train.balance", "train.micro_batch", "train.reduction", "optimizer.fast", "train.test", "data.dir",
 )  # fmt: skip
 """Settings in which runs of the same task may differ: how the work is done and divided."""
 RESULT = (
@@ -61,6 +62,8 @@ class ComparedRun:
     """Difference from the reference after the first step; None without a reference or without the recorded state."""
     difference: float | None
     """Difference from the reference's final weights; None without a reference or comparable weights."""
+    invariant: str | None = None
+    """The fingerprint after its invariant steps (`invariant_bits.py`); FAILED, or None if it made none."""
 
     @property
     def config(self) -> RunConfig:
@@ -120,6 +123,12 @@ class Comparison:
     def one_process(self) -> ComparedRun | None:
         """The one process that speeds are compared with: on all cores, or else on one."""
         return self.all_cores or self.one_core
+
+    @property
+    def invariant(self) -> ComparedRun | None:
+        """One process whose invariant steps have the bits that all others should have."""
+        singles = [self.reference, *(each for each in self.entries if each.config.strategy == "single")]
+        return next((each for each in singles if each and each.invariant not in (None, FAILED)), None)
 
     def several(self) -> list[ComparedRun]:
         """The runs with several workers."""
@@ -259,7 +268,8 @@ def _entry(name: str, run: Run, threads: int | None, reference: Run | None) -> C
     difference = largest_difference(run.folder.model, reference.folder.model) if reference else None
     ranks = tuple(communication(run.folder.path))
     measured, delay = inside_run(sample_s[1:] or sample_s), not_scheduled(run.folder.path)
-    return ComparedRun(name, run, ranks, measured, threads, delay, first_step, difference)
+    invariant = invariant_sha256(run.folder.path)
+    return ComparedRun(name, run, ranks, measured, threads, delay, first_step, difference, invariant)
 
 
 def _notes(

@@ -6,6 +6,7 @@ A free-running difference in float32 is reported for one process with another nu
 from collections.abc import Iterator, Sequence
 
 from shoal.compare.comparison import ComparedRun, Comparison, same_bits
+from shoal.compare.invariant_bits import FAILED, FOLDER, STEPS
 from shoal.compare.remark import Remark, listed, thread_count
 from shoal.compare.weights import FIRST_STEP_BOUND
 from shoal.config.schema import LocalConfig
@@ -23,6 +24,7 @@ def equality(comparison: Comparison) -> Iterator[Remark]:
     yield from first_step(comparison)
     yield from averages(comparison)
     yield from bits(comparison)
+    yield from invariant_bits(comparison)
     yield from threads(comparison)
 
 
@@ -90,6 +92,33 @@ def bits(comparison: Comparison) -> Iterator[Remark]:
             "The shares follow the measured speeds, so the samples of a batch are summed in another order."
         )
         yield Remark("holds", "balance", claim, reason)
+
+
+def invariant_bits(comparison: Comparison) -> Iterator[Remark]:
+    """Whether the runs that made invariant steps have the bits of one process."""
+    reference = comparison.invariant
+    made = [each for each in comparison.several() if each.invariant is not None]
+    if reference is None or not made:
+        return
+    other = [entry for entry in made if entry.invariant != reference.invariant]
+    same = [entry for entry in made if entry not in other]
+    for entry in other:
+        what = "failed" if entry.invariant == FAILED else "end with other bits"
+        yield Remark(
+            "fails",
+            "differs",
+            f"{entry.name}: its steps with --reduction invariant {what}.",
+            f"They should have the bits of {reference.name}.",
+            f"{entry.run.folder.path / FOLDER} has its events." if what == "failed" else "That is a bug.",
+        )
+    if same:
+        yield Remark(
+            "holds",
+            "identical",
+            f"{listed(same)}: the bits of one process with --reduction invariant.",
+            f"After {STEPS} steps the sha256 of all weights is {(reference.invariant or '')[:8]}…: sums along one tree "
+            "of micro-batches do not depend on the number of workers.",
+        )
 
 
 def threads(comparison: Comparison) -> Iterator[Remark]:

@@ -4,12 +4,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from shoal.compare.comparison import KINDS, ComparedRun, Comparison, is_faster, same_bits, speed_up
+from shoal.compare.invariant_bits import FAILED, STEPS
 from shoal.compare.weights import FIRST_STEP_BOUND
 from shoal.config.schema import RunConfig
 
 ONE_STEP, SAME_BITS = f"one step (≤\N{NO-BREAK SPACE}{FIRST_STEP_BOUND:.0e})", "same bits as"
+INVARIANT = "invariant bits"
 HEADER = (
-    "run", "accuracy", "time (s)", "samples/s", "× all cores", "× one core", "sent (MB)", ONE_STEP, SAME_BITS,
+    "run", "accuracy", "time (s)", "samples/s", "× all cores", "× one core", "sent (MB)",
+    ONE_STEP, SAME_BITS, INVARIANT,
 )  # fmt: skip
 SHARES = ("compute", "move", "wait")
 SHARES_AT = 6
@@ -20,7 +23,8 @@ EQUALITY_AT = HEADER.index(ONE_STEP)
 LEGEND = (
     "×: speed-up over one process, from the median steps; ≈: within their spread; busy: not comparable. sent: by rank "
     "0. one step (≤ its bound): largest difference from the reference after one step from the same state. reference: "
-    "one process with the workers' number of threads. same bits as: identical final weights."
+    "one process with the workers' number of threads. same bits as: identical final weights. "
+    f"invariant bits: whether {STEPS} steps with --reduction invariant give the weights of the reference."
 )
 SHARES_LEGEND = "compute, move, wait: parts of the training time, means over the workers."
 
@@ -47,6 +51,7 @@ def _row(entry: ComparedRun, comparison: Comparison) -> list[str]:
         f"{result['bytes_sent'] / 1e6:.1f}",
         _first_step(entry, comparison.reference),
         _same_bits(entry, comparison),
+        _invariant(entry, comparison),
     ]
 
 
@@ -75,6 +80,16 @@ def _same_bits(entry: ComparedRun, comparison: Comparison) -> str:
         return group[0].name
     others = len(group) - 1
     return f"{others} other{'s' * (others > 1)}"
+
+
+def _invariant(entry: ComparedRun, comparison: Comparison) -> str:
+    """Whether its invariant steps have the bits of one process."""
+    reference = comparison.invariant
+    if entry.invariant is None or entry.invariant == FAILED:
+        return entry.invariant or "–"
+    if reference is None or entry is reference:
+        return "–" if reference is None else "reference"
+    return "identical" if entry.invariant == reference.invariant else "differs"
 
 
 def described(config: RunConfig) -> str:
@@ -134,6 +149,8 @@ def as_data(entry: ComparedRun, comparison: Comparison) -> dict[str, Any]:
             for other in group
             if other is not entry
         ],
+        "invariant_sha256": entry.invariant,
+        "invariant_bits": _invariant(entry, comparison),
         "run": str(entry.run.folder.path),
     }
 

@@ -22,6 +22,7 @@ from statistics import mode
 from typing import Any
 
 from shoal.compare.comparison import not_scheduled
+from shoal.compare.invariant_bits import FOLDER, STEPS
 from shoal.config.custom import check_consent
 from shoal.config.read import (
     FileFlagText,
@@ -40,6 +41,7 @@ from shoal.errors import ConfigError, unknown
 from shoal.launch.cores import threads_per_worker
 from shoal.launch.run import launch_run
 from shoal.launch.training import by_processes
+from shoal.train.check_division import check_division
 from shoal.train.observer import Observer
 from shoal.train.result import Result
 
@@ -56,6 +58,8 @@ class Variant:
     config: RunConfig
     may_be_left_out: bool = False
     """Whether the comparison goes on without it if its strategy does not support the model or the settings."""
+    shows_invariant_bits: bool = True
+    """Whether its workers make some steps with `--reduction invariant`, too."""
 
 
 def variants_of(recipes: Sequence[str], flags: Sequence[str], trust_code: bool = False) -> list[Variant]:
@@ -88,8 +92,32 @@ def variants_of(recipes: Sequence[str], flags: Sequence[str], trust_code: bool =
     return _with_reference(variants)
 
 
+def invariant_of(config: RunConfig, folder: Path) -> RunConfig | None:
+    """The settings of some steps with `--reduction invariant`, in a folder inside the run's; None if it cannot.
+
+    A batch has eight micro-batches: work for up to eight workers.
+    """
+    train, batch = config.train, config.train.batch_size
+    if not isinstance(batch, int) or train.reduction == "invariant":
+        return None
+    steps = min(STEPS, train.steps or STEPS)
+    micro_batch = max(1, batch // 8)
+    train = replace(train, reduction="invariant", micro_batch=micro_batch, steps=steps, test=False)
+    checkpoint, output = (
+        replace(config.checkpoint, every=None, first_step=False),
+        OutputConfig(str(folder), FOLDER),
+    )
+    try:
+        # Without a number of threads each worker has one, whatever their number.
+        made = replace(config, threads=None, train=train, checkpoint=checkpoint, output=output)
+        check_division(made)
+    except ConfigError:
+        return None
+    return made
+
+
 def train(variant: Variant, folder: Path, observer: Observer) -> Result:
-    """Train one variant, in `folder/<its name>`. Ctrl-C ends the whole comparison.
+    """Train one variant, in `folder/<its name>`, and some steps of it in invariant mode. Ctrl-C ends the comparison.
 
     A single worker gets its own process, too: only there do all of torch's libraries respect its number of threads.
     """
@@ -97,7 +125,8 @@ def train(variant: Variant, folder: Path, observer: Observer) -> Result:
     checkpoint = replace(variant.config.checkpoint, first_step=True)
     config = replace(variant.config, output=output, checkpoint=checkpoint)
     launch = by_processes if config.launch.workers == 1 else launch_run
-    result = launch(config, observer)
+    then = invariant_of(config, folder / variant.name) if variant.shows_invariant_bits else None
+    result = launch(config, observer, then=then)
     if result.status != "completed":
         raise KeyboardInterrupt  # the run itself ended properly
     return result
@@ -128,6 +157,12 @@ def _with_reference(variants: list[Variant]) -> list[Variant]:
     if not workers or not singles:
         return variants
     threads = mode(config.threads for config in workers)
+    # Not every library follows a process that changes its number of threads, so its bits would not be comparable.
+    variants = [
+        replace(each, shows_invariant_bits=each not in singles or each.config.threads == threads)
+        for each in variants
+    ]
+    singles = [variant for variant in variants if variant.config.strategy == "single"]
     if any(variant.config.threads == threads for variant in singles):
         return variants
     name = f"single-{threads}-thread{'s' * (threads != 1)}"

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from shoal.config.invariant import check_invariant, check_power_of_two, with_readable_step
 from shoal.config.kinds import Checked
 from shoal.config.mesh import LAYOUT_AXES, check_product, layout_of, parse_mesh
 from shoal.config.sections.data import (
@@ -191,6 +192,9 @@ class RunConfig(Checked):
             )
         self._check_capabilities()
         self._check_layouts(axes)
+        if self.train.reduction == "invariant":
+            check_invariant(self)
+            check_power_of_two(axes.get("data", 1))
         if self.precision not in PRECISIONS[self.engine]:
             raise ConfigError(
                 f"--engine {self.engine} cannot compute in {self.precision}",
@@ -221,6 +225,10 @@ class RunConfig(Checked):
                 fill(launch=replace(self.launch, workers=math.prod(sizes.values())))
         if self.sync is None:
             fill(sync=DdpConfig() if self.mesh else NoSyncConfig())
+        if self.train.reduction == "invariant":
+            # Another device or number of threads rounds differently, and so does a fused optimizer step of a slice.
+            fill(threads=self.threads or 1, device="cpu" if self.device == "auto" else self.device)
+            fill(optimizer=with_readable_step(self.optimizer))
 
     def _check_capabilities(self) -> None:
         """Refuse settings that the strategy does not support, as its sync declares."""
@@ -271,6 +279,7 @@ class RunConfig(Checked):
                 "--bottleneck": bool(launch.bottleneck) and not can.conditions,
                 "--fault": bool(launch.fault) and not can.conditions,
                 "--balance": self.train.balance and not can.balance,
+                "--reduction invariant": self.train.reduction == "invariant" and not can.invariant,
                 "--sync.sync_batchnorm": getattr(self.sync, "sync_batchnorm", False)
                 and not can.sync_batchnorm,
             }
@@ -354,6 +363,7 @@ SHORT_FLAGS: dict[str, str] = {
     "steps": "train.steps",
     "batch-size": "train.batch_size",
     "micro-batch": "train.micro_batch",
+    "reduction": "train.reduction",
     "clip-norm": "train.clip_norm",
     "checkpoint-every": "checkpoint.every",
     "runs-dir": "output.dir",

@@ -4,6 +4,7 @@ import ipaddress
 import warnings
 from typing import Protocol
 
+from shoal.config.invariant import check_power_of_two
 from shoal.config.sections.launch import LaunchConfig
 from shoal.config.sections.sync import Capabilities
 from shoal.config.sections.train import TrainConfig
@@ -86,6 +87,8 @@ def check_world(config: Settings, size: int, address: str = LOOPBACK) -> None:
     """Refuse a number of workers, or an address where they meet, that the strategy does not support."""
     strategy, can, launch = config.strategy, config.can, config.launch
     launch.check_workers(size)
+    if config.train.reduction == "invariant":
+        check_power_of_two(size)
     if size < can.fewest_workers:
         raise ConfigError(
             f"strategy {strategy} needs at least {can.fewest_workers} workers, but there "

@@ -25,10 +25,13 @@ group itself compares the number of workers."""
 
 def facts_of(config: RunConfig, resumed: RunFolder | None = None) -> dict[str, str]:
     """Facts by name. The first one that differs between two workers is shown from both sides."""
+    # Another number of threads rounds differently.
+    invariant = config.train.reduction == "invariant"
+    may_differ = tuple(path for path in MAY_DIFFER if not (invariant and path in ("device", "threads")))
     settings = {
         path: literal(value)
         for path, value in flat(config).items()
-        if value is not None and not path.startswith(MAY_DIFFER)
+        if value is not None and not path.startswith(may_differ)
     }
     return {
         "shoal": __version__,

@@ -21,7 +21,7 @@ from shoal.train.check_division import check_division
 from shoal.train.observer import Observer, Silent
 from shoal.train.result import Result
 
-LAUNCHERS: dict[str, Callable[[RunConfig, Observer, RunFolder | None], Result]] = {
+LAUNCHERS: dict[str, Callable[[RunConfig, Observer, RunFolder | None, RunConfig | None], Result]] = {
     "processes": training.by_processes,
     "threads": training.by_threads,
 }
@@ -33,11 +33,13 @@ def launch_run(
     resumed: RunFolder | None = None,
     place: WorkerAddress | None = None,
     join_timeout_s: float = TRAIN_LIMIT_S,
+    then: RunConfig | None = None,
 ) -> Result:
     """Train what the config describes.
 
     With a place in the world, given by hand or by torchrun's environment, this process is that one worker and waits
-    `join_timeout_s` for the others. Without one it trains alone, or launches the workers that the config asks for.
+    `join_timeout_s` for the others. Without one it trains alone, or launches the workers that the config asks for:
+    these make the run `then` as well, if there is one.
     """
     place = place or place_from_environment(os.environ)
     size = place.size if place else config.launch.workers
@@ -55,7 +57,7 @@ def launch_run(
                 return worker.run(config, observer if place.rank == 0 else Silent(), group, resumed)
     if config.launch.workers > 1:
         check_division(config)
-        return LAUNCHERS[config.launch.launcher](config, observer, resumed)
+        return LAUNCHERS[config.launch.launcher](config, observer, resumed, then)
     with no_exit("a function of your own"):
         return worker.run(config, observer, resumed=resumed)
 

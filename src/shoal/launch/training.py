@@ -1,5 +1,6 @@
 """Train with several workers on this machine: the same worker as threads and as processes."""
 
+import contextlib
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,6 +14,7 @@ from shoal.config.custom import named_code, no_exit
 from shoal.config.mesh import layout_of
 from shoal.config.plain import to_plain
 from shoal.config.schema import RunConfig
+from shoal.errors import ShoalError
 from shoal.events.folder import RunFolder, resume_command
 from shoal.launch import processes, threads
 from shoal.launch.cores import threads_per_worker
@@ -29,10 +31,16 @@ CATEGORIES: dict[str, type[Warning]] = {each.__name__: each for each in (SlowMem
 """Warnings that keep their category on the way from a worker to its launcher."""
 
 
-def by_threads(config: RunConfig, observer: Observer, resumed: RunFolder | None = None) -> Result:
+def by_threads(
+    config: RunConfig,
+    observer: Observer,
+    resumed: RunFolder | None = None,
+    then: RunConfig | None = None,
+) -> Result:
     """Train with one thread per worker; return rank 0's result, or raise the first failure.
 
-    Torch's settings (threads, random state) belong to the process and are set once, for all.
+    Torch's settings (threads, random state) belong to the process and are set once, for all. `then` is made as if
+    alone: other threads cost nothing to start.
     """
     workers = config.launch.workers
     shared = replace(config, threads=config.threads or threads_per_worker(workers))
@@ -43,16 +51,31 @@ def by_threads(config: RunConfig, observer: Observer, resumed: RunFolder | None 
             with no_exit("a function of your own"):
                 return worker.work(config, device, stop, watcher, group, resumed)
 
-        return threads.run(workers, work, training_limit_of(config))[0]
+        result = threads.run(workers, work, training_limit_of(config))[0]
+    if then is not None and result.status == "completed":
+        with contextlib.suppress(ShoalError):
+            by_threads(then, Silent())
+    return result
 
 
-def by_processes(config: RunConfig, observer: Observer, resumed: RunFolder | None = None) -> Result:
+def by_processes(
+    config: RunConfig,
+    observer: Observer,
+    resumed: RunFolder | None = None,
+    then: RunConfig | None = None,
+) -> Result:
     """Train with one process per worker; return rank 0's result, or raise the first failure.
 
-    What a worker prints, if anything, is kept in the run folder: `worker.rank1.log`.
+    The same processes make the run `then` afterwards, which costs no start; only its folder shows its result. What a
+    worker prints, if anything, is kept in the run folder: `worker.rank1.log`.
     """
     listener = _TrainingListener(config, observer, resumed)
-    settings = {"kind": "train", "config": to_plain(config), "resumed": str(resumed.path) if resumed else ""}
+    settings = {
+        "kind": "train",
+        "config": to_plain(config),
+        "resumed": str(resumed.path) if resumed else "",
+        "then": to_plain(then) if then else None,
+    }
     task = processes.ProcessTask(settings, keeps_output=True, threads=config.threads or 0)
     limit_s = training_limit_of(config)
     try:

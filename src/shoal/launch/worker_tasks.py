@@ -1,23 +1,29 @@
 """What a worker process can be asked to do: train, or run a program."""
 
+import contextlib
 import os
 import runpy
 import sys
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from shoal.comm.assigned_group import Assignment, assigned
+from shoal.comm.group import Group
 from shoal.comm.liveness.judge import VARIABLE
 from shoal.config.custom import no_exit
 from shoal.config.plain import from_plain
+from shoal.config.schema import RunConfig
+from shoal.errors import ShoalError
 from shoal.events.folder import RunFolder
 from shoal.launch.one_worker import joined_group
 from shoal.launch.reports import Reporter, ReportingObserver
 from shoal.train import worker
 from shoal.train.observer import Silent
+from shoal.train.result import Result
 
 
 def _train(reporter: Reporter, task: dict[str, Any]) -> None:
@@ -25,7 +31,18 @@ def _train(reporter: Reporter, task: dict[str, Any]) -> None:
     config, resumed = from_plain(task["config"]), task["resumed"] and RunFolder(Path(task["resumed"]))
     with no_exit("a function of your own"), joined_group(config) as group:
         observer = ReportingObserver(reporter, time.monotonic) if group.rank == 0 else Silent()
-        reporter.finished(worker.run(config, observer, group, resumed or None))
+        result = worker.run(config, observer, group, resumed or None)
+        if task["then"] and result.status == "completed":
+            result = _train_then(from_plain(task["then"]), group, result)
+        reporter.finished(result)
+
+
+def _train_then(config: RunConfig, group: Group, first: Result) -> Result:
+    """Make another run of the same workers. If it fails, its folder shows that; a stop of it is a stop of both."""
+    with contextlib.suppress(ShoalError):
+        second = worker.run(config, Silent(), group)
+        return replace(first, status=second.status, stopped_by=second.stopped_by)
+    return first
 
 
 def _program(reporter: Reporter, task: dict[str, Any]) -> None:

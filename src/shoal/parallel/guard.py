@@ -21,6 +21,16 @@ ROW = 4
 """The row of a worker: its loss, its share of the samples, the squared norm of its gradient, its stop signal."""
 
 
+TotalOfRows = Callable[[Sequence[float], Tensor], float]
+"""The sum of one number of every worker; the tensor has the precision of these numbers."""
+
+
+def exact_total(rows: Sequence[float], like: Tensor) -> float:
+    """The sum of one number of every worker, rounded once."""
+    del like
+    return math.fsum(rows)
+
+
 class GuardVerdict(NamedTuple):
     """The decision, which all workers derive from the same table."""
 
@@ -51,8 +61,13 @@ class Guard:
         sharded_over: Sequence[Group] = (),
         *,
         clips: bool = True,
+        total: TotalOfRows = exact_total,
     ) -> None:
-        """`group` has one worker of each replica; `clips`: whether the strategy supports `--clip-norm`."""
+        """`group` has one worker of each replica; `clips`: whether the strategy supports `--clip-norm`.
+
+        `total` sums the losses of all workers.
+        """
+        self._total = total
         self._group = group
         self._replica_size = math.prod(each.size for each in sharded_over)
         self._clips = clips
@@ -131,7 +146,7 @@ class Guard:
             for rank, (loss, square) in enumerate(zip(losses, squares, strict=True))
             if not (math.isfinite(loss) and math.isfinite(square))
         )
-        good_loss = math.fsum(row[0] for rank, row in enumerate(rows) if rank not in bad)
+        good_loss = self._total([0.0 if rank in bad else loss for rank, loss in enumerate(losses)], like)
         if not bad:
             self._mention_giant(squares)
             self._last_loss = good_loss

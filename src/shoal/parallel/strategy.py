@@ -29,6 +29,9 @@ class Share:
     """Samples of this worker, all parts together. (A common error is to divide by this.)"""
     stop_signal: int = 0
     """The signal that this worker has received, 0 for none. It piggybacks on an exchange of the step."""
+    before_part: Callable[[int], None] = lambda part: None
+    """Called before each part is computed, with its number, where random numbers belong to the part
+    (`leaf_sums.py`)."""
 
 
 class StepResult(NamedTuple):

@@ -13,6 +13,7 @@ from shoal.comm.alone import alone
 from shoal.comm.group import BUSY_S
 from shoal.comm.mesh import Mesh
 from shoal.comm.traced import Traced
+from shoal.comm.tree_sums import tree_summed
 from shoal.config.resources import check_resources
 from shoal.config.schema import DdpConfig, RunConfig, ZeroConfig
 from shoal.data.dataset import DataSet
@@ -22,8 +23,9 @@ from shoal.errors import ConfigError
 from shoal.events.spans import Clock, SpanRecorder
 from shoal.parallel.dp import Dp
 from shoal.parallel.exchange.build import build_exchange
-from shoal.parallel.guard import Guard
+from shoal.parallel.guard import Guard, exact_total
 from shoal.parallel.layout.layout import Layout
+from shoal.parallel.leaf_sums import total_of_rows
 from shoal.parallel.rpc.strategy import Rpc
 from shoal.parallel.strategy import Strategy
 from shoal.parallel.sync.ddp import Ddp
@@ -100,9 +102,14 @@ def build(config: RunConfig, device: torch.device, group: Traced, clock: Clock |
     config = with_cut(config, mesh, model, _few_inputs(dataset), batch_size)
     layout = build_layout(config, mesh, model, _few_inputs(dataset), span, training_clock)
     data_axis = mesh.axis("data") or alone()
+    total = exact_total
+    if train.reduction == "invariant":
+        data_axis, total = tree_summed(data_axis), total_of_rows
     update = Update(layout, lambda params: optim.build(config.optimizer, params), train.clip_norm)
     exchange = build_exchange(config.exchange, data_axis.size, training_clock)
-    guard = Guard(data_axis, exchange, train.on_nonfinite, layout.sharded_over, clips=config.can.clips)
+    guard = Guard(
+        data_axis, exchange, train.on_nonfinite, layout.sharded_over, clips=config.can.clips, total=total
+    )
     assert config.sync is not None  # `RunConfig` has filled it in
     strategy = SYNCS[config.sync.name](SyncParts(layout, update, data_axis, exchange, guard), config.sync)
     multiplier, base_lr = factor(config.schedule, steps), update.base_lr

@@ -21,6 +21,7 @@ from shoal.parallel.layout.pipeline.layout import Pipelined, PipelinePlan
 from shoal.parallel.layout.tensor.divide import TensorParts, divide
 from shoal.parallel.layout.tensor.plan import read_plan
 from shoal.parallel.layout.whole import Whole
+from shoal.parallel.leaf_sums import LeafSums
 from shoal.parallel.strategy import Gradients
 from shoal.parallel.training_clock import TrainingClock
 
@@ -59,7 +60,8 @@ def build_layout(
         )
         layers = cut_by_name(model, config.pipeline.cut)
         return Pipelined(model, layers, stages, loss, engine.autocast, span, plan, replica, parts)
-    return Whole(model, loss, engine, span, conditions, replica, parts)
+    leaf_sums = LeafSums(model, engine.params, span) if config.train.reduction == "invariant" else None
+    return Whole(model, loss, engine, span, conditions, replica, parts, leaf_sums)
 
 
 def with_cut(config: RunConfig, mesh: Mesh, model: nn.Module, sample: Tensor, batch_size: int) -> RunConfig:

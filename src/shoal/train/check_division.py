@@ -7,6 +7,7 @@ from shoal.config.schema import Custom, DataConfig, RpcConfig, RunConfig, Synthe
 from shoal.parallel.layout.pipeline.cut import check_num_stages, cut_by_name
 from shoal.parallel.layout.tensor.divide import divide
 from shoal.parallel.layout.tensor.plan import read_plan
+from shoal.parallel.leaf_sums import refuse_batch_statistics
 from shoal.parallel.rpc.division import cut_for_rpc
 
 OUTPUTS = {"regression": 1, "text": 256}
@@ -15,13 +16,17 @@ OUTPUTS = {"regression": 1, "text": 256}
 def check_division(config: RunConfig) -> None:
     """Refuse more stages than layers, an impossible cut, heads that do not divide, a plan that does not fit.
 
-    The workers check the same, and also a user's own model: its code runs in the workers only.
+    Also batch norm where no bit may depend on the division. The workers check the same, and also a user's own model:
+    its code runs in the workers only.
     """
     stages, parts = config.axes.get("pipeline", 1), config.axes.get("tensor", 1)
     is_divided = stages > 1 or parts > 1 or isinstance(config.sync, RpcConfig)
-    if isinstance(config.model, Custom) or not is_divided:
+    is_invariant = config.train.reduction == "invariant"
+    if isinstance(config.model, Custom) or not (is_divided or is_invariant):
         return
     model = models.without_weights(config.model, input_shape(config.data), _num_outputs(config.data))
+    if is_invariant:
+        refuse_batch_statistics(model)
     if isinstance(config.sync, RpcConfig):
         cut_for_rpc(model, config.sync.cut, config.launch.workers)
     if stages > 1 and config.pipeline.cut:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from shoal.config.conditions import shares_of
 from shoal.config.schema import RunConfig
 from shoal.data.dataset import DataSet
-from shoal.data.division import Division, Global, build_division
+from shoal.data.division import ByLeaves, Division, Global, build_division
 from shoal.train.progress import Progress
 
 
@@ -22,6 +22,10 @@ def divisions(config: RunConfig, data: DataSet, size: int) -> Callable[[Progress
             config.partition, len(data.train), workers, config.seed, data.train.labels.cpu()
         )
 
+    if config.train.reduction == "invariant":
+        # The samples of a step depend on nothing else, so neither do those of a resumed epoch.
+        leaves = ByLeaves(len(data.train), config.seed, size, config.train.micro_batch)
+        return lambda progress: leaves
     own = among(size)
     if isinstance(own, Global):
         own.shares = shares_of(config.launch.bottleneck, size)

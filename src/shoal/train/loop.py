@@ -26,6 +26,7 @@ from shoal.parallel.strategy import Pause, Serving, Share, StepResult, Strategy
 from shoal.parallel.training_clock import TrainingClock
 from shoal.train.balance import Balance
 from shoal.train.evaluate import Metrics, evaluate
+from shoal.train.leaf_seeds import seeding
 from shoal.train.progress import Progress
 from shoal.train.random_state import RandomState
 from shoal.train.steplog import StepLog
@@ -100,12 +101,13 @@ def train_epoch(job: Job, progress: Progress) -> Progress:
         job.training_clock.step = progress.step
         count = min(job.batch_size, num_samples - progress.consumed)
         mine = division.step(progress.epoch, progress.consumed, count, job.strategy.data_rank)
-        share = Share(parts_of(job, mine, progress.epoch), count, len(mine), job.stop_signal())
+        before_part = seeding(job.random, job.seed, division, progress, count, job.strategy.data_rank)
+        share = Share(parts_of(job, mine, progress.epoch), count, len(mine), job.stop_signal(), before_part)
         lr = job.lr(progress.step)
 
         result = job.strategy.step(share, lr)
 
-        job.random.after_step()
+        job.random.after_step(had_samples=len(mine) > 0)
         if job.balance is not None:
             job.balance.stepped(progress.step, len(mine))
         progress = progress.after_step(count)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from shoal.data.seeds import seed_for
+from shoal.data.seeds import generator_for, seed_for
 from shoal.parallel.piece import Piece
 
 _ONE_AT_A_TIME = threading.Lock()
@@ -45,10 +45,17 @@ class RandomState:
     def __exit__(self, *error: object) -> None:
         self._stack.close()
 
-    def after_step(self) -> None:
-        """Stop swapping, if the model has drawn nothing."""
-        if self._swap is not None and not self._swap.has_drawn:
+    def after_step(self, had_samples: bool = True) -> None:
+        """Stop swapping, if the model has drawn nothing for any sample."""
+        if self._swap is not None and had_samples and not self._swap.has_drawn:
             self._stack.close()
+
+    def restart(self, *purpose: int | str) -> None:
+        """Draw from now on what follows from the purpose alone, on the host."""
+        if self._swap is not None:
+            self._swap.state = generator_for(*purpose).get_state()
+        else:
+            torch.default_generator.manual_seed(seed_for(*purpose))
 
     def pieces(self) -> list[Piece]:
         """The state of this worker; each rank saves its own."""

@@ -67,6 +67,19 @@ def test_resuming_a_finished_run_changes_nothing_and_more_epochs_go_on(here, cap
     assert "--resume cannot change optimizer.lr" in capsys.readouterr().err
 
 
+def test_what_decides_bits_stays_where_they_may_not_depend_on_workers(here, capsys):
+    flags = [*TINY.split(), "--reduction", "invariant", "--micro-batch", "8"]
+    first = train_json(capsys, *flags, "--name", "mine")
+    assert 'reduction = "invariant"' in (here / "runs/mine/config.toml").read_text()
+    for change in ("--threads 2", "--micro-batch 4", "--device cpu", "--reduction fastest"):
+        assert main(["train", "--resume", "runs/mine", *change.split()]) == 2
+        assert "--resume cannot change" in capsys.readouterr().err
+    several = ["--strategy", "ddp", "--workers", "2", "--launcher", "threads"]
+    longer = train_json(capsys, "--resume", "runs/mine", "--epochs", "5", *several)
+    assert longer["weights_sha256"] == train_json(capsys, *flags, "--epochs", "5")["weights_sha256"]
+    assert longer["weights_sha256"] != first["weights_sha256"]
+
+
 def test_two_cannot_go_on_with_one_run_at_once(here, capsys):
     train_json(capsys, *TINY.split(), "--name", "mine")
     before = Path("runs/mine/events.rank0.jsonl").read_text()

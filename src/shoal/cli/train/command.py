@@ -40,6 +40,10 @@ how a user agrees to run a function of their own.
 """
 
 
+DECIDES_BITS = {"train.micro_batch", "device", "threads"}
+"""What a run with --reduction invariant keeps, too: the bits of its result depend on it."""
+
+
 def run(given: Given[TrainFlags]) -> int:
     """Train a model from a recipe and flags, or resume a run.
 
@@ -114,6 +118,7 @@ def _resumed_config(folder: Path, flags: list[str], trust_code: bool) -> "RunCon
         raise ConfigError(f"{folder} is not a run folder: it has no {config.name}")
     saved = read_recipe(str(config), trust_code)
     tables = {section: table for section, table in saved.items() if isinstance(table, dict)}
+    is_invariant = tables.get("train", {}).get("reduction") == "invariant"
     for section, value in changes.items():
         for path in [f"{section}.{key}" for key in value] if isinstance(value, dict) else [section]:
             repeated = path == f"{section}.name" and value["name"] == tables.get(section, {}).get("name")
@@ -121,6 +126,11 @@ def _resumed_config(folder: Path, flags: list[str], trust_code: bool) -> "RunCon
                 raise ConfigError(
                     f"--resume cannot change {path}",
                     f"It can change: {', '.join(sorted(MAY_CHANGE))}.",
+                )
+            if is_invariant and path in DECIDES_BITS:
+                raise ConfigError(
+                    f"--resume cannot change {path} of a run with --reduction invariant: its bits depend on it",
+                    f"Resume it without --{path.rpartition('.')[2].replace('_', '-')}.",
                 )
     return from_tree(merge(saved, changes))
 

@@ -46,6 +46,7 @@ class SharedMemoryGroup(Group):
     kind = "shm"
     shares_memory = True
     maps_memory = True
+    sums_along_tree = True
 
     def __init__(
         self,

@@ -21,6 +21,8 @@ class LayoutCapabilities:
     """Whether `--balance` can divide batches by speed."""
     sync_batchnorm: bool = True
     """Whether batch norm can communicate with other replicas, which all make the same number of passes then."""
+    invariant: bool = False
+    """Whether it can sum along one tree of micro-batches for any number of workers (`--reduction invariant`)."""
 
 
 @dataclass(frozen=True)

@@ -38,13 +38,15 @@ class Capabilities:
     """Whether its workers execute what is sent to them: then they listen on loopback unless the user consents."""
     whole_weights: bool = True
     """Whether each worker has all weights to itself: a simulated worker with stale weights needs that."""
+    invariant: bool = False
+    """Whether it can sum along one tree of micro-batches for any number of workers (`--reduction invariant`)."""
 
 
 @dataclass(frozen=True)
 class NoSyncConfig(Checked):
     """One worker: nothing to synchronise."""
 
-    CAN: ClassVar = Capabilities(most_workers=1, divides_batch=False, exchanges=False)
+    CAN: ClassVar = Capabilities(most_workers=1, divides_batch=False, exchanges=False, invariant=True)
 
     name: Literal["none"] = "none"
 
@@ -53,7 +55,7 @@ class NoSyncConfig(Checked):
 class NaiveConfig(Checked):
     """Replicas; one all-reduce per parameter after backward. Simple and slow."""
 
-    CAN: ClassVar = Capabilities()
+    CAN: ClassVar = Capabilities(invariant=True)
 
     name: Literal["naive"] = "naive"
     aggregate: Literal["gradients", "parameters"] = "gradients"
@@ -112,7 +114,7 @@ class RpcConfig(Checked):
 class DdpConfig(Checked):
     """Replicas; gradients are summed in buckets, during backward where the group allows it."""
 
-    CAN: ClassVar = Capabilities()
+    CAN: ClassVar = Capabilities(invariant=True)
 
     name: Literal["ddp"] = "ddp"
     bucket_mib: Mebibytes = 25.0
@@ -130,7 +132,7 @@ class OneCopyConfig(Checked):
     """One copy of the weights in memory that all workers of a machine map; each worker updates its slice."""
 
     # The engines of our own keep parameters in memory of their own choice.
-    CAN: ClassVar = Capabilities(exchanges=False, engines=("torch",), whole_weights=False)
+    CAN: ClassVar = Capabilities(exchanges=False, engines=("torch",), whole_weights=False, invariant=True)
 
     name: Literal["onecopy"] = "onecopy"
     unused: Literal["refuse", "zero"] = "refuse"
@@ -142,7 +144,7 @@ class ZeroConfig(Checked):
     """Optimizer state, gradients and parameters are divided among the workers (ZeRO, stages 1 to 3)."""
 
     # The engines of our own keep parameters in memory of their own choice.
-    CAN: ClassVar = Capabilities(exchanges=False, engines=("torch",), whole_weights=False)
+    CAN: ClassVar = Capabilities(exchanges=False, engines=("torch",), whole_weights=False, invariant=True)
 
     name: Literal["zero"] = "zero"
     stage: Annotated[int, AtLeast(1), AtMost(3)] = 1

@@ -22,6 +22,8 @@ class TrainConfig(Checked):
     """Global batch size: samples per step over all workers. `all`, the default for gd: the whole training set."""
     micro_batch: Count = 2048
     """Largest batch of one forward pass: gradients of larger shares are accumulated, with the same sum."""
+    reduction: Literal["fastest", "invariant"] = "fastest"
+    """Order of the sums over a batch. invariant: the same bits for 1, 2, 4, 8, … workers; requires --micro-batch."""
     clip_norm: PositiveFloat | None = None
     """Clip the gradient to this norm."""
     balance: bool = False

@@ -3,6 +3,7 @@
 ::
 
     steps             which worker takes which samples of a step: what the training loop uses
+    leaves            the same micro-batches for any number of workers
     order             the order of an epoch, and shares of a batch
     partition         rules that give each worker samples of its own
     label_partition   rules that depend on labels            dirichlet   random proportions
@@ -11,6 +12,7 @@
     coverage          which samples all workers see          check_loader   whether a DataLoader divides at all
 """
 
+from shoal.data.division.leaves import ByLeaves
 from shoal.data.division.steps import Division, Global, Parted, Sampled, build_division, parts_by
 
-__all__ = ["Division", "Global", "Parted", "Sampled", "build_division", "parts_by"]
+__all__ = ["ByLeaves", "Division", "Global", "Parted", "Sampled", "build_division", "parts_by"]

@@ -65,8 +65,12 @@ class Factor:
             torch.mul(tensor, double if tensor.dtype in _DOUBLE else single, out=product)
 
 
+ABSENT = -0.0
+"""What stands for an absent gradient in a sum. The sum with x is x, and with 0.0 it is not if x is −0.0."""
+
+
 def fill(slots: Iterable[Slot], weight: Factor | None) -> list[Slot]:
-    """Put gradients, times the weight, in their slots, and zero in slots without one: these are returned."""
+    """Put gradients, times the weight, in their slots, and −0 in slots without one: these are returned."""
     absent: list[Slot] = []
     zeros: list[Tensor] = []
     views: list[Tensor] = []
@@ -95,6 +99,6 @@ def fill(slots: Iterable[Slot], weight: Factor | None) -> list[Slot]:
         zeros += views  # instead of 0 · gradient: the mean over no samples is NaN
     else:
         weight.multiply(grads, views)
-    if zeros:
-        torch._foreach_zero_(zeros)  # pyright: ignore[reportPrivateUsage]
+    for view in zeros:
+        view.fill_(ABSENT)
     return absent

@@ -43,6 +43,8 @@ class ReducerOptions:
     """Parameters without a gradient: `refuse` names them in an error, `zero` replaces the gradient with zero."""
     once: bool = True
     """Whether a pass gives every parameter at most one gradient. Reentrant checkpoints of one layer give several."""
+    final_in_backward: bool = True
+    """Whether a pass makes gradients whole. Sums along a tree of leaves are whole after it: hooks would copy a part."""
     num_piggyback: int = 0
     """Elements after the last bucket's gradients, for other numbers to be summed."""
 
@@ -93,7 +95,7 @@ class Reducer:
         self._memory = Memory(group, params, options.num_piggyback)
         self._order = [*reversed(range(len(self._slots)))]
         planned = self._memory.cut(self._order, options.first_bytes, options.most_bytes)
-        self.is_early = options.once and group.overlaps and len(planned) > 1
+        self.is_early = options.once and options.final_in_backward and group.overlaps and len(planned) > 1
         """Whether buckets are sent during backward."""
         self._seen: list[int] | None = [] if self.is_early else None
         """The order in which gradients become final; None once the buckets follow it, or where it does not matter."""
@@ -137,7 +139,7 @@ class Reducer:
         """What to call when a slot's gradient is final."""
         if self.is_early:
             return partial(self._final, slot)
-        if slot.param.nbytes >= MOVED_BYTES:
+        if slot.param.nbytes >= MOVED_BYTES and self._options.final_in_backward:
             return partial(self._move, slot)
         return self._announce if has_begins else None
 

@@ -33,6 +33,8 @@ class Layout(ABC):
     """The groups that divide the parameters: a norm over all parameters is summed over these, and over no others."""
     repeated: Collection[str] = ()
     """Parameters that another worker of this replica holds too and counts in norms, so that this one does not."""
+    final_in_backward: bool = True
+    """Whether gradients become whole during the last backward pass: then they can be sent before it ends."""
     updates_inside: bool = False
     """Whether a step updates after every micro-batch: then a sync calls `update_each` instead of `gradients`."""
 
@@ -42,6 +44,7 @@ class Layout(ABC):
 
         The parts of the replica's workers add up to the sum of the losses divided by the global number of samples.
         `before_last` is called when the last backward pass begins: gradients that become final from then on are whole.
+        A layout whose gradients are not `final_in_backward` calls it when they are whole. Neither does without samples.
         """
 
     def update_each(self, share: Share, update: Callable[[], None]) -> Tensor:

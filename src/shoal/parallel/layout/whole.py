@@ -11,6 +11,7 @@ from shoal.events.spans import SpanRecorder
 from shoal.parallel.gradient_engine import GradientEngine
 from shoal.parallel.layout.layout import Layout
 from shoal.parallel.layout.tensor.divide import TensorParts
+from shoal.parallel.leaf_sums import LeafSums
 from shoal.parallel.piece import Piece, Place
 from shoal.parallel.state import load_weights
 from shoal.parallel.step import Loss, accumulate, evaluate_batch
@@ -27,6 +28,7 @@ class Whole(Layout):
 
     A model whose layers `tensor_parallel` has divided is computed like any other, because its layers communicate; only
     what this worker holds is then a part of the whole (`parts`), and of the loss, which all have, one counts.
+    With `leaf_sums`, parts are summed along a tree instead of one after the other.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class Whole(Layout):
         conditions: Callable[[Gradients], Gradients] = _unchanged,
         replica: int = 0,
         parts: TensorParts | None = None,
+        leaf_sums: LeafSums | None = None,
     ) -> None:
         self.model = model
         self.params = engine.params
@@ -49,6 +52,8 @@ class Whole(Layout):
         """Applies the simulated bottlenecks and faults to a function that computes gradients."""
         self.zero = next(iter(self.params.values())).detach().new_zeros(())
         self._gradients = conditions(engine.gradients)
+        self._accumulate = accumulate if leaf_sums is None else leaf_sums
+        self.final_in_backward = leaf_sums is None
         self._replica = replica
         self._parts = parts
         self._counts_loss = parts is None or parts.group.rank == 0
@@ -59,7 +64,7 @@ class Whole(Layout):
         """Sum the gradients of all parts."""
         for param in self.params.values():
             param.grad = None
-        loss = accumulate(self._gradients, share, self.zero, before_last)
+        loss = self._accumulate(self._gradients, share, self.zero, before_last)
         return loss if self._counts_loss else self.zero
 
     def evaluate(self, batch: Batch) -> Sums:

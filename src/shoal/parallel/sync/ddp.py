@@ -54,6 +54,7 @@ class Ddp(Sync):
             first_bytes=int(config.first_bucket_mib * MIB),
             most_bytes=int(config.bucket_mib * MIB),
             unused=config.unused,
+            final_in_backward=layout.final_in_backward,
             # The guard's table can piggyback on a sum, but not on another rule.
             num_piggyback=ROW * group.size if parts.exchange.is_sum else 0,
         )

@@ -12,6 +12,7 @@ from torch import Tensor
 from shoal.comm.reduction import Op
 from shoal.config.schema import NaiveConfig
 from shoal.parallel.buckets.bucket import Bucket
+from shoal.parallel.buckets.gradient_slots import ABSENT
 from shoal.parallel.strategy import Share, StepResult
 from shoal.parallel.sync.initial_state import sync_initial_state
 from shoal.parallel.sync.sync import Sync, SyncParts
@@ -69,7 +70,7 @@ class Naive(Sync):
         return self._layout.gradients(own) * part
 
     def _present_gradients(self) -> dict[str, Tensor]:
-        """The gradients that exist; zero where only other workers' samples reached a parameter.
+        """The gradients that exist; −0, which changes no sum, where only other workers' samples reached a parameter.
 
         A parameter that no worker's samples reached keeps no gradient at all, as on one machine, where the optimizer
         then skips it. So the workers first exchange which gradients exist.
@@ -80,7 +81,9 @@ class Naive(Sync):
         grads: dict[str, Tensor] = {}
         for (name, param), somewhere in zip(params.items(), present.tolist(), strict=True):
             if somewhere:
-                grads[name] = param.grad = torch.zeros_like(param) if param.grad is None else param.grad
+                grads[name] = param.grad = (
+                    torch.full_like(param, ABSENT) if param.grad is None else param.grad
+                )
         return grads
 
     def _sum_gradients(self, grads: dict[str, Tensor], part: float) -> None:

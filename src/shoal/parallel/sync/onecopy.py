@@ -47,7 +47,13 @@ class OneCopySync(Sync):
             self._buffers = BufferSync(group, buffers_of(layout.model, names))
         for param in layout.params.values():
             param.data = param.data.contiguous()
-        options = ReducerOptions(ALL, ALL, config.unused, num_piggyback=ROW * group.size)
+        options = ReducerOptions(
+            ALL,
+            ALL,
+            config.unused,
+            final_in_backward=layout.final_in_backward,
+            num_piggyback=ROW * group.size,
+        )
         self._reducer = Reducer(group, layout.params, layout.on_final, self._send, options)
         slices = Slices(layout, group)
         self._weights = MappedWeights(group, layout.params, self._reducer.buckets, slices)

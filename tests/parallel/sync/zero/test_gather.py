@@ -127,11 +127,12 @@ def deep():
     return nn.Sequential(*(nn.Linear(6, 6) for _ in range(8)))
 
 
-def test_one_unit_is_here_at_a_time_and_none_after_a_step():
+@pytest.mark.parametrize("along_tree", [False, True])
+def test_one_unit_is_here_at_a_time_and_none_after_a_step(along_tree):
     seen = []
 
     def work(group):
-        mine = replica(OPTIMIZERS["adam"], network=deep)
+        mine = replica(OPTIMIZERS["adam"], network=deep, along_tree=along_tree)
         strategy = STRATEGIES["zero 3, gathered"](mine, group)
         params = list(mine.model.parameters())
 
@@ -142,7 +143,7 @@ def test_one_unit_is_here_at_a_time_and_none_after_a_step():
             layer.register_forward_hook(count)
             layer.weight.register_hook(count)
         for step in range(2):
-            strategy.step(share(step, 6 * group.rank, 6), 0.1)
+            strategy.step(share(step, 6 * group.rank, 6, parts=2), 0.1)
             assert all(param.isnan().all() for param in params), "nothing is here between steps"
         strategy.evaluate(Batch(torch.randn(6, 6).double(), torch.zeros(6, dtype=torch.int64), 6))
         assert all(param.isnan().all() for param in params), "nothing is here after an evaluation"

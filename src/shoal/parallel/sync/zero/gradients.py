@@ -9,7 +9,7 @@ from torch import Tensor
 
 from shoal.comm.group import Group, Work
 from shoal.errors import ConfigError
-from shoal.parallel.buckets.gradient_slots import Factor
+from shoal.parallel.buckets.gradient_slots import ABSENT, Factor
 from shoal.parallel.buckets.plan import Kind
 from shoal.parallel.gradient_engine import OnFinal
 from shoal.parallel.sync.zero.units import Unit
@@ -124,7 +124,7 @@ class OwnedGradients:
             self.slots.append(UnitSlots(unit, params, box, keeps_sums))
         self._order = [*reversed(self.slots)]
         self._next = len(self._order)
-        self._is_running = False
+        self._is_running = self._is_held = False
         self._weight: Factor | None = None
         self._removers = [
             on_final(param, partial(self._final, slots))
@@ -142,6 +142,14 @@ class OwnedGradients:
     def begin(self, weight: Factor | None = None) -> None:
         """A backward pass starts, whose gradients, times the weight, are summed."""
         self._next, self._is_running, self._weight = 0, True, weight
+        self._expect_all()
+
+    def hold(self) -> None:
+        """A backward pass starts whose gradients stay in `param.grad`; `left` is still called."""
+        self._is_held = True
+        self._expect_all()
+
+    def _expect_all(self) -> None:
         for slots in self.slots:
             slots.num_missing = len(slots.params)
 
@@ -154,11 +162,12 @@ class OwnedGradients:
         del param
         if not self._is_running and self._begins is not None:
             self._begins()
-        if self._is_running:
+        if self._is_running or self._is_held:
             slots.num_missing -= 1
             if not slots.num_missing:
                 self._left(slots.unit)
-                self._send_final()
+                if self._is_running:
+                    self._send_final()
 
     def _send_final(self) -> None:
         """Send all units that are final and whose turn it is."""
@@ -188,11 +197,11 @@ class OwnedGradients:
         slots.outbox.wait()
         grads: list[Tensor] = []
         views: list[Tensor] = []
-        zeros = list(slots.gaps)
+        absent: list[Tensor] = []
         for (name, param), view in zip(slots.params.items(), slots.views, strict=True):
             grad = param.grad
             if grad is None:
-                zeros.append(view)
+                absent.append(view)
                 continue
             if grad.layout is not torch.strided:
                 raise ConfigError(
@@ -204,13 +213,15 @@ class OwnedGradients:
             views.append(view)
             param.grad = None
         if self._weight is not None and not self._weight.value:
-            zeros += views  # instead of 0 · gradient: the mean over no samples is NaN
+            absent += views  # instead of 0 · gradient: the mean over no samples is NaN
         elif self._weight is not None:
             self._weight.multiply(grads, views)
         elif grads:
             torch._foreach_copy_(views, grads)  # pyright: ignore[reportPrivateUsage]
-        if zeros:
-            torch._foreach_zero_(zeros)  # pyright: ignore[reportPrivateUsage]
+        for view in absent:
+            view.fill_(ABSENT)
+        if slots.gaps:
+            torch._foreach_zero_(slots.gaps)  # pyright: ignore[reportPrivateUsage]
         self._look(slots.memory)
         slots.have_sum()
         box, total = slots.outbox, slots.sum

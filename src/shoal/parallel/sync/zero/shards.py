@@ -145,6 +145,15 @@ class Shards:
 
     # One step.
 
+    def holding(self, before_part: Callable[[int], None]) -> Callable[[int], None]:
+        """Have units freed in backward, too, of parts whose gradients are not sent; `before_part` is called as well."""
+
+        def before(part: int) -> None:
+            self.gradients.hold()
+            before_part(part)
+
+        return before
+
     def end_pass(self) -> None:
         """Wait until this worker has its sums of a pass; without a pass, take part with zeros."""
         self.gradients.complete()
