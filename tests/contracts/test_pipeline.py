@@ -44,11 +44,11 @@ RULES = {
 }
 
 
-def history(stages, workers, plan, rule, shares):
+def history(stages, workers, plan, rule, shares, sync="ddp"):
     """The whole state and the loss after every step, as rank 0 puts it together."""
 
     def work(group):
-        strategy = pipelined(stages, plan, OPTIMIZERS[rule[0]], rule[1])(group)
+        strategy = pipelined(stages, plan, OPTIMIZERS[rule[0]], rule[1], sync=sync)(group)
         states = []
         for step in range(STEPS):
             loss = strategy.step(share_of(strategy, step, shares, parts=2), rate(step)).loss
@@ -86,6 +86,35 @@ def test_with_every_optimizer(optimizer, clip_norm):
 def test_two_pipelines_divide_the_batch(name, kind):
     rule = ("adam", 0.5)
     assert_equals_one_machine(history(2, 4, PLANS[name], rule, SHARES[2][kind]), rule)
+
+
+@pytest.mark.parametrize("rule", [("sgd", 0.5), ("adamw", None)], ids=["sgd, clipped", "adamw"])
+@pytest.mark.parametrize("kind", ["even", "uneven", "empty"])
+@pytest.mark.parametrize("sync", ["onecopy", "zero 1"])
+def test_two_pipelines_divide_their_optimizer_state(sync, kind, rule):
+    assert_equals_one_machine(history(2, 4, PLANS["1f1b"], rule, SHARES[2][kind], sync), rule)
+
+
+@pytest.mark.parametrize("sync", ["onecopy", "zero 1"])
+def test_the_sync_of_two_pipelines_changes_no_bit(sync):
+    rule = ("adam", 0.5)
+    expected, found = (history(2, 4, PLANS["1f1b"], rule, (7, 5), name)[0][-1][0] for name in ("ddp", sync))
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(found[name], each) for name, each in expected.items())
+
+
+def test_each_worker_of_a_mesh_has_its_slice_of_its_stages_moments():
+    def work(group):
+        strategy = pipelined(2, PLANS["1f1b"], ADAM, sync="zero 1")(group)
+        strategy.step(share_of(strategy, 0, (6, 6)), 0.1)
+        return {
+            piece.name: piece.tensor.numel() for piece in strategy.pieces() if piece.name.endswith(".exp_avg")
+        }
+
+    owned = on_threads(4, work)
+    whole = one_machine("adam", network=deep_network)[0][0]
+    moments = {name: tensor.numel() for name, tensor in whole.items() if name.endswith(".exp_avg")}
+    assert {name: sum(mine.get(name, 0) for mine in owned) for name in moments} == moments
 
 
 def test_every_worker_evaluates_the_same():
@@ -131,11 +160,13 @@ LOADED = {
     "2 stages": (2, pipelined(2, PLANS["zero-bubble"], ADAM)),
     "3 stages": (3, pipelined(3, PLANS["gpipe"], ADAM)),
     "2 pipelines": (4, pipelined(2, PLANS["1f1b"], ADAM)),
+    "2 pipelines, zero": (4, pipelined(2, PLANS["1f1b"], ADAM, sync="zero 1")),
+    "2 pipelines, onecopy": (4, pipelined(2, PLANS["gpipe"], ADAM, sync="onecopy")),
 }
 
 
 @pytest.mark.parametrize("loaded", LOADED)
-@pytest.mark.parametrize("saved", ["ddp", "3 stages", "2 pipelines"])
+@pytest.mark.parametrize("saved", ["ddp", "3 stages", "2 pipelines", "2 pipelines, zero"])
 def test_saved_by_some_workers_and_continued_by_others(saved, loaded, tmp_path):
     def steps(strategy, first, last):
         for step in range(first, last):

@@ -33,6 +33,10 @@ class Layout(ABC):
     """The groups that divide the parameters: a norm over all parameters is summed over these, and over no others."""
     repeated: Collection[str] = ()
     """Parameters that another worker of this replica holds too and counts in norms, so that this one does not."""
+    all_names: Collection[str] = ()
+    """Parameters and buffers of the whole model, also those that only other workers hold."""
+    trained_names: Mapping[str, str]
+    """Every name of a trained parameter in the whole model (tied ones have several), and its name in `params`."""
     updates_inside: bool = False
     """Whether a step updates after every micro-batch: then a sync calls `update_each` instead of `gradients`."""
 
