@@ -19,6 +19,7 @@ from tensor_cases import (
 )
 
 from shoal.comm.alone import alone
+from shoal.config.schema import SgdConfig
 from shoal.data.dataset import Batch
 from shoal.parallel.whole_tensors import weights_sha256
 from shoal.train import checkpoint
@@ -27,6 +28,8 @@ from shoal.train.progress import Progress
 pytestmark = pytest.mark.filterwarnings("ignore:the norm of rank")
 # Not Adam: the gradient of the keys' bias is zero, up to rounding, and Adam makes steps of the rounding.
 SGD = OPTIMIZERS["sgd"]
+READABLE = SgdConfig(lr=0.1, momentum=0.9, fast=False)
+"""The step whose bits do not depend on how parameters are sliced."""
 CASES = [
     *((name, workers, "sgd", 0.5) for name in MODELS for workers in (2, 4)),
     *(("mlp", 2, *rule) for rule in (("gd", None), ("adam", 0.5), ("adamw", None))),
@@ -84,7 +87,7 @@ def test_the_sync_of_two_replicas_changes_no_bit(sync):
     def work(sync):
         return lambda world: train(
             "every cut",
-            tensor_strategy("every cut", SGD, world, 2, clip_norm=0.5, sync=sync),
+            tensor_strategy("every cut", READABLE, world, 2, clip_norm=0.5, sync=sync),
             world,
             (3, 3),
             parts=1,

@@ -65,6 +65,25 @@ def test_trains_like_one_machine(model, layout, train, tmp_path):
     assert_close(tmp_path / "divided", tmp_path / "single")
 
 
+MESHES = [
+    "--mesh data=2,pipeline=2 --sync zero",
+    "--mesh data=2,tensor=2 --sync zero --sync.stage 3",
+    "--mesh data=2,pipeline=2,tensor=2 --sync onecopy",
+    "--strategy single --workers 1",
+]
+
+
+def test_one_run_under_several_meshes_whose_workers_divide_the_state(train, tmp_path):
+    """Each goes on from the checkpoint of the one before."""
+    single = train(MODELS["transformer"], name="single")
+    result = train(MODELS["transformer"], MESHES[0], "--launcher threads --steps 1")
+    assert result["strategy"] == "pipeline+zero"
+    for step, mesh in enumerate(MESHES[1:], start=2):
+        result = train(f"--resume {tmp_path / 'run'} --steps {step} {mesh} --launcher threads")
+    assert result["final_loss"] == pytest.approx(single["final_loss"], rel=1e-4)
+    assert_close(tmp_path / "run", tmp_path / "single")
+
+
 def test_half_precision_is_close(train):
     single = train(MODELS["mlp"], "--precision bf16", name="single")
     result = train(
@@ -117,6 +136,14 @@ def test_a_run_of_one_machine_is_resumed_by_a_pipeline(train, tmp_path):
     train(MODELS["mlp"], "--steps 3")
     train(f"--resume {tmp_path / 'run'} --steps 8 --strategy pipeline --workers 2 --launcher threads")
     assert_close(tmp_path / "run", tmp_path / "single")
+
+
+def test_a_resumed_run_that_cannot_be_divided_stays_as_it_was(train, tmp_path):
+    train(MODELS["mlp"], "--steps 2")
+    before = {path: path.read_bytes() for path in (tmp_path / "run").glob("*.*")}
+    error = train(f"--resume {tmp_path / 'run'} --steps 4 --mesh pipeline=4 --launcher threads", code=2)
+    assert "cannot cut the model into 4 stages: it has 3 layers" in error
+    assert {path: path.read_bytes() for path in (tmp_path / "run").glob("*.*")} == before
 
 
 def test_the_run_folder_keeps_the_measured_cut(train, tmp_path):

@@ -239,6 +239,8 @@ def merge(recipe: Tree, flags: Tree) -> Tree:
     merged, flags = dict(expand_strategy(recipe)), expand_strategy(flags)
     if named and "mesh" not in flags and any(axis in merged.get("mesh", "") for axis in LAYOUT_AXES):
         merged.pop("mesh")  # a strategy of whole models
+    if "mesh" in flags and _as_table(merged.get("sync", {}), "sync").get("name") == "none":
+        merged.pop("sync")  # one worker's; a mesh has a default of its own
     if named or "mesh" in flags or "workers" in flags.get("launch", {}):
         # A cut fits one number of stages.
         merged["pipeline"] = {key: value for key, value in merged.get("pipeline", {}).items() if key != "cut"}

@@ -185,9 +185,10 @@ class RunConfig(Checked):
         check_product(axes, self.launch.workers)
         pair = layout_of(axes), self._sync.name
         if pair not in STRATEGIES.values():
+            syncs = [sync for layout, sync in STRATEGIES.values() if layout == pair[0]]
             raise ConfigError(
                 f"layout {pair[0]} does not support sync {pair[1]}",
-                f"Use --sync {' or '.join(sync for layout, sync in STRATEGIES.values() if layout == pair[0])}.",
+                f"Use --sync {', '.join(syncs[:-1])} or {syncs[-1]}.",
             )
         self._check_capabilities()
         self._check_layouts(axes)

@@ -2,6 +2,7 @@
 
 from typing import final
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -60,7 +61,7 @@ class Embed(nn.Module):
 
     def forward(self, text: Tensor) -> Tensor:
         """Bytes [N, length] of any integer type → [N, length, width]."""
-        return self.tokens(text.long()) + self.positions.weight[: text.shape[1]]
+        return self.tokens(text.long()) + self.positions(torch.arange(text.shape[1], device=text.device))
 
 
 @final
@@ -77,7 +78,8 @@ class Transformer(nn.Module):
 
     def forward(self, text: Tensor) -> Tensor:
         """Bytes [N, length] of any integer type → scores [N, length, outputs]; shorter texts are allowed."""
-        x = self.tokens(text.long()) + self.positions.weight[: text.shape[1]]
+        # Called as a layer, not read as a matrix: its weights may be gathered when it is called.
+        x = self.tokens(text.long()) + self.positions(torch.arange(text.shape[1], device=text.device))
         return self.head(self.norm(self.blocks(x)))
 
     def as_sequence(self) -> list[tuple[str, nn.Module]]:

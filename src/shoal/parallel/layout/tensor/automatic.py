@@ -119,7 +119,7 @@ def _alone(name: str, layer: nn.Module, group: Group) -> Cuts:
 
 
 def _transformer(module: transformer.Transformer, group: Group, path: str) -> Cuts:
-    # The positions are used as a matrix, not as a layer: they stay whole.
+    # The positions are few: they stay whole.
     if module.tokens.weight.numel() >= SMALL and module.tokens.num_embeddings % group.size == 0:
         yield "tokens", "row"
     yield from _alone("head", module.head, group)
