@@ -114,6 +114,14 @@ def test_updates_inside_a_step(train, tmp_path):
         assert " ".join(names) == expected
 
 
+def test_a_hint_offers_only_what_updates_inside_a_step_support(train):
+    words = f"{MODELS['lenet']} {ASYNC} --optimizer sgd --lr 1e30"
+    said = train(words, code=2)
+    assert "Try a tenth of the learning rate." in said
+    assert "clip-norm" not in said
+    assert "on_nonfinite" not in said
+
+
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_updates_inside_steps_are_resumed(precision, train, tmp_path):
     words = f"{MODELS['lenet']} {ASYNC} --precision {precision}"

@@ -22,7 +22,7 @@ from shoal.errors import ConfigError
 from shoal.events.spans import Clock, SpanRecorder
 from shoal.parallel.dp import Dp
 from shoal.parallel.exchange.build import build_exchange
-from shoal.parallel.guard import Guard
+from shoal.parallel.guard import Guard, Remedies
 from shoal.parallel.layout.layout import Layout
 from shoal.parallel.rpc.strategy import Rpc
 from shoal.parallel.strategy import Strategy
@@ -102,7 +102,9 @@ def build(config: RunConfig, device: torch.device, group: Traced, clock: Clock |
     data_axis = mesh.axis("data") or alone()
     update = Update(layout, lambda params: optim.build(config.optimizer, params), train.clip_norm)
     exchange = build_exchange(config.exchange, data_axis.size, training_clock)
-    guard = Guard(data_axis, exchange, train.on_nonfinite, layout.sharded_over, clips=config.can.clips)
+    inside = layout.updates_inside  # before such an update the workers cannot agree on anything
+    remedies = Remedies(config.can.clips and not inside, not inside, config.can.exchanges)
+    guard = Guard(data_axis, exchange, train.on_nonfinite, layout.sharded_over, remedies)
     assert config.sync is not None  # `RunConfig` has filled it in
     strategy = SYNCS[config.sync.name](SyncParts(layout, update, data_axis, exchange, guard), config.sync)
     multiplier, base_lr = factor(config.schedule, steps), update.base_lr

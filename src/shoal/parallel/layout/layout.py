@@ -48,7 +48,7 @@ class Layout(ABC):
         `before_last` is called when the last backward pass begins: gradients that become final from then on are whole.
         """
 
-    def update_each(self, share: Share, update: Callable[[], None]) -> Tensor:
+    def update_each(self, share: Share, update: Callable[[], object]) -> Tensor:
         """Of a layout that `updates_inside`: train with the micro-batches of a share, each a batch of its own.
 
         Sets the gradients of one micro-batch, the mean over its samples, and calls `update`, which changes `params` by

@@ -153,7 +153,7 @@ class Pipelined(Layout):
         self._plan.check_adds_up()
         return self._run(parts, [scale] * len(parts))
 
-    def update_each(self, share: Share, update: Callable[[], None]) -> Tensor:
+    def update_each(self, share: Share, update: Callable[[], object]) -> Tensor:
         """Divide the share into micro-batches, each a batch of its own; all have left the pipeline at the end.
 
         Forwards on stage s of p miss the updates of the p − s − 1 micro-batches before them in the share.
@@ -167,7 +167,7 @@ class Pipelined(Layout):
         return loss / share.num_samples_global if loss is not None and self._counts_loss else self.zero
 
     def _run(
-        self, parts: Sequence[Batch], scales: Sequence[float], update: Callable[[], None] | None = None
+        self, parts: Sequence[Batch], scales: Sequence[float], update: Callable[[], object] | None = None
     ) -> Tensor | None:
         """Execute this stage's row of the schedule; the sum of the losses, on the last stage."""
         forms = self._forms_of(parts[0].inputs, training=True)
