@@ -65,6 +65,62 @@ def test_trains_like_one_machine(model, layout, train, tmp_path):
     assert_close(tmp_path / "divided", tmp_path / "single")
 
 
+OWN = """
+from torch import nn
+
+def net():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 12), nn.ReLU(), nn.Linear(12, 10), nn.Tanh(), nn.Linear(10, 4))
+
+class Skip(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(64, 64), nn.Linear(64, 4)
+
+    def forward(self, x):
+        x = x.flatten(1)
+        return self.b(x + self.a(x))
+
+    def as_sequence(self):
+        return [("flat", nn.Flatten()), ("a", self.a), ("b", self.b)]
+"""
+
+
+@pytest.fixture
+def own_models(tmp_path, monkeypatch):
+    (tmp_path / "own_stages.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        "--strategy pipeline --workers 2",
+        "--strategy tensor --workers 2 --precision bf16",
+        "--mesh pipeline=2,tensor=2 --precision bf16",
+        "--mesh data=2,tensor=2 --sync zero --sync.stage 3",
+    ],
+)
+def test_a_model_of_ones_own_is_trained_and_evaluated(layout, train, own_models, tmp_path, capsys):
+    result = train(f"{DATA} --model own_stages:net", layout, "--launcher threads --steps 4")
+    assert main(["evaluate", str(tmp_path / "run"), "--trust-code", "--json"]) == 0
+    evaluated = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert evaluated["loss"] == pytest.approx(result["test_loss"], rel=1e-5)
+    assert evaluated["accuracy"] == result["test_accuracy"]
+    single = train(
+        f"{DATA} --model own_stages:net",
+        layout.partition("--precision")[2] and "--precision bf16",
+        "--steps 4",
+        name="single",
+    )
+    assert result["test_loss"] == pytest.approx(single["test_loss"], rel=0.01)
+
+
+def test_stages_that_are_not_the_model_are_refused(train, own_models):
+    said = train(f"{DATA} --model own_stages:Skip --strategy pipeline --workers 2 --launcher threads", code=2)
+    assert "the input of 'b' is not the output of 'a'" in said
+
+
 MESHES = [
     "--mesh data=2,pipeline=2 --sync zero",
     "--mesh data=2,tensor=2 --sync zero --sync.stage 3",

@@ -35,7 +35,7 @@ from shoal.parallel.sync.sync import SyncParts
 from shoal.parallel.sync.zero.zero import Zero
 from shoal.parallel.training_clock import TrainingClock
 from shoal.parallel.update import Update
-from shoal.train.build_layout import build_layout, with_cut
+from shoal.train.build_layout import build_layout, check_stages, with_cut
 from shoal.train.clock import clock_of
 from shoal.train.device import take_device
 from shoal.train.divide import divisions
@@ -97,6 +97,7 @@ def build(config: RunConfig, device: torch.device, group: Traced, clock: Clock |
     steps = total_steps(num_samples, batch_size, train.epochs, train.steps)
     training_clock = TrainingClock(total_steps=steps)
     mesh = Mesh(group, config.axes)
+    check_stages(config, model, _few_inputs(dataset))
     config = with_cut(config, mesh, model, _few_inputs(dataset), batch_size)
     layout = build_layout(config, mesh, model, _few_inputs(dataset), span, training_clock)
     data_axis = mesh.axis("data") or alone()

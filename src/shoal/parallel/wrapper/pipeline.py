@@ -14,7 +14,7 @@ from shoal.errors import ConfigError
 from shoal.events.spans import HostClock, Kind, SpanRecorder
 from shoal.parallel.layout.pipeline.cut import cut_by_cost, cut_by_name
 from shoal.parallel.layout.pipeline.layout import Pipelined, PipelinePlan, divided
-from shoal.parallel.layout.sequence import NamedLayer
+from shoal.parallel.layout.sequence import NamedLayer, check_order, layers_of
 from shoal.parallel.piece import Piece
 from shoal.parallel.strategy import Share
 from shoal.parallel.sync.initial_state import sync_initial_state
@@ -107,6 +107,7 @@ class Pipeline(nn.Module):
                 "a pipeline needs to know where to cut the module",
                 'Name the layers, cut=["fc2"], or pass example=inputs to measure their costs.',
             )
+        check_order(module, [[layer] for layer in layers_of(module)], example)
         return cut_by_cost(module, group.size, group, example)
 
     def step(self, inputs: Tensor, labels: Tensor, update: Callable[[], object] | None = None) -> Tensor:
