@@ -6,7 +6,15 @@ import pytest
 
 from shoal.config.mesh import grid
 from shoal.config.read import from_tree, merge, read, read_flags
-from shoal.config.schema import DdpConfig, LaunchConfig, NaiveConfig, NoSyncConfig, RunConfig
+from shoal.config.schema import (
+    DdpConfig,
+    LaunchConfig,
+    NaiveConfig,
+    NoSyncConfig,
+    OneCopyConfig,
+    RunConfig,
+    ZeroConfig,
+)
 from shoal.errors import ConfigError
 
 
@@ -34,6 +42,10 @@ def read_words(words):
         ("--mesh data=2,pipeline=2", "pipeline", 4, DdpConfig()),
         ("--mesh data=2,pipeline --workers 6 --pipeline.schedule gpipe", "pipeline", 6, DdpConfig()),
         ("--mesh data=2,pipeline=2,tensor=2", "pipeline+tensor", 8, DdpConfig()),
+        ("--mesh data=2,pipeline=2 --sync zero", "pipeline+zero", 4, ZeroConfig()),
+        ("--mesh data=2,tensor=2 --sync zero --sync.stage 3", "tensor+zero", 4, ZeroConfig(stage=3)),
+        ("--mesh data=2,pipeline=2,tensor=2 --sync onecopy", "pipeline+tensor+onecopy", 8, OneCopyConfig()),
+        ("--strategy tensor+zero --mesh data=2,tensor=2 --strategy.stage 2", "tensor+zero", 4, None),
         ("--mesh data=1 --strategy single", "single", 1, NoSyncConfig()),
     ],
 )
@@ -51,6 +63,17 @@ def test_what_they_mean(words, strategy, workers, sync):
         ("--mesh tensor=2 --sync naive", "layout tensor does not support sync naive"),
         ("--mesh pipeline=2 --sync naive", "layout pipeline does not support sync naive"),
         ("--strategy pipeline+tensor --workers 4", "strategy pipeline+tensor needs a --mesh"),
+        ("--strategy pipeline+zero --workers 4", "strategy pipeline+zero needs a --mesh"),
+        ("--mesh data=2,tensor=2 --sync rpc", "layout tensor does not support sync rpc"),
+        *(
+            (
+                f"--mesh data=2,{axes} --sync zero --sync.stage {stage}",
+                f"layout pipeline does not support --sync.stage {stage}: a stage needs its gradients and weights",
+            )
+            for axes in ("pipeline=2", "pipeline=2,tensor=2")
+            for stage in (2, 3)
+        ),
+        ("--mesh data=2,tensor=2 --sync zero --engine tape", "does not support --engine tape"),
         ("--strategy pipeline --workers 2 --engine tape", "layout pipeline does not support --engine tape"),
         ("--strategy pipeline --workers 2 --balance", "layout pipeline does not support --balance"),
         ("--mesh pipeline=2 --bottleneck rank=1,slowdown=2", "layout pipeline does not support --bottleneck"),

@@ -1,7 +1,7 @@
 """Pipelines for the contracts of strategies: a small model of four layers, every schedule, any number of stages."""
 
 import torch
-from strategy_cases import BUCKETS, Copy, made
+from strategy_cases import SYNCS, Copy
 from torch import nn
 
 from shoal import optim
@@ -13,7 +13,6 @@ from shoal.models import build_loss
 from shoal.parallel.gradient_engine import build_engine
 from shoal.parallel.layout.pipeline.cut import cut_by_name
 from shoal.parallel.layout.pipeline.layout import Pipelined
-from shoal.parallel.sync.ddp import Ddp
 from shoal.parallel.update import Update
 
 INPUTS, OUTPUTS = 6, 5
@@ -43,8 +42,17 @@ def seeded(network, seed=0):
     return model
 
 
-def pipelined(stages, plan, optimizer, clip_norm=None, network=deep_network, cuts=CUTS, precision="float32"):
-    """A strategy of a pipeline of so many stages, and `ddp` over the rest of the workers."""
+def pipelined(
+    stages,
+    plan,
+    optimizer,
+    clip_norm=None,
+    network=deep_network,
+    cuts=CUTS,
+    precision="float32",
+    sync="ddp",
+):
+    """A strategy of a pipeline of so many stages, and a sync over the rest of the workers."""
 
     def build(world):
         mesh = Mesh(world, {"data": world.size // stages, "pipeline": stages})
@@ -61,6 +69,6 @@ def pipelined(stages, plan, optimizer, clip_norm=None, network=deep_network, cut
             replica=data.rank if data else 0,
         )
         copy = Copy(layout, Update(layout, lambda params: optim.build(optimizer, params), clip_norm))
-        return made(Ddp, BUCKETS, copy, data or alone())
+        return SYNCS[sync](copy, data or alone())
 
     return build

@@ -138,6 +138,16 @@ def stopped(group):
     return logged
 
 
+def lost_at_the_end(group):
+    """After the last step, rank 2 dies instead of ending its agent together with the others."""
+    strategy, group = rpc(group, "sgd")
+    run_steps(strategy, 0, 1)
+    group.barrier().wait()  # all calls are answered
+    if group.rank == 2:
+        os._exit(3)
+    strategy.close()
+
+
 def watch(group):
     """Rank 1 dies while rank 0 is busy outside of the group's calls, and looks for it."""
     group.barrier().wait()

@@ -121,12 +121,14 @@ STRATEGIES = {
     "naive": lambda replica, group: made(Naive, NaiveConfig(), replica, group),
     "ddp": lambda replica, group: made(Ddp, BUCKETS, replica, group),
     "ddp, early": early,
-    "dp": lambda replica, group: made(Dp, DpConfig(), replica, group),
     "onecopy": lambda replica, group: made(OneCopySync, OneCopyConfig(), replica, group),
 }
 for stage in (1, 2, 3):
     STRATEGIES[f"zero {stage}"] = partial(zero, stage)
 STRATEGIES["zero 3, gathered"] = gathered
+SYNCS = dict(STRATEGIES)
+"""The syncs, which take any layout that the table of pairs allows."""
+STRATEGIES["dp"] = lambda replica, group: made(Dp, DpConfig(), replica, group)
 
 
 def local(replica, group, **options):

@@ -3,7 +3,7 @@
 import functools
 
 import torch
-from strategy_cases import BUCKETS, OPTIMIZERS, Copy, made, rate, single
+from strategy_cases import OPTIMIZERS, SYNCS, Copy, made, rate, single
 from torch import nn
 
 from shoal import models, optim
@@ -23,7 +23,6 @@ from shoal.parallel.gradient_engine import build_engine
 from shoal.parallel.layout.tensor.divide import divide
 from shoal.parallel.layout.whole import Whole
 from shoal.parallel.strategy import Share
-from shoal.parallel.sync.ddp import Ddp
 from shoal.parallel.sync.none import NoSync
 from shoal.parallel.update import Update
 from shoal.parallel.whole_tensors import WholeTensors
@@ -113,15 +112,15 @@ def copy_of_model(name, optimizer, clip_norm=None, tensor=None, replica=0, plan=
     return Copy(layout, Update(layout, lambda params: optim.build(optimizer, params), clip_norm))
 
 
-def tensor_strategy(name, optimizer, world, along, clip_norm=None, plan=None):
-    """`along` workers divide the model; the others of the world are further replicas."""
+def tensor_strategy(name, optimizer, world, along, clip_norm=None, plan=None, sync="ddp"):
+    """`along` workers divide the model; the others of the world are further replicas, under a sync."""
     mesh = Mesh(world, {"data": world.size // along, "tensor": along})
     tensor = mesh.axis("tensor") if along > 1 else None
     data = mesh.axis("data") if world.size > along else None
     copy = copy_of_model(name, optimizer, clip_norm, tensor, data.rank if data else 0, plan)
     if data is None:
         return made(lambda parts, config: NoSync(parts), None, copy, alone())
-    return made(Ddp, BUCKETS, copy, data)
+    return SYNCS[sync](copy, data)
 
 
 def wholes_of(strategy, world):

@@ -18,6 +18,7 @@ from strategy_cases import (
 )
 
 from shoal.comm.alone import alone
+from shoal.config.schema import AdamConfig
 from shoal.data.division.order import even_shares
 from shoal.errors import CheckpointError
 from shoal.parallel.layout.pipeline.layout import PipelinePlan
@@ -27,6 +28,8 @@ from shoal.train import checkpoint
 from shoal.train.progress import Progress
 
 STEPS = 3
+READABLE = AdamConfig(lr=0.01, fast=False)
+"""The step whose bits do not depend on how parameters are sliced."""
 SCHEDULES = ["sequential", "gpipe", "1f1b", "zero-bubble"]
 PLANS = {
     **{name: PipelinePlan(name, microbatches=4) for name in SCHEDULES},
@@ -44,11 +47,12 @@ RULES = {
 }
 
 
-def history(stages, workers, plan, rule, shares):
+def history(stages, workers, plan, rule, shares, sync="ddp"):
     """The whole state and the loss after every step, as rank 0 puts it together."""
 
     def work(group):
-        strategy = pipelined(stages, plan, OPTIMIZERS[rule[0]], rule[1])(group)
+        optimizer = READABLE if rule[0] == "readable adam" else OPTIMIZERS[rule[0]]
+        strategy = pipelined(stages, plan, optimizer, rule[1], sync=sync)(group)
         states = []
         for step in range(STEPS):
             loss = strategy.step(share_of(strategy, step, shares, parts=2), rate(step)).loss
@@ -88,6 +92,35 @@ def test_two_pipelines_divide_the_batch(name, kind):
     assert_equals_one_machine(history(2, 4, PLANS[name], rule, SHARES[2][kind]), rule)
 
 
+@pytest.mark.parametrize("rule", [("sgd", 0.5), ("adamw", None)], ids=["sgd, clipped", "adamw"])
+@pytest.mark.parametrize("kind", ["even", "uneven", "empty"])
+@pytest.mark.parametrize("sync", ["onecopy", "zero 1"])
+def test_two_pipelines_divide_their_optimizer_state(sync, kind, rule):
+    assert_equals_one_machine(history(2, 4, PLANS["1f1b"], rule, SHARES[2][kind], sync), rule)
+
+
+@pytest.mark.parametrize("sync", ["onecopy", "zero 1"])
+def test_the_sync_of_two_pipelines_changes_no_bit(sync):
+    rule = ("readable adam", 0.5)
+    expected, found = (history(2, 4, PLANS["1f1b"], rule, (7, 5), name)[0][-1][0] for name in ("ddp", sync))
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(found[name], each) for name, each in expected.items())
+
+
+def test_each_worker_of_a_mesh_has_its_slice_of_its_stages_moments():
+    def work(group):
+        strategy = pipelined(2, PLANS["1f1b"], ADAM, sync="zero 1")(group)
+        strategy.step(share_of(strategy, 0, (6, 6)), 0.1)
+        return {
+            piece.name: piece.tensor.numel() for piece in strategy.pieces() if piece.name.endswith(".exp_avg")
+        }
+
+    owned = on_threads(4, work)
+    whole = one_machine("adam", network=deep_network)[0][0]
+    moments = {name: tensor.numel() for name, tensor in whole.items() if name.endswith(".exp_avg")}
+    assert {name: sum(mine.get(name, 0) for mine in owned) for name in moments} == moments
+
+
 def test_every_worker_evaluates_the_same():
     expected = single(replica(OPTIMIZERS["adam"], network=deep_network))
     (batch,) = share_of(expected, 0, (BATCH,)).parts
@@ -112,16 +145,20 @@ def test_a_stop_signal_of_one_stage_reaches_all():
     assert on_threads(2, work) == [15, 15]
 
 
-def test_a_number_that_is_not_finite_stops_all_stages():
+@pytest.mark.parametrize(
+    ("workers", "sync", "whose"), [(2, "ddp", "0–1"), (4, "zero 1", "2–3"), (4, "onecopy", "2–3")]
+)
+def test_a_number_that_is_not_finite_stops_all_stages(workers, sync, whose):
     def work(group):
-        strategy = pipelined(2, PLANS["1f1b"], OPTIMIZERS["sgd"])(group)
-        share = share_of(strategy, 0, (BATCH,))
-        share.parts[0].inputs[3] = torch.nan
-        with pytest.raises(ArithmeticError, match="gradient is nan"):
+        strategy = pipelined(2, PLANS["1f1b"], OPTIMIZERS["sgd"], sync=sync)(group)
+        share = share_of(strategy, 0, (6, 6))
+        if strategy.data_rank == strategy.data_size - 1:
+            share.parts[0].inputs[3] = torch.nan
+        with pytest.raises(ArithmeticError, match=f"the norm of ranks {whose}'s gradient is nan"):
             strategy.step(share, 0.1)
         return all(tensor.isfinite().all() for tensor in strategy._layout.params.values())
 
-    assert on_threads(2, work) == [True, True]
+    assert on_threads(workers, work) == [True] * workers
 
 
 ADAM = OPTIMIZERS["adam"]
@@ -131,11 +168,13 @@ LOADED = {
     "2 stages": (2, pipelined(2, PLANS["zero-bubble"], ADAM)),
     "3 stages": (3, pipelined(3, PLANS["gpipe"], ADAM)),
     "2 pipelines": (4, pipelined(2, PLANS["1f1b"], ADAM)),
+    "2 pipelines, zero": (4, pipelined(2, PLANS["1f1b"], ADAM, sync="zero 1")),
+    "2 pipelines, onecopy": (4, pipelined(2, PLANS["gpipe"], ADAM, sync="onecopy")),
 }
 
 
 @pytest.mark.parametrize("loaded", LOADED)
-@pytest.mark.parametrize("saved", ["ddp", "3 stages", "2 pipelines"])
+@pytest.mark.parametrize("saved", ["ddp", "3 stages", "2 pipelines", "2 pipelines, zero"])
 def test_saved_by_some_workers_and_continued_by_others(saved, loaded, tmp_path):
     def steps(strategy, first, last):
         for step in range(first, last):

@@ -95,6 +95,15 @@ def test_a_stop_signal_of_a_stage_reaches_the_driver_and_stages_log_the_step():
     assert first == last == [(driver[1], 12, 0.1)]
 
 
+def test_a_stage_that_is_lost_at_shutdown_is_named_and_nothing_hangs():
+    with World("shm", 3, limit_s=60.0) as world:
+        driver, first, _ = world.run(cases.lost_at_the_end, victim=2)
+    for found in (driver, first):
+        assert (found.error, found.rank, found.reason) == ("MemberError", 2, "died")
+        assert "rank 2 died before" in found.message
+    assert "rank 2 died before the end of all calls" in driver.message
+
+
 @pytest.mark.parametrize("kind", ["shm", "gloo"])
 def test_a_member_that_is_gone_is_named_outside_of_the_groups_calls(kind):
     with World(kind, 2, limit_s=60.0) as world:

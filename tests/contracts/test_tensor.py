@@ -19,6 +19,7 @@ from tensor_cases import (
 )
 
 from shoal.comm.alone import alone
+from shoal.config.schema import SgdConfig
 from shoal.data.dataset import Batch
 from shoal.parallel.whole_tensors import weights_sha256
 from shoal.train import checkpoint
@@ -27,6 +28,8 @@ from shoal.train.progress import Progress
 pytestmark = pytest.mark.filterwarnings("ignore:the norm of rank")
 # Not Adam: the gradient of the keys' bias is zero, up to rounding, and Adam makes steps of the rounding.
 SGD = OPTIMIZERS["sgd"]
+READABLE = SgdConfig(lr=0.1, momentum=0.9, fast=False)
+"""The step whose bits do not depend on how parameters are sliced."""
 CASES = [
     *((name, workers, "sgd", 0.5) for name in MODELS for workers in (2, 4)),
     *(("mlp", 2, *rule) for rule in (("gd", None), ("adam", 0.5), ("adamw", None))),
@@ -59,16 +62,61 @@ def test_two_replicas_of_two_workers_equal_one_machine(name, shares):
     assert_equals_one_machine(on_threads(4, work), name, "sgd", 0.5)
 
 
-MESHES = {"single": (1, 1), "ddp": (2, 1), "tensor": (2, 2), "tensor of 4": (4, 4), "2 × 2": (4, 2)}
-"""Workers, and how many of them divide one replica."""
+DIVIDING = ["onecopy", "zero 1", "zero 2", "zero 3", "zero 3, gathered"]
+"""The syncs that divide the state of replicas among them."""
+UNEVEN = {
+    ("mlp", (5, 1)),
+    ("resnet18 batch", (6, 0)),  # batch norm equals one machine where one replica has all samples
+    ("transformer", (4, 2)),
+    ("every cut", (0, 6)),
+    ("by function", (3, 3)),
+}
+
+
+@pytest.mark.parametrize("sync", DIVIDING)
+@pytest.mark.parametrize(("name", "shares"), sorted(UNEVEN))
+def test_two_replicas_divide_the_state_of_divided_layers(name, shares, sync):
+    def work(world):
+        return train(name, tensor_strategy(name, SGD, world, 2, clip_norm=0.5, sync=sync), world, shares)
+
+    assert_equals_one_machine(on_threads(4, work), name, "sgd", 0.5)
+
+
+@pytest.mark.parametrize("sync", DIVIDING)
+def test_the_sync_of_two_replicas_changes_no_bit(sync):
+    def work(sync):
+        return lambda world: train(
+            "every cut",
+            tensor_strategy("every cut", READABLE, world, 2, clip_norm=0.5, sync=sync),
+            world,
+            (3, 3),
+            parts=1,
+        )
+
+    expected, found = (on_threads(4, work(name))[0][-1][0] for name in ("ddp", sync))
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(found[name], each) for name, each in expected.items())
+
+
+MESHES = {
+    "single": (1, 1, "ddp"),
+    "ddp": (2, 1, "ddp"),
+    "tensor": (2, 2, "ddp"),
+    "tensor of 4": (4, 4, "ddp"),
+    "2 × 2": (4, 2, "ddp"),
+    "2 × 2, zero 1": (4, 2, "zero 1"),
+    "2 × 2, zero 3": (4, 2, "zero 3"),
+}
+"""Workers, how many of them divide one replica, and the sync of the replicas."""
 
 
 @pytest.mark.parametrize("loaded", MESHES)
-@pytest.mark.parametrize("saved", ["tensor", "2 × 2"])
+@pytest.mark.parametrize("saved", ["tensor", "2 × 2", "2 × 2, zero 3"])
 @pytest.mark.parametrize("name", ["transformer", "by function"])
 def test_saved_by_one_mesh_and_continued_by_another(name, saved, loaded, tmp_path):
     def built(mesh, world):
-        return tensor_strategy(name, SGD, world, MESHES[mesh][1], clip_norm=0.5)
+        _, along, sync = MESHES[mesh]
+        return tensor_strategy(name, SGD, world, along, clip_norm=0.5, sync=sync)
 
     def shares(strategy):
         return (BATCH,) if strategy.data_size == 1 else (4, 2)
@@ -107,6 +155,19 @@ def test_a_state_of_one_machine_goes_on_divided(tmp_path):
 
     state, _ = on_threads(2, go_on)[0][-1]
     assert_close_states(state, one_machine_of("transformer", "sgd")[-1][0], "at the end")
+
+
+@pytest.mark.parametrize("sync", ["zero 3", "zero 3, gathered"])
+def test_replicas_without_whole_weights_evaluate_the_same(sync):
+    inputs, labels = samples(MODELS["transformer"][1])
+    batch = Batch(inputs, labels, len(labels))
+
+    def loss(strategy):
+        return strategy.evaluate(batch).loss.item()
+
+    expected = loss(single(copy_of_model("transformer", SGD)))
+    for mine in on_threads(4, lambda world: loss(tensor_strategy("transformer", SGD, world, 2, sync=sync))):
+        assert mine == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", MODELS)

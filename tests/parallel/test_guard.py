@@ -12,7 +12,7 @@ from shoal.errors import DivergedError
 from shoal.parallel.exchange.linear import AllReduce
 from shoal.parallel.exchange.robust import Robust
 from shoal.parallel.exchange.rules import ROBUST
-from shoal.parallel.guard import ROW, Guard
+from shoal.parallel.guard import ROW, Guard, Remedies
 from shoal.parallel.strategy import Share
 
 TOLERATES_ONE = Robust(ROBUST["median"], bad=1)
@@ -181,7 +181,17 @@ def test_in_a_mesh_the_workers_of_the_bad_replica_are_named():
 
 def test_a_strategy_that_cannot_clip_is_not_offered_clipping():
     (alone,) = ThreadGroup.world(1)
-    guard = Guard(alone, AllReduce(), "stop", clips=False)
+    guard = Guard(alone, AllReduce(), "stop", remedies=Remedies(clips=False))
     guard.look(torch.tensor([math.nan]))
     with pytest.raises(DivergedError, match=r"(?s)^(?!.*clip-norm).*on_nonfinite skip"):
         guard.agree(torch.tensor(0.5), share())
+
+
+def test_a_sync_without_exchanges_is_not_offered_one():
+    def work(group):
+        guard = Guard(group, AllReduce(), "stop", remedies=Remedies(exchanges=False))
+        guard.look(torch.tensor([1e9 if group.rank else 1.0]))
+        guard.agree(torch.tensor(0.5), share())
+
+    with pytest.warns(UserWarning, match="if that is a fault, --clip-norm limits the step"):
+        run_threads(2, work)

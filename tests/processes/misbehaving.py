@@ -109,7 +109,7 @@ def lopsided(proof="proof"):
 
 
 class Trouble(nn.Module):
-    """Passes its inputs on; in a given training step its fault fires, in the forward or the backward pass."""
+    """Passes its inputs on; its fault fires in a given pass of training or of evaluation, or while it is saved."""
 
     def __init__(self, fault, rank, step, slow, proof, where):
         super().__init__()
@@ -122,17 +122,23 @@ class Trouble(nn.Module):
             where,
         )
         self.seen = 0
+        if where == "saving":  # a model's state is read to save it
+            self.register_state_dict_pre_hook(lambda module, prefix, keep_vars: self.count(self.fire))
 
     def forward(self, inputs):
-        if torch.is_grad_enabled():
-            self.seen += 1
-            time.sleep(self.slow)
-            if self.seen == self.step and own_rank() == self.rank:
-                if self.where == "backward":
-                    inputs.register_hook(lambda gradient: self.fire())
-                else:
-                    self.fire()
+        time.sleep(self.slow)
+        if torch.is_grad_enabled() and self.where == "forward":
+            self.count(self.fire)
+        elif torch.is_grad_enabled() and self.where == "backward":
+            self.count(lambda: inputs.register_hook(lambda gradient: self.fire()))
+        elif not torch.is_grad_enabled() and self.where == "evaluation":
+            self.count(self.fire)
         return inputs
+
+    def count(self, fire):
+        self.seen += 1
+        if self.seen == self.step and own_rank() == self.rank:
+            fire()
 
     def fire(self):
         Path(self.proof).write_text(str(os.getpid()))

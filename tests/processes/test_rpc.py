@@ -8,6 +8,7 @@ import time
 import pytest
 from launching import HERE, command, config, environment, flags, wait_until, workers_of
 
+from shoal.comm.group import SlowMemberWarning
 from shoal.errors import WorkerError
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
@@ -82,9 +83,9 @@ def test_a_stage_that_computes_without_end_is_named_with_its_stack(tmp_path):
     assert "in loop_for_ever" in str(error), str(error)
 
 
-@pytest.mark.filterwarnings("ignore:rank 1 is slow")
 def test_a_pause_is_survived(tmp_path, faultless):
-    result = launch_run(config(tmp_path, STAGED, rank=1, fault="pause"), Silent())
+    with pytest.warns(SlowMemberWarning, match="rank 1 is slow: others have waited 2"):
+        result = launch_run(config(tmp_path, STAGED, rank=1, fault="pause"), Silent())
     assert (tmp_path / "proof").exists()
     assert result.weights_sha256 == faultless
 

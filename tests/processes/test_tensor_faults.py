@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from launching import HERE, flags, orphan_killers_of, workers_of
 
+from shoal.comm.group import SlowMemberWarning
 from shoal.config.read import read
 from shoal.errors import WorkerError
 from shoal.events.folder import RunFolder
@@ -34,16 +35,23 @@ def config(folder, more, **options):
 
 
 def outcome(folder, fault):
-    with pytest.raises(WorkerError) as caught:
-        launch_run(config(folder, "--group shm --launch.timeout 10", fault=fault), Silent())
-    assert (folder / "proof").exists(), "the fault must have happened"
-    return caught.value
+    try:
+        return launch_run(config(folder, "--group shm --launch.timeout 10", fault=fault), Silent())
+    except WorkerError as error:
+        return error
+    finally:
+        assert (folder / "proof").exists(), "the fault must have happened"
 
 
 def test_a_dead_and_a_stopped_worker_are_named_and_the_run_goes_on(tmp_path):
     faultless = launch_run(config(tmp_path / "whole", "--launcher threads"), Silent()).weights_sha256
-    with ThreadPoolExecutor(2) as pool:
-        killed, stopped = pool.map(lambda fault: outcome(tmp_path / fault, fault), ("SIGKILL", "stop"))
+    faults = ("SIGKILL", "stop", "pause")
+    with (
+        pytest.warns(SlowMemberWarning, match="rank 1 is slow: others have waited 2"),
+        ThreadPoolExecutor(len(faults)) as pool,
+    ):
+        killed, stopped, paused = pool.map(lambda fault: outcome(tmp_path / fault, fault), faults)
+    assert (paused.status, paused.weights_sha256) == ("completed", faultless)
     assert killed.message == "rank 1 of 2 was killed by SIGKILL"
     assert re.match(r"rank 1 has not reached all_reduce #\d+: it is stopped \(SIGSTOP\)", stopped.message)
     for fault in ("SIGKILL", "stop"):

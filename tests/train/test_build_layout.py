@@ -65,6 +65,81 @@ def test_trains_like_one_machine(model, layout, train, tmp_path):
     assert_close(tmp_path / "divided", tmp_path / "single")
 
 
+OWN = """
+from torch import nn
+
+def net():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 12), nn.ReLU(), nn.Linear(12, 10), nn.Tanh(), nn.Linear(10, 4))
+
+class Skip(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(64, 64), nn.Linear(64, 4)
+
+    def forward(self, x):
+        x = x.flatten(1)
+        return self.b(x + self.a(x))
+
+    def as_sequence(self):
+        return [("flat", nn.Flatten()), ("a", self.a), ("b", self.b)]
+"""
+
+
+@pytest.fixture
+def own_models(tmp_path, monkeypatch):
+    (tmp_path / "own_stages.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        "--strategy pipeline --workers 2",
+        "--strategy tensor --workers 2 --precision bf16",
+        "--mesh pipeline=2,tensor=2 --precision bf16",
+        "--mesh data=2,tensor=2 --sync zero --sync.stage 3",
+    ],
+)
+def test_a_model_of_ones_own_is_trained_and_evaluated(layout, train, own_models, tmp_path, capsys):
+    result = train(f"{DATA} --model own_stages:net", layout, "--launcher threads --steps 4")
+    assert main(["evaluate", str(tmp_path / "run"), "--trust-code", "--json"]) == 0
+    evaluated = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert evaluated["loss"] == pytest.approx(result["test_loss"], rel=1e-5)
+    assert evaluated["accuracy"] == result["test_accuracy"]
+    single = train(
+        f"{DATA} --model own_stages:net",
+        layout.partition("--precision")[2] and "--precision bf16",
+        "--steps 4",
+        name="single",
+    )
+    assert result["test_loss"] == pytest.approx(single["test_loss"], rel=0.01)
+
+
+def test_stages_that_are_not_the_model_are_refused(train, own_models):
+    said = train(f"{DATA} --model own_stages:Skip --strategy pipeline --workers 2 --launcher threads", code=2)
+    assert "the input of 'b' is not the output of 'a'" in said
+
+
+MESHES = [
+    "--mesh data=2,pipeline=2 --sync zero",
+    "--mesh data=2,tensor=2 --sync zero --sync.stage 3",
+    "--mesh data=2,pipeline=2,tensor=2 --sync onecopy",
+    "--strategy single --workers 1",
+]
+
+
+def test_one_run_under_several_meshes_whose_workers_divide_the_state(train, tmp_path):
+    """Each goes on from the checkpoint of the one before."""
+    single = train(MODELS["transformer"], name="single")
+    result = train(MODELS["transformer"], MESHES[0], "--launcher threads --steps 1")
+    assert result["strategy"] == "pipeline+zero"
+    for step, mesh in enumerate(MESHES[1:], start=2):
+        result = train(f"--resume {tmp_path / 'run'} --steps {step} {mesh} --launcher threads")
+    assert result["final_loss"] == pytest.approx(single["final_loss"], rel=1e-4)
+    assert_close(tmp_path / "run", tmp_path / "single")
+
+
 def test_half_precision_is_close(train):
     single = train(MODELS["mlp"], "--precision bf16", name="single")
     result = train(
@@ -95,6 +170,14 @@ def test_updates_inside_a_step(train, tmp_path):
         assert " ".join(names) == expected
 
 
+def test_a_hint_offers_only_what_updates_inside_a_step_support(train):
+    words = f"{MODELS['lenet']} {ASYNC} --optimizer sgd --lr 1e30"
+    said = train(words, code=2)
+    assert "Try a tenth of the learning rate." in said
+    assert "clip-norm" not in said
+    assert "on_nonfinite" not in said
+
+
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_updates_inside_steps_are_resumed(precision, train, tmp_path):
     words = f"{MODELS['lenet']} {ASYNC} --precision {precision}"
@@ -117,6 +200,14 @@ def test_a_run_of_one_machine_is_resumed_by_a_pipeline(train, tmp_path):
     train(MODELS["mlp"], "--steps 3")
     train(f"--resume {tmp_path / 'run'} --steps 8 --strategy pipeline --workers 2 --launcher threads")
     assert_close(tmp_path / "run", tmp_path / "single")
+
+
+def test_a_resumed_run_that_cannot_be_divided_stays_as_it_was(train, tmp_path):
+    train(MODELS["mlp"], "--steps 2")
+    before = {path: path.read_bytes() for path in (tmp_path / "run").glob("*.*")}
+    error = train(f"--resume {tmp_path / 'run'} --steps 4 --mesh pipeline=4 --launcher threads", code=2)
+    assert "cannot cut the model into 4 stages: it has 3 layers" in error
+    assert {path: path.read_bytes() for path in (tmp_path / "run").glob("*.*")} == before
 
 
 def test_the_run_folder_keeps_the_measured_cut(train, tmp_path):

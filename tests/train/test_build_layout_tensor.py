@@ -71,6 +71,14 @@ def test_a_plan_is_read_from_a_file(capsys, tmp_path):
     assert planned["final_loss"] == pytest.approx(train(capsys, MLP, "--name one")["final_loss"], rel=1e-4)
 
 
+def test_a_run_of_one_machine_is_resumed_with_a_plan(capsys, tmp_path):
+    (tmp_path / "plan.toml").write_text('fc2 = "column"\nfc3 = "row"')
+    whole = train(capsys, MLP, "--name whole")
+    train(capsys, MLP, "--name cut --steps 2")
+    resumed = train(capsys, f"--resume runs/cut --steps {whole['steps']} {TENSOR} --tensor.plan plan.toml")
+    assert resumed["final_loss"] == pytest.approx(whole["final_loss"], rel=1e-4)
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

@@ -193,9 +193,8 @@ def expand_strategy(tree: Tree) -> Tree:
     if "strategy" not in tree:
         return tree
     strategy, sync = (_as_table(tree.get(key, {}), key) for key in ("strategy", "sync"))
-    layout = "whole"
+    name, layout = strategy.get("name", ""), "whole"
     if "name" in strategy:
-        name = strategy["name"]
         if name not in STRATEGIES:
             raise ConfigError(unknown("strategy", str(name), STRATEGIES))
         layout, named = STRATEGIES[name]
@@ -211,10 +210,9 @@ def expand_strategy(tree: Tree) -> Tree:
         section = {key: strategy.pop(key) for key in own.keys() & strategy.keys() - {"name"}}
         rest[part] = {**_as_table(rest.get(part, {}), part), **section}
     if layout != "whole" and "mesh" not in rest:
-        if "+" in layout:
-            raise ConfigError(
-                f"strategy {layout} needs a --mesh", "Write for example --mesh pipeline=2,tensor=2"
-            )
+        if "+" in name:
+            axes = layout.replace("+", "=2,")
+            raise ConfigError(f"strategy {name} needs a --mesh", f"Write for example --mesh data=2,{axes}=2")
         rest["mesh"] = layout
     missing = [part for part in layout.split("+") if layout != "whole" and part not in str(rest["mesh"])]
     if missing:
@@ -241,6 +239,8 @@ def merge(recipe: Tree, flags: Tree) -> Tree:
     merged, flags = dict(expand_strategy(recipe)), expand_strategy(flags)
     if named and "mesh" not in flags and any(axis in merged.get("mesh", "") for axis in LAYOUT_AXES):
         merged.pop("mesh")  # a strategy of whole models
+    if "mesh" in flags and _as_table(merged.get("sync", {}), "sync").get("name") == "none":
+        merged.pop("sync")  # one worker's; a mesh has a default of its own
     if named or "mesh" in flags or "workers" in flags.get("launch", {}):
         # A cut fits one number of stages.
         merged["pipeline"] = {key: value for key, value in merged.get("pipeline", {}).items() if key != "cut"}

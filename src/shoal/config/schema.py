@@ -186,9 +186,10 @@ class RunConfig(Checked):
         check_product(axes, self.launch.workers)
         pair = layout_of(axes), self._sync.name
         if pair not in STRATEGIES.values():
+            syncs = [sync for layout, sync in STRATEGIES.values() if layout == pair[0]]
             raise ConfigError(
                 f"layout {pair[0]} does not support sync {pair[1]}",
-                f"Supported pairs: {', '.join(' + '.join(pair) for pair in STRATEGIES.values())}.",
+                f"Use --sync {', '.join(syncs[:-1])} or {syncs[-1]}.",
             )
         self._check_capabilities()
         self._check_layouts(axes)
@@ -289,6 +290,12 @@ class RunConfig(Checked):
                         f"layout {LAYOUT_AXES[axis]} does not support {flag}",
                         f"Use --strategy ddp, or leave {flag.partition(' ')[0]} out.",
                     )
+            stage: int = getattr(self.sync, "stage", 1)
+            if stage not in can.zero_stages:
+                raise ConfigError(
+                    f"layout {LAYOUT_AXES[axis]} does not support --sync.stage {stage}: {can.on_zero_stages}",
+                    "Use --sync.stage 1, or --sync onecopy: one copy of the weights for all workers of a machine.",
+                )
         if axes.get("pipeline", 1) > 1:
             self.pipeline.check_updates(axes.get("data", 1), self.train.clip_norm, self.train.on_nonfinite)
         if axes.get("pipeline", 1) > 1 and isinstance(self.train.batch_size, int):

@@ -39,6 +39,32 @@ class GuardVerdict(NamedTuple):
     stop_signal: int
 
 
+class Remedies(NamedTuple):
+    """What the settings of a run allow a user to do about bad gradients: hints offer nothing else."""
+
+    clips: bool = True
+    """`--clip-norm`"""
+    skips: bool = True
+    """`--train.on_nonfinite skip`"""
+    exchanges: bool = True
+    """`--exchange`"""
+
+    @property
+    def hint(self) -> str:
+        """What to try.
+
+        >>> Remedies().hint
+        'Try a tenth of the learning rate, --clip-norm 1, or --train.on_nonfinite skip.'
+        >>> Remedies(clips=False, skips=False).hint
+        'Try a tenth of the learning rate.'
+        """
+        clip, skip = ", --clip-norm 1" * self.clips, "--train.on_nonfinite skip" * self.skips
+        return f"Try a tenth of the learning rate{clip}{', or ' if clip and skip else ' or ' * bool(skip)}{skip}."
+
+
+ALL_REMEDIES = Remedies()
+
+
 class Guard:
     """Prevents numbers that are not finite from reaching the weights, and names the worker that sent them.
 
@@ -59,18 +85,14 @@ class Guard:
         exchange: Exchange,
         on_nonfinite: str,
         sharded_over: Sequence[Group] = (),
-        *,
-        clips: bool = True,
+        remedies: Remedies = ALL_REMEDIES,
         total: TotalOfRows = exact_total,
     ) -> None:
-        """`group` has one worker of each replica; `clips`: whether the strategy supports `--clip-norm`.
-
-        `total` sums the losses of all workers.
-        """
+        """`group` has one worker of each replica; `total` sums the losses of all workers."""
         self._total = total
         self._group = group
         self._replica_size = math.prod(each.size for each in sharded_over)
-        self._clips = clips
+        self._remedies = remedies
         self._exchange = exchange
         self._on_nonfinite = on_nonfinite
         self._sharded_over = sharded_over
@@ -172,10 +194,7 @@ class Guard:
         tolerates = self._exchange.tolerates
         if len(bad) > tolerates and self._on_nonfinite == "stop":
             limit = f" (the exchange tolerates {tolerates})" if tolerates else ""
-            raise DivergedError(
-                f"{what}{limit}: stopped before it reached the weights",
-                f"Try a tenth of the learning rate{', --clip-norm 1,' * self._clips} or --train.on_nonfinite skip.",
-            )
+            raise DivergedError(f"{what}{limit}: stopped before it reached the weights", self._remedies.hint)
         self._times_bad[bad] += 1
         times = self._times_bad[bad]
         # Repeat the warning after 10, 100, … times, so that the end of a log shows it.
@@ -197,10 +216,10 @@ class Guard:
         if self._group.rank == 0 and math.log10(times).is_integer():
             times_so_far = f" ({times} times so far)" if times > 1 else ""
             name = _workers(rank, self._replica_size)
+            tolerated = "--exchange robust:median tolerates it, and " * self._remedies.exchanges
             warnings.warn(
                 f"the norm of {name}'s gradient is {math.sqrt(largest):.3g}, and the largest of the others "
-                f"{math.sqrt(others):.3g}{times_so_far}: if that is a fault, --exchange robust:median tolerates it, "
-                "and --clip-norm limits the step",
+                f"{math.sqrt(others):.3g}{times_so_far}: if that is a fault, {tolerated}--clip-norm limits the step",
                 stacklevel=3,
             )
 

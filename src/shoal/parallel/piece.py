@@ -5,8 +5,10 @@ loading under another strategy, mesh or number of workers all follow from pieces
 ever has to hold the whole model.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,6 +23,8 @@ class Place:
         shape (4, 3), start (2, 0)             rows 2 and 3 of a tensor with 4 rows, if the part has shape (2, 3)
         shape (4, 3), start 5                  elements 5, 6, … of the 12, if the part is flat
         shape (8, 3), start (1, 0), blocks 2   rows 1, 2 and 5, 6: rows 1 and 2 of each half, if it has shape (4, 3)
+        shape (4, 6), start (0, 3), box (4, 3), offset 6
+                                               elements 6, 7, … of the right half, flattened, if the part is flat
     """
 
     shape: tuple[int, ...]
@@ -32,6 +36,10 @@ class Place:
     blocks: int = 1
     """The whole has this many blocks of equal height, one below the other (Q, K and V in one matrix), and the part the
     same rows of each; `start` is then the box in the first block."""
+    box: tuple[int, ...] | None = None
+    """The shape of the box, if the part is a range of its elements: a tensor that is divided twice."""
+    offset: int = 0
+    """The first element of that range, in the flattened box."""
 
     @classmethod
     def whole(cls, tensor: Tensor, replica: int = 0) -> "Place":
@@ -41,18 +49,63 @@ class Place:
     @property
     def is_first(self) -> bool:
         """Whether the part starts at the beginning of the whole: one worker per replica has such a part."""
-        return self.start == 0 or (isinstance(self.start, tuple) and not any(self.start))
+        starts = self.start if isinstance(self.start, tuple) else (self.start,)
+        return not any(starts) and not self.offset
+
+    def range_of(self, part: tuple[int, ...], first: int) -> "Place":
+        """The place of a flat range of the part that is here, of this shape; the range starts at its element `first`.
+
+        >>> Place((4, 3), (2, 0)).range_of((2, 3), 4).start
+        10
+        >>> Place((4, 6), (0, 3)).range_of((4, 3), 6).offset
+        6
+        """
+        if isinstance(self.start, int):
+            return replace(self, start=self.start + first)
+        if self.blocks == 1 and part[1:] == self.shape[1:]:  # whole rows follow each other in the whole
+            rows = self.start[0] * math.prod(self.shape[1:]) if self.start else 0
+            return replace(self, start=rows + first)
+        return replace(self, box=part, offset=first)
 
     def read(self, whole: Tensor, like: tuple[int, ...]) -> Tensor:
         """The part of the whole, of shape `like`: a view, except where it is in several blocks."""
+        if self.box is not None:
+            return self._whole_box.read(whole, self.box).reshape(-1)[self.offset : self.offset + like[0]]
         boxes = self._boxes(whole, like)
         return boxes[0] if len(boxes) == 1 else torch.cat(boxes)
 
     def write(self, whole: Tensor, part: Tensor) -> None:
         """Copy a part to its place in the whole."""
+        if self.box is not None:
+            # The box is not contiguous in the whole: fill in the range, and write all of it.
+            box = self._whole_box.read(whole, self.box).contiguous()
+            box.view(-1)[self.offset : self.offset + len(part)] = part
+            self._whole_box.write(whole, box)
+            return
         boxes = self._boxes(whole, tuple(part.shape))
         for box, rows in zip(boxes, part.chunk(self.blocks) if self.blocks > 1 else (part,), strict=True):
             box.copy_(rows)
+
+    @property
+    def _whole_box(self) -> "Place":
+        return replace(self, box=None, offset=0)
+
+    def record(self) -> dict[str, Any]:
+        """The place as JSON; the number of the copy is not in it."""
+        within = {} if self.box is None else {"box": self.box, "offset": self.offset}
+        return {"shape": self.shape, "start": self.start, "blocks": self.blocks, **within}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> "Place":
+        """The place that `record` has described."""
+        start, box = record["start"], record.get("box")
+        return cls(
+            tuple(record["shape"]),
+            tuple(start) if isinstance(start, list) else int(start),
+            blocks=int(record.get("blocks", 1)),
+            box=None if box is None else tuple(box),
+            offset=int(record.get("offset", 0)),
+        )
 
     def _boxes(self, whole: Tensor, like: tuple[int, ...]) -> list[Tensor]:
         """The views of the whole that follow each other in the part."""

@@ -11,6 +11,7 @@ owner's slices are tensors of their own for the optimizer: state exists for what
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import final
 
 from torch import Tensor
@@ -89,5 +90,10 @@ class Slices:
         return table
 
     def place_of(self, name: str) -> Place:
-        """The range of the flattened parameter that this worker owns: no other worker of its group does."""
-        return Place(tuple(self._layout.params[name].shape), self._starts[name])
+        """The range of the layout's part of a parameter that this worker owns: no other worker of its group does.
+
+        Another worker of the same replica may hold the same part; it then saves the range.
+        """
+        layout = self._layout
+        part = layout.place_of(name).range_of(tuple(layout.params[name].shape), self._starts[name])
+        return replace(part, replica=int(name in layout.repeated))

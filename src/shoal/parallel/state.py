@@ -60,6 +60,15 @@ def load_optimizer(
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
+def names_of(state: Mapping[str, Tensor], params: Mapping[str, Tensor]) -> dict[str, str]:
+    """Every name of a trained parameter in a model's state (tied ones have several), and its name in `params`.
+
+    `state` holds the parameters themselves: `state_dict(keep_vars=True)`.
+    """
+    names = {id(param): name for name, param in params.items()}
+    return {name: names[id(tensor)] for name, tensor in state.items() if id(tensor) in names}
+
+
 def _whole(name: str, tensor: Tensor) -> Place:
     del name
     return Place.whole(tensor)
@@ -88,6 +97,17 @@ def parts_of(
     `place_of` gives the place in the whole of what the worker holds under a name; `elsewhere` are names that belong to
     the model, too, but may be held by other workers.
     """
+    check_names(own, weights, prefix, elsewhere)
+    return {
+        name: read_part(name, weights[f"{prefix}{name}"], place_of(name, tensor), tensor)
+        for name, tensor in own.items()
+    }
+
+
+def check_names(
+    own: Mapping[str, Tensor], weights: Mapping[str, Tensor], prefix: str, elsewhere: Collection[str] = ()
+) -> None:
+    """Refuse weights of another model: they lack a name that is here, or have one that is not in the model."""
     for name, tensor in own.items():
         if f"{prefix}{name}" not in weights:
             raise CheckpointError(
@@ -97,12 +117,12 @@ def parts_of(
         plain = name.removeprefix(prefix)
         if name.startswith(prefix) and plain not in own and plain not in elsewhere:
             raise CheckpointError(f"the weights are of another model: '{plain}' is not in this model")
-    loaded: dict[str, Tensor] = {}
-    for name, tensor in own.items():
-        whole, place = weights[f"{prefix}{name}"], place_of(name, tensor)
-        if tuple(whole.shape) != place.shape:
-            raise CheckpointError(
-                f"the weights are of another model: '{name}' is {tuple(whole.shape)} there and {place.shape} here"
-            )
-        loaded[name] = place.read(whole, tuple(tensor.shape))
-    return loaded
+
+
+def read_part(name: str, whole: Tensor, place: Place, like: Tensor) -> Tensor:
+    """The part of a whole tensor in this place, in the shape of `like`; refused if the whole has another shape."""
+    if tuple(whole.shape) != place.shape:
+        raise CheckpointError(
+            f"the weights are of another model: '{name}' is {tuple(whole.shape)} there and {place.shape} here"
+        )
+    return place.read(whole, tuple(like.shape))

@@ -40,10 +40,8 @@ class WholeTensors:
         self.parts: dict[str, list[Part]] = {}
         """The parts of each whole tensor, by its name."""
         for rank, text in enumerate(gather_texts(group, json.dumps(described))):
-            for name, dtype, shape, start, blocks, part_shape in json.loads(text):
-                start = tuple(start) if isinstance(start, list) else start
-                place = Place(tuple(shape), start, blocks=blocks)
-                part = Part(rank, getattr(torch, dtype), place, tuple(part_shape))
+            for name, dtype, place, shape in json.loads(text):
+                part = Part(rank, getattr(torch, dtype), Place.from_record(place), tuple(shape))
                 self.parts.setdefault(name, []).append(part)
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
@@ -92,8 +90,8 @@ def weights_sha256(pieces: Sequence[Piece], group: Group) -> str:
 
 
 def _described(piece: Piece) -> tuple[object, ...]:
-    dtype, place = str(piece.tensor.dtype).removeprefix("torch."), piece.place
-    return piece.name, dtype, place.shape, place.start, place.blocks, tuple(piece.tensor.shape)
+    dtype = str(piece.tensor.dtype).removeprefix("torch.")
+    return piece.name, dtype, piece.place.record(), tuple(piece.tensor.shape)
 
 
 def _on_host(tensor: Tensor) -> Tensor:

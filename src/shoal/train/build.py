@@ -23,7 +23,7 @@ from shoal.errors import ConfigError
 from shoal.events.spans import Clock, SpanRecorder
 from shoal.parallel.dp import Dp
 from shoal.parallel.exchange.build import build_exchange
-from shoal.parallel.guard import Guard, exact_total
+from shoal.parallel.guard import Guard, Remedies, exact_total
 from shoal.parallel.layout.layout import Layout
 from shoal.parallel.leaf_sums import total_of_rows
 from shoal.parallel.rpc.strategy import Rpc
@@ -37,7 +37,7 @@ from shoal.parallel.sync.sync import SyncParts
 from shoal.parallel.sync.zero.zero import Zero
 from shoal.parallel.training_clock import TrainingClock
 from shoal.parallel.update import Update
-from shoal.train.build_layout import build_layout, with_cut
+from shoal.train.build_layout import build_layout, check_stages, with_cut
 from shoal.train.clock import clock_of
 from shoal.train.device import take_device
 from shoal.train.divide import divisions
@@ -99,6 +99,7 @@ def build(config: RunConfig, device: torch.device, group: Traced, clock: Clock |
     steps = total_steps(num_samples, batch_size, train.epochs, train.steps)
     training_clock = TrainingClock(total_steps=steps)
     mesh = Mesh(group, config.axes)
+    check_stages(config, model, _few_inputs(dataset))
     config = with_cut(config, mesh, model, _few_inputs(dataset), batch_size)
     layout = build_layout(config, mesh, model, _few_inputs(dataset), span, training_clock)
     data_axis = mesh.axis("data") or alone()
@@ -107,9 +108,9 @@ def build(config: RunConfig, device: torch.device, group: Traced, clock: Clock |
         data_axis, total = tree_summed(data_axis), total_of_rows
     update = Update(layout, lambda params: optim.build(config.optimizer, params), train.clip_norm)
     exchange = build_exchange(config.exchange, data_axis.size, training_clock)
-    guard = Guard(
-        data_axis, exchange, train.on_nonfinite, layout.sharded_over, clips=config.can.clips, total=total
-    )
+    inside = layout.updates_inside  # before such an update the workers cannot agree on anything
+    remedies = Remedies(config.can.clips and not inside, not inside, config.can.exchanges)
+    guard = Guard(data_axis, exchange, train.on_nonfinite, layout.sharded_over, remedies, total)
     assert config.sync is not None  # `RunConfig` has filled it in
     strategy = SYNCS[config.sync.name](SyncParts(layout, update, data_axis, exchange, guard), config.sync)
     multiplier, base_lr = factor(config.schedule, steps), update.base_lr

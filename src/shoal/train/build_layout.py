@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from shoal import models
 from shoal.comm.agree import check_same_model
 from shoal.comm.mesh import Mesh
-from shoal.config.schema import RunConfig
+from shoal.config.schema import RpcConfig, RunConfig
 from shoal.errors import ConfigError
 from shoal.events.spans import SpanRecorder
 from shoal.parallel.conditions import under_conditions
@@ -18,10 +18,12 @@ from shoal.parallel.gradient_engine import build_engine
 from shoal.parallel.layout.layout import Layout
 from shoal.parallel.layout.pipeline.cut import cut_by_cost, cut_by_name
 from shoal.parallel.layout.pipeline.layout import Pipelined, PipelinePlan
+from shoal.parallel.layout.sequence import check_order, layers_of
 from shoal.parallel.layout.tensor.divide import TensorParts, divide
 from shoal.parallel.layout.tensor.plan import read_plan
 from shoal.parallel.layout.whole import Whole
 from shoal.parallel.leaf_sums import LeafSums
+from shoal.parallel.rpc.division import cut_for_rpc
 from shoal.parallel.strategy import Gradients
 from shoal.parallel.training_clock import TrainingClock
 
@@ -86,6 +88,19 @@ def with_cut(config: RunConfig, mesh: Mesh, model: nn.Module, sample: Tensor, ba
     rows = torch.arange(MEASURED_SAMPLES, device=sample.device) % len(sample)
     stages = cut_by_cost(model, num_stages, mesh.world, sample[rows])
     return replace(config, pipeline=replace(pipeline, cut=tuple(stage[0].name for stage in stages[1:])))
+
+
+def check_stages(config: RunConfig, model: nn.Module, sample: Tensor) -> None:
+    """Refuse a model that its layers, one after the other, do not compute; call it before a model is cut."""
+    if config.axes.get("pipeline", 1) > 1:
+        names = config.pipeline.cut
+        # Where it will be cut is not known yet: any two layers may be separated.
+        stages = cut_by_name(model, names) if names else [[layer] for layer in layers_of(model)]
+    elif isinstance(config.sync, RpcConfig):
+        stages = cut_for_rpc(model, config.sync.cut, config.launch.workers)
+    else:
+        return
+    check_order(model, stages, sample)
 
 
 def _mention_host_memory(mesh: Mesh, device: torch.device) -> None:

@@ -51,7 +51,7 @@ class SavedPieces(Mapping[str, Tensor]):
         for name, file in self._opened.items():
             for tensor in file.keys():  # noqa: SIM118 (no mapping)
                 part = parts.get(name, {}).get(tensor)
-                place = None if part is None else _place(part)
+                place = None if part is None else Place.from_record(part)
                 self._found.setdefault(tensor, []).append((file, place))
 
     def __getitem__(self, name: str) -> Tensor:
@@ -247,11 +247,7 @@ def _write_tensors(folder: Path, rank: int, pieces: Sequence[Piece]) -> dict[str
     # Copied, because safetensors refuses tensors that share memory, as tied weights do.
     save_file({piece.name: piece.tensor.detach().cpu().clone().contiguous() for piece in pieces}, path)
     _flush(path)
-    parts = {
-        piece.name: {"shape": piece.place.shape, "start": piece.place.start, "blocks": piece.place.blocks}
-        for piece in pieces
-        if not piece.is_whole
-    }
+    parts = {piece.name: piece.place.record() for piece in pieces if not piece.is_whole}
     return {"rank": rank, "sha256": _sha256(path), "bytes": path.stat().st_size, "parts": parts}
 
 
@@ -266,15 +262,6 @@ def _write_manifest(folder: Path, progress: Progress, entries: Sequence[Mapping[
     path.write_text(json.dumps({**manifest, "sha256": _manifest_sha256(manifest)}, indent=1))
     _flush(path)
     _flush(folder)
-
-
-def _place(part: Mapping[str, Any]) -> Place:
-    start = part["start"]
-    return Place(
-        tuple(part["shape"]),
-        tuple(start) if isinstance(start, list) else int(start),
-        blocks=int(part.get("blocks", 1)),
-    )
 
 
 def _sha256(path: Path) -> str:

@@ -8,7 +8,7 @@ from shoal.errors import ConfigError
 from shoal.models.lenet import lenet
 from shoal.models.resnet18 import resnet18
 from shoal.models.transformer import transformer
-from shoal.parallel.layout.sequence import layers_of
+from shoal.parallel.layout.sequence import check_order, layers_of
 
 PICTURES = torch.linspace(-1, 1, 2 * 3 * 16 * 16).view(2, 3, 16, 16)
 TEXT = torch.arange(2 * 16).view(2, 16)
@@ -70,3 +70,66 @@ class Wrong(nn.Module):
 def test_a_wrong_declaration_is_refused():
     with pytest.raises(ConfigError, match="Wrong.as_sequence.. returned Linear entries"):
         layers_of(Wrong())
+
+
+class Declared(nn.Module):
+    """A model whose declared order may leave out what its forward pass does."""
+
+    def __init__(self, between=lambda x: x, skips=False, after=lambda x: x):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.between, self.skips, self.after = between, skips, after
+
+    def forward(self, x):
+        y = self.b(self.between(self.a(x)))
+        return self.after(x + y if self.skips else y)
+
+    def as_sequence(self):
+        return [("a", self.a), ("b", self.b)]
+
+
+def stages_of(model):
+    return [[layer] for layer in layers_of(model)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"between": torch.relu}, "the input of 'b' is not the output of 'a'"),
+        ({"skips": True}, "the result is not the output of 'b'"),
+        ({"after": lambda x: x.sum(1)}, "the result is not the output of 'b'"),
+    ],
+    ids=["a function between", "a skip connection", "another shape"],
+)
+def test_an_order_that_is_not_the_forward_pass_is_refused(options, message):
+    model = Declared(**options)
+    with pytest.raises(ConfigError, match=message):
+        check_order(model, stages_of(model), torch.linspace(-1, 1, 8).view(2, 4))
+    assert model.training
+
+
+def test_an_output_that_is_not_one_tensor_is_refused_where_a_stage_ends():
+    class Pair(nn.Linear):
+        def forward(self, x):
+            return super().forward(x), x
+
+    class Add(nn.Linear):
+        def forward(self, pair):
+            return super().forward(pair[0] + pair[1])
+
+    model = nn.Sequential(Pair(4, 4), Add(4, 4), nn.Linear(4, 2))
+    first, second, third = layers_of(model)
+    with pytest.raises(ConfigError, match="cannot cut after '0': its output is a tuple, expected one tensor"):
+        check_order(model, [[first], [second, third]], torch.ones(2, 4))
+    check_order(model, [[first, second], [third]], torch.ones(2, 4))
+
+
+def test_an_order_that_is_the_forward_pass_is_accepted():
+    shared = nn.Linear(4, 4)
+    twice = nn.Sequential(shared, nn.ReLU(inplace=True), nn.Dropout(0.5), shared)
+    for model, inputs in (
+        (Declared(), torch.ones(2, 4)),
+        (twice, torch.ones(2, 4)),
+        (transformer((16,), width=8, heads=2), TEXT),
+    ):
+        check_order(model, stages_of(model), inputs)

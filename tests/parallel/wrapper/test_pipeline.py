@@ -2,11 +2,17 @@
 
 import pytest
 import torch
+from pipeline_cases import CUTS, deep_network, pipelined, seeded
+from strategy_cases import OPTIMIZERS, samples
 from torch import nn
 
 import shoal
 from shoal.comm.threads import run_threads
+from shoal.data.dataset import Batch
 from shoal.errors import ConfigError
+from shoal.parallel.layout.pipeline.layout import PipelinePlan
+from shoal.parallel.strategy import Share
+from shoal.parallel.whole_tensors import WholeTensors
 
 pytestmark = pytest.mark.filterwarnings("ignore:the workers' initial parameters differed")
 INPUTS = torch.linspace(-2, 2, 10 * 6, dtype=torch.float64).view(10, 6).sin()
@@ -64,6 +70,50 @@ def test_trains_like_one_machine(workers, options):
         torch.testing.assert_close(state[name], tensor, rtol=1e-12, atol=1e-12)
 
 
+def test_async_updates_after_every_micro_batch_as_a_run_does():
+    inputs, labels = samples()
+    batch = Batch(inputs[:12], labels[:12], 12)
+
+    def work(group):
+        strategy = pipelined(2, PipelinePlan("async", 4), OPTIMIZERS["gd"])(group)
+        pipe = shoal.Pipeline(
+            seeded(deep_network),
+            group,
+            loss=nn.CrossEntropyLoss(),
+            cut=CUTS[2],
+            schedule="async",
+            microbatches=4,
+        )
+        optimizer = torch.optim.SGD(pipe.parameters(), lr=0.1)
+        for _ in range(3):
+            expected = strategy.step(Share([batch], 12, 12), 0.1).loss
+            found = pipe.step(batch.inputs, batch.labels, update=optimizer.step)
+            assert found.item() == pytest.approx(expected.item(), rel=1e-12)
+        wholes = {name: each.clone() for name, each in WholeTensors(strategy.pieces(), group)}
+        return wholes, pipe.whole_state_dict()
+
+    expected, found = run_threads(2, work)[0]
+    assert {f"model.{name}" for name in found} == expected.keys()
+    for name, tensor in found.items():
+        torch.testing.assert_close(tensor, expected[f"model.{name}"], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "update", "message"),
+    [
+        ("async", None, "step\\(\\) was called without update"),
+        ("1f1b", lambda: None, "is for schedule async"),
+    ],
+)
+def test_who_calls_the_optimizer_depends_on_the_schedule(schedule, update, message):
+    def work(group):
+        pipe = shoal.Pipeline(network(), group, loss=nn.CrossEntropyLoss(), cut=["2"], schedule=schedule)
+        with pytest.raises(ConfigError, match=message):
+            pipe.step(INPUTS, LABELS, update=update)
+
+    run_threads(2, work)
+
+
 def test_gradients_add_up_until_they_are_cleared():
     def work(group):
         pipe = shoal.Pipeline(network(), group, loss=nn.CrossEntropyLoss(), example=INPUTS)
@@ -116,7 +166,10 @@ def test_a_saved_state_is_loaded_stage_by_stage():
         ({"cut": ["2", "4"]}, r"cut=\['2', '4'\] makes 3 stages, but the group has 2 workers"),
         ({"cut": ["2"], "schedule": "1b1f"}, "unknown schedule '1b1f'"),
         ({"cut": ["7"]}, "unknown layer '7'"),
-        ({"cut": ["2"], "schedule": "async"}, "schedule async updates the weights inside a step"),
+        (
+            {"cut": ["2"], "schedule": "async", "weight_gradients_once": True},
+            "async updates after every micro-batch and cannot compute the weight gradients once",
+        ),
     ],
 )
 def test_what_is_refused(options, message):

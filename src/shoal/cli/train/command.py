@@ -27,6 +27,7 @@ MAY_CHANGE = {
     "launch.*",
     "mesh",
     "pipeline.*",
+    "tensor.*",
     "strategy.*",
     "sync.*",
     "exchange.*",

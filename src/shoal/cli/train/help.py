@@ -9,10 +9,19 @@ from shoal.config.flags import Flag
 from shoal.config.kinds import describe, without_none
 from shoal.config.schema import STRATEGIES
 
-_PAIRS = ", ".join(f"{name} = {' + '.join(pair)}" for name, pair in STRATEGIES.items())
+_LAYOUTS = dict.fromkeys(layout for layout, _ in STRATEGIES.values())
+_PAIRS = "; ".join(
+    f"layout {each}: "
+    + ", ".join(
+        name if name.endswith(sync) else f"{name} (sync {sync})"
+        for name, (layout, sync) in STRATEGIES.items()
+        if layout == each
+    )
+    for each in _LAYOUTS
+)
 _STRATEGY = (
-    f"--strategy NAME abbreviates a pair of a layout and a sync ({_PAIRS}), and --strategy.KEY sets an option of "
-    "that sync. With --mesh and no --sync, the sync is ddp."
+    "--strategy NAME abbreviates a pair of a layout and a sync, and --strategy.KEY sets an option of that sync. With "
+    f"--mesh and no --sync, the sync is ddp. {_PAIRS[0].upper()}{_PAIRS[1:]}."
 )
 
 

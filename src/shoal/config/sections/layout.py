@@ -23,13 +23,23 @@ class LayoutCapabilities:
     """Whether batch norm can communicate with other replicas, which all make the same number of passes then."""
     invariant: bool = False
     """Whether it can sum along one tree of micro-batches for any number of workers (`--reduction invariant`)."""
+    zero_stages: tuple[int, ...] = (1, 2, 3)
+    """The stages of `--sync zero` that can divide its parameters."""
+    on_zero_stages: str = ""
+    """Why there are no others."""
 
 
 @dataclass(frozen=True)
 class PipelineConfig(Checked):
     """Stages of layers on different workers; micro-batches pass through."""
 
-    CAN: ClassVar = LayoutCapabilities(conditions=False, balance=False, sync_batchnorm=False)
+    CAN: ClassVar = LayoutCapabilities(
+        conditions=False,
+        balance=False,
+        sync_batchnorm=False,
+        zero_stages=(1,),
+        on_zero_stages="a stage needs its gradients and weights until its last micro-batch has gone backward",
+    )
 
     schedule: Literal["sequential", "gpipe", "1f1b", "zero-bubble", "async"] = "1f1b"
     """The order of forwards and backwards; `shoal explain 1f1b` draws one. async updates after every micro-batch, which

@@ -217,17 +217,18 @@ SyncConfig = (
     NoSyncConfig | NaiveConfig | DpConfig | DdpConfig | OneCopyConfig | ZeroConfig | LocalConfig | RpcConfig
 )
 
+DIVIDED_LAYOUTS = ("pipeline", "tensor", "pipeline+tensor")
+"""Layouts that divide the model: the mesh names their axes."""
 STRATEGIES: dict[str, tuple[str, str]] = {
     "single": ("whole", "none"),
     "naive": ("whole", "naive"),
     "ddp": ("whole", "ddp"),
     "dp": ("whole", "dp"),
-    "pipeline": ("pipeline", "ddp"),
-    "tensor": ("tensor", "ddp"),
-    "pipeline+tensor": ("pipeline+tensor", "ddp"),
     "rpc": ("whole", "rpc"),
     "onecopy": ("whole", "onecopy"),
     "zero": ("whole", "zero"),
     "local": ("whole", "local"),
+    **{layout: (layout, "ddp") for layout in DIVIDED_LAYOUTS},
+    **{f"{layout}+{sync}": (layout, sync) for layout in DIVIDED_LAYOUTS for sync in ("onecopy", "zero")},
 }
 """The strategies that exist, each a pair (layout, sync). `--strategy NAME` abbreviates the pair."""

@@ -35,6 +35,10 @@ class Layout(ABC):
     """Parameters that another worker of this replica holds too and counts in norms, so that this one does not."""
     final_in_backward: bool = True
     """Whether gradients become whole during the last backward pass: then they can be sent before it ends."""
+    all_names: Collection[str] = ()
+    """Parameters and buffers of the whole model, also those that only other workers hold."""
+    trained_names: Mapping[str, str]
+    """Every name of a trained parameter in the whole model (tied ones have several), and its name in `params`."""
     updates_inside: bool = False
     """Whether a step updates after every micro-batch: then a sync calls `update_each` instead of `gradients`."""
 
@@ -47,7 +51,7 @@ class Layout(ABC):
         A layout whose gradients are not `final_in_backward` calls it when they are whole. Neither does without samples.
         """
 
-    def update_each(self, share: Share, update: Callable[[], None]) -> Tensor:
+    def update_each(self, share: Share, update: Callable[[], object]) -> Tensor:
         """Of a layout that `updates_inside`: train with the micro-batches of a share, each a batch of its own.
 
         Sets the gradients of one micro-batch, the mean over its samples, and calls `update`, which changes `params` by

@@ -1,11 +1,13 @@
 """The layers of a model in the order in which they are applied: what a pipeline or an RPC model is cut from."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from shoal.errors import ConfigError
+from shoal.models.evaluation_mode import evaluation_mode
 
 
 class NamedLayer(NamedTuple):
@@ -64,3 +66,59 @@ def _is_plain_sequence(module: nn.Module) -> bool:
         return False
     hooks = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks  # pyright: ignore[reportPrivateUsage]
     return not any(hooks)
+
+
+@torch.no_grad()
+def check_order(model: nn.Module, stages: Sequence[Sequence[NamedLayer]], sample: Tensor) -> None:
+    """Refuse stages that do not compute what the model does, and outputs of a stage that cannot be sent.
+
+    Tried on the inputs of a few samples, in evaluation mode.
+    """
+    given: dict[nn.Module, Any] = {}
+    """The input of each layer in the model's own pass."""
+
+    def enter(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        if inputs and isinstance(inputs[0], Tensor):
+            given.setdefault(module, inputs[0].clone())  # a layer may write into its input
+
+    with evaluation_mode(model):
+        modules = {layer.module for stage in stages for layer in stage}
+        hooks = [module.register_forward_pre_hook(enter) for module in modules]
+        try:
+            expected = model(sample)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        value: Any = sample.clone()
+        previous = ""
+        for stage in stages:
+            _check_sendable(value, previous)
+            for layer in stage:
+                # Only the first use of a layer is compared: a layer may be used twice.
+                _check_same(
+                    given.pop(layer.module, value), value, model, f"the input of '{layer.name}'", previous
+                )
+                value, previous = layer.module(value), layer.name
+        _check_same(expected, value, model, "the result", previous)
+
+
+def _check_sendable(value: Any, previous: str) -> None:
+    if not isinstance(value, Tensor):
+        raise ConfigError(
+            f"cannot cut after '{previous}': its output is a {type(value).__name__}, expected one tensor",
+            "Cut elsewhere: name the layers at which a stage begins. Or make one module of the layers around it.",
+        )
+
+
+def _check_same(own: Any, value: Any, model: nn.Module, what: str, previous: str) -> None:
+    if not (isinstance(own, Tensor) and isinstance(value, Tensor)):
+        return
+    first, second = own.double(), value.double()
+    largest = first.abs().max().item() if own.numel() else 0.0
+    if own.shape != value.shape or not torch.allclose(first, second, 1e-3, 1e-3 * largest, equal_nan=True):
+        source = f"the output of '{previous}'" if previous else "the model's input"
+        raise ConfigError(
+            f"the layers of {type(model).__name__} in order do not compute what its forward pass does: "
+            f"{what} is not {source}",
+            "Make one module of layers with a skip connection, or with a function between them.",
+        )

@@ -13,7 +13,7 @@ from shoal.parallel.layout.layout import Layout
 from shoal.parallel.layout.tensor.divide import TensorParts
 from shoal.parallel.leaf_sums import LeafSums
 from shoal.parallel.piece import Piece, Place
-from shoal.parallel.state import load_weights
+from shoal.parallel.state import load_weights, names_of
 from shoal.parallel.step import Loss, accumulate, evaluate_batch
 from shoal.parallel.strategy import Gradients, Share, Sums
 
@@ -59,6 +59,8 @@ class Whole(Layout):
         self._counts_loss = parts is None or parts.group.rank == 0
         self.sharded_over: Sequence[Group] = () if parts is None else (parts.group,)
         self.repeated: Collection[str] = () if parts is None else parts.repeated
+        self.all_names: Collection[str] = () if parts is None else parts.names
+        self.trained_names = names_of(model.state_dict(keep_vars=True), self.params)
 
     def gradients(self, share: Share, before_last: Callable[[], None] | None = None) -> Tensor:
         """Sum the gradients of all parts."""
@@ -90,5 +92,4 @@ class Whole(Layout):
 
     def load(self, saved: Mapping[str, Tensor]) -> None:
         """Copy the saved weights, or this worker's parts of them, into the model."""
-        elsewhere = self._parts.names if self._parts is not None else ()
-        load_weights(self.model, saved, "model.", self._place, elsewhere)
+        load_weights(self.model, saved, "model.", self._place, self.all_names)

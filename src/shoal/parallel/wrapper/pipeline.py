@@ -14,7 +14,7 @@ from shoal.errors import ConfigError
 from shoal.events.spans import HostClock, Kind, SpanRecorder
 from shoal.parallel.layout.pipeline.cut import cut_by_cost, cut_by_name
 from shoal.parallel.layout.pipeline.layout import Pipelined, PipelinePlan, divided
-from shoal.parallel.layout.sequence import NamedLayer
+from shoal.parallel.layout.sequence import NamedLayer, check_order, layers_of
 from shoal.parallel.piece import Piece
 from shoal.parallel.strategy import Share
 from shoal.parallel.sync.initial_state import sync_initial_state
@@ -39,6 +39,12 @@ class Pipeline(nn.Module):
     `loss` is a mean over samples (the default of torch's losses), and adds it to gradients that are already there.
     `pipe(inputs)` are the module's outputs without gradients. All three calls are collectives.
 
+    With `schedule="async"` (PipeDream) a stage updates its weights after every micro-batch::
+
+        loss = pipe.step(inputs, labels, update=optimizer.step)
+
+    With more than one micro-batch, results then differ from one machine's.
+
     Each worker keeps the parameters of its own stage; rank 0's initial weights count. Memory: a stage's parameters and
     the activations of the micro-batches in flight, at most as many as there are stages with `schedule="1f1b"`.
     Not safe: a `loss` that is not a mean over samples, batches that differ between workers.
@@ -60,7 +66,7 @@ class Pipeline(nn.Module):
         """Cut the module into one stage for each worker of the group; without one, of the launcher's workers.
 
         `cut` names the layers at which a new stage begins. Without it, rank 0 measures the layers with `example`, the
-        inputs of a few samples. `schedule` is sequential, gpipe, 1f1b or zero-bubble.
+        inputs of a few samples. `schedule` is sequential, gpipe, 1f1b, zero-bubble or async.
         """
         super().__init__()
         params = dict(module.named_parameters())
@@ -71,7 +77,6 @@ class Pipeline(nn.Module):
         sync_initial_state(group, [Piece.whole(f"model.{name}", tensor) for name, tensor in state.items()])
         plan = PipelinePlan(schedule, microbatches, weight_gradients_once, recompute)
         stages = self._stages(module, group, cut, example)
-        plan.check_adds_up()
         plan.schedule_of(group.size, microbatches)  # refuse an unknown one now
 
         def loss_sum(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -102,18 +107,41 @@ class Pipeline(nn.Module):
                 "a pipeline needs to know where to cut the module",
                 'Name the layers, cut=["fc2"], or pass example=inputs to measure their costs.',
             )
+        check_order(module, [[layer] for layer in layers_of(module)], example)
         return cut_by_cost(module, group.size, group, example)
 
-    def step(self, inputs: Tensor, labels: Tensor) -> Tensor:
-        """Add the gradients of a batch to the parameters' gradients; return the loss, the same on all workers."""
-        parts = divided(Share([Batch(inputs, labels, len(inputs))], 1, len(inputs)), self._microbatches)
-        if not parts:
+    def step(self, inputs: Tensor, labels: Tensor, update: Callable[[], object] | None = None) -> Tensor:
+        """Add the gradients of a batch to the parameters' gradients; return the loss, the same on all workers.
+
+        With the schedule async, `update` is called with the gradients of each micro-batch, which are then dropped.
+        """
+        if not len(inputs):
             raise ConfigError("a batch without samples has no loss")
-        self._layout.span.marks.clear()
-        total = self._layout.accumulate(parts, 1.0 / len(inputs))
-        loss = self._layout.zero.clone() if total is None else total.to(self._layout.zero.dtype) / len(inputs)
+        self._check_update(update)
+        layout = self._layout
+        layout.span.marks.clear()
+        share = Share([Batch(inputs, labels, len(inputs))], len(inputs), len(inputs))
+        if update is not None:
+            loss = layout.update_each(share, update)
+        else:
+            total = layout.accumulate(divided(share, self._microbatches), 1.0 / len(inputs))
+            loss = layout.zero if total is None else total / len(inputs)
+        loss = loss.to(layout.zero.dtype, copy=True)
         self._group.broadcast(loss, root=self._group.size - 1).wait()
         return loss
+
+    def _check_update(self, update: Callable[[], object] | None) -> None:
+        inside = self._layout.updates_inside
+        if inside and update is None:
+            raise ConfigError(
+                "schedule async updates the weights after every micro-batch, but step() was called without update",
+                "Write pipe.step(inputs, labels, update=optimizer.step).",
+            )
+        if update is not None and not inside:
+            raise ConfigError(
+                "step(update=…) is for schedule async: the others have the gradients of a whole batch at its end",
+                "Call optimizer.step() after pipe.step(inputs, labels).",
+            )
 
     @property
     def marks(self) -> list[tuple[str, Kind, int, int]]:

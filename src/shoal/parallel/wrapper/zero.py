@@ -18,7 +18,7 @@ from shoal.parallel.piece import Piece
 from shoal.parallel.state import load_optimizer, optimizer_pieces
 from shoal.parallel.sync.zero.offload import OffloadTo
 from shoal.parallel.sync.zero.offload import offload as offloading
-from shoal.parallel.sync.zero.shards import ShardOptions, Shards
+from shoal.parallel.sync.zero.shards import HeldState, ShardOptions, Shards
 from shoal.parallel.sync.zero.units import UnitOf
 from shoal.parallel.sync_batchnorm import give_group
 from shoal.parallel.update import MakeKeeper, is_elementwise
@@ -104,8 +104,9 @@ class ShardedModel:
         self._num_passes = 0
         self._pass = BackwardPass(self._end_pass, self._abandon_pass)
         options = ShardOptions(stage, unit_mib, unit_of, unused, early=stage > 1)
+        held = HeldState.of(model, trained, self.group.rank)
         self._shards = Shards(
-            self.group, model, Trained(dict(trained)), _on_final, options, begins=self._begin_pass
+            self.group, model, Trained(dict(trained)), _on_final, options, held, begins=self._begin_pass
         )
         self._slices = self._shards.slices
         # An optimizer needs a parameter; a worker may own none of a small model.

@@ -58,7 +58,7 @@ class Interpreter:
         self._parts: Sequence[Batch] = ()
         self._forms = Forms(None, None)
         self._scales: Sequence[float] = ()
-        self._update: Callable[[], None] | None = None
+        self._update: Callable[[], object] | None = None
         self._losses: list[Tensor] = []
         self._computed: dict[tuple[ActionKind, int], Tensor] = {}
         """Activations and gradients that this stage has computed and not yet sent."""
@@ -71,7 +71,7 @@ class Interpreter:
         parts: Sequence[Batch],
         forms: Forms,
         scales: Sequence[float],
-        update: Callable[[], None] | None = None,
+        update: Callable[[], object] | None = None,
     ) -> Tensor | None:
         """Execute a row for these micro-batches; the gradients of each are multiplied by its own scale.
 

@@ -24,7 +24,7 @@ from shoal.parallel.layout.pipeline.validate import validate
 from shoal.parallel.layout.sequence import NamedLayer
 from shoal.parallel.layout.tensor.divide import TensorParts
 from shoal.parallel.piece import Piece, Place
-from shoal.parallel.state import parts_of
+from shoal.parallel.state import names_of, parts_of
 from shoal.parallel.step import Loss, sums_of
 from shoal.parallel.strategy import Share, Sums
 
@@ -100,7 +100,7 @@ class Pipelined(Layout):
         whole = model.state_dict(keep_vars=True)
         self._keys = {name: held[id(tensor)] for name, tensor in whole.items() if id(tensor) in held}
         """The name in `self.model` of each parameter and buffer, under its name in the whole model."""
-        self._all_names = frozenset(whole) if parts is None else parts.names
+        self.all_names = frozenset(whole) if parts is None else parts.names
         if parts is not None:
             self.sharded_over = (group, parts.group)
             self.repeated = parts.repeated & self._keys.keys()
@@ -110,6 +110,7 @@ class Pipelined(Layout):
             for name, param in model.named_parameters()
             if param.requires_grad and id(param) in own
         }
+        self.trained_names = names_of(whole, self.params)
         self.zero = next(iter(self.params.values())).detach().new_zeros(())
         self._callbacks: dict[Tensor, list[Callable[[Tensor], None]]] = {}
         self._loss, self._autocast = loss, autocast
@@ -152,7 +153,7 @@ class Pipelined(Layout):
         self._plan.check_adds_up()
         return self._run(parts, [scale] * len(parts))
 
-    def update_each(self, share: Share, update: Callable[[], None]) -> Tensor:
+    def update_each(self, share: Share, update: Callable[[], object]) -> Tensor:
         """Divide the share into micro-batches, each a batch of its own; all have left the pipeline at the end.
 
         Forwards on stage s of p miss the updates of the p − s − 1 micro-batches before them in the share.
@@ -166,7 +167,7 @@ class Pipelined(Layout):
         return loss / share.num_samples_global if loss is not None and self._counts_loss else self.zero
 
     def _run(
-        self, parts: Sequence[Batch], scales: Sequence[float], update: Callable[[], None] | None = None
+        self, parts: Sequence[Batch], scales: Sequence[float], update: Callable[[], object] | None = None
     ) -> Tensor | None:
         """Execute this stage's row of the schedule; the sum of the losses, on the last stage."""
         forms = self._forms_of(parts[0].inputs, training=True)
@@ -254,7 +255,7 @@ class Pipelined(Layout):
         """Copy the saved weights of this stage into it."""
         state = self.model.state_dict()
         own = {name: state[key] for name, key in self._keys.items()}
-        loaded = parts_of(own, saved, "model.", self._place, self._all_names)
+        loaded = parts_of(own, saved, "model.", self._place, self.all_names)
         # Strict would refuse a layer that is used twice: it has two names here, and its weights come once.
         self.model.load_state_dict({self._keys[name]: each for name, each in loaded.items()}, strict=False)
 

@@ -119,7 +119,7 @@ class PipelineStage:
         """Add the weight gradients of all micro-batches."""
         self._weight_gradients.add_all()
 
-    def update(self, update: Callable[[], None]) -> None:
+    def update(self, update: Callable[[], object]) -> None:
         """Change the weights by the gradients of one micro-batch, which are then dropped. Needs `stash_weights`."""
         assert self.versions is not None
         self.versions.begin_next()

@@ -1,6 +1,6 @@
 """One worker's shards of a model: what it owns and updates, and how it sees the rest."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -9,13 +9,14 @@ from torch import Tensor, nn
 
 from shoal.comm.group import Group
 from shoal.config.resources import memory_bytes
-from shoal.errors import CheckpointError, ConfigError
+from shoal.errors import ConfigError
 from shoal.parallel.buckets.plan import MIB
 from shoal.parallel.buckets.unused import Unused, present_somewhere, refuse_unused
 from shoal.parallel.freed_memory import return_freed_memory
 from shoal.parallel.gradient_engine import OnFinal
 from shoal.parallel.piece import Piece
 from shoal.parallel.slices import Slices
+from shoal.parallel.state import check_names, names_of, read_part
 from shoal.parallel.sync.zero.gather import GatheredParameters
 from shoal.parallel.sync.zero.gradients import OwnedGradients, UnitSlots
 from shoal.parallel.sync.zero.units import Unit, UnitOf, check_fits, cut
@@ -34,6 +35,28 @@ class ShardOptions:
     unused: Unused = "refuse"
     early: bool = True
     """Whether gradients are summed during backward. Stages 2 and 3 free them there."""
+
+
+@dataclass(frozen=True)
+class HeldState:
+    """What this worker would hold of a model's state without stage 3, under the names of the whole model."""
+
+    pieces: Callable[[], Sequence[Piece]]
+    """Parameters and buffers, as `model.<name>`."""
+    trained: Mapping[str, str]
+    """The names of trained parameters, tied ones under each of their names, and those that they are updated under."""
+    elsewhere: Collection[str] = ()
+    """Names that other workers hold."""
+
+    @classmethod
+    def of(cls, model: nn.Module, params: Mapping[str, Tensor], rank: int) -> "HeldState":
+        """The state of a model that every worker has as a whole."""
+        return cls(
+            lambda: [
+                Piece.whole(f"model.{name}", each.detach(), rank) for name, each in model.state_dict().items()
+            ],
+            names_of(model.state_dict(keep_vars=True), params),
+        )
 
 
 @final
@@ -57,6 +80,7 @@ class Shards:
         whole: Updated,
         on_final: OnFinal,
         options: ShardOptions,
+        held: HeldState,
         look: Callable[[Tensor], None] = lambda gradients: None,
         begins: Callable[[], None] | None = None,
     ) -> None:
@@ -68,7 +92,7 @@ class Shards:
                 "of a GPU in one thread, where each worker would wait for the others",
                 "Use --launcher processes, or stage 1.",
             )
-        self._group, self._model, self._params = group, model, params
+        self._group, self._params, self._held = group, params, held
         self._is_divided = options.stage == 3
         self._unused = options.unused
         for param in params.values():
@@ -105,10 +129,6 @@ class Shards:
         self._to_gather = [] if self._is_divided else [*zip(self._wholes, own, strict=True)]
         """Memory of each unit, and this worker's piece of it, where an update ends with an all-gather."""
         return_freed_memory()  # where the parameters were
-        names = {id(param): name for name, param in params.items()}
-        everywhere = model.named_parameters(remove_duplicate=False)
-        self._trained = {name: names[id(param)] for name, param in everywhere if id(param) in names}
-        """The names of trained parameters in the model's state, tied ones under each name, and those in `params`."""
 
     @property
     def is_gathered(self) -> bool:
@@ -192,41 +212,31 @@ class Shards:
     # State.
 
     def pieces(self) -> list[Piece]:
-        """The model's state: in stage 3 this worker's part of every parameter; everything else is whole."""
+        """The model's state: in stage 3 this worker's part of every parameter; everything else as it is held."""
+        if not self._is_divided:
+            return [*self._held.pieces()]
         pieces: list[Piece] = []
-        for name, tensor in self._model.state_dict().items():
-            param = self._trained.get(name)
-            if not self._is_divided or param is None:
-                pieces.append(Piece.whole(f"model.{name}", tensor.detach(), self._group.rank))
+        for piece in self._held.pieces():
+            param = self._held.trained.get(piece.name.removeprefix("model."))
+            if param is None:
+                pieces.append(piece)
             elif param in self.slices.params:
                 owned = self.slices.params[param].detach()
-                pieces.append(Piece(f"model.{name}", owned, self.slices.place_of(param)))
+                pieces.append(Piece(piece.name, owned, self.slices.place_of(param)))
         return pieces
 
     def load(self, saved: Mapping[str, Tensor]) -> None:
-        """Load this worker's part of the whole tensors `model.<name>`. A collective."""
-        held = self._model.state_dict()
-        extra = [
-            name for name in saved if name.startswith("model.") and name.removeprefix("model.") not in held
-        ]
-        if extra:
-            raise CheckpointError(
-                f"the weights are of another model: '{extra[0].removeprefix('model.')}' is not in this model"
-            )
+        """Load this worker's part of the whole tensors `model.<name>`, one at a time. A collective."""
+        held = {piece.name.removeprefix("model."): piece for piece in self._held.pieces()}
+        tensors = {name: piece.tensor for name, piece in held.items()}
+        check_names(tensors, saved, "model.", self._held.elsewhere)
         mine = {piece.name: piece for piece in self.pieces()}
-        for name, tensor in held.items():
-            whole = saved.get(f"model.{name}")
-            if whole is None:
-                raise CheckpointError(
-                    f"the weights are of another model: they lack '{name}' {tuple(tensor.shape)}"
-                )
-            if whole.shape != tensor.shape:
-                raise CheckpointError(
-                    f"the weights are of another model: '{name}' is {tuple(whole.shape)} there and "
-                    f"{tuple(tensor.shape)} here"
-                )
-            if (piece := mine.get(f"model.{name}")) is not None:
-                piece.tensor.copy_(piece.place.read(whole, tuple(piece.tensor.shape)))
+        for name, piece in held.items():
+            # Also what this worker owns nothing of is checked, so that all workers find the same error.
+            own = mine.get(piece.name, piece)
+            part = read_part(name, saved[piece.name], own.place, own.tensor)
+            if piece.name in mine:
+                own.tensor.copy_(part)
         self._group.barrier().wait()
 
 

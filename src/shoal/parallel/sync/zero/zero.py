@@ -18,7 +18,7 @@ from shoal.parallel.strategy import Share, StepResult, Sums
 from shoal.parallel.sync.initial_state import sync_initial_state
 from shoal.parallel.sync.sync import Sync, SyncParts
 from shoal.parallel.sync.zero.offload import offload
-from shoal.parallel.sync.zero.shards import ShardOptions, Shards
+from shoal.parallel.sync.zero.shards import HeldState, ShardOptions, Shards
 from shoal.parallel.sync.zero.units import UnitOf
 from shoal.parallel.sync_batchnorm import SyncBatchNorm, give_group
 
@@ -73,7 +73,8 @@ class Zero(Sync):
         # Without overlap nothing is gained by sending during backward, unless memory is to be freed.
         early = config.stage > 1 or group.overlaps
         options = ShardOptions(config.stage, config.unit_mib, unit_of(config), config.unused, early)
-        self._shards = Shards(group, layout.model, layout, layout.on_final, options, self._guard.look)
+        held = HeldState(layout.pieces, layout.trained_names, layout.all_names)
+        self._shards = Shards(group, layout.model, layout, layout.on_final, options, held, self._guard.look)
         self._in_lockstep = has_collectives or self._shards.is_gathered
         self._update = parts.update.over(self._shards.slices, keeper)
         if keeper is not None:
