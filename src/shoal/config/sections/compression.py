@@ -25,6 +25,22 @@ CodecName = Literal[
     "dgc",
     "powersgd",
 ]
+
+
+@dataclass(frozen=True)
+class Among:
+    """One of a few numbers."""
+
+    numbers: tuple[int, ...]
+
+    def holds(self, value: Any) -> bool:
+        """Whether the value is one of them."""
+        return value in self.numbers
+
+    def __str__(self) -> str:
+        return f"among {', '.join(map(str, self.numbers))}"
+
+
 Ratio = Annotated[float, MoreThan(0.0), AtMost(1.0)]
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -41,7 +57,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "randomk": {"ratio": 0.1},
     "threshold": {"threshold": 1e-3, "ratio": 0.05},
     "average": {"ratio": 0.05, "decay": 0.9},
-    "dgc": {"ratio": 0.1, "momentum": 0.9, "clip": 0.0},
+    "dgc": {"ratio": 0.1, "momentum": 0.5, "clip": 0.0},
     "powersgd": {"rank": 2},
 }
 """The settings that each codec takes, with their defaults; the first is its main one."""
@@ -77,7 +93,7 @@ class CompressedConfig(Checked):
     """Fraction of the elements that is sent: topk, randomk, dgc; at most: threshold, average."""
     rank: Count | None = None
     """Rank of powersgd's approximation of each matrix."""
-    bits: Literal[2, 4, 8, 16, 32] | None = None
+    bits: Annotated[int, Among((2, 4, 8, 16, 32))] | None = None
     """Bits per element of qsgd."""
     block: Annotated[int, AtLeast(8), AtMost(2**20)] | None = None
     """Elements that share one scale: int8, int4, qsgd."""
@@ -115,6 +131,15 @@ class CompressedConfig(Checked):
             if fnmatchcase(param, pattern):
                 return encoding
         return self._complete(self.codec, {})
+
+    @property
+    def is_neutral(self) -> bool:
+        """Whether everything is sent, as precise as it is: all ratios are 1, all thresholds 0."""
+        return all(
+            codec == "none"
+            or (settings.get("ratio") == 1.0 and not settings.get("threshold") and not settings.get("clip"))
+            for codec, settings, _ in self.encodings()
+        )
 
     def check_run(self, aggregate: str, optimizer_momentum: float, tensor_size: int) -> None:
         """Refuse it in a run that cannot take it."""
