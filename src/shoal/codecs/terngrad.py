@@ -42,7 +42,7 @@ class TernGrad(Codec):
         if self.clip:
             most = self.clip * flat.square().mean().sqrt()
             flat = flat.clamp(-most, most)
-        largest = torch.linalg.vector_norm(flat, torch.inf)
+        largest = flat.abs().amax()
         levels = round_randomly(flat * torch.where(largest > 0, 1 / largest, 0.0), seed)
         scale = largest
         if self.is_damped:
