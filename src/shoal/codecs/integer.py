@@ -3,9 +3,10 @@
 import math
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-from shoal.codecs.blocks import block_fields, decode_blocks, encode_blocks
+from shoal.codecs.blocks import add_blocks, block_fields, encode_blocks
 from shoal.codecs.codec import Codec, Field, Form, Payload
 
 
@@ -40,5 +41,11 @@ class Integer(Codec):
 
     def decode(self, payload: Payload, form: Form, seed: int) -> Tensor:
         """Integers times scales."""
+        out = torch.zeros(form.shape, dtype=form.dtype, device=form.device)
+        self.add(payload, out, seed)
+        return out
+
+    def add(self, payload: Payload, out: Tensor, seed: int) -> None:
+        """Add integers times scales."""
         del seed
-        return decode_blocks(payload, form, self.block, self.bits)
+        add_blocks(payload, out, self.block, self.bits)

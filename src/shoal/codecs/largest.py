@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor
 
+from shoal.codecs.chunks import chunks
 from shoal.codecs.codec import generator
 
 SMALL = 1 << 16
@@ -32,23 +33,28 @@ def largest(x: Tensor, k: int, seed: int) -> Tensor:
     these candidates. Phase 3, the k largest of them. If fewer than k reach the threshold, all elements are sorted, so
     the result is always exact.
     """
-    magnitude = x.abs()
     numel = x.numel()
     if k >= numel:
         return torch.arange(numel, device=x.device)
     if numel > SMALL and MARGIN * k < numel / 4:
-        candidates = (magnitude >= sampled_threshold(magnitude, MARGIN * k / numel, seed)).nonzero().view(-1)
+        candidates = reaching(x, sampled_threshold(x, MARGIN * k / numel, seed))
         if candidates.numel() >= k:
-            return candidates[magnitude[candidates].topk(k, sorted=False).indices]
-    return magnitude.topk(k, sorted=False).indices
+            return candidates[x[candidates].abs_().topk(k, sorted=False).indices]
+    return x.abs().topk(k, sorted=False).indices
 
 
-def sampled_threshold(magnitude: Tensor, ratio: float, seed: int) -> Tensor:
+def sampled_threshold(x: Tensor, ratio: float, seed: int) -> Tensor:
     """A magnitude that about this fraction of the elements reaches, estimated from a sample."""
-    size = min(magnitude.numel(), math.ceil(HITS / ratio))
-    if size < magnitude.numel():
-        places = torch.randint(
-            magnitude.numel(), (size,), generator=generator(seed, magnitude.device), device=magnitude.device
-        )
-        magnitude = magnitude[places]
-    return magnitude.topk(count(ratio, size), sorted=False).values.amin()
+    size = min(x.numel(), math.ceil(HITS / ratio))
+    if size < x.numel():
+        x = x[torch.randint(x.numel(), (size,), generator=generator(seed, x.device), device=x.device)]
+    return x.abs().topk(count(ratio, size), sorted=False).values.amin()
+
+
+def reaching(x: Tensor, threshold: Tensor | float) -> Tensor:
+    """The positions of the elements whose magnitude reaches a threshold, ascending."""
+    reaches = torch.empty(x.numel(), dtype=torch.bool, device=x.device)
+    for start, chunk in chunks(x):
+        torch.ge(chunk.abs(), threshold, out=reaches[start : start + chunk.numel()])
+    # Numpy finds the few that are true several times as fast as torch does.
+    return torch.from_numpy(reaches.numpy().nonzero()[0]) if x.is_cpu else reaches.nonzero().view(-1)

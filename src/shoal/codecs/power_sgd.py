@@ -84,6 +84,20 @@ class PowerSgd(Linear):
         product = basis.view(rows, self.rank) @ coordinates.view(columns, self.rank).T
         return product.view(form.shape)
 
+    def add(self, payload: Payload, out: Tensor, seed: int) -> None:
+        """Add P·Qᵀ, without a matrix in between."""
+        del seed
+        self._add(payload, out, 1.0)
+
+    def subtract(self, x: Tensor, payload: Payload, seed: int) -> None:
+        """Subtract P·Qᵀ."""
+        del seed
+        self._add(payload, x, -1.0)
+
+    def _add(self, payload: Payload, out: Tensor, factor: float) -> None:
+        left, right = (factors.view(-1, self.rank) for factors in payload)
+        self._matrix(out).addmm_(left, right.T, alpha=factor)
+
     def remember(self, x: Tensor, payload: Payload, memory: Tensor | None, seed: int) -> Tensor | None:
         """Q, unless it has vanished: from a zero matrix there is nothing to start with."""
         del x, seed

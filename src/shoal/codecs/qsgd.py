@@ -3,9 +3,10 @@
 import math
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-from shoal.codecs.blocks import block_fields, decode_blocks, encode_blocks
+from shoal.codecs.blocks import add_blocks, block_fields, encode_blocks
 from shoal.codecs.codec import Codec, Field, Form, Payload
 from shoal.codecs.rounding import largest_level
 
@@ -50,5 +51,11 @@ class Qsgd(Codec):
 
     def decode(self, payload: Payload, form: Form, seed: int) -> Tensor:
         """Levels times norms."""
+        out = torch.zeros(form.shape, dtype=form.dtype, device=form.device)
+        self.add(payload, out, seed)
+        return out
+
+    def add(self, payload: Payload, out: Tensor, seed: int) -> None:
+        """Add levels times norms."""
         del seed
-        return decode_blocks(payload, form, self.block, self.bits)
+        add_blocks(payload, out, self.block, self.bits)

@@ -18,8 +18,8 @@ class RandomK(Linear):
     unbiased, with E‖x − C(x)‖² = (n / k − 1)·‖x‖². With feedback they are not: a contraction with
     E‖x − C(x)‖² = (1 − k / n)·‖x‖². Bytes: k values.
 
-    Positions are one random number in each of k intervals of n / k elements: as likely as any others, without a
-    permutation of n.
+    The elements, rotated at random, are divided into k intervals, and one position is drawn in each: all positions are
+    equally likely, none is drawn twice, and nothing of n elements is shuffled.
 
     Stich, Cordonnier and Jaggi, Sparsified SGD with Memory, 2018; Wangni et al., Gradient Sparsification for
     Communication-Efficient Distributed Optimization, 2018.
@@ -42,7 +42,7 @@ class RandomK(Linear):
         return replace(self, ratio=self.ratio**progress)
 
     def basis(self, proposal: Tensor | None, form: Form, seed: int) -> Tensor:
-        """The positions: of a random rotation of the elements, a random one in each of k equal intervals."""
+        """The positions, which all workers draw alike."""
         del proposal
         numel, device = form.numel, form.device
         k = count(self.ratio, numel)

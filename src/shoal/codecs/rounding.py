@@ -29,13 +29,17 @@ def noise(numel: int, seed: int, device: torch.device) -> Tensor:
     return words.bitwise_or_(_ODD).view(torch.int16)[:numel]
 
 
-def round_randomly(y: Tensor, seed: int) -> Tensor:
-    """Round y in place to one of the two nearest integers, so that the mean over all seeds is y.
+def round_with(y: Tensor, random: Tensor) -> Tensor:
+    """Round flat y in place to one of the two nearest integers, so that the mean over all `noise` is y.
 
     ⌊y + u⌉ with u uniform between −½ and ½ is the upper integer with probability y − ⌊y⌋.
     """
-    flat = y.view(-1)
-    return flat.add_(noise(flat.numel(), seed, flat.device), alpha=2.0**-16).round_().view(y.shape)
+    return y.add_(random, alpha=2.0**-16).round_()
+
+
+def level_dtype(bits: int) -> torch.dtype:
+    """The integers that levels of so many bits are computed in."""
+    return _WIDE.get(bits, torch.int8)
 
 
 def levels_field(numel: int, bits: int) -> Field:
@@ -43,24 +47,23 @@ def levels_field(numel: int, bits: int) -> Field:
     return Field(_WIDE[bits], numel) if bits in _WIDE else Field(torch.uint8, packed_bytes(numel, bits))
 
 
-def levels_of(rounded: Tensor, bits: int) -> Tensor:
-    """Rounded numbers as integers of so many bits, packed."""
+def levels_of(integers: Tensor, bits: int) -> Tensor:
+    """Integers of `level_dtype`, packed in so many bits each; overwrites them."""
     if bits in _WIDE:
-        return rounded.to(_WIDE[bits])
-    signed = rounded.to(torch.int8)
+        return integers
     return (
-        signed.view(torch.uint8)
+        integers.view(torch.uint8)
         if bits == 8
-        else pack(signed.bitwise_and_(2**bits - 1).view(torch.uint8), bits)
+        else pack(integers.bitwise_and_(2**bits - 1).view(torch.uint8), bits)
     )
 
 
-def numbers_of(levels: Tensor, bits: int, numel: int, dtype: torch.dtype) -> Tensor:
-    """The rounded numbers again."""
+def integers_of(levels: Tensor, bits: int, numel: int) -> Tensor:
+    """The integers again."""
     if bits in _WIDE:
-        return levels.to(dtype)
+        return levels
     if bits == 8:
-        return levels.view(torch.int8).to(dtype)
-    signs = 2 ** (bits - 1)
+        return levels.view(torch.int8)
+    sign = 2 ** (bits - 1)
     # Two's complement of `bits` bits: flip the sign bit, and count from the smallest.
-    return unpack(levels, bits, numel).bitwise_xor_(signs).to(dtype).sub_(signs)
+    return unpack(levels, bits, numel).bitwise_xor_(sign).view(torch.int8).sub_(sign)

@@ -1,12 +1,14 @@
 """TernGrad: −1, 0 or 1, and one scale."""
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from shoal.codecs.chunks import chunks
 from shoal.codecs.codec import Codec, Field, Form, Payload
-from shoal.codecs.rounding import levels_field, levels_of, numbers_of, round_randomly
+from shoal.codecs.rounding import integers_of, level_dtype, levels_field, levels_of, noise, round_with
 
 
 @dataclass(frozen=True)
@@ -37,22 +39,38 @@ class TernGrad(Codec):
         """The scale and the levels."""
         del memory
         flat = x.view(-1)
+        levels = torch.empty(flat.numel(), dtype=level_dtype(bits=2), device=x.device)
         if not flat.numel():
-            return flat.clone(), levels_of(flat, bits=2)
+            return flat.clone(), levels_of(levels, bits=2)
+        low, high = torch.aminmax(flat)
+        largest = torch.maximum(-low, high)
         if self.clip:
-            most = self.clip * flat.square().mean().sqrt()
-            flat = flat.clamp(-most, most)
-        largest = flat.abs().amax()
-        levels = round_randomly(flat * torch.where(largest > 0, 1 / largest, 0.0), seed)
-        scale = largest
-        if self.is_damped:
-            total = torch.linalg.vector_norm(flat, 1)
-            scale = torch.where(total > 0, torch.linalg.vector_norm(flat, 2) ** 2 / total, 0.0)
+            deviation = torch.linalg.vector_norm(flat) / math.sqrt(flat.numel())
+            largest = torch.minimum(largest, self.clip * deviation)
+        per_unit = torch.where(largest > 0, 1 / largest, 0.0)
+        random = noise(flat.numel(), seed, x.device)
+        for start, chunk in chunks(flat):
+            stop = start + chunk.numel()
+            scaled = (chunk * per_unit).clamp_(-1, 1)
+            levels[start:stop] = round_with(scaled, random[start:stop])
+        scale = self._damped(flat, largest) if self.is_damped else largest
         return scale.view(1), levels_of(levels, bits=2)
+
+    def _damped(self, flat: Tensor, largest: Tensor) -> Tensor:
+        clipped = flat.clamp(-largest, largest)
+        total = torch.linalg.vector_norm(clipped, 1)
+        return torch.where(total > 0, torch.linalg.vector_norm(clipped) ** 2 / total, 0.0)
 
     def decode(self, payload: Payload, form: Form, seed: int) -> Tensor:
         """Levels times the scale."""
+        out = torch.zeros(form.shape, dtype=form.dtype, device=form.device)
+        self.add(payload, out, seed)
+        return out
+
+    def add(self, payload: Payload, out: Tensor, seed: int) -> None:
+        """Add levels times the scale."""
         del seed
         scale, levels = payload
-        numbers = numbers_of(levels, 2, form.numel, form.dtype)
-        return (numbers * scale).view(form.shape) if form.numel else numbers.view(form.shape)
+        integers = integers_of(levels, 2, out.numel())
+        for start, chunk in chunks(out.view(-1)):
+            chunk.addcmul_(integers[start : start + chunk.numel()].to(out.dtype), scale)

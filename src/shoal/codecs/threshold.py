@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from shoal.codecs.codec import Field, Form, Payload
-from shoal.codecs.largest import count, sampled_threshold
+from shoal.codecs.largest import count, reaching, sampled_threshold
 from shoal.codecs.top_k import Sparse
 
 
@@ -38,7 +38,7 @@ class Threshold(Sparse):
     def encode(self, x: Tensor, seed: int, memory: Tensor | None = None) -> Payload:
         """The elements that reach the threshold, and their positions."""
         del seed, memory
-        return reaching(x.view(-1), self.threshold, count(self.ratio, x.numel()))
+        return _payload(x.view(-1), self.threshold, count(self.ratio, x.numel()))
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class AverageThreshold(Sparse):
     def encode(self, x: Tensor, seed: int, memory: Tensor | None = None) -> Payload:
         """The elements that reach the average, and their positions."""
         k = count(self.ratio, x.numel())
-        return reaching(x.view(-1), self._average(x, seed, memory), k)
+        return _payload(x.view(-1), self._average(x, seed, memory), k)
 
     def remember(self, x: Tensor, payload: Payload, memory: Tensor | None, seed: int) -> Tensor:
         """The average after this step."""
@@ -83,18 +83,17 @@ class AverageThreshold(Sparse):
     def _average(self, x: Tensor, seed: int, memory: Tensor | None) -> Tensor:
         if not x.numel() or self.ratio == 1.0:
             return x.new_zeros(1)  # all elements reach it
-        now = sampled_threshold(x.view(-1).abs(), self.ratio, seed).view(1)
+        now = sampled_threshold(x.view(-1), self.ratio, seed).view(1)
         if memory is None:
             return now
         return torch.where(memory < 0, now, self.decay * memory + (1 - self.decay) * now)
 
 
-def reaching(flat: Tensor, threshold: float | Tensor, most: int) -> Payload:
+def _payload(flat: Tensor, threshold: float | Tensor, most: int) -> Payload:
     """The elements that reach a threshold, and their positions: of more than `most` the largest, else padded with 0."""
-    magnitude = flat.abs()
-    positions = (magnitude >= threshold).nonzero().view(-1)
+    positions = reaching(flat, threshold)
     if positions.numel() > most:
-        positions = positions[magnitude[positions].topk(most, sorted=False).indices]
+        positions = positions[flat[positions].abs_().topk(most, sorted=False).indices]
     unused = most - positions.numel()
     values = torch.cat([flat[positions], flat.new_zeros(unused)])
     return values, torch.cat([positions, positions.new_zeros(unused)]).to(torch.int32)

@@ -54,7 +54,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "sign": {"vote": False},
     "onebit": {"vote": False},
     "topk": {"ratio": 0.1},
-    "randomk": {"ratio": 0.1},
+    "randomk": {"ratio": 0.5},
     "threshold": {"threshold": 1e-3, "ratio": 0.05},
     "average": {"ratio": 0.05, "decay": 0.9},
     "dgc": {"ratio": 0.1, "momentum": 0.5, "clip": 0.0},
