@@ -5,9 +5,10 @@ import torch
 
 from shoal.codecs.build import CODECS, build_codec
 from shoal.codecs.codec import Form
-from shoal.comm.threads import run_threads
+from shoal.comm.threads import ThreadGroup, run_threads
 from shoal.comm.traced import Traced
 from shoal.config.schema import CompressedConfig
+from shoal.errors import ConfigError
 from shoal.parallel.buckets.bucket import Bucket, Region
 from shoal.parallel.exchange.compressed import Compressed
 from shoal.parallel.training_clock import TrainingClock
@@ -102,6 +103,28 @@ def test_a_restored_exchange_goes_on_with_the_same_bits(codec):
 
     for (flats, _), resumed in zip(whole, run_threads(2, work), strict=True):
         assert all(map(torch.equal, flats[2:], resumed))
+
+
+def test_memories_of_another_codec_start_fresh():
+    saved = exchanged(CompressedConfig(codec="powersgd"), steps=2)
+    config = CompressedConfig(codec="dgc")
+
+    def restored(rank, clock):
+        mine = Compressed(config, clock)
+        mine.load(
+            {name: piece for name, piece in saved[rank][1].pieces().items() if name.startswith("memory.")}
+        )
+        return mine
+
+    fresh, resumed = exchanged(config, steps=2), exchanged(config, steps=2, exchange=restored)
+    assert all(map(torch.equal, fresh[0][0], resumed[0][0]))
+
+
+def test_gradients_in_half_precision_are_refused():
+    (alone,) = ThreadGroup.world(1)
+    exchange = Compressed(CompressedConfig(codec="int8"), TrainingClock())
+    with pytest.raises(ConfigError, match="int8 needs gradients in float32 or float64, but that of 'fc'"):
+        exchange(alone, Bucket.of("fc", torch.ones(3, dtype=torch.bfloat16)))
 
 
 def test_no_bit_depends_on_the_plan_of_buckets():

@@ -12,6 +12,7 @@ from shoal.codecs.build import build_codec
 from shoal.codecs.codec import Codec, Form, Linear, Payload, seed_of
 from shoal.comm.group import Group, Work
 from shoal.config.schema import CompressedConfig
+from shoal.errors import ConfigError
 from shoal.parallel.buckets.bucket import Bucket
 from shoal.parallel.exchange.exchange import Exchange
 from shoal.parallel.exchange.parameter_state import ParameterState
@@ -68,6 +69,8 @@ class Compressed(Exchange):
         self._training = training
         self._residual = ParameterState()
         self._memory: dict[str, Tensor] = {}
+        self._loaded: dict[str, Tensor] = {}
+        """Memories from a checkpoint, until their parameters' first exchange."""
         self._units: dict[str, list[Unit]] = {}
         """By the key of the bucket, once the warm-up is over."""
         self._remarks: set[str] = set()
@@ -105,6 +108,7 @@ class Compressed(Exchange):
         for param, (place, shape) in zip(bucket.names, bucket.extents, strict=True):
             encoding = self._config.encoding_of(param)
             form = Form(shape, bucket.flat.dtype, bucket.flat.device)
+            _check_dtype(encoding.codec, param, form.dtype)
             chosen = build_codec(encoding)
             remark = chosen.remark(form)
             if remark and rank == 0 and remark not in self._remarks:
@@ -119,9 +123,12 @@ class Compressed(Exchange):
 
     def _memory_of(self, unit: Unit) -> Tensor | None:
         if unit.param not in self._memory:
-            memory = unit.codec.new_memory(unit.form, seed_of(unit.param, step=0))
-            if memory is not None:
-                self._memory[unit.param] = memory
+            fresh = unit.codec.new_memory(unit.form, seed_of(unit.param, step=0))
+            loaded = self._loaded.pop(unit.param, None)
+            if fresh is not None:
+                # What another codec or another rank saved is of no use.
+                fits = loaded is not None and loaded.shape == fresh.shape
+                self._memory[unit.param] = loaded if fits and loaded is not None else fresh
         return self._memory.get(unit.param)
 
     def remember(self, coded: Coded, payload: Payload) -> None:
@@ -134,7 +141,7 @@ class Compressed(Exchange):
         """Residuals and memories, by parameter."""
         return {
             **{f"residual.{param}": tensor for param, tensor in self._residual.pieces().items()},
-            **{f"memory.{param}": tensor for param, tensor in self._memory.items()},
+            **{f"memory.{param}": tensor for param, tensor in {**self._loaded, **self._memory}.items()},
         }
 
     def load(self, pieces: Mapping[str, Tensor]) -> None:
@@ -148,7 +155,18 @@ class Compressed(Exchange):
             }
 
         self._residual.load(under("residual."))
-        self._memory = {param: tensor.clone() for param, tensor in under("memory.").items()}
+        self._memory = {}
+        self._loaded = {param: tensor.clone() for param, tensor in under("memory.").items()}
+
+
+def _check_dtype(codec: str, param: str, dtype: torch.dtype) -> None:
+    """Refuse gradients with too few digits to be rounded again, or for a factorisation."""
+    if dtype.itemsize < 4 and codec not in ("none", "fp16", "bf16"):
+        raise ConfigError(
+            f"codec {codec} needs gradients in float32 or float64, but that of '{param}' is in "
+            f"{str(dtype).removeprefix('torch.')}",
+            "Use --exchange compressed:bf16, or keep the weights in float32.",
+        )
 
 
 def _gather(
