@@ -99,11 +99,12 @@ class PowerSgd(Linear):
         self._matrix(out).addmm_(left, right.T, alpha=factor)
 
     def remember(self, x: Tensor, payload: Payload, memory: Tensor | None, seed: int) -> Tensor | None:
-        """Q, unless it has vanished: from a zero matrix there is nothing to start with."""
+        """Q with columns of length 1: only their directions matter, and small gradients must not underflow."""
         del x, seed
         columns = payload[-1].view(-1, self.rank)
+        lengths = columns.norm(dim=0)
         # A direction that this step's gradients lack would stay lost: keep the old one.
-        return columns.clone() if memory is None else torch.where(columns.norm(dim=0) > 0, columns, memory)
+        return columns / lengths if memory is None else torch.where(lengths > 0, columns / lengths, memory)
 
     @staticmethod
     def _sides(form: Form) -> tuple[int, int]:

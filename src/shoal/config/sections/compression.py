@@ -89,24 +89,25 @@ class CompressedConfig(Checked):
     """Steps in which the ratio falls exponentially from 1; codecs without a ratio send all in these steps."""
     layers: Annotated[tuple[str, ...], Several()] = ()
     """PATTERN=CODEC, PATTERN=CODEC:VALUE or PATTERN=VALUE of the main setting (ratio, …); the first match counts."""
+    # Settings of single codecs. None stands for the default in `SETTINGS`, which is in parentheses.
     ratio: Ratio | None = None
-    """Fraction of the elements that is sent: topk, randomk, dgc; at most: threshold, average."""
+    """Fraction of the elements that is sent: topk, dgc (0.1), randomk (0.5); at most: threshold, average (0.05)."""
     rank: Count | None = None
-    """Rank of powersgd's approximation of each matrix."""
+    """Rank of powersgd's approximation of each matrix (2)."""
     bits: Annotated[int, Among((2, 4, 8, 16, 32))] | None = None
-    """Bits per element of qsgd."""
-    block: Annotated[int, AtLeast(8), AtMost(2**20)] | None = None
-    """Elements that share one scale: int8, int4, qsgd."""
+    """Bits per element of qsgd (4)."""
+    block: Annotated[int, AtLeast(8), AtMost(100_000)] | None = None
+    """Elements that share one scale: int8 (256), int4 (64), qsgd (128)."""
     threshold: NonNegative | None = None
-    """Magnitude from which threshold sends an element."""
+    """Magnitude from which threshold sends an element (0.001)."""
     decay: Fraction | None = None
-    """Weight of the past in average's moving average of the threshold."""
+    """Weight of the past in average's moving average of the threshold (0.9)."""
     momentum: Fraction | None = None
-    """Momentum that dgc applies before it selects; use it instead of the optimizer's."""
+    """Momentum that dgc applies before it selects (0.5); use it instead of the optimizer's."""
     clip: NonNegative | None = None
-    """dgc: largest norm of a parameter's gradient; terngrad: in standard deviations. 0: no clipping."""
+    """dgc: largest norm of a parameter's gradient (0); terngrad: in standard deviations (2.5). 0: no clipping."""
     vote: bool | None = None
-    """sign, onebit: the majority of the workers decides each sign; false: the workers' decoded gradients are summed."""
+    """sign, onebit: the majority of the workers decides each sign (false: decoded gradients are summed)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

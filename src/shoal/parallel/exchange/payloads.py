@@ -65,8 +65,12 @@ class SummedPayloads:
 
 
 def all_finite(tensors: Sequence[Tensor]) -> bool:
-    """Whether all floating-point numbers are finite. Tensors whose sum overflows count as not finite."""
-    sums = [tensor.sum(dtype=torch.float64) for tensor in tensors if tensor.is_floating_point()]
+    """Whether all floating-point numbers are finite. The guard refuses gradients long before such a sum overflows."""
+    sums = [
+        tensor.sum(dtype=torch.float32 if tensor.itemsize < 4 else None).double()
+        for tensor in tensors
+        if tensor.is_floating_point()
+    ]
     return not sums or bool(torch.stack(sums).isfinite().all())
 
 
