@@ -37,12 +37,13 @@ NEUTRAL = {
     "dgc": CompressedConfig(codec="dgc", ratio=1.0),
     "powersgd": CompressedConfig(codec="powersgd", rank=99),
 }
-STRATEGIES = {"naive": (Naive, NaiveConfig()), "ddp": (Ddp, BUCKETS)}
+STRATEGIES = {"naive": (Naive, NaiveConfig()), "ddp": (Ddp, BUCKETS), "ddp, early": (Ddp, BUCKETS)}
 
 
 def under(strategy, config, group, optimizer="sgd"):
     sync, settings = STRATEGIES[strategy]
     clock = TrainingClock()
+    group.overlaps = strategy == "ddp, early"
     return made(sync, settings, replica(OPTIMIZERS[optimizer]), group, Compressed(config, clock)), clock
 
 

@@ -91,7 +91,7 @@ class CompressedConfig(Checked):
     """PATTERN=CODEC, PATTERN=CODEC:VALUE or PATTERN=VALUE of the main setting (ratio, …); the first match counts."""
     # Settings of single codecs. None stands for the default in `SETTINGS`, which is in parentheses.
     ratio: Ratio | None = None
-    """Fraction of the elements that is sent: topk, dgc (0.1), randomk (0.5); at most: threshold (0.05), average (0.1)."""
+    """Fraction of the elements to send: topk, dgc (0.1), randomk (0.5); at most: threshold (0.05), average (0.1)."""
     rank: Count | None = None
     """Rank of powersgd's approximation of each matrix (2)."""
     bits: Annotated[int, Among((2, 4, 8, 16, 32))] | None = None
