@@ -3,9 +3,11 @@
     python bench/codec.py [--rounds 11] [--threads 1] [--device cuda] [--json]
 
 One round encodes every gradient of an mlp (784-2048-2048-10) once, and adds the decoded gradients to a sum once. The
-break-even rate is (bits saved) / (time): on a faster link the codec takes longer than what it saves. Promised, on one
-thread: int8 at least 2 Gbit/s, top-k 1 % at least 3, PowerSGD of rank 2 at least 10. For comparison: top-k by
-torch.topk alone, whose result is the same.
+break-even rate is (bits saved) / (time): on a faster link the codec takes longer than what it saves. Not included: the
+residual of feedback, the memories of dgc and average, and decoding the payloads of more than one worker.
+
+Promised, on one thread: int8 at least 2 Gbit/s, top-k 1 % at least 3, PowerSGD of rank 2 at least 10. For comparison:
+top-k by torch.topk alone, whose result is the same.
 """
 
 import json

@@ -5,7 +5,7 @@ from torch import Tensor
 
 
 def packed_bytes(numel: int, bits: int) -> int:
-    """How many bytes so many integers of 1, 2, 4 or 8 bits take.
+    """How many bytes this many integers of 1, 2, 4 or 8 bits take.
 
     >>> packed_bytes(9, 1), packed_bytes(9, 4)
     (2, 5)

@@ -21,7 +21,7 @@ from shoal.codecs.rounding import (
 
 
 def num_blocks(numel: int, block: int) -> int:
-    """How many blocks so many elements make; the last may be shorter.
+    """How many blocks this many elements make; the last may be shorter.
 
     >>> num_blocks(257, 256), num_blocks(0, 256)
     (2, 0)

@@ -11,7 +11,7 @@ _WIDE = {16: torch.int16, 32: torch.int32}
 
 
 def largest_level(bits: int) -> int:
-    """The largest integer of so many bits, one of them the sign: levels are −this … this.
+    """The largest integer of this many bits, one of them the sign: levels are −this … this.
 
     >>> largest_level(8), largest_level(2)
     (127, 1)
@@ -38,17 +38,17 @@ def round_with(y: Tensor, random: Tensor) -> Tensor:
 
 
 def level_dtype(bits: int) -> torch.dtype:
-    """The integers that levels of so many bits are computed in."""
+    """The integers that levels of this many bits are computed in."""
     return _WIDE.get(bits, torch.int8)
 
 
 def levels_field(numel: int, bits: int) -> Field:
-    """What `levels_of` returns for so many elements."""
+    """What `levels_of` returns for this many elements."""
     return Field(_WIDE[bits], numel) if bits in _WIDE else Field(torch.uint8, packed_bytes(numel, bits))
 
 
 def levels_of(integers: Tensor, bits: int) -> Tensor:
-    """Integers of `level_dtype`, packed in so many bits each; overwrites them."""
+    """Integers of `level_dtype`, packed in this many bits each; overwrites them."""
     if bits in _WIDE:
         return integers
     return (
