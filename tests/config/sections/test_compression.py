@@ -79,6 +79,7 @@ def test_a_stage_may_be_compressed():
             "compressed:topk --strategy naive --aggregate parameters",
             "--aggregate parameters exchanges weights",
         ),
+        ("compressed:topk --strategy local", "strategy local also exchanges moments and running statistics"),
         ("compressed:topk --strategy zero", "has no effect with strategy zero"),
         (
             "compressed:topk --mesh data=2,tensor=2 --workers 4 --strategy tensor",

@@ -142,8 +142,16 @@ class CompressedConfig(Checked):
             for codec, settings, _ in self.encodings()
         )
 
-    def check_run(self, aggregate: str, optimizer_momentum: float, tensor_size: int) -> None:
+    def check_run(
+        self, strategy: str, can_compress: bool, aggregate: str, optimizer_momentum: float, tensor_size: int
+    ) -> None:
         """Refuse it in a run that cannot take it."""
+        if not can_compress:
+            raise ConfigError(
+                f"--exchange compressed:{self.codec} encodes gradients, but strategy {strategy} also exchanges moments "
+                "and running statistics",
+                "Use --strategy ddp or naive, or remove --exchange.",
+            )
         if aggregate == "parameters":
             raise ConfigError(
                 f"--exchange compressed:{self.codec} encodes gradients, but --aggregate parameters exchanges weights",
