@@ -61,6 +61,13 @@ def test_as_json(capsys):
     assert [check["name"] for check in report["checks"] if not check["passed"]] == ["the sum"]
 
 
+def test_a_codec_is_not_examined_as_an_exact_sum(capsys):
+    assert main(["check", "exchange", "compressed:sign", "--workers", "2"]) == 0
+    printed = capsys.readouterr().out
+    assert "compressed:sign: a lossy sum, with 1 to 2 workers" in printed
+    assert "the result is the sum" not in printed
+
+
 def test_ours_may_be_named_too(capsys):
     assert main(["check", "exchange", "robust:median", "--workers", "4"]) == 0
     assert "a rule, with 3 to 4 workers" in capsys.readouterr().out

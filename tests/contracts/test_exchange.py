@@ -8,8 +8,10 @@ import torch
 
 from shoal.comm.algorithms import ALGORITHMS, ring
 from shoal.comm.reduction import Op
-from shoal.config.schema import AllReduceConfig, ByConfig, RobustConfig
+from shoal.config.schema import AllReduceConfig, ByConfig, CompressedConfig, RobustConfig
+from shoal.config.sections.compression import SETTINGS
 from shoal.errors import ConfigError
+from shoal.parallel.exchange.compressed import Compressed
 from shoal.parallel.exchange.contract import CHECKS, examine
 from shoal.parallel.exchange.exam import Subject, hard_rows, subject_of
 from shoal.parallel.exchange.linear import AllReduce, By
@@ -25,6 +27,14 @@ OURS = {
     **{f"by:{name}": subject_of(ByConfig(algorithm=name), 5) for name in ALGORITHMS},
     **{f"robust:{rule}": subject_of(RobustConfig(rule=rule), 6) for rule in ROBUST},
     "robust:trimmed_mean, two bad": subject_of(RobustConfig(rule="trimmed_mean", bad=2), 6),
+    **{f"compressed:{codec}": subject_of(CompressedConfig(codec=codec), 2) for codec in SETTINGS},
+    "compressed:topk, neutral": subject_of(CompressedConfig(codec="topk", ratio=1.0), 3),
+    "compressed:randomk, neutral": subject_of(CompressedConfig(codec="randomk", ratio=1.0), 3),
+    "compressed:bf16, as precise as that": Subject(
+        lambda size: Compressed(CompressedConfig(codec="bf16"), TrainingClock()),
+        [1, 2, 3],
+        precision=torch.bfloat16,
+    ),
     "first stage": Subject(lambda size: Staged(STAGES, TrainingClock(4, 10)), [1, 2, 3]),
     "second stage": Subject(lambda size: Staged(STAGES, TrainingClock(5, 10)), [1, 2, 3]),
 }

@@ -80,7 +80,7 @@ def _subject(given: Given[CheckFlags]) -> "Subject":
 
 
 def _in_words(subject: "Subject") -> str:
-    what = "a rule" if subject.is_rule else "a sum"
+    what = "a rule" if subject.is_rule else "a lossy sum" if subject.is_lossy else "a sum"
     precise = f" in {str(subject.precision).removeprefix('torch.')}" if subject.precision else ""
     fewest, most = subject.sizes[0], subject.sizes[-1]
     several = f"{fewest} to {most} workers" if fewest < most else f"{most} worker{'s' * (most > 1)}"

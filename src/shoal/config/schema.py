@@ -13,6 +13,7 @@ from typing import Literal
 from shoal.config.invariant import check_invariant, check_power_of_two, with_readable_step
 from shoal.config.kinds import Checked
 from shoal.config.mesh import LAYOUT_AXES, check_product, layout_of, parse_mesh
+from shoal.config.sections.compression import CompressedConfig
 from shoal.config.sections.data import (
     Cifar10Config,
     DataConfig,
@@ -27,6 +28,7 @@ from shoal.config.sections.exchange import (
     ExchangeConfig,
     RobustConfig,
     StagesConfig,
+    compressions,
 )
 from shoal.config.sections.launch import LaunchConfig
 from shoal.config.sections.layout import LayoutCapabilities, PipelineConfig, TensorConfig
@@ -94,6 +96,7 @@ __all__ = [
     "ByConfig",
     "CheckpointConfig",
     "Cifar10Config",
+    "CompressedConfig",
     "ConstantConfig",
     "ContiguousConfig",
     "CosineConfig",
@@ -248,6 +251,14 @@ class RunConfig(Checked):
             raise ConfigError(
                 f"--exchange {self.exchange.name} has no effect with strategy {strategy}",
                 "Use --strategy naive or ddp, or remove --exchange.",
+            )
+        for compressed in compressions(self.exchange):
+            compressed.check_run(
+                strategy,
+                can.compresses,
+                getattr(self.sync, "aggregate", "gradients"),
+                getattr(self.optimizer, "momentum", 0.0),
+                self.axes.get("tensor", 1),
             )
         check_step(self)
         uneven = next((each for each in self.launch.bottleneck if each.share is not None), None)

@@ -4,7 +4,14 @@ import pytest
 
 from shoal.comm.algorithms import ALGORITHMS, ring
 from shoal.config.read import read
-from shoal.config.schema import AllReduceConfig, ByConfig, Custom, RobustConfig, StagesConfig
+from shoal.config.schema import (
+    AllReduceConfig,
+    ByConfig,
+    CompressedConfig,
+    Custom,
+    RobustConfig,
+    StagesConfig,
+)
 from shoal.errors import ConfigError
 from shoal.parallel.exchange.build import BUILDERS, build_exchange, check_exchange
 from shoal.parallel.exchange.linear import AllReduce, By
@@ -30,7 +37,9 @@ def test_the_schema_and_the_tables_know_the_same_names():
         check_exchange(ByConfig(algorithm=algorithm), 2)
     for rule in ROBUST:
         check_exchange(RobustConfig(rule=rule), 5)
-    names = {config().name for config in (AllReduceConfig, ByConfig, RobustConfig, StagesConfig)}
+    names = {
+        config().name for config in (AllReduceConfig, ByConfig, RobustConfig, CompressedConfig, StagesConfig)
+    }
     assert names == set(BUILDERS)
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from shoal.config.kinds import AtLeast, Checked, by_name, in_short
+from shoal.config.sections.compression import CompressedConfig
 from shoal.config.sections.values import Custom
 from shoal.config.trust import like
 from shoal.errors import ConfigError, unknown
@@ -69,15 +70,22 @@ class StagesConfig(Checked):
                 "Write for example --exchange stages:0=all_reduce,0.5=by:ring",
             )
 
-    def stages(self) -> "list[tuple[float, AllReduceConfig | ByConfig | RobustConfig | Custom]]":
+    def stages(self) -> "list[tuple[float, StageConfig]]":
         """The stages in order: the fraction at which each begins, and its exchange."""
         return [_stage(text) for text in self.plan]
 
 
-ExchangeConfig = AllReduceConfig | ByConfig | RobustConfig | StagesConfig | Custom
+StageConfig = AllReduceConfig | ByConfig | RobustConfig | CompressedConfig | Custom
+ExchangeConfig = AllReduceConfig | ByConfig | RobustConfig | CompressedConfig | StagesConfig | Custom
 
 
-def _stage(text: str) -> tuple[float, AllReduceConfig | ByConfig | RobustConfig | Custom]:
+def compressions(config: ExchangeConfig) -> list[CompressedConfig]:
+    """The compressed exchanges of a run: the exchange itself, or stages of it."""
+    stages = [stage for _, stage in config.stages()] if isinstance(config, StagesConfig) else [config]
+    return [stage for stage in stages if isinstance(stage, CompressedConfig)]
+
+
+def _stage(text: str) -> tuple[float, StageConfig]:
     start, equals, exchange = (part.strip() for part in text.partition("="))
     try:
         fraction = float(start)
@@ -85,10 +93,12 @@ def _stage(text: str) -> tuple[float, AllReduceConfig | ByConfig | RobustConfig 
         fraction = -1.0
     if not equals or not 0 <= fraction < 1:
         raise ConfigError(f"expected a stage START=EXCHANGE with 0 ≤ START < 1, got '{text}'")
-    named = by_name((AllReduceConfig, ByConfig, RobustConfig))
+    named = by_name((AllReduceConfig, ByConfig, RobustConfig, CompressedConfig))
     name, options = in_short(named, exchange)
     if name in named:
         return fraction, named[name](**options)
     if ":" in exchange:
         return fraction, Custom(name=like(text, exchange))
-    raise ConfigError(unknown("exchange", exchange, named), "In a stage: all_reduce, by:NAME, robust:NAME.")
+    raise ConfigError(
+        unknown("exchange", exchange, named), "In a stage: all_reduce, by:NAME, robust:NAME, compressed:NAME."
+    )

@@ -18,6 +18,8 @@ class Capabilities:
     """Whether each worker takes its share of a batch: partitions, uneven shares and balancing need that."""
     exchanges: bool = True
     """Whether it takes an `--exchange`."""
+    compresses: bool = True
+    """Whether the exchange may be lossy: it then carries gradients alone, no weights, moments or running statistics."""
     engines: tuple[str, ...] = ("torch", "tape", "static")
     """The engines that can compute its gradients."""
     fewest_workers: int = 1
@@ -175,7 +177,7 @@ class ZeroConfig(Checked):
 class LocalConfig(Checked):
     """Replicas train alone for some steps, then average their weights (local SGD, DiLoCo, streaming DiLoCo)."""
 
-    CAN: ClassVar = Capabilities()
+    CAN: ClassVar = Capabilities(compresses=False)
 
     name: Literal["local"] = "local"
     every: Count = 20

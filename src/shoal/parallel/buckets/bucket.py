@@ -1,6 +1,7 @@
 """A bucket: the gradients of some parameters, one after the other in flat memory, under a key that names them."""
 
 import hashlib
+import math
 from collections.abc import Mapping
 from typing import NamedTuple, Self, final
 
@@ -72,6 +73,17 @@ class Bucket:
         """Views of another flat tensor of this bucket's layout, one per parameter, in the parameter's shape."""
         start = flat.storage_offset()
         return [flat.as_strided(shape, stride, start + offset) for offset, shape, stride in self._regions]
+
+    @property
+    def extents(self) -> list[tuple[slice, tuple[int, ...]]]:
+        """For each parameter, where its gradient is in `gradients`, and its shape in the order of memory."""
+        return [
+            (
+                slice(offset, offset + math.prod(shape)),
+                tuple(shape[dim] for dim in sorted(range(len(shape)), key=lambda dim: -stride[dim])),
+            )
+            for offset, shape, stride in self._regions
+        ]
 
 
 def _key(names: tuple[str, ...]) -> str:

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from shoal.comm.algorithms import ALGORITHMS
-from shoal.config.schema import ByConfig, Custom, ExchangeConfig, RobustConfig, StagesConfig
+from shoal.config.schema import ByConfig, CompressedConfig, Custom, ExchangeConfig, RobustConfig, StagesConfig
+from shoal.parallel.exchange.compressed import Compressed
 from shoal.parallel.exchange.exchange import Exchange
 from shoal.parallel.exchange.linear import AllReduce, By
 from shoal.parallel.exchange.robust import Robust
@@ -39,6 +40,11 @@ def _robust(config: RobustConfig, size: int, training: TrainingClock) -> Exchang
     return Robust(ROBUST[config.rule], config.bad)
 
 
+def _compressed(config: CompressedConfig, size: int, training: TrainingClock) -> Exchange:
+    del size
+    return Compressed(config, training)
+
+
 def _staged(config: StagesConfig, size: int, training: TrainingClock) -> Exchange:
     return Staged(
         [(start, build_exchange(stage, size, training)) for start, stage in config.stages()], training
@@ -49,6 +55,7 @@ BUILDERS: dict[str, Callable[[Any, int, TrainingClock], Exchange]] = {
     "all_reduce": lambda config, size, training: AllReduce(),
     "by": _by,
     "robust": _robust,
+    "compressed": _compressed,
     "stages": _staged,
 }
 """Each takes its config, the number of workers, and the clock of the training."""

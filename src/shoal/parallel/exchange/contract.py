@@ -260,7 +260,7 @@ def _is_rule(subject: Subject) -> bool:
 
 
 def _is_sum(subject: Subject) -> bool:
-    return not subject.is_rule
+    return not subject.is_rule and not subject.is_lossy
 
 
 def _tolerates_any(subject: Subject) -> bool:

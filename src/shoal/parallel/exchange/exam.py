@@ -14,7 +14,7 @@ from torch import Tensor
 
 from shoal.comm.group import Group, Work
 from shoal.comm.threads import ThreadGroup
-from shoal.config.schema import ExchangeConfig, RobustConfig, StagesConfig
+from shoal.config.schema import CompressedConfig, ExchangeConfig, RobustConfig, StagesConfig
 from shoal.errors import ConfigError, MemberError
 from shoal.parallel.buckets.bucket import Bucket
 from shoal.parallel.exchange.build import build_exchange, check_exchange
@@ -51,6 +51,8 @@ class Subject:
     precision: torch.dtype | None = None
     """Its sums are as precise as this; None: as the bucket's dtype."""
     limit_s: float = LIMIT_S
+    is_lossy: bool = False
+    """It stands for the sum only over many steps (a codec with feedback) or in the mean: its value is not checked."""
 
 
 def subject_of(
@@ -74,7 +76,8 @@ def subject_of(
     if isinstance(made, UserExchange):
         is_rule, precision = is_rule or made.declared("is_rule"), precision or made.declared("precision")
     sizes = [size for size in range(1, workers + 1) if _allowed(config, size)]
-    return Subject(make, sizes, is_rule or isinstance(config, RobustConfig), precision, limit_s)
+    is_lossy = isinstance(config, CompressedConfig) and not config.is_neutral
+    return Subject(make, sizes, is_rule or isinstance(config, RobustConfig), precision, limit_s, is_lossy)
 
 
 def _allowed(config: ExchangeConfig, size: int) -> bool:
@@ -96,8 +99,8 @@ def hard_rows(size: int, numel: int, dtype: torch.dtype, seed: int = 0) -> Tenso
 
 
 def start(exchange: Exchange, group: Group, flat: Tensor) -> Work:
-    """Start the exchange of a flat tensor."""
-    return exchange(group, Bucket.of("bucket", flat))
+    """Start the exchange of a flat tensor. Buckets of different lengths are of different parameters."""
+    return exchange(group, Bucket.of(f"param{flat.numel()}", flat))
 
 
 def exchanged(

@@ -1,0 +1,1 @@
+"""Codecs: pure functions that encode a gradient in fewer bytes, and decode it again."""

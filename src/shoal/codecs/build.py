@@ -1,0 +1,45 @@
+"""Build a codec by its name."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from shoal.codecs.codec import Codec, Dense
+from shoal.codecs.dgc import Dgc
+from shoal.codecs.half import Half
+from shoal.codecs.integer import Integer
+from shoal.codecs.power_sgd import PowerSgd
+from shoal.codecs.qsgd import Qsgd
+from shoal.codecs.random_k import RandomK
+from shoal.codecs.sign import OneBit, Sign
+from shoal.codecs.terngrad import TernGrad
+from shoal.codecs.threshold import AverageThreshold, Threshold
+from shoal.codecs.top_k import TopK
+from shoal.config.sections.compression import Encoding
+
+CODECS: dict[str, Callable[..., Codec]] = {
+    "none": lambda feedback: Dense(),
+    "fp16": lambda feedback: Half(torch.float16),
+    "bf16": lambda feedback: Half(torch.bfloat16),
+    "int8": lambda feedback, **given: Integer(8, **given),
+    "int4": lambda feedback, **given: Integer(4, **given),
+    # With feedback a codec must be a contraction; without, better unbiased.
+    "qsgd": lambda feedback, **given: Qsgd(is_damped=feedback, **given),
+    "terngrad": lambda feedback, **given: TernGrad(is_damped=feedback, **given),
+    "sign": lambda feedback, **given: Sign(**given),
+    "onebit": lambda feedback, **given: OneBit(**given),
+    "topk": lambda feedback, **given: TopK(**given),
+    "randomk": lambda feedback, **given: RandomK(is_scaled=not feedback, **given),
+    "threshold": lambda feedback, **given: Threshold(**given),
+    "average": lambda feedback, **given: AverageThreshold(**given),
+    "dgc": lambda feedback, **given: Dgc(**given),
+    "powersgd": lambda feedback, **given: PowerSgd(**given),
+}
+"""Each takes whether feedback is on, and the settings that `config/sections/compression.py` lists for it."""
+
+
+def build_codec(encoding: Encoding) -> Codec:
+    """The codec of an encoding."""
+    settings: dict[str, Any] = encoding.settings
+    return CODECS[encoding.codec](encoding.feedback, **settings)

@@ -1,0 +1,222 @@
+"""Settings of gradient compression: which codec encodes each parameter's gradient, and how."""
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args
+
+from shoal.config.kinds import AtLeast, AtMost, Checked, MoreThan, Several, check, kinds_of, parse
+from shoal.config.sections.values import Count, Fraction, NonNegative
+from shoal.errors import ConfigError, unknown
+
+CodecName = Literal[
+    "none",
+    "fp16",
+    "bf16",
+    "int8",
+    "int4",
+    "qsgd",
+    "terngrad",
+    "sign",
+    "onebit",
+    "topk",
+    "randomk",
+    "threshold",
+    "average",
+    "dgc",
+    "powersgd",
+]
+
+
+@dataclass(frozen=True)
+class Among:
+    """One of a few numbers."""
+
+    numbers: tuple[int, ...]
+
+    def holds(self, value: Any) -> bool:
+        """Whether the value is one of them."""
+        return value in self.numbers
+
+    def __str__(self) -> str:
+        return f"among {', '.join(map(str, self.numbers))}"
+
+
+Ratio = Annotated[float, MoreThan(0.0), AtMost(1.0)]
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "fp16": {},
+    "bf16": {},
+    "int8": {"block": 256},
+    "int4": {"block": 64},
+    "qsgd": {"bits": 4, "block": 128},
+    "terngrad": {"clip": 2.5},
+    "sign": {"vote": False},
+    "onebit": {"vote": False},
+    "topk": {"ratio": 0.1},
+    "randomk": {"ratio": 0.5},
+    "threshold": {"threshold": 1e-3, "ratio": 0.05},
+    "average": {"ratio": 0.1, "decay": 0.9},
+    "dgc": {"ratio": 0.1, "momentum": 0.5, "clip": 0.0},
+    "powersgd": {"rank": 2},
+}
+"""The settings that each codec takes, with their defaults; the first is its main one."""
+
+NEED_FEEDBACK = ("onebit", "topk", "randomk", "threshold", "average", "dgc", "powersgd")
+"""Biased codecs: without feedback, training need not converge to what uncompressed training does."""
+
+
+class Encoding(NamedTuple):
+    """How one parameter's gradient is encoded."""
+
+    codec: str
+    settings: dict[str, Any]
+    feedback: bool
+
+
+@dataclass(frozen=True)
+class CompressedConfig(Checked):
+    """Compressed gradients: each worker sends a short code of its gradients; `compressed:topk` for short."""
+
+    SHORT: ClassVar[str] = "codec"
+
+    name: Literal["compressed"] = "compressed"
+    codec: CodecName = "topk"
+    """The codec; docs/compression.md lists them with bytes per element, bias and references."""
+    feedback: bool | None = None
+    """Add what was not sent to the next step's gradient; none: yes for biased codecs (topk, powersgd, …)."""
+    warmup: Annotated[int, AtLeast(0)] = 0
+    """Steps in which the ratio falls exponentially from 1; codecs without a ratio send all in these steps."""
+    layers: Annotated[tuple[str, ...], Several()] = ()
+    """PATTERN=CODEC, PATTERN=CODEC:VALUE or PATTERN=VALUE of the main setting (ratio, …); the first match counts."""
+    # Settings of single codecs. None stands for the default in `SETTINGS`, which is in parentheses.
+    ratio: Ratio | None = None
+    """Fraction of the elements to send: topk, dgc (0.1), randomk (0.5); at most: threshold (0.05), average (0.1)."""
+    rank: Count | None = None
+    """Rank of powersgd's approximation of each matrix (2)."""
+    bits: Annotated[int, Among((2, 4, 8, 16, 32))] | None = None
+    """Bits per element of qsgd (4)."""
+    block: Annotated[int, AtLeast(8), AtMost(100_000)] | None = None
+    """Elements that share one scale: int8 (256), int4 (64), qsgd (128)."""
+    threshold: NonNegative | None = None
+    """Magnitude from which threshold sends an element (0.001)."""
+    decay: Fraction | None = None
+    """Weight of the past in average's moving average of the threshold (0.9)."""
+    momentum: Fraction | None = None
+    """Momentum that dgc applies before it selects (0.5); use it instead of the optimizer's."""
+    clip: NonNegative | None = None
+    """dgc: largest norm of a parameter's gradient (0); terngrad: in standard deviations (2.5). 0: no clipping."""
+    vote: bool | None = None
+    """sign, onebit: the majority of the workers decides each sign (false: decoded gradients are summed)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for setting in self._given():
+            if setting not in SETTINGS[self.codec]:
+                taken = ", ".join(f"--exchange.{each}" for each in SETTINGS[self.codec])
+                raise ConfigError(
+                    f"codec {self.codec} has no setting '{setting}'",
+                    f"It takes {taken}." if taken else f"Remove --exchange.{setting}.",
+                )
+        for encoding in self.encodings():
+            self._check_feedback(encoding)
+
+    def encodings(self) -> list[Encoding]:
+        """All that parameters may get."""
+        return [self._complete(self.codec, {}), *(self._rule(item)[1] for item in self.layers)]
+
+    def encoding_of(self, param: str) -> Encoding:
+        """How the gradient of a parameter is encoded: by the first pattern that matches its name, or as all others."""
+        for item in self.layers:
+            pattern, encoding = self._rule(item)
+            if fnmatchcase(param, pattern):
+                return encoding
+        return self._complete(self.codec, {})
+
+    @property
+    def is_neutral(self) -> bool:
+        """Whether everything is sent, as precise as it is: all ratios are 1, all thresholds 0."""
+        return all(
+            codec == "none"
+            or (settings.get("ratio") == 1.0 and not settings.get("threshold") and not settings.get("clip"))
+            for codec, settings, _ in self.encodings()
+        )
+
+    def check_run(
+        self, strategy: str, can_compress: bool, aggregate: str, optimizer_momentum: float, tensor_size: int
+    ) -> None:
+        """Refuse it in a run that cannot take it."""
+        if not can_compress:
+            raise ConfigError(
+                f"--exchange compressed:{self.codec} encodes gradients, but strategy {strategy} also exchanges moments "
+                "and running statistics",
+                "Use --strategy ddp or naive, or remove --exchange.",
+            )
+        if aggregate == "parameters":
+            raise ConfigError(
+                f"--exchange compressed:{self.codec} encodes gradients, but --aggregate parameters exchanges weights",
+                "Use --aggregate gradients.",
+            )
+        for codec, settings, _ in self.encodings():
+            if codec == "dgc" and settings["momentum"] and optimizer_momentum:
+                raise ConfigError(
+                    f"codec dgc applies a momentum of {settings['momentum']:g}, and the optimizer another one of "
+                    f"{optimizer_momentum:g}",
+                    "Use --momentum 0, or --exchange.momentum 0.",
+                )
+        if tensor_size > 1:
+            raise ConfigError(
+                "--exchange compressed does not support a tensor axis: workers that divide a layer would save their "
+                "residuals under one name",
+                "Use --strategy ddp, or remove --exchange.",
+            )
+
+    def _given(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in _ALL if getattr(self, name) is not None}
+
+    def _complete(self, codec: str, given: dict[str, Any]) -> Encoding:
+        """An encoding with all its settings: those of a rule, those of the run if it is the run's codec, defaults."""
+        settings = {**SETTINGS[codec], **(self._given() if codec == self.codec else {}), **given}
+        is_biased = codec in NEED_FEEDBACK or "vote" in settings
+        default = is_biased and not settings.get("vote")
+        chosen = default if self.feedback is None else self.feedback
+        return Encoding(codec, settings, chosen and codec != "none")
+
+    def _check_feedback(self, encoding: Encoding) -> None:
+        if self.feedback and encoding.settings.get("vote"):
+            raise ConfigError(
+                f"codec {encoding.codec} cannot use feedback with a majority vote: a vote is not the sum of the codes",
+                "Use --exchange.vote false, or --exchange.feedback false.",
+            )
+        if self.feedback is False and encoding.codec == "dgc":
+            raise ConfigError(
+                "codec dgc accumulates what it does not send: it cannot run without feedback",
+                "Use --exchange compressed:topk, or remove --exchange.feedback.",
+            )
+
+    def _rule(self, item: str) -> tuple[str, Encoding]:
+        """The pattern of a rule for layers, and the encoding of what matches it."""
+        pattern, equals, choice = (part.strip() for part in item.partition("="))
+        if not equals or not pattern or not choice:
+            raise ConfigError(
+                f"expected a rule PATTERN=CODEC, PATTERN=CODEC:VALUE or PATTERN=VALUE, got '{item}'",
+                "Write for example --exchange.layers 'fc1.*=0.001;*.bias=none'.",
+            )
+        codec, colon, value = choice.partition(":")
+        if not colon and codec not in SETTINGS:
+            codec, value = self.codec, choice
+        if codec not in SETTINGS:
+            raise ConfigError(unknown("codec", codec, get_args(CodecName)))
+        if not value:
+            return pattern, self._complete(codec, {})
+        main = next(iter(SETTINGS[codec]), None)
+        if main is None:
+            raise ConfigError(f"codec {codec} takes no value, but the rule '{item}' gives it {value}")
+        kind = kinds_of(CompressedConfig)[main]
+        parsed = parse(kind, value)
+        if isinstance(parsed, str) and not colon:
+            raise ConfigError(unknown("codec", choice, get_args(CodecName)))
+        return pattern, self._complete(codec, {main: check(kind, parsed, f"{main} of '{item}'")})
+
+
+_ALL = tuple(dict.fromkeys(setting for settings in SETTINGS.values() for setting in settings))

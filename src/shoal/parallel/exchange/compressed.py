@@ -1,0 +1,266 @@
+"""Compressed gradients: workers exchange short codes, and each decodes the sum."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from shoal.codecs.build import build_codec
+from shoal.codecs.codec import Codec, Form, Linear, Payload, seed_of
+from shoal.comm.group import Group, Work
+from shoal.config.schema import CompressedConfig
+from shoal.errors import ConfigError
+from shoal.parallel.buckets.bucket import Bucket
+from shoal.parallel.exchange.exchange import Exchange
+from shoal.parallel.exchange.parameter_state import ParameterState
+from shoal.parallel.exchange.payloads import GatheredPayloads, SummedPayloads, all_finite
+from shoal.parallel.training_clock import TrainingClock
+
+
+class Unit(NamedTuple):
+    """One parameter in a bucket: its gradient is encoded by itself, so no bit depends on the plan of buckets."""
+
+    param: str
+    place: slice
+    """Where its gradient is in the bucket."""
+    form: Form
+    codec: Codec
+    feedback: bool
+
+
+@dataclass
+class Coded:
+    """A gradient on its way: what this worker sends for it, and what it needs to decode."""
+
+    unit: Unit
+    x: Tensor
+    """The corrected gradient and the residual, in the bucket's memory; finally the aggregate."""
+    memory: Tensor | None
+    seeds: Sequence[int]
+    """Those of all workers."""
+    own_seed: int
+    payload: Payload = ()
+    basis: Tensor | None = None
+
+
+@final
+class Compressed(Exchange):
+    """Phase 1, correct: add the residual, what earlier steps did not send. Phase 2, encode each parameter's gradient.
+
+    Phase 3, all payloads of the bucket in one all-gather (`Linear` codecs: in an all-reduce). Phase 4, decode and add
+    up in rank order: all workers hold the same bits. What this worker did not send becomes its residual.
+
+    The residual r of a worker obeys x = g + r, r' = x − decode(encode(x)): in sum over the steps everything is sent,
+    the last residual excepted. It follows its parameter and is saved in checkpoints, and so are the codecs' memories.
+
+    Costs the declared bytes of each codec: W − 1 payloads received where they are gathered, 2·(W − 1)/W where they are
+    summed. If the basis of a `Linear` codec depends on the gradients (PowerSGD), the call waits for one small
+    all-reduce.
+
+    If any worker's numbers are not finite, the aggregate is NaN, and residuals and memories stay as before this bucket:
+    the guard then stops the run or leaves the step out.
+    """
+
+    def __init__(self, config: CompressedConfig, training: TrainingClock) -> None:
+        self._config = config
+        self._training = training
+        self._residual = ParameterState()
+        self._memory: dict[str, Tensor] = {}
+        self._loaded: dict[str, Tensor] = {}
+        """Memories from a checkpoint, until their parameters' first exchange."""
+        self._units: dict[str, list[Unit]] = {}
+        """By the key of the bucket, once the warm-up is over."""
+        self._remarks: set[str] = set()
+
+    def __call__(self, group: Group, bucket: Bucket) -> Work:
+        """Encode, and start to exchange the payloads."""
+        units, step = self._units_of(bucket, group.rank), self._training.step
+        coded: list[Coded] = []
+        for unit in units:
+            x = bucket.gradients[unit.place].view(unit.form.shape)
+            memory = unit.codec.correct(x, self._memory_of(unit), group.size)
+            common = isinstance(unit.codec, Linear)
+            seeds = [seed_of(unit.param, step, None if common else rank) for rank in range(group.size)]
+            coded.append(Coded(unit, x, memory, seeds, seeds[group.rank]))
+        residual = self._residual.flat(bucket) if any(unit.feedback for unit in units) else None
+        if residual is not None:
+            bucket.gradients.add_(residual)
+        is_finite = all_finite([bucket.gradients])
+        summed = [one for one in coded if isinstance(one.unit.codec, Linear)]
+        gathered = [one for one in coded if not isinstance(one.unit.codec, Linear)]
+        return _CompressedWork(
+            self,
+            bucket,
+            residual,
+            _sum(group, summed, is_finite) if summed else None,
+            _gather(group, gathered, is_finite) if gathered else None,
+        )
+
+    def _units_of(self, bucket: Bucket, rank: int) -> list[Unit]:
+        warmup = self._config.warmup
+        progress = min(1.0, self._training.step / warmup) if warmup else 1.0
+        if progress == 1.0 and bucket.key in self._units:
+            return self._units[bucket.key]
+        units: list[Unit] = []
+        for param, (place, shape) in zip(bucket.names, bucket.extents, strict=True):
+            encoding = self._config.encoding_of(param)
+            form = Form(shape, bucket.flat.dtype, bucket.flat.device)
+            _check_dtype(encoding.codec, param, form.dtype)
+            chosen = build_codec(encoding)
+            remark = chosen.remark(form)
+            if remark and rank == 0 and remark not in self._remarks:
+                self._remarks.add(remark)
+                warnings.warn(remark, stacklevel=3)
+            codec = chosen.fitted(form)
+            codec = codec if progress == 1.0 else codec.warming(progress)
+            units.append(Unit(param, place, form, codec, encoding.feedback))
+        if progress == 1.0:
+            self._units[bucket.key] = units
+        return units
+
+    def _memory_of(self, unit: Unit) -> Tensor | None:
+        if unit.param not in self._memory:
+            fresh = unit.codec.new_memory(unit.form, seed_of(unit.param, step=0))
+            loaded = self._loaded.pop(unit.param, None)
+            if fresh is not None:
+                # What another codec or another rank saved is of no use.
+                fits = loaded is not None and loaded.shape == fresh.shape
+                self._memory[unit.param] = loaded if fits and loaded is not None else fresh
+        return self._memory.get(unit.param)
+
+    def remember(self, coded: Coded, payload: Payload) -> None:
+        """Keep a codec's memory for the next step."""
+        memory = coded.unit.codec.remember(coded.x, payload, coded.memory, coded.own_seed)
+        if memory is not None:
+            self._memory[coded.unit.param] = memory
+
+    def pieces(self) -> dict[str, Tensor]:
+        """Residuals and memories, by parameter."""
+        return {
+            **{f"residual.{param}": tensor for param, tensor in self._residual.pieces().items()},
+            **{f"memory.{param}": tensor for param, tensor in {**self._loaded, **self._memory}.items()},
+        }
+
+    def load(self, pieces: Mapping[str, Tensor]) -> None:
+        """Restore residuals and memories."""
+
+        def under(prefix: str) -> dict[str, Tensor]:
+            return {
+                name.removeprefix(prefix): tensor
+                for name, tensor in pieces.items()
+                if name.startswith(prefix)
+            }
+
+        self._residual.load(under("residual."))
+        self._memory = {}
+        self._loaded = {param: tensor.clone() for param, tensor in under("memory.").items()}
+
+
+def _check_dtype(codec: str, param: str, dtype: torch.dtype) -> None:
+    """Refuse gradients with too few digits to be rounded again, or for a factorisation."""
+    if dtype.itemsize < 4 and codec not in ("none", "fp16", "bf16"):
+        raise ConfigError(
+            f"codec {codec} needs gradients in float32 or float64, but that of '{param}' is in "
+            f"{str(dtype).removeprefix('torch.')}",
+            "Use --exchange compressed:bf16, or keep the weights in float32.",
+        )
+
+
+def _gather(
+    group: Group, coded: Sequence[Coded], is_finite: bool
+) -> tuple[Sequence[Coded], GatheredPayloads]:
+    """Encode, and start the all-gather."""
+    for one in coded:
+        one.payload = one.unit.codec.encode(one.x, one.own_seed, one.memory)
+        if not is_finite:
+            for tensor in one.payload:
+                if tensor.is_floating_point():
+                    tensor.fill_(torch.nan)
+    return coded, GatheredPayloads(group, [one.payload for one in coded])
+
+
+def _sum(group: Group, coded: Sequence[Coded], is_finite: bool) -> tuple[Sequence[Coded], SummedPayloads]:
+    """Agree on bases, express the gradients in them, and start the all-reduce of the coordinates."""
+    codecs = [one.unit.codec for one in coded if isinstance(one.unit.codec, Linear)]
+    proposals = [codec.propose(one.x, one.memory) for one, codec in zip(coded, codecs, strict=True)]
+    agreed = iter(_summed_now(group, [proposal for proposal in proposals if proposal is not None]))
+    coordinates: list[Tensor] = []
+    for one, codec, proposal in zip(coded, codecs, proposals, strict=True):
+        total = None if proposal is None else next(agreed)
+        one.basis = codec.basis(total, one.unit.form, one.own_seed)
+        expressed = codec.express(one.x, one.basis, group.size)
+        coordinates.append(expressed if is_finite else expressed.fill_(torch.nan))
+        one.payload = (expressed,) if proposal is None or one.basis is None else (one.basis, expressed)
+    return coded, SummedPayloads(group, coordinates)
+
+
+def _summed_now(group: Group, proposals: Sequence[Tensor]) -> list[Tensor]:
+    if not proposals:
+        return []
+    sums = SummedPayloads(group, proposals)
+    for work in sums.works:
+        work.wait()
+    return sums.received()
+
+
+class _CompressedWork:
+    """Payloads on their way; when they are complete, the bucket becomes the aggregate."""
+
+    def __init__(
+        self,
+        exchange: Compressed,
+        bucket: Bucket,
+        residual: Tensor | None,
+        summed: tuple[Sequence[Coded], SummedPayloads] | None,
+        gathered: tuple[Sequence[Coded], GatheredPayloads] | None,
+    ) -> None:
+        self._exchange, self._bucket, self._residual = exchange, bucket, residual
+        self._summed, self._gathered = summed, gathered
+        self._works = [*(summed[1].works if summed else []), *([gathered[1].work] if gathered else [])]
+        self._is_over = False
+
+    def wait(self) -> None:
+        """Wait for the payloads, and decode them."""
+        if not self._is_over:
+            for work in self._works:
+                work.wait()
+            self._is_over = True
+            self._decode()
+
+    def done(self) -> bool:
+        """Whether the payloads are complete; they are then decoded."""
+        if not self._is_over and all(work.done() for work in self._works):
+            self.wait()
+        return self._is_over
+
+    def _decode(self) -> None:
+        summed = list(zip(self._summed[0], self._summed[1].received(), strict=True)) if self._summed else []
+        gathered = (
+            list(zip(self._gathered[0], self._gathered[1].received(), strict=True)) if self._gathered else []
+        )
+        floats = [total for _, total in summed]
+        floats += [tensor for _, payloads in gathered for payload in payloads for tensor in payload]
+        if not all_finite(floats):
+            self._bucket.gradients.fill_(torch.nan)
+            return
+        for one, total in summed:
+            self._exchange.remember(one, (*one.payload[:-1], total))
+            self._keep_residual(one)
+            codec = one.unit.codec
+            if isinstance(codec, Linear):
+                one.x.copy_(codec.reconstruct(total, one.basis, one.unit.form))
+        for one, payloads in gathered:
+            self._exchange.remember(one, one.payload)
+            self._keep_residual(one)
+            one.unit.codec.aggregate(payloads, one.x, one.seeds)
+        self._summed = self._gathered = None
+
+    def _keep_residual(self, one: Coded) -> None:
+        """What this worker did not send."""
+        if self._residual is not None and one.unit.feedback:
+            rest = self._residual[one.unit.place].view(one.unit.form.shape)
+            rest.copy_(one.x)
+            one.unit.codec.subtract(rest, one.payload, one.own_seed)

@@ -1,0 +1,93 @@
+"""Settings of compression: what each codec takes, and every error in one sentence."""
+
+import pytest
+
+from shoal.config.read import read
+from shoal.config.schema import CompressedConfig
+from shoal.errors import ConfigError
+
+
+def config_of(flags):
+    return read(None, ["--strategy", "ddp", "--workers", "2", *flags.split()])
+
+
+def test_flags_select_codec_and_settings():
+    exchange = config_of("--exchange compressed:topk --exchange.ratio 0.01 --exchange.feedback true").exchange
+    assert exchange == CompressedConfig(codec="topk", ratio=0.01, feedback=True)
+    assert exchange.encoding_of("fc1.weight") == ("topk", {"ratio": 0.01}, True)
+
+
+def test_the_first_matching_rule_counts():
+    exchange = config_of(
+        "--exchange compressed:topk --exchange.layers fc1.*=0.001;*.bias=none;*.weight=powersgd:4"
+    ).exchange
+    encodings = [exchange.encoding_of(name) for name in ("fc1.bias", "fc2.bias", "fc2.weight", "scale")]
+    assert encodings == [
+        ("topk", {"ratio": 0.001}, True),
+        ("none", {}, False),
+        ("powersgd", {"rank": 4}, True),
+        ("topk", {"ratio": 0.1}, True),
+    ]
+
+
+def test_feedback_follows_the_codec():
+    feedback = {
+        codec: CompressedConfig(codec=codec).encoding_of("weight").feedback
+        for codec in ("int8", "fp16", "sign", "onebit", "topk", "powersgd")
+    }
+    assert feedback == {
+        "int8": False,
+        "fp16": False,
+        "sign": True,
+        "onebit": True,
+        "topk": True,
+        "powersgd": True,
+    }
+    assert not CompressedConfig(codec="sign", vote=True).encoding_of("weight").feedback
+
+
+def test_a_stage_may_be_compressed():
+    (_, first), (start, second) = config_of(
+        "--exchange stages:0=all_reduce,0.2=compressed:sign"
+    ).exchange.stages()
+    assert (first.name, start, second) == ("all_reduce", 0.2, CompressedConfig(codec="sign"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        ("compressed:topk --exchange.ratio 0", "ratio: expected a number > 0 and ≤ 1 or none, got 0"),
+        ("compressed:topk --exchange.ratio 1.5", "ratio: expected a number > 0 and ≤ 1 or none, got 1.5"),
+        ("compressed:tpk", "did you mean 'topk'?"),
+        ("compressed:topk --exchange.rank 3", "codec topk has no setting 'rank'"),
+        ("compressed:fp16 --exchange.bits 8", "codec fp16 has no setting 'bits'"),
+        ("compressed:qsgd --exchange.bits 5", "an integer among 2, 4, 8, 16, 32 or none, got 5"),
+        ("compressed:powersgd --exchange.rank 0", "rank: expected an integer ≥ 1 or none, got 0"),
+        (
+            "compressed:sign --exchange.vote true --exchange.feedback true",
+            "cannot use feedback with a majority",
+        ),
+        ("compressed:dgc --exchange.feedback false", "dgc accumulates what it does not send"),
+        ("compressed:topk --exchange.layers fc1", "expected a rule PATTERN=CODEC"),
+        ("compressed:topk --exchange.layers fc1=tpk", "did you mean 'topk'?"),
+        ("compressed:topk --exchange.layers fc1=tpk:3", "did you mean 'topk'?"),
+        ("compressed:topk --exchange.layers fc1=topk:2", "ratio of 'fc1=topk:2'"),
+        ("compressed:topk --exchange.layers fc1=fp16:2", "codec fp16 takes no value"),
+        ("compressed:dgc --optimizer sgd --momentum 0.9", "the optimizer another one of 0.9"),
+        ("stages:0=all_reduce,0.5=compressed:dgc --optimizer sgd --momentum 0.9", "Use --momentum 0"),
+        (
+            "compressed:topk --strategy naive --aggregate parameters",
+            "--aggregate parameters exchanges weights",
+        ),
+        ("compressed:topk --strategy local", "strategy local also exchanges moments and running statistics"),
+        ("compressed:topk --strategy zero", "has no effect with strategy zero"),
+        (
+            "compressed:topk --mesh data=2,tensor=2 --workers 4 --strategy tensor",
+            "does not support a tensor axis",
+        ),
+    ],
+)
+def test_settings_that_cannot_be_are_one_sentence(flags, sentence):
+    with pytest.raises(ConfigError) as error:
+        config_of(f"--exchange {flags}")
+    assert sentence in f"{error.value} {error.value.hint}"
