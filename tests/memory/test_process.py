@@ -4,6 +4,7 @@ import torch
 
 from shoal.comm.shared_memory.arena import Arena
 from shoal.memory import process
+from shoal.parallel.freed_memory import return_freed_memory
 
 MIB = 2**20
 
@@ -15,6 +16,7 @@ def test_memory_counts_when_it_is_touched_and_until_it_is_freed():
     reserved.fill_(1)
     assert 60 * MIB < process.pss() - before < 72 * MIB
     del reserved
+    return_freed_memory()  # the C library may have taken it from its heap
     assert process.pss() - before < 8 * MIB
 
 

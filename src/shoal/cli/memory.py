@@ -28,7 +28,7 @@ def run(given: Given[MemoryFlags]) -> int:
 
     RECIPE and settings are those of `shoal train`: --model, --optimizer, --strategy, --workers.
 
-    Start with:  shoal memory --model mlp --model.hidden 1024,1024 --strategy zero --strategy.stage 3 --workers 2
+    Start with:  shoal memory --model mlp --strategy zero --workers 2
     """
     from shoal.config.read import read
     from shoal.memory.measure import by_formula, measure
