@@ -52,7 +52,7 @@ def pipelined(
     precision="float32",
     sync="ddp",
 ):
-    """A strategy of a pipeline of so many stages, and a sync over the rest of the workers."""
+    """A strategy of a pipeline with `stages` stages, and a sync over the other axis."""
 
     def build(world):
         mesh = Mesh(world, {"data": world.size // stages, "pipeline": stages})

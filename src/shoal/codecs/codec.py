@@ -124,6 +124,20 @@ class Codec(ABC):
         out.add_(self.decode(payload, Form.of(out), seed))
 
 
+class Additive(Codec):
+    """A codec whose payload is added to dense memory without a dense copy of its own."""
+
+    def decode(self, payload: Payload, form: Form, seed: int) -> Tensor:
+        """The payload, added to zero."""
+        out = torch.zeros(form.shape, dtype=form.dtype, device=form.device)
+        self.add(payload, out, seed)
+        return out
+
+    @abstractmethod
+    def add(self, payload: Payload, out: Tensor, seed: int) -> None:
+        """Add a decoded gradient to `out`."""
+
+
 class Linear(Codec):
     """A codec that expresses x in coordinates of a common basis: coordinates of workers can be summed.
 

@@ -3,15 +3,14 @@
 import math
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from shoal.codecs.blocks import add_blocks, block_fields, encode_blocks
-from shoal.codecs.codec import Codec, Field, Form, Payload
+from shoal.codecs.codec import Additive, Field, Form, Payload
 
 
 @dataclass(frozen=True)
-class Integer(Codec):
+class Integer(Additive):
     """Rounds x·s / max|block| to an integer between −s and s = 2^(bits − 1) − 1, up or down at random.
 
     Unbiased. No element is off by more than max|block| / s, and E‖x − C(x)‖² ≤ block / (4·s²)·‖x‖²: 0.004 for 8 bits
@@ -38,12 +37,6 @@ class Integer(Codec):
         """Scales and integers."""
         del memory
         return encode_blocks(x, self.block, self.bits, math.inf, seed)
-
-    def decode(self, payload: Payload, form: Form, seed: int) -> Tensor:
-        """Integers times scales."""
-        out = torch.zeros(form.shape, dtype=form.dtype, device=form.device)
-        self.add(payload, out, seed)
-        return out
 
     def add(self, payload: Payload, out: Tensor, seed: int) -> None:
         """Add integers times scales."""

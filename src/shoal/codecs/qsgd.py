@@ -3,16 +3,15 @@
 import math
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from shoal.codecs.blocks import add_blocks, block_fields, encode_blocks
-from shoal.codecs.codec import Codec, Field, Form, Payload
+from shoal.codecs.codec import Additive, Field, Form, Payload
 from shoal.codecs.rounding import largest_level
 
 
 @dataclass(frozen=True)
-class Qsgd(Codec):
+class Qsgd(Additive):
     """Rounds x·s / ‖block‖₂ to an integer, up or down at random; s = 2^(bits − 1) − 1 levels.
 
     Unbiased, with E‖x − C(x)‖² ≤ ω·‖x‖², ω = min(d / s², √d / s) for blocks of d elements. It is no contraction if
@@ -48,12 +47,6 @@ class Qsgd(Codec):
         del memory
         damping = 1 / (1 + self.variance) if self.is_damped else 1.0
         return encode_blocks(x, self.block, self.bits, 2, seed, damping)
-
-    def decode(self, payload: Payload, form: Form, seed: int) -> Tensor:
-        """Levels times norms."""
-        out = torch.zeros(form.shape, dtype=form.dtype, device=form.device)
-        self.add(payload, out, seed)
-        return out
 
     def add(self, payload: Payload, out: Tensor, seed: int) -> None:
         """Add levels times norms."""

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from shoal.codecs.chunks import chunks
-from shoal.codecs.codec import Codec, Field, Form, Payload
+from shoal.codecs.codec import Additive, Field, Form, Payload
 from shoal.codecs.rounding import integers_of, level_dtype, levels_field, levels_of, noise, round_with
 
 
 @dataclass(frozen=True)
-class TernGrad(Codec):
+class TernGrad(Additive):
     """Sends sign(x) with probability |x| / s and else 0, where s = max |x| of the parameter: s·E[level] = x.
 
     Before that, elements are clipped to `clip` standard deviations, because one large element makes s large and all
@@ -60,12 +60,6 @@ class TernGrad(Codec):
         clipped = flat.clamp(-largest, largest)
         total = torch.linalg.vector_norm(clipped, 1)
         return torch.where(total > 0, torch.linalg.vector_norm(clipped) ** 2 / total, 0.0)
-
-    def decode(self, payload: Payload, form: Form, seed: int) -> Tensor:
-        """Levels times the scale."""
-        out = torch.zeros(form.shape, dtype=form.dtype, device=form.device)
-        self.add(payload, out, seed)
-        return out
 
     def add(self, payload: Payload, out: Tensor, seed: int) -> None:
         """Add levels times the scale."""

@@ -6,18 +6,12 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from shoal.codecs.codec import Codec, Field, Form, Payload
+from shoal.codecs.codec import Additive, Field, Form, Payload
 from shoal.codecs.largest import count, largest
 
 
-class Sparse(Codec):
+class Sparse(Additive):
     """A payload of values and their positions; positions that are not used have the value 0."""
-
-    def decode(self, payload: Payload, form: Form, seed: int) -> Tensor:
-        """The values at their positions, and 0 elsewhere."""
-        out = torch.zeros(form.shape, dtype=form.dtype, device=form.device)
-        self.add(payload, out, seed)
-        return out
 
     def add(self, payload: Payload, out: Tensor, seed: int) -> None:
         """Add the values at their positions."""

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
-import torch
 from torch import Tensor
 
-from shoal.comm.group import CPU, Group, Receipt, Work
+from shoal.comm.group import Group, Receipt, Work
 from shoal.comm.signature import Signature
+from shoal.comm.wrapped_group import WrappedGroup
 from shoal.events.spans import LANE, OUTSIDE_STEPS, HostTime, Span, host_ns
 
 
@@ -87,7 +87,7 @@ class TracedReceipt:
 
 
 @final
-class Traced(Group):
+class Traced(WrappedGroup):
     """A group that behaves like `group`, counts its calls in `totals`, and passes their spans to `record`.
 
     >>> from shoal.comm.threads import ThreadGroup
@@ -106,11 +106,7 @@ class Traced(Group):
         clock: HostTime = host_ns,
         totals: dict[str, Total] | None = None,
     ) -> None:
-        self.rank, self.size, self.kind = group.rank, group.size, group.kind
-        self.overlaps, self.shares_memory, self.devices = group.overlaps, group.shares_memory, group.devices
-        self.address = group.address
-        self.maps_memory, self.sums_along_tree = group.maps_memory, group.sums_along_tree
-        self._group = group
+        super().__init__(group)
         self._record = record
         self._sequence = 0
         self.name = name
@@ -157,48 +153,11 @@ class Traced(Group):
         name = f"{self.name}[{','.join(map(str, ranks))}]"
         return Traced(self._group.split(ranks), self._record, name, self.clock, self.totals)
 
-    def split_off(self, ranks: tuple[int, ...]) -> "Traced":
-        """Make the smaller group of these ranks."""
-        return self.split(ranks)
-
-    def empty(self, numel: int, dtype: torch.dtype = torch.float32, device: torch.device = CPU) -> Tensor:
-        """Memory that the group moves without a copy."""
-        return self._group.empty(numel, dtype, device)
-
-    def views_of_all(self, tensor: Tensor) -> list[Tensor]:
-        """All members' tensors from one `empty`."""
-        return self._group.views_of_all(tensor)
-
-    def common(self, numel: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        """One memory for all members."""
-        return self._group.common(numel, dtype)
-
-    def beat(self, busy_s: float = 0.0) -> None:
-        """Report progress outside of calls; for `busy_s` seconds this member may make no call."""
-        self._group.beat(busy_s)
-
-    def check_members(self, label: str, waited_s: float) -> None:
-        """Raise when a member will not come."""
-        self._group.check_members(label, waited_s)
-
     def note_transfer(self, operation: str, num_bytes: int, start_ns: int, end_ns: int) -> None:
         """Record a transfer as a call: it was issued at its start, and waited for until its end."""
         of_call = self.name, self.next_sequence()
         issue = Span(OUTSIDE_STEPS, operation, "move", LANE, start_ns, start_ns, num_bytes, *of_call)
         self.finished(issue, Span(OUTSIDE_STEPS, operation, "wait", LANE, start_ns, end_ns, 0, *of_call))
-
-    def fail(self, error: BaseException) -> None:
-        """Report to the other members that this worker ends with an error."""
-        self._group.fail(error)
-
-    @property
-    def closed(self) -> bool:
-        """Whether this member has left the group."""
-        return self._group.closed
-
-    def close(self) -> None:
-        """Leave the group."""
-        self._group.close()
 
 
 traced = Traced

@@ -11,9 +11,10 @@ from typing import final
 import torch
 from torch import Tensor
 
-from shoal.comm.group import CPU, Finished, Group, Receipt, Work
+from shoal.comm.group import Finished, Group, Work
 from shoal.comm.reduction import Op, tree_reduce
 from shoal.comm.signature import Signature
+from shoal.comm.wrapped_group import WrappedGroup
 
 
 def tree_summed(group: Group) -> Group:
@@ -22,7 +23,7 @@ def tree_summed(group: Group) -> Group:
 
 
 @final
-class TreeSums(Group):
+class TreeSums(WrappedGroup):
     """A group that sums along the balanced tree over ranks, and does everything else as `group` does.
 
     >>> from shoal.comm.threads import ThreadGroup
@@ -33,14 +34,9 @@ class TreeSums(Group):
     tensor([1., 1., 1.])
     """
 
-    sums_along_tree = True
-
     def __init__(self, group: Group) -> None:
-        self.rank, self.size, self.kind = group.rank, group.size, group.kind
-        self.shares_memory, self.maps_memory = group.shares_memory, group.maps_memory
-        self.devices, self.address = group.devices, group.address
-        self.overlaps = group.overlaps
-        self._group = group
+        super().__init__(group)
+        self.sums_along_tree = True
 
     def issue(self, call: Signature, piece: Tensor, whole: Tensor | None = None) -> Work:
         """Start a collective; sums of floating-point numbers are over when this returns."""
@@ -69,57 +65,6 @@ class TreeSums(Group):
         self._group.all_gather(padded, piece).wait()
         buffer.copy_(padded[:numel].view(buffer.shape))
 
-    # As the group does it.
-
-    def issue_send(self, call: Signature, tensor: Tensor, to: int) -> Work:
-        """Send to one member."""
-        return self._group.issue_send(call, tensor, to)
-
-    def issue_recv(self, call: Signature, tensor: Tensor, sender: int) -> Receipt:
-        """Receive a message."""
-        return self._group.issue_recv(call, tensor, sender)
-
     def split(self, ranks: Sequence[int]) -> "TreeSums":
         """The smaller group of these ranks."""
         return TreeSums(self._group.split(ranks))
-
-    def split_off(self, ranks: tuple[int, ...]) -> "TreeSums":
-        """Make the smaller group of these ranks."""
-        return TreeSums(self._group.split_off(ranks))
-
-    def empty(self, numel: int, dtype: torch.dtype = torch.float32, device: torch.device = CPU) -> Tensor:
-        """Memory that the group moves in the cheapest way it has."""
-        return self._group.empty(numel, dtype, device)
-
-    def views_of_all(self, tensor: Tensor) -> list[Tensor]:
-        """All members' tensors from one `empty`."""
-        return self._group.views_of_all(tensor)
-
-    def common(self, numel: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        """One memory for all members."""
-        return self._group.common(numel, dtype)
-
-    def beat(self, busy_s: float = 0.0) -> None:
-        """Report progress outside of calls."""
-        self._group.beat(busy_s)
-
-    def check_members(self, label: str, waited_s: float) -> None:
-        """Raise when a member will not come."""
-        self._group.check_members(label, waited_s)
-
-    def note_transfer(self, operation: str, num_bytes: int, start_ns: int, end_ns: int) -> None:
-        """Count data that was sent outside of this group's calls."""
-        self._group.note_transfer(operation, num_bytes, start_ns, end_ns)
-
-    def fail(self, error: BaseException) -> None:
-        """Report to the other members that this worker ends with an error."""
-        self._group.fail(error)
-
-    @property
-    def closed(self) -> bool:
-        """Whether this member has left the group."""
-        return self._group.closed
-
-    def close(self) -> None:
-        """Leave the group."""
-        self._group.close()
