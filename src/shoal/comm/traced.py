@@ -90,6 +90,7 @@ class TracedReceipt:
 class Traced(WrappedGroup):
     """A group that behaves like `group`, counts its calls in `totals`, and passes their spans to `record`.
 
+    >>> import torch
     >>> from shoal.comm.threads import ThreadGroup
     >>> (alone,) = ThreadGroup.world(1)
     >>> group = Traced(alone)
