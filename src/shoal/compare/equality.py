@@ -63,7 +63,7 @@ def averages(comparison: Comparison) -> Iterator[Remark]:
         sync, optimizer = entry.config.sync, entry.config.optimizer.name
         if not isinstance(sync, LocalConfig) or (sync.every == 1 and optimizer in ("gd", "sgd")):
             continue
-        claim = f"{entry.name} is another algorithm than one machine's: after the first step its weights are others."
+        claim = f"{entry.name} is another algorithm than one machine's: only its first gradient is the same."
         why = (
             f"Its workers update alone, and average their weights every {sync.every} steps."
             if sync.every > 1
