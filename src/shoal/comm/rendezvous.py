@@ -146,16 +146,21 @@ class _Meeting:
             if self._store.has_rival or self._store.claim(f"card/{rank}", card, rank) != card:
                 raise self._claimed(self._store.read(f"card/{rank}", rank))
             self._has_claimed = True
+        self._read_cards()
+        if len(self._cards) < self._size:
+            refusal = self._store.read("refusal")
+            if refusal is not None:
+                self._read_cards()  # the refusing worker may have come meanwhile: then the error shows our side first
+                raise JoinError(*map(printable, stored(refusal, str, str)))
+
+    def _read_cards(self) -> None:
+        """Read and compare the cards that have come."""
         for other in range(self._size):
             if other not in self._cards:
                 text = self._store.read(f"card/{other}", other)
                 if text is not None:
                     self._cards[other] = Card.read(other, text)
                     _compare(self._mine, self._cards[other])
-        if len(self._cards) < self._size:
-            refusal = self._store.read("refusal")
-            if refusal is not None:
-                raise JoinError(*map(printable, stored(refusal, str, str)))
 
     def _refuse(self, error: JoinError) -> None:
         """Report to all who have come why we go, and see that they have read it."""
