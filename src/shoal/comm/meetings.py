@@ -259,7 +259,7 @@ class World:
         if meeting.any_will_do:
             error = self.judge.judge_any(facts)
         else:
-            error = next((error for each in facts if (error := self.judge.judge(each))), None)
+            error = self.judge.judge_all(facts)
         if error is not None:
             raise error
         # A member that waits for one that makes progress is not stuck either.

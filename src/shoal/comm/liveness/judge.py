@@ -221,6 +221,13 @@ class Judge:
             self._note(facts)
         return error
 
+    def judge_all(self, members: Sequence[Facts]) -> GroupError | None:
+        """The error for a wait that needs every one of the members: of the first that will not come."""
+        if any(facts.stopped_s > 0 for facts in members):
+            # Whoever waits for a stopped member is silent as long as that one, and not stuck.
+            members = [facts._replace(silent_s=min(facts.silent_s, 0.0)) for facts in members]
+        return next((error for facts in members if (error := self.judge(facts))), None)
+
     def judge_idle(self, facts: Facts) -> GroupError | None:
         """As `judge`, for a wait outside of the group: a member that showed progress a moment ago is not slow."""
         return self.judge(facts._replace(has_arrived=facts.silent_s < SLOW_AFTER_S))

@@ -72,10 +72,7 @@ class Presence:
 
     def _is_out(self, rank: int) -> bool:
         """Whether a neighbour is dead, or has been stopped for too long."""
-        pid = self._cards[rank].pid
-        return rank in self._near and (
-            self._watch.dead(pid) or self._judge.stopped_too_long(self._watch.stopped_s(pid))
-        )
+        return self._is_dead(rank) or self._judge.stopped_too_long(self._stopped_s(rank))
 
     def _read(self, *kinds: str, ranks: Sequence[int]) -> list[str]:
         """The members' entries; an empty text where a member has not written any."""
@@ -109,15 +106,14 @@ class Presence:
         try:
             dead = [] if sequence == FROM_ANYONE else [rank for rank in others if self._is_dead(rank)]
             facts = [self._facts(rank, label, waited_s, broken, self._last_entry(rank)) for rank in dead]
-            error = self._first_error(facts)
+            error = self._judge.judge_all(facts)
             if error is not None:
                 return error
             if sequence == ENTERING:
                 # All must run to connect, also those that have entered.
                 for rank in others:
-                    pid = self._cards[rank].pid
-                    if rank in self._near and self._judge.stopped_too_long(self._watch.stopped_s(pid)):
-                        return judge.stopped(rank, label, pid)
+                    if self._judge.stopped_too_long(self._stopped_s(rank)):
+                        return judge.stopped(rank, label, self._cards[rank].pid)
             missing = self._missing(group, others, sequence)
             if not missing and sequence != ENTERING:
                 return self._arrived(others, label, waited_s)
@@ -126,7 +122,7 @@ class Presence:
                 self._facts(rank, label, waited_s, broken, end, idle)
                 for rank, end, idle in zip(missing, entries[::2], entries[1::2], strict=True)
             ]
-            error = self._judge.judge_any(facts) if sequence == FROM_ANYONE else self._first_error(facts)
+            error = self._judge.judge_any(facts) if sequence == FROM_ANYONE else self._judge.judge_all(facts)
             if error is None:
                 # A member that waits for one that makes progress is not stuck either.
                 idle = [each.silent_s for each in facts if each.last_words is None]
@@ -158,11 +154,8 @@ class Presence:
             self.signs.wait_for(min((each.silent_s for each in facts), default=float("inf")))
         return error
 
-    def _first_error(self, members: Sequence[Facts]) -> GroupError | None:
-        return next((error for facts in members if (error := self._judge.judge(facts))), None)
-
     def _missing(self, group: str, others: Sequence[int], sequence: int) -> list[int]:
-        """The members that have not reached what this one waits in."""
+        """The members that have not reached what this one waits in, and those that are stopped."""
         if sequence in (MESSAGE, FROM_ANYONE):
             return list(others)
         if sequence == ENTERING:
@@ -180,7 +173,11 @@ class Presence:
             ]
         self.signs.wait_in(group, sequence)
         positions = [stored_number(value or "0") for value in self._read(f"at/{group}", ranks=others)]
-        return [rank for rank, position in zip(others, positions, strict=True) if position < sequence]
+        return [
+            rank
+            for rank, position in zip(others, positions, strict=True)
+            if position < sequence or self._stopped_s(rank) > 0
+        ]
 
     def _arrived(self, others: Sequence[int], label: str, waited_s: float) -> GroupError | None:
         """All members are here, and data moves for as long as it takes; but each reports meanwhile that it waits."""
@@ -216,7 +213,7 @@ class Presence:
         if dead or last_words is not None:
             return facts
         return facts._replace(
-            stopped_s=self._watch.stopped_s(card.pid) if near else 0.0,
+            stopped_s=self._stopped_s(rank),
             silent_s=self._idle(rank, idle),
             starved_s=self._watch.starved_s(card.pid, idle) if near else 0.0,
             stack=lambda: stacks.ask(
@@ -226,6 +223,9 @@ class Presence:
 
     def _is_dead(self, rank: int) -> bool:
         return rank in self._near and self._watch.dead(self._cards[rank].pid)
+
+    def _stopped_s(self, rank: int) -> float:
+        return self._watch.stopped_s(self._cards[rank].pid) if rank in self._near else 0.0
 
     def _last_entry(self, rank: int) -> str:
         """What a member that has ended reported, if it did."""

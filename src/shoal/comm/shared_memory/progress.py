@@ -223,7 +223,7 @@ class ProgressEngine:
         if channel.any_will_do:
             error = self._judge.judge_any(facts)
         else:
-            error = next((error for each in facts if (error := self._judge.judge(each))), None)
+            error = self._judge.judge_all(facts)
         if error is None and missing:
             # A member that waits for one that makes progress is not stuck either.
             roster.homes[roster.rank].keep_alive(max(roster.homes[rank].progress_ns() for rank in missing))
