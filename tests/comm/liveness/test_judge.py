@@ -52,7 +52,7 @@ def test_a_member_that_is_stopped_and_continued_in_time_is_waited_for():
     assert verdict(HERE._replace(stopped_s=0.6, silent_s=0.6), limit_s=0.5).reason == "stopped"
 
 
-def test_a_member_that_waits_for_a_stopped_one_is_not_stuck():
+def test_a_member_that_waits_for_a_stopped_one_is_not_stuck(recwarn):
     """Its silence began a moment before the stop was first seen, so it passes the limit first."""
     waiting, halted = HERE._replace(rank=0, silent_s=LIMIT_S + 0.1), HERE._replace(rank=1)
     judge = Judge(LIMIT_S, Clock())
