@@ -62,6 +62,39 @@ def test_the_first_differing_fact_is_shown():
     assert any("rank 0 has model mlp, rank 1 has model lenet" in str(error) for error in results)
 
 
+class Interrupted:
+    """A store of torch's, which another worker uses when `is_time` says so of a key that is read."""
+
+    def __init__(self, store, is_time, act):
+        self._store, self._is_time, self._act = store, is_time, act
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def compare_set(self, name, *values):
+        if self._act is not None and self._is_time(name):
+            act, self._act = self._act, None
+            act()
+        return self._store.compare_set(name, *values)
+
+
+def test_a_worker_that_comes_and_refuses_between_two_reads_is_shown_from_our_side():
+    """Rank 1 comes after rank 0 has looked for its card, and before rank 0 looks for a refusal."""
+    store = HashStore()
+
+    def come_and_refuse():
+        theirs = TaggedStore(store, 1)
+        assert theirs.begin()
+        card = Card.of_this_process(1, {"world size": "3"}, "")
+        theirs.claim("card/1", json.dumps(dataclasses.asdict(card)), 1)
+        theirs.set("refusal", json.dumps(["rank 1 has world size 3, rank 0 has world size 2", ""]))
+        theirs.set("heard/1", "")
+
+    ours = TaggedStore(Interrupted(store, lambda name: name == ours._name("refusal"), come_and_refuse), 0)
+    with pytest.raises(JoinError, match="^rank 0 has world size 2, rank 1 has world size 3"):
+        meet(ours, 0, 2, 5)
+
+
 def test_whoever_waits_for_somebody_else_is_told_too():
     """Rank 0 waits for rank 1 alone, and would not look at rank 2, which does not fit."""
     store = HashStore()
