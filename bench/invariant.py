@@ -18,13 +18,11 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from common import interleave, options, report
 from shoal import models, optim
 from shoal.comm.group import Group
-from shoal.comm.shared_memory.group import SharedMemoryGroup
 from shoal.config.schema import CrossEntropyConfig, DdpConfig, OneCopyConfig, OptimizerConfig
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
@@ -38,7 +36,7 @@ from shoal.parallel.sync.ddp import Ddp
 from shoal.parallel.sync.onecopy import OneCopySync
 from shoal.parallel.sync.sync import SyncParts
 from shoal.parallel.update import Update
-from step import MODELS, OPTIMIZERS, PAIR, WORKERS, Processes, Step, obey, work_alone
+from step import MODELS, OPTIMIZERS, PAIR, WORKERS, Processes, Step, joined_pair, obey, work_alone
 
 RIVALS = ["ddp", "ddp, micro-batches", "ddp, readable", "ddp, invariant", "onecopy, invariant"]
 
@@ -96,11 +94,8 @@ class Steps:
 
 def work(rank: int, port: int, pipe: Connection) -> None:
     """One of the pair."""
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=WORKERS)
-    store: Any = dist.distributed_c10d._get_default_store()  # pyright: ignore[reportPrivateUsage]
-    group = SharedMemoryGroup.join(dist.PrefixStore("shm", store), rank, WORKERS)
-    obey(pipe, lambda *given: Steps(*given, rank=rank).rivals(group))
-    dist.destroy_process_group()
+    with joined_pair(rank, port) as groups:
+        obey(pipe, lambda *given: Steps(*given, rank=rank).rivals(groups["shm"]))
 
 
 def main() -> int:

@@ -33,7 +33,7 @@ class RerunFlags(LabFlags):
     """What labs that train take."""
 
     runs: Path | None = None
-    """Reuse the finished runs of an earlier report, whose folder this is, and train only the rest."""
+    """Folder of an earlier report: reuse its finished runs, and train only the rest."""
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ class MemoryFlags(Flags):
 def run(given: Given[MemoryFlags]) -> int:
     """Show the memory of a worker in one training step: by formula and as measured, one row per component.
 
-    Starts the workers, trains three steps with one sample per worker on generated data, and measures how much memory
-    each worker has then and an idle worker has not. Memory that workers share is divided among them (PSS); on a GPU the
+    Starts the workers, trains some steps with one sample per worker on generated data, and measures how much more
+    memory each worker has then than an idle one. Memory that workers share is divided among them (PSS); on a GPU the
     numbers are those of torch's allocator. `other` is what was measured and belongs to no row.
 
     RECIPE and settings are those of `shoal train`: --model, --optimizer, --strategy, --workers.
@@ -36,8 +36,8 @@ def run(given: Given[MemoryFlags]) -> int:
 
     flags = given.flags
     config = read(given.words[0] if given.words else None, given.settings, flags.trust_code)
-    workers = [by_formula(config)] if flags.formula_only else measure(config)
     is_measured = not flags.formula_only
+    workers = measure(config) if is_measured else [by_formula(config)]
     if flags.json:
         text.show(as_json(config, workers, is_measured))
     else:

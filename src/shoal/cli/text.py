@@ -29,9 +29,8 @@ def accept_any_stream() -> None:
         if stream is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (open until the process ends)
         elif isinstance(stream, io.TextIOWrapper):
-            with contextlib.suppress(
-                OSError
-            ):  # a pipe without a reader: what writes to it later handles that
+            # Reconfiguring flushes: a pipe without a reader fails here, and again where something is written to it.
+            with contextlib.suppress(OSError):
                 stream.reconfigure(errors="replace")
 
 

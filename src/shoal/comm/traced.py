@@ -149,10 +149,10 @@ class Traced(WrappedGroup):
         receipt = self._group.issue_recv(call, tensor, sender)
         return TracedReceipt(TracedWork(self, "recv", tensor.nbytes, start_ns, receipt), receipt)
 
-    def split(self, ranks: Sequence[int]) -> "Traced":
-        """The smaller group of these ranks, traced under a name that lists them."""
+    def around(self, group: Group, ranks: Sequence[int]) -> "Traced":
+        """A smaller group, traced under a name that lists its ranks."""
         name = f"{self.name}[{','.join(map(str, ranks))}]"
-        return Traced(self._group.split(ranks), self._record, name, self.clock, self.totals)
+        return Traced(group, self._record, name, self.clock, self.totals)
 
     def note_transfer(self, operation: str, num_bytes: int, start_ns: int, end_ns: int) -> None:
         """Record a transfer as a call: it was issued at its start, and waited for until its end."""

@@ -1,4 +1,8 @@
-"""The base of groups that wrap another one, and do as it does what they do not change."""
+"""The base of groups that wrap another one and change some of its calls."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -8,7 +12,7 @@ from shoal.comm.signature import Signature
 
 
 class WrappedGroup(Group):
-    """A group that passes every call on to `group`. A class of this kind changes some, and makes its own splits."""
+    """A group that passes every call on to `group`; a subclass changes some of them."""
 
     def __init__(self, group: Group) -> None:
         self.rank, self.size, self.kind = group.rank, group.size, group.kind
@@ -29,9 +33,17 @@ class WrappedGroup(Group):
         """Receive a message."""
         return self._group.issue_recv(call, tensor, sender)
 
-    def split_off(self, ranks: tuple[int, ...]) -> Group:
+    @abstractmethod
+    def around(self, group: Group, ranks: Sequence[int]) -> Self:
+        """The same wrapper around a smaller group of these ranks."""
+
+    def split(self, ranks: Sequence[int]) -> Self:
+        """The smaller group of these ranks, wrapped."""
+        return self.around(self._group.split(ranks), ranks)
+
+    def split_off(self, ranks: tuple[int, ...]) -> Self:
         """Make the smaller group of these ranks."""
-        return self.split(ranks)
+        return self.around(self._group.split_off(ranks), ranks)
 
     def empty(self, numel: int, dtype: torch.dtype = torch.float32, device: torch.device = CPU) -> Tensor:
         """Memory that the group moves in the cheapest way it has."""

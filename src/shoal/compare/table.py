@@ -85,10 +85,12 @@ def _same_bits(entry: ComparedRun, comparison: Comparison) -> str:
 def _invariant(entry: ComparedRun, comparison: Comparison) -> str:
     """Whether its invariant steps have the bits of one process."""
     reference = comparison.invariant
-    if entry.invariant is None or entry.invariant == FAILED:
-        return entry.invariant or "–"
-    if reference is None or entry is reference:
-        return "–" if reference is None else "reference"
+    if entry.invariant == FAILED:
+        return FAILED
+    if entry.invariant is None or reference is None:
+        return "–"
+    if entry is reference:
+        return "reference"
     return "identical" if entry.invariant == reference.invariant else "differs"
 
 

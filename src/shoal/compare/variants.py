@@ -41,9 +41,9 @@ from shoal.errors import ConfigError, unknown
 from shoal.launch.cores import threads_per_worker
 from shoal.launch.run import launch_run
 from shoal.launch.training import by_processes
-from shoal.train.check_division import check_division
 from shoal.train.observer import Observer
 from shoal.train.result import Result
+from shoal.train.setup.check_division import check_division
 
 KEYS = ("recipe", "flags", "variants")
 STANDARD = "quickstart"
@@ -103,10 +103,8 @@ def invariant_of(config: RunConfig, folder: Path) -> RunConfig | None:
     steps = min(STEPS, train.steps or STEPS)
     micro_batch = max(1, batch // 8)
     train = replace(train, reduction="invariant", micro_batch=micro_batch, steps=steps, test=False)
-    checkpoint, output = (
-        replace(config.checkpoint, every=None, first_step=False),
-        OutputConfig(str(folder), FOLDER),
-    )
+    checkpoint = replace(config.checkpoint, every=None, first_step=False)
+    output = OutputConfig(str(folder), FOLDER)
     try:
         # Without a number of threads each worker has one, whatever their number.
         made = replace(config, threads=None, train=train, checkpoint=checkpoint, output=output)

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from shoal.config.invariant import check_invariant, check_power_of_two, with_readable_step
+from shoal.config.checks.invariant import check_invariant, check_power_of_two, with_readable_step
+from shoal.config.checks.supported import check_step
 from shoal.config.kinds import Checked
 from shoal.config.mesh import LAYOUT_AXES, check_product, layout_of, parse_mesh
 from shoal.config.sections.compression import CompressedConfig
@@ -83,7 +84,6 @@ from shoal.config.sections.sync import (
 )
 from shoal.config.sections.train import CheckpointConfig, OutputConfig, TrainConfig
 from shoal.config.sections.values import Count, Custom
-from shoal.config.supported import check_step
 from shoal.errors import ConfigError
 
 __all__ = [

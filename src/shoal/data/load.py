@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shoal.config.resources import check_memory, data_bytes
+from shoal.config.checks.resources import check_memory, data_bytes
 from shoal.config.schema import (
     Cifar10Config,
     DataConfig,

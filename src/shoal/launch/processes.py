@@ -19,7 +19,7 @@ from typing import IO, Any, final
 from shoal.comm.liveness.watch import ProcessWatch
 from shoal.comm.secret import inheritable, new_secret, without_secret
 from shoal.comm.store import listen, serve
-from shoal.config.resources import check_memory
+from shoal.config.checks.resources import check_memory
 from shoal.launch.cores import threads_per_worker
 from shoal.launch.handle import WorkerHandle
 from shoal.launch.orphans import OrphanKiller, orphan_killer

@@ -7,19 +7,19 @@ from dataclasses import replace
 
 from shoal.comm.join import WorkerAddress, place_from_environment
 from shoal.comm.liveness.judge import TRAIN_LIMIT_S
+from shoal.config.checks.resources import check_resources
+from shoal.config.checks.supported import LOOPBACK, check_world
 from shoal.config.custom import no_exit
 from shoal.config.mesh import check_divided, parse_mesh
-from shoal.config.resources import check_resources
 from shoal.config.schema import RunConfig
-from shoal.config.supported import LOOPBACK, check_world
 from shoal.events.folder import RunFolder
 from shoal.launch import training
 from shoal.launch.one_worker import joined_group
 from shoal.parallel.exchange.build import check_exchange
 from shoal.train import worker
-from shoal.train.check_division import check_division
 from shoal.train.observer import Observer, Silent
 from shoal.train.result import Result
+from shoal.train.setup.check_division import check_division
 
 LAUNCHERS: dict[str, Callable[[RunConfig, Observer, RunFolder | None, RunConfig | None], Result]] = {
     "processes": training.by_processes,

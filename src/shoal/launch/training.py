@@ -39,8 +39,8 @@ def by_threads(
 ) -> Result:
     """Train with one thread per worker; return rank 0's result, or raise the first failure.
 
-    Torch's settings (threads, random state) belong to the process and are set once, for all. `then` is made as if
-    alone: other threads cost nothing to start.
+    Torch's settings (threads, random state) belong to the process and are set once, for all. The run `then`
+    follows with threads of its own, which cost nothing to start.
     """
     workers = config.launch.workers
     shared = replace(config, threads=config.threads or threads_per_worker(workers))

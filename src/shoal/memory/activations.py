@@ -10,6 +10,7 @@ from torch.overrides import TorchFunctionMode
 from shoal import models
 from shoal.config.schema import LossConfig
 from shoal.data.dataset import Batch
+from shoal.memory.process import memory_id
 
 
 def activation_bytes(model: nn.Module, loss: LossConfig, batch: Batch) -> int | None:
@@ -21,11 +22,11 @@ def activation_bytes(model: nn.Module, loss: LossConfig, batch: Batch) -> int | 
     if not all(param.is_meta for param in params):
         return None
     saved: dict[int, int] = {}
-    known = {_identity(param) for param in params}
+    known = {memory_id(param) for param in params}
 
     def pack(tensor: Tensor) -> Tensor:
-        if _identity(tensor) not in known:
-            saved[_identity(tensor)] = tensor.untyped_storage().nbytes()
+        if memory_id(tensor) not in known:
+            saved[memory_id(tensor)] = tensor.untyped_storage().nbytes()
         return tensor
 
     function = models.build_loss(loss)
@@ -33,10 +34,6 @@ def activation_bytes(model: nn.Module, loss: LossConfig, batch: Batch) -> int | 
         kept = function(model(batch.inputs.to("meta")), batch.labels.to("meta"))
     del kept  # until here, no memory is used a second time
     return sum(saved.values())
-
-
-def _identity(tensor: Tensor) -> int:
-    return tensor.untyped_storage()._cdata  # pyright: ignore[reportPrivateUsage]
 
 
 class _FusedAttention(TorchFunctionMode):

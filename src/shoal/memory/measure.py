@@ -18,11 +18,11 @@ from torch.nn import functional as F
 
 from shoal.comm.group import Group
 from shoal.comm.traced import traced
+from shoal.config.checks.resources import GIB, check_memory, check_resources
+from shoal.config.checks.supported import LOOPBACK, check_world
 from shoal.config.mesh import check_divided, layout_of
 from shoal.config.plain import from_plain, to_plain
-from shoal.config.resources import check_memory, check_resources
 from shoal.config.schema import Custom, DpConfig, RunConfig, ZeroConfig
-from shoal.config.supported import LOOPBACK, check_world
 from shoal.data.dataset import Batch
 from shoal.data.load import load
 from shoal.errors import ConfigError
@@ -111,7 +111,7 @@ def _check_can_measure(config: RunConfig) -> None:
         process.check_can_measure()
         if not _divides_model(config):
             needed = by_formula(config).formula
-            details = f"{needed / 2**30:.3g} GiB by formula"
+            details = f"{needed / GIB:.3g} GiB by formula"
             check_memory(workers, needed, details, config.launch.launcher)
 
 

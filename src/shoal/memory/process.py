@@ -74,6 +74,11 @@ def storages_of(tensors: Iterable[Tensor]) -> dict[int, int]:
     return found
 
 
+def memory_id(tensor: Tensor) -> int:
+    """The same number for tensors that share memory, also on the meta device, where memory has no address."""
+    return tensor.untyped_storage()._cdata  # pyright: ignore[reportPrivateUsage]
+
+
 def gpu_bytes(device: torch.device) -> int:
     """Bytes that torch's allocator has handed out on a GPU."""
     return torch.cuda.memory_allocated(device)

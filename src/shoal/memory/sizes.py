@@ -1,6 +1,6 @@
 """The numbers in the formulas, from a run's settings and the model that a worker computes."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from shoal import models, optim
 from shoal.comm.shared_memory.board import NUM_SLOTS, SLOT_BYTES
-from shoal.config.kinds import options_of
-from shoal.config.resources import input_shape
+from shoal.config.checks.resources import input_shape
 from shoal.config.schema import (
     AdamConfig,
     AdamWConfig,
@@ -24,15 +23,14 @@ from shoal.config.schema import (
 )
 from shoal.data.dataset import DataSet
 from shoal.memory.formulas import Sizes
-from shoal.models.builder import MODELS
+from shoal.memory.process import memory_id
+from shoal.models.builder import on_meta
 from shoal.optim.chunks import BYTES_PER_THREAD
 from shoal.optim.state_kinds import state_bytes
 from shoal.parallel.buckets.plan import MIB
 from shoal.parallel.buckets.reducer import MOVED_BYTES
 from shoal.parallel.sync.zero.units import cut
 from shoal.parallel.sync.zero.zero import unit_of
-
-MakeOptimizer = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
 
 
 def small_run(config: RunConfig) -> RunConfig:
@@ -77,8 +75,8 @@ def sizes_of(
     size = config.axes.get("data", 1)
     trained = [*params.values()]
     # Our own engines have tensors of their own, in the memory of the model's parameters.
-    known = {id(param) for param in trained} | {_memory_of(param) for param in trained}
-    frozen = (param for param in model.parameters() if not {id(param), _memory_of(param)} & known)
+    known = {id(param) for param in trained} | {memory_id(param) for param in trained}
+    frozen = (param for param in model.parameters() if not {id(param), memory_id(param)} & known)
     fixed = [*frozen, *model.buffers()]
     largest = max((param.nbytes for param in trained), default=0)
     sizes = Sizes(
@@ -97,10 +95,6 @@ def sizes_of(
     if not isinstance(config.sync, ZeroConfig):
         return sizes
     return _of_zero(config.sync, sizes, model, params, largest if is_gpu else 0)
-
-
-def _memory_of(tensor: Tensor) -> int:
-    return tensor.untyped_storage()._cdata  # pyright: ignore[reportPrivateUsage]
 
 
 def _fresh(config: RunConfig, sizes: list[int]) -> int:
@@ -147,5 +141,4 @@ def without_memory(config: RunConfig, dataset: DataSet) -> nn.Module:
     """The model without weights, on torch's meta device; a user's own model is built as usual."""
     if isinstance(config.model, Custom):
         return models.build(config.model, dataset.input_shape, dataset.outputs, config.seed)
-    with torch.device("meta"):
-        return MODELS[config.model.name](dataset.input_shape, dataset.outputs, **options_of(config.model))
+    return on_meta(config.model, dataset.input_shape, dataset.outputs)

@@ -50,10 +50,15 @@ def build(config: ModelConfig, input_shape: tuple[int, ...], outputs: int, seed:
     return model
 
 
+def on_meta(config: BuiltInModelConfig, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
+    """A built-in model on torch's meta device: its tensors have shapes and no memory."""
+    with torch.device("meta"):
+        return MODELS[config.name](input_shape, outputs, **options_of(config))
+
+
 def without_weights(config: BuiltInModelConfig, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
     """A built-in model whose parameters have no values yet: their memory is reserved, and takes nothing until used."""
-    with torch.device("meta"):
-        model = MODELS[config.name](input_shape, outputs, **options_of(config))
+    model = on_meta(config, input_shape, outputs)
     # As `to_empty`, but using only the shapes of meta tensors: anything else imports sympy, which takes half a second.
     model._apply(lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype))  # pyright: ignore[reportPrivateUsage]
     return model

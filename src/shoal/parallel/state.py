@@ -10,6 +10,18 @@ from shoal.parallel.piece import Piece, Place
 
 PlaceOf = Callable[[str], Place]
 """The place of this worker's part of a parameter in the whole, by the parameter's name."""
+PlaceOfHeld = Callable[[str, Tensor], Place]
+"""The place in the whole of a tensor that this worker holds, by its name in the whole model."""
+
+
+def _whole(name: str, tensor: Tensor) -> Place:
+    del name
+    return Place.whole(tensor)
+
+
+def model_pieces(state: Mapping[str, Tensor], place_of: PlaceOfHeld = _whole) -> list[Piece]:
+    """`model.<name>` for every parameter and buffer of a state."""
+    return [Piece(f"model.{name}", tensor.detach(), place_of(name, tensor)) for name, tensor in state.items()]
 
 
 def optimizer_pieces(
@@ -69,16 +81,11 @@ def names_of(state: Mapping[str, Tensor], params: Mapping[str, Tensor]) -> dict[
     return {name: names[id(tensor)] for name, tensor in state.items() if id(tensor) in names}
 
 
-def _whole(name: str, tensor: Tensor) -> Place:
-    del name
-    return Place.whole(tensor)
-
-
 def load_weights(
     model: nn.Module,
     weights: Mapping[str, Tensor],
     prefix: str = "",
-    place_of: Callable[[str, Tensor], Place] = _whole,
+    place_of: PlaceOfHeld = _whole,
     elsewhere: Collection[str] = (),
 ) -> None:
     """Copy weights, `<prefix><name>`, into a model; a CheckpointError shows the first name or shape that differs."""
@@ -89,7 +96,7 @@ def parts_of(
     own: Mapping[str, Tensor],
     weights: Mapping[str, Tensor],
     prefix: str = "",
-    place_of: Callable[[str, Tensor], Place] = _whole,
+    place_of: PlaceOfHeld = _whole,
     elsewhere: Collection[str] = (),
 ) -> dict[str, Tensor]:
     """The parts of whole weights, `<prefix><name>`, that a worker holds; a CheckpointError shows what differs first.

@@ -30,8 +30,8 @@ class Share:
     stop_signal: int = 0
     """The signal that this worker has received, 0 for none. It piggybacks on an exchange of the step."""
     before_part: Callable[[int], None] = lambda part: None
-    """Called before each part is computed, with its number, where random numbers belong to the part
-    (`leaf_sums.py`)."""
+    """Called with the number of each part before it is computed, where parts are leaves (`leaf_sums.py`): random
+    numbers then belong to a part."""
 
 
 class StepResult(NamedTuple):

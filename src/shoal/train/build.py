@@ -14,7 +14,7 @@ from shoal.comm.group import BUSY_S
 from shoal.comm.mesh import Mesh
 from shoal.comm.traced import Traced
 from shoal.comm.tree_sums import tree_summed
-from shoal.config.resources import check_resources
+from shoal.config.checks.resources import check_resources
 from shoal.config.schema import DdpConfig, RunConfig, ZeroConfig
 from shoal.data.dataset import DataSet
 from shoal.data.division import Division
@@ -37,12 +37,12 @@ from shoal.parallel.sync.sync import SyncParts
 from shoal.parallel.sync.zero.zero import Zero
 from shoal.parallel.training_clock import TrainingClock
 from shoal.parallel.update import Update
-from shoal.train.build_layout import build_layout, check_stages, with_cut
 from shoal.train.clock import clock_of
-from shoal.train.device import take_device
-from shoal.train.divide import divisions
 from shoal.train.progress import Progress, total_steps
-from shoal.train.schedule import factor
+from shoal.train.setup.build_layout import build_layout, check_stages, with_cut
+from shoal.train.setup.device import take_device
+from shoal.train.setup.divide import divisions
+from shoal.train.setup.schedule import factor
 
 
 @dataclass(frozen=True)

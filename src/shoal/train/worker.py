@@ -31,12 +31,12 @@ from shoal.train.balance import balance_of
 from shoal.train.build import Built, build, torch_settings
 from shoal.train.clock import measure_clock_offset
 from shoal.train.evaluate import Metrics, evaluate
-from shoal.train.links import link_event, with_links
 from shoal.train.loop import Job, train
 from shoal.train.observer import Observer, Silent
 from shoal.train.progress import Progress
 from shoal.train.random_state import RandomState
 from shoal.train.result import Result
+from shoal.train.setup.links import link_event, with_links
 from shoal.train.steplog import StepLog
 from shoal.train.stop import StopRequest
 from shoal.train.weights import export_model

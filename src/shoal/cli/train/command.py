@@ -42,7 +42,7 @@ how a user agrees to run a function of their own.
 
 
 DECIDES_BITS = {"train.micro_batch", "device", "threads"}
-"""What a run with --reduction invariant keeps, too: the bits of its result depend on it."""
+"""Settings that --resume cannot change either in a run with --reduction invariant: its bits depend on them."""
 
 
 def run(given: Given[TrainFlags]) -> int:

@@ -11,9 +11,9 @@ import sys
 from typing import NamedTuple
 
 from shoal.cli.train.flags import TrainFlags
+from shoal.config.checks.supported import is_loopback
 from shoal.config.kinds import check
 from shoal.config.sections.values import Port
-from shoal.config.supported import is_loopback
 from shoal.errors import ConfigError
 
 

@@ -224,7 +224,7 @@ class Judge:
     def judge_all(self, members: Sequence[Facts]) -> GroupError | None:
         """The error for a wait that needs every one of the members: of the first that will not come."""
         if any(facts.stopped_s > 0 for facts in members):
-            # Whoever waits for a stopped member is silent as long as that one, and not stuck.
+            # A member that waits for a stopped one is silent as long as that one, but not stuck.
             members = [facts._replace(silent_s=min(facts.silent_s, 0.0)) for facts in members]
         return next((error for facts in members if (error := self.judge(facts))), None)
 

@@ -48,7 +48,8 @@ class Layout(ABC):
 
         The parts of the replica's workers add up to the sum of the losses divided by the global number of samples.
         `before_last` is called when the last backward pass begins: gradients that become final from then on are whole.
-        A layout whose gradients are not `final_in_backward` calls it when they are whole. Neither does without samples.
+        A layout whose gradients are not `final_in_backward` calls it when they are whole. It is not
+        called without samples.
         """
 
     def update_each(self, share: Share, update: Callable[[], object]) -> Tensor:

@@ -10,10 +10,10 @@ from shoal.data.dataset import Batch
 from shoal.events.spans import SpanRecorder
 from shoal.parallel.gradient_engine import GradientEngine
 from shoal.parallel.layout.layout import Layout
-from shoal.parallel.layout.tensor.divide import TensorParts
+from shoal.parallel.layout.tensor.divide import TensorParts, place_in
 from shoal.parallel.leaf_sums import LeafSums
 from shoal.parallel.piece import Piece, Place
-from shoal.parallel.state import load_weights, names_of
+from shoal.parallel.state import load_weights, model_pieces, names_of
 from shoal.parallel.step import Loss, accumulate, evaluate_batch
 from shoal.parallel.strategy import Gradients, Share, Sums
 
@@ -54,8 +54,7 @@ class Whole(Layout):
         self._gradients = conditions(engine.gradients)
         self._accumulate = accumulate if leaf_sums is None else leaf_sums
         self.final_in_backward = leaf_sums is None
-        self._replica = replica
-        self._parts = parts
+        self._place = place_in(parts, replica)
         self._counts_loss = parts is None or parts.group.rank == 0
         self.sharded_over: Sequence[Group] = () if parts is None else (parts.group,)
         self.repeated: Collection[str] = () if parts is None else parts.repeated
@@ -77,18 +76,9 @@ class Whole(Layout):
         """The whole parameter, or this worker's part of it."""
         return self._place(name, self.params[name])
 
-    def _place(self, name: str, tensor: Tensor) -> Place:
-        if self._parts is None:
-            return Place.whole(tensor, self._replica)
-        return self._parts.place(name, tensor, self._replica)
-
     def pieces(self) -> list[Piece]:
         """Every parameter and buffer that this worker holds."""
-        state = self.model.state_dict()
-        return [
-            Piece(f"model.{name}", tensor.detach(), self._place(name, tensor))
-            for name, tensor in state.items()
-        ]
+        return model_pieces(self.model.state_dict(), self._place)
 
     def load(self, saved: Mapping[str, Tensor]) -> None:
         """Copy the saved weights, or this worker's parts of them, into the model."""

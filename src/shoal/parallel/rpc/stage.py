@@ -19,6 +19,7 @@ from shoal.parallel.layout.sequence import NamedLayer
 from shoal.parallel.norms import in_order
 from shoal.parallel.piece import Piece, Place
 from shoal.parallel.rpc import torch_rpc
+from shoal.parallel.state import model_pieces
 from shoal.parallel.strategy import Pause, Serving, StepResult
 from shoal.parallel.update import Update
 
@@ -159,8 +160,7 @@ class Stage:
 
     def pieces(self) -> list[Piece]:
         """Parameters, buffers and optimizer state of this stage."""
-        model = [Piece.whole(f"model.{name}", tensor.detach()) for name, tensor in self._state.items()]
-        return model + self._update.pieces()
+        return model_pieces(self._state) + self._update.pieces()
 
     @torch.no_grad()
     def load(self, saved: Mapping[str, Tensor]) -> None:

@@ -218,7 +218,10 @@ class ShardedModel:
             norm = global_norm(slices.all_norms({name: chunk_norms(grad) for name, grad in grads.items()}))
             clip(grads.values(), norm, clip_norm)
         self.group.barrier().wait()  # no worker reads weights any more
-        self.optimizer.step() if self._keeper is None else self._keeper.step()
+        if self._keeper is None:
+            self.optimizer.step()
+        else:
+            self._keeper.step()
         shards.publish()
         self.zero_grad()
         return norm

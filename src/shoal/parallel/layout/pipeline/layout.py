@@ -22,9 +22,9 @@ from shoal.parallel.layout.pipeline.schedules import with_weights_once
 from shoal.parallel.layout.pipeline.stage import Autocast, PipelineStage
 from shoal.parallel.layout.pipeline.validate import validate
 from shoal.parallel.layout.sequence import NamedLayer
-from shoal.parallel.layout.tensor.divide import TensorParts
+from shoal.parallel.layout.tensor.divide import TensorParts, place_in
 from shoal.parallel.piece import Piece, Place
-from shoal.parallel.state import names_of, parts_of
+from shoal.parallel.state import model_pieces, names_of, parts_of
 from shoal.parallel.step import Loss, sums_of
 from shoal.parallel.strategy import Share, Sums
 
@@ -91,10 +91,10 @@ class Pipelined(Layout):
         """
         mine = stages[group.rank]
         self.model = nn.Sequential(*(layer.module for layer in mine))
-        self._group, self._plan, self._replica = group, plan, replica
+        self._group, self._plan, self._place = group, plan, place_in(parts, replica)
         self._last_layer = mine[-1].name
         self._is_last = group.rank == group.size - 1
-        self.span, self.sharded_over, self._parts = span, (group,), parts
+        self.span, self.sharded_over = span, (group,)
         self._counts_loss = self._is_last and (parts is None or parts.group.rank == 0)
         held = {id(tensor): key for key, tensor in reversed(self.model.state_dict(keep_vars=True).items())}
         whole = model.state_dict(keep_vars=True)
@@ -238,26 +238,20 @@ class Pipelined(Layout):
         """The whole parameter, or this worker's part of it."""
         return self._place(name, self.params[name])
 
-    def _place(self, name: str, tensor: Tensor) -> Place:
-        if self._parts is None:
-            return Place.whole(tensor, self._replica)
-        return self._parts.place(name, tensor, self._replica)
-
     def pieces(self) -> list[Piece]:
         """The parameters and buffers of this stage."""
-        state = self.model.state_dict()
-        return [
-            Piece(f"model.{name}", state[key].detach(), self._place(name, state[key]))
-            for name, key in self._keys.items()
-        ]
+        return model_pieces(self._state(), self._place)
 
     def load(self, saved: Mapping[str, Tensor]) -> None:
         """Copy the saved weights of this stage into it."""
-        state = self.model.state_dict()
-        own = {name: state[key] for name, key in self._keys.items()}
-        loaded = parts_of(own, saved, "model.", self._place, self.all_names)
+        loaded = parts_of(self._state(), saved, "model.", self._place, self.all_names)
         # Strict would refuse a layer that is used twice: it has two names here, and its weights come once.
         self.model.load_state_dict({self._keys[name]: each for name, each in loaded.items()}, strict=False)
+
+    def _state(self) -> dict[str, Tensor]:
+        """The parameters and buffers of this stage, under their names in the whole model."""
+        state = self.model.state_dict()
+        return {name: state[key] for name, key in self._keys.items()}
 
 
 def divided(share: Share, microbatches: int) -> list[Batch]:

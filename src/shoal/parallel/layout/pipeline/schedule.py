@@ -121,11 +121,6 @@ class Schedule:
         return tuple(tuple(action for action in row if not action.kind.is_message) for row in self.rows)
 
     @property
-    def splits_backward(self) -> bool:
-        """Whether backward is two actions, I and W."""
-        return any(action.kind is ActionKind.BACKWARD_INPUT for row in self.rows for action in row)
-
-    @property
     def updates_inside(self) -> bool:
         """Whether weights change during the step, so that a stage keeps one version per micro-batch in flight."""
         return any(action.kind is ActionKind.UPDATE for row in self.rows for action in row)

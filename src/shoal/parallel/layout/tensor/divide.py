@@ -16,6 +16,7 @@ from shoal.parallel.layout.tensor.cutting import divided
 from shoal.parallel.layout.tensor.parts import Cut
 from shoal.parallel.layout.tensor.plan import resolved, worker_of
 from shoal.parallel.piece import Place
+from shoal.parallel.state import PlaceOfHeld
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -45,6 +46,15 @@ class TensorParts:
         if name in self.alone:
             return Place.whole(tensor, replica)
         return Place.whole(tensor, replica * self.group.size + self.group.rank)
+
+
+def place_in(parts: TensorParts | None, replica: int) -> PlaceOfHeld:
+    """The place in the whole of what a worker of this replica holds; without `parts`, tensors are whole."""
+
+    def place(name: str, tensor: Tensor) -> Place:
+        return Place.whole(tensor, replica) if parts is None else parts.place(name, tensor, replica)
+
+    return place
 
 
 def tensor_parallel(

@@ -8,15 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from shoal.comm.group import Group
-from shoal.config.resources import memory_bytes
+from shoal.config.checks.resources import memory_bytes
 from shoal.errors import ConfigError
 from shoal.parallel.buckets.plan import MIB
 from shoal.parallel.buckets.unused import Unused, present_somewhere, refuse_unused
 from shoal.parallel.freed_memory import return_freed_memory
 from shoal.parallel.gradient_engine import OnFinal
-from shoal.parallel.piece import Piece
+from shoal.parallel.piece import Piece, Place
 from shoal.parallel.slices import Slices
-from shoal.parallel.state import check_names, names_of, read_part
+from shoal.parallel.state import check_names, model_pieces, names_of, read_part
 from shoal.parallel.sync.zero.gather import GatheredParameters
 from shoal.parallel.sync.zero.gradients import OwnedGradients, UnitSlots
 from shoal.parallel.sync.zero.units import Unit, UnitOf, check_fits, cut
@@ -52,9 +52,7 @@ class HeldState:
     def of(cls, model: nn.Module, params: Mapping[str, Tensor], rank: int) -> "HeldState":
         """The state of a model that every worker has as a whole."""
         return cls(
-            lambda: [
-                Piece.whole(f"model.{name}", each.detach(), rank) for name, each in model.state_dict().items()
-            ],
+            lambda: model_pieces(model.state_dict(), lambda _, tensor: Place.whole(tensor, rank)),
             names_of(model.state_dict(keep_vars=True), params),
         )
 
@@ -166,7 +164,7 @@ class Shards:
     # One step.
 
     def holding(self, before_part: Callable[[int], None]) -> Callable[[int], None]:
-        """Have units freed in backward, too, of parts whose gradients are not sent; `before_part` is called as well."""
+        """`before_part`, which then also has units freed in backward passes whose gradients are not sent."""
 
         def before(part: int) -> None:
             self.gradients.hold()

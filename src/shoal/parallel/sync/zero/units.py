@@ -17,11 +17,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from shoal.config.checks.resources import GIB
 from shoal.errors import ConfigError
 from shoal.parallel.buckets.plan import Kind
 from shoal.parallel.norms import CHUNK, num_chunks
-
-GIB = 2**30
 
 UnitOf = Callable[[str], Hashable]
 """A user's cut: parameters for whose names it returns the same value are a unit."""

@@ -2,7 +2,7 @@
 
 from shoal import models
 from shoal.comm.threads import ThreadGroup
-from shoal.config.resources import input_shape
+from shoal.config.checks.resources import input_shape
 from shoal.config.schema import Custom, DataConfig, RpcConfig, RunConfig, SyntheticConfig
 from shoal.parallel.layout.pipeline.cut import check_num_stages, cut_by_name
 from shoal.parallel.layout.tensor.divide import divide

@@ -3,7 +3,7 @@
 import pytest
 
 from shoal.config.schema import ConstantConfig, CosineConfig, StepDecayConfig
-from shoal.train.schedule import factor
+from shoal.train.setup.schedule import factor
 
 
 def test_warmup_rises_linearly_and_never_from_zero():

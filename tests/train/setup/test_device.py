@@ -5,7 +5,7 @@ import torch
 
 from shoal.config.read import read
 from shoal.errors import ConfigError
-from shoal.train.device import group_kind, take_device
+from shoal.train.setup.device import group_kind, take_device
 
 
 @pytest.fixture

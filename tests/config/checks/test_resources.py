@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal.config import resources
+from shoal.config.checks import resources
 from shoal.config.read import read
 from shoal.errors import ConfigError
 

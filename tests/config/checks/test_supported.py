@@ -3,8 +3,8 @@
 import pytest
 
 from shoal.cli.main import main
+from shoal.config.checks.supported import check_world
 from shoal.config.read import read
-from shoal.config.supported import check_world
 from shoal.errors import ConfigError
 
 RPC = ["--strategy", "rpc", "--workers", "3"]

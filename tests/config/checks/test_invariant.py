@@ -2,8 +2,8 @@
 
 import pytest
 
+from shoal.config.checks.supported import check_world
 from shoal.config.read import read
-from shoal.config.supported import check_world
 from shoal.errors import ConfigError
 from shoal.launch.facts import facts_of
 

@@ -10,7 +10,7 @@ from sample_ledger import FLAGS, SAMPLES, entries_of
 from shoal.cli.main import main
 from shoal.data.division.order import epoch_order, step_indices
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 STRATEGIES = ["naive", "ddp", "dp"]
 BATCH = 32
 EPOCH = 4  # steps: 32, 32, 32 and the 4 that are left

@@ -1,13 +1,10 @@
 """What `--reduction invariant` requires: bits depend on everything that decides how a sum is rounded."""
 
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from shoal.config.sections.exchange import ExchangeConfig
-from shoal.config.sections.launch import LaunchConfig
+from shoal.config.checks.run_settings import RunSettings
 from shoal.config.sections.optimizer import OptimizerConfig
-from shoal.config.sections.partition import PartitionConfig
-from shoal.config.sections.sync import Capabilities
 from shoal.config.sections.train import TrainConfig
 from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError
@@ -17,66 +14,12 @@ FLAG = "--reduction invariant"
 AnyOptimizer = TypeVar("AnyOptimizer", bound=OptimizerConfig)
 
 
-class InvariantSettings(Protocol):
-    """The settings that are checked here: those of a `RunConfig`."""
-
-    @property
-    def strategy(self) -> str:
-        """Its name."""
-        ...
-
-    @property
-    def can(self) -> Capabilities:
-        """What it can be combined with."""
-        ...
-
-    @property
-    def engine(self) -> str:
-        """`--engine`."""
-        ...
-
-    @property
-    def device(self) -> str:
-        """`--device`."""
-        ...
-
-    @property
-    def sync(self) -> object:
-        """The section `sync`."""
-        ...
-
-    @property
-    def optimizer(self) -> OptimizerConfig:
-        """The section `optimizer`."""
-        ...
-
-    @property
-    def exchange(self) -> ExchangeConfig:
-        """The section `exchange`."""
-        ...
-
-    @property
-    def partition(self) -> PartitionConfig:
-        """The section `partition`."""
-        ...
-
-    @property
-    def train(self) -> TrainConfig:
-        """The section `train`."""
-        ...
-
-    @property
-    def launch(self) -> LaunchConfig:
-        """The section `launch`."""
-        ...
-
-
 def with_readable_step(optimizer: AnyOptimizer) -> AnyOptimizer:
     """The optimizer with its readable step, whose bits do not depend on how parameters are divided into slices."""
     return optimizer if isinstance(optimizer, Custom) else replace(optimizer, fast=False)
 
 
-def check_invariant(config: InvariantSettings) -> None:
+def check_invariant(config: RunSettings) -> None:
     """Refuse settings with which the bits would depend on the number of workers."""
     train, strategy = config.train, config.strategy
     if not config.can.invariant:

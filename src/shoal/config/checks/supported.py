@@ -2,52 +2,16 @@
 
 import ipaddress
 import warnings
-from typing import Protocol
 
-from shoal.config.invariant import check_power_of_two
-from shoal.config.sections.launch import LaunchConfig
-from shoal.config.sections.sync import Capabilities
+from shoal.config.checks.invariant import check_power_of_two
+from shoal.config.checks.run_settings import RunSettings
 from shoal.config.sections.train import TrainConfig
 from shoal.errors import ConfigError
 
 LOOPBACK = "127.0.0.1"
 
 
-class Settings(Protocol):
-    """The settings that are checked here: those of a `RunConfig`."""
-
-    @property
-    def strategy(self) -> str:
-        """Its name."""
-        ...
-
-    @property
-    def can(self) -> Capabilities:
-        """What it can be combined with."""
-        ...
-
-    @property
-    def precision(self) -> str:
-        """`--precision`."""
-        ...
-
-    @property
-    def device(self) -> str:
-        """`--device`."""
-        ...
-
-    @property
-    def train(self) -> TrainConfig:
-        """The section `train`."""
-        ...
-
-    @property
-    def launch(self) -> LaunchConfig:
-        """The section `launch`."""
-        ...
-
-
-def check_step(config: Settings) -> None:
+def check_step(config: RunSettings) -> None:
     """Refuse ways of computing a step that the strategy does not support."""
     strategy, can, train, launch = config.strategy, config.can, config.train, config.launch
     choices = {
@@ -83,7 +47,7 @@ def check_step(config: Settings) -> None:
         )
 
 
-def check_world(config: Settings, size: int, address: str = LOOPBACK) -> None:
+def check_world(config: RunSettings, size: int, address: str = LOOPBACK) -> None:
     """Refuse a number of workers, or an address where they meet, that the strategy does not support."""
     strategy, can, launch = config.strategy, config.can, config.launch
     launch.check_workers(size)

@@ -5,8 +5,8 @@ import pytest
 from shoal.config.read import read
 from shoal.errors import ConfigError
 from shoal.launch.run import launch_run
-from shoal.train.check_division import check_division
 from shoal.train.observer import Silent
+from shoal.train.setup.check_division import check_division
 
 TEXT = "--model transformer --data synthetic --data.task text"
 

@@ -11,7 +11,7 @@ from shoal.comm.threads import run_threads
 from shoal.config.conditions import Link
 from shoal.config.schema import LaunchConfig
 from shoal.errors import ConfigError
-from shoal.train.links import link_event, report_link, with_links
+from shoal.train.setup.links import link_event, report_link, with_links
 
 LINK = Link((0, 1), bits_per_s=100e6, latency_s=0.005)
 

@@ -1,0 +1,1 @@
+"""Checks of settings against each other and against this machine, before anything starts."""
