@@ -3,7 +3,11 @@
 import csv
 import re
 
+import pytest
+
+from shoal.labs.frame import run_plan
 from shoal.labs.watch import QuietWatch
+from shoal.labs.words import load_words
 
 SECTIONS = ("principle", "code", "setup", "results", "analysis")
 VERDICTS = ("holds", "fails", "undecided")
@@ -15,6 +19,19 @@ class Listening(QuietWatch):
 
     def say(self, line):
         self.lines.append(line)
+
+
+def again_in_chinese(lab, plan, folder, earlier, *trainers):
+    """The same report in the other language, from the runs of an earlier one: training again would fail the test."""
+
+    def train(*_):
+        raise AssertionError("trained again")
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("shoal.labs.runs.launch_run", *trainers):
+            patch.setattr(name, train)
+        words = load_words(lab.package, "zh")
+        return run_plan(lab, plan, folder, f"shoal lab {lab.number}", words, QuietWatch(), earlier)
 
 
 def rows(folder, name):

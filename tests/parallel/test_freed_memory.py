@@ -10,8 +10,8 @@ def test_freed_blocks_between_blocks_in_use_are_given_back():
     return_freed_memory()
     before = pss()
     # The C library maps a first large block; once that is freed, blocks of its size come from the heap.
-    del_first = torch.ones(2**18)
-    del del_first
+    first = torch.ones(2**18)
+    del first
     blocks = [torch.ones(2**18) for _ in range(64)]  # 64 MiB
     kept = blocks[::32]
     del blocks

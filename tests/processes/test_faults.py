@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from launching import (
-    HERE,
     command,
     config,
     environment,
@@ -34,17 +33,10 @@ from shoal.launch.run import launch_run
 from shoal.train import checkpoint
 from shoal.train.observer import Silent
 
-pytestmark = pytest.mark.timeout(300)  # many processes that load torch: slow where the machine is busy
+# Many processes load torch, which takes long where the machine is busy.
+pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("launching_here")]
 NOTICED_S = 8.0
 """A death or a stop is seen by looking: long before the 10 s of silence after which a member is given up."""
-
-
-@pytest.fixture(autouse=True)
-def _surroundings(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(HERE))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    yield
-    assert workers_of(os.getpid()) + orphan_killers_of(os.getpid()) == [], "nothing may be left behind"
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,12 @@
 """Workers under `local` that die, are stopped, get a signal or never come back: named, although steps do not meet."""
 
-import os
 import re
 import signal
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from launching import HERE, command, config, environment, flags, orphan_killers_of, wait_until, workers_of
+from launching import command, config, environment, flags, wait_until
 
 from shoal.errors import WorkerError
 from shoal.events.file import read_events
@@ -16,17 +15,10 @@ from shoal.launch.run import launch_run
 from shoal.train import checkpoint
 from shoal.train.observer import Silent
 
-pytestmark = pytest.mark.timeout(300)  # many processes that load torch: slow where the machine is busy
+# Many processes load torch, which takes long where the machine is busy.
+pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("launching_here")]
 LOCAL = "--strategy local --strategy.every 5 --workers 2 --name run"
 """Averagings after steps 5 and 10; faults fire in step 8, checkpoints are of steps 3, 6, 9 and 12."""
-
-
-@pytest.fixture(autouse=True)
-def _surroundings(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(HERE))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    yield
-    assert workers_of(os.getpid()) + orphan_killers_of(os.getpid()) == [], "nothing may be left behind"
 
 
 def failure(folder, more, fault):

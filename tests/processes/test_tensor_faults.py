@@ -1,11 +1,10 @@
 """A dead and a stopped worker among those that divide a model: named, nothing hangs, and the run can go on."""
 
-import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from launching import HERE, flags, orphan_killers_of, workers_of
+from launching import flags
 
 from shoal.comm.group import SlowMemberWarning
 from shoal.config.read import read
@@ -14,15 +13,8 @@ from shoal.events.folder import RunFolder
 from shoal.launch.run import launch_run
 from shoal.train.observer import Silent
 
-pytestmark = pytest.mark.timeout(300)  # processes that load torch: slow where the machine is busy
-
-
-@pytest.fixture(autouse=True)
-def _surroundings(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(HERE))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    yield
-    assert workers_of(os.getpid()) + orphan_killers_of(os.getpid()) == [], "nothing may be left behind"
+# Processes load torch, which takes long where the machine is busy.
+pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("launching_here")]
 
 
 def config(folder, more, **options):

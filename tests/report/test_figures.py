@@ -5,23 +5,17 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from shoal.report.figures import (
+from shoal.report.canvas import (
     LEGEND_ROW_IN,
     ON_FULL_SHADE,
     PAGE_IN,
     PHONE_IN,
     TEXT_PT,
-    Line,
-    Mark,
-    Panel,
-    Style,
-    _y_limits,
     axes_of,
-    coinciding,
-    draw,
     heat_map,
     painted,
 )
+from shoal.report.figures import Line, Mark, Panel, Style, _y_limits, coinciding, draw
 
 STYLE = Style("gd", "blue")
 X = np.array([0.0, 1.0, 10.0, 100.0])

@@ -1,28 +1,12 @@
 """A checkpoint holds one machine's state: a run may go on under any strategy, with any number of workers."""
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
+from small_runs import NET, newest_pieces, train
 
 from shoal.cli.main import main
-from shoal.events.folder import RunFolder
-from shoal.train import checkpoint
-
-NET = """
-import torch
-from torch import nn
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first, self.last = nn.Linear(16, 8).double(), nn.Linear(8, 3).double()
-
-    def forward(self, inputs):
-        return self.last(torch.tanh(self.first(inputs.flatten(1).double())))
-"""
-"""In float64, so that nothing but a wrong sum or a lost moment can be seen."""
 
 FLAGS = "--data synthetic --data.samples 90 --data.shape 1,4,4 --data.classes 3 --model across_net:Net "
 FLAGS += "--batch-size 32 --epochs 4 --clip-norm 0.3 --threads 1 --device cpu --launcher threads --seed 5"
@@ -36,14 +20,8 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def train(capsys, *words):
-    assert main(["train", "--json", *" ".join(words).split()]) == 0, capsys.readouterr().err
-    return json.loads(capsys.readouterr().out.splitlines()[-1])
-
-
 def pieces_of(result):
-    newest = checkpoint.latest(RunFolder(Path(result["run"])).checkpoints)
-    return {name: piece for name, piece in newest.pieces().items() if not name.startswith("random.")}
+    return {name: piece for name, piece in newest_pieces(result).items() if not name.startswith("random.")}
 
 
 def assert_same(pieces, expected):

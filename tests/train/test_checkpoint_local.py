@@ -1,27 +1,10 @@
 """Runs under `local` that stop and go on: exactly with as many workers, from the one model with others."""
 
-import json
-from pathlib import Path
-
 import pytest
 import torch
+from small_runs import NET, newest_pieces, train
 
 from shoal.cli.main import main
-from shoal.events.folder import RunFolder
-from shoal.train import checkpoint
-
-NET = """
-import torch
-from torch import nn
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first, self.last = nn.Linear(16, 8).double(), nn.Linear(8, 3).double()
-
-    def forward(self, inputs):
-        return self.last(torch.tanh(self.first(inputs.flatten(1).double())))
-"""
 
 FLAGS = "--data synthetic --data.samples 90 --data.shape 1,4,4 --data.classes 3 --model local_net:Net "
 FLAGS += "--validation 0.1 --batch-size 32 --epochs 4 --threads 1 --device cpu --launcher threads --seed 5 "
@@ -33,15 +16,6 @@ STEPS = 12  # four epochs of 32, 32 and 17 samples
 def here(tmp_path, monkeypatch):
     (tmp_path / "local_net.py").write_text(NET)
     monkeypatch.chdir(tmp_path)
-
-
-def train(capsys, *words):
-    assert main(["train", "--json", *" ".join(words).split()]) == 0, capsys.readouterr().err
-    return json.loads(capsys.readouterr().out.splitlines()[-1])
-
-
-def pieces_of(result):
-    return checkpoint.latest(RunFolder(Path(result["run"])).checkpoints).pieces()
 
 
 @pytest.mark.parametrize(
@@ -59,8 +33,8 @@ def test_resumed_in_mid_interval_every_bit_is_the_same(capsys, options):
     assert resumed["weights_sha256"] == whole["weights_sha256"]
     assert resumed["final_loss"] == pytest.approx(whole["final_loss"], rel=1e-12)
     assert resumed["validation_loss"] == whole["validation_loss"]
-    expected = pieces_of(whole)
-    found = pieces_of(resumed)
+    expected = newest_pieces(whole)
+    found = newest_pieces(resumed)
     assert found.keys() == expected.keys()
     assert all(torch.equal(piece, expected[name]) for name, piece in found.items())
 
@@ -76,7 +50,7 @@ def test_averaging_after_every_step_goes_on_as_one_machine_and_back(capsys):
     for number, leg in enumerate(legs):
         start = f"{FLAGS} --name legs" if number == 0 else "--trust-code --resume runs/legs"
         result = train(capsys, start, f"--strategy {leg} --steps {4 * (number + 1)}")
-    expected, found = pieces_of(whole), pieces_of(result)
+    expected, found = newest_pieces(whole), newest_pieces(result)
     for name in [name for name in expected if name.startswith(("model.", "optim."))]:
         scale = expected[name].abs().max()
         assert (found[name] - expected[name]).abs().max() / scale <= 1e-12, name

@@ -1,12 +1,11 @@
 """Dropout: other masks on every worker, the same under every launcher, and the same after a resume."""
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
+from small_runs import train
 
-from shoal.cli.main import main
 from shoal.comm.threads import run_threads
 from shoal.train.random_state import RandomState
 
@@ -32,11 +31,6 @@ FLAGS += (
 def here(tmp_path, monkeypatch):
     (tmp_path / "dropout_net.py").write_text(NET)
     monkeypatch.chdir(tmp_path)
-
-
-def train(capsys, *words):
-    assert main(["train", "--json", *" ".join(words).split()]) == 0, capsys.readouterr().err
-    return json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
 def test_threads_and_processes_draw_the_same(capsys):

@@ -9,8 +9,8 @@ from shoal.compare.figures import loss_figure, time_figure
 from shoal.compare.remark import Remark
 from shoal.compare.table import HEADER, LEGEND, as_data, described, table_rows, worker_rows
 from shoal.compare.verdict import THRESHOLDS
+from shoal.report.canvas import Drawing
 from shoal.report.document import Block, Bullets, Code, Document, Figure, Heading, Judgement, Paragraph, Table
-from shoal.report.figures import Drawing
 from shoal.report.folder import write_files
 from shoal.report.html import to_html
 from shoal.report.markdown import to_markdown

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from shoal.compare.comparison import KINDS, ComparedRun, Comparison
-from shoal.report.figures import Drawing, axes_of, coinciding, legend_below, legend_in, painted, rows_of
+from shoal.report.canvas import Drawing, axes_of, legend_below, legend_in, painted, rows_of
+from shoal.report.figures import coinciding
 from shoal.report.svg import COLOURS, FRAME
 
 SMOOTHED_OVER = 10

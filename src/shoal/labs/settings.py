@@ -16,7 +16,7 @@ class LabSettings:
     out: str = ""
     seed: int = 0
     runs: str = ""
-    """The runs/ folder of an earlier report: runs that were finished there are not trained again."""
+    """The folder of an earlier report, or its runs/ folder: runs that were finished there are not trained again."""
 
     @property
     def variant(self) -> str:

@@ -46,7 +46,7 @@ from shoal.memory.formulas import (
     total,
 )
 from shoal.memory.sizes import samples_per_step, sizes_of, small_run, without_memory
-from shoal.memory.watch import MemoryWatch, Seen
+from shoal.memory.watch import MemoryWatch, StepMemory
 from shoal.parallel.strategy import Share
 from shoal.train.build import Built, build, torch_settings
 
@@ -235,7 +235,7 @@ def _predicted(
     return WorkerMemory(rank, sizes, found, {}, 0, 0)
 
 
-def _counted(built: Built, seen: Seen, idle_places: dict[int, int], is_gpu: bool) -> dict[str, int]:
+def _counted(built: Built, seen: StepMemory, idle_places: dict[int, int], is_gpu: bool) -> dict[str, int]:
     """The bytes of the tensors that were there, by component; memory that workers share as the system divides it."""
     shared = {} if is_gpu else {each.start: each for each in process.mappings() if each.is_shared}
     taken: set[int] = set()

@@ -19,7 +19,7 @@ from shoal.parallel.freed_memory import return_freed_memory
 
 
 @dataclass
-class Seen:
+class StepMemory:
     """What was there during a step, in bytes; `places` are addresses of memory that a group's members map."""
 
     peak: int = 0
@@ -47,7 +47,7 @@ class MemoryWatch:
         self._known: set[int] = set()
         """Addresses of the parameters' memory."""
         self._param_ids: set[int] = set()
-        self._seen: Seen | None = None
+        self._seen: StepMemory | None = None
 
     # The clock.
 
@@ -67,7 +67,7 @@ class MemoryWatch:
         return process.gpu_bytes(self._device) if self._device.type == "cuda" else process.pss()
 
     @contextmanager
-    def watching(self, params: Iterable[Tensor], only_in_use: bool = False) -> Generator[Seen]:
+    def watching(self, params: Iterable[Tensor], only_in_use: bool = False) -> Generator[StepMemory]:
         """Watch what is there inside, during one step that trains these parameters.
 
         With `only_in_use`, the C library gives freed memory back to the system before every sample.
@@ -76,7 +76,7 @@ class MemoryWatch:
         self._params, self._updated = [*params], []
         self._param_ids = {id(param) for param in self._params}
         self._known = set(process.storages_of(self._params))
-        self._seen = seen = Seen()
+        self._seen = seen = StepMemory()
         is_gpu = self._device.type == "cuda"
         if is_gpu:
             torch.cuda.reset_peak_memory_stats(self._device)

@@ -82,6 +82,11 @@ class RankShares:
         """The rest: the loop itself and writing events."""
         return max(0.0, 1.0 - self.compute - self.move - self.wait) if self.train_s else 0.0
 
+    @property
+    def own(self) -> float:
+        """The fraction outside of exchanges: computing and the rest."""
+        return self.compute + self.other
+
     def _fraction(self, seconds: float) -> float:
         return seconds / self.train_s if self.train_s else 0.0
 

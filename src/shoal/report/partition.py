@@ -12,12 +12,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.report.figures import (
-    COLOURS,
-    _saved,  # pyright: ignore[reportPrivateUsage]
-    _settings,  # pyright: ignore[reportPrivateUsage]
-)
-from shoal.report.svg import inverted_for_file
+from shoal.report.canvas import in_our_style, saved
+from shoal.report.svg import COLOURS, inverted_for_file
 
 Indices = NDArray[np.int64]
 MOST_ROWS = 40
@@ -142,15 +138,13 @@ def draw_ownership(
     font: str | None = None,
 ) -> bytes:
     """The figure as a file of this kind; the same division gives the same bytes."""
-    from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     captions = captions or Captions()
     height_in = float(np.clip(1.5 + 0.34 * owned.workers, 2.6, 14))
     ratios = [1.0, 1.7, 2.2] if owned.labels else [1.0, 1.7]
-    # Identifiers in an SVG are random unless they are salted.
-    with _settings(font), rc_context({"svg.hashsalt": "shoal", "svg.fonttype": "none"}):
+    with in_our_style(font):
         figure = Figure(figsize=(2.3 * sum(ratios), height_in), layout="constrained")
         FigureCanvasAgg(figure)
         axes: Any = figure.subplots(1, len(ratios), sharey=True, squeeze=False, width_ratios=ratios)[0]
@@ -160,7 +154,7 @@ def draw_ownership(
         if owned.labels:
             _draw_labels(axes[2], owned, captions)
         metadata = {"png": None, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
-        picture = _saved(figure, kind, dpi=200, metadata=metadata)
+        picture = saved(figure, kind, dpi=200, metadata=metadata)
         return inverted_for_file(picture.decode()).encode() if kind == "svg" else picture
 
 

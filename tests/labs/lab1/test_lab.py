@@ -10,7 +10,7 @@ from shoal.labs.lab1.lab import LAB, Lab1Settings
 from shoal.labs.lab1.plan import NAMES, Plan, Size
 from shoal.labs.watch import QuietWatch
 from shoal.labs.words import load_words
-from shoal.report.figures import chinese_font
+from shoal.report.canvas import chinese_font
 from shoal.train import worker
 
 DATA = SyntheticConfig(samples=160, validation=0.2)

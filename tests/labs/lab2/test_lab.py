@@ -11,7 +11,7 @@ from shoal.labs.lab2.plan import CONDITIONS, FAULTS, RULES, Plan, Size
 from shoal.labs.page.pictures import Pictures
 from shoal.labs.watch import QuietWatch
 from shoal.labs.words import load_words
-from shoal.report.figures import Drawing
+from shoal.report.canvas import Drawing
 
 TINY = Plan(
     workers=2,

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 import pytest
-from reports import Listening, assert_judged, assert_whole, rows, text_of
+from reports import Listening, again_in_chinese, assert_judged, assert_whole, rows, text_of
 
 from shoal.cli.main import main
 from shoal.config.schema import MlpConfig, SyntheticConfig
@@ -30,23 +30,10 @@ def finished(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def in_chinese(finished, tmp_path_factory):
-    """The same report in the other language, from the same runs: training again would fail the test."""
-
-    def train(*_):
-        raise AssertionError("trained again")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shoal.labs.runs.launch_run", train)
-        patch.setattr("shoal.labs.lab3.own_loop.train_own", train)
-        return run_plan(
-            LAB,
-            TINY,
-            tmp_path_factory.mktemp("zh") / "report",
-            "shoal lab 3",
-            load_words(LAB.package, "zh"),
-            QuietWatch(),
-            earlier=finished[0].folder / "runs",
-        )
+    folder = tmp_path_factory.mktemp("zh") / "report"
+    return again_in_chinese(
+        LAB, TINY, folder, finished[0].folder / "runs", "shoal.labs.lab3.own_loop.train_own"
+    )
 
 
 def test_every_division_has_its_curve_its_accuracy_and_its_coverage(finished):

@@ -1,12 +1,11 @@
 import pytest
-from reports import Listening, assert_judged, assert_whole, rows, text_of
+from reports import Listening, again_in_chinese, assert_judged, assert_whole, rows, text_of
 
 from shoal.cli.main import main
 from shoal.config.schema import DigitsConfig
 from shoal.labs.frame import run_plan
 from shoal.labs.lab4.lab import LAB
 from shoal.labs.lab4.plan import SCHEDULES, Plan, Size
-from shoal.labs.watch import QuietWatch
 from shoal.labs.words import load_words
 
 TINY = Plan(
@@ -27,16 +26,8 @@ def finished(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def in_chinese(finished, tmp_path_factory):
-    """The same report in the other language, from the same runs: training again would fail the test."""
-
-    def train(*_):
-        raise AssertionError("trained again")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shoal.labs.runs.launch_run", train)
-        folder, words = tmp_path_factory.mktemp("zh") / "report", load_words(LAB.package, "zh")
-        earlier = finished[0].folder / "runs"
-        return run_plan(LAB, TINY, folder, "shoal lab 4", words, QuietWatch(), earlier)
+    folder = tmp_path_factory.mktemp("zh") / "report"
+    return again_in_chinese(LAB, TINY, folder, finished[0].folder / "runs")
 
 
 def test_every_way_has_its_accuracy_its_time_and_its_workers(finished):

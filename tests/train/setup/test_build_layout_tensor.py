@@ -1,8 +1,7 @@
 """`--strategy tensor` as a user runs it: the result of `single`, dropout, resume, bf16, accumulation, errors."""
 
-import json
-
 import pytest
+from small_runs import train
 
 from shoal.cli.main import main
 
@@ -25,11 +24,6 @@ def net():
 def here(tmp_path, monkeypatch):
     (tmp_path / "dropping.py").write_text(NET)
     monkeypatch.chdir(tmp_path)
-
-
-def train(capsys, *words):
-    assert main(["train", "--json", *" ".join(words).split()]) == 0, capsys.readouterr().err
-    return json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from shoal.labs.autograd.contest import Contest
 from shoal.labs.autograd.experiment import Measurements
 from shoal.labs.page.pictures import Draw, Svg
 from shoal.labs.words import Words
-from shoal.report.figures import Dash, Drawing, Line, Panel, Style, draw
+from shoal.report.canvas import Drawing
+from shoal.report.figures import Dash, Line, Panel, Style, draw
 
 LEGEND = {
     "forward": "figure.forward",

@@ -8,7 +8,8 @@ from shoal.labs.lab1.measure import Measurements, Series
 from shoal.labs.lab1.plan import NAMES, Name
 from shoal.labs.page.pictures import Draw
 from shoal.labs.words import Words
-from shoal.report.figures import Dash, Drawing, Line, Mark, Panel, Style, draw, seeds_line
+from shoal.report.canvas import Drawing
+from shoal.report.figures import Dash, Line, Mark, Panel, Style, draw, seeds_line
 from shoal.report.runs import mean_curve
 
 FEW_POINTS = 12

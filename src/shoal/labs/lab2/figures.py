@@ -11,7 +11,8 @@ from shoal.labs.lab2.plan import CONDITIONS, FAULTS, RULES
 from shoal.labs.page.bars import GAP, Bar, BarPanel, draw_bars, measured_bar, time_parts
 from shoal.labs.page.pictures import Draw
 from shoal.labs.words import Words
-from shoal.report.figures import Dash, Drawing, Line, Mark, Panel, Style, draw, seeds_line
+from shoal.report.canvas import Drawing
+from shoal.report.figures import Dash, Line, Mark, Panel, Style, draw, seeds_line
 from shoal.report.runs import Curve, mean_curve
 
 SMOOTHED_OVER = 10

@@ -11,20 +11,8 @@ from shoal.labs.lab3.plan import ALIKE, DIVISIONS, UNLIKE
 from shoal.labs.page.bars import GAP, Bar, BarPanel, draw_bars, time_parts
 from shoal.labs.page.pictures import Draw
 from shoal.labs.words import Words
-from shoal.report.figures import (
-    MOST_COLUMNS,
-    Dash,
-    Drawing,
-    Line,
-    Panel,
-    Style,
-    axes_of,
-    draw_grid,
-    heat_map,
-    painted,
-    rows_of,
-    seeds_line,
-)
+from shoal.report.canvas import Drawing, axes_of, heat_map, painted, rows_of
+from shoal.report.figures import MOST_COLUMNS, Dash, Line, Panel, Style, draw_grid, seeds_line
 from shoal.report.runs import Array
 
 LOOKS: dict[str, tuple[str, Dash, str]] = {

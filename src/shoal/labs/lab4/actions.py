@@ -21,7 +21,7 @@ K = ActionKind
 
 
 @dataclass(frozen=True)
-class Pipelined:
+class PipelineSteps:
     """The steps of a pipeline, measured and ideal. Times are in milliseconds."""
 
     steps: Sequence[Timeline]
@@ -59,14 +59,14 @@ class Pipelined:
         )
 
 
-def read_pipelined(path: Path, schedule: str, stages: int, microbatches: int) -> Pipelined:
+def read_pipelined(path: Path, schedule: str, stages: int, microbatches: int) -> PipelineSteps:
     """The timelines of a traced run."""
     folder = RunFolder(path)
     ranks = [steps_of(read_events(folder.events(rank))) for rank in range(stages)]
     made = [step for step in _aligned(ranks) if step.makespan]
     steps = made[WARM_UP_STEPS:] or made
     times = [_times([step.rows[stage] for step in steps]) for stage in range(stages)]
-    return Pipelined(steps, timeline(build(schedule, stages, microbatches).rows, times))
+    return PipelineSteps(steps, timeline(build(schedule, stages, microbatches).rows, times))
 
 
 def action_of(name: str) -> Action | None:

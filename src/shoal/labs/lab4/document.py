@@ -103,7 +103,7 @@ def _row(name: str, measured: Measurements, page: Page) -> list[str]:
         label_of(name, page.words),
         f"{100 * learnt.test_accuracy:.2f}" if learnt else "–",
         f"{way.step_ms:.2f}",
-        " / ".join(f"{held.total / 2**10:.0f}" for held in way.held),
+        _saved_kib(way),
         f"{way.sent_bytes / 2**10:,.0f}",
         scientific(way.first_step) if name != "single" else "–",
     ]
@@ -115,8 +115,8 @@ def times(measured: Measurements, page: Page) -> list[Block]:
         [
             label_of(name, page.words),
             str(rank.rank),
-            *(f"{100 * part:.0f}" for part in (rank.compute + rank.other, rank.move, rank.wait)),
-            f"{(rank.compute + rank.other) * measured.ways[name].step_ms.value:.2f}",
+            *(f"{100 * part:.0f}" for part in (rank.own, rank.move, rank.wait)),
+            f"{rank.own * measured.ways[name].step_ms.value:.2f}",
         ]
         for name in measured.plan.ways
         for rank in measured.ways[name].ranks
@@ -188,7 +188,7 @@ def cuts(measured: Measurements, page: Page) -> list[Block]:
                 *(f"{each:.2f}" for each in stage_ms),
                 f"{way.step_ms:.2f}",
                 f"{way.sent_bytes / 2**10:,.0f}",
-                " / ".join(f"{held.total / 2**10:.0f}" for held in way.held),
+                _saved_kib(way),
             ]
         )
     header = page.header("cuts", "layer", "first", "second", "step", "sent", "memory")
@@ -215,7 +215,10 @@ def result_table(measured: Measurements, page: Page) -> Table:
 
 def _shares(way: Way) -> list[str]:
     """Own work, moving and waiting in percent: means over the workers."""
-    count = len(way.ranks)
-    own = sum(rank.compute + rank.other for rank in way.ranks)
-    parts = (own, sum(rank.move for rank in way.ranks), sum(rank.wait for rank in way.ranks))
-    return [f"{100 * part / count:.0f}" for part in parts]
+    parts = zip(*((rank.own, rank.move, rank.wait) for rank in way.ranks), strict=True)
+    return [f"{100 * sum(part) / len(part):.0f}" for part in parts]
+
+
+def _saved_kib(way: Way) -> str:
+    """What each worker saves, in KiB."""
+    return " / ".join(f"{held.total / 2**10:.0f}" for held in way.held)

@@ -13,7 +13,8 @@ from shoal.labs.words import Words
 from shoal.parallel.layout.pipeline.formulas import FORMULAS
 from shoal.parallel.layout.pipeline.schedule import ActionKind
 from shoal.parallel.layout.pipeline.timing import UNIT_TIMES, Timeline
-from shoal.report.figures import Dash, Drawing, Line, Panel, Style, coinciding, draw, draw_grid
+from shoal.report.canvas import Drawing
+from shoal.report.figures import Dash, Line, Panel, Style, coinciding, draw, draw_grid
 from shoal.report.runs import Array
 
 LOOKS: dict[str, tuple[str, Dash, str]] = {
@@ -95,7 +96,7 @@ def times_figure(measured: Measurements, words: Words, font: str | None) -> Draw
         way = measured.ways[name]
         bars += [GAP] if bars else []
         for rank in way.ranks:
-            parts = (rank.compute + rank.other, rank.wait, rank.move)
+            parts = (rank.own, rank.wait, rank.move)
             label = label_of(name, words)
             if len(way.ranks) > 1:
                 label = words("figure.worker", way=label, rank=rank.rank)

@@ -16,7 +16,7 @@ from shoal.data.load import load
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
 from shoal.events.steps import StepRecord, steps_of
-from shoal.labs.lab4.actions import Pipelined, read_pipelined
+from shoal.labs.lab4.actions import PipelineSteps, read_pipelined
 from shoal.labs.lab4.plan import BATCH_SIZE, MICROBATCHES, REFERENCES, SCHEDULES, Plan
 from shoal.labs.lab4.waiting import divided_by_sender
 from shoal.labs.numbers import sample_counts
@@ -29,7 +29,7 @@ from shoal.report.runs import Array, Run
 
 
 @dataclass(frozen=True)
-class Held:
+class SavedBytes:
     """Bytes that one worker saves."""
 
     parameters: int
@@ -50,7 +50,7 @@ class Way:
     ranks: Sequence[RankShares]
     sent_bytes: int
     """In one step, by all workers."""
-    held: Sequence[Held]
+    held: Sequence[SavedBytes]
     """By rank."""
     first_step: float
     """How far the state after the first step is from one machine's."""
@@ -83,7 +83,7 @@ class Measurements:
     ways: Mapping[str, Way]
     """By run."""
     learnt: Mapping[str, Learnt]
-    pipelined: Mapping[str, Pipelined]
+    pipelined: Mapping[str, PipelineSteps]
     """By run, of all runs with a pipeline."""
 
     @property
@@ -166,18 +166,18 @@ def _sent_bytes(steps: Sequence[StepRecord]) -> int:
     return sum(span.bytes for span in spans if span.issues_call and span.name != "recv")
 
 
-def _held(folder: RunFolder, workers: int) -> list[Held]:
+def _held(folder: RunFolder, workers: int) -> list[SavedBytes]:
     latest = max(folder.checkpoints.glob("step-*"))
     return [_held_in(latest / f"rank{rank}.safetensors") for rank in range(workers)]
 
 
-def _held_in(path: Path) -> Held:
+def _held_in(path: Path) -> SavedBytes:
     if not path.exists():  # a worker that only drives
-        return Held(0, 0)
+        return SavedBytes(0, 0)
     with safe_open(path, "numpy") as file:
         sizes = {name: file.get_tensor(name).nbytes for name in file.keys()}  # noqa: SIM118
     parameters = sum(size for name, size in sizes.items() if name.startswith("model."))
-    return Held(parameters, sum(sizes.values()) - parameters)
+    return SavedBytes(parameters, sum(sizes.values()) - parameters)
 
 
 def _learnt(run: Run) -> Learnt:

@@ -6,16 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.labs.words import Words
-from shoal.report.figures import (
-    PAGE_IN,
-    PHONE_IN,
-    Drawing,
-    axes_of,
-    legend_below,
-    legend_in,
-    painted,
-    rows_of,
-)
+from shoal.report.canvas import PAGE_IN, PHONE_IN, Drawing, axes_of, legend_below, legend_in, painted, rows_of
 from shoal.report.findings import Measured
 from shoal.report.svg import COLOURS, FRAME
 

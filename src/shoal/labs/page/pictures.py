@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from shoal.labs.words import Words, load_words
+from shoal.report.canvas import Drawing, chinese_font
 from shoal.report.document import Block, Figure, Paragraph
-from shoal.report.figures import Drawing, chinese_font
 from shoal.report.svg import for_page
 
 

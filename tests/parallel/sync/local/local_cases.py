@@ -1,5 +1,7 @@
 """What the tests of `local` share: a simulation of all workers on one machine, and runs of a few steps."""
 
+from dataclasses import replace
+
 import torch
 from strategy_cases import BATCH, rate, replica, share, share_of, single
 
@@ -39,8 +41,7 @@ def simulate(
         for i, worker in enumerate(workers):
             if shares[i]:
                 mine = share(step - 1, sum(shares[:i]), shares[i])
-                object.__setattr__(mine, "num_samples_global", shares[i])
-                worker.step(mine, rate(step - 1))
+                worker.step(replace(mine, num_samples_global=shares[i]), rate(step - 1))
             else:
                 for param in copies[i].params.values():
                     param.grad = torch.zeros_like(param)

@@ -203,9 +203,9 @@ def test_a_file_is_allocated_whole_and_filled_with_zeros(tmp_path):
 
 def test_offload_that_has_no_effect_is_refused():
     def work(group):
-        adam, sgd = OPTIMIZERS["momentum"], SgdConfig(lr=0.1)
+        momentum, sgd = OPTIMIZERS["momentum"], SgdConfig(lr=0.1)
         with pytest.raises(ConfigError, match="has no effect on a CPU"):
-            made(Zero, ZeroConfig(offload="memory"), replica(adam), group)
+            made(Zero, ZeroConfig(offload="memory"), replica(momentum), group)
         with pytest.raises(ConfigError, match="SGD keeps no state"):
             made(Zero, ZeroConfig(offload="file"), replica(sgd), group)
 
