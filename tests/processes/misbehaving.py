@@ -92,6 +92,27 @@ class Net(nn.Module):
         return self.last(torch.relu(self.first(inputs.flatten(1))))
 
 
+class DyingAdam(torch.optim.Adam):
+    """Dies after step number `step` of rank `rank`: of a parameter server, between apply and acknowledge."""
+
+    elementwise = True
+
+    def __init__(self, params, lr, rank, step, proof):
+        super().__init__(params, lr)
+        self.rank, self.last, self.proof, self.made = rank, step, proof, 0
+
+    def step(self, closure=None):
+        super().step(closure)
+        self.made += 1
+        if self.made == self.last and own_rank() == self.rank and not Path(self.proof).exists():
+            Path(self.proof).write_text(str(os.getpid()))
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def dying_adam(params, lr=0.01, rank=2, step=8, proof="proof"):
+    return DyingAdam(params, lr, rank, step, proof)
+
+
 def own_rank():
     name = threading.current_thread().name
     return int(name.removeprefix("rank ")) if name.startswith("rank ") else int(os.environ.get("RANK", "0"))

@@ -9,7 +9,7 @@ from shoal.compare.comparison import ComparedRun, Comparison, same_bits
 from shoal.compare.invariant_bits import FAILED, FOLDER, STEPS
 from shoal.compare.remark import Remark, listed, thread_count
 from shoal.compare.weights import FIRST_STEP_BOUND
-from shoal.config.schema import LocalConfig
+from shoal.config.schema import LocalConfig, ServerConfig
 
 EQUALITY = (
     "The reference for equality is one process with the workers' number of threads. After one step from the same state "
@@ -159,6 +159,8 @@ def _for_different(entry: ComparedRun) -> str:
         f"--precision {config.precision} rounds more coarsely": config.precision != "float32",
         f"--pipeline.schedule {schedule} updates after every micro-batch": updates_inside,
     }
+    if isinstance(config.sync, ServerConfig) and not config.sync.gathers:
+        reasons[f"--strategy.mode {config.sync.mode} applies gradients of older weights"] = True
     found = [reason for reason, applies in reasons.items() if applies]
     return (
         f"Expected: {', '.join(found)}."

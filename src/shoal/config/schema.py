@@ -79,6 +79,7 @@ from shoal.config.sections.sync import (
     NoSyncConfig,
     OneCopyConfig,
     RpcConfig,
+    ServerConfig,
     SyncConfig,
     ZeroConfig,
 )
@@ -137,6 +138,7 @@ __all__ = [
     "RunConfig",
     "SamplingConfig",
     "ScheduleConfig",
+    "ServerConfig",
     "SgdConfig",
     "SpeedConfig",
     "StagesConfig",
@@ -260,6 +262,8 @@ class RunConfig(Checked):
                 getattr(self.optimizer, "momentum", 0.0),
                 self.axes.get("tensor", 1),
             )
+        if isinstance(self.sync, ServerConfig):
+            self.sync.check_run(self.exchange.name, self.train.balance, self.engine)
         check_step(self)
         uneven = next((each for each in self.launch.bottleneck if each.share is not None), None)
         shares = (
@@ -326,6 +330,11 @@ class RunConfig(Checked):
     def axes(self) -> dict[str, int]:
         """The sizes of the mesh's axes; without a mesh, all workers divide the data."""
         return parse_mesh(self.mesh, self.launch.workers) if self.mesh else {"data": self.launch.workers}
+
+    @property
+    def num_servers(self) -> int:
+        """Parameter servers, which are started in addition to the workers."""
+        return self._sync.num_servers if isinstance(self._sync, ServerConfig) else 0
 
     @property
     def _sync(self) -> SyncConfig:

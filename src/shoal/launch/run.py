@@ -11,7 +11,7 @@ from shoal.config.checks.resources import check_resources
 from shoal.config.checks.supported import LOOPBACK, check_world
 from shoal.config.custom import no_exit
 from shoal.config.mesh import check_divided, parse_mesh
-from shoal.config.schema import RunConfig
+from shoal.config.schema import RunConfig, ServerConfig
 from shoal.events.folder import RunFolder
 from shoal.launch import training
 from shoal.launch.one_worker import joined_group
@@ -42,8 +42,10 @@ def launch_run(
     these make the run `then` as well, if there is one.
     """
     place = place or place_from_environment(os.environ)
-    size = place.size if place else config.launch.workers
-    check_resources(config, 1 if place else size)
+    size = place.size - config.num_servers if place else config.launch.workers
+    if isinstance(config.sync, ServerConfig):
+        config.sync.check_workers(size)
+    check_resources(config, 1 if place else size + config.num_servers)
     check_world(config, size, place.host if place else LOOPBACK)
     check_divided(config.mesh, size)
     check_exchange(config.exchange, parse_mesh(config.mesh, size).get("data", 1) if config.mesh else size)
@@ -55,7 +57,7 @@ def launch_run(
                 joined_group(config, resumed, place, join_timeout_s) as group,
             ):
                 return worker.run(config, observer if place.rank == 0 else Silent(), group, resumed)
-    if config.launch.workers > 1:
+    if config.launch.workers + config.num_servers > 1:
         check_division(config)
         return LAUNCHERS[config.launch.launcher](config, observer, resumed, then)
     with no_exit("a function of your own"):

@@ -42,7 +42,7 @@ def by_threads(
     Torch's settings (threads, random state) belong to the process and are set once, for all. The run `then`
     follows with threads of its own, which cost nothing to start.
     """
-    workers = config.launch.workers
+    workers = config.launch.workers + config.num_servers
     shared = replace(config, threads=config.threads or threads_per_worker(workers))
     with torch_settings(shared) as device, StopRequest() as stop:
 
@@ -79,7 +79,12 @@ def by_processes(
     task = processes.ProcessTask(settings, keeps_output=True, threads=config.threads or 0)
     limit_s = training_limit_of(config)
     try:
-        processes.run(task, config.launch.workers, listener, Policy.within(limit_s, BUSY_S + limit_s))
+        processes.run(
+            task,
+            config.launch.workers + config.num_servers,
+            listener,
+            Policy.within(limit_s, BUSY_S + limit_s),
+        )
     finally:  # no worker is left; one that was killed may have been saving
         listener.remove_unfinished()
     assert listener.result is not None  # rank 0 has finished, or `run` would have raised
@@ -135,7 +140,9 @@ class _TrainingListener(Listener):
 
     def role_of(self, rank: int) -> Sequence[str]:
         """Where a rank is in a mesh that divides the model."""
-        axes = self._config.axes
+        workers, axes = self._config.launch.workers, self._config.axes
+        if rank >= workers:
+            return [f"Rank {rank} was parameter server {rank - workers} of {self._config.num_servers}."]
         if layout_of(axes) == "whole":
             return []
         place = ", ".join(f"{axis} {at}" for axis, at in coordinates(rank, axes).items())

@@ -71,6 +71,24 @@ class Serving(NamedTuple):
     """The signal that this worker has received, 0 for none; it travels to the workers that train with an answer."""
     stepped: Callable[[StepResult, int, float], None] = lambda result, num_samples, lr: None
     """Called after every step, with the number of samples of all workers and the learning rate: logs the step here."""
+    record: Callable[[dict[str, Any]], None] = lambda record: None
+    """Writes a record to the events of the run."""
+
+
+class Turn(NamedTuple):
+    """A share of a step that a worker computes next, where workers take what is free."""
+
+    step: int
+    share: int
+
+
+class EndOfTurns(NamedTuple):
+    """Why there is no turn left."""
+
+    step: int
+    """The step before which all turns end: the same on all workers."""
+    stop_signal: int
+    """The signal for which they end early, 0 for none."""
 
 
 class Strategy(ABC):
@@ -84,6 +102,8 @@ class Strategy(ABC):
     """One worker of every replica, including this one: they divide evaluation."""
     serves: bool = False
     """Whether this worker serves others (`serve`) instead of training (`step`), like a parameter server."""
+    takes_turns: bool = False
+    """Whether workers do not wait for each other, and each takes the next share that is free (`next_turn`)."""
 
     @abstractmethod
     def step(self, share: Share, lr: float) -> StepResult:
@@ -108,6 +128,15 @@ class Strategy(ABC):
         """Serve the workers that train until they pause. Only for a worker that `serves`."""
         del serving
         raise NotImplementedError(f"{type(self).__name__} does not serve")
+
+    def next_turn(self, first: int, end: int) -> Turn | EndOfTurns:
+        """The next share of steps `first` to `end` − 1 that no worker has taken. Only where workers take turns."""
+        del first, end
+        raise NotImplementedError(f"{type(self).__name__} does not take turns")
+
+    def summary(self) -> dict[str, Any]:
+        """What the result of a run says about this strategy beyond what it says about every run."""
+        return {}
 
     def consolidate(self) -> None:  # noqa: B027 (most strategies keep their replicas equal)
         """Called by all workers together before they evaluate, save or export: make replicas that differ one model.

@@ -99,7 +99,8 @@ class Update:
             if keeper is not None and self._optimizer is not None
             else None
         )
-        self._clip_norm = clip_norm
+        self.clip_norm = clip_norm
+        """The largest norm of a gradient (`--clip-norm`); None: any."""
         groups = self._optimizer.param_groups if self._optimizer else []
         self.base_lr: float = groups[0]["lr"] if groups else 0.0
         """The learning rate that the optimizer was built with."""
@@ -118,7 +119,7 @@ class Update:
     def over(self, slices: Updated, keeper: MakeKeeper | None = None) -> "Update":
         """The same update of other tensors: of the slices that a worker owns. `keeper` keeps the optimizer's state."""
         self.check_divisible()
-        return Update(slices, self._make_optimizer, self._clip_norm, keeper)
+        return Update(slices, self._make_optimizer, self.clip_norm, keeper)
 
     @property
     def can_be_masked(self) -> bool:
@@ -128,7 +129,7 @@ class Update:
     def __call__(self, lr: float, unless: Tensor | None = None) -> None:
         """Make the update; skip it on the device if `unless`, a tensor on the device, is 1."""
         span = self._layout.span
-        if self._clip_norm is not None:
+        if self.clip_norm is not None:
             with span("clip", "compute"):
                 layout = self._layout
                 grads = {name: p.grad for name, p in layout.params.items() if p.grad is not None}
@@ -136,7 +137,7 @@ class Update:
                     name: chunk_norms(grad) for name, grad in grads.items() if name not in layout.repeated
                 }
                 clip(
-                    grads.values(), global_norm(layout.all_norms(norms), layout.sharded_over), self._clip_norm
+                    grads.values(), global_norm(layout.all_norms(norms), layout.sharded_over), self.clip_norm
                 )
         if self._optimizer is not None:
             with span("update", "compute"):

@@ -97,7 +97,9 @@ def communication(folder: Path) -> list[RankShares]:
     In a world of one they contain neither moving nor waiting. If a rank's event file is missing, waiting for that rank
     counts as moving.
     """
-    steps = {rank: _without_warm_up(steps_of(read_events(path))) for rank, path in _event_files(folder)}
+    found = {rank: steps_of(read_events(path)) for rank, path in _event_files(folder)}
+    # A parameter server makes no steps.
+    steps = {rank: _without_warm_up(own) for rank, own in found.items() if own or rank == 0}
     calls = {rank: _calls(own) for rank, own in steps.items()}
     pairs = _pairs(calls)
     met = {rank: list(_meetings(rank, own, pairs)) for rank, own in calls.items()}

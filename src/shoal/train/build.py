@@ -10,7 +10,7 @@ from torch import nn
 
 from shoal import models, optim
 from shoal.comm.alone import alone
-from shoal.comm.group import BUSY_S
+from shoal.comm.group import BUSY_S, Group
 from shoal.comm.mesh import Mesh
 from shoal.comm.traced import Traced
 from shoal.comm.tree_sums import tree_summed
@@ -33,6 +33,7 @@ from shoal.parallel.sync.local.local import LocalSync
 from shoal.parallel.sync.naive import Naive
 from shoal.parallel.sync.none import NoSync
 from shoal.parallel.sync.onecopy import OneCopySync
+from shoal.parallel.sync.server.build import server_sync
 from shoal.parallel.sync.sync import SyncParts
 from shoal.parallel.sync.zero.zero import Zero
 from shoal.parallel.training_clock import TrainingClock
@@ -80,6 +81,7 @@ SYNCS: dict[str, Callable[[SyncParts, Any], Strategy]] = {
     "onecopy": OneCopySync,
     "zero": Zero,
     "local": LocalSync,
+    "server": server_sync,
 }
 """Each sync is built from `SyncParts` and its own settings."""
 
@@ -92,27 +94,32 @@ def build(config: RunConfig, device: torch.device, group: Traced, clock: Clock |
     group.beat(BUSY_S)  # reading a data set may take long while other workers wait
     dataset = load(config.data).to(device)
     model = build_model(config, dataset).to(device)
-    _check_work(config, dataset, model, group.size, device)
+    _check_work(config, dataset, model, group.size - config.num_servers, device)
     span = SpanRecorder(clock or clock_of(device))
     train, num_samples = config.train, len(dataset.train)
     batch_size = train.batch_size if isinstance(train.batch_size, int) else num_samples
     steps = total_steps(num_samples, batch_size, train.epochs, train.steps)
     training_clock = TrainingClock(total_steps=steps)
-    mesh = Mesh(group, config.axes)
+    peers = _peers(config, group)
+    serves = group.rank >= group.size - config.num_servers
+    mesh = Mesh(alone(), {"data": 1}) if serves else Mesh(peers, config.axes)
     check_stages(config, model, _few_inputs(dataset))
     config = with_cut(config, mesh, model, _few_inputs(dataset), batch_size)
     layout = build_layout(config, mesh, model, _few_inputs(dataset), span, training_clock)
-    data_axis = mesh.axis("data") or alone()
+    data_axis = peers if serves else mesh.axis("data") or alone()
     total = exact_total
     if train.reduction == "invariant":
         data_axis, total = tree_summed(data_axis), total_of_rows
     update = Update(layout, lambda params: optim.build(config.optimizer, params), train.clip_norm)
-    exchange = build_exchange(config.exchange, data_axis.size, training_clock)
+    exchange = build_exchange(
+        config.exchange, config.axes["data"] if serves else data_axis.size, training_clock
+    )
     inside = layout.updates_inside  # before such an update the workers cannot agree on anything
     remedies = Remedies(config.can.clips and not inside, not inside, config.can.exchanges)
     guard = Guard(data_axis, exchange, train.on_nonfinite, layout.sharded_over, remedies, total)
     assert config.sync is not None  # `RunConfig` has filled it in
-    strategy = SYNCS[config.sync.name](SyncParts(layout, update, data_axis, exchange, guard), config.sync)
+    parts = SyncParts(layout, update, data_axis, exchange, guard, group if config.num_servers else None)
+    strategy = SYNCS[config.sync.name](parts, config.sync)
     multiplier, base_lr = factor(config.schedule, steps), update.base_lr
     return Built(
         config,
@@ -128,6 +135,14 @@ def build(config: RunConfig, device: torch.device, group: Traced, clock: Clock |
         divisions(config, dataset, strategy.data_size),
         lr=lambda step: base_lr * multiplier(step),
     )
+
+
+def _peers(config: RunConfig, group: Traced) -> Group:
+    """The workers that train or, on a parameter server, the servers: these have the last ranks."""
+    if not config.num_servers:
+        return group
+    workers = config.launch.workers
+    return group.split(range(workers) if group.rank < workers else range(workers, group.size))
 
 
 def build_model(config: RunConfig, dataset: DataSet) -> nn.Module:

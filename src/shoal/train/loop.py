@@ -15,14 +15,15 @@ same on all workers.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from torch import Tensor
 
 from shoal.data.dataset import Batch, DataSet
 from shoal.data.division import Division
 from shoal.events.spans import SpanRecorder
-from shoal.parallel.strategy import Pause, Serving, Share, StepResult, Strategy
+from shoal.parallel.strategy import Pause, Serving, Share, StepResult, Strategy, Turn
 from shoal.parallel.training_clock import TrainingClock
 from shoal.train.balance import Balance
 from shoal.train.evaluate import Metrics, evaluate
@@ -64,6 +65,8 @@ class Job:
     log: StepLog
     span: SpanRecorder
     random: RandomState
+    record: Callable[[dict[str, Any]], None] = lambda record: None
+    """Writes a record to this worker's events."""
     balance: Balance | None = None
     """Divides batches by measured speed (`--balance`)."""
 
@@ -72,6 +75,12 @@ class Job:
         return (self.saves_first_step and step == 1) or (
             bool(self.save_every) and step % self.save_every == 0
         )
+
+    def next_meeting(self, progress: Progress) -> int:
+        """The step before which workers that take turns meet: the end of the epoch or of the run, or a checkpoint."""
+        remaining = -(-(len(self.data.train) - progress.consumed) // self.batch_size)
+        end = min(progress.step + remaining, self.total_steps)
+        return next((step for step in range(progress.step + 1, end) if self.is_save_due(step)), end)
 
     @property
     def stopped_by(self) -> int:
@@ -95,6 +104,8 @@ def train_epoch(job: Job, progress: Progress) -> Progress:
     num_samples = len(job.data.train)
     progress = progress.among(job.strategy.data_size)
     division = job.division(progress)
+    if job.strategy.takes_turns:
+        return train_by_turns(job, progress, division)
 
     while progress.consumed < num_samples and progress.step < job.total_steps and not job.stopped_by:
         job.log.begin(progress.step)
@@ -118,6 +129,38 @@ def train_epoch(job: Job, progress: Progress) -> Progress:
     return job.log.settle(progress)
 
 
+def train_by_turns(job: Job, first: Progress, division: Division) -> Progress:
+    """Train without waiting for other workers, up to the step where all meet: the end of the epoch, or a checkpoint.
+
+    Each worker takes the next share that is free; of its own shares it knows the losses. All end after the same step.
+    """
+    num_samples = len(job.data.train)
+    end = job.next_meeting(first)
+    mine = first
+    while isinstance(turn := job.strategy.next_turn(first.step, end), Turn):
+        job.log.begin(turn.step)
+        job.training_clock.step = turn.step
+        at = first.ahead(turn.step, job.batch_size, num_samples)
+        count = min(job.batch_size, num_samples - at.consumed)
+        indices = division.step(at.epoch, at.consumed, count, turn.share)
+        share = Share(parts_of(job, indices, at.epoch), count, len(indices), job.stop_signal())
+        lr = job.lr(turn.step)
+
+        result = job.strategy.step(share, lr)
+
+        job.random.after_step(had_samples=len(indices) > 0)
+        counted = replace(mine, step=turn.step + 1, epoch=at.epoch)
+        mine = job.log.step(counted, result, len(indices), lr)
+    mine = job.log.settle(mine)
+    job.log.stop_signal = job.log.stop_signal or turn.stop_signal
+    reached = first.ahead(turn.step, job.batch_size, num_samples)
+    reached = replace(reached, epoch_loss_sum=mine.epoch_loss_sum, seconds=mine.seconds)
+    if job.is_save_due(reached.step):
+        reached = save(job, reached)
+        job.log.restart_clock()
+    return reached
+
+
 def serve(job: Job, progress: Progress) -> Progress:
     """Serve the workers that train, log their steps, and save when they do, until they have finished."""
 
@@ -127,8 +170,12 @@ def serve(job: Job, progress: Progress) -> Progress:
         if progress.consumed == len(job.data.train):
             progress = progress.after_epoch()
 
+    def record(event: dict[str, Any]) -> None:
+        job.record(event)
+        job.log.discard()
+
     while True:
-        pause = job.strategy.serve(Serving(job.stop_signal, stepped))
+        pause = job.strategy.serve(Serving(job.stop_signal, stepped, record))
         progress = Progress(**pause.progress)
         job.save(progress)
         if pause.is_end:

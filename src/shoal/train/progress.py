@@ -61,6 +61,11 @@ class Progress:
         """Count one step. `settled` adds its loss and its time, on a GPU some steps later."""
         return replace(self, step=self.step + 1, consumed=self.consumed + num_samples)
 
+    def ahead(self, step: int, batch_size: int, num_samples: int) -> "Progress":
+        """The progress at a later step of the same epoch."""
+        consumed = min(self.consumed + (step - self.step) * batch_size, num_samples)
+        return replace(self, step=step, consumed=consumed)
+
     def settled(self, loss_sum: float, seconds: float) -> "Progress":
         """Add the losses and the time of finished steps."""
         return replace(self, epoch_loss_sum=self.epoch_loss_sum + loss_sum, seconds=self.seconds + seconds)

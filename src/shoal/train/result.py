@@ -1,8 +1,9 @@
 """The result of a run, as printed by `--json` and stored in `result.json`."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,9 @@ class Result:
     """The signal that stopped the run, if one did."""
     unusable_checkpoints: Sequence[str] = ()
     """What was wrong with checkpoints that were newer than the one this run resumed from."""
+    server: Mapping[str, Any] | None = None
+    """Of a parameter server: mode, whether it gathers the pushes of a step, servers; in this attempt, updates of a
+    server, their staleness, pushes dropped."""
 
     def to_json(self) -> str:
         """One line."""

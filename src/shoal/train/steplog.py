@@ -99,6 +99,11 @@ class StepLog:
         self._since = time.perf_counter()
         self._calls.clear()
 
+    def discard(self) -> None:
+        """Forget spans and calls since the last step: those of a worker that serves others."""
+        self._span.take()
+        self._calls.clear()
+
     def _keeps_spans(self, step: int) -> bool:
         return self._keep_all or step % KEPT_EVERY == 0
 

@@ -175,7 +175,7 @@ class _Notes:
         }
         self.events.append(
             record
-            | {"strategy": built.config.strategy, "workers": built.group.size}
+            | {"strategy": built.config.strategy, "workers": built.group.size - built.config.num_servers}
             | {"version": __version__, "torch": torch.__version__, "device": str(built.device)}
             | {"threads": torch.get_num_threads(), "host": platform.node(), "clock": clock._asdict()}
         )
@@ -223,6 +223,7 @@ def _job(built: Built, notes: _Notes, stop: StopRequest, log: StepLog, progress:
         log=log,
         span=built.span,
         random=notes.random,
+        record=notes.events.append,
         balance=balance_of(built, progress, notes.events.append),
     )
 
@@ -252,7 +253,7 @@ def _finish(built: Built, folder: RunFolder, progress: Progress, notes: _Notes, 
     return Result(
         status="completed" if done else "interrupted",
         strategy=config.strategy,
-        workers=group.size,
+        workers=group.size - config.num_servers,
         rank=group.rank,
         epochs=progress.epoch,
         steps=progress.step,
@@ -270,6 +271,7 @@ def _finish(built: Built, folder: RunFolder, progress: Progress, notes: _Notes, 
         device=str(built.device),
         stopped_by=None if done else stop_signal,
         unusable_checkpoints=notes.unusable_checkpoints,
+        server=strategy.summary() or None,
     )
 
 

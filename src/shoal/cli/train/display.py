@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TextIO
 
 from shoal.cli.text import unless_hung_up
@@ -11,6 +12,7 @@ from shoal.config.mesh import grid
 from shoal.config.schema import RunConfig
 from shoal.events.folder import RunFolder
 from shoal.printable import printable
+from shoal.report.staleness import staleness_of
 from shoal.train.evaluate import Metrics
 from shoal.train.progress import Progress
 from shoal.train.result import Result
@@ -55,6 +57,7 @@ class Quiet:
             "test loss": None if loss is None else f"{loss:.4f}",
             "training loss": f"{result.final_loss:.4f}  (mean of the last epoch)",
             "training time": f"{result.seconds:.2f} s for {speed}",
+            **server_rows(result),
             "weights": f"sha256 {result.weights_sha256[:16]}…",
             "model": f"{result.run}/model.safetensors",
         }
@@ -151,11 +154,26 @@ class Live(Plain):
         return f"epoch {min(progress.epoch + 1, self._epochs)}/{self._epochs}"
 
 
+def server_rows(result: Result) -> dict[str, str]:
+    """What a parameter server has done; where updates are stale, how stale, and what that means."""
+    if result.server is None:
+        return {}
+    mode, updates = result.server["mode"], result.server["updates"]
+    repeats = "one machine's" if result.server["gathers"] else "not one machine's, and runs do not repeat"
+    rows = {"updates": f"{updates:,} ({mode}: {repeats})"}
+    found = staleness_of(RunFolder(Path(result.run)), result.workers) if result.server["servers"] else None
+    if found is not None and (found.mean or any(each.dropped for each in found.workers)):
+        rows |= {"staleness": found.in_words(), "pushes": found.progress_in_words()}
+    return rows
+
+
 def headline(config: RunConfig, device: str) -> str:
     """Model, data, optimizer, strategy and device, on one line."""
     what = f"{config.model.name} on {config.data.name} with {config.optimizer.name}"
     workers = config.launch.workers
     several = f" with {workers} worker{'s' * (workers > 1)}" if config.strategy != "single" else ""
+    if config.num_servers:
+        several += f" and {config.num_servers} server{'s' * (config.num_servers > 1)}"
     return f"{what}, {config.strategy}{several}, on {device}"
 
 

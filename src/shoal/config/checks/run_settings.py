@@ -24,6 +24,11 @@ class RunSettings(Protocol):
         ...
 
     @property
+    def num_servers(self) -> int:
+        """Parameter servers, in addition to the workers."""
+        ...
+
+    @property
     def precision(self) -> str:
         """`--precision`."""
         ...

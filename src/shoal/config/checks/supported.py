@@ -50,7 +50,7 @@ def check_step(config: RunSettings) -> None:
 def check_world(config: RunSettings, size: int, address: str = LOOPBACK) -> None:
     """Refuse a number of workers, or an address where they meet, that the strategy does not support."""
     strategy, can, launch = config.strategy, config.can, config.launch
-    launch.check_workers(size)
+    launch.check_workers(size, config.num_servers)
     if config.train.reduction == "invariant":
         check_power_of_two(size)
     if size < can.fewest_workers:

@@ -47,11 +47,12 @@ class LaunchConfig(Checked):
         """The kind of group that processes form: links need messages, and shared memory sends none."""
         return "gloo" if self.link and self.group == "auto" else self.group
 
-    def check_workers(self, size: int) -> None:
-        """Refuse conditions that do not fit a world of this size."""
-        for conditions in (self.bottleneck, self.link, self.fault):
+    def check_workers(self, size: int, servers: int = 0) -> None:
+        """Refuse conditions that do not fit a world of this size; links may end at a parameter server, too."""
+        for conditions in (self.bottleneck, self.fault):
             check_ranks(conditions, size)
-        if self.link and size == 1:
+        check_ranks(self.link, size + servers)
+        if self.link and size + servers == 1:
             raise ConfigError(
                 f"link '{self.link[0]}' needs at least 2 workers, but there is 1", "Use --workers 2."
             )

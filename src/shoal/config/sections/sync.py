@@ -4,44 +4,10 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from shoal.config.kinds import AtLeast, AtMost, Checked, ImportPath
+from shoal.config.sections.capabilities import Capabilities as Capabilities
+from shoal.config.sections.server import ServerConfig as ServerConfig
 from shoal.config.sections.values import Count, Fraction, Mebibytes, PositiveFloat
 from shoal.errors import ConfigError
-
-
-@dataclass(frozen=True)
-class Capabilities:
-    """What a sync can be combined with. `RunConfig` checks a run against it, so no sync is checked by its type."""
-
-    most_workers: int | None = None
-    """The largest number of workers; none: any."""
-    divides_batch: bool = True
-    """Whether each worker takes its share of a batch: partitions, uneven shares and balancing need that."""
-    exchanges: bool = True
-    """Whether it takes an `--exchange`."""
-    compresses: bool = True
-    """Whether the exchange may be lossy: it then carries gradients alone, no weights, moments or running statistics."""
-    engines: tuple[str, ...] = ("torch", "tape", "static")
-    """The engines that can compute its gradients."""
-    fewest_workers: int = 1
-    """The smallest number of workers."""
-    launchers: tuple[str, ...] = ("processes", "threads")
-    """What its workers can be."""
-    precisions: tuple[str, ...] = ("float32", "tf32", "bf16")
-    """The precisions that it can compute in."""
-    devices: tuple[str, ...] = ("cpu", "cuda")
-    """The devices that it can compute on."""
-    clips: bool = True
-    """Whether it can clip gradients by their norm."""
-    accumulates: bool = True
-    """Whether it can compute a batch in parts of `--micro-batch` samples."""
-    conditions: bool = True
-    """Whether simulated bottlenecks, faults and links reach its workers."""
-    runs_received_code: bool = False
-    """Whether its workers execute what is sent to them: then they listen on loopback unless the user consents."""
-    whole_weights: bool = True
-    """Whether each worker has all weights to itself: a simulated worker with stale weights needs that."""
-    invariant: bool = False
-    """Whether it can sum along one tree of micro-batches for any number of workers (`--reduction invariant`)."""
 
 
 @dataclass(frozen=True)
@@ -216,7 +182,15 @@ class LocalConfig(Checked):
 
 
 SyncConfig = (
-    NoSyncConfig | NaiveConfig | DpConfig | DdpConfig | OneCopyConfig | ZeroConfig | LocalConfig | RpcConfig
+    NoSyncConfig
+    | NaiveConfig
+    | DpConfig
+    | DdpConfig
+    | OneCopyConfig
+    | ZeroConfig
+    | LocalConfig
+    | ServerConfig
+    | RpcConfig
 )
 
 DIVIDED_LAYOUTS = ("pipeline", "tensor", "pipeline+tensor")
@@ -230,6 +204,7 @@ STRATEGIES: dict[str, tuple[str, str]] = {
     "onecopy": ("whole", "onecopy"),
     "zero": ("whole", "zero"),
     "local": ("whole", "local"),
+    "server": ("whole", "server"),
     **{layout: (layout, "ddp") for layout in DIVIDED_LAYOUTS},
     **{f"{layout}+{sync}": (layout, sync) for layout in DIVIDED_LAYOUTS for sync in ("onecopy", "zero")},
 }

@@ -25,6 +25,8 @@ class SyncParts:
     """The data axis: workers that hold the same part of the model, each with its own share of the batch."""
     exchange: Exchange
     guard: Guard
+    world: Group | None = None
+    """All workers of the run and its servers, where there are any."""
 
 
 class Sync(Strategy):

@@ -1,0 +1,123 @@
+"""Settings of the parameter server."""
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+from shoal.config.kinds import AtLeast, Checked
+from shoal.config.sections.capabilities import Capabilities
+from shoal.config.sections.values import Count, NonNegative
+from shoal.errors import ConfigError
+
+DEFAULT_STALENESS = 3
+
+
+@dataclass(frozen=True)
+class ServerConfig(Checked):
+    """Parameter servers hold the weights; workers pull them, compute gradients, and push these."""
+
+    CAN: ClassVar = Capabilities(compresses=False, devices=("cpu",))
+
+    name: Literal["server"] = "server"
+    mode: Literal["bsp", "ssp", "asp", "hogwild"] = "bsp"
+    """bsp: one update per step, as on one machine. ssp: at most `staleness` steps apart. asp, hogwild: no waiting."""
+    servers: Count | None = None
+    """Parameter servers, started in addition to --workers; each holds an equal part of the weights. none: 1."""
+    staleness: Annotated[int, AtLeast(0)] | None = None
+    """Steps that the fastest worker may be ahead of the slowest with ssp; none: 3. With 0, ssp is bsp."""
+    damping: bool = False
+    """Divide the learning rate of each update by 1 + its staleness, the updates that its gradient does not know of."""
+    compensation: NonNegative = 0.0
+    """Delay compensation λ: correct a stale gradient g to g + λ·g⊙g⊙(θ now − θ of the gradient); 0: none."""
+    backup: Annotated[int, AtLeast(0)] = 0
+    """Backup workers of bsp: a step ends without the slowest `backup` workers, whose gradients are dropped."""
+    unused: Literal["refuse", "zero"] = "refuse"
+    """A parameter without a gradient: raise an error that names it, or use zero."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        mode = self.mode
+        if mode != "ssp" and self.staleness is not None:
+            what = "waits for all workers in every step" if mode == "bsp" else "does not bound staleness"
+            raise ConfigError(
+                f"--strategy.staleness {self.staleness} has no effect with --strategy.mode {mode}, which {what}",
+                "Use --strategy.mode ssp, or remove --strategy.staleness.",
+            )
+        if mode == "hogwild" and self.servers is not None:
+            raise ConfigError(
+                f"--strategy.servers {self.servers} has no effect with --strategy.mode hogwild: its workers update "
+                "one copy of the weights in shared memory",
+                "Remove --strategy.servers, or use --strategy.mode asp.",
+            )
+        for flag, given in (
+            ("damping true", self.damping),
+            (f"compensation {self.compensation:g}", self.compensation),
+        ):
+            if given and (self.gathers or mode == "hogwild"):
+                why = "knows no staleness" if mode == "hogwild" else "has no stale updates"
+                raise ConfigError(
+                    f"--strategy.{flag} has no effect with --strategy.mode {mode}, which {why}",
+                    "Use --strategy.mode asp or ssp.",
+                )
+        if self.backup and mode != "bsp":
+            raise ConfigError(
+                f"--strategy.backup {self.backup} has no effect with --strategy.mode {mode}",
+                "Use --strategy.mode bsp: in the other modes fast workers do not wait for every slow one.",
+            )
+
+    @property
+    def num_servers(self) -> int:
+        """The processes that hold weights and do not train."""
+        return 0 if self.mode == "hogwild" else self.servers or 1
+
+    @property
+    def bound(self) -> int | None:
+        """How many steps the fastest worker may be ahead of the slowest; None: any number."""
+        if self.mode == "ssp":
+            return DEFAULT_STALENESS if self.staleness is None else self.staleness
+        return 0 if self.mode == "bsp" else None
+
+    @property
+    def gathers(self) -> bool:
+        """Whether an update has the gradients of a whole step: then the result is one machine's.
+
+        With a bound of 0 no worker can read weights between two pushes of a step, so a server adds them up.
+        """
+        return self.bound == 0
+
+    def check_workers(self, workers: int) -> None:
+        """Refuse a number of workers, those that train, that does not fit."""
+        if self.num_servers > workers:
+            raise ConfigError(
+                f"--strategy.servers {self.num_servers} is more than --workers {workers}: the servers would wait for "
+                "the workers",
+                f"Use --strategy.servers {workers}, or more workers.",
+            )
+        if self.backup >= workers and self.backup:
+            raise ConfigError(
+                f"--strategy.backup {self.backup} leaves no gradient of {workers} workers to count",
+                f"Use --strategy.backup {workers - 1} or less.",
+            )
+
+    def check_run(self, exchange: str, balance: bool, engine: str) -> None:
+        """Refuse other settings of a run that do not fit."""
+        if exchange not in ("all_reduce", "robust"):
+            raise ConfigError(
+                f"--exchange {exchange} has no effect with strategy server, whose workers do not exchange gradients",
+                "Use --strategy ddp, or remove --exchange. With bsp, a server can apply --exchange robust:median.",
+            )
+        if exchange == "robust" and (not self.gathers or self.backup):
+            raise ConfigError(
+                f"--exchange robust compares the gradients of all workers of a step; --strategy.mode {self.mode}"
+                f"{' with --strategy.backup' * bool(self.backup)} does not wait for them",
+                "Use --strategy.mode bsp without --strategy.backup.",
+            )
+        if self.mode == "hogwild" and engine != "torch":
+            raise ConfigError(
+                f"--strategy.mode hogwild does not support --engine {engine}, which keeps weights in its own memory",
+                "Use --engine torch, or --strategy.mode asp.",
+            )
+        if balance:
+            raise ConfigError(
+                "strategy server does not support --balance",
+                "Remove it: --strategy.mode asp gives fast workers more of the work.",
+            )

@@ -1,0 +1,1 @@
+"""The parameter server: servers hold the weights, workers pull them and push gradients (bsp, ssp, asp, hogwild)."""

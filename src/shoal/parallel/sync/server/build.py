@@ -1,0 +1,17 @@
+"""Builds what a rank of a run with parameter servers does."""
+
+from shoal.config.schema import ServerConfig
+from shoal.parallel.strategy import Strategy
+from shoal.parallel.sync.server.hogwild import Hogwild
+from shoal.parallel.sync.server.server import ServerRank
+from shoal.parallel.sync.server.worker import ServerWorker
+from shoal.parallel.sync.sync import SyncParts
+
+
+def server_sync(parts: SyncParts, config: ServerConfig) -> Strategy:
+    """A worker that trains or, for the last ranks of the world, a server."""
+    if config.mode == "hogwild":
+        return Hogwild(parts, config)
+    world = parts.world or parts.group
+    is_server = world.rank >= world.size - config.num_servers
+    return (ServerRank if is_server else ServerWorker)(parts, config, world)

@@ -1,0 +1,143 @@
+"""The weights divided among servers: each holds an equal range of the flat parameters, and updates it.
+
+::
+
+    flat        |conv1.weight|conv1.bias|fc1.weight···················|fc1.bias|fc2.weight·····|
+    server 0    |························|·····|
+    server 1                                    |······|······················|
+    server 2                                                                  |················|
+
+Ranges are equal to within a chunk (`norms.py`), wherever parameters begin: a large layer does not make one server
+slow. Workers and servers compute the same ranges from the parameters alone.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import final
+
+import torch
+from torch import Tensor
+
+from shoal.comm.alone import alone
+from shoal.comm.group import Group
+from shoal.comm.reduction import Op, tree_reduce
+from shoal.parallel.buckets.bucket import Bucket
+from shoal.parallel.buckets.gradient_slots import ABSENT
+from shoal.parallel.buckets.plan import Memory
+from shoal.parallel.layout.layout import Layout
+from shoal.parallel.piece import Piece
+from shoal.parallel.slices import Slices, boundary
+from shoal.parallel.state import read_part
+from shoal.parallel.update import Update
+
+
+def buckets_of(params: Mapping[str, Tensor]) -> list[Bucket]:
+    """Flat memory for all parameters, one bucket for each dtype; each parameter is contiguous from here on."""
+    for param in params.values():
+        if not param.is_contiguous():
+            param.data = param.data.contiguous()
+    return Memory(alone(), params).cut()
+
+
+def range_of(bucket: Bucket, server: int, servers: int) -> slice:
+    """The range of a bucket that one of the servers holds."""
+    numels = [extent.stop - extent.start for extent, _ in bucket.extents]
+    return slice(*(boundary(numels, servers, owner) for owner in (server, server + 1)))
+
+
+@final
+class FlatCopy:
+    """A worker's gradients and weights as flat ranges, one list of them for each server."""
+
+    def __init__(self, params: Mapping[str, Tensor], servers: int) -> None:
+        self._params = params
+        gradients, weights = buckets_of(params), buckets_of(params)
+        self._slots = _views_by_name(gradients)
+        self._weights = _views_by_name(weights)
+        self.gradients = [_ranges(gradients, server, servers) for server in range(servers)]
+        self.weights = [_ranges(weights, server, servers) for server in range(servers)]
+        self.flat_gradients = [bucket.flat for bucket in gradients]
+
+    def take_gradients(self) -> list[str]:
+        """Copy the gradients into flat memory, −0 where there is none; the names of parameters without one."""
+        present = {name: param.grad for name, param in self._params.items() if param.grad is not None}
+        missing = [name for name in self._params if name not in present]
+        if present:
+            torch._foreach_copy_([self._slots[name] for name in present], list(present.values()))  # pyright: ignore[reportPrivateUsage]
+        for name in missing:
+            self._slots[name].fill_(ABSENT)
+        return missing
+
+    @torch.no_grad()
+    def set_weights(self) -> None:
+        """Copy the weights that were received into the parameters."""
+        params = self._params
+        torch._foreach_copy_(list(params.values()), [self._weights[name] for name in params])  # pyright: ignore[reportPrivateUsage]
+
+
+@final
+class Shard:
+    """One server's slices of the weights, their optimizer, and memory for the gradients of every worker.
+
+    Memory of a server, with n elements of its range: 4n bytes of weights and 4n of gradients, the optimizer's state,
+    and 4n for each worker where the pushes of a step are gathered or delays compensated.
+    """
+
+    def __init__(self, layout: Layout, update: Update, group: Group, workers: int, gathers: bool) -> None:
+        buckets = buckets_of(layout.params)
+        # Of these flat tensors only this server's range is ever touched, so only that takes memory.
+        weights = [torch.empty_like(bucket.flat) for bucket in buckets]
+        self._slices = Slices(layout, group)
+        for bucket, flat in zip(buckets, weights, strict=True):
+            self._slices.add(bucket, flat, bucket.flat)
+        self.weights = _cut(weights, buckets, group.rank, group.size)
+        self.gradients = _cut([bucket.flat for bucket in buckets], buckets, group.rank, group.size)
+        """What the next update uses."""
+        self._rows = [
+            [torch.empty_like(each) for each in self.gradients] for _ in range(workers if gathers else 1)
+        ]
+        self._discarded: list[Tensor] | None = None
+        for name, owned in self._slices.params.items():
+            place = self._slices.place_of(name)
+            owned.copy_(place.read(layout.params[name].detach(), tuple(owned.shape)))
+        self.update = update.over(self._slices)
+
+    def row(self, rank: int) -> list[Tensor]:
+        """Memory for a worker's gradients: its own where they are gathered."""
+        return self._rows[rank if len(self._rows) > 1 else 0]
+
+    def discarded(self) -> list[Tensor]:
+        """Memory for gradients that are not used."""
+        if self._discarded is None:
+            self._discarded = [torch.empty_like(each) for each in self.gradients]
+        return self._discarded
+
+    def rows_of(self, ranks: Sequence[int]) -> list[list[Tensor]]:
+        """For each dtype, the gradients of these workers."""
+        return [[self.row(rank)[index] for rank in ranks] for index in range(len(self.gradients))]
+
+    def sum_rows(self, ranks: Sequence[int]) -> None:
+        """Make the gradients the sum over these workers, along the balanced tree over ranks."""
+        for rows, out in zip(self.rows_of(ranks), self.gradients, strict=True):
+            tree_reduce(Op.SUM, rows, out)
+
+    def pieces(self) -> list[Piece]:
+        """The optimizer's state; the workers hold the weights."""
+        return self.update.pieces()
+
+    def load(self, saved: Mapping[str, Tensor]) -> None:
+        """Load this server's slices of weights and of the optimizer's state."""
+        for name, owned in self._slices.params.items():
+            owned.copy_(read_part(name, saved[f"model.{name}"], self._slices.place_of(name), owned))
+        self.update.load(saved)
+
+
+def _views_by_name(buckets: Sequence[Bucket]) -> dict[str, Tensor]:
+    return {name: view for bucket in buckets for name, view in zip(bucket.names, bucket.views, strict=True)}
+
+
+def _ranges(buckets: Sequence[Bucket], server: int, servers: int) -> list[Tensor]:
+    return _cut([bucket.flat for bucket in buckets], buckets, server, servers)
+
+
+def _cut(flats: Sequence[Tensor], buckets: Sequence[Bucket], server: int, servers: int) -> list[Tensor]:
+    return [flat[range_of(bucket, server, servers)] for flat, bucket in zip(flats, buckets, strict=True)]

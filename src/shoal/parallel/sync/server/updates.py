@@ -1,0 +1,191 @@
+"""What a server does with a request: update its shard, and reply to the workers that may go on. Knows no transport."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from shoal.config.schema import ServerConfig
+from shoal.parallel.exchange.robust import Robust
+from shoal.parallel.guard import ROW, Guard
+from shoal.parallel.sync.server.ledger import Ledger, Push, VersionedUpdate
+from shoal.parallel.sync.server.shards import Shard
+from shoal.parallel.sync.server.turns import Turns
+from shoal.parallel.sync.server.wire import Kind, Reply, Request
+
+Record = Callable[[dict[str, Any]], None]
+
+
+class Rules(NamedTuple):
+    """How pushes become updates."""
+
+    config: ServerConfig
+    workers: int
+    robust: Robust | None = None
+    """The rule in place of the sum, where the pushes of a step are gathered."""
+    gives_turns: bool = False
+    """Whether this server tells workers which share to compute next: one of them does."""
+
+    @property
+    def needed(self) -> int:
+        """Pushes that make an update together; 0: each is one."""
+        return self.workers - self.config.backup if self.config.gathers else 0
+
+
+@final
+class Updates:
+    """One server's weights and ledger, which change together: a request goes in, replies come out.
+
+    With g the gradient of a push, p its part of the samples of a step, τ its staleness, θ the weights now and θ′ those
+    of the gradient::
+
+        gathered            g = Σ gᵢ / Σ pᵢ            one update per step; Σ pᵢ = 1 unless some were dropped
+        compensation λ      g ← g + (λ/p)·g⊙g⊙(θ − θ′)    for the mean gradient g/p: Zheng et al. 2017, DC-ASGD
+        damping             lr ← lr / (1 + τ)            Zhang et al. 2016, staleness-aware
+
+    Every loss is divided by the samples of a whole step, so the updates of one step add up to one machine's, for SGD.
+    """
+
+    def __init__(self, shard: Shard, rules: Rules, guard: Guard, like: Tensor) -> None:
+        config = rules.config
+        self._shard, self._rules, self._guard, self._like = shard, rules, guard, like
+        self.ledger = Ledger(rules.workers, config.bound, rules.needed)
+        self._turns = Turns(rules.workers)
+        self._requests: dict[int, Request] = {}
+        """The last request of each worker."""
+        self._rows = [[0.0] * ROW for _ in range(rules.workers)]
+        """What each worker last reported to the guard."""
+        self._sent: dict[int, list[Tensor]] = {}
+        """The weights that each worker has, if delays are compensated."""
+        self._loss = 0.0
+        self._stop_signal = 0
+        self._stop_at: int | None = None
+        self._staleness_sum = self._staleness_max = self._pushes = 0
+
+    def memory_for(self, rank: int, request: Request) -> list[Tensor]:
+        """Where the gradients of a push go: a repetition must not overwrite what is held."""
+        shard = self._shard
+        is_new = self.ledger.is_new(rank, request.sequence)
+        return shard.row(rank) if is_new else shard.discarded()
+
+    def receive(
+        self, rank: int, request: Request, stop_signal: int, record: Record
+    ) -> list[tuple[int, Reply]]:
+        """Handle a request whose gradients are in `memory_for`; the replies to send now, each with the weights."""
+        ledger = self.ledger
+        if request.kind == Kind.READ:
+            return [(rank, self._reply(rank, request))]
+        if request.kind == Kind.HELLO:
+            sequence, step = ledger.resume(rank)
+            return [(rank, self._reply(rank, request)._replace(sequence=sequence, step=step))]
+        if rank not in self._requests or request.sequence >= self._requests[rank].sequence:
+            self._requests[rank] = request
+        if request.kind == Kind.PUSH:
+            dropped = ledger.dropped
+            update = ledger.receive(Push(rank, request.sequence, request.version, request.step))
+            if ledger.dropped > dropped:
+                record(_event("dropped", rank, request, version=ledger.version))
+            if update is not None:
+                self._apply(update, record)
+        else:
+            ledger.pull(rank, request.sequence, request.step)
+        self._note_stop(request.stop_signal or stop_signal)
+        return [(each, self._reply(each, self._requests[each])) for each in ledger.release()]
+
+    def _note_stop(self, stop_signal: int) -> None:
+        """On the first stop signal, choose the step after which all workers stop: none has begun a later one."""
+        if stop_signal and not self._stop_signal:
+            self._stop_signal, self._stop_at = stop_signal, self.ledger.furthest + 1
+            self._turns.stop()
+
+    def _apply(self, update: VersionedUpdate, record: Record) -> None:
+        requests = [self._requests[push.rank] for push in update.pushes]
+        for push, request in zip(update.pushes, requests, strict=True):
+            self._rows[push.rank] = [request.loss, request.part, request.square, 0.0]
+        ranks = [push.rank for push in update.pushes]
+        rows = [self._rows[rank] for rank in ranks] if self._rules.needed else self._rows
+        verdict = self._guard.read(torch.tensor(rows, dtype=torch.float64), self._like.double())
+        parts = sum(request.part for request in requests)
+        self._loss = verdict.loss.item()
+        if len(ranks) < self._rules.needed + self._rules.config.backup and parts:
+            self._loss /= parts  # the samples of the workers that were dropped are missing
+        if not verdict.may_update:
+            self._rows = [[0.0] * ROW for _ in self._rows]  # a bad push counts once
+        if verdict.may_update and self._rules.needed:
+            self._gathered(ranks, parts, requests[0].lr)
+        elif verdict.may_update:
+            self._at_once(update, requests[0])
+        for push, request in zip(update.pushes, requests, strict=True):
+            staleness = update.staleness(push)
+            self._staleness_sum += staleness
+            self._staleness_max = max(self._staleness_max, staleness)
+            self._pushes += 1
+            skipped = {} if verdict.may_update else {"skipped": True}
+            record(
+                _event("update", push.rank, request, version=update.version, staleness=staleness) | skipped
+            )
+
+    def _gathered(self, ranks: Sequence[int], parts: float, lr: float) -> None:
+        shard, robust = self._shard, self._rules.robust
+        if robust is None:
+            shard.sum_rows(ranks)
+        else:
+            for rows, out in zip(shard.rows_of(ranks), shard.gradients, strict=True):
+                torch.mul(robust.rule(torch.stack(rows), robust.bad), len(rows), out=out)
+        if len(ranks) < self._rules.workers and parts:
+            for gradients in shard.gradients:
+                gradients.div_(parts)
+        shard.update(lr)
+
+    def _at_once(self, update: VersionedUpdate, request: Request) -> None:
+        shard, config = self._shard, self._rules.config
+        (push,) = update.pushes
+        for row, gradients in zip(shard.row(push.rank), shard.gradients, strict=True):
+            gradients.copy_(row)
+        if config.compensation and request.part and push.rank in self._sent:
+            strength = config.compensation / request.part
+            for gradients, weights, old in zip(
+                shard.gradients, shard.weights, self._sent[push.rank], strict=True
+            ):
+                gradients.addcmul_(gradients.square(), weights - old, value=strength)
+        damping = 1 + update.staleness(push) if config.damping else 1
+        shard.update.without_clipping(request.lr / damping)
+
+    def _reply(self, rank: int, request: Request) -> Reply:
+        """The answer to a request; the worker has these weights from now on."""
+        if self._rules.config.compensation:
+            self._sent[rank] = [weights.clone() for weights in self._shard.weights]
+        turn, end = None, request.end
+        if self._rules.gives_turns and request.end and request.kind != Kind.READ:
+            turn = self._turns.take(rank, request.sequence, request.first, request.end)
+            end = self._turns.end_of(request.end)
+        # After a push, the worker has finished one step more than before it.
+        finished = request.step + (request.kind == Kind.PUSH)
+        stops = self._stop_at is not None and finished >= self._stop_at and not request.end
+        return Reply(
+            request.sequence,
+            self.ledger.version,
+            step=self.ledger.version if self._rules.needed else 0,
+            loss=self._loss,
+            stop_signal=self._stop_signal if stops or (request.end and turn is None) else 0,
+            turn_step=-1 if turn is None else turn.step,
+            turn_share=-1 if turn is None else turn.share,
+            end=end,
+            staleness_sum=self._staleness_sum,
+            staleness_max=self._staleness_max,
+            pushes=self._pushes,
+            dropped=self.ledger.dropped,
+        )
+
+
+def _event(event: str, rank: int, request: Request, **values: int) -> dict[str, Any]:
+    """The record of a push in the run's events."""
+    return {
+        "event": event,
+        "rank": rank,
+        "sequence": request.sequence,
+        "step": request.step,
+        "from_version": request.version,
+        **values,
+    }

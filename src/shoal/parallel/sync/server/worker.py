@@ -1,0 +1,208 @@
+"""The worker of a parameter server: pulls weights, computes the gradients of its share, pushes them."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from shoal.comm.group import Group, Work
+from shoal.config.schema import ServerConfig
+from shoal.parallel.buckets.buffer_sync import BufferSync, buffers_of
+from shoal.parallel.buckets.unused import refuse_unused
+from shoal.parallel.guard import ROW
+from shoal.parallel.piece import Piece
+from shoal.parallel.strategy import EndOfTurns, Pause, Share, StepResult, Turn
+from shoal.parallel.sync.initial_state import sync_initial_state
+from shoal.parallel.sync.server.clipping import clip_alone
+from shoal.parallel.sync.server.shards import FlatCopy
+from shoal.parallel.sync.server.wire import Kind, Reply, Request, empty_header, encoded, send_all
+from shoal.parallel.sync.sync import Sync, SyncParts
+
+
+@final
+class ServerWorker(Sync):
+    """Phase 1, gradients of this worker's share. Phase 2, push them. Phase 3, wait for new weights.
+
+    One round trip per step: the reply to a push acknowledges it, and brings the weights for the next step. When it
+    comes is the server's decision, and the only difference between the modes::
+
+        bsp     after the update with the gradients of all workers: every step is one machine's
+        ssp     after this worker's own update, when no worker is more than `staleness` steps behind
+        asp     after this worker's own update, at once; with it comes the next share that is free (a turn)
+
+    Costs, with P bytes of parameters: P out and P in, divided among the servers, and a header of about 100 bytes to and
+    from each of them. Memory: gradients and weights once more, as flat buffers.
+    """
+
+    def __init__(self, parts: SyncParts, config: ServerConfig, world: Group) -> None:
+        """`parts.group` has all workers that train, `world` these and, after them, the servers."""
+        super().__init__(parts)
+        self._config, self._world = config, world
+        self._servers = range(parts.group.size, world.size)
+        layout = parts.layout
+        sync_initial_state(world, layout.pieces())
+        self._flat = FlatCopy(layout.params, len(self._servers))
+        names = [name for name, _ in layout.model.named_buffers()]
+        self._buffers = BufferSync(parts.group, buffers_of(layout.model, names)) if names else None
+        self.takes_turns = config.mode == "asp"
+        self._sequence = self._finished = 0
+        self._was_loaded = False
+        self._versions = [0] * len(self._servers)
+        self._replies: list[Reply] = []
+        self._turn: Turn | EndOfTurns | None = None
+        self._segment = 0, 0
+        self._samples = [0, 0]
+        """Samples of this worker's shares, and of all shares of the same steps."""
+
+    # Requests.
+
+    def _ask(self, request: Request, gradients: bool = False) -> None:
+        """Send a request to all servers, and wait for their replies with new weights."""
+        if request.kind in (Kind.PULL, Kind.PUSH):
+            self._sequence += 1
+        world, flat = self._world, self._flat
+        sending: list[Work] = []
+        for index, server in enumerate(self._servers):
+            own = request._replace(sequence=self._sequence, version=self._versions[index])
+            sending += send_all(world, server, own, flat.gradients[index] if gradients else ())
+        headers = [empty_header(Reply) for _ in self._servers]
+        receiving = [
+            world.recv(tensor, server)
+            for server, header, weights in zip(self._servers, headers, flat.weights, strict=True)
+            for tensor in (header, *weights)
+            if tensor.numel()
+        ]
+        for work in (*sending, *receiving):
+            work.wait()
+        self._replies = [Reply.decoded(header) for header in headers]
+        self._versions = [reply.version for reply in self._replies]
+        flat.set_weights()
+
+    # Steps.
+
+    def step(self, share: Share, lr: float) -> StepResult:
+        """Compute and push the gradients of a share; returns with the weights for the next step."""
+        self._go_on()
+        layout, config = self._layout, self._config
+        if config.gathers and self._replies and self._finished < min(reply.step for reply in self._replies):
+            # The others have finished this step: its gradients would be dropped.
+            self._finished += 1
+            return self._result(layout.zero, share)
+        loss = layout.gradients(share)
+        with layout.span("push", "move"):
+            row = self._measured(loss, share)
+            first, end = self._segment
+            step = self._turn.step if isinstance(self._turn, Turn) else self._finished
+            request = Request(
+                Kind.PUSH,
+                step=step,
+                first=first,
+                end=end,
+                lr=lr,
+                loss=row[0],
+                part=row[1],
+                square=row[2],
+                stop_signal=share.stop_signal,
+            )
+            self._ask(request, gradients=True)
+        self._finished += 1
+        self._turn = self._replies[0].turn if self.takes_turns else None
+        self._samples[0] += share.num_samples
+        self._samples[1] += share.num_samples_global
+        return self._result(loss, share)
+
+    def _measured(self, loss: Tensor, share: Share) -> Sequence[float]:
+        """This worker's row of the guard's table; its gradients are then in flat memory, and clipped if they are alone.
+
+        Gathered gradients are clipped by the servers, by the norm of their sum.
+        """
+        missing = self._flat.take_gradients()
+        if missing and share.num_samples and self._config.unused == "refuse":
+            refuse_unused(self._world, missing, len(self._layout.params))
+        for flat in self._flat.flat_gradients:
+            self._guard.look(flat)
+        table = loss.new_empty((self._group.size, ROW))
+        self._guard.write(table, loss, share)
+        row: list[float] = table[self._group.rank].tolist()
+        if not self._config.gathers:
+            clip_alone(self._flat.flat_gradients, row[2], row[1], self._update.clip_norm)
+        return row
+
+    def _result(self, loss: Tensor, share: Share) -> StepResult:
+        """The loss of all workers where gradients are gathered; else the mean loss of this worker's samples."""
+        reply = self._replies[0]
+        if self._config.gathers:
+            return StepResult(loss.new_full((), reply.loss), reply.stop_signal)
+        own = loss * (share.num_samples_global / max(1, share.num_samples))
+        return StepResult(own, reply.stop_signal)
+
+    def next_turn(self, first: int, end: int) -> Turn | EndOfTurns:
+        """The next share of steps `first` to `end` − 1 that is free. It came with the weights."""
+        self._go_on()
+        if self._turn is None or self._segment != (first, end):
+            self._segment = first, end
+            self._ask(Request(Kind.PULL, first=first, end=end))
+            self._turn = self._replies[0].turn
+        return self._turn
+
+    # One model.
+
+    def consolidate(self) -> None:
+        """When all workers have pushed everything, read the newest weights; all take rank 0's buffers."""
+        self._group.barrier().wait()
+        if not self._config.gathers or self._config.backup:
+            self._ask(Request(Kind.READ))
+        if self._buffers is not None:
+            self._buffers.update()
+        self._turn = None
+
+    def agree_on_loss(self, loss_sum: float) -> float:
+        """The sum of all workers' losses: each has its own, unless they are gathered."""
+        if self._config.gathers:
+            return loss_sum
+        mine, of_all = self._samples
+        part = 1.0 if self.takes_turns else mine / of_all if of_all else 1 / self._group.size
+        total = torch.tensor([loss_sum * part], dtype=torch.float64)
+        self._group.all_reduce(total).wait()
+        return total.item()
+
+    def pause(self, pause: Pause) -> None:
+        """Make the servers save, too."""
+        if self._group.rank == 0:
+            text = torch.tensor(list(json.dumps(pause._asdict()).encode()), dtype=torch.uint8)
+            for server in self._servers:
+                self._world.send(encoded(Request(Kind.PAUSE, step=len(text))), server).wait()
+                self._world.send(text, server).wait()
+
+    def pieces(self) -> list[Piece]:
+        """The model; the servers hold the optimizer's state."""
+        return self._layout.pieces()
+
+    def load(self, saved: Mapping[str, Tensor]) -> None:
+        """Load the model."""
+        self._layout.load(saved)
+        # A worker may push at once: not before the servers have loaded their parts.
+        self._world.barrier().wait()
+        self._was_loaded = True
+
+    def _go_on(self) -> None:
+        """After loading, go on with the sequence numbers and steps that the servers have loaded."""
+        if self._was_loaded:
+            self._was_loaded = False
+            self._ask(Request(Kind.HELLO))
+            self._sequence, self._finished = self._replies[0].sequence, self._replies[0].step
+
+    def summary(self) -> dict[str, Any]:
+        """What the run's result says about updates and staleness, from the first server's counts."""
+        reply = self._replies[0] if self._replies else Reply(0, 0)
+        return {
+            "mode": self._config.mode,
+            "gathers": self._config.gathers,
+            "servers": len(self._servers),
+            "updates": reply.version,
+            "staleness_mean": round(reply.staleness_sum / reply.pushes, 4) if reply.pushes else 0.0,
+            "staleness_max": reply.staleness_max,
+            "dropped": reply.dropped,
+        }

@@ -1,0 +1,89 @@
+"""A parameter server that waits for all workers equals one machine: step by step, in float64."""
+
+import pytest
+import torch
+from server_cases import bsp, history_of, members, strategy_of
+from strategy_cases import OPTIMIZERS, SHARES, assert_equal, on_threads, one_machine, replica
+
+from shoal.config.schema import ServerConfig
+from shoal.parallel.exchange.robust import Robust
+from shoal.parallel.exchange.rules import ROBUST
+from shoal.train import checkpoint
+from shoal.train.progress import Progress
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:the workers' initial parameters differed", "ignore:the norm of rank"
+)
+CASES = [(1, "whole"), (2, "uneven"), (3, "even"), (3, "uneven"), (3, "empty")]
+
+
+@pytest.mark.parametrize(
+    "config", [ServerConfig(), ServerConfig(mode="ssp", staleness=0)], ids=["bsp", "ssp 0"]
+)
+@pytest.mark.parametrize("servers", [1, 2])
+@pytest.mark.parametrize(("optimizer", "clip_norm"), [("sgd", None), ("adam", 0.5)])
+@pytest.mark.parametrize(("size", "kind"), CASES)
+def test_without_staleness_it_equals_one_machine(config, servers, optimizer, clip_norm, size, kind):
+    found = members(
+        lambda rank: replica(OPTIMIZERS[optimizer], seed=rank, clip_norm=clip_norm),
+        bsp(mode=config.mode, staleness=config.staleness, servers=servers),
+        SHARES[size][kind],
+        parts=2,
+    )
+    assert_equal(found, one_machine(optimizer, clip_norm))
+
+
+@pytest.mark.parametrize("engine", ["tape", "static"])
+def test_our_own_engines_train_under_it_too(engine):
+    found = members(lambda rank: replica(OPTIMIZERS["adam"], engine=engine), bsp(servers=2), (7, 5))
+    expected = one_machine("adam")[-1][0]
+    weights = found[0][-1][0]
+    assert all(torch.allclose(weights[key], expected[key], rtol=1e-10) for key in weights)
+
+
+def test_a_robust_rule_on_the_server_is_unharmed_by_one_bad_worker():
+    exchange = Robust(ROBUST["median"], 1)
+
+    def work(world):
+        copy = replica(OPTIMIZERS["gd"])
+        strategy = strategy_of(world, bsp(), copy, exchange)
+        if world.rank == 1:
+            strategy._layout.conditions = None
+            honest = strategy._flat.take_gradients
+
+            def wrong():
+                missing = honest()
+                for flat in strategy._flat.flat_gradients:
+                    flat.mul_(-1000.0)
+                return missing
+
+            strategy._flat.take_gradients = wrong
+        return history_of(strategy, (4, 4, 4))
+
+    attacked = on_threads(4, work)[0][-1][0]
+    expected = one_machine("gd")[-1][0]
+    for key, tensor in attacked.items():
+        assert tensor.isfinite().all()
+        assert (tensor - expected[key]).abs().max() < 0.5
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_a_resumed_run_has_the_bits_of_one_that_was_never_stopped(tmp_path, servers):
+    config, shares = bsp(servers=servers), (7, 5)
+
+    def whole(world):
+        return history_of(strategy_of(world, config, replica(OPTIMIZERS["adam"])), shares)
+
+    def cut(world):
+        strategy = strategy_of(world, config, replica(OPTIMIZERS["adam"]))
+        history_of(strategy, shares, steps=4)
+        checkpoint.save(tmp_path, strategy.pieces(), Progress(step=4), keep=1, group=world)
+        resumed = strategy_of(world, config, replica(OPTIMIZERS["adam"], seed=3))
+        resumed.load(checkpoint.latest(tmp_path).pieces())
+        return history_of(resumed, shares, first=4)
+
+    for never_stopped, found in zip(
+        on_threads(2 + servers, whole), on_threads(2 + servers, cut), strict=True
+    ):
+        for (expected, *_), (state, *_) in zip(never_stopped[4:], found, strict=True):
+            assert all(torch.equal(state[key], expected[key]) for key in expected)

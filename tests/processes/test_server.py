@@ -1,0 +1,90 @@
+"""A parameter server as processes: a killed server or worker is named, nothing is lost or applied twice."""
+
+import signal
+import subprocess
+import time
+
+import pytest
+from launching import command, config, environment, flags, wait_until
+
+from shoal.errors import WorkerError
+from shoal.events.file import read_events
+from shoal.events.folder import RunFolder
+from shoal.launch.run import launch_run
+from shoal.train.observer import Silent
+
+# Many processes load torch, which takes long where the machine is busy.
+pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("launching_here")]
+NOTICED_S = 4.0
+"""A death is seen by looking, long before a limit of silence."""
+SERVER = "--strategy server --workers 2 --name run"
+
+
+def failure(folder, more, **options):
+    """What the launcher raises; the fault must have fired, and the end have followed soon."""
+    with pytest.raises(WorkerError) as caught:
+        launch_run(config(folder, f"{SERVER} {more}", **options), Silent())
+    return caught.value, time.time() - (folder / "proof").stat().st_mtime
+
+
+def test_a_server_killed_between_apply_and_acknowledge_loses_and_repeats_nothing(tmp_path):
+    dying = f"--optimizer misbehaving:dying_adam --optimizer.proof {tmp_path / 'proof'}"
+    error, seconds = failure(tmp_path, dying, rank=9)
+    assert error.message == "rank 2 of 3 was killed by SIGKILL"
+    assert "Rank 2 was parameter server 0 of 1." in error.hint
+    assert seconds < NOTICED_S
+    log = (tmp_path / "run/worker.rank0.log").read_text()
+    assert "rank 2 died" in log, "the workers name it, too"
+    folder = RunFolder(tmp_path / "run")
+    resumed = launch_run(config(tmp_path, f"{SERVER} {dying}", rank=9), Silent(), folder)
+    (tmp_path / "other").mkdir()
+    faultless = launch_run(
+        config(tmp_path / "other", f"{SERVER} {dying} --launcher threads", rank=9), Silent()
+    )
+    assert (resumed.status, resumed.weights_sha256) == ("completed", faultless.weights_sha256)
+    updates = [event for event in read_events(folder.events(2)) if event["event"] == "update"]
+    assert {(event["rank"], event["step"]) for event in updates} == {
+        (r, s) for r in range(2) for s in range(12)
+    }
+
+
+def test_a_killed_worker_is_named(tmp_path):
+    error, seconds = failure(tmp_path, "--strategy.mode asp", rank=1, fault="SIGKILL")
+    assert error.message == "rank 1 of 3 was killed by SIGKILL"
+    assert seconds < NOTICED_S
+    assert "Resume from the last checkpoint" in error.hint
+
+
+@pytest.mark.parametrize("mode", ["asp", pytest.param("hogwild", marks=pytest.mark.long)])
+def test_a_signal_stops_all_after_the_same_step_and_the_run_is_resumed(tmp_path, mode):
+    run = flags(tmp_path, f"{SERVER} --strategy.mode {mode}", slow=0.02, fault="none", step=2)
+    process = subprocess.Popen(
+        command("train", *run, "--epochs", "200", "--checkpoint-every", "1000"),
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_until((tmp_path / "proof").exists)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=100)
+    assert process.returncode == 128 + signal.SIGINT, said
+    ends = [list(read_events(tmp_path / f"run/events.rank{rank}.jsonl"))[-1] for rank in range(2)]
+    assert [end["status"] for end in ends] == ["interrupted"] * 2
+    assert ends[0]["step"] == ends[1]["step"] > 1
+    resumed = launch_run(
+        config(tmp_path, f"{SERVER} --strategy.mode {mode} --epochs 200 --steps {ends[0]['step'] + 3}"),
+        Silent(),
+        RunFolder(tmp_path / "run"),
+    )
+    assert (resumed.status, resumed.steps) == ("completed", ends[0]["step"] + 3)
+
+
+@pytest.mark.long
+def test_over_a_network_it_is_the_same(tmp_path):
+    """Messages from anyone over gloo, in place of shared memory."""
+    shm, gloo = (
+        launch_run(config(tmp_path, f"--strategy server --workers 2 --name {kind} --group {kind}"), Silent())
+        for kind in ("shm", "gloo")
+    )
+    assert shm.weights_sha256 == gloo.weights_sha256
