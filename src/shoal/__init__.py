@@ -13,6 +13,7 @@ _LAZY = {
     "join": "shoal.comm.join",
     "DistributedDataParallel": "shoal.parallel.wrapper.distributed_data_parallel",
     "OneCopy": "shoal.parallel.wrapper.one_copy",
+    "ParameterServer": "shoal.parallel.wrapper.parameter_server",
     "Pipeline": "shoal.parallel.wrapper.pipeline",
     "zero": "shoal.parallel.wrapper.zero",
     "SyncBatchNorm": "shoal.parallel.sync_batchnorm",

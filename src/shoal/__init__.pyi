@@ -10,6 +10,7 @@ from shoal.parallel.wrapper.distributed_data_parallel import (
     DistributedDataParallel as DistributedDataParallel,
 )
 from shoal.parallel.wrapper.one_copy import OneCopy as OneCopy
+from shoal.parallel.wrapper.parameter_server import ParameterServer as ParameterServer
 from shoal.parallel.wrapper.pipeline import Pipeline as Pipeline
 from shoal.parallel.wrapper.zero import zero as zero
 

@@ -1,5 +1,6 @@
 """The example programs in real processes: by torchrun and by `shoal launch` they print what one process prints."""
 
+import re
 import runpy
 import subprocess
 import sys
@@ -54,6 +55,14 @@ def test_a_loop_of_the_users_own_by_shoal_launch(tmp_path, monkeypatch, capsys, 
     (expected,) = alone(program, monkeypatch, capsys)
     (said,) = output(command("launch", "--workers", "2", *program), tmp_path)
     assert said == expected.replace("1 workers", "2 workers")
+
+
+def test_a_parameter_server_by_shoal_launch(tmp_path):
+    program = str(EXAMPLES / "parameter_server.py")
+    (said,) = output(command("launch", "--workers", "3", program), tmp_path)
+    loss = re.fullmatch(r"loss (\d\.\d+) after 20 updates by 2 workers", said)
+    assert loss is not None, said
+    assert float(loss[1]) < 1.39, "four classes: chance is 1.39"
 
 
 def test_tensor_parallel_by_shoal_launch(tmp_path, monkeypatch, capsys):

@@ -173,7 +173,7 @@ def test_a_push_that_is_not_finite_stops_the_run_and_names_the_worker(mode):
     assert server.weights.isfinite().all()
 
 
-@pytest.mark.filterwarnings("ignore:the norm of rank 1's gradient is nan")
+@pytest.mark.filterwarnings("ignore:the norm of rank 1's gradient is inf")
 def test_or_it_is_skipped_and_the_next_one_counts():
     server = Server(ServerConfig(mode="asp"), on_nonfinite="skip")
     server.receive(1, *push(1, 1, scale=5.0, square=float("inf")))

@@ -48,16 +48,16 @@ def test_a_robust_rule_on_the_server_is_unharmed_by_one_bad_worker():
         copy = replica(OPTIMIZERS["gd"])
         strategy = strategy_of(world, bsp(), copy, exchange)
         if world.rank == 1:
-            strategy._layout.conditions = None
-            honest = strategy._flat.take_gradients
+            flat = strategy._client.flat
+            honest = flat.take_gradients
 
             def wrong():
                 missing = honest()
-                for flat in strategy._flat.flat_gradients:
-                    flat.mul_(-1000.0)
+                for gradients in flat.flat_gradients:
+                    gradients.mul_(-1000.0)
                 return missing
 
-            strategy._flat.take_gradients = wrong
+            flat.take_gradients = wrong
         return history_of(strategy, (4, 4, 4))
 
     attacked = on_threads(4, work)[0][-1][0]

@@ -1,7 +1,7 @@
 """The worker that is a server: answers requests in the order in which they arrive."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, final
 
 import torch
@@ -16,7 +16,7 @@ from shoal.parallel.piece import Piece
 from shoal.parallel.strategy import Pause, Serving, Share, StepResult, Strategy, Sums
 from shoal.parallel.sync.initial_state import sync_initial_state
 from shoal.parallel.sync.server.shards import Shard
-from shoal.parallel.sync.server.updates import Rules, Updates
+from shoal.parallel.sync.server.updates import Record, Rules, Updates
 from shoal.parallel.sync.server.wire import Kind, Request, empty_header, send_all
 from shoal.parallel.sync.sync import SyncParts
 
@@ -45,38 +45,14 @@ class ServerRank(Strategy):
         self._updates = Updates(self._shard, rules, parts.guard, parts.layout.zero)
         self._is_first = parts.group.rank == 0
         self._ledger_name = f"server.{workers}.{parts.group.size}.ledger{parts.group.rank}"
-        self._header = empty_header(Request)
 
     def serve(self, serving: Serving) -> Pause:
         """Answer requests until the workers pause."""
-        world = self._world
-        while True:
-            receipt = world.recv(self._header, ANYONE)
-            receipt.wait()
-            rank, request = receipt.source, Request.decoded(self._header)
-            if request.kind == Kind.PAUSE:
-                return self._pause(rank, request.step)
-            if request.kind == Kind.PUSH:
-                works = [
-                    world.recv(memory, rank)
-                    for memory in self._updates.memory_for(rank, request)
-                    if memory.numel()
-                ]
-                for work in works:
-                    work.wait()
-            # One server alone decides when to stop, so that all workers stop after the same step.
-            stop_signal = serving.stop_signal() if self._is_first else 0
-            replies = self._updates.receive(rank, request, stop_signal, serving.record)
-            sending = [
-                work for to, reply in replies for work in send_all(world, to, reply, self._shard.weights)
-            ]
-            for work in sending:
-                work.wait()
-
-    def _pause(self, rank: int, length: int) -> Pause:
-        text = torch.empty(length, dtype=torch.uint8)
-        self._world.recv(text, rank).wait()
-        said: dict[str, Any] = json.loads(text.numpy().tobytes())
+        # One server alone decides when to stop, so that all workers stop after the same step.
+        stop_signal = serving.stop_signal if self._is_first else lambda: 0
+        said: dict[str, Any] = json.loads(
+            answer_requests(self._world, self._shard, self._updates, stop_signal, serving.record)
+        )
         return Pause(**said)
 
     def step(self, share: Share, lr: float) -> StepResult:
@@ -98,3 +74,29 @@ class ServerRank(Strategy):
         if self._ledger_name in saved:
             self._updates.ledger.restore(saved[self._ledger_name].tolist())
         self._world.barrier().wait()
+
+
+def answer_requests(
+    world: Group,
+    shard: Shard,
+    updates: Updates,
+    stop_signal: Callable[[], int] = lambda: 0,
+    record: Record = lambda event: None,
+) -> str:
+    """Answer requests in the order in which they arrive, until the workers pause; the text that they give."""
+    header = empty_header(Request)
+    while True:
+        receipt = world.recv(header, ANYONE)
+        receipt.wait()
+        rank, request = receipt.source, Request.decoded(header)
+        if request.kind == Kind.PAUSE:
+            text = torch.empty(request.step, dtype=torch.uint8)
+            world.recv(text, rank).wait()
+            return text.numpy().tobytes().decode()
+        if request.kind == Kind.PUSH:
+            memory = [each for each in updates.memory_for(rank, request) if each.numel()]
+            for work in [world.recv(each, rank) for each in memory]:
+                work.wait()
+        replies = updates.receive(rank, request, stop_signal(), record)
+        for work in [work for to, reply in replies for work in send_all(world, to, reply, shard.weights)]:
+            work.wait()

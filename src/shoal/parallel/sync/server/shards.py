@@ -23,11 +23,10 @@ from shoal.comm.reduction import Op, tree_reduce
 from shoal.parallel.buckets.bucket import Bucket
 from shoal.parallel.buckets.gradient_slots import ABSENT
 from shoal.parallel.buckets.plan import Memory
-from shoal.parallel.layout.layout import Layout
 from shoal.parallel.piece import Piece
 from shoal.parallel.slices import Slices, boundary
 from shoal.parallel.state import read_part
-from shoal.parallel.update import Update
+from shoal.parallel.update import Update, Updated
 
 
 def buckets_of(params: Mapping[str, Tensor]) -> list[Bucket]:
@@ -82,7 +81,7 @@ class Shard:
     and 4n for each worker where the pushes of a step are gathered or delays compensated.
     """
 
-    def __init__(self, layout: Layout, update: Update, group: Group, workers: int, gathers: bool) -> None:
+    def __init__(self, layout: Updated, update: Update, group: Group, workers: int, gathers: bool) -> None:
         buckets = buckets_of(layout.params)
         # Of these flat tensors only this server's range is ever touched, so only that takes memory.
         weights = [torch.empty_like(bucket.flat) for bucket in buckets]

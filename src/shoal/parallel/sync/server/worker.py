@@ -7,7 +7,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from shoal.comm.group import Group, Work
+from shoal.comm.group import Group
 from shoal.config.schema import ServerConfig
 from shoal.parallel.buckets.buffer_sync import BufferSync, buffers_of
 from shoal.parallel.buckets.unused import refuse_unused
@@ -15,9 +15,9 @@ from shoal.parallel.guard import ROW
 from shoal.parallel.piece import Piece
 from shoal.parallel.strategy import EndOfTurns, Pause, Share, StepResult, Turn
 from shoal.parallel.sync.initial_state import sync_initial_state
+from shoal.parallel.sync.server.client import ServerClient
 from shoal.parallel.sync.server.clipping import clip_alone
-from shoal.parallel.sync.server.shards import FlatCopy
-from shoal.parallel.sync.server.wire import Kind, Reply, Request, empty_header, encoded, send_all
+from shoal.parallel.sync.server.wire import Kind, Reply, Request
 from shoal.parallel.sync.sync import Sync, SyncParts
 
 
@@ -40,45 +40,18 @@ class ServerWorker(Sync):
         """`parts.group` has all workers that train, `world` these and, after them, the servers."""
         super().__init__(parts)
         self._config, self._world = config, world
-        self._servers = range(parts.group.size, world.size)
         layout = parts.layout
         sync_initial_state(world, layout.pieces())
-        self._flat = FlatCopy(layout.params, len(self._servers))
+        self._client = ServerClient(world, world.size - parts.group.size, layout.params)
         names = [name for name, _ in layout.model.named_buffers()]
         self._buffers = BufferSync(parts.group, buffers_of(layout.model, names)) if names else None
         self.takes_turns = config.mode == "asp"
-        self._sequence = self._finished = 0
+        self._finished = 0
         self._was_loaded = False
-        self._versions = [0] * len(self._servers)
-        self._replies: list[Reply] = []
         self._turn: Turn | EndOfTurns | None = None
         self._segment = 0, 0
         self._samples = [0, 0]
         """Samples of this worker's shares, and of all shares of the same steps."""
-
-    # Requests.
-
-    def _ask(self, request: Request, gradients: bool = False) -> None:
-        """Send a request to all servers, and wait for their replies with new weights."""
-        if request.kind in (Kind.PULL, Kind.PUSH):
-            self._sequence += 1
-        world, flat = self._world, self._flat
-        sending: list[Work] = []
-        for index, server in enumerate(self._servers):
-            own = request._replace(sequence=self._sequence, version=self._versions[index])
-            sending += send_all(world, server, own, flat.gradients[index] if gradients else ())
-        headers = [empty_header(Reply) for _ in self._servers]
-        receiving = [
-            world.recv(tensor, server)
-            for server, header, weights in zip(self._servers, headers, flat.weights, strict=True)
-            for tensor in (header, *weights)
-            if tensor.numel()
-        ]
-        for work in (*sending, *receiving):
-            work.wait()
-        self._replies = [Reply.decoded(header) for header in headers]
-        self._versions = [reply.version for reply in self._replies]
-        flat.set_weights()
 
     # Steps.
 
@@ -86,7 +59,7 @@ class ServerWorker(Sync):
         """Compute and push the gradients of a share; returns with the weights for the next step."""
         self._go_on()
         layout, config = self._layout, self._config
-        if config.gathers and self._replies and self._finished < min(reply.step for reply in self._replies):
+        if config.gathers and self._finished < self._first_step:
             # The others have finished this step: its gradients would be dropped.
             self._finished += 1
             return self._result(layout.zero, share)
@@ -106,33 +79,38 @@ class ServerWorker(Sync):
                 square=row[2],
                 stop_signal=share.stop_signal,
             )
-            self._ask(request, gradients=True)
+            reply = self._client.ask(request, gradients=True)
         self._finished += 1
-        self._turn = self._replies[0].turn if self.takes_turns else None
+        self._turn = reply.turn if self.takes_turns else None
         self._samples[0] += share.num_samples
         self._samples[1] += share.num_samples_global
         return self._result(loss, share)
+
+    @property
+    def _first_step(self) -> int:
+        """The first step that some server has not updated yet."""
+        return min((reply.step for reply in self._client.replies), default=0)
 
     def _measured(self, loss: Tensor, share: Share) -> Sequence[float]:
         """This worker's row of the guard's table; its gradients are then in flat memory, and clipped if they are alone.
 
         Gathered gradients are clipped by the servers, by the norm of their sum.
         """
-        missing = self._flat.take_gradients()
+        missing = self._client.flat.take_gradients()
         if missing and share.num_samples and self._config.unused == "refuse":
             refuse_unused(self._world, missing, len(self._layout.params))
-        for flat in self._flat.flat_gradients:
+        for flat in self._client.flat.flat_gradients:
             self._guard.look(flat)
         table = loss.new_empty((self._group.size, ROW))
         self._guard.write(table, loss, share)
         row: list[float] = table[self._group.rank].tolist()
         if not self._config.gathers:
-            clip_alone(self._flat.flat_gradients, row[2], row[1], self._update.clip_norm)
+            clip_alone(self._client.flat.flat_gradients, row[2], row[1], self._update.clip_norm)
         return row
 
     def _result(self, loss: Tensor, share: Share) -> StepResult:
         """The loss of all workers where gradients are gathered; else the mean loss of this worker's samples."""
-        reply = self._replies[0]
+        reply = self._client.replies[0]
         if self._config.gathers:
             return StepResult(loss.new_full((), reply.loss), reply.stop_signal)
         own = loss * (share.num_samples_global / max(1, share.num_samples))
@@ -143,8 +121,7 @@ class ServerWorker(Sync):
         self._go_on()
         if self._turn is None or self._segment != (first, end):
             self._segment = first, end
-            self._ask(Request(Kind.PULL, first=first, end=end))
-            self._turn = self._replies[0].turn
+            self._turn = self._client.ask(Request(Kind.PULL, first=first, end=end)).turn
         return self._turn
 
     # One model.
@@ -153,7 +130,7 @@ class ServerWorker(Sync):
         """When all workers have pushed everything, read the newest weights; all take rank 0's buffers."""
         self._group.barrier().wait()
         if not self._config.gathers or self._config.backup:
-            self._ask(Request(Kind.READ))
+            self._client.ask(Request(Kind.READ))
         if self._buffers is not None:
             self._buffers.update()
         self._turn = None
@@ -171,10 +148,7 @@ class ServerWorker(Sync):
     def pause(self, pause: Pause) -> None:
         """Make the servers save, too."""
         if self._group.rank == 0:
-            text = torch.tensor(list(json.dumps(pause._asdict()).encode()), dtype=torch.uint8)
-            for server in self._servers:
-                self._world.send(encoded(Request(Kind.PAUSE, step=len(text))), server).wait()
-                self._world.send(text, server).wait()
+            self._client.pause(json.dumps(pause._asdict()))
 
     def pieces(self) -> list[Piece]:
         """The model; the servers hold the optimizer's state."""
@@ -191,16 +165,15 @@ class ServerWorker(Sync):
         """After loading, go on with the sequence numbers and steps that the servers have loaded."""
         if self._was_loaded:
             self._was_loaded = False
-            self._ask(Request(Kind.HELLO))
-            self._sequence, self._finished = self._replies[0].sequence, self._replies[0].step
+            self._finished = self._client.ask(Request(Kind.HELLO)).step
 
     def summary(self) -> dict[str, Any]:
         """What the run's result says about updates and staleness, from the first server's counts."""
-        reply = self._replies[0] if self._replies else Reply(0, 0)
+        reply = self._client.replies[0] if self._client.replies else Reply(0, 0)
         return {
             "mode": self._config.mode,
             "gathers": self._config.gathers,
-            "servers": len(self._servers),
+            "servers": len(self._client.servers),
             "updates": reply.version,
             "staleness_mean": round(reply.staleness_sum / reply.pushes, 4) if reply.pushes else 0.0,
             "staleness_max": reply.staleness_max,

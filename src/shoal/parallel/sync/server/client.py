@@ -1,0 +1,60 @@
+"""A worker's side of the messages: one request to all servers at a time, and their replies."""
+
+from collections.abc import Mapping
+from typing import final
+
+import torch
+from torch import Tensor
+
+from shoal.comm.group import Group, Work
+from shoal.parallel.sync.server.shards import FlatCopy
+from shoal.parallel.sync.server.wire import Kind, Reply, Request, empty_header, encoded, send_all
+
+
+@final
+class ServerClient:
+    """Sends requests of a worker to the servers, which have the last ranks of the `world`; takes their weights."""
+
+    def __init__(self, world: Group, servers: int, params: Mapping[str, Tensor]) -> None:
+        self._world = world
+        self.servers = range(world.size - servers, world.size)
+        self.flat = FlatCopy(params, servers)
+        self.replies: list[Reply] = []
+        """The last reply of each server; the first server's decides about turns and stopping."""
+        self._sequence = 0
+        self._versions = [0] * servers
+
+    def ask(self, request: Request, gradients: bool = False) -> Reply:
+        """Send a request, with the flat gradients if asked to, and wait for all replies; the first server's.
+
+        The parameters then are the weights that came with the replies.
+        """
+        if request.kind in (Kind.PULL, Kind.PUSH):
+            self._sequence += 1
+        world, flat = self._world, self.flat
+        works: list[Work] = []
+        for index, server in enumerate(self.servers):
+            own = request._replace(sequence=self._sequence, version=self._versions[index])
+            works += send_all(world, server, own, flat.gradients[index] if gradients else ())
+        headers = [empty_header(Reply) for _ in self.servers]
+        works += [
+            world.recv(tensor, server)
+            for server, header, weights in zip(self.servers, headers, flat.weights, strict=True)
+            for tensor in (header, *weights)
+            if tensor.numel()
+        ]
+        for work in works:
+            work.wait()
+        self.replies = [Reply.decoded(header) for header in headers]
+        self._versions = [reply.version for reply in self.replies]
+        if request.kind == Kind.HELLO:
+            self._sequence = self.replies[0].sequence
+        flat.set_weights()
+        return self.replies[0]
+
+    def pause(self, text: str) -> None:
+        """End the serving of all servers, and give them a text. One worker does it, when no other asks any more."""
+        data = torch.tensor(list(text.encode()), dtype=torch.uint8)
+        for server in self.servers:
+            for message in (encoded(Request(Kind.PAUSE, step=len(data))), data):
+                self._world.send(message, server).wait()

@@ -1,0 +1,141 @@
+"""`shoal.ParameterServer`: workers of your own training loop push gradients to servers that hold the weights."""
+
+from collections.abc import Callable, Iterable
+from typing import Literal, TypeVar, final
+
+import torch
+from torch import Tensor, nn
+
+from shoal.comm.agree import check_same_model
+from shoal.comm.group import Group
+from shoal.config.schema import ServerConfig
+from shoal.errors import ConfigError
+from shoal.parallel.exchange.linear import AllReduce
+from shoal.parallel.guard import Guard, Remedies
+from shoal.parallel.state import model_pieces
+from shoal.parallel.sync.initial_state import sync_initial_state
+from shoal.parallel.sync.server.client import ServerClient
+from shoal.parallel.sync.server.server import answer_requests
+from shoal.parallel.sync.server.shards import Shard
+from shoal.parallel.sync.server.updates import Rules, Updates
+from shoal.parallel.sync.server.wire import Kind, Request
+from shoal.parallel.update import Update
+from shoal.parallel.wrapper.default_group import default_group
+from shoal.parallel.wrapper.one_copy import Trained
+
+Returned = TypeVar("Returned")
+
+
+@final
+class ParameterServer:
+    """The last ranks of a program serve the weights; the others train, and push the gradient of every step.
+
+    ::
+
+        server = shoal.ParameterServer(model, lambda params: torch.optim.SGD(params, lr=0.1), mode="asp")
+
+        def train():
+            for inputs, labels in loader:              # this worker's samples: server.workers.rank of .size
+                server.zero_grad()
+                F.cross_entropy(model(inputs), labels).backward()
+                server.step()                          # the model now has the server's newest weights
+
+        server.run(train)                              # on a server: answers until all workers have returned
+
+    `mode` is when `step` returns: "bsp" after the update with the mean of all workers' gradients, as with
+    `shoal.DistributedDataParallel`; "ssp" when no worker is more than `staleness` steps behind; "asp" at once. A push
+    counts 1/W of its gradient for W workers, so W pushes move SGD as far as one averaged step.
+
+    With "bsp" and "ssp" every worker makes equally many steps; with "asp" they need not. `make_optimizer` is given
+    flat slices of the weights and must update each element on its own, as SGD and Adam do. Start the program with
+    W + `servers` workers: `shoal launch --workers 3` has 2 that train and 1 server.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        make_optimizer: Callable[[Iterable[Tensor]], torch.optim.Optimizer],
+        *,
+        mode: Literal["bsp", "ssp", "asp"] = "asp",
+        servers: int = 1,
+        staleness: int | None = None,
+        damping: bool = False,
+        compensation: float = 0.0,
+        group: Group | None = None,
+    ) -> None:
+        config = ServerConfig(
+            mode=mode, servers=servers, staleness=staleness, damping=damping, compensation=compensation
+        )
+        trained = {name: param for name, param in model.named_parameters() if param.requires_grad}
+        if not trained or mode not in ("bsp", "ssp", "asp"):
+            what = "the model has no parameter to train" if not trained else f"mode '{mode}' has no servers"
+            raise ConfigError(what, 'Use mode="asp", "ssp" or "bsp".' if trained else "")
+        self._world = world = group if group is not None else default_group(None, trained)
+        size = world.size - servers
+        config.check_workers(size)
+        self._params: dict[str, Tensor] = dict(trained)
+        check_same_model(world, self._params)
+        sync_initial_state(world, model_pieces(model.state_dict()))
+        self.serves = world.rank >= size
+        """Whether this rank is a server."""
+        self.workers = world.split(range(size, world.size) if self.serves else range(size))
+        """The workers that train (on a server: the servers), to divide data and to agree on things."""
+        update = Update(Trained(self._params), make_optimizer)
+        self.lr = update.base_lr
+        """The learning rate of the next steps; the optimizer's own unless you set it."""
+        if self.serves:
+            self._shard = Shard(Trained(self._params), update, self.workers, size, config.gathers)
+            guard = Guard(
+                self.workers,
+                AllReduce(),
+                "stop",
+                remedies=Remedies(clips=False, skips=False, exchanges=False),
+            )
+            like = next(iter(trained.values())).detach().new_zeros(())
+            self._updates = Updates(self._shard, Rules(config, size), guard, like)
+        else:
+            update.check_divisible()
+            self._client = ServerClient(world, servers, self._params)
+        self._steps = 0
+
+    def run(self, train: Callable[[], Returned]) -> Returned | None:
+        """Call `train` on a worker, and return its result once all workers have returned and the weights are final.
+
+        On a server, answer the workers meanwhile, and return None.
+        """
+        if self.serves:
+            answer_requests(self._world, self._shard, self._updates)
+            return None
+        returned = train()
+        self.workers.barrier().wait()
+        self._client.ask(Request(Kind.READ))
+        self.workers.barrier().wait()
+        if self.workers.rank == 0:
+            self._client.pause("done")
+        return returned
+
+    def zero_grad(self) -> None:
+        """Forget the gradients of the last step."""
+        for param in self._params.values():
+            param.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Push this worker's gradient; return with new weights when the mode says so.
+
+        A parameter without a gradient counts as one with zero.
+        """
+        flat, part = self._client.flat, 1 / self.workers.size
+        flat.take_gradients()
+        square = 0.0
+        for gradients in flat.flat_gradients:
+            gradients.mul_(part)
+            square += gradients.dot(gradients).item()
+        request = Request(Kind.PUSH, step=self._steps, lr=self.lr, part=part, square=square)
+        self._client.ask(request, gradients=True)
+        self._steps += 1
+
+    @property
+    def version(self) -> int:
+        """The updates that the model's weights contain."""
+        return self._client.replies[0].version if self._client.replies else 0
