@@ -39,6 +39,8 @@ class Result:
     """The signal that stopped the run, if one did."""
     unusable_checkpoints: Sequence[str] = ()
     """What was wrong with checkpoints that were newer than the one this run resumed from."""
+    codec: str | None = None
+    """What `--exchange compressed:auto` chose; the event `codec` of the run has the measurements."""
 
     def to_json(self) -> str:
         """One line."""
