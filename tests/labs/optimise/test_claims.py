@@ -57,9 +57,12 @@ OUTCOMES = {
         ],
     },
     claims.auto_is_near_the_best: {
-        "holds": [({"20mbit": num(10.0, 0.1)}, {"20mbit": num(10.0, 0.1)})],
+        "holds": [
+            ({"20mbit": num(10.0, 5.0)}, {"20mbit": num(10.0, 5.0)}),  # the best codec itself
+            ({"20mbit": num(10.1, 0.01)}, {"20mbit": num(10.0, 0.01)}),
+        ],
         "fails": [({"20mbit": HIGH, "loopback": LOW}, {"20mbit": LOW, "loopback": LOW})],
-        "undecided": [({"20mbit": num(10.0, 1.0)}, {"20mbit": num(10.0, 1.0)})],
+        "undecided": [({"20mbit": num(10.0, 1.0)}, {"20mbit": num(9.8, 1.0)})],
     },
 }
 

@@ -86,3 +86,10 @@ def test_the_record_has_every_candidate_and_says_why():
     ]
     fast = Choice(link(100e9), [NONE, INT8], NONE)
     assert fast.reason.endswith("on links of 100 Gbit/s, 12.0 ms with the fastest codec (int8)")
+
+
+def test_the_rate_of_a_link_is_measured_without_latency_unless_latency_is_all_there_is():
+    bits_per_s, latency_s = 100e6, 0.004
+    assert math.isclose(link(bits_per_s, latency_s=latency_s).bits_per_s, bits_per_s)
+    noisy = LinkTimes(2, {"all_gather": [(1024, 0.0010), (16384, 0.0009)]})
+    assert math.isclose(noisy.bits_per_s, 8 * 16384 / 0.0009)

@@ -17,6 +17,8 @@ FIRST_BYTES, GROWTH = 1024, 16
 LONG_S = 0.05
 """A probe that takes this long shows the rate well enough: no larger one is sent."""
 REPEATS, LONG_REPEATS = 5, 2
+CLEARLY = 1.5
+"""How many times as long a larger probe takes if its bytes matter."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +49,19 @@ class LinkTimes:
 
     @property
     def bits_per_s(self) -> float:
-        """The rate at which a worker receives, from the two largest probes: without their latency."""
+        """The rate at which a worker receives: from the two largest probes, without their latency.
+
+        Where the larger one hardly takes longer, latency and noise decide: then from the largest alone, as a lower
+        bound.
+        """
         rates: list[float] = []
         for operation, points in self.points.items():
             (lower, at_lower), (upper, at_upper) = points[-2:] if len(points) > 1 else ((0, 0.0), points[0])
-            received = received_bytes(Message(operation, upper - lower), self.size)
-            rates.append(8 * received / max(at_upper - at_lower, 1e-9))
+            if at_upper < CLEARLY * at_lower:
+                lower, at_lower = 0, 0.0
+            rates.append(
+                8 * received_bytes(Message(operation, upper - lower), self.size) / (at_upper - at_lower)
+            )
         return max(rates, default=0.0)
 
 
