@@ -228,6 +228,20 @@ def test_runs_that_average_weights_are_another_algorithm_unless_they_are_exact(r
         assert found[0].numbers.endswith(why)
 
 
+def test_compressed_runs_do_not_equal_one_machine_and_are_not_judged_as_if_they_should(runs):
+    flags = "--strategy ddp --workers 2 --exchange compressed:"
+    ways = {"int8": "int8", "neutral": "topk --exchange.ratio 1"}
+    folders = [
+        write_run(runs / name, flags + codec, ranks=((9, 0, 0),) * 2, test_accuracy=0.95)
+        for name, codec in ways.items()
+    ]
+    found = [remark for (word, _), remark in claims(narrow(runs), *folders).items() if word == "compressed"]
+    assert [remark.claim for remark in found] == [
+        "int8 does not equal one machine: it sends its gradients as int8."
+    ]
+    assert found[0].numbers.endswith("Test accuracy: 95.00 % (narrow: 96.35 %).")
+
+
 def test_runs_with_the_same_bits_are_named(runs):
     other = {"w": np.array([1.0, -2.001])}
     folders = [narrow(runs, weights=other), ddp(runs, "a"), ddp(runs, "b"), ddp(runs, "c")]

@@ -28,6 +28,7 @@ OURS = {
     **{f"robust:{rule}": subject_of(RobustConfig(rule=rule), 6) for rule in ROBUST},
     "robust:trimmed_mean, two bad": subject_of(RobustConfig(rule="trimmed_mean", bad=2), 6),
     **{f"compressed:{codec}": subject_of(CompressedConfig(codec=codec), 2) for codec in SETTINGS},
+    "compressed:auto": subject_of(CompressedConfig(codec="auto"), 3),
     "compressed:topk, neutral": subject_of(CompressedConfig(codec="topk", ratio=1.0), 3),
     "compressed:randomk, neutral": subject_of(CompressedConfig(codec="randomk", ratio=1.0), 3),
     "compressed:bf16, as precise as that": Subject(

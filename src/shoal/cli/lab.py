@@ -71,6 +71,14 @@ class Lab4Flags(RerunFlags):
 
 
 @dataclass(frozen=True)
+class OptimiseFlags(RerunFlags):
+    """The lab on compression has one number of workers."""
+
+    workers: int | None = None
+    """Number of workers that exchange gradients (default 2)."""
+
+
+@dataclass(frozen=True)
 class CheckFlags(Flags):
     """How a solution is reported on."""
 
@@ -92,6 +100,7 @@ FLAGS: dict[str, type[LabFlags]] = {
     "3": Lab3Flags,
     "4": Lab4Flags,
     "autograd": LabFlags,
+    "optimise": OptimiseFlags,
 }
 
 

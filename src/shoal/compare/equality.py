@@ -10,6 +10,7 @@ from shoal.compare.invariant_bits import FAILED, FOLDER, STEPS
 from shoal.compare.remark import Remark, listed, thread_count
 from shoal.compare.weights import FIRST_STEP_BOUND
 from shoal.config.schema import LocalConfig, ServerConfig
+from shoal.config.sections.exchange import compressions
 
 EQUALITY = (
     "The reference for equality is one process with the workers' number of threads. After one step from the same state "
@@ -23,16 +24,20 @@ def equality(comparison: Comparison) -> Iterator[Remark]:
     """All remarks on equality."""
     yield from first_step(comparison)
     yield from averages(comparison)
+    yield from compressed(comparison)
     yield from bits(comparison)
     yield from invariant_bits(comparison)
     yield from threads(comparison)
 
 
 def first_step(comparison: Comparison) -> Iterator[Remark]:
-    """Whether every run equals one process after one step from the same state."""
+    """Whether every run equals one process after one step from the same state; compression changes that step."""
     reference = comparison.reference
+    lossy = [entry for entry in comparison.entries if _is_lossy(entry)]
     compared = [
-        entry for entry in comparison.entries if entry is not reference and entry.first_step is not None
+        entry
+        for entry in comparison.entries
+        if entry is not reference and entry.first_step is not None and entry not in lossy
     ]
     if reference is None or not compared:
         return
@@ -50,7 +55,8 @@ def first_step(comparison: Comparison) -> Iterator[Remark]:
         yield Remark(
             "holds",
             "equal",
-            f"Every run equals {reference.name} after one step from the same state.",
+            f"Every run{' without compression' * bool(lossy)} equals {reference.name} after one step from the same "
+            "state.",
             f"The largest difference is {_first_step(far):.1e} ({far.name}); rounding explains at most "
             f"{FIRST_STEP_BOUND:.0e}.",
         )
@@ -69,11 +75,35 @@ def averages(comparison: Comparison) -> Iterator[Remark]:
             if sync.every > 1
             else f"Its workers average weights, and {optimizer}'s update is not linear in the gradient."
         )
-        accuracies = ""
-        if entry.accuracy is not None and reference is not None and reference.accuracy is not None:
-            theirs = f"({reference.name}: {100 * reference.accuracy:.2f} %)"
-            accuracies = f" Test accuracy: {100 * entry.accuracy:.2f} % {theirs}."
-        yield Remark("holds", "averages", claim, why + accuracies)
+        yield Remark("holds", "averages", claim, why + _against(reference, entry))
+
+
+def compressed(comparison: Comparison) -> Iterator[Remark]:
+    """Which runs send codes of their gradients, and so do not equal one machine."""
+    reference = comparison.reference
+    for entry in comparison.several():
+        if not _is_lossy(entry):
+            continue
+        codecs = " and ".join(dict.fromkeys(each.codec for each in compressions(entry.config.exchange)))
+        claim = f"{entry.name} does not equal one machine: it sends its gradients as {codecs}."
+        apart = ""
+        if entry.first_step is not None:
+            apart = (
+                f"After one step the difference is {_first_step(entry):.1e}, as the codec rounds or drops."
+            )
+        yield Remark("holds", "compressed", claim, apart + _against(reference, entry))
+
+
+def _is_lossy(entry: ComparedRun) -> bool:
+    return not all(each.is_neutral for each in compressions(entry.config.exchange))
+
+
+def _against(reference: ComparedRun | None, entry: ComparedRun) -> str:
+    """The accuracy of a run beside the reference's, after another sentence; nothing where one is missing."""
+    if entry.accuracy is None or reference is None or reference.accuracy is None:
+        return ""
+    theirs = f"({reference.name}: {100 * reference.accuracy:.2f} %)"
+    return f" Test accuracy: {100 * entry.accuracy:.2f} % {theirs}."
 
 
 def bits(comparison: Comparison) -> Iterator[Remark]:

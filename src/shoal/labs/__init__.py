@@ -6,4 +6,5 @@
     settings   the settings of all labs, the printed command             handout/   skeletons, cut from our solutions
     runs       trains runs, or takes them over from an earlier report    check/     checks a student's solution
     words      sentences in English and Chinese                          lab1/ …    what is particular to each lab
+    rotation   ways that take turns in one run                           steps      own work, waiting, moving
 """

@@ -44,6 +44,10 @@ LABS: dict[str, Lab] = {
         "shoal.labs.autograd",
         "Automatic differentiation: a tape, a static graph, and what each of them costs.",
     ),
+    "optimise": Lab(
+        "shoal.labs.optimise",
+        "Gradient compression: which codec pays on which link, and what it costs in accuracy.",
+    ),
 }
 
 

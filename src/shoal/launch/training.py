@@ -21,13 +21,16 @@ from shoal.launch.cores import threads_per_worker
 from shoal.launch.one_worker import training_limit_of
 from shoal.launch.reports import Report, replay
 from shoal.launch.supervise import Listener, Policy
+from shoal.parallel.exchange.choice import CodecNotice
 from shoal.train import checkpoint, worker
 from shoal.train.build import torch_settings
 from shoal.train.observer import Observer, Silent
 from shoal.train.result import Result
 from shoal.train.stop import StopRequest
 
-CATEGORIES: dict[str, type[Warning]] = {each.__name__: each for each in (SlowMemberWarning, LinkNotice)}
+CATEGORIES: dict[str, type[Warning]] = {
+    each.__name__: each for each in (SlowMemberWarning, LinkNotice, CodecNotice)
+}
 """Warnings that keep their category on the way from a worker to its launcher."""
 
 

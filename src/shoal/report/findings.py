@@ -67,6 +67,15 @@ def over_seeds(values: Sequence[float]) -> Measured:
     return Measured(fmean(values), stdev(values), "seeds", len(values))
 
 
+def lead(higher: Sequence[float], lower: Sequence[float]) -> Measured:
+    """By how much the runs of one series are above those of another, seed by seed: the luck of a seed falls on both.
+
+    >>> lead([0.75, 0.5], [0.5, 0.25])
+    Measured(value=0.25, spread=0.0, basis='seeds', count=2)
+    """
+    return over_seeds([a - b for a, b in zip(higher, lower, strict=True)])
+
+
 def inside_run(values: Sequence[float]) -> Measured:
     """Median and half the distance of the quartiles: for the steps of one run, whose outliers come from the machine."""
     if len(values) < 2:

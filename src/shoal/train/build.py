@@ -23,6 +23,7 @@ from shoal.errors import ConfigError
 from shoal.events.spans import Clock, SpanRecorder
 from shoal.parallel.dp import Dp
 from shoal.parallel.exchange.build import build_exchange
+from shoal.parallel.exchange.exchange import Exchange
 from shoal.parallel.guard import Guard, Remedies, exact_total
 from shoal.parallel.layout.layout import Layout
 from shoal.parallel.leaf_sums import total_of_rows
@@ -70,6 +71,8 @@ class Built:
     """Assigns the samples of the current epoch to workers."""
     lr: Callable[[int], float]
     """The learning rate of each step."""
+    exchange: Exchange
+    """How this worker's copy of the model agrees with the others on gradients."""
 
 
 SYNCS: dict[str, Callable[[SyncParts, Any], Strategy]] = {
@@ -134,6 +137,7 @@ def build(config: RunConfig, device: torch.device, group: Traced, clock: Clock |
         training_clock,
         divisions(config, dataset, strategy.data_size),
         lr=lambda step: base_lr * multiplier(step),
+        exchange=exchange,
     )
 
 

@@ -43,6 +43,8 @@ class Result:
     server: Mapping[str, Any] | None = None
     """Of a parameter server: mode, whether it gathers the pushes of a step, servers; in this attempt, updates of a
     server, their staleness, pushes dropped."""
+    codec: str | None = None
+    """What `--exchange compressed:auto` chose; the event `codec` of the run has the measurements."""
 
     def to_json(self) -> str:
         """One line."""

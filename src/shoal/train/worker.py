@@ -25,6 +25,8 @@ from shoal.events.file import EventFile
 from shoal.events.folder import RunFolder, create, held, write_whole
 from shoal.events.run_delay import RunDelay
 from shoal.events.spans import Span
+from shoal.parallel.exchange.auto import Auto
+from shoal.parallel.exchange.choice import Choice, CodecNotice
 from shoal.parallel.whole_tensors import WholeTensors, weights_sha256
 from shoal.train import checkpoint
 from shoal.train.balance import balance_of
@@ -101,6 +103,8 @@ def _work(
             notes = _Notes(built, random, folder, events, observer)
             notes.restored(saved)
             notes.started(progress, links, measure_clock_offset(untraced))
+            if isinstance(built.exchange, Auto):
+                built.exchange.on_choice = notes.chose
             run_delay = RunDelay()
             try:
                 job = _job(built, notes, stop, log, progress)
@@ -182,6 +186,16 @@ class _Notes:
         for link in links if built.group.rank == 0 else ():
             self.events.append(link_event(link))
         self.observer.started(built.config, self.folder, progress, built.total_steps, str(built.device))
+
+    def chose(self, choice: Choice) -> None:
+        """Record why the workers chose their codec; each stage of a pipeline chooses for itself."""
+        built = self.built
+        if built.strategy.data_rank == 0:
+            step = built.training_clock.step
+            self.events.append(choice.record() | {"step": step, "time_ns": time.time_ns()})
+        if built.group.rank == 0:
+            text = f"compressed:auto chose {choice.chosen.name}: {choice.reason}"
+            warnings.warn(text, CodecNotice, stacklevel=2)
 
     def save(self, progress: Progress) -> None:
         built = self.built
@@ -272,6 +286,7 @@ def _finish(built: Built, folder: RunFolder, progress: Progress, notes: _Notes, 
         stopped_by=None if done else stop_signal,
         unusable_checkpoints=notes.unusable_checkpoints,
         server=strategy.summary() or None,
+        codec=built.exchange.chosen if isinstance(built.exchange, Auto) else None,
     )
 
 

@@ -46,6 +46,17 @@ def test_feedback_follows_the_codec():
     assert not CompressedConfig(codec="sign", vote=True).encoding_of("weight").feedback
 
 
+def test_auto_chooses_from_its_candidates():
+    alternatives = config_of("--exchange compressed:auto").exchange.alternatives()
+    assert list(alternatives) == ["none", "fp16", "int8", "topk", "powersgd"]
+    flags = "--exchange compressed:auto --exchange.candidates none,topk:0.01 --exchange.layers *.bias=none"
+    layers = ("*.bias=none",)
+    assert config_of(flags).exchange.alternatives() == {
+        "none": CompressedConfig(codec="none", layers=layers),
+        "topk:0.01": CompressedConfig(codec="topk", ratio=0.01, layers=layers),
+    }
+
+
 def test_a_stage_may_be_compressed():
     (_, first), (start, second) = config_of(
         "--exchange stages:0=all_reduce,0.2=compressed:sign"
@@ -73,6 +84,25 @@ def test_a_stage_may_be_compressed():
         ("compressed:topk --exchange.layers fc1=tpk:3", "did you mean 'topk'?"),
         ("compressed:topk --exchange.layers fc1=topk:2", "ratio of 'fc1=topk:2'"),
         ("compressed:topk --exchange.layers fc1=fp16:2", "codec fp16 takes no value"),
+        ("compressed:topk --exchange.layers fc1=auto", "unknown codec 'auto'"),
+        ("compressed:auto --exchange.ratio 0.1", "codec auto has no setting 'ratio'"),
+        ("compressed:topk --exchange.candidates none", "codec topk has no setting 'candidates'"),
+        ("compressed:auto --exchange.candidates none,tpk", "did you mean 'topk'?"),
+        ("compressed:auto --exchange.candidates none,auto", "unknown codec 'auto'"),
+        ("compressed:auto --exchange.candidates fp16,fp16", "candidate 'fp16' is listed twice"),
+        ("compressed:auto --exchange.candidates topk:2", "ratio of 'topk:2': expected a number > 0 and ≤ 1"),
+        ("compressed:auto --exchange.candidates fp16:2", "codec fp16 takes no value"),
+        (
+            "compressed:auto --exchange.layers fc1=0.1",
+            "codec none takes no value, but 'fc1=0.1' gives it 0.1",
+        ),
+        (
+            "compressed:auto --exchange.feedback false --exchange.candidates dgc",
+            "cannot run without feedback",
+        ),
+        ("compressed:auto --exchange.candidates dgc --optimizer sgd --momentum 0.9", "another one of 0.9"),
+        ("stages:0=all_reduce,0.5=compressed:auto", "compressed:auto cannot be a stage"),
+        ("compressed:auto --strategy local", "strategy local also exchanges moments and running statistics"),
         ("compressed:dgc --optimizer sgd --momentum 0.9", "the optimizer another one of 0.9"),
         ("stages:0=all_reduce,0.5=compressed:dgc --optimizer sgd --momentum 0.9", "Use --momentum 0"),
         (

@@ -10,7 +10,9 @@ from typing import TextIO
 from shoal.cli.text import unless_hung_up
 from shoal.config.mesh import grid
 from shoal.config.schema import RunConfig
+from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
+from shoal.labs.terminal import aligned
 from shoal.printable import printable
 from shoal.report.staleness import staleness_of
 from shoal.train.evaluate import Metrics
@@ -58,12 +60,15 @@ class Quiet:
             "training loss": f"{result.final_loss:.4f}  (mean of the last epoch)",
             "training time": f"{result.seconds:.2f} s for {speed}",
             **server_rows(result),
+            "codec": None if result.codec is None else f"{result.codec}  (chosen by compressed:auto)",
             "weights": f"sha256 {result.weights_sha256[:16]}…",
             "model": f"{result.run}/model.safetensors",
         }
         for name, value in rows.items():
             if value is not None:
                 self.say(f"  {name:14} {value}")
+        for line in codec_lines(RunFolder(Path(result.run))) if result.codec else ():
+            self.say(f"    {line}")
 
     def stop(self) -> None:
         """Leave the terminal as it was."""
@@ -165,6 +170,25 @@ def server_rows(result: Result) -> dict[str, str]:
     if found is not None and (found.mean or any(each.dropped for each in found.workers)):
         rows |= {"staleness": found.in_words(), "pushes": found.progress_in_words()}
     return rows
+
+
+def codec_lines(folder: RunFolder) -> list[str]:
+    """What `compressed:auto` measured, as a table; nothing where the choice had one candidate."""
+    choices = [event for event in read_events(folder.events()) if event.get("event") == "codec"]
+    if not choices:
+        return []
+    rows = [
+        [
+            each["codec"],
+            f"{each['encode_decode_ms']:,.1f} ms",
+            f"{each['bytes']:,}",
+            f"{each['predicted_ms']:,.1f} ms",
+            f"{each['break_even_gbit_s']:.2g} Gbit/s" if each["break_even_gbit_s"] else "–",
+        ]
+        for each in choices[-1]["candidates"]
+    ]
+    header = ["candidate", "encode + decode", "bytes sent", "exchange, predicted", "pays below"]
+    return aligned(header, rows, right=frozenset({1, 2, 3, 4})).splitlines()
 
 
 def headline(config: RunConfig, device: str) -> str:

@@ -1,8 +1,8 @@
 """Settings of gradient compression: which codec encodes each parameter's gradient, and how."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from shoal.config.kinds import AtLeast, AtMost, Checked, MoreThan, Several, check, kinds_of, parse
 from shoal.config.sections.values import Count, Fraction, NonNegative
@@ -24,6 +24,7 @@ CodecName = Literal[
     "average",
     "dgc",
     "powersgd",
+    "auto",
 ]
 
 
@@ -62,6 +63,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 """The settings that each codec takes, with their defaults; the first is its main one."""
 
+CANDIDATES = ("none", "fp16", "int8", "topk", "powersgd")
+"""What auto chooses from by default, the most precise first."""
+
 NEED_FEEDBACK = ("onebit", "topk", "randomk", "threshold", "average", "dgc", "powersgd")
 """Biased codecs: without feedback, training need not converge to what uncompressed training does."""
 
@@ -82,7 +86,9 @@ class CompressedConfig(Checked):
 
     name: Literal["compressed"] = "compressed"
     codec: CodecName = "topk"
-    """The codec; docs/compression.md lists them with bytes per element, bias and references."""
+    """The codec; docs/compression.md lists them with bytes per element, bias and references. auto: by measurement."""
+    candidates: tuple[str, ...] = ()
+    """What auto chooses from: CODEC or CODEC:VALUE, the preferred ones first (none, fp16, int8, topk, powersgd)."""
     feedback: bool | None = None
     """Add what was not sent to the next step's gradient; none: yes for biased codecs (topk, powersgd, …)."""
     warmup: Annotated[int, AtLeast(0)] = 0
@@ -111,9 +117,10 @@ class CompressedConfig(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        takes = ("candidates",) if self.codec == "auto" else tuple(SETTINGS[self.codec])
         for setting in self._given():
-            if setting not in SETTINGS[self.codec]:
-                taken = ", ".join(f"--exchange.{each}" for each in SETTINGS[self.codec])
+            if setting not in takes:
+                taken = ", ".join(f"--exchange.{each}" for each in takes)
                 raise ConfigError(
                     f"codec {self.codec} has no setting '{setting}'",
                     f"It takes {taken}." if taken else f"Remove --exchange.{setting}.",
@@ -123,7 +130,21 @@ class CompressedConfig(Checked):
 
     def encodings(self) -> list[Encoding]:
         """All that parameters may get."""
+        if self.codec == "auto":
+            return [each for config in self.alternatives().values() for each in config.encodings()]
         return [self._complete(self.codec, {}), *(self._rule(item)[1] for item in self.layers)]
+
+    def alternatives(self) -> "dict[str, CompressedConfig]":
+        """What auto chooses from: each candidate as an exchange of its own, in order."""
+        found: dict[str, CompressedConfig] = {}
+        for item in self.candidates or CANDIDATES:
+            codec, colon, value = item.partition(":")
+            if item in found or codec not in SETTINGS:
+                why = f"candidate '{item}' is listed twice" if item in found else _unknown_codec(codec)
+                raise ConfigError(why, "Write for example --exchange.candidates none,int8,topk:0.01.")
+            given = _main_setting(codec, value, item) if colon else {}
+            found[item] = replace(self, codec=codec, candidates=(), **given)
+        return found
 
     def encoding_of(self, param: str) -> Encoding:
         """How the gradient of a parameter is encoded: by the first pattern that matches its name, or as all others."""
@@ -172,7 +193,8 @@ class CompressedConfig(Checked):
             )
 
     def _given(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in _ALL if getattr(self, name) is not None}
+        settings = {name: getattr(self, name) for name in _ALL if getattr(self, name) is not None}
+        return settings | ({"candidates": self.candidates} if self.candidates else {})
 
     def _complete(self, codec: str, given: dict[str, Any]) -> Encoding:
         """An encoding with all its settings: those of a rule, those of the run if it is the run's codec, defaults."""
@@ -205,18 +227,25 @@ class CompressedConfig(Checked):
         codec, colon, value = choice.partition(":")
         if not colon and codec not in SETTINGS:
             codec, value = self.codec, choice
+            if isinstance(parse(float | bool, value), str):
+                raise ConfigError(_unknown_codec(choice))
         if codec not in SETTINGS:
-            raise ConfigError(unknown("codec", codec, get_args(CodecName)))
-        if not value:
-            return pattern, self._complete(codec, {})
-        main = next(iter(SETTINGS[codec]), None)
-        if main is None:
-            raise ConfigError(f"codec {codec} takes no value, but the rule '{item}' gives it {value}")
-        kind = kinds_of(CompressedConfig)[main]
-        parsed = parse(kind, value)
-        if isinstance(parsed, str) and not colon:
-            raise ConfigError(unknown("codec", choice, get_args(CodecName)))
-        return pattern, self._complete(codec, {main: check(kind, parsed, f"{main} of '{item}'")})
+            raise ConfigError(_unknown_codec(codec))
+        given = _main_setting(codec, value, item) if value else {}
+        return pattern, self._complete(codec, given)
+
+
+def _main_setting(codec: str, value: str, item: str) -> dict[str, Any]:
+    """The main setting of a codec, from the text of a rule or a candidate."""
+    main = next(iter(SETTINGS[codec]), None)
+    if main is None:
+        raise ConfigError(f"codec {codec} takes no value, but '{item}' gives it {value}")
+    kind = kinds_of(CompressedConfig)[main]
+    return {main: check(kind, parse(kind, value), f"{main} of '{item}'")}
+
+
+def _unknown_codec(name: str) -> str:
+    return unknown("codec", name, tuple(SETTINGS))
 
 
 _ALL = tuple(dict.fromkeys(setting for settings in SETTINGS.values() for setting in settings))

@@ -95,6 +95,11 @@ def _stage(text: str) -> tuple[float, StageConfig]:
         raise ConfigError(f"expected a stage START=EXCHANGE with 0 ≤ START < 1, got '{text}'")
     named = by_name((AllReduceConfig, ByConfig, RobustConfig, CompressedConfig))
     name, options = in_short(named, exchange)
+    if options.get("codec") == "auto":
+        raise ConfigError(
+            f"compressed:auto cannot be a stage, got '{text}': it chooses once, in the first steps of the run",
+            "Use --exchange compressed:auto, or name a codec in the stage.",
+        )
     if name in named:
         return fraction, named[name](**options)
     if ":" in exchange:

@@ -9,7 +9,7 @@ from shoal.labs.lab2.branches import MESSAGES
 from shoal.labs.lab2.measure import Faulty, Measurements, as_labelled, stage_times
 from shoal.labs.lab2.plan import FAULTS, RULES, SLOWDOWN
 from shoal.labs.page.analysis import Findings
-from shoal.report.findings import Finding, Measured, over_seeds
+from shoal.report.findings import Finding, Measured, lead, over_seeds
 
 
 def find(measured: Measurements) -> Findings:
@@ -118,11 +118,6 @@ def _compared(
 ) -> Finding:
     """The finding of a claim about two series of runs with the same seeds."""
     return claim(over_seeds(better), over_seeds(worse), lead(better, worse))
-
-
-def lead(higher: Sequence[float], lower: Sequence[float]) -> Measured:
-    """By how much the runs of one series are above those of another, seed by seed."""
-    return over_seeds([a - b for a, b in zip(higher, lower, strict=True)])
 
 
 def _accuracy(faulty: Faulty) -> float | None:

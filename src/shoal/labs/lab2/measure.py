@@ -13,9 +13,10 @@ from shoal.events.folder import RunFolder
 from shoal.explain.costs import sends
 from shoal.labs.lab2.branches import ALL, MESSAGES, calls_of
 from shoal.labs.lab2.plan import CONDITIONS, FAULTS, RULES, Plan
-from shoal.labs.lab2.steps import Step, read_steps
 from shoal.labs.lab2.sums import SumError, sum_errors
+from shoal.labs.rotation import Rotation
 from shoal.labs.runs import Runs
+from shoal.labs.steps import Step, read_steps
 from shoal.report.findings import Measured, inside_run
 from shoal.report.runs import Curve, curve_of, read_run
 
@@ -121,10 +122,9 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
         parameters=sum(numels),
         tensors=len(numels),
         branches={
-            condition: branch_times(steps[condition], plan.rotation(condition), plan.size.branch_steps)
-            for condition in CONDITIONS
+            condition: branch_times(steps[condition], plan.rotation(condition)) for condition in CONDITIONS
         },
-        recorded=recorded_calls(steps["even"], plan.rotation("even"), numels),
+        recorded=recorded_calls(steps["even"], plan.rotation("even").names, numels),
         sums=sum_errors(plan.workers, plan.first_seed),
         paces={
             name.removeprefix("pace-"): _pace(runs.path(name), plan.workers)
@@ -141,15 +141,9 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
     )
 
 
-def branch_times(steps: Sequence[Step], rotation: Sequence[str], turn: int) -> dict[str, BranchTimes]:
-    """The times of every branch: of each step the mean over the workers, of these the median over the steps.
-
-    The first step of every turn is left out: memory that the branch has not touched for a while is cold.
-    """
-    counted = {branch: list[Step]() for branch in ALL}
-    for number, (step, branch) in enumerate(zip(steps, rotation, strict=True)):
-        if number % turn:
-            counted[branch].append(step)
+def branch_times(steps: Sequence[Step], rotation: Rotation) -> dict[str, BranchTimes]:
+    """The times of every branch: of each step the mean over the workers, of these the median over the steps."""
+    counted = rotation.counted(steps)
 
     def over_steps(branch: str, part: str) -> Measured:
         return inside_run([fmean(getattr(rank, part) for rank in step) for step in counted[branch]])

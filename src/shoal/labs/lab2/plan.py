@@ -17,6 +17,7 @@ from typing import Any, Literal
 from shoal.config import schema
 from shoal.errors import ConfigError
 from shoal.labs.lab2.branches import ALL, exchange_of
+from shoal.labs.rotation import Rotation
 from shoal.labs.runs import NEVER, ONLY_AT_THE_END
 
 BATCH_SIZE = 64
@@ -106,18 +107,17 @@ class Plan:
         """Only runs that are compared by their spread are repeated: what Krum costs without a faulty worker."""
         return self.seeds if fault == "none" and rule in ("mean", "krum") else self.seeds[:1]
 
-    def rotation(self, condition: str) -> list[str]:
-        """The branch of every step of a rotation."""
-        turns = [branch for _ in range(self.size.rounds[condition]) for branch in ALL]
-        return [branch for branch in turns for _ in range(self.size.branch_steps)]
+    def rotation(self, condition: str) -> Rotation:
+        """How the branches take turns under a condition."""
+        return Rotation(ALL, self.size.branch_steps, self.size.rounds[condition])
 
     # ── runs whose times are used ──
 
     def _timed(self) -> dict[str, schema.RunConfig]:
         rotations = {condition: self.rotation(condition) for condition in CONDITIONS}
         runs = {
-            f"rotate-{condition}": self._traced(condition, len(branches), _stages(branches))
-            for condition, branches in rotations.items()
+            f"rotate-{condition}": self._traced(condition, len(rotation.names), rotation.stages(exchange_of))
+            for condition, rotation in rotations.items()
         }
         for condition in CONDITIONS:
             runs[f"pace-{condition}"] = self._traced(
@@ -219,14 +219,6 @@ def link_stages() -> schema.StagesConfig:
 def plan_for(workers: int, quick: bool, first_seed: int) -> Plan:
     """The plan of a run."""
     return Plan(workers, QUICK if quick else FULL, first_seed, quick)
-
-
-def _stages(branches: list[str]) -> schema.StagesConfig:
-    """Stages that follow a list of one branch per step."""
-    starts = [step for step, branch in enumerate(branches) if step == 0 or branch != branches[step - 1]]
-    # Half a step early, so that a rounded fraction is still between two steps.
-    plan = [f"{max(0, start - 0.5) / len(branches):.9g}={exchange_of(branches[start])}" for start in starts]
-    return schema.StagesConfig(plan=tuple(plan))
 
 
 def _with(config: schema.RunConfig, **sections: Mapping[str, Any]) -> schema.RunConfig:

@@ -64,6 +64,10 @@ class Bucket:
         """One contiguous tensor as a bucket of its own."""
         return cls(tensor.view(-1), {name: Region(0, tensor.shape, tensor.stride())})
 
+    def with_memory(self, flat: Tensor) -> "Bucket":
+        """The same parameters in other memory, which holds nothing but their gradients."""
+        return Bucket(flat, dict(zip(self.names, self._regions, strict=True)), 0, self.index, self.is_last)
+
     @property
     def views(self) -> list[Tensor]:
         """The gradients, each in its parameter's shape."""

@@ -5,6 +5,7 @@ from typing import Any
 
 from shoal.comm.algorithms import ALGORITHMS
 from shoal.config.schema import ByConfig, CompressedConfig, Custom, ExchangeConfig, RobustConfig, StagesConfig
+from shoal.parallel.exchange.auto import Auto
 from shoal.parallel.exchange.compressed import Compressed
 from shoal.parallel.exchange.exchange import Exchange
 from shoal.parallel.exchange.linear import AllReduce, By
@@ -42,7 +43,7 @@ def _robust(config: RobustConfig, size: int, training: TrainingClock) -> Exchang
 
 def _compressed(config: CompressedConfig, size: int, training: TrainingClock) -> Exchange:
     del size
-    return Compressed(config, training)
+    return Auto(config, training) if config.codec == "auto" else Compressed(config, training)
 
 
 def _staged(config: StagesConfig, size: int, training: TrainingClock) -> Exchange:

@@ -14,7 +14,7 @@ from shoal.comm.group import Group, Work
 from shoal.config.schema import CompressedConfig
 from shoal.errors import ConfigError
 from shoal.parallel.buckets.bucket import Bucket
-from shoal.parallel.exchange.exchange import Exchange
+from shoal.parallel.exchange.exchange import Exchange, pieces_under
 from shoal.parallel.exchange.parameter_state import ParameterState
 from shoal.parallel.exchange.payloads import GatheredPayloads, SummedPayloads, all_finite
 from shoal.parallel.training_clock import TrainingClock
@@ -146,17 +146,9 @@ class Compressed(Exchange):
 
     def load(self, pieces: Mapping[str, Tensor]) -> None:
         """Restore residuals and memories."""
-
-        def under(prefix: str) -> dict[str, Tensor]:
-            return {
-                name.removeprefix(prefix): tensor
-                for name, tensor in pieces.items()
-                if name.startswith(prefix)
-            }
-
-        self._residual.load(under("residual."))
+        self._residual.load(pieces_under("residual.", pieces))
         self._memory = {}
-        self._loaded = {param: tensor.clone() for param, tensor in under("memory.").items()}
+        self._loaded = {param: tensor.clone() for param, tensor in pieces_under("memory.", pieces).items()}
 
 
 def _check_dtype(codec: str, param: str, dtype: torch.dtype) -> None:

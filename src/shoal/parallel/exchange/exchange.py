@@ -54,3 +54,8 @@ class Done:
     def done(self) -> bool:
         """Yes."""
         return True
+
+
+def pieces_under(prefix: str, pieces: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The pieces whose names begin with a prefix, without it: the state of a part of an exchange."""
+    return {name.removeprefix(prefix): pieces[name] for name in pieces if name.startswith(prefix)}

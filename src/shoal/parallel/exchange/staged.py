@@ -7,7 +7,7 @@ from torch import Tensor
 
 from shoal.comm.group import Group, Work
 from shoal.parallel.buckets.bucket import Bucket
-from shoal.parallel.exchange.exchange import Exchange
+from shoal.parallel.exchange.exchange import Exchange, pieces_under
 from shoal.parallel.training_clock import TrainingClock
 
 
@@ -60,11 +60,4 @@ class Staged(Exchange):
     def load(self, pieces: Mapping[str, Tensor]) -> None:
         """Restore the state of every stage."""
         for number, (_, exchange) in enumerate(self.stages):
-            prefix = f"{number}."
-            exchange.load(
-                {
-                    name.removeprefix(prefix): piece
-                    for name, piece in pieces.items()
-                    if name.startswith(prefix)
-                }
-            )
+            exchange.load(pieces_under(f"{number}.", pieces))

@@ -1,0 +1,118 @@
+"""What the lab claims: each claim a function of numbers alone, so that a test can feed it either outcome."""
+
+from collections.abc import Mapping, Sequence
+
+from shoal.labs.numbers import whether
+from shoal.report.findings import Finding, Measured, Verdict, higher, lead, lower, over_seeds
+
+POINT = 0.01
+"""The accuracy that a codec may cost."""
+NEAR = 1.05
+"""A choice whose step takes at most this many times the best one's is near it."""
+NOTHING = Measured(0.0, 0.0, "none", 1)
+
+
+# ── bytes ──
+
+
+def bytes_as_declared(sent: Mapping[str, int], declared: Mapping[str, int]) -> Finding:
+    """On the wire, every codec sends the bytes that it declares."""
+    right = sum(sent[codec] == declared[codec] for codec in declared)
+    fewest = min(sent, key=lambda codec: sent[codec])
+    numbers = {
+        "right": right,
+        "codecs": len(declared),
+        "fewest": fewest,
+        "ratio": max(sent.values()) / sent[fewest],
+    }
+    return Finding("bytes_as_declared", numbers, whether(right == len(declared)))
+
+
+# ── time ──
+
+
+def pays_on_a_slow_link(dense: Measured, best: Measured, codec: str) -> Finding:
+    """On the slowest link, compression makes a step shorter."""
+    numbers = {"dense": dense, "best": best, "codec": codec, "ratio": dense.value / best.value}
+    return Finding("pays_on_a_slow_link", numbers, lower(best, dense))
+
+
+def not_on_a_fast_link(dense: Measured, best: Measured, codec: str) -> Finding:
+    """On loopback, no codec makes a step shorter."""
+    numbers = {"dense": dense, "best": best, "codec": codec, "ratio": best.value / dense.value}
+    return Finding("not_on_a_fast_link", numbers, lower(dense, best))
+
+
+def fewest_bytes_win(fewest: Measured, other: Measured, codec: str, rival: str) -> Finding:
+    """On the slowest link, the codec with the fewest bytes has the shortest step of all."""
+    numbers = {"fewest": fewest, "other": other, "codec": codec, "rival": rival}
+    return Finding("fewest_bytes_win", numbers, lower(fewest, other))
+
+
+def break_even_predicts(
+    pays: Mapping[tuple[str, str], Verdict], below: Mapping[tuple[str, str], bool]
+) -> Finding:
+    """A codec makes a step shorter on exactly the links below its break-even rate, by link and codec."""
+    decided = {pair: verdict for pair, verdict in pays.items() if verdict != "undecided"}
+    right = sum((verdict == "holds") == below[pair] for pair, verdict in decided.items())
+    numbers = {"right": right, "decided": len(decided), "pairs": len(pays)}
+    verdict: Verdict = whether(right == len(decided)) if decided else "undecided"
+    return Finding("break_even_predicts", numbers, verdict)
+
+
+# ── accuracy ──
+
+
+def accuracy_is_kept(dense: Sequence[float], codecs: Mapping[str, Sequence[float]]) -> Finding:
+    """No codec costs more than a point of accuracy; losses are formed seed by seed."""
+    losses = {codec: lead(dense, its) for codec, its in codecs.items()}
+    worst = max(losses, key=lambda codec: losses[codec].value)
+    numbers = {
+        "dense": over_seeds(dense).scaled(100),
+        "worst": worst,
+        "loss": losses[worst].scaled(100),
+        "codecs": len(codecs),
+        "point": 100 * POINT,
+    }
+    allowed = Measured(POINT, 0.0, "none", 1)
+    return Finding("accuracy_is_kept", numbers, lower(losses[worst], allowed))
+
+
+def feedback_is_needed(remembers: Sequence[float], forgets: Sequence[float], ratio: float) -> Finding:
+    """With few elements sent, feedback ends with a higher accuracy than none."""
+    gain = lead(remembers, forgets)
+    numbers = {
+        "remembers": over_seeds(remembers).scaled(100),
+        "forgets": over_seeds(forgets).scaled(100),
+        "lead": gain.scaled(100),
+        "percent": 100 * ratio,
+    }
+    return Finding("feedback_is_needed", numbers, higher(gain, NOTHING))
+
+
+# ── the choice ──
+
+
+def auto_adapts(chosen: Mapping[str, str], fast: str, slow: str, none: str) -> Finding:
+    """On loopback `auto` chooses no compression, on the slowest link a codec."""
+    numbers = {"choices": ", ".join(f"{link}: {codec}" for link, codec in chosen.items())}
+    return Finding("auto_adapts", numbers, whether(chosen[fast] == none != chosen[slow]))
+
+
+def auto_is_near_the_best(chosen: Mapping[str, Measured], best: Mapping[str, Measured]) -> Finding:
+    """On every link, a step with the codec that `auto` chose takes at most 5 % longer than with the best codec."""
+    ratios = {link: chosen[link].value / best[link].value for link in chosen}
+    verdicts = [
+        "holds" if chosen[link] == best[link] else lower(chosen[link], best[link].scaled(NEAR))
+        for link in chosen
+    ]
+    verdict: Verdict = "fails" if "fails" in verdicts else "undecided" if "undecided" in verdicts else "holds"
+    worst = max(ratios, key=lambda link: ratios[link])
+    numbers = {
+        "ratios": ", ".join(f"{link}: {ratio:.2f}" for link, ratio in ratios.items()),
+        "worst": worst,
+        "chosen": chosen[worst],
+        "best": best[worst],
+        "percent": 100 * (NEAR - 1),
+    }
+    return Finding("auto_is_near_the_best", numbers, verdict)

@@ -1,0 +1,68 @@
+"""The findings of the lab: which numbers go into which claim."""
+
+from shoal.config.conditions import Link
+from shoal.labs.optimise import claims
+from shoal.labs.optimise.measure import Measurements
+from shoal.labs.optimise.plan import CODECS, LINKS, NONE, SLOWEST, SPARSE_RATIO
+from shoal.report.findings import Finding, Verdict, lower
+
+FASTEST = next(iter(LINKS))
+COMPRESSING = CODECS[1:]
+
+
+def find(measured: Measurements) -> dict[str, list[Finding]]:
+    """The findings, by section of the analysis."""
+    return {
+        "bytes": _bytes(measured),
+        "time": _time(measured),
+        "accuracy": _accuracy(measured),
+        "choice": _choice(measured),
+    }
+
+
+def rate_of(link: str) -> float:
+    """The rate of a simulated link in bit/s; infinite for loopback."""
+    return Link.from_text(LINKS[link][0]).bits_per_s if LINKS[link] else float("inf")
+
+
+def _bytes(measured: Measurements) -> list[Finding]:
+    sent = {codec: timed.sent_bytes for codec, timed in measured.timed[FASTEST].items()}
+    return [claims.bytes_as_declared(sent, measured.declared)]
+
+
+def _time(measured: Measurements) -> list[Finding]:
+    slow, fast = measured.timed[SLOWEST], measured.timed[FASTEST]
+    winner, rival = measured.fastest(SLOWEST, COMPRESSING), measured.fastest(FASTEST, COMPRESSING)
+    fewest = min(CODECS, key=lambda codec: measured.declared[codec])
+    second = measured.fastest(SLOWEST, [codec for codec in CODECS if codec != fewest])
+    pairs = [(link, codec) for link in LINKS for codec in COMPRESSING]
+    pays: dict[tuple[str, str], Verdict] = {
+        (link, codec): lower(measured.timed[link][codec].step_ms, measured.timed[link][NONE].step_ms)
+        for link, codec in pairs
+    }
+    below = {(link, codec): rate_of(link) < measured.break_even[codec] for link, codec in pairs}
+    return [
+        claims.pays_on_a_slow_link(slow[NONE].step_ms, slow[winner].step_ms, winner),
+        claims.not_on_a_fast_link(fast[NONE].step_ms, fast[rival].step_ms, rival),
+        claims.fewest_bytes_win(slow[fewest].step_ms, slow[second].step_ms, fewest, second),
+        claims.break_even_predicts(pays, below),
+    ]
+
+
+def _accuracy(measured: Measurements) -> list[Finding]:
+    found = measured.accuracies
+    return [
+        claims.accuracy_is_kept(found[NONE], {codec: found[codec] for codec in COMPRESSING}),
+        claims.feedback_is_needed(found["sparse"], found["sparse-forgetful"], SPARSE_RATIO),
+    ]
+
+
+def _choice(measured: Measurements) -> list[Finding]:
+    chosen = {link: choice.codec for link, choice in measured.chosen.items()}
+    # Both from the rotation, where the codecs took turns in one state of the machine.
+    its_steps = {link: measured.timed[link][codec].step_ms for link, codec in chosen.items()}
+    best = {link: measured.timed[link][measured.fastest(link)].step_ms for link in LINKS}
+    return [
+        claims.auto_adapts(chosen, FASTEST, SLOWEST, NONE),
+        claims.auto_is_near_the_best(its_steps, best),
+    ]

@@ -1,0 +1,169 @@
+"""The numbers that the findings rest on, read from run folders alone."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+import torch
+from safetensors.numpy import load_file
+
+from shoal.codecs.build import build_codec
+from shoal.codecs.codec import Form, Linear
+from shoal.compare.comparison import not_scheduled
+from shoal.config.schema import CompressedConfig
+from shoal.events.file import read_events
+from shoal.events.folder import RunFolder
+from shoal.labs.optimise.plan import CODECS, FEEDBACK, LINKS, NONE, Plan
+from shoal.labs.runs import Runs
+from shoal.labs.steps import Step, read_steps
+from shoal.parallel.exchange.choice import Candidate
+from shoal.parallel.exchange.echo import Message
+from shoal.parallel.guard import ROW
+from shoal.report.findings import Measured, inside_run
+from shoal.report.runs import read_run
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One codec on one link."""
+
+    step_ms: Measured
+    """A whole step, of the slowest worker."""
+    own_ms: float
+    """Outside of the exchange: forward, backward, update."""
+    exchange_ms: float
+    """Encoding, waiting, moving, decoding."""
+    sent_bytes: int
+    """What one worker gives to its exchange in a step."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What `compressed:auto` chose on a link, and how it went on."""
+
+    codec: str
+    step_ms: Measured
+    """After the choice."""
+    link_bits_per_s: float
+    predicted_ms: Mapping[str, float]
+    """The exchange of every candidate."""
+    local_ms: Mapping[str, float]
+    """Encoding and decoding."""
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """Everything measured."""
+
+    plan: Plan
+    parameters: int
+    timed: Mapping[str, Mapping[str, Timed]]
+    """By link and codec."""
+    chosen: Mapping[str, Chosen]
+    """By link."""
+    declared: Mapping[str, int]
+    """The bytes of a step that each codec declares, and the table of the guard."""
+    operations: Mapping[str, str]
+    """The collective that carries each codec's payloads."""
+    accuracies: Mapping[str, tuple[float, ...]]
+    """On the test set, by exchange; one for each seed."""
+    break_even: Mapping[str, float]
+    """The link rate in bit/s above which each codec no longer pays; 0 for no compression."""
+    local_ms: Mapping[str, float]
+    """Encoding and decoding, the median over the links."""
+    not_scheduled: float
+    """The largest part of the time in which a worker of a timed run was ready to run but had no core."""
+
+    def fastest(self, link: str, among: Sequence[str] = CODECS) -> str:
+        """The codec with the shortest step on a link."""
+        return min(among, key=lambda codec: self.timed[link][codec].step_ms.value)
+
+
+def measure(plan: Plan, runs: Runs) -> Measurements:
+    """Read every run folder."""
+    forms = _forms(runs.path(f"learn-{NONE}-seed{plan.first_seed}"))
+    chosen = {link: _chosen(runs.path(f"auto-{link}"), plan.workers) for link in LINKS}
+    local_ms = {codec: median(chosen[link].local_ms[codec] for link in LINKS) for codec in CODECS}
+    declared = {codec: _declared(codec, forms) for codec in CODECS}
+    guard_bytes = 8 * ROW  # a row of float64 numbers, in which workers agree on loss and bad numbers
+    return Measurements(
+        plan=plan,
+        parameters=sum(form.numel for form in forms.values()),
+        timed={link: _timed(plan, runs.path(f"rotate-{link}")) for link in LINKS},
+        chosen=chosen,
+        declared={codec: num_bytes + guard_bytes for codec, num_bytes in declared.items()},
+        operations={codec: _operation(codec) for codec in CODECS},
+        accuracies={
+            name: tuple(_accuracy(runs.path(f"learn-{name}-seed{seed}")) for seed in plan.seeds)
+            for name in (*CODECS, *FEEDBACK)
+        },
+        break_even=_break_even(declared, local_ms, plan.workers),
+        local_ms=local_ms,
+        not_scheduled=max(
+            not_scheduled(runs.path(f"{kind}-{link}")) or 0.0 for link in LINKS for kind in ("rotate", "auto")
+        ),
+    )
+
+
+def _timed(plan: Plan, run: Path) -> dict[str, Timed]:
+    counted = plan.rotation.counted(read_steps(run, plan.workers))
+    return {codec: _timed_codec(steps) for codec, steps in counted.items()}
+
+
+def _timed_codec(steps: Sequence[Step]) -> Timed:
+    return Timed(
+        inside_run([_step_ms(step) for step in steps]),
+        median(fmean(rank.own_ms for rank in step) for step in steps),
+        median(fmean(rank.exchange_ms for rank in step) for step in steps),
+        max(rank.call_bytes for step in steps for rank in step),
+    )
+
+
+def _step_ms(step: Step) -> float:
+    return max(rank.own_ms + rank.exchange_ms for rank in step)
+
+
+def _chosen(run: Path, workers: int) -> Chosen:
+    choice = next(event for event in read_events(RunFolder(run).events()) if event["event"] == "codec")
+    steps = read_steps(run, workers)[choice["step"] + 1 :]  # the step of the choice measures
+    rows: list[dict[str, Any]] = choice["candidates"]
+    return Chosen(
+        choice["chosen"],
+        inside_run([_step_ms(step) for step in steps]),
+        choice["link_bits_per_s"],
+        {row["codec"]: row["predicted_ms"] for row in rows},
+        {row["codec"]: row["encode_decode_ms"] for row in rows},
+    )
+
+
+def _break_even(declared: Mapping[str, int], local_ms: Mapping[str, float], workers: int) -> dict[str, float]:
+    """As `compressed:auto` computes it, from the medians of all links."""
+    candidates = {
+        codec: Candidate(codec, local_ms[codec] / 1e3, [Message(_operation(codec), declared[codec])])
+        for codec in CODECS
+    }
+    dense = candidates[NONE]
+    return {codec: each.break_even_bits_per_s(dense, workers) for codec, each in candidates.items()}
+
+
+def _operation(codec: str) -> str:
+    is_linear = isinstance(build_codec(CompressedConfig(codec=codec).encoding_of("")), Linear)  # pyright: ignore[reportArgumentType]
+    return "all_reduce" if is_linear else "all_gather"
+
+
+def _declared(codec: str, forms: Mapping[str, Form]) -> int:
+    config = CompressedConfig(codec=codec)  # pyright: ignore[reportArgumentType]
+    return sum(
+        build_codec(config.encoding_of(name)).fitted(form).num_bytes(form) for name, form in forms.items()
+    )
+
+
+def _forms(run: Path) -> dict[str, Form]:
+    weights = load_file(RunFolder(run).model)
+    return {name: Form(tuple(weight.shape), torch.float32) for name, weight in weights.items()}
+
+
+def _accuracy(run: Path) -> float:
+    return float(read_run(run).result["test_accuracy"])

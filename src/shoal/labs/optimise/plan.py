@@ -1,0 +1,144 @@
+"""The runs of the lab by name.
+
+::
+
+    rotate-*    one training for each link, in which codecs take turns: all are timed in the same state of the machine
+    auto-*      one training for each link with `compressed:auto`, which chooses among the same codecs
+    learn-*     longer, with several seeds and without a slow link: what does a codec cost in accuracy?
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from shoal.config import schema
+from shoal.errors import ConfigError
+from shoal.labs.rotation import Rotation
+from shoal.labs.runs import NEVER, ONLY_AT_THE_END
+
+BATCH_SIZE = 64
+LINKS: dict[str, tuple[str, ...]] = {
+    "loopback": (),
+    "1gbit": ("all:1gbit",),
+    "100mbit": ("all:100mbit",),
+    "20mbit": ("all:20mbit",),
+}
+"""From fast to slow. On loopback messages move as fast as this machine copies them between processes."""
+SLOWEST = "20mbit"
+NONE = "none"
+CODECS = (NONE, "fp16", "int8", "int4", "terngrad", "sign", "topk", "powersgd")
+"""No compression, then from many bytes to few, one of each kind; all with their default settings."""
+SPARSE_RATIO = 0.01
+"""Of the runs that show what feedback does: so few elements that most wait for many steps."""
+FEEDBACK: dict[str, schema.ExchangeConfig] = {
+    "sparse": schema.CompressedConfig(codec="topk", ratio=SPARSE_RATIO),
+    "sparse-forgetful": schema.CompressedConfig(codec="topk", ratio=SPARSE_RATIO, feedback=False),
+}
+
+
+def exchange_of(codec: str) -> str:
+    """What `--exchange` is given for a codec.
+
+    >>> exchange_of("none"), exchange_of("topk")
+    ('all_reduce', 'compressed:topk')
+    """
+    return "all_reduce" if codec == NONE else f"compressed:{codec}"
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is trained."""
+
+    turn: int
+    rounds: int
+    auto_steps: int
+    learn_steps: int
+    seeds: int
+
+
+FULL = Size(turn=5, rounds=4, auto_steps=20, learn_steps=400, seeds=3)
+QUICK = Size(turn=3, rounds=3, auto_steps=10, learn_steps=150, seeds=2)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The whole experiment."""
+
+    workers: int
+    size: Size
+    first_seed: int = 0
+    quick: bool = False
+    data: schema.DataConfig = field(default_factory=schema.DigitsConfig)
+    model: schema.ModelConfig = field(default_factory=schema.MlpConfig)
+    timed_by: Literal["processes", "threads"] = "processes"
+    """The launcher of runs whose times are used."""
+
+    def __post_init__(self) -> None:
+        if self.workers < 2:
+            raise ConfigError(
+                f"this lab needs at least 2 workers, got --workers {self.workers}", "Try --workers 2."
+            )
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds of repeated runs; runs that are not repeated have the first."""
+        return tuple(range(self.first_seed, self.first_seed + self.size.seeds))
+
+    @property
+    def rotation(self) -> Rotation:
+        """How the codecs take turns on every link."""
+        return Rotation(CODECS, self.size.turn, self.size.rounds)
+
+    def runs(self) -> dict[str, schema.RunConfig]:
+        """Every run by name, in the order in which they are trained."""
+        runs: dict[str, schema.RunConfig] = {}
+        auto = schema.CompressedConfig(codec="auto", candidates=CODECS)
+        for link in LINKS:
+            runs[f"rotate-{link}"] = self._timed(
+                link, len(self.rotation.names), self.rotation.stages(exchange_of)
+            )
+            runs[f"auto-{link}"] = self._timed(link, self.size.auto_steps, auto)
+        for name, exchange in self.learning().items():
+            config = self._run(self.size.learn_steps, exchange)
+            if name in FEEDBACK:
+                # Adam divides by the size of what arrives, and so hides what feedback does to it.
+                config = replace(config, optimizer=schema.SgdConfig())
+            runs |= {f"learn-{name}-seed{seed}": replace(config, seed=seed) for seed in self.seeds}
+        return runs
+
+    def learning(self) -> dict[str, schema.ExchangeConfig]:
+        """The exchanges whose accuracy is measured."""
+        codecs: dict[str, schema.ExchangeConfig] = {
+            codec: schema.AllReduceConfig() if codec == NONE else schema.CompressedConfig(codec=codec)
+            for codec in CODECS  # pyright: ignore[reportArgumentType]
+        }
+        return {**codecs, **FEEDBACK}
+
+    def _timed(self, link: str, steps: int, exchange: schema.ExchangeConfig) -> schema.RunConfig:
+        # A slow link needs a group that sends every byte; loopback uses the same group to be comparable.
+        config = self._run(steps, exchange, launcher=self.timed_by, group="gloo", link=LINKS[link])
+        return replace(
+            config,
+            output=replace(config.output, trace=True),
+            train=replace(config.train, test=False),
+        )
+
+    def _run(self, steps: int, exchange: schema.ExchangeConfig, **launch: Any) -> schema.RunConfig:
+        """A run by threads unless `launch` says otherwise."""
+        return schema.RunConfig(
+            seed=self.first_seed,
+            device="cpu",
+            threads=1,
+            data=self.data,
+            model=self.model,
+            optimizer=schema.AdamConfig(),
+            sync=schema.DdpConfig(),
+            exchange=exchange,
+            launch=replace(schema.LaunchConfig(workers=self.workers, launcher="threads"), **launch),
+            train=schema.TrainConfig(epochs=NEVER, steps=steps, batch_size=BATCH_SIZE),
+            checkpoint=ONLY_AT_THE_END,
+        )
+
+
+def plan_for(workers: int, quick: bool, first_seed: int) -> Plan:
+    """The plan of a run."""
+    return Plan(workers, QUICK if quick else FULL, first_seed, quick)
