@@ -60,7 +60,7 @@ class Compressed(Exchange):
 
     Costs the declared bytes of each codec: W − 1 payloads received where they are gathered, 2·(W − 1)/W where they are
     summed. If the basis of a `Linear` codec depends on the gradients (PowerSGD), the call waits for one small
-    all-reduce.
+    all-reduce. Feedback keeps twice the memory of the gradients: the residual, and memory for the next one.
 
     If any worker's numbers are not finite, the aggregate is NaN, and residuals and memories stay as before this bucket:
     the guard then stops the run or leaves the step out.
