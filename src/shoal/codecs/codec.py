@@ -143,6 +143,15 @@ class Additive(Codec):
         """Add a decoded gradient to `out`."""
 
 
+class Scaled(Additive):
+    """A codec whose payload has scales first: what it stands for is proportional to them."""
+
+    def subtract(self, x: Tensor, payload: Payload, seed: int) -> None:
+        """Add what the negative scales stand for."""
+        scales, *others = payload
+        self.add((-scales, *others), x, seed)
+
+
 class Linear(Codec):
     """A codec that expresses x in coordinates of a common basis: coordinates of workers can be summed.
 
