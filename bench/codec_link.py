@@ -235,6 +235,8 @@ def main() -> int:
     except LinkError as error:
         print(error, file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return 130
     return 1 if code == MISSED else code
 
 

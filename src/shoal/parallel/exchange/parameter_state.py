@@ -54,7 +54,9 @@ class ParameterState:
     def spare(self, bucket: Bucket) -> Tensor:
         """Memory for the next state of a bucket, like `flat`; it holds nothing of use."""
         flat = self.flat(bucket)
-        return self._spares.setdefault(bucket.key, torch.empty_like(flat))
+        if bucket.key not in self._spares:
+            self._spares[bucket.key] = torch.empty_like(flat)
+        return self._spares[bucket.key]
 
     def use_spare(self, bucket: Bucket) -> None:
         """Make the spare memory the state; the old state's memory becomes the spare."""
