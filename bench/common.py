@@ -59,9 +59,13 @@ class Target:
 
 
 def interleave(
-    cases: Mapping[str, Callable[[], None]], rounds: int, warm_up: int = 2, seed: int = 0
+    cases: Mapping[str, Callable[[], None]],
+    rounds: int,
+    warm_up: int = 2,
+    seed: int = 0,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """Seconds of each round of each case.
+    """Seconds of each round of each case, on a clock.
 
     Every case runs `warm_up` times unmeasured; then, in each of `rounds` rounds, all cases run once in random
     order. The garbage collector is off while the clock runs, and restored after.
@@ -79,9 +83,9 @@ def interleave(
             for name in order:
                 gc.collect()
                 gc.disable()
-                start = time.perf_counter()
+                start = clock()
                 cases[name]()
-                seconds[name].append(time.perf_counter() - start)
+                seconds[name].append(clock() - start)
     finally:
         if was_collecting:
             gc.enable()

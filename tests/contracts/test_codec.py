@@ -119,3 +119,14 @@ def test_numbers_that_are_not_finite_stay_visible(name):
     x = gradient((9, 14))
     x[3, 4] = torch.nan
     assert not round_trip(CODECS[name], x).isfinite().all()
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+def test_payloads_show_bad_numbers_where_declared(bad):
+    declared = {name: codec for name, codec in CODECS.items() if codec.shows_nonfinite}
+    assert declared.keys() >= {"none", "powersgd"}
+    for own in declared.values():
+        x = gradient((9, 14))
+        x[3, 4] = bad
+        codec, _, memory = fitted(own, x)
+        assert not all(tensor.isfinite().all() for tensor in codec.encode(x, 0, memory))

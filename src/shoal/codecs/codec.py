@@ -61,6 +61,11 @@ class Codec(ABC):
         """Whether the mean over all seeds is the gradient."""
         return False
 
+    @property
+    def shows_nonfinite(self) -> bool:
+        """Whether the payload of a gradient has NaN or infinity if the gradient has."""
+        return False
+
     @abstractmethod
     def fields(self, form: Form) -> tuple[Field, ...]:
         """The tensors of the payload of such a gradient."""
@@ -138,6 +143,15 @@ class Additive(Codec):
         """Add a decoded gradient to `out`."""
 
 
+class Scaled(Additive):
+    """A codec whose payload has scales first: what it stands for is proportional to them."""
+
+    def subtract(self, x: Tensor, payload: Payload, seed: int) -> None:
+        """Add what the negative scales stand for."""
+        scales, *others = payload
+        self.add((-scales, *others), x, seed)
+
+
 class Linear(Codec):
     """A codec that expresses x in coordinates of a common basis: coordinates of workers can be summed.
 
@@ -161,8 +175,8 @@ class Linear(Codec):
         """The coordinates, in memory of their own."""
 
     @abstractmethod
-    def reconstruct(self, coordinates: Tensor, basis: Tensor | None, form: Form) -> Tensor:
-        """The dense gradient that coordinates stand for."""
+    def reconstruct(self, coordinates: Tensor, basis: Tensor | None, out: Tensor) -> None:
+        """Make `out` the dense gradient that coordinates stand for."""
 
     def encode(self, x: Tensor, seed: int, memory: Tensor | None = None) -> Payload:
         """The payload of one worker alone: the basis, if it depends on the gradient, and the coordinates."""
@@ -175,7 +189,9 @@ class Linear(Codec):
     def decode(self, payload: Payload, form: Form, seed: int) -> Tensor:
         """The dense gradient."""
         *own, coordinates = payload
-        return self.reconstruct(coordinates, own[0] if own else self.basis(None, form, seed), form)
+        out = torch.empty(form.shape, dtype=form.dtype, device=form.device)
+        self.reconstruct(coordinates, own[0] if own else self.basis(None, form, seed), out)
+        return out
 
 
 class Dense(Linear):
@@ -184,6 +200,11 @@ class Dense(Linear):
     @property
     def is_unbiased(self) -> bool:
         """Yes."""
+        return True
+
+    @property
+    def shows_nonfinite(self) -> bool:
+        """Yes: all elements are sent."""
         return True
 
     def fields(self, form: Form) -> tuple[Field, ...]:
@@ -200,10 +221,10 @@ class Dense(Linear):
         del basis, workers
         return x.reshape(-1).clone()
 
-    def reconstruct(self, coordinates: Tensor, basis: Tensor | None, form: Form) -> Tensor:
+    def reconstruct(self, coordinates: Tensor, basis: Tensor | None, out: Tensor) -> None:
         """The elements."""
         del basis
-        return coordinates.view(form.shape)
+        out.copy_(coordinates.view(out.shape))
 
 
 def seed_of(param: str, step: int, rank: int | None = None) -> int:

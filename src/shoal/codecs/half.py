@@ -35,7 +35,7 @@ class Half(Linear):
             flat = flat.clamp(-most, most)
         return flat.to(self.dtype, copy=True)
 
-    def reconstruct(self, coordinates: Tensor, basis: Tensor | None, form: Form) -> Tensor:
+    def reconstruct(self, coordinates: Tensor, basis: Tensor | None, out: Tensor) -> None:
         """The elements in their own precision."""
         del basis
-        return coordinates.to(form.dtype).view(form.shape)
+        out.copy_(coordinates.view(out.shape))

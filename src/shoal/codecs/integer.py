@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from shoal.codecs.blocks import add_blocks, block_fields, encode_blocks
-from shoal.codecs.codec import Additive, Field, Form, Payload
+from shoal.codecs.codec import Field, Form, Payload, Scaled
 
 
 @dataclass(frozen=True)
-class Integer(Additive):
+class Integer(Scaled):
     """Rounds x·s / max|block| to an integer between −s and s = 2^(bits − 1) − 1, up or down at random.
 
     Unbiased. No element is off by more than max|block| / s, and E‖x − C(x)‖² ≤ block / (4·s²)·‖x‖²: 0.004 for 8 bits

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from shoal.codecs.blocks import add_blocks, block_fields, encode_blocks
-from shoal.codecs.codec import Additive, Field, Form, Payload
+from shoal.codecs.codec import Field, Form, Payload, Scaled
 from shoal.codecs.rounding import largest_level
 
 
 @dataclass(frozen=True)
-class Qsgd(Additive):
+class Qsgd(Scaled):
     """Rounds x·s / ‖block‖₂ to an integer, up or down at random; s = 2^(bits − 1) − 1 levels.
 
     Unbiased, with E‖x − C(x)‖² ≤ ω·‖x‖², ω = min(d / s², √d / s) for blocks of d elements. It is no contraction if

@@ -6,7 +6,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from shoal.codecs.codec import Field, Form, Linear, generator
+from shoal.codecs.codec import Field, Form, Linear, Payload, generator
 from shoal.codecs.largest import count
 
 
@@ -62,8 +62,14 @@ class RandomK(Linear):
         values = x.view(-1)[basis]
         return values.mul_(x.numel() / values.numel()) if self.is_scaled and values.numel() else values
 
-    def reconstruct(self, coordinates: Tensor, basis: Tensor | None, form: Form) -> Tensor:
+    def reconstruct(self, coordinates: Tensor, basis: Tensor | None, out: Tensor) -> None:
         """The values at the positions, and 0 elsewhere."""
-        out = torch.zeros(form.numel, dtype=form.dtype, device=form.device)
-        out[basis] = coordinates
-        return out.view(form.shape)
+        out.zero_().view(-1)[basis] = coordinates
+
+    def add(self, payload: Payload, out: Tensor, seed: int) -> None:
+        """Add the values at the positions."""
+        out.view(-1).index_add_(0, self.basis(None, Form.of(out), seed), payload[0])
+
+    def subtract(self, x: Tensor, payload: Payload, seed: int) -> None:
+        """Subtract the values at the positions."""
+        x.view(-1).index_add_(0, self.basis(None, Form.of(x), seed), payload[0], alpha=-1)

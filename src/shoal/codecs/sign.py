@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from shoal.codecs.bits import pack, packed_bytes, unpack
-from shoal.codecs.codec import Codec, Field, Form, Payload
+from shoal.codecs.chunks import chunks
+from shoal.codecs.codec import Field, Form, Payload, Scaled
 
 
 @dataclass(frozen=True)
-class Signs(Codec):
+class Signs(Scaled):
     """A bit says whether an element is ≥ 0; two numbers stand for the elements of either sign.
 
     The workers' decoded gradients are summed, or with `vote` the majority decides each sign (Bernstein et al., signSGD
@@ -48,15 +49,17 @@ class Signs(Codec):
         scales = self.scales(flat, is_up) if flat.numel() else flat.clone()
         return scales, pack(is_up.view(torch.uint8), 1)
 
-    def decode(self, payload: Payload, form: Form, seed: int) -> Tensor:
-        """The number of each sign."""
+    def add(self, payload: Payload, out: Tensor, seed: int) -> None:
+        """Add the number of each sign."""
         del seed
+        if not out.numel():
+            return
         scales, bits = payload
-        is_up = unpack(bits, 1, form.numel).view(form.shape)
-        if not form.numel:
-            return is_up.to(form.dtype)
+        is_up = unpack(bits, 1, out.numel())
         up, down = self.up_and_down(scales)
-        return is_up.to(form.dtype).mul_(up - down).add_(down)
+        for start, chunk in chunks(out.view(-1)):
+            numbers = is_up[start : start + chunk.numel()].to(out.dtype)
+            chunk.add_(numbers.mul_(up - down).add_(down))
 
     def aggregate(self, payloads: Sequence[Payload], out: Tensor, seeds: Sequence[int]) -> None:
         """The sum, or the vote."""
@@ -89,7 +92,8 @@ class Sign(Signs):
     def scales(self, flat: Tensor, is_up: Tensor) -> Tensor:
         """The mean magnitude."""
         del is_up
-        return flat.abs().mean().view(1)
+        total = torch.stack([chunk.abs().sum() for _, chunk in chunks(flat)]).sum()
+        return (total / flat.numel()).view(1)
 
     def up_and_down(self, scales: Tensor) -> tuple[Tensor, Tensor]:
         """Plus and minus the mean magnitude."""
@@ -112,7 +116,7 @@ class OneBit(Signs):
     def scales(self, flat: Tensor, is_up: Tensor) -> Tensor:
         """Both means; 0 for a sign that no element has."""
         num_up = is_up.sum()
-        total_up = flat.clamp(min=0).sum()
+        total_up = torch.stack([chunk.clamp(min=0).sum() for _, chunk in chunks(flat)]).sum()
         up = total_up / num_up.clamp(min=1)
         down = (flat.sum() - total_up) / (flat.numel() - num_up).clamp(min=1)
         return torch.stack([up, down])

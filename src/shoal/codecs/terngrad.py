@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from shoal.codecs.chunks import chunks
-from shoal.codecs.codec import Additive, Field, Form, Payload
+from shoal.codecs.codec import Field, Form, Payload, Scaled
 from shoal.codecs.rounding import integers_of, level_dtype, levels_field, levels_of, noise, round_with
 
 
 @dataclass(frozen=True)
-class TernGrad(Additive):
+class TernGrad(Scaled):
     """Sends sign(x) with probability |x| / s and else 0, where s = max |x| of the parameter: s·E[level] = x.
 
     Before that, elements are clipped to `clip` standard deviations, because one large element makes s large and all

@@ -151,6 +151,16 @@ def test_stages_keep_their_states_apart():
     assert AllReduce().pieces() == {}
 
 
+def test_a_spare_becomes_the_state_only_when_used():
+    bucket, state = Bucket.of("fc.bias", torch.zeros(2)), ParameterState()
+    state.flat(bucket).fill_(1)
+    state.spare(bucket).fill_(2)
+    assert state.pieces()["fc.bias"].tolist() == [1, 1]
+    state.use_spare(bucket)
+    assert state.pieces()["fc.bias"].tolist() == state.flat(bucket).tolist() == [2, 2]
+    assert state.spare(bucket).tolist() == [1, 1], "the same two memories take turns"
+
+
 MODULE = """
 class Counting:
     def __init__(self):

@@ -37,7 +37,9 @@ class Coded:
 
     unit: Unit
     x: Tensor
-    """The corrected gradient and the residual, in the bucket's memory; finally the aggregate."""
+    """The corrected gradient and the residual; finally, with feedback, what this worker did not send."""
+    out: Tensor
+    """The bucket's memory: first the gradient, finally the aggregate. Without feedback x is there, too."""
     memory: Tensor | None
     seeds: Sequence[int]
     """Those of all workers."""
@@ -58,7 +60,7 @@ class Compressed(Exchange):
 
     Costs the declared bytes of each codec: W − 1 payloads received where they are gathered, 2·(W − 1)/W where they are
     summed. If the basis of a `Linear` codec depends on the gradients (PowerSGD), the call waits for one small
-    all-reduce.
+    all-reduce. Feedback keeps twice the memory of the gradients: the residual, and memory for the next one.
 
     If any worker's numbers are not finite, the aggregate is NaN, and residuals and memories stay as before this bucket:
     the guard then stops the run or leaves the step out.
@@ -78,23 +80,25 @@ class Compressed(Exchange):
     def __call__(self, group: Group, bucket: Bucket) -> Work:
         """Encode, and start to exchange the payloads."""
         units, step = self._units_of(bucket, group.rank), self._training.step
+        has_feedback = any(unit.feedback for unit in units)
+        corrected = self._residual.spare(bucket) if has_feedback else bucket.gradients
         coded: list[Coded] = []
         for unit in units:
-            x = bucket.gradients[unit.place].view(unit.form.shape)
-            memory = unit.codec.correct(x, self._memory_of(unit), group.size)
+            x, out = (flat[unit.place].view(unit.form.shape) for flat in (corrected, bucket.gradients))
+            memory = unit.codec.correct(out, self._memory_of(unit), group.size)
             common = isinstance(unit.codec, Linear)
             seeds = [seed_of(unit.param, step, None if common else rank) for rank in range(group.size)]
-            coded.append(Coded(unit, x, memory, seeds, seeds[group.rank]))
-        residual = self._residual.flat(bucket) if any(unit.feedback for unit in units) else None
-        if residual is not None:
-            bucket.gradients.add_(residual)
-        is_finite = all_finite([bucket.gradients])
+            coded.append(Coded(unit, x, out, memory, seeds, seeds[group.rank]))
+        if has_feedback:
+            torch.add(bucket.gradients, self._residual.flat(bucket), out=corrected)
+        # Codecs that show it in their payloads spare a pass over the gradients.
+        is_finite = all(unit.codec.shows_nonfinite for unit in units) or all_finite([corrected])
         summed = [one for one in coded if isinstance(one.unit.codec, Linear)]
         gathered = [one for one in coded if not isinstance(one.unit.codec, Linear)]
         return _CompressedWork(
             self,
             bucket,
-            residual,
+            self._residual if has_feedback else None,
             _sum(group, summed, is_finite) if summed else None,
             _gather(group, gathered, is_finite) if gathered else None,
         )
@@ -205,7 +209,7 @@ class _CompressedWork:
         self,
         exchange: Compressed,
         bucket: Bucket,
-        residual: Tensor | None,
+        residual: ParameterState | None,
         summed: tuple[Sequence[Coded], SummedPayloads] | None,
         gathered: tuple[Sequence[Coded], GatheredPayloads] | None,
     ) -> None:
@@ -243,16 +247,20 @@ class _CompressedWork:
             self._keep_residual(one)
             codec = one.unit.codec
             if isinstance(codec, Linear):
-                one.x.copy_(codec.reconstruct(total, one.basis, one.unit.form))
+                codec.reconstruct(total, one.basis, one.out)
         for one, payloads in gathered:
             self._exchange.remember(one, one.payload)
             self._keep_residual(one)
-            one.unit.codec.aggregate(payloads, one.x, one.seeds)
+            one.unit.codec.aggregate(payloads, one.out, one.seeds)
+        if self._residual is not None:
+            self._residual.use_spare(self._bucket)
         self._summed = self._gathered = None
 
     def _keep_residual(self, one: Coded) -> None:
-        """What this worker did not send."""
-        if self._residual is not None and one.unit.feedback:
-            rest = self._residual[one.unit.place].view(one.unit.form.shape)
-            rest.copy_(one.x)
-            one.unit.codec.subtract(rest, one.payload, one.own_seed)
+        """Make x what this worker did not send."""
+        if self._residual is None:
+            return
+        if one.unit.feedback:
+            one.unit.codec.subtract(one.x, one.payload, one.own_seed)
+        else:
+            one.x.zero_()

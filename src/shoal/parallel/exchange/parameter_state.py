@@ -19,6 +19,8 @@ class ParameterState:
         sent = compress(bucket.flat)
         torch.sub(bucket.flat, sent, out=residual)
 
+    Where a step may fail halfway, write the next state to `spare`, and `use_spare` when the step is complete.
+
     The names of its pieces are the parameters'.
 
     >>> from shoal.parallel.buckets.bucket import Bucket
@@ -30,6 +32,7 @@ class ParameterState:
 
     def __init__(self) -> None:
         self._flats: dict[str, tuple[frozenset[str], Tensor]] = {}
+        self._spares: dict[str, Tensor] = {}
         self._of_param: dict[str, Tensor] = {}
 
     def flat(self, bucket: Bucket) -> Tensor:
@@ -44,8 +47,23 @@ class ParameterState:
         # A bucket that held one of these parameters no longer exists.
         names = frozenset(bucket.names)
         self._flats = {key: (held, old) for key, (held, old) in self._flats.items() if not held & names}
+        self._spares = {key: spare for key, spare in self._spares.items() if key in self._flats}
         self._flats[bucket.key] = names, flat
         return flat
+
+    def spare(self, bucket: Bucket) -> Tensor:
+        """Memory for the next state of a bucket, like `flat`; it holds nothing of use."""
+        flat = self.flat(bucket)
+        if bucket.key not in self._spares:
+            self._spares[bucket.key] = torch.empty_like(flat)
+        return self._spares[bucket.key]
+
+    def use_spare(self, bucket: Bucket) -> None:
+        """Make the spare memory the state; the old state's memory becomes the spare."""
+        names, flat = self._flats[bucket.key]
+        spare = self._spares[bucket.key]
+        self._flats[bucket.key], self._spares[bucket.key] = (names, spare), flat
+        self._of_param.update(zip(bucket.names, bucket.split(spare), strict=True))
 
     def pieces(self) -> dict[str, Tensor]:
         """The state of every parameter, in the parameter's shape."""
@@ -54,4 +72,5 @@ class ParameterState:
     def load(self, pieces: Mapping[str, Tensor]) -> None:
         """Replace the state of all parameters."""
         self._flats.clear()
+        self._spares.clear()
         self._of_param = {name: piece.clone() for name, piece in pieces.items()}
