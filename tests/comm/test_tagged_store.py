@@ -137,6 +137,14 @@ def test_another_secret_reads_nothing(monkeypatch):
     assert stranger.noted_secrets([0, 1]) == {1: "another"}
 
 
+@pytest.mark.parametrize("garbage", [b"", b"{", b"\xff", b"9" * 5_000, b"none of your business"])
+def test_a_note_that_no_worker_wrote_does_not_count_as_a_secret(garbage):
+    store, first, second = two_members()
+    second.note_secret()
+    store.set("secret of rank 1", garbage)
+    assert first.noted_secrets([1]) == {}
+
+
 def test_a_claim_takes_the_place_of_garbage_and_of_no_member():
     store, first, second = two_members()
     before = store.list_keys()

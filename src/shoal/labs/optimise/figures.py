@@ -13,20 +13,8 @@ from shoal.labs.page.pictures import Draw
 from shoal.labs.words import Words
 from shoal.parallel.exchange.echo import Message
 from shoal.parallel.exchange.link_times import received_bytes
-from shoal.report.figures import (
-    Dash,
-    Drawing,
-    Line,
-    Panel,
-    Style,
-    axes_of,
-    draw,
-    heat_map,
-    legend_below,
-    legend_in,
-    painted,
-    rows_of,
-)
+from shoal.report.canvas import Drawing, axes_of, heat_map, legend_below, legend_in, painted, rows_of
+from shoal.report.figures import Dash, Line, Panel, Style, draw
 from shoal.report.findings import over_seeds
 from shoal.report.svg import COLOURS, FRAME
 

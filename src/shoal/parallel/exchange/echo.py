@@ -1,5 +1,6 @@
 """A group that moves nothing, to measure the rest: the other workers' messages are copies of this one's."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from torch import Tensor
@@ -27,6 +28,11 @@ class Echo(WrappedGroup):
         super().__init__(group)
         self.rank = group.size - 1  # rank 0 warns of what the exchange itself will warn of
         self.messages: list[Message] = []
+
+    def around(self, group: Group, ranks: Sequence[int]) -> "Echo":
+        """An echo of a smaller group."""
+        del ranks
+        return Echo(group)
 
     def issue(self, call: Signature, piece: Tensor, whole: Tensor | None = None) -> Work:
         """Copy this worker's piece to every place; a sum stays this worker's summand."""
