@@ -74,6 +74,23 @@ def test_gradients_are_averaged_without_numbers_of_samples():
     assert run_threads(2, work) == [[-1.5], [-1.5]]
 
 
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_zero_grad_of_the_optimizer_drops_gradients_and_not_the_updates(set_to_none):
+    def work(group):
+        model = nn.Linear(2000, 1, bias=False)
+        nn.init.zeros_(model.weight)
+        shared = shoal.OneCopy(model, lambda params: torch.optim.SGD(params, lr=1.0), group)
+        for _ in range(2):
+            model(torch.full((1, 2000), 7.0)).sum().backward()
+            shared.optimizer.zero_grad(set_to_none=set_to_none)
+            model(torch.ones(1, 2000)).sum().backward()
+            shared.step()
+            model.zero_grad()
+        return model.weight.detach().unique().tolist()
+
+    assert run_threads(2, work) == [[-2.0], [-2.0]]
+
+
 def test_more_workers_than_chunks_are_refused():
     with pytest.raises(ConfigError, match="too small to be divided among 3 workers"):
         run_threads(3, lambda group: shoal.OneCopy(nn.Linear(2, 2), make_optimizer, group))

@@ -135,6 +135,22 @@ def test_without_numbers_of_samples_it_is_the_mean_over_workers(way):
     assert_equals(found[0][1], one_machine())
 
 
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("owner", ["optimizer", "model"])
+def test_zero_grad_drops_the_gradients_before_it_and_no_others(way, owner):
+    def work(group):
+        sharded, (inputs, labels) = sharded_on(group, way), samples()
+        mine = slice(4 * group.rank, 4 * group.rank + 4)
+        for step in STEPS:
+            (7 * sharded.model(inputs[step - 1][mine])).sum().backward()
+            getattr(sharded, owner).zero_grad(set_to_none=True)
+            F.cross_entropy(sharded.model(inputs[step][mine]), labels[step][mine]).backward()
+            sharded.step()
+        return sharded.state_dict()
+
+    assert_equals(on_threads(2, work)[0], one_machine())
+
+
 @pytest.mark.parametrize(
     ("saved", "loaded", "size"), [("stage 3", "stage 1", 3), ("stage 1", "stage 3, gathered", 2)]
 )

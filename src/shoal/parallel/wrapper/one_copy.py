@@ -18,6 +18,7 @@ from shoal.parallel.piece import Place
 from shoal.parallel.slices import Slices
 from shoal.parallel.update import is_elementwise
 from shoal.parallel.wrapper.default_group import default_group
+from shoal.parallel.wrapper.zero_grad import redirect_zero_grad
 
 
 @final
@@ -108,6 +109,7 @@ class OneCopy:
                 "cannot be divided among workers",
                 "Use shoal.DistributedDataParallel, or declare `elementwise = True` in the optimizer's class.",
             )
+        redirect_zero_grad(self.optimizer, self.zero_grad)
 
     def zero_grad(self) -> None:
         """Forget the gradients of the last step."""

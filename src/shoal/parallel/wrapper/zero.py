@@ -27,6 +27,7 @@ from shoal.parallel.wrapper.backward_pass import BackwardPass, tensors_in
 from shoal.parallel.wrapper.default_group import check_threads, default_group
 from shoal.parallel.wrapper.module_sync import broadcast_state, shared_state
 from shoal.parallel.wrapper.one_copy import Trained
+from shoal.parallel.wrapper.zero_grad import redirect_zero_grad
 
 
 def zero(
@@ -71,7 +72,8 @@ class ShardedModel:
     Gradients are averaged over the workers. Inside `with sharded.batch(num_samples=n)` they are weighted by the
     workers' numbers of samples: exact for uneven shares, if each loss is a mean. In stages 2 and 3 every backward pass
     is summed over the workers when it ends, so all run equally many; their sums add up until `step()`. `param.grad` is
-    then empty. In stage 1 gradients add up in `param.grad`, and `step()` sums them.
+    then empty. In stage 1 gradients add up in `param.grad`, and `step()` sums them. `zero_grad()` drops all
+    of them, and so does that of `optimizer` and, in stages 2 and 3, that of the model.
     """
 
     def __init__(
@@ -126,6 +128,9 @@ class ShardedModel:
             model.register_forward_pre_hook(lambda module, args: self._pass.forget_failed())
             model.register_forward_hook(self._watch)
         self._shards.gradients.restart()
+        redirect_zero_grad(self.optimizer, self.zero_grad)
+        if stage > 1:
+            redirect_zero_grad(model, self.zero_grad)
 
     # Backward passes.
 
@@ -227,7 +232,7 @@ class ShardedModel:
         return norm
 
     def zero_grad(self) -> None:
-        """Forget gradients. `step` does so, too."""
+        """Drop the gradients of all passes since the last step. `step` does so, too."""
         self._num_passes = 0
         self._shards.gradients.restart()
         for param in self.model.parameters():
