@@ -80,6 +80,39 @@ def test_what_decides_bits_stays_where_they_may_not_depend_on_workers(here, caps
     assert longer["weights_sha256"] != first["weights_sha256"]
 
 
+PIPELINE = "--strategy pipeline --workers 2 --launcher threads --pipeline.microbatches 2"
+
+
+@pytest.mark.parametrize(
+    ("flags", "change", "makes"),
+    [
+        (PIPELINE, "--pipeline.schedule async", "one update per step, not an update after each of 2"),
+        (f"{PIPELINE} --pipeline.schedule async", "--pipeline.schedule 1f1b", "not one update per step"),
+        (f"{PIPELINE} --pipeline.schedule async", "--strategy single --workers 1", "not one update per step"),
+        (
+            f"{PIPELINE} --pipeline.schedule async",
+            "--pipeline.microbatches 4",
+            "2 micro-batches in 2 stages (async), not an update after each of 4",
+        ),
+    ],
+)
+def test_updates_inside_a_step_neither_begin_nor_end_in_the_middle_of_a_run(
+    here, capsys, flags, change, makes
+):
+    train_json(capsys, *TINY.split(), *flags.split(), "--epochs", "1", "--name", "mine")
+    before = Path("runs/mine/config.toml").read_text()
+    assert main(["train", "--resume", "runs/mine", "--epochs", "2", *change.split()]) == 2
+    assert makes in capsys.readouterr().err
+    assert Path("runs/mine/config.toml").read_text() == before
+
+
+def test_async_with_one_micro_batch_is_one_update_per_step(here, capsys):
+    flags = [*TINY.split(), *PIPELINE.split(), "--pipeline.microbatches", "1"]
+    train_json(capsys, *flags, "--epochs", "1", "--name", "mine")
+    longer = train_json(capsys, "--resume", "runs/mine", "--epochs", "2", "--pipeline.schedule", "async")
+    assert longer["weights_sha256"] == train_json(capsys, *flags, "--epochs", "2")["weights_sha256"]
+
+
 def test_two_cannot_go_on_with_one_run_at_once(here, capsys):
     train_json(capsys, *TINY.split(), "--name", "mine")
     before = Path("runs/mine/events.rank0.jsonl").read_text()

@@ -37,7 +37,7 @@ MAY_CHANGE = {
 A checkpoint holds the state of one machine, whatever strategy saved it, so a run may continue under another strategy,
 with another number of workers, over slow links or with faults. What decides *what* is computed stays as it is: data,
 partition, model, loss, optimizer, schedule, batch size, seed, engine, precision. Their names may be repeated, which is
-how a user agrees to run a function of their own.
+how a user agrees to run a function of their own. So does how often a step updates the weights (`_check_updates`).
 """
 
 
@@ -133,7 +133,27 @@ def _resumed_config(folder: Path, flags: list[str], trust_code: bool) -> "RunCon
                     f"--resume cannot change {path} of a run with --reduction invariant: its bits depend on it",
                     f"Resume it without --{path.rpartition('.')[2].replace('_', '-')}.",
                 )
-    return from_tree(merge(saved, changes))
+    config = from_tree(merge(saved, changes))
+    _check_updates(folder, _updates_of(from_tree(saved)), _updates_of(config))
+    return config
+
+
+def _updates_of(config: "RunConfig") -> str:
+    """Which updates a step of a run makes."""
+    stages, microbatches = config.axes.get("pipeline", 1), config.pipeline.microbatches
+    if stages == 1 or microbatches == 1 or not config.pipeline.updates_inside:
+        return "one update per step"
+    # The weights that a micro-batch sees depend on the number of stages, too.
+    return f"an update after each of {microbatches} micro-batches in {stages} stages (async)"
+
+
+def _check_updates(folder: Path, before: str, now: str) -> None:
+    """Refuse to begin or end the pipeline schedule `async` in the middle of a run, or to change its delays."""
+    if before != now:
+        raise ConfigError(
+            f"--resume cannot change what a step computes: the run in {folder} makes {before}, not {now}",
+            "Resume it with its own --pipeline settings, or start a new run.",
+        )
 
 
 def _settings() -> list[str]:
