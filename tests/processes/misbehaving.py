@@ -4,6 +4,7 @@ Just before, it writes its process number into the file `proof`: without that fi
 it, it does not happen again.
 """
 
+import atexit
 import contextlib
 import os
 import signal
@@ -130,7 +131,7 @@ def lopsided(proof="proof"):
 
 
 class Trouble(nn.Module):
-    """Passes its inputs on; its fault fires in a given pass of training or of evaluation, or while it is saved."""
+    """Passes its inputs on; its fault fires in a given pass of training or evaluation, while it is saved, or at exit."""
 
     def __init__(self, fault, rank, step, slow, proof, where):
         super().__init__()
@@ -145,6 +146,8 @@ class Trouble(nn.Module):
         self.seen = 0
         if where == "saving":  # a model's state is read to save it
             self.register_state_dict_pre_hook(lambda module, prefix, keep_vars: self.count(self.fire))
+        if where == "leaving" and own_rank() == rank:
+            atexit.register(self.fire)
 
     def forward(self, inputs):
         time.sleep(self.slow)

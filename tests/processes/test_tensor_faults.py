@@ -17,10 +17,10 @@ from shoal.train.observer import Silent
 pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("launching_here")]
 
 
-def config(folder, more, **options):
+def config(folder, more, layers=("first", "last"), **options):
     folder.mkdir(exist_ok=True)
     plan = folder / "plan.toml"
-    plan.write_text('first = "column"\nlast = "row"')
+    plan.write_text('{} = "column"\n{} = "row"'.format(*layers))
     words = flags(folder, f"--workers 2 --name run --tensor.plan {plan} {more}", **options)
     words[words.index("naive")] = "tensor"
     return read(None, words)
@@ -57,3 +57,12 @@ def test_a_dead_and_a_stopped_worker_are_named_and_the_run_goes_on(tmp_path):
         config(tmp_path / "SIGKILL", "--launcher threads"), Silent(), RunFolder(tmp_path / "SIGKILL" / "run")
     )
     assert (resumed.status, resumed.weights_sha256) == ("completed", faultless)
+
+
+def test_a_worker_that_dies_while_the_others_leave_does_not_undo_the_run(tmp_path):
+    staged = "--model misbehaving:staged --group shm --checkpoint-every 12"
+    settings = config(tmp_path, staged, ("1", "4"), fault="SIGKILL", where="leaving")
+    result = launch_run(settings, Silent())
+    assert (tmp_path / "proof").exists(), "the fault must have happened"
+    assert (result.status, result.steps) == ("completed", 12)
+    assert RunFolder(tmp_path / "run").read_result()["weights_sha256"] == result.weights_sha256
