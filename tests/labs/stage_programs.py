@@ -176,6 +176,14 @@ WRONG = {
         ),
         "torch.cat(torch.futures.wait_all(futures))": "torch.cat(futures)",
     },
+    ("stage_by_stage", "forward_microbatches"): {
+        "y_rref = self.rref1.remote().forward(RRef(part))\n"
+        "            futures.append(self.rref2.rpc_async().forward(y_rref))": (
+            "futures.append(self.rref1.rpc_async().forward(RRef(part)))\n"
+            "        shapes = torch.futures.wait_all(futures)\n"
+            "        futures = [self.rref2.rpc_async().forward(RRef(y)) for y in shapes]"
+        ),
+    },
     ("called_elsewhere", "forward_microbatches"): {
         "self.rref1.rpc_sync().parameter_rrefs() + self.rref2.rpc_sync().parameter_rrefs()": (
             "[r for s in (self.rref1, self.rref2) for r in rpc.rpc_sync(s.owner(), rrefs_of, args=(s,))]"

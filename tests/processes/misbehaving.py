@@ -131,7 +131,7 @@ def lopsided(proof="proof"):
 
 
 class Trouble(nn.Module):
-    """Passes its inputs on; its fault fires in a given pass of training or evaluation, while it is saved, or at exit."""
+    """Passes its inputs on; its fault fires in a given pass of training or evaluation, while saved, or at exit."""
 
     def __init__(self, fault, rank, step, slow, proof, where):
         super().__init__()

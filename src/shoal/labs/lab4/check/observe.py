@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from torch.distributed import rpc
 from torch.distributed.optim import DistributedOptimizer
 
 from shoal.labs.check.fault import Fault, fault
+from shoal.labs.lab4.check.holds import Holds
 from shoal.labs.lab4.check.reports import gather, identities, outside
 from shoal.labs.lab4.check.seen import (
     FIRST,
@@ -30,12 +30,6 @@ from shoal.labs.lab4.check.seen import (
     Optimizer,
     Step,
 )
-
-HOLD_S = 6.0
-"""How long the last layer waits for the first layer's next micro-batch. It waits in vain only if there is none."""
-POLL_S = 0.005
-HOLDING, SECOND, IN_VAIN = "holding", "second", "in_vain"
-"""Files by which the workers signal where their first micro-batches are."""
 
 
 class Enough(BaseException):
@@ -50,12 +44,12 @@ class Wrong(BaseException):
         self.faults = faults
 
 
-def install(folder: str, steps: int, scratch: Path | None) -> None:
-    """Record everything from now on; end after so many steps. With a scratch folder micro-batches must overlap."""
+def install(folder: str, steps: int, holds: Holds | None) -> None:
+    """Record everything from now on; end after so many steps. With `holds` micro-batches must overlap."""
     SEEN.folder = folder
     functional: Any = nn.functional
     for name in ("conv2d", "linear"):
-        setattr(functional, name, _layer(getattr(functional, name), scratch))
+        setattr(functional, name, _layer(getattr(functional, name), holds))
     for name in ("cross_entropy", "nll_loss"):
         setattr(functional, name, _loss(getattr(functional, name)))
     # torch imports this module late and compares functions in it with rpc's: it must see the originals.
@@ -68,7 +62,7 @@ def install(folder: str, steps: int, scratch: Path | None) -> None:
     _record_optimizer(steps)
 
 
-def _layer(original: Callable[..., Tensor], scratch: Path | None) -> Callable[..., Tensor]:
+def _layer(original: Callable[..., Tensor], holds: Holds | None) -> Callable[..., Tensor]:
     def call(given: Tensor, weight: Tensor, bias: Tensor | None = None, *args: Any, **kwargs: Any) -> Tensor:
         layer = LAYERS.get(tuple(weight.shape))
         if layer is None:
@@ -78,8 +72,8 @@ def _layer(original: Callable[..., Tensor], scratch: Path | None) -> Callable[..
         SEEN.held[f"{layer}.weight"] = weight
         if bias is not None:
             SEEN.held[f"{layer}.bias"] = bias
-        if scratch and context is not None:
-            _hold(scratch, layer)
+        if holds and context is not None:
+            holds.begin(layer)
         result = original(given, weight, bias, *args, **kwargs)
         kept = {FIRST: given, LAST: result}.get(layer)
         SEEN.calls.append(
@@ -88,28 +82,6 @@ def _layer(original: Callable[..., Tensor], scratch: Path | None) -> Callable[..
         return result
 
     return call
-
-
-def _hold(scratch: Path, layer: str) -> None:
-    """The last layer keeps its first micro-batch until the first layer begins its second.
-
-    So it does not depend on the speed of the machine whether a program overlaps its stages.
-    """
-    begun = scratch / f"begun-{layer}"
-    try:
-        begun.touch(exist_ok=False)
-    except FileExistsError:
-        if layer == FIRST:
-            (scratch / SECOND).touch()
-        return
-    if layer == LAST:
-        (scratch / HOLDING).touch()
-        deadline_s = time.monotonic() + HOLD_S
-        while not (scratch / SECOND).exists():
-            if time.monotonic() > deadline_s:
-                (scratch / IN_VAIN).touch()
-                return
-            time.sleep(POLL_S)
 
 
 def _loss(original: Callable[..., Tensor]) -> Callable[..., Tensor]:

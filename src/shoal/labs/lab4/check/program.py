@@ -20,8 +20,9 @@ from torch.distributed import rpc
 from shoal.labs.check.failures import failures
 from shoal.labs.check.fault import Fault, fault
 from shoal.labs.check.nodes import Node, run_nodes
+from shoal.labs.lab4.check.holds import Holds
 from shoal.labs.lab4.check.judge import Part, judge, values
-from shoal.labs.lab4.check.observe import HOLDING, IN_VAIN, SECOND, Enough, Wrong, install
+from shoal.labs.lab4.check.observe import Enough, Wrong, install
 from shoal.labs.lab4.check.seen import SEEN
 
 LIMIT_S = 60.0
@@ -111,16 +112,16 @@ def worker(
         os.environ[name] = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
     torch.seed()  # in another state in every run: what the program seeds does not depend on it
     sys.argv = ["model.py", *flags, f"--rank={rank}"]
-    files = Path(scratch)
-    install(folder, steps, files if microbatches > 1 else None)
+    holds = Holds(Path(scratch), microbatches) if microbatches > 1 else None
+    install(folder, steps, holds)
     errors: list[BaseException] = []
     thread = Thread(target=_program, args=(folder, errors), daemon=True)
     thread.start()
-    deadline_s, waited_in = time.monotonic() + limit_s, ""
+    deadline_s, waited_in = time.monotonic() + limit_s, dict[str, str]()
     while thread.is_alive() and time.monotonic() < deadline_s:
         thread.join(POLL_S)
-        if (files / HOLDING).exists() and not (files / SECOND).exists() and not (files / IN_VAIN).exists():
-            waited_in = _place_of(thread) or waited_in
+        for key in holds.active() if holds else ():
+            waited_in[key] = _place_of(thread) or waited_in.get(key, "?")
     if thread.is_alive():
         return {"waits": _place_of(thread) or "?"}
     error = errors[0] if errors else None
@@ -129,8 +130,8 @@ def worker(
             raise error
         return {"waits": "", "left": _is_connected()}
     answer = _driver_answer(error, microbatches)
-    if (files / IN_VAIN).exists():
-        answer["faults"].setdefault("microbatches", []).append(["serial", {"place": waited_in or "?"}])
+    for key in holds.faults() if holds else ():
+        answer["faults"].setdefault("microbatches", []).append([key, {"place": waited_in.get(key, "?")}])
     _say_goodbye()
     return {"waits": "", **answer}
 
