@@ -49,6 +49,26 @@ def test_what_is_under_way_has_rows_of_its_own():
     assert (ddp["fresh gradients"].num_bytes, ddp["exchange slots"].num_bytes) == (300, 1000)
 
 
+@pytest.mark.parametrize(("leaves", "sums"), [(1, 1), (2, 2), (4, 3), (6, 3), (8, 4)])
+def test_sums_of_leaves_are_one_for_each_bit_and_the_leaf_itself(leaves, sums):
+    ddp = rows_of("ddp", largest=300, leaves=leaves)
+    assert ddp["sums of leaves"].num_bytes == sums * 4 * PSI
+    assert "fresh gradients" not in ddp
+    assert rows_of("zero", stage=3, unit=UNIT, leaves=leaves)["sums of leaves"].num_bytes == sums * 4 * PSI
+    # The last sum becomes the gradients, which have a row of their own.
+    assert rows_of("naive", leaves=leaves)["sums of leaves"].num_bytes == (sums - 1) * 4 * PSI
+    assert rows_of("zero", stage=1, unit=UNIT, leaves=leaves)["sums of leaves"].formula == "4Ψ·⌊log₂ L⌋"
+
+
+def test_a_stage_keeps_its_gradients_beside_their_sums():
+    ddp = rows_of("ddp", largest=300, keeps_gradients=True)
+    assert ddp["kept gradients"].num_bytes == 4 * PSI
+    assert "fresh gradients" not in ddp
+    assert rows_of("zero", stage=1, unit=UNIT, keeps_gradients=True)["kept gradients"].num_bytes == PSI
+    one = Sizes(PSI, 1, 4 * PSI, 8 * PSI, keeps_gradients=True)
+    assert "kept gradients" not in {each.name for each in components("none", one)}
+
+
 def test_local_keeps_what_an_averaging_needs():
     rows = rows_of("local", averages_state=True)
     assert (rows["averaging"].formula, rows["averaging"].num_bytes) == ("12Ψ", 12 * PSI)

@@ -51,6 +51,14 @@ def test_twenty_million_parameters_take_what_the_formula_says(strategy, workers)
         "--strategy zero --strategy.stage 3 --strategy.offload file --workers 2",
         "--strategy zero --strategy.stage 3 --group gloo --workers 2",
         "--strategy ddp --group gloo --workers 2",
+        "--mesh data=2,pipeline=2 --sync zero --workers 4",
+        "--mesh data=2,pipeline=2 --sync ddp --workers 4",
+        "--mesh data=2,tensor=2 --sync onecopy --workers 4",
+        "--strategy single --reduction invariant --micro-batch 16 --batch-size 64",
+        "--strategy ddp --workers 2 --reduction invariant --micro-batch 8 --batch-size 64",
+        "--strategy onecopy --workers 2 --reduction invariant --micro-batch 16 --batch-size 64",
+        "--strategy zero --strategy.stage 1 --workers 2 --reduction invariant --micro-batch 8 --batch-size 64",
+        "--strategy zero --strategy.stage 3 --workers 2 --reduction invariant --micro-batch 8 --batch-size 64",
     ],
 )
 def test_other_strategies_take_what_the_formula_says(flags):

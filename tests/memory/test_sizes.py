@@ -47,6 +47,22 @@ def test_a_step_has_one_sample_for_each_worker_and_each_micro_batch():
         assert samples_per_step(read(None, f"--model mlp {flags}".split())) == count
 
 
+def test_leaves_are_those_of_the_fullest_worker():
+    invariant = "--model mlp --reduction invariant --micro-batch 8 --batch-size"
+    for flags, leaves in {
+        f"{invariant} 64 --strategy single": 8,
+        f"{invariant} 44 --strategy single": 6,
+        f"{invariant} 44 --strategy ddp --workers 2": 4,
+        f"{invariant} 44 --strategy ddp --workers 8": 1,
+        "--model mlp --strategy ddp --workers 2": 0,
+    }.items():
+        found = sizes(flags)
+        assert found.leaves == leaves
+        workers = max(1, found.workers)
+        if leaves:
+            assert samples_per_step(small_run(read(None, flags.split()))) == workers * leaves
+
+
 def test_frozen_parameters_and_buffers_are_fixed():
     assert sizes("--model linear").fixed == 0
     resnet = sizes("--model resnet18 --model.width 8")

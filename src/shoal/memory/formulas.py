@@ -7,6 +7,7 @@
     U    the largest unit of `zero`
     G    the largest gradient, and all gradients below 256 KiB
     S    the slots through which a worker of a shared-memory group sends
+    L    leaves of a worker, with `--reduction invariant`
 
     Adam in float32    ddp       16Ψ                    parameters 4Ψ, gradients 4Ψ, moments 8Ψ
                        zero 1    8Ψ + 8Ψ/N
@@ -15,7 +16,7 @@
                        onecopy   4Ψ/N + 4Ψ + 8Ψ/N
 
 Beside these, each component has a line of its own: fresh gradients, before they are copied to a bucket or a unit;
-buckets in flight; activations; temporaries of the optimizer; slots.
+buckets in flight; activations; temporaries of the optimizer; slots; sums of leaves.
 """
 
 from collections.abc import Callable
@@ -28,6 +29,7 @@ FRESH, IN_FLIGHT, GATHERED = "fresh gradients", "buckets in flight", "gathered u
 ACTIVATIONS = "activations"
 TEMPORARIES, SLOTS, FLAT = "optimizer temporaries", "exchange slots", "flat copies"
 ANCHORS, OFFLOADED, OTHER = "averaging", "offloaded state", "other"
+LEAF_SUMS, KEPT = "sums of leaves", "kept gradients"
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,10 @@ class Sizes:
     """Of the optimizer's step; None where they are not known: of a user's own optimizer."""
     slots: int = 0
     """S."""
+    leaves: int = 0
+    """L; 0 where gradients are not summed over leaves."""
+    keeps_gradients: bool = False
+    """Whether the layout keeps the memory of its gradients between steps, as a pipeline's stage does."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +100,10 @@ def components(sync: str, sizes: Sizes) -> list[Component]:
     if sizes.workers == 1 and sync not in ("zero", "local"):
         sync = "none"
     found = FORMULAS[sync](sizes)
+    if sizes.leaves:
+        found = _with_leaf_sums(found, sizes)
+    if sizes.keeps_gradients and sizes.workers > 1:
+        found = _with_kept_gradients(found, sizes)
     found += [
         Component(ACTIVATIONS, "saved for backward", sizes.activations),
         Component(TEMPORARIES, _of_temporaries(sizes.temporaries), sizes.temporaries),
@@ -105,6 +115,34 @@ def components(sync: str, sizes: Sizes) -> list[Component]:
             Component(SLOTS, "S" if is_naive else "S/N", sizes.slots // (1 if is_naive else sizes.workers))
         )
     return found
+
+
+def _with_leaf_sums(found: list[Component], sizes: Sizes) -> list[Component]:
+    """The sums that a binary counter of leaves holds, and the leaf that is being computed: ⌊log₂ L⌋ + 1 gradients.
+
+    Where gradients have memory of their own, nothing is copied there before all leaves are summed. Elsewhere the last
+    sum becomes the gradients.
+    """
+    is_apart = any(each.name == FRESH for each in found)
+    count = sizes.leaves.bit_length() - (not is_apart)
+    each = f"{sizes.weights / max(1, sizes.num_params):.3g}Ψ"
+    formula = f"{each}·(⌊log₂ L⌋ + 1)" if is_apart else f"{each}·⌊log₂ L⌋"
+    return [
+        *(each for each in found if each.name != FRESH),
+        Component(LEAF_SUMS, formula, count * sizes.weights),
+    ]
+
+
+def _with_kept_gradients(found: list[Component], sizes: Sizes) -> list[Component]:
+    """Gradients that stay where they are when they are summed: the sums have memory beside them."""
+    each = f"{sizes.weights / max(1, sizes.num_params):.3g}Ψ"
+    is_apart = any(each.name == FRESH for each in found)
+    kept = (
+        Component(KEPT, each, sizes.weights)
+        if is_apart
+        else Component(KEPT, f"{each}/N", sizes.weights // sizes.workers)
+    )
+    return [*(each for each in found if each.name != FRESH), kept]
 
 
 def _of_temporaries(num_bytes: int | None) -> str:

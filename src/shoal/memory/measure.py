@@ -45,7 +45,7 @@ from shoal.memory.formulas import (
     components,
     total,
 )
-from shoal.memory.sizes import samples_per_step, sizes_of, small_run, without_memory
+from shoal.memory.sizes import leaves_of, samples_per_step, sizes_of, small_run, without_memory
 from shoal.memory.watch import MemoryWatch, StepMemory
 from shoal.parallel.strategy import Share
 from shoal.train.build import Built, build, torch_settings
@@ -92,6 +92,12 @@ def check_formula(config: RunConfig) -> None:
             f"there is no formula for --pipeline.schedule {config.pipeline.schedule}, which keeps several versions of "
             "the weights",
             "Use another schedule.",
+        )
+    if config.train.reduction == "invariant" and config.train.batch_size == "all":
+        raise ConfigError(
+            "there is no formula for --reduction invariant with batches of the whole training set, whose size is not "
+            "known here",
+            "Use --batch-size, and --optimizer sgd instead of gd.",
         )
 
 
@@ -209,9 +215,10 @@ def _step(built: Built, group: Group) -> None:
     count = samples_per_step(built.config)
     each = count // strategy.data_size
     mine = torch.arange(strategy.data_rank * each, (strategy.data_rank + 1) * each)
-    batch = built.data.training_batch(mine, built.config.seed, 0)
+    parts = mine.split(1 if leaves_of(built.config) else len(mine))
+    batches = tuple(built.data.training_batch(part, built.config.seed, 0) for part in parts)
     group.barrier().wait()
-    result = strategy.step(Share((batch,), count, len(mine)), built.lr(0))
+    result = strategy.step(Share(batches, count, len(mine)), built.lr(0))
     del result
     group.barrier().wait()
 

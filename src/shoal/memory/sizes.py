@@ -22,6 +22,7 @@ from shoal.config.schema import (
     ZeroConfig,
 )
 from shoal.data.dataset import DataSet
+from shoal.data.division.leaves import ByLeaves
 from shoal.memory.formulas import Sizes
 from shoal.memory.process import memory_id
 from shoal.models.builder import on_meta
@@ -34,7 +35,7 @@ from shoal.parallel.sync.zero.zero import unit_of
 
 
 def small_run(config: RunConfig) -> RunConfig:
-    """The same run on a few generated samples of the same shape, one sample of each worker in a step.
+    """The same run on a few generated samples of the same shape, one sample of each worker and leaf in a step.
 
     The data set is no part of the formulas, and need not be on this machine.
     """
@@ -48,6 +49,8 @@ def small_run(config: RunConfig) -> RunConfig:
     train = config.train
     if config.optimizer.name != "gd":
         train = replace(train, batch_size=samples_per_step(config))
+    if leaves_of(config):
+        train = replace(train, micro_batch=1)
     return replace(config, data=small, train=train, partition=GlobalConfig(), sync=_every_step(config.sync))
 
 
@@ -60,11 +63,23 @@ def _every_step(sync: SyncConfig | None) -> SyncConfig | None:
 
 
 def samples_per_step(config: RunConfig) -> int:
-    """One sample for each worker of the data axis; in a pipeline, one for each micro-batch."""
+    """One sample for each worker of the data axis; in a pipeline one for each micro-batch, and one for each leaf."""
     axes = config.axes
+    if leaves := leaves_of(config):
+        return axes.get("data", 1) * leaves
     if config.sync is not None and config.sync.name == "dp":
         return config.launch.workers
     return axes.get("data", 1) * (config.pipeline.microbatches if axes.get("pipeline", 1) > 1 else 1)
+
+
+def leaves_of(config: RunConfig) -> int:
+    """Leaves of the worker that has most of them, with `--reduction invariant`; else 0."""
+    batch_size = config.train.batch_size
+    if config.train.reduction != "invariant" or not isinstance(batch_size, int):
+        return 0
+    size = config.axes.get("data", 1)
+    leaves = -(-batch_size // config.train.micro_batch)
+    return min(leaves, ByLeaves(leaves, config.seed, size, 1).first_leaf(0, leaves, 1))
 
 
 def sizes_of(
@@ -89,6 +104,8 @@ def sizes_of(
         maps_memory=maps_memory,
         temporaries=_temporaries(config, largest, is_gpu),
         slots=NUM_SLOTS * SLOT_BYTES if maps_memory else 0,
+        leaves=leaves_of(config),
+        keeps_gradients=config.axes.get("pipeline", 1) > 1,
     )
     if isinstance(config.sync, LocalConfig):
         return replace(sizes, averages_state=config.sync.averages_moments)
