@@ -5,7 +5,7 @@ import math
 import pytest
 
 from shoal.parallel.exchange.choice import Candidate, Choice
-from shoal.parallel.exchange.echo import Message
+from shoal.parallel.exchange.echo import GroupCall
 from shoal.parallel.exchange.link_times import LinkTimes
 
 DENSE_BYTES = 1_000_000
@@ -20,11 +20,13 @@ def link(bits_per_s, workers=2, latency_s=0.0):
     return LinkTimes(workers, points)
 
 
-NONE = Candidate("none", 0.0, [Message("all_reduce", DENSE_BYTES)])
-FP16 = Candidate("fp16", 0.001, [Message("all_reduce", DENSE_BYTES // 2)])
-INT8 = Candidate("int8", 0.012, [Message("all_gather", DENSE_BYTES // 4)])
+NONE = Candidate("none", 0.0, [GroupCall("all_reduce", DENSE_BYTES)])
+FP16 = Candidate("fp16", 0.001, [GroupCall("all_reduce", DENSE_BYTES // 2)])
+INT8 = Candidate("int8", 0.012, [GroupCall("all_gather", DENSE_BYTES // 4)])
 LOW_RANK = Candidate(
-    "powersgd", 0.006, [Message("all_reduce", DENSE_BYTES // 200), Message("all_reduce", DENSE_BYTES // 200)]
+    "powersgd",
+    0.006,
+    [GroupCall("all_reduce", DENSE_BYTES // 200), GroupCall("all_reduce", DENSE_BYTES // 200)],
 )
 
 

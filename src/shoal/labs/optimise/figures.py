@@ -11,7 +11,7 @@ from shoal.labs.optimise.plan import CODECS, LINKS, NONE
 from shoal.labs.page.bars import Bar, BarPanel, Part, draw_bars
 from shoal.labs.page.pictures import Draw
 from shoal.labs.words import Words
-from shoal.parallel.exchange.echo import Message
+from shoal.parallel.exchange.echo import GroupCall
 from shoal.parallel.exchange.link_times import received_bytes
 from shoal.report.canvas import Drawing, axes_of, heat_map, legend_below, legend_in, painted, rows_of
 from shoal.report.figures import Dash, Line, Panel, Style, draw
@@ -136,7 +136,7 @@ def crossing_figure(measured: Measurements, words: Words, font: str | None) -> D
     workers = measured.plan.workers
     lines: list[Line] = []
     for codec in CODECS:
-        received = received_bytes(Message(measured.operations[codec], measured.declared[codec]), workers)
+        received = received_bytes(GroupCall(measured.operations[codec], measured.declared[codec]), workers)
         times = measured.local_ms[codec] + 8 * received / (RATES_MBIT * 1e3)
         colour, dash, _ = LOOKS[codec]
         lines.append(Line(Style(label_of(codec, words), colour, dash), RATES_MBIT, times))

@@ -19,7 +19,7 @@ from shoal.labs.optimise.plan import CODECS, FEEDBACK, LINKS, NONE, Plan
 from shoal.labs.runs import Runs
 from shoal.labs.steps import Step, read_steps
 from shoal.parallel.exchange.choice import Candidate
-from shoal.parallel.exchange.echo import Message
+from shoal.parallel.exchange.echo import GroupCall
 from shoal.parallel.guard import ROW
 from shoal.report.findings import Measured, inside_run
 from shoal.report.runs import read_run
@@ -141,7 +141,7 @@ def _chosen(run: Path, workers: int) -> Chosen:
 def _break_even(declared: Mapping[str, int], local_ms: Mapping[str, float], workers: int) -> dict[str, float]:
     """As `compressed:auto` computes it, from the medians of all links."""
     candidates = {
-        codec: Candidate(codec, local_ms[codec] / 1e3, [Message(_operation(codec), declared[codec])])
+        codec: Candidate(codec, local_ms[codec] / 1e3, [GroupCall(_operation(codec), declared[codec])])
         for codec in CODECS
     }
     dense = candidates[NONE]

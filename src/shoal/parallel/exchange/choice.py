@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.parallel.exchange.echo import Message
+from shoal.parallel.exchange.echo import GroupCall
 from shoal.parallel.exchange.link_times import LinkTimes, received_bytes
 
 CLOSE = 1.05
@@ -23,7 +23,7 @@ class Candidate:
     name: str
     local_s: float
     """Encoding and decoding, on the slowest worker."""
-    messages: Sequence[Message]
+    messages: Sequence[GroupCall]
     """The collectives of one worker in a step."""
 
     @property

@@ -1,7 +1,7 @@
 """A group that moves nothing, to measure the rest: the other workers' messages are copies of this one's."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from torch import Tensor
 
@@ -11,7 +11,7 @@ from shoal.comm.wrapped_group import WrappedGroup
 from shoal.errors import GroupError
 
 
-class Message(NamedTuple):
+class GroupCall(NamedTuple):
     """One collective of an exchange: what a worker puts into it."""
 
     operation: str
@@ -27,18 +27,18 @@ class Echo(WrappedGroup):
     def __init__(self, group: Group) -> None:
         super().__init__(group)
         self.rank = group.size - 1  # rank 0 warns of what the exchange itself will warn of
-        self.messages: list[Message] = []
+        self.messages: list[GroupCall] = []
 
-    def around(self, group: Group, ranks: Sequence[int]) -> "Echo":
-        """An echo of a smaller group."""
+    def around(self, group: Group, ranks: Sequence[int]) -> Self:
+        """The same around a smaller group."""
         del ranks
-        return Echo(group)
+        return type(self)(group)
 
     def issue(self, call: Signature, piece: Tensor, whole: Tensor | None = None) -> Work:
         """Copy this worker's piece to every place; a sum stays this worker's summand."""
         if call.operation not in ("all_reduce", "all_gather"):
             raise GroupError(f"an echo knows no {call.operation}", "Use all_reduce or all_gather.")
-        self.messages.append(Message(call.operation, piece.nbytes))
+        self.messages.append(GroupCall(call.operation, piece.nbytes))
         if whole is not None:
             whole.view(self.size, -1).copy_(piece.reshape(1, -1).expand(self.size, -1))
         return Finished()

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from shoal.comm.group import Group
 from shoal.comm.reduction import Op
-from shoal.parallel.exchange.echo import Message
+from shoal.parallel.exchange.echo import GroupCall
 
 FIRST_BYTES, GROWTH = 1024, 16
 """The smallest probe, and the ratio of each to the one before."""
@@ -25,7 +25,7 @@ CLEARLY = 1.5
 class LinkTimes:
     """Measured times of collectives; between two measured sizes and beyond the last, on a line.
 
-    >>> LinkTimes(2, {"all_gather": [(0, 0.001), (1000, 0.002)]}).seconds(Message("all_gather", 2000))
+    >>> LinkTimes(2, {"all_gather": [(0, 0.001), (1000, 0.002)]}).seconds(GroupCall("all_gather", 2000))
     0.003
     """
 
@@ -34,7 +34,7 @@ class LinkTimes:
     points: Mapping[str, Sequence[tuple[int, float]]]
     """For each operation: the bytes of one worker, and the seconds of the collective; ascending."""
 
-    def seconds(self, message: Message) -> float:
+    def seconds(self, message: GroupCall) -> float:
         """How long a collective takes."""
         points = self.points[message.operation]
         if len(points) == 1:
@@ -60,22 +60,22 @@ class LinkTimes:
             if at_upper < CLEARLY * at_lower:
                 lower, at_lower = 0, 0.0
             rates.append(
-                8 * received_bytes(Message(operation, upper - lower), self.size) / (at_upper - at_lower)
+                8 * received_bytes(GroupCall(operation, upper - lower), self.size) / (at_upper - at_lower)
             )
         return max(rates, default=0.0)
 
 
-def received_bytes(message: Message, size: int) -> float:
+def received_bytes(message: GroupCall, size: int) -> float:
     """The bytes that each of `size` workers receives at least: all others' pieces, or the sum of all.
 
-    >>> received_bytes(Message("all_gather", 100), 4), received_bytes(Message("all_reduce", 100), 4)
+    >>> received_bytes(GroupCall("all_gather", 100), 4), received_bytes(GroupCall("all_reduce", 100), 4)
     (300, 150.0)
     """
     others = size - 1
     return others * message.num_bytes * (1 if message.operation == "all_gather" else 2 / size)
 
 
-def measure_link(group: Group, messages: Sequence[Message], device: torch.device) -> LinkTimes:
+def measure_link(group: Group, messages: Sequence[GroupCall], device: torch.device) -> LinkTimes:
     """Time collectives of growing size, up to the largest of `messages`, for each of their operations.
 
     A collective. Costs five messages of each size; of one that takes 0.05 s or more, two.
@@ -85,7 +85,7 @@ def measure_link(group: Group, messages: Sequence[Message], device: torch.device
         largest = max(message.num_bytes for message in messages if message.operation == operation)
         found = points.setdefault(operation, [])
         for num_bytes in probe_sizes(largest):
-            found.append((num_bytes, _seconds(group, Message(operation, num_bytes), device)))
+            found.append((num_bytes, _seconds(group, GroupCall(operation, num_bytes), device)))
             if len(found) > 1 and found[-1][1] >= LONG_S:
                 break
     return LinkTimes(group.size, points)
@@ -103,7 +103,7 @@ def probe_sizes(largest: int) -> list[int]:
     return [*sizes, largest // 4 * 4] if largest >= sizes[-1] + 4 else sizes
 
 
-def _seconds(group: Group, message: Message, device: torch.device) -> float:
+def _seconds(group: Group, message: GroupCall, device: torch.device) -> float:
     """The shortest time of one collective, on the slowest worker: what else the machine does only adds to it."""
     piece = torch.zeros(message.num_bytes // 4, device=device)
     whole = piece.new_empty(group.size * len(piece)) if message.operation == "all_gather" else None
