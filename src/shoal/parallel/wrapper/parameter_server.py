@@ -84,7 +84,7 @@ class ParameterServer:
         self.lr = update.base_lr
         """The learning rate of the next steps; the optimizer's own unless you set it."""
         if self.serves:
-            self._shard = Shard(Trained(self._params), update, self.workers, size, config.gathers)
+            self._shard = Shard(Trained(self._params), update, self.workers, size, config.gathers, world)
             guard = Guard(
                 self.workers,
                 AllReduce(),

@@ -33,6 +33,16 @@ def test_without_staleness_it_equals_one_machine(config, servers, optimizer, cli
     assert_equal(found, one_machine(optimizer, clip_norm))
 
 
+def test_without_common_memory_gradients_and_weights_are_sent():
+    def work(world):
+        world.maps_memory = False
+        return history_of(strategy_of(world, bsp(servers=2), replica(OPTIMIZERS["adam"])), (7, 5))
+
+    expected = one_machine("adam")[-1][0]
+    for state, *_ in [history[-1] for history in on_threads(4, work)[:2]]:
+        assert all(torch.allclose(state[key], expected[key], rtol=1e-12, atol=1e-15) for key in state)
+
+
 @pytest.mark.parametrize("engine", ["tape", "static"])
 def test_our_own_engines_train_under_it_too(engine):
     found = members(lambda rank: replica(OPTIMIZERS["adam"], engine=engine), bsp(servers=2), (7, 5))

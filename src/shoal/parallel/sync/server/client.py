@@ -18,7 +18,7 @@ class ServerClient:
     def __init__(self, world: Group, servers: int, params: Mapping[str, Tensor]) -> None:
         self._world = world
         self.servers = range(world.size - servers, world.size)
-        self.flat = FlatCopy(params, servers)
+        self.flat = FlatCopy(params, servers, world)
         self.replies: list[Reply] = []
         """The last reply of each server; the first server's decides about turns and stopping."""
         self._sequence = 0
@@ -35,12 +35,14 @@ class ServerClient:
         works: list[Work] = []
         for index, server in enumerate(self.servers):
             own = request._replace(sequence=self._sequence, version=self._versions[index])
-            works += send_all(world, server, own, flat.gradients[index] if gradients else ())
+            works += send_all(
+                world, server, own, flat.gradients[index] if gradients and not flat.is_mapped else ()
+            )
         headers = [empty_header(Reply) for _ in self.servers]
         works += [
             world.recv(tensor, server)
             for server, header, weights in zip(self.servers, headers, flat.weights, strict=True)
-            for tensor in (header, *weights)
+            for tensor in (header, *(() if flat.is_mapped else weights))
             if tensor.numel()
         ]
         for work in works:

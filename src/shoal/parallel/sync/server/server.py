@@ -38,7 +38,7 @@ class ServerRank(Strategy):
         self.data_size, self.copies = workers, alone()
         self._world = world
         sync_initial_state(world, parts.layout.pieces())
-        self._shard = Shard(parts.layout, parts.update, parts.group, workers, config.gathers)
+        self._shard = Shard(parts.layout, parts.update, parts.group, workers, config.gathers, world)
         robust = parts.exchange if isinstance(parts.exchange, Robust) else None
         gives_turns = parts.group.rank == 0 and config.mode == "asp"
         rules = Rules(config, workers, robust, gives_turns)
@@ -93,10 +93,10 @@ def answer_requests(
             text = torch.empty(request.step, dtype=torch.uint8)
             world.recv(text, rank).wait()
             return text.numpy().tobytes().decode()
-        if request.kind == Kind.PUSH:
+        if request.kind == Kind.PUSH and not shard.is_mapped:
             memory = [each for each in updates.memory_for(rank, request) if each.numel()]
             for work in [world.recv(each, rank) for each in memory]:
                 work.wait()
         replies = updates.receive(rank, request, stop_signal(), record)
-        for work in [work for to, reply in replies for work in send_all(world, to, reply, shard.weights)]:
+        for work in [work for to, reply in replies for work in send_all(world, to, reply, shard.payload(to))]:
             work.wait()

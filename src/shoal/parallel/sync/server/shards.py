@@ -9,10 +9,14 @@
 
 Ranges are equal to within a chunk (`norms.py`), wherever parameters begin: a large layer does not make one server
 slow. Workers and servers compute the same ranges from the parameters alone.
+
+Where all ranks map each other's memory, gradients and weights are not sent: a server reads a worker's gradients where
+the worker has written them, and writes its weights where the worker reads them. A worker touches neither between its
+request and the reply.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import final
+from typing import NamedTuple, Self, final
 
 import torch
 from torch import Tensor
@@ -29,12 +33,32 @@ from shoal.parallel.state import read_part
 from shoal.parallel.update import Update, Updated
 
 
-def buckets_of(params: Mapping[str, Tensor]) -> list[Bucket]:
-    """Flat memory for all parameters, one bucket for each dtype; each parameter is contiguous from here on."""
+def buckets_of(params: Mapping[str, Tensor], group: Group | None = None) -> list[Bucket]:
+    """Flat memory for all parameters, one bucket for each dtype; each parameter is contiguous from here on.
+
+    With a group it is memory that all its members map, and this is a collective.
+    """
     for param in params.values():
         if not param.is_contiguous():
             param.data = param.data.contiguous()
-    return Memory(alone(), params).cut()
+    return Memory(group or alone(), params).cut()
+
+
+class MappedCopies(NamedTuple):
+    """A worker's gradients and weights in memory that the servers map, too. Making it is a collective of the world."""
+
+    gradients: list[Bucket]
+    weights: list[Bucket]
+    all_gradients: list[list[Tensor]]
+    """For each bucket, those of all ranks."""
+    all_weights: list[list[Tensor]]
+
+    @classmethod
+    def of(cls, world: Group, params: Mapping[str, Tensor]) -> Self:
+        """Memory for these parameters on every rank; a server does not touch its own, so that takes no memory."""
+        gradients, weights = buckets_of(params, world), buckets_of(params, world)
+        views = [[world.views_of_all(bucket.flat) for bucket in buckets] for buckets in (gradients, weights)]
+        return cls(gradients, weights, *views)
 
 
 def range_of(bucket: Bucket, server: int, servers: int) -> slice:
@@ -47,9 +71,14 @@ def range_of(bucket: Bucket, server: int, servers: int) -> slice:
 class FlatCopy:
     """A worker's gradients and weights as flat ranges, one list of them for each server."""
 
-    def __init__(self, params: Mapping[str, Tensor], servers: int) -> None:
+    def __init__(self, params: Mapping[str, Tensor], servers: int, world: Group) -> None:
         self._params = params
-        gradients, weights = buckets_of(params), buckets_of(params)
+        self.is_mapped = world.maps_memory
+        """Whether the servers read and write here, so that nothing is sent."""
+        if self.is_mapped:
+            gradients, weights, *_ = MappedCopies.of(world, params)
+        else:
+            gradients, weights = buckets_of(params), buckets_of(params)
         self._slots = _views_by_name(gradients)
         self._weights = _views_by_name(weights)
         self.gradients = [_ranges(gradients, server, servers) for server in range(servers)]
@@ -78,10 +107,22 @@ class Shard:
     """One server's slices of the weights, their optimizer, and memory for the gradients of every worker.
 
     Memory of a server, with n elements of its range: 4n bytes of weights and 4n of gradients, the optimizer's state,
-    and 4n for each worker where the pushes of a step are gathered or delays compensated.
+    and 4n for each worker where delays are compensated, or the pushes of a step gathered and not mapped.
     """
 
-    def __init__(self, layout: Updated, update: Update, group: Group, workers: int, gathers: bool) -> None:
+    def __init__(
+        self,
+        layout: Updated,
+        update: Update,
+        group: Group,
+        workers: int,
+        gathers: bool,
+        world: Group | None = None,
+    ) -> None:
+        """`group` has the servers; `world` all ranks, if they may map each other's memory."""
+        self._mapped = (
+            MappedCopies.of(world, layout.params) if world is not None and world.maps_memory else None
+        )
         buckets = buckets_of(layout.params)
         # Of these flat tensors only this server's range is ever touched, so only that takes memory.
         weights = [torch.empty_like(bucket.flat) for bucket in buckets]
@@ -94,11 +135,33 @@ class Shard:
         self._rows = [
             [torch.empty_like(each) for each in self.gradients] for _ in range(workers if gathers else 1)
         ]
+        self._outboxes: list[list[Tensor]] = []
+        """Where workers read weights, if that memory is mapped."""
+        if self._mapped is not None:
+
+            def of_worker(views: Sequence[Sequence[Tensor]], rank: int) -> list[Tensor]:
+                return _cut([ranks[rank] for ranks in views], buckets, group.rank, group.size)
+
+            self._rows = [of_worker(self._mapped.all_gradients, rank) for rank in range(workers)]
+            self._outboxes = [of_worker(self._mapped.all_weights, rank) for rank in range(workers)]
         self._discarded: list[Tensor] | None = None
         for name, owned in self._slices.params.items():
             place = self._slices.place_of(name)
             owned.copy_(place.read(layout.params[name].detach(), tuple(owned.shape)))
         self.update = update.over(self._slices)
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether gradients and weights are not sent."""
+        return self._mapped is not None
+
+    def payload(self, rank: int) -> Sequence[Tensor]:
+        """The weights to send to a worker; none if they can be written where it reads them, which this does."""
+        if not self._outboxes:
+            return self.weights
+        for outbox, weights in zip(self._outboxes[rank], self.weights, strict=True):
+            outbox.copy_(weights)
+        return ()
 
     def row(self, rank: int) -> list[Tensor]:
         """Memory for a worker's gradients: its own where they are gathered."""
