@@ -1,5 +1,6 @@
 """What all tests share: repeatable examples, the long tests, and GPU tests only where there is a GPU."""
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,10 @@ from hypothesis import settings
 settings.register_profile("repeatable", derandomize=True, database=None, deadline=None)
 settings.register_profile("explore", max_examples=1000, print_blob=True, deadline=None)
 settings.load_profile("repeatable")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As a shell starts its background jobs. Processes that the tests start, and interrupt, would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 LONG = (
