@@ -54,7 +54,7 @@ def test_one_process_with_the_workers_number_of_threads_is_always_there(monkeypa
         configs = by_name(["quickstart"])
         assert configs[name].strategy == "single"
         assert configs[name].threads == configs["ddp-shm"].threads
-        assert len(configs) == 15 + (cores == 4)
+        assert len(configs) == 16 + (cores == 4)
 
 
 @pytest.mark.parametrize(("delay", "kept"), [(0.05, "second"), (0.5, "first"), (None, "first")])
