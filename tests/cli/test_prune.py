@@ -119,7 +119,7 @@ def test_fine_tuning_by_several_workers_gives_the_same_masks(here, capsys):
         ("--pattern 2:5", "a pattern of 5 weights does not divide the 144 inputs of fc1"),
         ("--pattern two", "--pattern: expected text of the form N:M"),
         ("--structured --pattern 2:4", "--pattern prunes single weights"),
-        ("--rewind 1", "has no checkpoint of step 1"),
+        ("--rewind 7", "has no checkpoint of step 7"),
         ("--strategy zero --workers 2", "strategy zero does not support --prune magnitude"),
     ],
 )

@@ -6,13 +6,31 @@ from torch import nn
 
 from shoal.config.schema import MagnitudeConfig, MovementConfig
 from shoal.errors import CheckpointError
+from shoal.optim.adam import AdamW
+from shoal.optim.sgd import SGD
 from shoal.prune.masks import WeightMasks
 
+
+class Careless:
+    """Changes every weight in every step, whatever its gradient is."""
+
+    def __init__(self, params):
+        self._params = list(params)
+
+    def zero_grad(self):
+        for param in self._params:
+            param.grad = None
+
+    def step(self):
+        for param in self._params:
+            param.data += 0.5
+
+
 OPTIMIZERS = {
-    "momentum": lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9, weight_decay=0.1),
-    "nesterov": lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9, nesterov=True),
-    "adamw": lambda params: torch.optim.AdamW(params, lr=0.1),
-    "rmsprop": lambda params: torch.optim.RMSprop(params, lr=0.1, momentum=0.9),
+    "momentum": lambda params: SGD(params, lr=0.1, momentum=0.9, weight_decay=0.1),
+    "nesterov": lambda params: SGD(params, lr=0.1, momentum=0.9, nesterov=True),
+    "adamw": lambda params: AdamW(params, lr=0.1),
+    "careless": Careless,
 }
 
 

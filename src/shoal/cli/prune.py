@@ -60,7 +60,9 @@ def run(given: Given[PruneFlags]) -> int:
         raise ConfigError(f"{path} does not exist", "Give a run folder or a weights file (.safetensors).")
 
     from shoal.cli.train.display import display_for
+    from shoal.config.custom import named_code
     from shoal.config.read import read_flags
+    from shoal.events.folder import resume_command
     from shoal.launch.run import launch_run
     from shoal.train.prune.one_shot import prune_once, pruning_config
     from shoal.train.reopen import open_saved
@@ -74,7 +76,11 @@ def run(given: Given[PruneFlags]) -> int:
         text.show(json.dumps(_record(once, result)))
     else:
         text.show("\n".join(_table(once, result, f"fine-tuned, epochs: {flags.finetune}")))
-    return 0 if result.status == "completed" else 128 + (result.stopped_by or 0)
+    if result.status == "completed":
+        return 0
+    command = resume_command(result.run, bool(named_code(config)))
+    text.warn(f"stopped after step {result.steps}; resume with: {command}")
+    return 128 + (result.stopped_by or 0)
 
 
 def _settings(flags: PruneFlags) -> dict[str, Any]:

@@ -23,7 +23,7 @@ class WeightMasks:
     that clipping and momentum do not see them, and are set to zero again after the step. So they stay zero under any
     optimizer, also one with momentum from before the pruning, or with weight decay.
 
-    Memory: one byte for each prunable weight; movement keeps a score for each, too.
+    Memory: two bytes for each prunable weight; movement keeps a score for each, too.
     """
 
     def __init__(self, params: Mapping[str, Tensor], config: WeightPruneConfig) -> None:
@@ -33,6 +33,8 @@ class WeightMasks:
             name: torch.ones_like(param, dtype=torch.bool) for name, param in self._params.items()
         }
         """For every prunable weight, whether it is kept."""
+        self._pruned: Masks = {}
+        """The opposite of `kept`, once anything may be pruned."""
         self.version = 0
         """Counts the changes of `kept`, for what is derived from it."""
         self._scores = (
@@ -57,8 +59,12 @@ class WeightMasks:
             chosen = keep_best(scores, self.kept, part * config.sparsity, config.scope)
         for name, kept in chosen.items():
             self.kept[name].copy_(kept)
-        self.version += 1
+        self._changed()
         self._to_zero(self._params.get)
+
+    def _changed(self) -> None:
+        self._pruned = {name: ~kept for name, kept in self.kept.items()}
+        self.version += 1
 
     @torch.no_grad()
     def before_update(self) -> None:
@@ -67,21 +73,19 @@ class WeightMasks:
             param = self._params[name]
             if param.grad is not None:
                 score.addcmul_(param, param.grad, value=-1.0)
-        if self.version:
-            self._to_zero(lambda name: self._params[name].grad)
+        self._to_zero(lambda name: self._params[name].grad)
 
     @torch.no_grad()
     def after_update(self) -> None:
         """Set pruned weights to zero."""
-        if self.version:
-            self._to_zero(self._params.get)
+        self._to_zero(self._params.get)
 
     def _to_zero(self, tensor_of: Callable[[str], Tensor | None]) -> None:
-        for name, kept in self.kept.items():
+        for name, pruned in self._pruned.items():
             tensor = tensor_of(name)
             if tensor is not None:
                 # Not by multiplication: 0 · NaN is NaN, and 0 · −1 is −0.
-                tensor.masked_fill_(~kept, 0.0)
+                tensor.masked_fill_(pruned, 0.0)
 
     @property
     def sparsity(self) -> float:
@@ -121,4 +125,4 @@ class WeightMasks:
                 raise CheckpointError(f"the checkpoint has no mask for '{name}': its run prunes other layers")
             tensor.copy_(saved[key])
         # A run that was stopped before its first pruning has masks that keep everything.
-        self.version = 1
+        self._changed()

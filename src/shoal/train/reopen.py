@@ -12,14 +12,12 @@ from shoal.config.schema import RunConfig
 from shoal.data.dataset import DataSet
 from shoal.data.load import load
 from shoal.errors import CheckpointError, ConfigError
-from shoal.parallel.state import load_weights
 from shoal.parallel.step import evaluate_batch
-from shoal.prune.channels.widths import resize
 from shoal.train.build import build_model, torch_settings
 from shoal.train.evaluate import Metrics, evaluate
 from shoal.train.saved import Saved, config_for, open_saved
 
-__all__ = ["Saved", "config_for", "evaluate_model", "evaluate_saved", "load_saved", "open_saved"]
+__all__ = ["Saved", "config_for", "evaluate_model", "evaluate_saved", "open_saved"]
 
 
 def evaluate_saved(saved: Saved, config: RunConfig, split: str) -> Metrics:
@@ -27,17 +25,13 @@ def evaluate_saved(saved: Saved, config: RunConfig, split: str) -> Metrics:
     with torch_settings(config) as device:
         dataset = load(config.data).to(device)
         model = build_model(config, dataset)
-        load_saved(model, saved, config.model.name)
+        try:
+            saved.load_into(model)
+        except CheckpointError as error:
+            raise CheckpointError(
+                f"{saved.source} does not fit {config.model.name}: {error.message}"
+            ) from None
         return evaluate_model(model.to(device), config, dataset, split)
-
-
-def load_saved(model: nn.Module, saved: Saved, name: str) -> None:
-    """Put saved weights into a model, which gets their widths; an error if they are of another model."""
-    try:
-        resize(model, saved.widths)
-        load_weights(model, saved.weights)
-    except CheckpointError as error:
-        raise CheckpointError(f"{saved.source} does not fit {name}: {error.message}") from None
 
 
 def evaluate_model(model: nn.Module, config: RunConfig, dataset: DataSet, split: str) -> Metrics:

@@ -5,15 +5,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from shoal.config.read import Tree, from_tree, merge, parse_toml, read_recipe
 from shoal.config.schema import RunConfig
 from shoal.errors import CheckpointError, ConfigError
 from shoal.events.folder import RunFolder
 from shoal.files import read_text
+from shoal.parallel.state import load_weights
 from shoal.prune.channels.description import ModelDescription
-from shoal.prune.channels.widths import Widths
+from shoal.prune.channels.widths import Widths, resize
 from shoal.train import checkpoint
 from shoal.train.weights import read_description, read_model
 
@@ -26,6 +27,11 @@ class Saved(NamedTuple):
     settings: Tree
     widths: Widths
     """The layers of a network that has shrunk; of any other, none."""
+
+    def load_into(self, model: nn.Module) -> None:
+        """Put the weights into a model, which gets their widths; a CheckpointError if they are of another model."""
+        resize(model, self.widths)
+        load_weights(model, self.weights)
 
 
 def open_saved(path: Path, trust_code: bool = False) -> Saved:

@@ -256,7 +256,7 @@ def _pruning(built: Built, notes: _Notes) -> Pruning | None:
         return None
     schedule = CubicSchedule.of(prune.begin, prune.end, prune.every, built.total_steps)
     rewound, model = built.starting_point.rewound, built.layout.model
-    rewind = None if rewound is None else lambda: load_weights(model, rewound)
+    rewind = None if rewound is None else lambda: load_weights(model, rewound())
     return Pruning(built.masks, schedule, notes.events.append, rewind)
 
 

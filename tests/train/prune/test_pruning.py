@@ -99,6 +99,10 @@ def test_a_lottery_ticket_starts_from_the_initial_weights(here, capsys):
     train(capsys, f"{TINY} {flags} --prune.rewind 4 --name later")
     later = load_file(here / "runs/later/model.safetensors")
     assert not torch.allclose(later["fc1.bias"], initial["fc1.bias"], atol=1e-6)
+    train(capsys, f"{TINY} --start runs/base --prune channels --steps 1 --name small")
+    small = flags.replace("runs/base", "runs/small")
+    assert main(["train", *f"{TINY} {small} --prune.rewind 0".split()]) == 2
+    assert "cannot rewind runs/small to its initial weights" in capsys.readouterr().err
     assert main(["train", *f"{TINY} {flags} --prune.rewind 5".split()]) == 2
     assert "has no checkpoint of step 5" in capsys.readouterr().err
 

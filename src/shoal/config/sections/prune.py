@@ -80,8 +80,6 @@ class MovementConfig(WeightPruneConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.begin == 0.0:
-            object.__setattr__(self, "begin", min(0.1, self.end))
         if self.end == 0.0:
             raise ConfigError(
                 "movement pruning ranks weights by how training moves them, so it cannot be complete at step 0",

@@ -1,7 +1,8 @@
 """The network that a run starts with: weights of an earlier run, and channels removed."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -9,7 +10,6 @@ from torch import Tensor, nn
 from shoal.config.schema import ChannelsConfig, RunConfig, WeightPruneConfig
 from shoal.errors import CheckpointError, ConfigError
 from shoal.events.folder import RunFolder
-from shoal.parallel.state import load_weights
 from shoal.prune.channels.choose import choose_channels
 from shoal.prune.channels.shrink import shrink
 from shoal.prune.channels.widths import Widths, resize
@@ -23,7 +23,7 @@ class StartingPoint:
 
     widths: Widths = field(default_factory=Widths)
     """Of a network that has shrunk; empty otherwise."""
-    rewound: Mapping[str, Tensor] | None = None
+    rewound: Callable[[], Mapping[str, Tensor]] | None = None
     """The weights to go back to once the masks are chosen, with `--prune.rewind`."""
 
 
@@ -35,26 +35,32 @@ def prepare(
     Phase 1, weights: those of `--start`. Phase 2, `--prune channels`: remove channels. A resumed run only takes its
     widths; its weights are in its checkpoint.
     """
+    rewind = config.prune.rewind if isinstance(config.prune, WeightPruneConfig) else None
+    initial = {name: tensor.clone() for name, tensor in model.state_dict().items()} if rewind == 0 else {}
+    rewound = None if rewind is None else partial(_weights_at, rewind, initial, config.train.start)
     if resumed is not None:
         widths = widths_of(resumed)
         resize(model, widths)
-        return StartingPoint(widths)
-    widths, rewound = Widths(), None
-    if isinstance(config.prune, WeightPruneConfig) and config.prune.rewind is not None:
-        rewound = _weights_at(config.prune.rewind, model, Path(config.train.start))
-    if config.train.start:
-        widths = load_start(model, config.train.start)
+        return StartingPoint(widths, rewound)
+    widths = load_start(model, config.train.start) if config.train.start else Widths()
+    if rewind == 0 and widths:
+        raise ConfigError(
+            f"cannot rewind {config.train.start} to its initial weights: its channels were removed after these",
+            "Rewind to a step that it has a checkpoint of.",
+        )
+    if rewound is not None:
+        rewound()  # what is missing is reported here, before the training
     if isinstance(config.prune, ChannelsConfig):
         for name, sizes in shrink(model, choose_channels(model, config.prune), sample).items():
             widths.setdefault(name, {}).update(sizes)
     return StartingPoint(widths, rewound)
 
 
-def _weights_at(step: int, model: nn.Module, start: Path) -> Mapping[str, Tensor]:
+def _weights_at(step: int, initial: Mapping[str, Tensor], start: str) -> Mapping[str, Tensor]:
     """The weights of a run at a step: its initial ones, which the seed determines, or those of a checkpoint."""
     if step == 0:
-        return {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    folder = RunFolder(start).checkpoints
+        return initial
+    folder = RunFolder(Path(start)).checkpoints
     path = folder / f"step-{step:06d}"
     if not path.exists():
         steps = sorted(int(found.name[5:]) for found in folder.glob("step-*[0-9]"))
@@ -73,8 +79,7 @@ def load_start(model: nn.Module, start: str) -> Widths:
         raise ConfigError(f"--start {start} does not exist", "Give a run folder or a safetensors file.")
     saved = open_saved(path)
     try:
-        resize(model, saved.widths)
-        load_weights(model, saved.weights)
+        saved.load_into(model)
     except CheckpointError as error:
         raise ConfigError(
             f"--start {start} does not fit the model: {error.message}", "Use the model of that run."
