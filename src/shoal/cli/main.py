@@ -22,6 +22,7 @@ COMMANDS: dict[str, str] = {
     "launch": "shoal.cli.launch",
     "compare": "shoal.cli.compare",
     "evaluate": "shoal.cli.evaluate",
+    "prune": "shoal.cli.prune",
     "lab": "shoal.cli.lab",
     "graph": "shoal.cli.graph",
     "data": "shoal.cli.data",

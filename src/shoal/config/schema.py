@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from shoal.config.checks.invariant import check_invariant, check_power_of_two, with_readable_step
+from shoal.config.checks.prune import check_prune
 from shoal.config.checks.supported import check_step
 from shoal.config.kinds import Checked
 from shoal.config.mesh import LAYOUT_AXES, check_product, layout_of, parse_mesh
@@ -69,6 +70,14 @@ from shoal.config.sections.partition import (
     SpeedConfig,
     StratifiedConfig,
 )
+from shoal.config.sections.prune import (
+    ChannelsConfig,
+    MagnitudeConfig,
+    MovementConfig,
+    NoPruneConfig,
+    PruneConfig,
+    WeightPruneConfig,
+)
 from shoal.config.sections.sync import (
     STRATEGIES,
     Capabilities,
@@ -95,6 +104,7 @@ __all__ = [
     "AllReduceConfig",
     "BuiltInModelConfig",
     "ByConfig",
+    "ChannelsConfig",
     "CheckpointConfig",
     "Cifar10Config",
     "CompressedConfig",
@@ -120,17 +130,21 @@ __all__ = [
     "LocalConfig",
     "LossConfig",
     "MaeConfig",
+    "MagnitudeConfig",
     "MlpConfig",
     "MnistConfig",
     "ModelConfig",
+    "MovementConfig",
     "MseConfig",
     "NaiveConfig",
+    "NoPruneConfig",
     "NoSyncConfig",
     "OneCopyConfig",
     "OptimizerConfig",
     "OutputConfig",
     "PartitionConfig",
     "PipelineConfig",
+    "PruneConfig",
     "RandomConfig",
     "Resnet18Config",
     "RobustConfig",
@@ -149,6 +163,7 @@ __all__ = [
     "TensorConfig",
     "TrainConfig",
     "TransformerConfig",
+    "WeightPruneConfig",
     "ZeroConfig",
 ]
 
@@ -179,6 +194,7 @@ class RunConfig(Checked):
     tensor: TensorConfig = field(default_factory=TensorConfig)
     exchange: ExchangeConfig = field(default_factory=AllReduceConfig)
     partition: PartitionConfig = field(default_factory=GlobalConfig)
+    prune: PruneConfig = field(default_factory=NoPruneConfig)
     launch: LaunchConfig = field(default_factory=LaunchConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
@@ -265,6 +281,7 @@ class RunConfig(Checked):
         if isinstance(self.sync, ServerConfig):
             self.sync.check_run(self.exchange.name, self.train.balance, self.engine)
         check_step(self)
+        check_prune(self)
         uneven = next((each for each in self.launch.bottleneck if each.share is not None), None)
         shares = (
             "--balance changes the workers' shares of a batch"
@@ -296,6 +313,7 @@ class RunConfig(Checked):
                 "--fault": bool(launch.fault) and not can.conditions,
                 "--balance": self.train.balance and not can.balance,
                 "--reduction invariant": self.train.reduction == "invariant" and not can.invariant,
+                f"--prune {self.prune.name}": self.prune.name != "none",
                 "--sync.sync_batchnorm": getattr(self.sync, "sync_batchnorm", False)
                 and not can.sync_batchnorm,
             }
@@ -378,6 +396,8 @@ SHORT_FLAGS: dict[str, str] = {
     "check-init": "sync.check_init",
     "exchange": "exchange.name",
     "partition": "partition.name",
+    "prune": "prune.name",
+    "start": "train.start",
     "workers": "launch.workers",
     "launcher": "launch.launcher",
     "group": "launch.group",

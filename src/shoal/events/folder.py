@@ -4,6 +4,8 @@ runs/<name>/config.toml            the resolved settings
             events.rank0.jsonl     one worker's events, one per line
             checkpoints/step-…/    states to resume from
             model.safetensors      the trained weights, under the plain module's names
+            model.json, model.py   of a network that has shrunk: its widths, and the network as a program
+            masks.safetensors      of a pruned run: which weights are kept
             first_step.safetensors the state of model and optimizer after the first step, if asked for
             result.json            the result, as `--json` prints it
             worker.rank0.log       the output of a worker process, if it printed anything
@@ -43,6 +45,21 @@ class RunFolder:
     def model(self) -> Path:
         """The trained weights."""
         return self.path / "model.safetensors"
+
+    @property
+    def description(self) -> Path:
+        """The widths of a network that has shrunk."""
+        return self.path / "model.json"
+
+    @property
+    def program(self) -> Path:
+        """A network that has shrunk, as a program that needs nothing of ours."""
+        return self.path / "model.py"
+
+    @property
+    def masks(self) -> Path:
+        """Which weights of a pruned run are kept."""
+        return self.path / "masks.safetensors"
 
     @property
     def first_step(self) -> Path:

@@ -13,6 +13,7 @@ from shoal.optim.elementwise import Elementwise
 from shoal.parallel.norms import chunk_norms, clip, global_norm
 from shoal.parallel.piece import Piece, Place
 from shoal.parallel.state import PlaceOf, load_optimizer, optimizer_pieces
+from shoal.prune.masks import WeightMasks
 
 MakeOptimizer = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
 """Builds the optimizer over given tensors: a sync may hold only a part of the parameters."""
@@ -81,7 +82,10 @@ class Updated(Protocol):
 
 
 class Update:
-    """Clips the gradients by their norm over all parameters (`--clip-norm`), and steps the optimizer."""
+    """Clips the gradients by their norm over all parameters (`--clip-norm`), and steps the optimizer.
+
+    With masks (`--prune`), pruned weights have no gradient and stay zero.
+    """
 
     def __init__(
         self,
@@ -89,8 +93,10 @@ class Update:
         make_optimizer: MakeOptimizer,
         clip_norm: float | None = None,
         keeper: MakeKeeper | None = None,
+        masks: WeightMasks | None = None,
     ) -> None:
         self._layout = layout
+        self._masks = masks
         self._make_optimizer = make_optimizer
         # A worker that owns no slice of a small model updates nothing.
         self._optimizer = make_optimizer(layout.params.values()) if layout.params else None
@@ -129,6 +135,8 @@ class Update:
     def __call__(self, lr: float, unless: Tensor | None = None) -> None:
         """Make the update; skip it on the device if `unless`, a tensor on the device, is 1."""
         span = self._layout.span
+        if self._masks is not None:
+            self._masks.before_update()
         if self.clip_norm is not None:
             with span("clip", "compute"):
                 layout = self._layout
@@ -157,17 +165,26 @@ class Update:
         else:
             assert isinstance(optimizer, Elementwise)
             optimizer.step(found_inf=unless)
+        if self._masks is not None:
+            self._masks.after_update()
 
     def pieces(self) -> list[Piece]:
-        """The optimizer's state, each tensor in the place of its parameter."""
+        """The optimizer's state and the masks, each tensor in the place of its parameter."""
         if self._optimizer is None:
             return []
         if self._keeper is not None:
             self._keeper.settle()
-        return optimizer_pieces(self._layout.params, self._layout.place_of, self._optimizer)
+        place_of = self._layout.place_of
+        masks = self._masks.state() if self._masks is not None else {}
+        return [
+            *optimizer_pieces(self._layout.params, place_of, self._optimizer),
+            *(Piece(key, tensor, place_of(name)) for key, (name, tensor) in masks.items()),
+        ]
 
     def load(self, saved: Mapping[str, Tensor]) -> None:
-        """Load the parts of a saved optimizer state that belong to the parameters here."""
+        """Load the parts of a saved optimizer state that belong to the parameters here, and the masks."""
+        if self._masks is not None:
+            self._masks.load(saved)
         if self._keeper is not None:
             self._keeper.load(self._layout.params, self._layout.place_of, saved)
         elif self._optimizer is not None:

@@ -15,15 +15,17 @@ from shoal.comm.mesh import Mesh
 from shoal.comm.traced import Traced
 from shoal.comm.tree_sums import tree_summed
 from shoal.config.checks.resources import check_resources
-from shoal.config.schema import DdpConfig, RunConfig, ZeroConfig
+from shoal.config.schema import DdpConfig, RunConfig, WeightPruneConfig, ZeroConfig
 from shoal.data.dataset import DataSet
 from shoal.data.division import Division
 from shoal.data.load import load
 from shoal.errors import ConfigError
+from shoal.events.folder import RunFolder
 from shoal.events.spans import Clock, SpanRecorder
 from shoal.parallel.dp import Dp
 from shoal.parallel.exchange.build import build_exchange
 from shoal.parallel.exchange.exchange import Exchange
+from shoal.parallel.exchange.kept import KeptOnly
 from shoal.parallel.guard import Guard, Remedies, exact_total
 from shoal.parallel.layout.layout import Layout
 from shoal.parallel.leaf_sums import total_of_rows
@@ -39,8 +41,10 @@ from shoal.parallel.sync.sync import SyncParts
 from shoal.parallel.sync.zero.zero import Zero
 from shoal.parallel.training_clock import TrainingClock
 from shoal.parallel.update import Update
+from shoal.prune.masks import WeightMasks
 from shoal.train.clock import clock_of
 from shoal.train.progress import Progress, total_steps
+from shoal.train.prune.starting import StartingPoint, prepare
 from shoal.train.setup.build_layout import build_layout, check_stages, with_cut
 from shoal.train.setup.device import take_device
 from shoal.train.setup.divide import divisions
@@ -73,6 +77,15 @@ class Built:
     """The learning rate of each step."""
     exchange: Exchange
     """How this worker's copy of the model agrees with the others on gradients."""
+    starting_point: StartingPoint
+    """What was done to the model before the first step."""
+    masks: WeightMasks | None
+    """Which weights are kept, with `--prune magnitude` or `movement`."""
+
+    @property
+    def sample(self) -> torch.Tensor:
+        """The inputs of a few samples."""
+        return few_inputs(self.data)
 
 
 SYNCS: dict[str, Callable[[SyncParts, Any], Strategy]] = {
@@ -89,14 +102,22 @@ SYNCS: dict[str, Callable[[SyncParts, Any], Strategy]] = {
 """Each sync is built from `SyncParts` and its own settings."""
 
 
-def build(config: RunConfig, device: torch.device, group: Traced, clock: Clock | None = None) -> Built:
+def build(
+    config: RunConfig,
+    device: torch.device,
+    group: Traced,
+    clock: Clock | None = None,
+    resumed: RunFolder | None = None,
+) -> Built:
     """Data, model, optimizer and strategy of a run, on its device; `group` has all workers of the run.
 
-    Spans are measured with `clock`, by default the device's.
+    Spans are measured with `clock`, by default the device's. A resumed run has the widths of its folder's network.
     """
     group.beat(BUSY_S)  # reading a data set may take long while other workers wait
     dataset = load(config.data).to(device)
-    model = build_model(config, dataset).to(device)
+    model = build_model(config, dataset)
+    starting_point = prepare(model, config, few_inputs(dataset).cpu(), resumed)
+    model.to(device)
     _check_work(config, dataset, model, group.size - config.num_servers, device)
     span = SpanRecorder(clock or clock_of(device))
     train, num_samples = config.train, len(dataset.train)
@@ -106,17 +127,22 @@ def build(config: RunConfig, device: torch.device, group: Traced, clock: Clock |
     peers = _peers(config, group)
     serves = group.rank >= group.size - config.num_servers
     mesh = Mesh(alone(), {"data": 1}) if serves else Mesh(peers, config.axes)
-    check_stages(config, model, _few_inputs(dataset))
-    config = with_cut(config, mesh, model, _few_inputs(dataset), batch_size)
-    layout = build_layout(config, mesh, model, _few_inputs(dataset), span, training_clock)
+    check_stages(config, model, few_inputs(dataset))
+    config = with_cut(config, mesh, model, few_inputs(dataset), batch_size)
+    layout = build_layout(config, mesh, model, few_inputs(dataset), span, training_clock)
     data_axis = peers if serves else mesh.axis("data") or alone()
     total = exact_total
     if train.reduction == "invariant":
         data_axis, total = tree_summed(data_axis), total_of_rows
-    update = Update(layout, lambda params: optim.build(config.optimizer, params), train.clip_norm)
+    masks = WeightMasks(layout.params, config.prune) if isinstance(config.prune, WeightPruneConfig) else None
+    update = Update(
+        layout, lambda params: optim.build(config.optimizer, params), train.clip_norm, masks=masks
+    )
     exchange = build_exchange(
         config.exchange, config.axes["data"] if serves else data_axis.size, training_clock
     )
+    if masks is not None:
+        exchange = KeptOnly(exchange, masks)
     inside = layout.updates_inside  # before such an update the workers cannot agree on anything
     remedies = Remedies(config.can.clips and not inside, not inside, config.can.exchanges)
     guard = Guard(data_axis, exchange, train.on_nonfinite, layout.sharded_over, remedies, total)
@@ -138,6 +164,8 @@ def build(config: RunConfig, device: torch.device, group: Traced, clock: Clock |
         divisions(config, dataset, strategy.data_size),
         lr=lambda step: base_lr * multiplier(step),
         exchange=exchange,
+        starting_point=starting_point,
+        masks=masks,
     )
 
 
@@ -153,11 +181,12 @@ def build_model(config: RunConfig, dataset: DataSet) -> nn.Module:
     """The model with its initial weights, its output checked against the labels and the loss."""
     check_resources(config, 1)
     model = models.build(config.model, dataset.input_shape, dataset.outputs, config.seed)
-    models.check_fit(model, config.loss, _few_inputs(dataset).cpu(), dataset.train.labels.cpu())
+    models.check_fit(model, config.loss, few_inputs(dataset).cpu(), dataset.train.labels.cpu())
     return model
 
 
-def _few_inputs(dataset: DataSet) -> torch.Tensor:
+def few_inputs(dataset: DataSet) -> torch.Tensor:
+    """The inputs of a few samples, to try a model with."""
     few = torch.arange(min(4, len(dataset.train)), device=dataset.train.labels.device)
     return dataset.batch(dataset.train, few).inputs
 

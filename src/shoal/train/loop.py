@@ -29,6 +29,7 @@ from shoal.train.balance import Balance
 from shoal.train.evaluate import Metrics, evaluate
 from shoal.train.leaf_seeds import seeding
 from shoal.train.progress import Progress
+from shoal.train.prune.pruning import Pruning
 from shoal.train.random_state import RandomState
 from shoal.train.steplog import StepLog
 
@@ -69,6 +70,8 @@ class Job:
     """Writes a record to this worker's events."""
     balance: Balance | None = None
     """Divides batches by measured speed (`--balance`)."""
+    pruning: Pruning | None = None
+    """Changes the masks of pruned weights (`--prune`)."""
 
     def is_save_due(self, step: int) -> bool:
         """Whether to save after `step` steps."""
@@ -110,6 +113,8 @@ def train_epoch(job: Job, progress: Progress) -> Progress:
     while progress.consumed < num_samples and progress.step < job.total_steps and not job.stopped_by:
         job.log.begin(progress.step)
         job.training_clock.step = progress.step
+        if job.pruning is not None:
+            job.pruning.before_step(progress.step)
         count = min(job.batch_size, num_samples - progress.consumed)
         mine = division.step(progress.epoch, progress.consumed, count, job.strategy.data_rank)
         before_part = seeding(job.random, job.seed, division, progress, count, job.strategy.data_rank)

@@ -45,6 +45,10 @@ class Result:
     server, their staleness, pushes dropped."""
     codec: str | None = None
     """What `--exchange compressed:auto` chose; the event `codec` of the run has the measurements."""
+    sparsity: float | None = None
+    """With `--prune magnitude` or `movement`: the fraction of the prunable weights that are zero."""
+    masks_sha256: str | None = None
+    """One fingerprint of all masks."""
 
     def to_json(self) -> str:
         """One line."""

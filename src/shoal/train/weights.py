@@ -86,3 +86,13 @@ def read_model(path: Path) -> tuple[dict[str, Tensor], str | None]:
             return {name: file.get_tensor(name) for name in file.keys()}, (file.metadata() or {}).get("shoal")  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"cannot read weights from {path}: {error}") from None
+
+
+def read_description(path: Path) -> str | None:
+    """The description of a network that has shrunk (`model.json`), if a safetensors file of ours is of one."""
+    try:
+        open_file(path).close()
+        with safe_open(path, framework="pt") as file:  # pyright: ignore[reportUnknownVariableType]
+            return (file.metadata() or {}).get("model")
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"cannot read weights from {path}: {error}") from None

@@ -17,7 +17,7 @@ from shoal.comm.alone import alone
 from shoal.comm.group import BUSY_S, Group
 from shoal.comm.links.measure import Measured
 from shoal.comm.traced import traced
-from shoal.config.schema import RunConfig
+from shoal.config.schema import RunConfig, WeightPruneConfig
 from shoal.config.seal import sealed
 from shoal.config.write import to_toml
 from shoal.events.clocks import ClockOffset
@@ -27,7 +27,10 @@ from shoal.events.run_delay import RunDelay
 from shoal.events.spans import Span
 from shoal.parallel.exchange.auto import Auto
 from shoal.parallel.exchange.choice import Choice, CodecNotice
+from shoal.parallel.state import load_weights
 from shoal.parallel.whole_tensors import WholeTensors, weights_sha256
+from shoal.prune.channels.description import ModelDescription
+from shoal.prune.schedule import CubicSchedule
 from shoal.train import checkpoint
 from shoal.train.balance import balance_of
 from shoal.train.build import Built, build, torch_settings
@@ -36,6 +39,8 @@ from shoal.train.evaluate import Metrics, evaluate
 from shoal.train.loop import Job, train
 from shoal.train.observer import Observer, Silent
 from shoal.train.progress import Progress
+from shoal.train.prune.files import write_masks, write_network
+from shoal.train.prune.pruning import Pruning
 from shoal.train.random_state import RandomState
 from shoal.train.result import Result
 from shoal.train.setup.links import link_event, with_links
@@ -87,7 +92,7 @@ def _work(
     """
     untraced, calls = group, list[Span]()
     group = traced(group, calls.append)
-    built = build(config, device, group)
+    built = build(config, device, group, resumed=resumed)
     by_threads = config.launch.launcher == "threads" and group.size > 1
     # The tensor axis varies fastest.
     random_rank, copy = divmod(group.rank, config.axes.get("tensor", 1))
@@ -99,6 +104,8 @@ def _work(
             progress = saved.progress if saved else Progress()
             if first:
                 write_whole(folder.config, sealed(to_toml(built.config)))
+                if built.starting_point.widths and not resumed:
+                    _write_network(built, folder)
             log = StepLog(events, built.span, calls, observer, device, config.output.trace)
             notes = _Notes(built, random, folder, events, observer)
             notes.restored(saved)
@@ -239,7 +246,28 @@ def _job(built: Built, notes: _Notes, stop: StopRequest, log: StepLog, progress:
         random=notes.random,
         record=notes.events.append,
         balance=balance_of(built, progress, notes.events.append),
+        pruning=_pruning(built, notes),
     )
+
+
+def _pruning(built: Built, notes: _Notes) -> Pruning | None:
+    prune = built.config.prune
+    if built.masks is None or not isinstance(prune, WeightPruneConfig):
+        return None
+    schedule = CubicSchedule.of(prune.begin, prune.end, prune.every, built.total_steps)
+    rewound, model = built.starting_point.rewound, built.layout.model
+    rewind = None if rewound is None else lambda: load_weights(model, rewound())
+    return Pruning(built.masks, schedule, notes.events.append, rewind)
+
+
+def _description(built: Built) -> ModelDescription:
+    data = built.data
+    return ModelDescription.of(built.config, data.input_shape, data.outputs, built.starting_point.widths)
+
+
+def _write_network(built: Built, folder: RunFolder) -> None:
+    title = f"{built.config.model.name} with channels removed, written by shoal {__version__}."
+    write_network(folder, _description(built), built.layout.model, built.sample, title)
 
 
 def _finish(built: Built, folder: RunFolder, progress: Progress, notes: _Notes, stop_signal: int) -> Result:
@@ -258,6 +286,10 @@ def _finish(built: Built, folder: RunFolder, progress: Progress, notes: _Notes, 
     if done:
         wholes = WholeTensors(strategy.pieces(), group)
         settings = {"shoal": to_toml(config)}
+        if built.starting_point.widths:
+            settings["model"] = _description(built).to_json()
+        if built.masks is not None and group.rank == 0:
+            write_masks(folder, built.masks)
         sha256 = export_model(folder.model, wholes, group.rank == 0, settings).shared(group)
     else:
         sha256 = weights_sha256(strategy.pieces(), group)
@@ -287,6 +319,8 @@ def _finish(built: Built, folder: RunFolder, progress: Progress, notes: _Notes, 
         unusable_checkpoints=notes.unusable_checkpoints,
         server=strategy.summary() or None,
         codec=built.exchange.chosen if isinstance(built.exchange, Auto) else None,
+        sparsity=None if built.masks is None else round(built.masks.sparsity, 6),
+        masks_sha256=None if built.masks is None else built.masks.sha256(),
     )
 
 

@@ -6,6 +6,7 @@ from shoal.config.sections.exchange import ExchangeConfig
 from shoal.config.sections.launch import LaunchConfig
 from shoal.config.sections.optimizer import OptimizerConfig
 from shoal.config.sections.partition import PartitionConfig
+from shoal.config.sections.prune import PruneConfig
 from shoal.config.sections.sync import Capabilities
 from shoal.config.sections.train import TrainConfig
 
@@ -61,6 +62,11 @@ class RunSettings(Protocol):
     @property
     def partition(self) -> PartitionConfig:
         """The section `partition`."""
+        ...
+
+    @property
+    def prune(self) -> PruneConfig:
+        """The section `prune`."""
         ...
 
     @property

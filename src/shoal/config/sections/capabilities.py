@@ -37,3 +37,5 @@ class Capabilities:
     """Whether each worker has all weights to itself: a simulated worker with stale weights needs that."""
     invariant: bool = False
     """Whether it can sum along one tree of micro-batches for any number of workers (`--reduction invariant`)."""
+    prunes: bool = False
+    """Whether pruned weights stay zero and are not sent (`--prune`)."""

@@ -14,7 +14,9 @@ from shoal.errors import ConfigError
 class NoSyncConfig(Checked):
     """One worker: nothing to synchronise."""
 
-    CAN: ClassVar = Capabilities(most_workers=1, divides_batch=False, exchanges=False, invariant=True)
+    CAN: ClassVar = Capabilities(
+        most_workers=1, divides_batch=False, exchanges=False, invariant=True, prunes=True
+    )
 
     name: Literal["none"] = "none"
 
@@ -23,7 +25,7 @@ class NoSyncConfig(Checked):
 class NaiveConfig(Checked):
     """Replicas; one all-reduce per parameter after backward. Simple and slow."""
 
-    CAN: ClassVar = Capabilities(invariant=True)
+    CAN: ClassVar = Capabilities(invariant=True, prunes=True)
 
     name: Literal["naive"] = "naive"
     aggregate: Literal["gradients", "parameters"] = "gradients"
@@ -82,7 +84,7 @@ class RpcConfig(Checked):
 class DdpConfig(Checked):
     """Replicas; gradients are summed in buckets, during backward where the group allows it."""
 
-    CAN: ClassVar = Capabilities(invariant=True)
+    CAN: ClassVar = Capabilities(invariant=True, prunes=True)
 
     name: Literal["ddp"] = "ddp"
     bucket_mib: Mebibytes = 25.0

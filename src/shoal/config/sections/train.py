@@ -14,6 +14,8 @@ from shoal.printable import printable
 class TrainConfig(Checked):
     """Length of the training, and batches."""
 
+    start: str = ""
+    """Start from the weights of this run folder or safetensors file; empty: from weights drawn with the seed."""
     epochs: Count = 3
     """Passes through the training set."""
     steps: Count | None = None

@@ -1,0 +1,155 @@
+"""`shoal prune`: prune the weights of a finished run, and fine-tune what is left."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from shoal.cli import text
+from shoal.cli.command import Command, Given
+from shoal.config.flags import Flags
+from shoal.config.kinds import AtLeast
+from shoal.config.sections.prune import Pattern, Scope
+from shoal.config.sections.values import Count, Fraction
+from shoal.errors import ConfigError
+
+if TYPE_CHECKING:
+    from shoal.train.evaluate import Metrics
+    from shoal.train.prune.one_shot import PrunedOnce, Size
+    from shoal.train.result import Result
+
+
+@dataclass(frozen=True)
+class PruneFlags(Flags):
+    """What is pruned, how much, and how long the rest is trained."""
+
+    sparsity: Fraction = 0.5
+    """Fraction of the weights, or of the channels, to remove."""
+    structured: bool = False
+    """Remove channels, neurons and attention heads, so that the network becomes smaller; else single weights."""
+    finetune: Count = 1
+    """Epochs of training after pruning; pruned weights stay zero."""
+    scope: Scope | None = None
+    """Rank all layers together, or prune the same fraction of each. Default: global; layer with --structured."""
+    layers: str = "*"
+    """Layers to prune, a pattern of names: fc*, or stage?.*.conv1."""
+    pattern: Pattern = ""
+    """Keep N of every M consecutive inputs of an output, 2:4 for example, instead of --sparsity."""
+    rewind: Annotated[int, AtLeast(0)] | None = None
+    """Lottery ticket: after pruning, return the kept weights to those of this step of the run (0: the initial ones)."""
+    json: bool = False
+    """Print the result as one line of JSON."""
+    trust_code: bool = False
+    """Run the functions of one's own that the run names."""
+
+
+def run(given: Given[PruneFlags]) -> int:
+    """Prune a finished run, and fine-tune it: a new run folder with weights and masks, or a smaller network.
+
+    RUN is a run folder, FILE a safetensors file of ours. The weights with the smallest absolute values become zero;
+    masks.safetensors records which. With --structured, the channels with the smallest weights are removed from all
+    layers that use them; model.json describes the network that is left, and model.py builds it without shoal.
+
+    Fine-tuning uses the settings of the run, on one worker. Settings of optimizer, schedule, data, launch and strategy,
+    --batch-size, --clip-norm, --name and --runs-dir are those of `shoal train`: --lr 1e-4, --strategy ddp --workers 2.
+
+    Start with:  shoal prune runs/NAME --sparsity 0.8
+    """
+    flags, path = given.flags, Path(given.words[0])
+    if not path.exists():
+        raise ConfigError(f"{path} does not exist", "Give a run folder or a weights file (.safetensors).")
+
+    from shoal.cli.train.display import display_for
+    from shoal.config.custom import named_code
+    from shoal.config.read import read_flags
+    from shoal.events.folder import resume_command
+    from shoal.launch.run import launch_run
+    from shoal.train.prune.one_shot import prune_once, pruning_config
+    from shoal.train.reopen import open_saved
+
+    saved = open_saved(path, flags.trust_code)
+    config = pruning_config(saved, path, _settings(flags), flags.finetune, read_flags(given.settings))
+    once = prune_once(config)
+    with display_for(to_stderr=True, quiet=flags.json) as display:
+        result = launch_run(config, display)
+    if flags.json:
+        text.show(json.dumps(_record(once, result)))
+    else:
+        text.show("\n".join(_table(once, result, f"fine-tuned, epochs: {flags.finetune}")))
+    if result.status == "completed":
+        return 0
+    command = resume_command(result.run, bool(named_code(config)))
+    text.warn(f"stopped after step {result.steps}; resume with: {command}")
+    return 128 + (result.stopped_by or 0)
+
+
+def _settings(flags: PruneFlags) -> dict[str, Any]:
+    """The section `prune` of the run."""
+    if flags.structured:
+        for flag, given in (("--pattern", flags.pattern), ("--rewind", flags.rewind is not None)):
+            if given:
+                raise ConfigError(
+                    f"{flag} prunes single weights, and --structured removes channels", f"Remove {flag}."
+                )
+        scope = flags.scope or "layer"
+        return {"name": "channels", "sparsity": flags.sparsity, "scope": scope, "layers": flags.layers}
+    settings = {"name": "magnitude", "sparsity": flags.sparsity, "scope": flags.scope or "global"}
+    settings |= {"layers": flags.layers, "pattern": flags.pattern, "begin": 0.0, "end": 0.0}
+    return settings if flags.rewind is None else settings | {"rewind": flags.rewind}
+
+
+def _record(once: "PrunedOnce", result: "Result") -> dict[str, Any]:
+    return {
+        "before": once.before._asdict() | once.size_before._asdict(),
+        "pruned": once.after._asdict() | once.size_after._asdict(),
+        "fine_tuned": {"loss": result.test_loss, "accuracy": result.test_accuracy},
+        "cannot_shrink": once.fixed,
+        "run": result.run,
+        "status": result.status,
+        "weights_sha256": result.weights_sha256,
+        "masks_sha256": result.masks_sha256,
+    }
+
+
+def _table(once: "PrunedOnce", result: "Result", trained: str) -> list[str]:
+    from shoal.train.evaluate import Metrics
+
+    rows = [("", "test accuracy", "test loss", "values", "bytes")]
+    rows.append(_row("before", once.before, once.size_before))
+    rows.append(_row("pruned", once.after, once.size_after))
+    if result.test_loss is not None:
+        tuned = Metrics(result.test_loss, result.test_accuracy, once.after.samples)
+        rows.append(_row(trained, tuned, once.size_after))
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+    if result.masks_sha256 is not None:
+        lines.append("bytes of a pruned tensor: its kept values, and one bit for each weight")
+    lines += [f"cannot shrink: {part}" for part in once.fixed]
+    return [*lines, f"run folder: {result.run}"]
+
+
+def _row(name: str, metrics: "Metrics", size: "Size") -> tuple[str, str, str, str, str]:
+    accuracy = "" if metrics.accuracy is None else f"{100 * metrics.accuracy:.2f} %"
+    return name, accuracy, f"{metrics.loss:.4f}", f"{size.num_values:,}", f"{size.num_bytes:,}"
+
+
+_SETTINGS = (
+    "data",
+    "model",
+    "optimizer",
+    "schedule",
+    "launch",
+    "strategy",
+    "sync",
+    "exchange",
+    "checkpoint",
+    "output",
+)
+_ALSO = ("device", "threads", "train.batch_size", "train.micro_batch", "train.clip_norm")
+COMMAND = Command("prune", run, PruneFlags, words="RUN|FILE", settings=(*_SETTINGS, *_ALSO))

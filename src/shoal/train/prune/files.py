@@ -1,0 +1,38 @@
+"""What a pruned run writes beside its weights: masks, widths, the network as a program."""
+
+import os
+import warnings
+
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from shoal.errors import CheckpointError, ConfigError
+from shoal.events.folder import RunFolder, write_whole
+from shoal.prune.channels.description import ModelDescription
+from shoal.prune.channels.source import source_of
+from shoal.prune.masks import WeightMasks
+
+
+def write_network(
+    folder: RunFolder, description: ModelDescription, model: nn.Module, sample: Tensor, title: str
+) -> None:
+    """Write `model.json`, and `model.py` if every layer of the network can be written as a program."""
+    write_whole(folder.description, description.to_json())
+    try:
+        program = source_of(model, title, sample)
+    except ConfigError as error:
+        warnings.warn(f"{folder.program.name} is not written: {error.message}", stacklevel=2)
+    else:
+        write_whole(folder.program, program)
+
+
+def write_masks(folder: RunFolder, masks: WeightMasks) -> None:
+    """Write `masks.safetensors`: for each pruned parameter, True where a weight is kept."""
+    beside = folder.masks.with_name(f".{folder.masks.name}.{os.getpid()}.tmp")
+    try:
+        save_file({name: kept.cpu().contiguous() for name, kept in masks.kept.items()}, beside)
+        beside.replace(folder.masks)
+    except OSError as error:
+        raise CheckpointError(f"cannot write {folder.masks}: {error}") from None
+    finally:
+        beside.unlink(missing_ok=True)

@@ -1,0 +1,139 @@
+"""`shoal prune`: what a user sees, what is written, and what is refused before anything is."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from shoal.cli.main import main
+from shoal.prune.channels.description import rebuild
+
+COMMON = "--batch-size 32 --epochs 1 --threads 1 --device cpu --name base --quiet"
+PICTURES = "--data synthetic --data.samples 32 --data.shape 1,12,12 --data.classes 3"
+TEXT = "--data synthetic --data.task text --data.samples 32 --data.shape 8"
+MODELS = {
+    "lenet": f"{PICTURES} --model lenet",
+    "mlp": f"{PICTURES} --model mlp --model.hidden 16,8",
+    "resnet18": f"{PICTURES} --model resnet18 --model.width 4",
+    "transformer": f"{TEXT} --model transformer --model.width 16 --model.heads 4 --model.layers 1",
+    "own:net": f"{PICTURES} --model own:net",
+}
+OWN = """
+from torch import nn
+
+def net():
+    return nn.Sequential(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+                         nn.Linear(200, 10), nn.Tanh(), nn.Linear(10, 3))
+"""
+LOAD = """
+import sys
+sys.modules["shoal"] = None  # importing it fails
+sys.path.insert(0, "runs/base-pruned")
+import model, torch
+net = model.load("runs/base-pruned/model.safetensors")
+print(sum(param.numel() for param in net.parameters()))
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text(OWN)
+    return tmp_path
+
+
+def trained(capsys, flags):
+    assert main(["train", *flags.split(), *COMMON.split()]) == 0
+    capsys.readouterr()
+
+
+def prune(capsys, flags):
+    assert main(["prune", "runs/base", "--json", *flags.split()]) == 0
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_is_pruned_and_shrunk(here, capsys, name):
+    trained(capsys, MODELS[name])
+    consent = " --trust-code" if ":" in name else ""
+    shrunk = prune(capsys, f"--structured --sparsity 0.5{consent}")
+    assert shrunk["pruned"]["num_values"] < 0.9 * shrunk["before"]["num_values"]
+    assert bool(shrunk["cannot_shrink"]) == (name == "transformer")
+    folder = here / "runs/base-pruned"
+    weights = load_file(folder / "model.safetensors")
+    assert sum(tensor.nbytes for tensor in weights.values()) == shrunk["pruned"]["num_bytes"]
+    rebuilt = rebuild(folder / "model.json", trust_code=True)
+    rebuilt.load_state_dict(weights)
+    # The run folder is like any other: it is evaluated, also by its weights alone, and pruned again.
+    assert main(["evaluate", "runs/base-pruned", "--json", *consent.split()]) == 0
+    assert json.loads(capsys.readouterr().out)["loss"] == pytest.approx(
+        shrunk["fine_tuned"]["loss"], rel=1e-5
+    )
+    sparse = prune(capsys, f"--sparsity 0.8 --name sparse{consent}")
+    masks, weights = (load_file(here / f"runs/sparse/{each}.safetensors") for each in ("masks", "model"))
+    assert all((weights[each][~kept] == 0).all() for each, kept in masks.items())
+    assert sum(int(kept.sum()) for kept in masks.values()) == pytest.approx(
+        0.2 * sum(kept.numel() for kept in masks.values()), abs=1
+    )
+    assert sparse["pruned"]["num_bytes"] < 0.6 * sparse["before"]["num_bytes"]
+    if name == "own:net":
+        loaded = subprocess.run(
+            [sys.executable, "-c", LOAD], capture_output=True, text=True, check=True, timeout=100
+        )
+        assert int(loaded.stdout) == sum(param.numel() for param in rebuilt.parameters())
+
+
+def test_a_person_reads_a_table_and_a_shrunk_run_is_pruned_again(here, capsys):
+    trained(capsys, MODELS["mlp"])
+    assert main(["prune", "runs/base", "--structured", "--finetune", "2"]) == 0
+    out = capsys.readouterr().out
+    assert "fine-tuned, epochs: 2" in out
+    assert "run folder: runs/base-pruned" in out
+    assert main(["prune", "runs/base-pruned", "--structured", "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["run"] == "runs/base-pruned-pruned"
+    model = rebuild(here / "runs/base-pruned-pruned/model.json")
+    assert [layer.out_features for layer in model if isinstance(layer, torch.nn.Linear)] == [4, 2, 3]
+    # A shrunk run that was stopped is resumed with its widths.
+    assert main(["train", "--resume", "runs/base-pruned-pruned", "--epochs", "2", "--quiet"]) == 0
+
+
+def test_fine_tuning_by_several_workers_gives_the_same_masks(here, capsys):
+    trained(capsys, MODELS["mlp"])
+    one = prune(capsys, "--sparsity 0.7 --name one")
+    two = prune(capsys, "--sparsity 0.7 --name two --strategy ddp --workers 2 --launcher threads")
+    assert one["masks_sha256"] == two["masks_sha256"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--sparsity 1", "--sparsity: expected a number ≥ 0 and < 1, got 1"),
+        ("--sparsity -1", "--sparsity: expected a number ≥ 0 and < 1, got -1"),
+        ("--layers conv9", "no layer with prunable weights matches 'conv9'"),
+        ("--structured --layers conv9", "no layer whose channels can be removed matches 'conv9'"),
+        ("--structured --sparsity 0.99", "sparsity 0.99 removes all 16 neurons of fc1"),
+        ("--pattern 2:5", "a pattern of 5 weights does not divide the 144 inputs of fc1"),
+        ("--pattern two", "--pattern: expected text of the form N:M"),
+        ("--structured --pattern 2:4", "--pattern prunes single weights"),
+        ("--rewind 7", "has no checkpoint of step 7"),
+        ("--strategy zero --workers 2", "strategy zero does not support --prune magnitude"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_nothing_is_written(here, capsys, flags, message):
+    trained(capsys, MODELS["mlp"])
+    assert main(["prune", "runs/base", *flags.split()]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+    assert [path.name for path in (here / "runs").iterdir()] == ["base"]
+
+
+def test_what_is_no_run_is_refused(here, capsys):
+    assert main(["prune", "runs/none"]) == 2
+    assert "does not exist" in capsys.readouterr().err
+    assert main(["prune", "own.py"]) == 2
+    assert "cannot read weights" in capsys.readouterr().err
