@@ -13,9 +13,10 @@ settings.register_profile("repeatable", derandomize=True, database=None, deadlin
 settings.register_profile("explore", max_examples=1000, print_blob=True, deadline=None)
 settings.load_profile("repeatable")
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # As a shell starts its background jobs. Processes that the tests start, and interrupt, would inherit it.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# `nohup` and background jobs of a shell ignore these; processes that the tests start, and interrupt, would inherit it.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 
 LONG = (

@@ -1,6 +1,7 @@
 """`rpc` as a run: a stage that dies, stops or fails is named, nothing hangs, and the run resumes exactly."""
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -51,7 +52,8 @@ def test_a_stage_that_is_killed_is_named_and_the_run_goes_on_to_one_machines_wei
     assert "Resume from the last checkpoint" in error.hint
     assert seconds < NOTICED_S
     log = (tmp_path / "run/worker.rank0.log").read_text()
-    assert "rank 2 died before the backward pass of step 7 since the start" in log
+    # The driver's own words, or those of rank 1, if that noticed first.
+    assert re.search("rank 2 died before the (backward pass|end) of step 7 since the start", log)
     assert "it held 4 to 5" in log
     folder = RunFolder(tmp_path / "run")
     resumed = launch_run(config(tmp_path, STAGED), Silent(), folder)
