@@ -24,6 +24,7 @@ LONG = (
     "labs/lab3/test_solution.py",
     "labs/lab4/test_lab.py",
     "labs/lab4/test_solution.py",
+    "labs/optimise/test_lab.py",
     "processes/test_examples.py",
     "processes/test_faults.py",
     "processes/test_invariant.py",

@@ -1,6 +1,7 @@
 """`shoal compare`: the same training by several strategies: one table, a verdict, a report."""
 
 import json
+import os
 import shlex
 import sys
 import time
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 Column = tuple[str, tuple[str, ...]]
 WIDEST = 120
-MOST_REPEATED_S = 30.0
+MOST_REPEATED_S = 10.0
 """The longest time for which runs that a busy machine delayed are repeated."""
 COLOURS = {"holds": "green", "fails": "red", "undecided": "magenta"}
 
@@ -134,6 +135,9 @@ def _train(variants: "Sequence[Variant]", folder: Path, stream: TextIO, quiet: b
                 watch.say(f"  {label}  {result.seconds:5.1f} s  {described(variant.config)}")
             left_s = MOST_REPEATED_S
             for variant in [each for each in variants if each.name in took_s]:
+                processes = variant.config.launch.workers + variant.config.num_servers
+                if processes > (os.cpu_count() or 1):
+                    continue  # its own processes delay each other, then as now
                 if (not_scheduled(folder / variant.name) or 0.0) > BUSY and took_s[variant.name] <= left_s:
                     left_s -= took_s[variant.name]
                     train_again(variant, folder, watch.running(f"  {variant.name} again"))
