@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Column = tuple[str, tuple[str, ...]]
 WIDEST = 120
-MOST_REPEATED_S = 10.0
+MOST_REPEATED_S = 5.0
 """The longest time for which runs that a busy machine delayed are repeated."""
 COLOURS = {"holds": "green", "fails": "red", "undecided": "magenta"}
 
