@@ -17,6 +17,7 @@ from shoal.config.kinds import Checked
 from shoal.config.mesh import LAYOUT_AXES, check_product, layout_of, parse_mesh
 from shoal.config.sections.compression import CompressedConfig
 from shoal.config.sections.data import (
+    BuiltInDataConfig,
     Cifar10Config,
     DataConfig,
     DigitsConfig,
@@ -102,6 +103,7 @@ __all__ = [
     "AdamConfig",
     "AdamWConfig",
     "AllReduceConfig",
+    "BuiltInDataConfig",
     "BuiltInModelConfig",
     "ByConfig",
     "ChannelsConfig",

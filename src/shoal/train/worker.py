@@ -325,6 +325,5 @@ def _finish(built: Built, folder: RunFolder, progress: Progress, notes: _Notes, 
 
 
 def _automatic_name(config: RunConfig) -> str:
-    model = config.model.name.rpartition(":")[2]
-    optimizer = config.optimizer.name.rpartition(":")[2]
-    return f"{model}-{optimizer}-{config.data.name}-{datetime.now():%Y%m%d-%H%M%S}"
+    names = [choice.name.rpartition(":")[2] for choice in (config.model, config.optimizer, config.data)]
+    return f"{'-'.join(names)}-{datetime.now():%Y%m%d-%H%M%S}"
