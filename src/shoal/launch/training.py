@@ -78,6 +78,7 @@ def by_processes(
         "config": to_plain(config),
         "resumed": str(resumed.path) if resumed else "",
         "then": to_plain(then) if then else None,
+        "every_step": observer.wants_every_step,
     }
     task = processes.ProcessTask(settings, keeps_output=True, threads=config.threads or 0)
     limit_s = training_limit_of(config)

@@ -214,6 +214,7 @@ class _Notes:
             state = WholeTensors(built.strategy.pieces(), built.group, prefix=("model.", "optim."))
             export_model(self.folder.first_step, state, built.group.rank == 0, {})
         self.events.append({"event": "checkpoint", "step": progress.step, "time_ns": time.time_ns()})
+        self.observer.saved(progress)
 
     def validated(self, progress: Progress, metrics: Metrics | None) -> None:
         if metrics:
