@@ -107,6 +107,7 @@ def test_the_loop_of_a_pipeline():
     [
         ["--model", "mine:net", "--model.width", "8"],
         ["--data", "mine:data", "--data.n", "100"],
+        ["--schedule", "mine:schedule", "--schedule.power", "2"],
         ["--loss", "mine:loss"],
         ["--optimizer", "mine:optimizer", "--lr", "0.1"],
         ["--strategy", "naive", "--exchange", "mine:exchange"],

@@ -11,6 +11,8 @@ __version__ = "0.1.0"
 
 _LAZY = {
     "train": "shoal.api.train",
+    "fit": "shoal.api.fit",
+    "notebook_launch": "shoal.api.notebook",
     "Callback": "shoal.api.callbacks",
     "join": "shoal.comm.join",
     "DistributedDataParallel": "shoal.parallel.wrapper.distributed_data_parallel",

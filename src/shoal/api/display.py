@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
+from shoal.api.settings import MODULE
 from shoal.config.mesh import grid
 from shoal.config.schema import RunConfig
 from shoal.events.file import read_events
@@ -197,7 +198,10 @@ def codec_lines(folder: RunFolder) -> list[str]:
 
 def headline(config: RunConfig, device: str) -> str:
     """Model, data, optimizer, strategy and device, on one line."""
-    what = f"{config.model.name} on {config.data.name} with {config.optimizer.name}"
+    model, data, optimizer = (
+        choice.name.removeprefix(f"{MODULE}:") for choice in (config.model, config.data, config.optimizer)
+    )
+    what = f"{model} on {data} with {optimizer}"
     workers = config.launch.workers
     several = f" with {workers} worker{'s' * (workers > 1)}" if config.strategy != "single" else ""
     if config.num_servers:

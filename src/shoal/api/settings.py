@@ -9,6 +9,9 @@ from shoal.config.schema import RunConfig
 from shoal.errors import ConfigError
 from shoal.nearest import did_you_mean
 
+MODULE = "shoal_fit"
+"""Where the settings of `shoal.fit` find its objects. The name stays the same, so that a run can be resumed."""
+
 
 def config_of(recipe: str | None, settings: Mapping[str, Any], trust_code: bool = False) -> RunConfig:
     """The run that a recipe (a path, or the name of a shipped one) and keywords describe.

@@ -6,6 +6,7 @@ from typing import Any
 
 from shoal.api.callbacks import Callback, WithCallbacks
 from shoal.api.display import display_for
+from shoal.api.notebook import in_notebook
 from shoal.api.resume import resumed_config
 from shoal.api.settings import config_of, tree_of
 from shoal.config.schema import RunConfig
@@ -35,16 +36,27 @@ def train(
     `resume` is the folder of a stopped run. Without `progress` nothing is printed. The run folder has the weights and
     everything else that `shoal train` writes.
     """
+    config = _config(recipe, resume, settings, trust_code)
+    return observed(config, callbacks, progress, RunFolder(Path(resume)) if resume else None)
+
+
+def observed(
+    config: RunConfig,
+    callbacks: Sequence[Callback],
+    progress: bool,
+    resumed: RunFolder | None = None,
+    forks: bool = False,
+) -> Result:
+    """Make the run, show its progress and call the callbacks. With `forks`, worker processes are copies of this one."""
     for callback in callbacks:
         if not isinstance(callback, Callback):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(
                 f"callback {callback!r} is of type {type(callback).__name__}",
                 "Derive its class from shoal.Callback, and give an instance of it.",
             )
-    config = _config(recipe, resume, settings, trust_code)
-    with display_for(to_stderr=True, quiet=not progress) as display:
+    with display_for(to_stderr=not in_notebook(), quiet=not progress) as display:
         observer = WithCallbacks(callbacks, display) if callbacks else display
-        result = launch_run(config, observer, RunFolder(Path(resume)) if resume else None)
+        result = launch_run(config, observer, resumed, forks=forks)
         if progress:
             display.finished(result)
     if isinstance(observer, WithCallbacks):

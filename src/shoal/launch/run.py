@@ -34,12 +34,13 @@ def launch_run(
     place: WorkerAddress | None = None,
     join_timeout_s: float = TRAIN_LIMIT_S,
     then: RunConfig | None = None,
+    forks: bool = False,
 ) -> Result:
     """Train what the config describes.
 
     With a place in the world, given by hand or by torchrun's environment, this process is that one worker and waits
     `join_timeout_s` for the others. Without one it trains alone, or launches the workers that the config asks for:
-    these make the run `then` as well, if there is one.
+    these make the run `then` as well, if there is one. With `forks`, worker processes are copies of this one.
     """
     place = place or place_from_environment(os.environ)
     size = place.size - config.num_servers if place else config.launch.workers
@@ -59,7 +60,9 @@ def launch_run(
                 return worker.run(config, observer if place.rank == 0 else Silent(), group, resumed)
     if config.launch.workers + config.num_servers > 1:
         check_division(config)
-        return LAUNCHERS[config.launch.launcher](config, observer, resumed, then)
+        forked = forks and config.launch.launcher == "processes"
+        launch = training.by_forks if forked else LAUNCHERS[config.launch.launcher]
+        return launch(config, observer, resumed, then)
     with no_exit("a function of your own"):
         return worker.run(config, observer, resumed=resumed)
 
