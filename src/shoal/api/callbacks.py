@@ -1,6 +1,7 @@
 """Callbacks of a run that a program starts."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from shoal.config.schema import RunConfig
@@ -18,6 +19,9 @@ class Callback:
     Callbacks run in the program that called `shoal.train`, not in its workers: they may keep results in lists and draw,
     and they cannot change the training. With workers in processes they run a moment after the event.
     """
+
+    def start(self, folder: Path, step: int, total_steps: int) -> None:
+        """Before the first step: the run folder, the steps that a resumed run has made, and those of the whole run."""
 
     def step(self, step: int, loss: float) -> None:
         """After every step: its number, from 1, and its training loss."""
@@ -46,8 +50,9 @@ class WithCallbacks:
     def started(
         self, config: RunConfig, folder: RunFolder, progress: Progress, total_steps: int, device: str
     ) -> None:
-        """Pass it on."""
+        """Call `start`."""
         self._observer.started(config, folder, progress, total_steps, device)
+        self._call("start", folder.path, progress.step, total_steps)
 
     def stepped(self, progress: Progress, loss: float) -> None:
         """Call `step`."""

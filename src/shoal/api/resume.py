@@ -17,6 +17,7 @@ MAY_CHANGE = {
     "threads",
     "data.dir",
     "output.trace",
+    "output.logger",
     "checkpoint.*",
     "launch.*",
     "mesh",

@@ -6,6 +6,7 @@ from typing import Any
 
 from shoal.api.callbacks import Callback, WithCallbacks
 from shoal.api.display import display_for
+from shoal.api.loggers import loggers_of
 from shoal.api.notebook import in_notebook
 from shoal.api.resume import resumed_config
 from shoal.api.settings import config_of, tree_of
@@ -54,6 +55,7 @@ def observed(
                 f"callback {callback!r} is of type {type(callback).__name__}",
                 "Derive its class from shoal.Callback, and give an instance of it.",
             )
+    callbacks = (*loggers_of(config), *callbacks)
     with display_for(to_stderr=not in_notebook(), quiet=not progress) as display:
         observer = WithCallbacks(callbacks, display) if callbacks else display
         result = launch_run(config, observer, resumed, forks=forks)

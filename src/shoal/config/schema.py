@@ -418,5 +418,6 @@ SHORT_FLAGS: dict[str, str] = {
     "runs-dir": "output.dir",
     "name": "output.name",
     "trace": "output.trace",
+    "logger": "output.logger",
 }
 """The short flags of the command line, each with the path it sets. Top-level fields are flags under their own name."""

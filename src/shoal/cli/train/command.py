@@ -50,7 +50,9 @@ def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result]":
     place = place_of(flags)
     set_threads(place, config.threads)
 
+    from shoal.api.callbacks import WithCallbacks
     from shoal.api.display import display_for
+    from shoal.api.loggers import loggers_of
     from shoal.comm.join import WorkerAddress
     from shoal.config.custom import named_code
     from shoal.events.folder import RunFolder, resume_command
@@ -58,10 +60,13 @@ def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result]":
 
     resumed = RunFolder(folder) if folder else None
     with display_for(to_stderr=flags.json, quiet=flags.quiet) as display:
+        observer = WithCallbacks(loggers_of(config), display) if config.output.logger else display
         try:
             result = launch_run(
-                config, display, resumed, WorkerAddress(*place) if place else None, flags.join_timeout
+                config, observer, resumed, WorkerAddress(*place) if place else None, flags.join_timeout
             )
+            if isinstance(observer, WithCallbacks):
+                observer.ended(result)
         except KeyboardInterrupt:  # the second signal: nothing more is saved
             display.stop()
             if display.folder is not None and any(display.folder.checkpoints.glob("step-*[0-9]")):
