@@ -22,6 +22,7 @@ COMMANDS: dict[str, str] = {
     "launch": "shoal.cli.launch",
     "compare": "shoal.cli.compare",
     "report": "shoal.cli.report",
+    "runs": "shoal.cli.runs",
     "evaluate": "shoal.cli.evaluate",
     "prune": "shoal.cli.prune",
     "lab": "shoal.cli.lab",

@@ -19,6 +19,8 @@ def run(given: Given[TrainFlags]) -> int:
     RECIPE is a TOML file, or the name of one that comes with shoal, such as quickstart. Flags override the recipe. A
     flag that names another choice than the recipe (--optimizer sgd) replaces that whole section.
     """
+    if given.flags.print_config or given.flags.dry_run:
+        return _only_show(given)
     config, result = _train(given)
     if result.rank > 0:  # started by hand or by torchrun
         text.warn(f"rank {result.rank} of {result.workers} is done; rank 0 reports the result")
@@ -34,19 +36,35 @@ def run(given: Given[TrainFlags]) -> int:
     return 0
 
 
-def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result]":
+def _config(given: Given[TrainFlags]) -> "RunConfig":
     from shoal.api.resume import resumed_config
     from shoal.config.read import read, read_flags
 
     flags, folder = given.flags, given.flags.resume
     recipe = given.words[0] if given.words else None
     if folder is None:
-        config = read(recipe, given.settings, flags.trust_code)
-    elif recipe is not None:
+        return read(recipe, given.settings, flags.trust_code)
+    if recipe is not None:
         raise ConfigError(f"--resume continues the run in {folder}; it takes no recipe ('{recipe}')")
-    else:
-        config = resumed_config(folder, read_flags(given.settings), flags.trust_code)
+    return resumed_config(folder, read_flags(given.settings), flags.trust_code)
 
+
+def _only_show(given: Given[TrainFlags]) -> int:
+    """--print-config and --dry-run."""
+    config = _config(given)
+    if given.flags.print_config:
+        from shoal.config.write import to_toml
+
+        text.show(to_toml(config).rstrip())
+    if given.flags.dry_run:
+        from shoal.api.dry_run import dry_run
+
+        text.show("\n".join(dry_run(config)))
+    return 0
+
+
+def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result]":
+    flags, folder, config = given.flags, given.flags.resume, _config(given)
     place = place_of(flags)
     set_threads(place, config.threads)
 
