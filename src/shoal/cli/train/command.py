@@ -18,6 +18,8 @@ def run(given: Given[TrainFlags]) -> int:
 
     RECIPE is a TOML file, or the name of one that comes with shoal, such as quickstart. Flags override the recipe. A
     flag that names another choice than the recipe (--optimizer sgd) replaces that whole section.
+
+    `shoal train --help optimizer` shows the settings of one section.
     """
     if given.flags.print_config or given.flags.dry_run:
         return _only_show(given)
@@ -102,4 +104,12 @@ def _settings() -> list[str]:
     return settings_page()
 
 
-COMMAND = Command("train", run, TrainFlags, words="[RECIPE]", settings=("*",), details=_settings)
+def _settings_of(section: str) -> list[str]:
+    from shoal.cli.train.help import settings_of
+
+    return settings_of(section)
+
+
+COMMAND = Command(
+    "train", run, TrainFlags, words="[RECIPE]", settings=("*",), details=_settings, topic=_settings_of
+)
