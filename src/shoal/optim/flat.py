@@ -7,6 +7,7 @@ depend on tensor boundaries, so adjacent tensors are updated as one.
 from collections.abc import Sequence
 from itertools import chain
 from operator import attrgetter
+from typing import final
 
 import torch
 from torch import Tensor
@@ -56,6 +57,28 @@ def joined(rows: Sequence[Row]) -> list[Row]:
         run[0] if len(run) == 1 else tuple(_span(column) for column in zip(*run, strict=True))
         for run in _runs(rows)
     ]
+
+
+@final
+class Joins:
+    """`joined`, which remembers its last result: in most loops, tensors keep their memory from step to step.
+
+    It keeps views of that memory until it is called with other rows.
+    """
+
+    def __init__(self) -> None:
+        self._places: list[int] = []
+        self._rows: list[Row] = []
+
+    def __call__(self, rows: Sequence[Row]) -> list[Row]:
+        """The rows, joined where they are adjacent."""
+        params = [row[0] for row in rows]
+        if not any(map(Tensor.storage_offset, params)):
+            return list(rows)  # as `joined`; the gradients may be new ones, and are not kept
+        places = [*map(Tensor.data_ptr, chain.from_iterable(rows)), *map(Tensor.numel, params)]
+        if places != self._places:
+            self._places, self._rows = places, joined(rows)
+        return self._rows
 
 
 def zeros_beside(params: Sequence[Tensor]) -> list[Tensor]:
