@@ -35,7 +35,7 @@ def held(config):
 
 
 @pytest.mark.parametrize(
-    "codec, expected",
+    ("codec", "expected"),
     {
         "topk": {FEEDBACK: 2 * NUM_BYTES},
         "fp16": {},
