@@ -17,7 +17,7 @@ from shoal.launch import training
 from shoal.launch.one_worker import joined_group
 from shoal.parallel.exchange.build import check_exchange
 from shoal.train import worker
-from shoal.train.observer import Observer, Silent
+from shoal.train.observer import Observer, OnlyStart
 from shoal.train.result import Result
 from shoal.train.setup.check_division import check_division
 
@@ -51,7 +51,8 @@ def launch_run(
                 no_exit("a function of your own"),
                 joined_group(config, resumed, place, join_timeout_s) as group,
             ):
-                return worker.run(config, observer if place.rank == 0 else Silent(), group, resumed)
+                shown = observer if place.rank == 0 else OnlyStart(observer)
+                return worker.run(config, shown, group, resumed)
     if config.launch.workers + config.num_servers > 1:
         forked = forks and config.launch.launcher == "processes"
         launch = training.by_forks if forked else LAUNCHERS[config.launch.launcher]
