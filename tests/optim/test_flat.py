@@ -1,5 +1,7 @@
 """Neighbours in memory are joined, and only those."""
 
+import weakref
+
 import torch
 
 from shoal.optim import Adam
@@ -60,17 +62,28 @@ def test_parameters_in_a_flat_buffer_get_state_that_joins_with_them() -> None:
     assert len(joined(rows)) == 1
 
 
-def test_joins_follow_tensors_that_move() -> None:
+def test_joins_remember_gradients_that_stay_and_follow_those_that_move() -> None:
     joins = Joins()
     params, grads = torch.zeros(10), torch.zeros(10)
-    rows = [(params[:4], grads[:4]), (params[4:], grads[4:])]
-    first = joins(rows)
-    assert joins([(params[:4], grads[:4]), (params[4:], grads[4:])]) is first, "the memory is the same"
+    rows = [(params[4:], grads[4:]), (params[:4], grads[:4])]
+    first, second, third = joins(rows), joins(rows), joins(rows)
+    assert third is second is not first
+    ((_, grad),) = third
+    assert grad.data_ptr() == grads.data_ptr()
     other = torch.ones(10)
-    moved = joins([(params[:4], other[:4]), (params[4:], other[4:])])
-    assert moved[0][1].data_ptr() == other.data_ptr()
-    apart = torch.ones(6)
-    assert len(joins([(params[:4], other[:4]), (params[4:], apart)])) == 2
+    ((_, grad),) = joins([(params[4:], other[4:]), (params[:4], other[:4])])
+    assert grad.data_ptr() == other.data_ptr()
+    assert len(joins([(params[4:], torch.ones(6)), (params[:4], other[:4])])) == 2
+
+
+def test_joins_keep_no_gradient_that_is_dropped() -> None:
+    joins, params = Joins(), torch.zeros(10)
+    for _ in range(3):
+        grads = torch.ones(10)
+        dropped = weakref.ref(grads)
+        assert len(joins([(params[:4], grads[:4]), (params[4:], grads[4:])])) == 1
+        del grads
+        assert dropped() is None
 
 
 def test_the_fast_step_uses_new_gradients_and_weights_wherever_they_are() -> None:
