@@ -53,10 +53,3 @@ class Silent:
 
     def saved(self, progress: Progress) -> None:
         """Do nothing."""
-
-
-class OnlyStart(Silent):
-    """Passes the start of a run on, and nothing else: on ranks whose progress is not shown, where the run folder is."""
-
-    def __init__(self, observer: Observer) -> None:
-        self.started = observer.started

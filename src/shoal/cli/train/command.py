@@ -86,7 +86,9 @@ def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result]":
         has_loggers = bool(config.output.logger) and is_first
         observer = WithCallbacks(loggers_of(config), display) if has_loggers else display
         try:
-            result = launch_run(config, observer, resumed, address, flags.join_timeout)
+            result = launch_run(
+                config, observer, resumed, address, flags.join_timeout, observer_of_others=display
+            )
             if isinstance(observer, WithCallbacks):
                 observer.ended(result)
         except KeyboardInterrupt:  # the second signal: nothing more is saved
