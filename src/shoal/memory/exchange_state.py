@@ -6,7 +6,7 @@
     codec memories            what a codec keeps of a parameter from step to step:
                               powersgd    4·r·columns    the factor Q, with which the next step starts
                               dgc         4Ψ             the velocity
-                              threshold   4              the average threshold
+                              average     4              the average threshold
 
 A bucket has a residual for all its gradients if it has one for any. `naive` sends each gradient by itself.
 """
@@ -25,7 +25,7 @@ from shoal.parallel.exchange.exchange import Exchange
 
 FEEDBACK, MEMORIES, UNKNOWN = "error feedback", "codec memories", "exchange state"
 
-_OF_MEMORIES = {"powersgd": "4·r·Σ columns", "dgc": "4Ψ", "threshold": "4 per parameter"}
+_OF_MEMORIES = {"powersgd": "4·r·Σ columns", "dgc": "4Ψ", "average": "4 per parameter"}
 """Formulas of codecs that keep a memory."""
 
 
