@@ -14,7 +14,7 @@ from shoal.report.canvas import chinese_font
 from shoal.train import worker
 
 DATA = SyntheticConfig(samples=160, validation=0.2)
-TINY = Plan(DATA, Size(2, 1, gd_seeds=2, seeds=2, sweep_part=1), quick=True, device="cpu")
+TINY = Plan(DATA, Size(2, 1, seeds=2, sweep_part=1), quick=True, device="cpu")
 
 
 @pytest.fixture(scope="module", params=["en", "zh"])

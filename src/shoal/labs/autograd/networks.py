@@ -16,10 +16,10 @@ from shoal.autograd.batch_gradients import BatchGradients, StaticGradients, stat
 from shoal.autograd.static import Plan as StaticPlan
 from shoal.autograd.static import Stage
 from shoal.config.schema import LenetConfig, MlpConfig
-from shoal.labs.autograd.contest import Contest, contest
 from shoal.labs.autograd.course import relative
 from shoal.labs.autograd.memory import peak_bytes
 from shoal.labs.autograd.plan import ENGINES, INPUT_SHAPE, OUTPUTS, Plan
+from shoal.labs.contest import Contest, contest
 from shoal.report.findings import Measured, inside_run
 
 CONFIGS: dict[str, MlpConfig | LenetConfig] = {"mlp": MlpConfig(), "lenet": LenetConfig()}
