@@ -8,6 +8,7 @@ from shoal.config.schema import (
     MlpConfig,
     NoSyncConfig,
     RunConfig,
+    SgdConfig,
     SyntheticConfig,
     TrainConfig,
 )

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from shoal.config.schema import RunConfig
+from shoal.labs.busy import OtherWork
 from shoal.labs.catalogue import lab_of
 from shoal.labs.folder import claimed, report_folder, write_report
 from shoal.labs.machine import machine
@@ -126,7 +127,7 @@ def run_plan(
     # Phase 1: check
     lab.check(plan)
     configs = lab.runs(plan)
-    runs = Runs(folder / "runs", words, watch, earlier)
+    runs, others = Runs(folder / "runs", words, watch, earlier), OtherWork()
     with claimed(folder):
         # Phase 2: train
         runs.say("progress.begin", folder=folder, **lab.subject(plan))
@@ -135,16 +136,19 @@ def run_plan(
         runs.say("progress.measure")
         measured = lab.measure(plan, runs)
         findings = lab.findings(measured)
+        busy = others.busy()
         # Phase 4: write
         runs.say("progress.write")
         page = Page(words, draw_all(lab.package, words, lab.figures(measured)))
         title = words("title", **lab.subject(plan))
         blocks = [
-            *opening(plan.quick, command, runs),
+            *opening(plan.quick, command, runs, busy),
             *_sections(lab, measured, page),
             *analysis(findings, words),
         ]
         document = Document(title, words.lang, blocks)
+        if busy:
+            runs.say("intro.busy", part=busy)
         write_report(folder, document, page.pictures, lab.tables(measured), findings)
     judged = [judgement(finding, words) for section in findings.values() for finding in section]
     return LabResult(

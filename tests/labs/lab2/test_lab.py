@@ -16,7 +16,15 @@ from shoal.report.canvas import Drawing
 TINY = Plan(
     workers=2,
     size=Size(
-        dict.fromkeys(CONDITIONS, 1), 3, pace_steps=6, equal_steps=4, learn_steps=6, fault_steps=6, seeds=1
+        dict.fromkeys(CONDITIONS, 1),
+        3,
+        contest_rounds=2,
+        turn_steps=4,
+        pace_steps=6,
+        equal_steps=4,
+        learn_steps=6,
+        fault_steps=6,
+        seeds=1,
     ),
     quick=True,
     data=SyntheticConfig(samples=128, shape=(1, 4, 4)),
@@ -40,6 +48,7 @@ def in_chinese(finished, tmp_path_factory):
     words, folder = load_words(LAB.package, "zh"), tmp_path_factory.mktemp("lab") / "zh"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("shoal.labs.runs.launch_run", only_what_was_stopped)
+        patch.setattr("shoal.labs.turns.launch_run", only_what_was_stopped)
         drawn = dict.fromkeys(FIGURES, Drawing(b"", b"", "", ""))
         patch.setattr("shoal.labs.frame.draw_all", lambda *_: Pictures(drawn, in_english=True))
         return run_plan(LAB, TINY, folder, "", words, QuietWatch(), outcome.folder / "runs"), words

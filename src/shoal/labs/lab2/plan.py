@@ -4,7 +4,9 @@
 
     rotate-*    one training for each condition, in which the exchange changes every few steps, so that all branches
                 are measured in the same state of the machine. By processes, because their times are used.
+    contest-*   a rotation of the few branches that the findings compare, with many rounds: they are compared in pairs
     pace-*      one exchange, one condition: how fast is training, and where does a step's time go? By processes.
+    turn-*      a few steps with an even, a slow and a balanced worker in turns (labs/turns.py), to be compared in pairs
     equal-*     a few steps, then the weights are compared: what is equal, what is not? By threads, like all below.
     learn-*     longer, with several seeds: what does the aggregation do to loss and accuracy?
     fault-*     one faulty worker of five against every rule.
@@ -50,6 +52,13 @@ RULES: dict[str, schema.ExchangeConfig] = {
     "trimmed_mean": schema.RobustConfig(rule="trimmed_mean"),
     "krum": schema.RobustConfig(rule="krum"),
 }
+CONTESTS: dict[str, tuple[tuple[str, ...], int]] = {
+    "even": (("all_reduce", "gather_broadcast", "all_gather"), 5),
+    "link": (("gather_broadcast", "by:ring"), 2),
+}
+"""The branches that are compared round by round under a condition, and the steps of a turn."""
+TURNS = ("even", "compute", "balanced")
+"""The runs that take turns."""
 FAULTS = ("none", "flip", "huge", "nan")
 FAULT_WORKERS = 5
 """The fewest with which Krum tolerates one faulty worker."""
@@ -63,6 +72,10 @@ class Size:
     """How many times the rotation goes through all branches, by condition."""
     branch_steps: int
     """Steps of a branch in one round; the first of them is not counted."""
+    contest_rounds: int
+    """Of the rotations and runs that are compared round by round."""
+    turn_steps: int
+    """Of a run that takes turns; balancing needs some tens of them to follow the workers' speeds."""
     pace_steps: int
     equal_steps: int
     """Few: after many steps, rounding alone makes two runs differ."""
@@ -71,8 +84,8 @@ class Size:
     seeds: int
 
 
-FULL = Size({"even": 4, "compute": 3, "batch": 3, "link": 3}, 4, 60, 20, 80, 50, 3)
-QUICK = Size({"even": 2, "compute": 1, "batch": 1, "link": 1}, 3, 20, 10, 30, 25, 2)
+FULL = Size({"even": 4, "compute": 3, "batch": 3, "link": 3}, 4, 21, 42, 60, 20, 80, 50, 6)
+QUICK = Size({"even": 2, "compute": 1, "batch": 1, "link": 1}, 3, 11, 32, 24, 10, 40, 25, 6)
 
 
 @dataclass(frozen=True)
@@ -111,6 +124,22 @@ class Plan:
         """How the branches take turns under a condition."""
         return Rotation(ALL, self.size.branch_steps, self.size.rounds[condition])
 
+    def contest(self, condition: str) -> Rotation:
+        """How the branches of a contest take turns."""
+        branches, steps = CONTESTS[condition]
+        return Rotation(branches, steps, self.size.contest_rounds)
+
+    def learn_seeds(self, way: str) -> tuple[int, ...]:
+        """The seeds of an aggregation; `sgd-scaled` is shown, and nothing is compared with it."""
+        return self.seeds[:1] if way == "sgd-scaled" else self.seeds
+
+    def turns(self) -> dict[str, schema.RunConfig]:
+        """The runs that take turns, by name."""
+        steps, exchange = self.size.turn_steps, schema.AllReduceConfig()
+        even, compute = (self._traced(condition, steps, exchange) for condition in ("even", "compute"))
+        balanced = _with(compute, train={"balance": True})
+        return {f"turn-{name}": config for name, config in zip(TURNS, (even, compute, balanced), strict=True)}
+
     # ── runs whose times are used ──
 
     def _timed(self) -> dict[str, schema.RunConfig]:
@@ -119,6 +148,11 @@ class Plan:
             f"rotate-{condition}": self._traced(condition, len(rotation.names), rotation.stages(exchange_of))
             for condition, rotation in rotations.items()
         }
+        for condition in CONTESTS:
+            rotation = self.contest(condition)
+            runs[f"contest-{condition}"] = self._traced(
+                condition, len(rotation.names), rotation.stages(exchange_of)
+            )
         for condition in CONDITIONS:
             runs[f"pace-{condition}"] = self._traced(
                 condition, self.size.pace_steps, schema.AllReduceConfig()
@@ -168,8 +202,8 @@ class Plan:
         }
         return {
             f"learn-{name}-seed{seed}": replace(config, seed=seed)
-            for seed in self.seeds
             for name, config in once.items()
+            for seed in self.learn_seeds(name)
         }
 
     def _fault(self) -> dict[str, schema.RunConfig]:
