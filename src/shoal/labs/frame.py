@@ -139,7 +139,7 @@ def run_plan(
         busy = others.busy()
         # Phase 4: write
         runs.say("progress.write")
-        page = Page(words, draw_all(lab.package, words, lab.figures(measured)))
+        page = Page(words, draw_all(words, lab.figures(measured)))
         title = words("title", **lab.subject(plan))
         blocks = [
             *opening(plan.quick, command, runs, busy),
@@ -170,5 +170,4 @@ def _sections(lab: LabSpec[Any, Any, Measured], measured: Measured, page: Page) 
         machine_table({**machine(), **lab.machine(measured)}, words),
         Heading(words("results.heading")),
         *lab.results(measured, page),
-        *page.pictures.note(words),
     ]

@@ -29,8 +29,13 @@ def round_name(name: str, number: int) -> str:
     return f"{name}-round{number}"
 
 
-def train_in_turns(runs: Runs, configs: Mapping[str, RunConfig], rounds: int, label: str) -> None:
-    """Make every round of these runs, or copy all of them from an earlier report; the first has several workers."""
+def train_in_turns(
+    runs: Runs, configs: Mapping[str, RunConfig], rounds: int, label: str, same_workers: bool = True
+) -> None:
+    """Make every round of these runs, or copy all of them from an earlier report; the first has several workers.
+
+    Without `same_workers`, each run starts processes of its own: torch's RPC can be started once in a process.
+    """
     names = list(configs)
     placed = {
         (run := round_name(name, number)): runs.placed(run, configs[name])
@@ -43,10 +48,11 @@ def train_in_turns(runs: Runs, configs: Mapping[str, RunConfig], rounds: int, la
             runs.reuse(run, lambda _: True)
         return
     runs.say("progress.turns", label=label, rounds=rounds, rivals=len(names))
-    first, *rest = placed.values()
-    result = launch_run(first, runs.watch.running(label), then=rest)
-    if result.status != "completed":
-        raise KeyboardInterrupt  # the workers ended their run in good order
+    each = list(placed.values())
+    for first, *rest in [each] if same_workers else [[one] for one in each]:
+        result = launch_run(first, runs.watch.running(label), then=rest)
+        if result.status != "completed":
+            raise KeyboardInterrupt  # the workers ended their run in good order
     runs.trained.extend(placed)
     for run in placed:
         if not (runs.path(run) / "result.json").exists():

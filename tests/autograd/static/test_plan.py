@@ -193,3 +193,14 @@ class TestBadInput:
     def test_shapes_that_do_not_fit_are_named_at_compile_time(self):
         with pytest.raises(AutogradError, match=r"add cannot take shapes \(2,\) and \(3,\)"):
             static.compile(lambda x, y: x + y, torch.ones(2), torch.ones(3))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [lambda f, v: static.compile(f, v), lambda f, v: static.compile(f)(v)],
+    ids=["compiling", "calling"],
+)
+def test_a_variable_is_refused_in_a_sentence_with_the_fix(use):
+    with pytest.raises(AutogradError, match="takes tensors, but argument 0 is a Variable") as error:
+        use(lambda x: x + x, Variable(torch.ones(2)))
+    assert "variable.value" in error.value.hint

@@ -41,12 +41,14 @@ class Size:
     """Of the runs of which only the timelines are used."""
     rounds: int
     """In which runs take turns to be timed."""
+    rpc_rounds: int
+    """Of the runs over RPC, which start processes of their own each time."""
     round_steps: int
     microbatches: tuple[int, ...]
 
 
-FULL = Size(epochs=5, timed_epochs=3, rounds=21, round_steps=8, microbatches=(1, 2, 4, 8))
-QUICK = Size(epochs=4, timed_epochs=1, rounds=11, round_steps=6, microbatches=(1, 2, 4, 8))
+FULL = Size(epochs=5, timed_epochs=3, rounds=21, rpc_rounds=11, round_steps=8, microbatches=(1, 2, 4, 8))
+QUICK = Size(epochs=4, timed_epochs=1, rounds=11, rpc_rounds=5, round_steps=6, microbatches=(1, 2, 4, 8))
 FULL_DATA = schema.DigitsConfig(samples=2400, validation=1 / 6)
 QUICK_DATA = schema.DigitsConfig(samples=1200, validation=1 / 6)
 
@@ -128,6 +130,10 @@ class Plan:
             "cuts": cuts,
         }
         return {contest: {name: self._round(runs[name]) for name in its} for contest, its in names.items()}
+
+    def rounds_of(self, contest: str) -> int:
+        """The rounds of a contest."""
+        return self.size.rpc_rounds if contest == "rpc" else self.size.rounds
 
     def _round(self, config: schema.RunConfig) -> schema.RunConfig:
         train = replace(config.train, epochs=NEVER, steps=self.size.round_steps, test=False)

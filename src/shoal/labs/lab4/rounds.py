@@ -24,9 +24,10 @@ def timed_in_turns(plan: Plan, runs: Runs, schedules: Mapping[str, tuple[str, in
     """Make every contest of the plan, and read it. `schedules`: schedule and micro-batches of the pipelines."""
     found: dict[str, Rounds] = {}
     for contest, configs in plan.contests().items():
-        train_in_turns(runs, configs, plan.size.rounds, runs.words(f"progress.{contest}"))
+        rounds, label = plan.rounds_of(contest), runs.words(f"progress.{contest}")
+        train_in_turns(runs, configs, rounds, label, same_workers=contest != "rpc")
         for name in configs:
-            paths = [runs.path(round_name(name, number)) for number in range(plan.size.rounds)]
+            paths = [runs.path(round_name(name, number)) for number in range(rounds)]
             times = tuple(1e3 * BATCH_SIZE * each.sample_s.value for each in compare(paths).entries)
             bubbles: tuple[float, ...] = ()
             if name in schedules:
