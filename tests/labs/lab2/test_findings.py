@@ -40,6 +40,7 @@ OUTCOMES = {
     claims.adam_parameters_differ: {"holds": [(0.1,)], "fails": [(1e-7,)]},
     claims.stages_equal: {"holds": [(0.0,)], "fails": [(0.1,)]},
     claims.stages_faster: SECOND_LOWER,
+    claims.combine_stages_learn: with_last(SECOND_LOWER, 40),
     claims.slow_worker_keeps_all_waiting: SECOND_LOWER,
     claims.no_collective_helps: {"holds": [([LOW, NEAR],)], "fails": [([LOW, HIGH],)]},
     claims.slow_link_moves: {"holds": [(LOW, HIGH)], "fails": [(HIGH, LOW)], "undecided": [(LOW, NEAR)]},

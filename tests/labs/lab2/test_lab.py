@@ -25,7 +25,7 @@ TINY = Plan(
         equal_steps=4,
         learn_steps=6,
         fault_steps=6,
-        seeds=1,
+        seeds=2,
     ),
     quick=True,
     data=SyntheticConfig(samples=128, shape=(1, 4, 4)),
@@ -76,7 +76,7 @@ def test_the_report_is_whole_in_both_languages(finished, in_chinese):
     for outcome, words in (finished[:2], in_chinese):
         assert_whole(outcome.folder, words)
         assert "def reduce_scatter_all_gather(" in text_of(outcome.folder)  # the code that ran
-        assert_judged(outcome, words, 30)
+        assert_judged(outcome, words, 31)
 
 
 def test_finished_runs_are_taken_over(finished, in_chinese):

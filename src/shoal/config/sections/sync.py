@@ -22,6 +22,7 @@ class NoSyncConfig(Checked):
 
 
 Combine = Literal["exact", "sum", "mean", "weighted_mean"]
+COMBINES: tuple[Combine, ...] = get_args(Combine)
 
 
 def _combine_stage(text: str) -> tuple[float, Combine]:
@@ -32,10 +33,10 @@ def _combine_stage(text: str) -> tuple[float, Combine]:
         fraction = -1.0
     if not 0 <= fraction < 1:
         raise ConfigError(f"expected a stage START=COMBINE with 0 ≤ START < 1, got '{text}'")
-    for known in get_args(Combine):
+    for known in COMBINES:
         if combine == known:
             return fraction, known
-    raise ConfigError(unknown("combine", combine, get_args(Combine)))
+    raise ConfigError(unknown("combine", combine, COMBINES))
 
 
 @dataclass(frozen=True)

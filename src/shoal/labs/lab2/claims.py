@@ -99,6 +99,12 @@ def stages_equal(difference: float) -> Finding:
     return Finding("stages_equal", {"difference": scientific(difference)}, whether(difference <= ROUNDING))
 
 
+def combine_stages_learn(losses: Paired, steps: int) -> Finding:
+    """The sum in the first half and the mean in the second end with a lower loss than the mean throughout (first)."""
+    numbers = {"stages": losses.second, "mean": losses.first, "steps": steps}
+    return Finding("combine_stages_learn", numbers, first_higher(losses), losses.pairs)
+
+
 def stages_faster(times: Paired) -> Finding:
     """Over a slow link, the exchange is faster around the ring than through one worker (first)."""
     numbers = {"first": times.first, "second": times.second}

@@ -21,6 +21,10 @@ def find(measured: Measurements) -> Findings:
         "stages": [
             claims.stages_equal(measured.differences["stages"]),
             claims.stages_faster(stage_times(measured.link_stage_steps)),
+            claims.combine_stages_learn(
+                by_seeds(measured.learnt["sgd-mean"].losses, measured.learnt["sgd-stages"].losses),
+                measured.plan.size.learn_steps,
+            ),
         ],
         "bottleneck": _bottlenecks(measured),
         "uneven": _uneven(measured),

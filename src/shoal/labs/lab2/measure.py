@@ -26,7 +26,8 @@ BYTES_PER_ELEMENT = 4
 LAST_STEPS = 10
 """Steps over which the loss at the end of a run is averaged: one batch says little."""
 
-LEARNING = ("sgd-sum", "sgd-mean", "sgd-scaled", "adam-sum", "adam-mean", "uneven-exact", "uneven-mean")
+SGD_WAYS = ("sgd-sum", "sgd-mean", "sgd-scaled", "sgd-stages")
+LEARNING = (*SGD_WAYS, "adam-sum", "adam-mean", "uneven-exact", "uneven-mean")
 
 
 @dataclass(frozen=True)

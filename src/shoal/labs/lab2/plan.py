@@ -52,6 +52,8 @@ RULES: dict[str, schema.ExchangeConfig] = {
     "trimmed_mean": schema.RobustConfig(rule="trimmed_mean"),
     "krum": schema.RobustConfig(rule="krum"),
 }
+COMBINE_STAGES = ("0=sum", "0.5=mean")
+"""The sum takes long steps while the loss falls fast; the mean takes short ones at the end."""
 CONTESTS: dict[str, tuple[tuple[str, ...], int]] = {
     "even": (("all_reduce", "gather_broadcast", "all_gather"), 5),
     "link": (("gather_broadcast", "by:ring"), 2),
@@ -195,6 +197,7 @@ class Plan:
             "sgd-sum": self._run(steps, scaled, "sum"),
             "sgd-mean": self._run(steps, scaled, "mean"),
             "sgd-scaled": self._run(steps, SGD, "mean"),
+            "sgd-stages": _with(self._run(steps, scaled), sync={"combine_stages": COMBINE_STAGES}),
             "adam-sum": self._run(steps, ADAM, "sum"),
             "adam-mean": self._run(steps, ADAM, "mean"),
             "uneven-exact": self._run(steps, SGD, "exact", **CONDITIONS["batch"]),

@@ -54,7 +54,9 @@ def tables(measured: Measurements) -> dict[str, Records]:
         "learnt": [
             {"aggregation": name, "seed": seed, "test accuracy (1)": accuracy, "final loss (nat)": loss}
             for name, learnt in measured.learnt.items()
-            for seed, accuracy, loss in zip(seeds, learnt.accuracies, learnt.losses, strict=True)
+            for seed, accuracy, loss in zip(
+                measured.plan.learn_seeds(name), learnt.accuracies, learnt.losses, strict=True
+            )
         ],
         "faults": [
             {
