@@ -80,7 +80,7 @@ class Size:
 
 
 FULL = Size(epochs=6, seeds=8, few_seeds=3, rounds=21, timed_steps=16, equal_steps=20)
-QUICK = Size(epochs=5, seeds=7, few_seeds=1, rounds=11, timed_steps=10, equal_steps=10)
+QUICK = Size(epochs=6, seeds=7, few_seeds=1, rounds=11, timed_steps=10, equal_steps=10)
 DATA = schema.DigitsConfig(samples=1800, validation=1 / 3)
 
 
