@@ -1,11 +1,11 @@
 """Paired comparisons: two things measured together, seed by seed or round by round, so that luck falls on both.
 
 A difference counts when its 99.9 % confidence interval leaves out zero: where there is no difference at all, at most
-one comparison in two thousand says that there is one. More pairs narrow the interval; the level stays.
+one comparison in a thousand finds one. More pairs narrow the interval; the level stays.
 
-    by seeds    mean difference, interval of Student's t: few pairs, well-behaved numbers
-    by rounds   median difference, interval of the median (sign test): the machine disturbs some rounds badly, and a
-                sign test does not care how badly
+    few pairs    mean difference, interval of Student's t
+    eleven, …    median difference, interval of the median (sign test): the machine disturbs some rounds badly, and
+                 a seed may be an outlier; a sign test does not depend on how far off they are
 
 The spread of a difference is half the distance from it to the end of its interval that is nearer to zero, so the rule
 of `findings.lower` is this rule.
@@ -66,7 +66,7 @@ def by_seeds(first: Sequence[float], second: Sequence[float]) -> Paired:
     Measured(value=0.25, spread=0.0, basis='seeds', count=4)
     """
     apart = _apart(first, second)
-    return Paired(over_seeds(first), over_seeds(second), mean_difference(apart), _agreeing(apart), "seeds")
+    return Paired(over_seeds(first), over_seeds(second), median_difference(apart), _agreeing(apart), "seeds")
 
 
 def by_rounds(first: Sequence[float], second: Sequence[float]) -> Paired:

@@ -22,7 +22,7 @@ def test_every_division_is_run_with_every_number_of_workers_and_the_deciding_one
 @pytest.mark.parametrize("quick", [True, False])
 def test_what_is_compared_in_pairs_has_enough_of_them(quick):
     size = plan_for("2,4", quick, first_seed=0).size
-    assert size.seeds >= FEWEST + 2
+    assert FEWEST + 2 <= size.seeds < 11  # `no_worse` needs an interval with two equal sides: Student's t
     assert outside_interval(size.rounds) > 0
 
 

@@ -51,7 +51,7 @@ FULL: dict[str, Size] = {
     "mnist": Size(40, 4, seeds=5, sweep_part=4),
     "fashion-mnist": Size(40, 4, seeds=5, sweep_part=4),
 }
-QUICK = Size(10, 3, seeds=6, sweep_part=1)
+QUICK = Size(10, 5, seeds=11, sweep_part=1)
 DATA = tuple(FULL)
 FULL_VALIDATION, QUICK_VALIDATION = 0.1, 0.2
 """Part of the training set held out."""
