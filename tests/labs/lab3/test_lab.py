@@ -11,7 +11,7 @@ from shoal.labs.lab3.plan import DIVISIONS, TIMED, Plan, Size
 from shoal.labs.watch import QuietWatch
 from shoal.labs.words import load_words
 
-SIZE = Size(2, 2, few_seeds=2, rounds=2, timed_steps=4, equal_steps=3)
+SIZE = Size(2, 2, few_seeds=2, rounds=2, few_rounds=2, timed_steps=4, equal_steps=3)
 TINY = Plan(
     (2,),
     SIZE,

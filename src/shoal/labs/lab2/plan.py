@@ -87,7 +87,7 @@ class Size:
 
 
 FULL = Size({"even": 4, "compute": 3, "batch": 3, "link": 3}, 4, 21, 42, 60, 20, 80, 50, 6)
-QUICK = Size({"even": 2, "compute": 1, "batch": 1, "link": 1}, 3, 11, 32, 24, 10, 40, 25, 6)
+QUICK = Size({"even": 2, "compute": 1, "batch": 1, "link": 1}, 3, 15, 32, 24, 10, 40, 25, 6)
 
 
 @dataclass(frozen=True)

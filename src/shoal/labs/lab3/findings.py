@@ -88,7 +88,9 @@ def _speed(measured: Measurements) -> list[Finding]:
     ]
     if fitting <= plan.cores < plan.most:
         crowded = measured.paces[plan.most]["global"]
-        ratios = by_rounds(_against_one(measured, plan.most), _against_one(measured, fitting))
+        many, few = (_against_one(measured, workers) for workers in (plan.most, fitting))
+        count = min(len(many), len(few))
+        ratios = by_rounds(many[:count], few[:count])
         counts = (fitting, plan.most, plan.cores)
         findings.append(claims.crowded_is_slower(ratios, several.step_ms, crowded.step_ms, counts))
     return findings

@@ -52,7 +52,7 @@ Paces = Mapping[str, Pace]
 
 def timed_in_turns(plan: Plan, runs: Runs, workers: int) -> Paces:
     """Make the timed runs of one number of workers, and read them."""
-    configs, rounds = plan.timed(workers), plan.size.rounds
+    configs, rounds = plan.timed(workers), plan.rounds_of(workers)
     train_in_turns(runs, configs, rounds, runs.words("progress.timed", workers=workers))
     paths = [runs.path(round_name(name, number)) for name in configs for number in range(rounds)]
     entries = compare(paths).entries

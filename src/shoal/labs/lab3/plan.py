@@ -73,14 +73,16 @@ class Size:
     few_seeds: int
     """Of runs that no finding compares seed by seed."""
     rounds: int
-    """In which the timed runs take turns."""
+    """In which the timed runs take turns, with the number of workers whose speed the findings compare."""
+    few_rounds: int
+    """With other numbers of workers."""
     timed_steps: int
     equal_steps: int
     """Few: after many steps, rounding alone makes two runs differ."""
 
 
-FULL = Size(epochs=6, seeds=8, few_seeds=3, rounds=21, timed_steps=16, equal_steps=20)
-QUICK = Size(epochs=6, seeds=7, few_seeds=1, rounds=11, timed_steps=10, equal_steps=10)
+FULL = Size(epochs=6, seeds=8, few_seeds=3, rounds=21, few_rounds=15, timed_steps=16, equal_steps=20)
+QUICK = Size(epochs=6, seeds=7, few_seeds=1, rounds=15, few_rounds=11, timed_steps=10, equal_steps=10)
 DATA = schema.DigitsConfig(samples=1800, validation=1 / 3)
 
 
@@ -155,6 +157,10 @@ class Plan:
             for division in DIVISIONS
             for seed in self.seeds_of(division, workers)
         }
+
+    def rounds_of(self, workers: int) -> int:
+        """The rounds in which runs with this number of workers take turns."""
+        return self.size.rounds if workers == self.fitting else self.size.few_rounds
 
     def timed(self, workers: int) -> dict[str, schema.RunConfig]:
         """The runs that take turns with this number of workers: divisions, and one process."""
