@@ -26,6 +26,7 @@ TINY = Plan(
         learn_steps=6,
         fault_steps=6,
         seeds=2,
+        fault_seeds=2,
     ),
     quick=True,
     data=SyntheticConfig(samples=128, shape=(1, 4, 4)),

@@ -9,7 +9,7 @@ from shoal.labs.lab2.branches import MESSAGES
 from shoal.labs.lab2.measure import Faulty, Measurements, as_labelled, stage_times
 from shoal.labs.lab2.plan import FAULTS, RULES, SLOWDOWN, TURNS
 from shoal.labs.page.analysis import Findings
-from shoal.report.findings import Finding
+from shoal.report.findings import Finding, inside_run
 from shoal.report.paired import by_rounds, by_seeds
 
 
@@ -80,11 +80,12 @@ def _aggregation(measured: Measurements) -> list[Finding]:
 
 def _bottlenecks(measured: Measurements) -> list[Finding]:
     paces, apart = measured.paces, measured.differences
-    compute, link, turns = measured.branches["compute"], measured.contests["link"].move_ms, measured.turns
+    compute, link = measured.contests["compute"].wait_ms, measured.contests["link"].move_ms
+    turns = measured.turns
     even, slow, balanced = (turns[name] for name in TURNS)
     return [
         claims.slow_worker_keeps_all_waiting(by_rounds(slow.wait_ms, even.wait_ms)),
-        claims.no_collective_helps([compute[name].wait_ms for name in CALLS]),
+        claims.no_collective_helps([inside_run(compute[name]) for name in CALLS]),
         claims.slow_link_moves(paces["even"].move_ms, paces["link"].move_ms),
         claims.slow_link_choice(by_rounds(link["gather_broadcast"], link["by:ring"])),
         claims.throughput_falls(by_rounds(slow.samples_per_s, even.samples_per_s), SLOWDOWN),

@@ -18,12 +18,12 @@ from typing import Any, Literal
 
 from shoal.config import schema
 from shoal.errors import ConfigError
-from shoal.labs.lab2.branches import ALL, exchange_of
+from shoal.labs.lab2.branches import ALL, COURSE, exchange_of
 from shoal.labs.rotation import Rotation
 from shoal.labs.runs import NEVER, ONLY_AT_THE_END
 
 BATCH_SIZE = 64
-RATE, MOMENTUM = 0.02, 0.9
+RATE, MOMENTUM = 0.01, 0.9
 """Of SGD, where gradients are averaged."""
 ADAM_RATE = 2e-3
 
@@ -56,6 +56,7 @@ COMBINE_STAGES = ("0=sum", "0.5=mean")
 """The sum takes long steps while the loss falls fast; the mean takes short ones at the end."""
 CONTESTS: dict[str, tuple[tuple[str, ...], int]] = {
     "even": (("all_reduce", "gather_broadcast", "all_gather"), 5),
+    "compute": (COURSE, 2),
     "link": (("gather_broadcast", "by:ring"), 2),
 }
 """The branches that are compared round by round under a condition, and the steps of a turn."""
@@ -84,10 +85,12 @@ class Size:
     learn_steps: int
     fault_steps: int
     seeds: int
+    fault_seeds: int
+    """Of the runs that show what Krum costs without a faulty worker: it follows one worker's noise."""
 
 
-FULL = Size({"even": 4, "compute": 3, "batch": 3, "link": 3}, 4, 21, 42, 60, 20, 80, 50, 6)
-QUICK = Size({"even": 2, "compute": 1, "batch": 1, "link": 1}, 3, 15, 32, 24, 10, 40, 25, 6)
+FULL = Size({"even": 4, "compute": 3, "batch": 3, "link": 3}, 4, 21, 42, 60, 20, 80, 50, 7, 11)
+QUICK = Size({"even": 2, "compute": 1, "batch": 1, "link": 1}, 3, 15, 32, 24, 10, 40, 25, 7, 11)
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,8 @@ class Plan:
 
     def fault_seeds(self, fault: str, rule: str) -> tuple[int, ...]:
         """Only runs that are compared by their spread are repeated: what Krum costs without a faulty worker."""
-        return self.seeds if fault == "none" and rule in ("mean", "krum") else self.seeds[:1]
+        repeated = fault == "none" and rule in ("mean", "krum")
+        return tuple(range(self.first_seed, self.first_seed + (self.size.fault_seeds if repeated else 1)))
 
     def rotation(self, condition: str) -> Rotation:
         """How the branches take turns under a condition."""

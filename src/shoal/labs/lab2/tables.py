@@ -7,7 +7,6 @@ from shoal.report.tables import Records
 
 def tables(measured: Measurements) -> dict[str, Records]:
     """The tables by name."""
-    seeds = measured.plan.seeds
     return {
         "exchange": [
             {
@@ -67,6 +66,8 @@ def tables(measured: Measurements) -> dict[str, Records]:
                 "stopped": faulty.stopped,
             }
             for (fault, rule), faulty in measured.faulty.items()
-            for seed, accuracy in zip(seeds, faulty.accuracies or ("",), strict=False)
+            for seed, accuracy in zip(
+                measured.plan.fault_seeds(fault, rule), faulty.accuracies or ("",), strict=False
+            )
         ],
     }

@@ -52,7 +52,9 @@ class Naive(Sync):
     @property
     def combine(self) -> Combine:
         """How the gradients of the step in progress are combined."""
-        return [combine for start, combine in self._config.stages() if start <= self._training.fraction][-1]
+        stages = self._config.stages()
+        current = next(stage for stage in reversed(stages) if stage[0] <= self._training.fraction)
+        return current[1]
 
     def step(self, share: Share, lr: float) -> StepResult:
         """One update on one batch, of which this worker has a share."""
