@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from shoal.config.schema import RunConfig
-from shoal.labs.busy import OtherWork
 from shoal.labs.catalogue import lab_of
 from shoal.labs.folder import claimed, report_folder, write_report
 from shoal.labs.machine import machine
@@ -24,6 +23,7 @@ from shoal.labs.page.page import Page, machine_table, opening
 from shoal.labs.page.pictures import Draw, draw_all
 from shoal.labs.runs import Runs
 from shoal.labs.settings import LabSettings, command_of
+from shoal.labs.timing.busy import OtherWork
 from shoal.labs.watch import Watch
 from shoal.labs.words import Words, load_words
 from shoal.report.document import Block, Document, Heading, Paragraph, Table

@@ -9,7 +9,7 @@ from shoal.labs.lab2.branches import ALL
 from shoal.labs.lab2.lab import LAB
 from shoal.labs.lab2.plan import CONDITIONS, FAULTS, RULES, Plan, Size
 from shoal.labs.page.pictures import Pictures
-from shoal.labs.turns import round_name
+from shoal.labs.timing.turns import round_name
 from shoal.labs.watch import QuietWatch
 from shoal.labs.words import load_words
 from shoal.report.canvas import Drawing
@@ -50,7 +50,7 @@ def in_chinese(finished, tmp_path_factory):
     words, folder = load_words(LAB.package, "zh"), tmp_path_factory.mktemp("lab") / "zh"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("shoal.labs.runs.launch_run", only_what_was_stopped)
-        patch.setattr("shoal.labs.turns.launch_run", only_what_was_stopped)
+        patch.setattr("shoal.labs.timing.turns.launch_run", only_what_was_stopped)
         drawn = dict.fromkeys(FIGURES, Drawing(b"", b"", "", ""))
         patch.setattr("shoal.labs.frame.draw_all", lambda *_: Pictures(drawn))
         return run_plan(LAB, TINY, folder, "", words, QuietWatch(), outcome.folder / "runs"), words

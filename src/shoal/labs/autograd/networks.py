@@ -21,7 +21,7 @@ from shoal.labs.autograd.cold import cold_compile_ms
 from shoal.labs.autograd.course import relative
 from shoal.labs.autograd.memory import peak_bytes
 from shoal.labs.autograd.plan import ENGINES, INPUT_SHAPE, OUTPUTS, Plan
-from shoal.labs.contest import Contest, contest
+from shoal.labs.timing.contest import Contest, contest
 from shoal.report.findings import Measured, inside_run
 
 CONFIGS: dict[str, MlpConfig | LenetConfig] = {"mlp": MlpConfig(), "lenet": LenetConfig()}

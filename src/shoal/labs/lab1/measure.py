@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from shoal import data, models
-from shoal.labs.contest import Contest
 from shoal.labs.lab1.experiment import train
 from shoal.labs.lab1.noise import Noise, noise_of
 from shoal.labs.lab1.pace import samples_of, step_times
@@ -15,6 +14,7 @@ from shoal.labs.lab1.replay import whole_loss_after
 from shoal.labs.lab1.sweep import Sweep
 from shoal.labs.numbers import sample_counts
 from shoal.labs.runs import Runs
+from shoal.labs.timing.contest import Contest
 from shoal.report.runs import Array, Curve, Run, read_run
 
 WINDOW = 20

@@ -8,8 +8,8 @@ from shoal import data, models, optim
 from shoal.config.schema import RunConfig
 from shoal.data.dataset import DataSet
 from shoal.data.division.order import epoch_order
-from shoal.labs.contest import Contest, contest
 from shoal.labs.lab1.plan import BATCH_SIZE, NAMES, Name, Plan
+from shoal.labs.timing.contest import Contest, contest
 from shoal.train.build import torch_settings
 
 GD_SAMPLES = 2048

@@ -6,7 +6,7 @@
                 are measured in the same state of the machine. By processes, because their times are used.
     contest-*   a rotation of the few branches that the findings compare, with many rounds: they are compared in pairs
     pace-*      one exchange, one condition: how fast is training, and where does a step's time go? By processes.
-    turn-*      a few steps with an even, a slow and a balanced worker in turns (labs/turns.py), to be compared in pairs
+    turn-*      a few steps with an even, a slow and a balanced worker in turns (labs/timing), to be compared in pairs
     equal-*     a few steps, then the weights are compared: what is equal, what is not? By threads, like all below.
     learn-*     longer, with several seeds: what does the aggregation do to loss and accuracy?
     fault-*     one faulty worker of five against every rule.

@@ -9,7 +9,7 @@ from shoal.labs.lab2.plan import BATCH_SIZE, TURNS, Plan
 from shoal.labs.rotation import Rotation
 from shoal.labs.runs import Runs
 from shoal.labs.steps import Step, read_steps
-from shoal.labs.turns import over_rounds, train_in_turns
+from shoal.labs.timing.turns import over_rounds, train_in_turns
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from statistics import fmean
 from shoal.compare.comparison import ComparedRun, compare
 from shoal.labs.lab3.plan import ALL_CORES, BATCH_SIZE, ONE_CORE, Plan, timed_name
 from shoal.labs.runs import Runs
-from shoal.labs.turns import round_name, train_in_turns
+from shoal.labs.timing.turns import round_name, train_in_turns
 from shoal.report.findings import Measured, inside_run
 
 

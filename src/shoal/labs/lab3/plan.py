@@ -6,7 +6,7 @@
     <division>-4w-*   the same training with the data divided, by threads
     equal-*           a few steps, then the weights are compared
     timed-*-roundN    a few steps by processes, whose times are used, of some divisions and of one process on one core
-                      and on all: they take turns (labs/turns.py). `slow` has equal parts where one worker is slow, the
+                      and on all: they take turns (labs/timing). `slow` has equal parts where one worker is slow, the
                       baseline of parts by speed
     own-*             a training loop of the lab's own with a sampler for each worker, right or wrong (own_loop.py)
 """

@@ -7,7 +7,7 @@ from shoal.compare.comparison import compare
 from shoal.labs.lab4.actions import read_pipelined
 from shoal.labs.lab4.plan import BATCH_SIZE, Plan
 from shoal.labs.runs import Runs
-from shoal.labs.turns import round_name, train_in_turns
+from shoal.labs.timing.turns import round_name, train_in_turns
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ import itertools
 import pytest
 import torch
 
-from shoal.labs import contest as module
-from shoal.labs.contest import FEWEST_ROUNDS, Contest, contest, contests, one_thread
+from shoal.labs.timing import contest as module
+from shoal.labs.timing.contest import FEWEST_ROUNDS, Contest, contest, contests, one_thread
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
 import pytest
 
-from shoal.labs import busy
-from shoal.labs.busy import OtherWork
 from shoal.labs.page.page import opening
 from shoal.labs.runs import Runs
+from shoal.labs.timing import busy
+from shoal.labs.timing.busy import OtherWork
 from shoal.labs.watch import QuietWatch
 from shoal.labs.words import load_words
 

@@ -14,7 +14,7 @@ from shoal.config.schema import (
 )
 from shoal.errors import WorkerError
 from shoal.labs.runs import Runs
-from shoal.labs.turns import over_rounds, train_in_turns
+from shoal.labs.timing.turns import over_rounds, train_in_turns
 from shoal.labs.watch import QuietWatch
 from shoal.labs.words import load_words
 from shoal.report.runs import read_run
