@@ -119,11 +119,9 @@ def find(measured: Measurements) -> Findings:
 
 def _cost(measured: Measurements) -> list[Finding]:
     """From steps that took turns: the steps of the runs were made at different times."""
-    seconds, samples = measured.steps.seconds, measured.step_samples
-    speeds = {name: [samples[name] / each for each in seconds[name]] for name in ("gd", "sgd")}
+    small, large, samples = measured.steps.small.seconds, measured.steps.large, measured.step_samples
+    speeds = {name: [samples[name] / each for each in large.seconds[name]] for name in ("gd", "sgd")}
     return [
-        step_time(
-            by_rounds(seconds["adam"], seconds["sgd"]).scaled(1e3), measured.steps.ms("gd"), samples["gd"]
-        ),
+        step_time(by_rounds(small["adam"], small["sgd"]).scaled(1e3), large.ms("gd"), samples["gd"]),
         throughput(by_rounds(speeds["gd"], speeds["sgd"])),
     ]

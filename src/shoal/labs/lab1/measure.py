@@ -8,13 +8,12 @@ import numpy as np
 from shoal import data, models
 from shoal.labs.lab1.experiment import train
 from shoal.labs.lab1.noise import Noise, noise_of
-from shoal.labs.lab1.pace import samples_of, step_times
+from shoal.labs.lab1.pace import StepTimes, samples_of, step_times
 from shoal.labs.lab1.plan import MODEL, NAMES, Name, Plan
 from shoal.labs.lab1.replay import whole_loss_after
 from shoal.labs.lab1.sweep import Sweep
 from shoal.labs.numbers import sample_counts
 from shoal.labs.runs import Runs
-from shoal.labs.timing.contest import Contest
 from shoal.report.runs import Array, Curve, Run, read_run
 
 WINDOW = 20
@@ -78,7 +77,7 @@ class Measurements:
     """Of SGD, seed by seed."""
     sgd_whole_losses: tuple[float, ...]
     """SGD's loss on the whole training set after as many steps as GD's last loss, seed by seed."""
-    steps: Contest
+    steps: StepTimes
     """One step of each optimizer, round by round."""
     step_samples: Mapping[Name, int]
     """The samples of these steps."""

@@ -1,6 +1,7 @@
 """What a step of each optimizer costs: the three take turns, so that a slow second affects all of them."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 
@@ -17,18 +18,29 @@ GD_SAMPLES = 2048
 ROUNDS, BUDGET_S = 15, 20.0
 
 
-def step_times(plan: Plan, rates: Mapping[Name, float]) -> Contest:
-    """Seconds of one step of every optimizer, round by round."""
+@dataclass(frozen=True)
+class StepTimes:
+    """Seconds of one step, round by round. Two rivals at a time, so that neither always follows the same third."""
+
+    small: Contest
+    """SGD and Adam, on a batch."""
+    large: Contest
+    """GD and SGD."""
+
+
+def step_times(plan: Plan, rates: Mapping[Name, float]) -> StepTimes:
+    """Time the steps of every optimizer."""
     configs: dict[Name, RunConfig] = {
         name: plan.config(name, rates[name], plan.first_seed, plan.passes(name), test=False) for name in NAMES
     }
     with torch_settings(configs["sgd"]) as device:
         dataset = data.load(plan.data).to(device)
-        return contest(
-            {name: _step(config, dataset, samples_of(name, dataset)) for name, config in configs.items()},
-            ROUNDS,
-            BUDGET_S,
-        )
+        steps = {name: _step(config, dataset, samples_of(name, dataset)) for name, config in configs.items()}
+
+        def rivals(*names: Name) -> Contest:
+            return contest({name: steps[name] for name in names}, ROUNDS, BUDGET_S)
+
+        return StepTimes(small=rivals("sgd", "adam"), large=rivals("gd", "sgd"))
 
 
 def samples_of(name: Name, dataset: DataSet) -> int:
