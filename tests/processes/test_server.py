@@ -55,6 +55,32 @@ def test_a_killed_worker_is_named(tmp_path):
     assert "Resume from the last checkpoint" in error.hint
 
 
+@pytest.mark.filterwarnings("ignore:rank .* is slow")
+@pytest.mark.parametrize("mode", ["asp", pytest.param("ssp", marks=pytest.mark.long)])
+def test_the_others_continue_without_a_killed_worker_and_take_its_share_of_the_data(tmp_path, mode):
+    more = f"--strategy.mode {mode} --strategy.on_lost continue --workers 3"
+    with pytest.warns(UserWarning, match="rank 1 of 4 was killed by SIGKILL: the others continue"):
+        result = launch_run(
+            config(tmp_path, f"{SERVER} {more}", rank=1, fault="SIGKILL", step=4, slow=0.01), Silent()
+        )
+    assert (tmp_path / "proof").exists()
+    assert (result.status, result.workers, result.steps) == ("completed", 3, 12)
+    ((loss,), folder) = result.server["lost"], RunFolder(tmp_path / "run")
+    events = list(read_events(folder.events(3)))
+    updates = [event for event in events if event["event"] == "update"]
+    assert sorted((event["step"], event["share"]) for event in updates) == [
+        (step, share) for step in range(12) for share in range(3)
+    ], "every share of every step counts once"
+    assert sum(event["rank"] == 1 for event in updates) == 3, "it died in its fourth step"
+    (lost,) = (event for event in events if event["event"] == "lost")
+    assert (lost["rank"], lost["version"]) == (loss["rank"], loss["updates"]) == (1, lost["version"])
+    more = more.replace("continue", "stop") + " --epochs 4"
+    resumed = launch_run(config(tmp_path, f"{SERVER} {more}"), Silent(), folder)
+    assert (resumed.status, resumed.steps, resumed.server["lost"]) == ("completed", 16, []), (
+        "with all workers"
+    )
+
+
 @pytest.mark.parametrize("mode", ["asp", pytest.param("hogwild", marks=pytest.mark.long)])
 def test_a_signal_stops_all_after_the_same_step_and_the_run_is_resumed(tmp_path, mode):
     run = flags(tmp_path, f"{SERVER} --strategy.mode {mode}", slow=0.02, fault="none", step=2)

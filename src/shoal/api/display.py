@@ -174,7 +174,10 @@ def server_rows(result: Result) -> dict[str, str]:
     found = staleness_of(RunFolder(Path(result.run)), result.workers) if result.server["servers"] else None
     if found is not None and (found.mean or any(each.dropped for each in found.workers)):
         rows |= {"staleness": found.in_words(), "pushes": found.progress_in_words()}
-    return rows
+    lost = [
+        f"rank {loss['rank']} after {loss['updates']:,} updates" for loss in result.server.get("lost", ())
+    ]
+    return rows | ({"lost": f"{', '.join(lost)}; the others took its share of the data"} if lost else {})
 
 
 def codec_lines(folder: RunFolder) -> list[str]:

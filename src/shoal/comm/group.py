@@ -177,6 +177,20 @@ class Group(ABC):
         """
         raise NotImplementedError(f"{self.kind} groups do not watch their members outside of calls")
 
+    def tolerate_deaths(self, ranks: Sequence[int]) -> None:
+        """Go on receiving from `ANYONE` when one of these members dies.
+
+        A wait for such a `recv` then raises the `MemberError` of each death once, after that member's last message; the
+        `recv` is still under way, and the caller waits for it again. `without` makes the group of those that are left.
+        """
+        del ranks
+        raise GroupError(f"{self.kind} groups cannot continue without a member that has died", "Use shm.")
+
+    def without(self, ranks: Sequence[int]) -> Self:
+        """The group of all members but these, which have died; all others call it, and name the same ones."""
+        del ranks
+        raise GroupError(f"{self.kind} groups cannot continue without a member that has died", "Use shm.")
+
     def note_transfer(  # noqa: B027 (only a traced group counts)
         self, operation: str, num_bytes: int, start_ns: int, end_ns: int
     ) -> None:

@@ -154,6 +154,19 @@ class Traced(WrappedGroup):
         name = f"{self.name}[{','.join(map(str, ranks))}]"
         return Traced(group, self._record, name, self.clock, self.totals)
 
+    @property
+    def untraced(self) -> Group:
+        """The group whose calls are counted."""
+        return self._group
+
+    def go_on_without(self, ranks: Sequence[int]) -> None:
+        """Become the group of all members but these, which have died, for everything that uses this one.
+
+        Ranks follow each other again, from 0; calls are counted as before. All living members call it.
+        """
+        self._group = self._group.without(ranks)
+        self.rank, self.size = self._group.rank, self._group.size
+
     def note_transfer(self, operation: str, num_bytes: int, start_ns: int, end_ns: int) -> None:
         """Record a transfer as a call: it was issued at its start, and waited for until its end."""
         of_call = self.name, self.next_sequence()

@@ -45,6 +45,15 @@ class WrappedGroup(Group):
         """Make the smaller group of these ranks."""
         return self.around(self._group.split_off(ranks), ranks)
 
+    def tolerate_deaths(self, ranks: Sequence[int]) -> None:
+        """Go on receiving from `ANYONE` when one of these members dies."""
+        self._group.tolerate_deaths(ranks)
+
+    def without(self, ranks: Sequence[int]) -> Self:
+        """The group of all members but these, wrapped."""
+        left = [rank for rank in range(self.size) if rank not in ranks]
+        return self.around(self._group.without(ranks), left)
+
     def empty(self, numel: int, dtype: torch.dtype = torch.float32, device: torch.device = CPU) -> Tensor:
         """Memory that the group moves in the cheapest way it has."""
         return self._group.empty(numel, dtype, device)

@@ -279,7 +279,7 @@ class RunConfig(Checked):
         for compressed in compressions(self.exchange):
             compressed.check_run(
                 strategy,
-                can.compresses,
+                can.refused_codecs,
                 getattr(self.sync, "aggregate", "gradients"),
                 getattr(self.optimizer, "momentum", 0.0),
                 self.axes.get("tensor", 1),

@@ -51,6 +51,11 @@ class Listener:
         """Further lines for the hint of a failure: what the user can do."""
         return []
 
+    def goes_on_without(self, handle: WorkerHandle) -> bool:
+        """Whether the others continue without a worker that has ended without a report."""
+        del handle
+        return False
+
     def role_of(self, rank: int) -> Sequence[str]:
         """Lines that say what a rank that is gone had to do, if ranks differ in that."""
         del rank
@@ -122,7 +127,9 @@ class _Supervision:
                     handle.finished = True
                     self._finished_at[handle.rank] = time.monotonic()
                 self._listener.heard(handle.rank, report)
-        if handle.failure or (code is not None and not handle.finished):
+        if handle.failure or (
+            code is not None and not handle.finished and not self._listener.goes_on_without(handle)
+        ):
             self._note(handle)
         return code is not None or handle.rank in self._killed
 

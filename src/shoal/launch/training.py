@@ -14,11 +14,13 @@ from shoal.comm.threads import ThreadGroup
 from shoal.config.custom import named_code, no_exit
 from shoal.config.mesh import layout_of
 from shoal.config.plain import to_plain
-from shoal.config.schema import RunConfig
+from shoal.config.schema import RunConfig, ServerConfig
 from shoal.errors import ShoalError
 from shoal.events.folder import RunFolder, resume_command
 from shoal.launch import forks, processes, threads
 from shoal.launch.cores import threads_per_worker
+from shoal.launch.failure import unreported_end
+from shoal.launch.handle import WorkerHandle
 from shoal.launch.one_worker import training_limit_of
 from shoal.launch.reports import Report, Reporter, replay
 from shoal.launch.supervise import Listener, Policy
@@ -176,6 +178,16 @@ class _TrainingListener(Listener):
                     file.write(output)
             except OSError as error:
                 warnings.warn(f"cannot write {path}: {error.strerror}", stacklevel=2)
+
+    def goes_on_without(self, handle: WorkerHandle) -> bool:
+        """Whether a parameter server continues without a worker; rank 0 writes the results, so it cannot be missed."""
+        sync, workers = self._config.sync, self._config.launch.workers
+        can_lose = isinstance(sync, ServerConfig) and sync.on_lost == "continue" and self._has_started
+        if not can_lose or not 0 < handle.rank < workers:
+            return False
+        what = unreported_end(handle.rank, workers + self._config.num_servers, handle.poll() or 0, "")
+        warnings.warn(f"{what.message}: the others continue, and take its share of the data", stacklevel=2)
+        return True
 
     def remove_unfinished(self) -> None:
         """Delete what killed workers have left in a run folder that is ours."""

@@ -63,7 +63,9 @@ class Built:
     """This worker's part of the model."""
     strategy: Strategy
     group: Traced
-    """All workers of the run; counts what this worker sends."""
+    """All workers of the run, and its servers; counts what this worker sends."""
+    workers: int
+    """Workers that train, as the run began."""
     span: SpanRecorder
     batch_size: int
     """Global batch size: samples per step over all workers."""
@@ -118,7 +120,8 @@ def build(
     model = build_model(config, dataset)
     starting_point = prepare(model, config, few_inputs(dataset).cpu(), resumed)
     model.to(device)
-    _check_work(config, dataset, model, group.size - config.num_servers, device)
+    workers = group.size - config.num_servers
+    _check_work(config, dataset, model, workers, device)
     span = SpanRecorder(clock or clock_of(device))
     train, num_samples = config.train, len(dataset.train)
     batch_size = train.batch_size if isinstance(train.batch_size, int) else num_samples
@@ -158,6 +161,7 @@ def build(
         layout,
         strategy,
         group,
+        workers,
         span,
         batch_size,
         steps,

@@ -24,6 +24,7 @@ from shoal.data.dataset import Batch, DataSet
 from shoal.data.division import Division
 from shoal.events.spans import SpanRecorder
 from shoal.parallel.strategy import Pause, Serving, Share, StepResult, Strategy, Turn
+from shoal.parallel.sync.own_losses import agreed_loss
 from shoal.parallel.training_clock import TrainingClock
 from shoal.train.balance import Balance
 from shoal.train.evaluate import Metrics, evaluate
@@ -141,7 +142,7 @@ def train_by_turns(job: Job, first: Progress, division: Division) -> Progress:
     """
     num_samples = len(job.data.train)
     end = job.next_meeting(first)
-    mine = first
+    mine = replace(first, epoch_loss_sum=0.0)
     while isinstance(turn := job.strategy.next_turn(first.step, end), Turn):
         job.log.begin(turn.step)
         job.training_clock.step = turn.step
@@ -159,7 +160,8 @@ def train_by_turns(job: Job, first: Progress, division: Division) -> Progress:
     mine = job.log.settle(mine)
     job.log.stop_signal = job.log.stop_signal or turn.stop_signal
     reached = first.ahead(turn.step, job.batch_size, num_samples)
-    reached = replace(reached, epoch_loss_sum=mine.epoch_loss_sum, seconds=mine.seconds)
+    of_all = agreed_loss(job.strategy.copies, mine.epoch_loss_sum, part=1.0)
+    reached = replace(reached, epoch_loss_sum=first.epoch_loss_sum + of_all, seconds=mine.seconds)
     if job.is_save_due(reached.step):
         reached = save(job, reached)
         job.log.restart_clock()

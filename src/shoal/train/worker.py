@@ -90,7 +90,7 @@ def _work(
     Errors in the settings are raised before the run folder is created. Rank 0 writes settings, weights and result; each
     worker writes its own events and its part of a checkpoint.
     """
-    untraced, calls = group, list[Span]()
+    calls = list[Span]()
     group = traced(group, calls.append)
     built = build(config, device, group, resumed=resumed)
     by_threads = config.launch.launcher == "threads" and group.size > 1
@@ -109,7 +109,7 @@ def _work(
             log = StepLog(events, built.span, calls, observer, device, config.output.trace)
             notes = _Notes(built, random, folder, events, observer)
             notes.restored(saved)
-            notes.started(progress, links, measure_clock_offset(untraced))
+            notes.started(progress, links, measure_clock_offset(group.untraced))
             if isinstance(built.exchange, Auto):
                 built.exchange.on_choice = notes.chose
             run_delay = RunDelay()
@@ -120,7 +120,7 @@ def _work(
                 events.append({"event": "failed", "error": str(error) or type(error).__name__})
                 raise
             not_scheduled = run_delay.fraction()
-            clock = measure_clock_offset(untraced)
+            clock = measure_clock_offset(group.untraced)
             result = _finish(built, folder, progress, notes, job.stopped_by)
             end = {"event": "end", "status": result.status, "step": progress.step, "time_ns": time.time_ns()}
             events.append(end | {"clock": clock._asdict(), "not_scheduled": not_scheduled})
@@ -186,7 +186,7 @@ class _Notes:
         }
         self.events.append(
             record
-            | {"strategy": built.config.strategy, "workers": built.group.size - built.config.num_servers}
+            | {"strategy": built.config.strategy, "workers": built.workers}
             | {"version": __version__, "torch": torch.__version__, "device": str(built.device)}
             | {"threads": torch.get_num_threads(), "host": platform.node(), "clock": clock._asdict()}
         )
@@ -300,7 +300,7 @@ def _finish(built: Built, folder: RunFolder, progress: Progress, notes: _Notes, 
     return Result(
         status="completed" if done else "interrupted",
         strategy=config.strategy,
-        workers=group.size - config.num_servers,
+        workers=built.workers,
         rank=group.rank,
         epochs=progress.epoch,
         steps=progress.step,

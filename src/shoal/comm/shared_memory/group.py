@@ -135,15 +135,38 @@ class SharedMemoryGroup(Group):
         """Make the smaller group of these ranks."""
         maker = ranks[0]
         arena = Arena.create(ArenaLayout(len(ranks)).num_bytes) if self.rank == maker else None
-        arena = self._open_everywhere(arena, maker)
+        group = self._smaller_group(ranks, self._open_everywhere(arena, maker))
+        # Boards must be filled in before any member waits for another.
+        self.barrier().wait()
+        return group
+
+    def _smaller_group(self, ranks: Sequence[int], arena: Arena) -> "SharedMemoryGroup":
         world_ranks = [self._roster.world_ranks[rank] for rank in ranks]
         pids = [self._roster.pids[rank] for rank in ranks]
         homes = [self._roster.homes[rank] for rank in ranks]
         group = SharedMemoryGroup(self._progress, arena, ranks.index(self.rank), world_ranks, pids, homes)
         group._larger = self
         self._smaller.add(group)
-        # Boards must be filled in before any member waits for another.
-        self.barrier().wait()
+        return group
+
+    def tolerate_deaths(self, ranks: Sequence[int]) -> None:
+        """Go on receiving from `ANYONE` when one of these members dies."""
+        self._roster.may_die |= set(ranks)
+
+    def without(self, ranks: Sequence[int]) -> "SharedMemoryGroup":
+        """The group of the living. No collective of this group works any more: the first sends the others its arena."""
+        first, *others = left = [rank for rank in range(self.size) if rank not in ranks]
+        if self.rank == first:
+            arena = Arena.create(ArenaLayout(len(left)).num_bytes)
+            for rank in others:
+                self.send(torch.tensor(arena.address, dtype=torch.int64), rank).wait()
+        else:
+            address = torch.empty(4, dtype=torch.int64)
+            self.recv(address, first).wait()
+            arena = Arena.open(Address(*address.tolist()))
+        group = self._smaller_group(left, arena)
+        group.barrier().wait()
+        arena.release()
         return group
 
     def allocate(self, numel: int, dtype: torch.dtype, device: torch.device) -> Tensor:

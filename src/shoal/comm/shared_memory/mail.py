@@ -189,7 +189,10 @@ class FromAnyone:
         """Give the first `recv` to a mailbox with a message."""
         size = len(self.roster.boards)
         for sender in ((self._next + step) % size for step in range(size)):
-            if sender != self.roster.rank and self._mail.incoming(sender).has_unclaimed():
+            if (
+                sender not in (self.roster.rank, *self.roster.dead)
+                and self._mail.incoming(sender).has_unclaimed()
+            ):
                 self._next = sender + 1
                 self._mail.incoming(sender).put(self._queue.popleft())
                 if not self._queue:
@@ -198,8 +201,9 @@ class FromAnyone:
         return False
 
     def missing(self) -> list[int]:
-        """All others."""
-        return [rank for rank in range(len(self.roster.boards)) if rank != self.roster.rank]
+        """All others that are not known to be dead."""
+        roster = self.roster
+        return [rank for rank in range(len(roster.boards)) if rank not in (roster.rank, *roster.dead)]
 
     def label(self) -> str:
         """What any of the others has yet to do."""

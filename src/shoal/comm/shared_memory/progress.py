@@ -19,7 +19,7 @@ from shoal.comm.liveness.judge import PAUSED_S, Facts, Judge
 from shoal.comm.liveness.patience import Patience
 from shoal.comm.liveness.watch import ProcessWatch
 from shoal.comm.shared_memory.board import Board
-from shoal.errors import GroupError
+from shoal.errors import GroupError, MemberError
 
 NUM_SPINS, NUM_SPINS_CROWDED = 60, 8
 """How often a wait polls before it yields (about 0.2 µs each): with a core for each worker, and with fewer cores."""
@@ -77,6 +77,19 @@ class Roster:
         self.world_ranks = list(world_ranks)
         self.pids = list(pids)
         self.rank = rank
+        self.may_die: set[int] = set()
+        """Members without which this one can go on."""
+        self.dead: set[int] = set()
+        """Those of them that have been seen dead: messages from anyone come from the others."""
+
+    def tolerates(self, error: GroupError) -> bool:
+        """Whether this is the death of a member that may die; it counts as dead from now on."""
+        if not isinstance(error, MemberError) or error.reason != "died":
+            return False
+        rank = self.world_ranks.index(error.rank)
+        if rank in self.may_die:
+            self.dead.add(rank)
+        return rank in self.may_die
 
 
 class Pending:
@@ -201,7 +214,8 @@ class ProgressEngine:
         error = self._find_error(channel, waited_s, closely)
         # A member that is found dead may have done its part just before: look at the channel once more first.
         if error is not None and not self.advance():
-            self.fail(error)
+            if not (channel.any_will_do and channel.roster.tolerates(error)):
+                self.fail(error)
             raise error
 
     def check_members(self, roster: Roster, label: str, waited_s: float) -> None:

@@ -1,6 +1,7 @@
 """What a sync can be combined with."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -13,8 +14,8 @@ class Capabilities:
     """Whether each worker takes its share of a batch: partitions, uneven shares and balancing need that."""
     exchanges: bool = True
     """Whether it takes an `--exchange`."""
-    compresses: bool = True
-    """Whether the exchange may be lossy: it then carries gradients alone, no weights, moments or running statistics."""
+    refused_codecs: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Codecs that cannot encode what it sends, or their setting `vote`, and why."""
     engines: tuple[str, ...] = ("torch", "tape", "static")
     """The engines that can compute its gradients."""
     fewest_workers: int = 1

@@ -1,5 +1,6 @@
 """Settings of gradient compression: which codec encodes each parameter's gradient, and how."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
@@ -164,14 +165,21 @@ class CompressedConfig(Checked):
         )
 
     def check_run(
-        self, strategy: str, can_compress: bool, aggregate: str, optimizer_momentum: float, tensor_size: int
+        self,
+        strategy: str,
+        refused: Mapping[str, str],
+        aggregate: str,
+        optimizer_momentum: float,
+        tensor_size: int,
     ) -> None:
         """Refuse it in a run that cannot take it."""
-        if not can_compress:
+        codecs = {self.codec, *(codec for codec, _, _ in self.encodings())}
+        codecs |= {"vote" for _, settings, _ in self.encodings() if settings.get("vote")}
+        for name in sorted(codecs & refused.keys()):
+            what = "--exchange.vote true" if name == "vote" else f"--exchange compressed:{name}"
             raise ConfigError(
-                f"--exchange compressed:{self.codec} encodes gradients, but strategy {strategy} also exchanges moments "
-                "and running statistics",
-                "Use --strategy ddp or naive, or remove --exchange.",
+                f"strategy {strategy} does not support {what}: {refused[name]}",
+                "Use another codec, or --strategy ddp.",
             )
         if aggregate == "parameters":
             raise ConfigError(

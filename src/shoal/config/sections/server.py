@@ -15,7 +15,13 @@ DEFAULT_STALENESS = 3
 class ServerConfig(Checked):
     """Parameter servers hold the weights; workers pull them, compute gradients, and push these."""
 
-    CAN: ClassVar = Capabilities(compresses=False, devices=("cpu",))
+    CAN: ClassVar = Capabilities(
+        devices=("cpu",),
+        refused_codecs={
+            "auto": "it compares codecs by the time of an exchange among all workers",
+            "vote": "a server decodes each push by itself",
+        },
+    )
 
     name: Literal["server"] = "server"
     mode: Literal["bsp", "ssp", "asp", "hogwild"] = "bsp"
@@ -30,6 +36,8 @@ class ServerConfig(Checked):
     """Delay compensation λ: correct a stale gradient g to g + λ·g⊙g⊙(θ now − θ of the gradient); 0: none."""
     backup: Annotated[int, AtLeast(0)] = 0
     """Backup workers of bsp: a step ends without the slowest `backup` workers, whose gradients are dropped."""
+    on_lost: Literal["stop", "continue"] = "stop"
+    """When a worker is killed: stop, or continue without it (asp, ssp); the others take its share of the data."""
     unused: Literal["refuse", "zero"] = "refuse"
     """A parameter without a gradient: raise an error that names it, or use zero."""
 
@@ -63,6 +71,32 @@ class ServerConfig(Checked):
                 f"--strategy.backup {self.backup} has no effect with --strategy.mode {mode}",
                 "Use --strategy.mode bsp: in the other modes fast workers do not wait for every slow one.",
             )
+
+        if self.on_lost == "continue":
+            self._check_can_lose()
+
+    def _check_can_lose(self) -> None:
+        if self.gathers or self.mode == "hogwild":
+            why = (
+                "its workers update the weights themselves, and no server knows what a killed one has done"
+                if self.mode == "hogwild"
+                else "an update needs the gradients of every worker"
+            )
+            raise ConfigError(
+                f"--strategy.on_lost continue does not support --strategy.mode {self.mode}: {why}",
+                "Use --strategy.mode asp or ssp, or resume the run from its last checkpoint.",
+            )
+        if self.num_servers > 1:
+            raise ConfigError(
+                f"--strategy.on_lost continue needs one server, but --strategy.servers is {self.num_servers}: a worker "
+                "killed during a push could reach some of them only",
+                "Remove --strategy.servers.",
+            )
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether a server tells each worker which share to compute next, so that any worker can take any share."""
+        return self.mode == "asp" or self.on_lost == "continue"
 
     @property
     def num_servers(self) -> int:
@@ -100,11 +134,18 @@ class ServerConfig(Checked):
 
     def check_run(self, exchange: str, balance: bool, engine: str) -> None:
         """Refuse other settings of a run that do not fit."""
-        if exchange not in ("all_reduce", "robust"):
+        if exchange not in ("all_reduce", "robust", "compressed"):
             raise ConfigError(
                 f"--exchange {exchange} has no effect with strategy server, whose workers do not exchange gradients",
                 "Use --strategy ddp, or remove --exchange. With bsp, a server can apply --exchange robust:median.",
             )
+        if exchange == "compressed" and (self.mode == "hogwild" or self.on_lost == "continue"):
+            why = (
+                "--strategy.mode hogwild, whose workers push nothing"
+                if self.mode == "hogwild"
+                else "--strategy.on_lost continue: of a killed worker's push, a part could arrive"
+            )
+            raise ConfigError(f"--exchange compressed does not support {why}", "Remove --exchange.")
         if exchange == "robust" and (not self.gathers or self.backup):
             raise ConfigError(
                 f"--exchange robust compares the gradients of all workers of a step; --strategy.mode {self.mode}"

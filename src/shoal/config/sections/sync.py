@@ -184,7 +184,12 @@ class ZeroConfig(Checked):
 class LocalConfig(Checked):
     """Replicas train alone for some steps, then average their weights (local SGD, DiLoCo, streaming DiLoCo)."""
 
-    CAN: ClassVar = Capabilities(compresses=False)
+    CAN: ClassVar = Capabilities(
+        refused_codecs={
+            "auto": "it compares codecs by the time of an exchange in every step",
+            "dgc": "it replaces the optimizer's momentum, and here the optimizer steps between two exchanges",
+        }
+    )
 
     name: Literal["local"] = "local"
     every: Count = 20

@@ -40,6 +40,12 @@ class BufferSync:
                         torch._foreach_copy_(originals, views)  # pyright: ignore[reportPrivateUsage]
 
 
+def buffer_sync_of(group: Group, module: nn.Module) -> BufferSync | None:
+    """For all buffers of a module; None if it has none."""
+    names = [name for name, _ in module.named_buffers()]
+    return BufferSync(group, buffers_of(module, names)) if names else None
+
+
 def buffers_of(module: nn.Module, names: Iterable[str]) -> Callable[[], dict[str, Tensor]]:
     """A function that returns a module's buffers of these names; it finds their owners once."""
     split = {name: name.rpartition(".") for name in names}

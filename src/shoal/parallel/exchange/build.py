@@ -25,6 +25,13 @@ def build_exchange(config: ExchangeConfig, size: int, training: TrainingClock) -
     )
 
 
+def compressed_in(exchange: Exchange) -> list[Compressed]:
+    """The exchanges that encode: this one, or some of its stages."""
+    if isinstance(exchange, Staged):
+        return [each for _, stage in exchange.stages for each in compressed_in(stage)]
+    return [exchange] if isinstance(exchange, Compressed) else []
+
+
 def check_exchange(config: ExchangeConfig, size: int) -> None:
     """Refuse an exchange that is impossible with `size` workers: too few for its bound, or a wrong path."""
     build_exchange(config, size, TrainingClock())

@@ -1,7 +1,7 @@
 """Compressed gradients: workers exchange short codes, and each decodes the sum."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, final
 
@@ -12,6 +12,7 @@ from shoal.codecs.build import build_codec
 from shoal.codecs.codec import Codec, Form, Linear, Payload, seed_of
 from shoal.comm.group import Group, Work
 from shoal.config.schema import CompressedConfig
+from shoal.config.sections.compression import Encoding
 from shoal.errors import ConfigError
 from shoal.parallel.buckets.bucket import Bucket
 from shoal.parallel.exchange.exchange import Exchange, pieces_under
@@ -76,6 +77,16 @@ class Compressed(Exchange):
         self._units: dict[str, list[Unit]] = {}
         """By the key of the bucket, once the warm-up is over."""
         self._remarks: set[str] = set()
+        self._encoded: Collection[str] | None = None
+
+    @property
+    def config(self) -> CompressedConfig:
+        """Its settings."""
+        return self._config
+
+    def encode_only(self, params: Collection[str]) -> None:
+        """Send everything but the tensors of these parameters, or stretches of them, as it is."""
+        self._encoded = params
 
     def __call__(self, group: Group, bucket: Bucket) -> Work:
         """Encode, and start to exchange the payloads."""
@@ -110,9 +121,9 @@ class Compressed(Exchange):
             return self._units[bucket.key]
         units: list[Unit] = []
         for param, (place, shape) in zip(bucket.names, bucket.extents, strict=True):
-            encoding = self._config.encoding_of(param)
+            encoding = self._encoding_of(param)
             form = Form(shape, bucket.flat.dtype, bucket.flat.device)
-            _check_dtype(encoding.codec, param, form.dtype)
+            check_dtype(encoding.codec, param, form.dtype)
             chosen = build_codec(encoding)
             remark = chosen.remark(form)
             if remark and rank == 0 and remark not in self._remarks:
@@ -124,6 +135,12 @@ class Compressed(Exchange):
         if progress == 1.0:
             self._units[bucket.key] = units
         return units
+
+    def _encoding_of(self, name: str) -> Encoding:
+        param = param_of(name)
+        if self._encoded is not None and param not in self._encoded:
+            return Encoding("none", {}, feedback=False)
+        return self._config.encoding_of(param)
 
     def _memory_of(self, unit: Unit) -> Tensor | None:
         if unit.param not in self._memory:
@@ -159,7 +176,16 @@ class Compressed(Exchange):
         self._loaded = {param: tensor.clone() for param, tensor in pieces_under("memory.", pieces).items()}
 
 
-def _check_dtype(codec: str, param: str, dtype: torch.dtype) -> None:
+def param_of(name: str) -> str:
+    """The parameter that a tensor in a bucket belongs to: it may be a stretch of it.
+
+    >>> param_of("fc1.weight[0:100]"), param_of("fc1.weight")
+    ('fc1.weight', 'fc1.weight')
+    """
+    return name.rpartition("[")[0] if name.endswith("]") else name
+
+
+def check_dtype(codec: str, param: str, dtype: torch.dtype) -> None:
     """Refuse gradients with too few digits to be rounded again, or for a factorisation."""
     if dtype.itemsize < 4 and codec not in ("none", "fp16", "bf16"):
         raise ConfigError(

@@ -9,39 +9,58 @@ from shoal.codecs.codec import Field, Payload
 from shoal.comm.group import Group, Work
 
 
-class GatheredPayloads:
-    """An all-gather of the payloads of several gradients: one message of the declared number of bytes.
+class Packing:
+    """Where the tensors of several payloads are in one message of the declared number of bytes.
 
-    The tensors are ordered by dtype, floating-point numbers first and wide before narrow, so that each is aligned
-    without padding.
+    They are ordered by dtype, floating-point numbers first and wide before narrow, so that each is aligned without
+    padding.
     """
 
-    def __init__(self, group: Group, payloads: Sequence[Payload]) -> None:
+    def __init__(self, payloads: Sequence[Sequence[Field]]) -> None:
         fields = [
-            (gradient, place, Field(tensor.dtype, tensor.numel()))
+            (gradient, place, field)
             for gradient, payload in enumerate(payloads)
-            for place, tensor in enumerate(payload)
+            for place, field in enumerate(payload)
         ]
         self._fields = sorted(
             fields, key=lambda field: (not field[2].dtype.is_floating_point, -field[2].dtype.itemsize)
         )
         self._lengths = [len(payload) for payload in payloads]
-        message = torch.cat([_bytes(payloads[gradient][place]) for gradient, place, _ in self._fields])
+        self.num_bytes = sum(field.num_bytes for _, _, field in fields)
+
+    @classmethod
+    def of(cls, payloads: Sequence[Payload]) -> "Packing":
+        """The message of these payloads."""
+        return cls([[Field(tensor.dtype, tensor.numel()) for tensor in payload] for payload in payloads])
+
+    def pack(self, payloads: Sequence[Payload]) -> Tensor:
+        """The message."""
+        return torch.cat([_bytes(payloads[gradient][place]) for gradient, place, _ in self._fields])
+
+    def unpack(self, message: Tensor) -> list[Payload]:
+        """The payloads, as views of the message."""
+        message = _aligned(message)
+        payloads: list[list[Tensor]] = [[message] * length for length in self._lengths]
+        start = 0
+        for gradient, place, field in self._fields:
+            payloads[gradient][place] = message[start : start + field.num_bytes].view(field.dtype)
+            start += field.num_bytes
+        return [tuple(payload) for payload in payloads]
+
+
+class GatheredPayloads:
+    """An all-gather of the payloads of several gradients: one message."""
+
+    def __init__(self, group: Group, payloads: Sequence[Payload]) -> None:
+        self._packing = Packing.of(payloads)
+        message = self._packing.pack(payloads)
         self._rows = message.new_empty((group.size, message.numel()))
         self.work: Work = group.all_gather(self._rows, message)
 
     def received(self) -> list[list[Payload]]:
         """For each gradient, the payloads of all workers in rank order; once the work is done."""
-        rows = [self._unpacked(_aligned(row)) for row in self._rows.unbind()]
-        return [[row[gradient] for row in rows] for gradient in range(len(self._lengths))]
-
-    def _unpacked(self, row: Tensor) -> list[Payload]:
-        payloads: list[list[Tensor]] = [[row] * length for length in self._lengths]
-        start = 0
-        for gradient, place, field in self._fields:
-            payloads[gradient][place] = row[start : start + field.num_bytes].view(field.dtype)
-            start += field.num_bytes
-        return [tuple(payload) for payload in payloads]
+        rows = [self._packing.unpack(row) for row in self._rows.unbind()]
+        return [list(of_one) for of_one in zip(*rows, strict=True)]
 
 
 class SummedPayloads:

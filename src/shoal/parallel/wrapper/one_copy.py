@@ -10,7 +10,7 @@ from shoal.comm.agree import check_same_model
 from shoal.comm.group import Finished, Group
 from shoal.errors import ConfigError
 from shoal.events.spans import HostClock, SpanRecorder
-from shoal.parallel.buckets.buffer_sync import BufferSync, buffers_of
+from shoal.parallel.buckets.buffer_sync import buffer_sync_of
 from shoal.parallel.buckets.reducer import Reducer, ReducerOptions
 from shoal.parallel.mapped_weights import ALL, MappedWeights, check_maps_memory
 from shoal.parallel.norms import chunk_norms, clip, global_norm, in_order
@@ -81,8 +81,7 @@ class OneCopy:
         check_same_model(self.group, params)
         for param in trained.values():
             param.data = param.data.contiguous()
-        names = [name for name, _ in model.named_buffers()]
-        self._buffers = BufferSync(self.group, buffers_of(model, names)) if names else None
+        self._buffers = buffer_sync_of(self.group, model)
         self._params = trained
         self._reducer = Reducer(
             self.group,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from shoal.comm.agree import check_same_model
 from shoal.comm.group import Group
 from shoal.errors import ConfigError
-from shoal.parallel.buckets.buffer_sync import BufferSync, buffers_of
+from shoal.parallel.buckets.buffer_sync import buffer_sync_of
 from shoal.parallel.buckets.gradient_slots import Factor
 from shoal.parallel.buckets.unused import Unused
 from shoal.parallel.norms import chunk_norms, clip, global_norm
@@ -99,8 +99,7 @@ class ShardedModel:
         check_same_model(self.group, state)
         broadcast_state(self.group, state)
         give_group(model, self.group, lambda: self._weight)
-        names = [name for name, _ in model.named_buffers()]
-        self._buffers = BufferSync(self.group, buffers_of(model, names)) if names else None
+        self._buffers = buffer_sync_of(self.group, model)
         self._weight = 1 / self.group.size
         self._factor: Factor | None = None
         self._num_passes = 0

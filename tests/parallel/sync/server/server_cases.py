@@ -41,12 +41,12 @@ def history_of(strategy, shares, parts=1, steps=STEPS, first=0, events=None):
     return history
 
 
-def members(copy, config, shares, **options):
-    """The histories of all ranks; `copy(rank)` makes a rank's copy of the model."""
+def members(copy, config, shares, exchange=lambda: None, **options):
+    """The histories of all ranks; `copy(rank)` makes a rank's copy of the model, `exchange()` its exchange."""
     workers = len(shares)
 
     def work(world):
-        return history_of(strategy_of(world, config, copy(world.rank)), shares, **options)
+        return history_of(strategy_of(world, config, copy(world.rank), exchange()), shares, **options)
 
     histories = on_threads(workers + config.num_servers, work)
     # A server reports no loss: for the comparison it has the first worker's.

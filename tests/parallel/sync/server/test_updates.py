@@ -22,8 +22,8 @@ WORKERS, PUSHES = 3, 6
 class Server:
     """A server whose weights count pushes: push n of worker i subtracts 1 from weight [n − 1, i]."""
 
-    def __init__(self, config, on_nonfinite="stop"):
-        self.config, self.on_nonfinite = config, on_nonfinite
+    def __init__(self, config, on_nonfinite="stop", gives_turns=False):
+        self.config, self.on_nonfinite, self.gives_turns = config, on_nonfinite, gives_turns
         self.events, self.saved = [], None
         self.start()
 
@@ -32,7 +32,7 @@ class Server:
         model = nn.Linear(WORKERS, PUSHES, bias=False).double()
         nn.init.zeros_(model.weight)
         copy = copy_of(model, GdConfig(lr=1.0))
-        rules = Rules(self.config, WORKERS)
+        rules = Rules(self.config, WORKERS, gives_turns=self.gives_turns)
         guard = Guard(alone(), AllReduce(), self.on_nonfinite)
         self.shard = Shard(copy.layout, copy.update, alone(), WORKERS, self.config.gathers)
         self.updates = Updates(self.shard, rules, guard, copy.layout.zero)
@@ -125,6 +125,94 @@ def test_every_push_is_applied_exactly_once(config):
         assert torch.equal(server.weights, torch.full_like(server.weights, -1.0)), f"seed {seed}"
         happened = {name: happened[name] + faults[name] for name in faults}
     assert min(happened.values()) > 20, "the transport was not unreliable"
+
+
+class TurnTaker:
+    """A worker that takes turns until it is sent to a meeting; push [step, share] subtracts 1 from that weight."""
+
+    def __init__(self, rank):
+        self.rank, self.sequence, self.version, self.turn, self.has_met = rank, 0, 0, None, False
+        self.lost_at_meeting = None
+
+    def request(self):
+        """The next message: it asks for its first turn, or pushes the one that it has."""
+        self.sequence += 1
+        common = {"first": 0, "end": PUSHES, "lr": 1.0}
+        if self.turn is None:
+            return Request(Kind.PULL, self.sequence, self.version, **common), None
+        gradient = torch.zeros(PUSHES, WORKERS, dtype=torch.float64)
+        gradient[self.turn.step, self.turn.share] = 1.0
+        values = {"step": self.turn.step, "part": 1 / WORKERS, "square": 1.0, **common}
+        return Request(Kind.PUSH, self.sequence, self.version, **values), gradient.view(-1)
+
+    def hear(self, reply):
+        self.version, self.turn = reply.version, reply.turn
+        if reply.sends_to_meeting:
+            self.has_met, self.lost_at_meeting = True, reply.losses
+
+
+def lose_workers(config, seed, deaths):
+    """Workers that die at any moment, at most `deaths` of them and not rank 0; the server and those that are left."""
+    chance, server = Random(seed), Server(config, gives_turns=True)
+    living, late = {rank: TurnTaker(rank) for rank in range(WORKERS)}, []
+    wire, waiting = [], set()
+    for _ in range(2_000):
+        if all(worker.has_met for worker in living.values()):
+            break
+        replies = []
+        if chance.random() < 0.05 and len(server.updates.losses) < deaths:
+            # Killed: its last message has reached the server, is under way, or was never sent.
+            rank = chance.choice([rank for rank in living if rank > 0])
+            del living[rank]
+            late += [message for message in wire if message[0] == rank]
+            wire = [message for message in wire if message[0] != rank]
+            replies = server.updates.lose(rank, server.events.append)
+        elif wire and chance.random() < 0.5:
+            rank, request, gradient = wire.pop(chance.randrange(len(wire)))
+            replies = server.receive(rank, request, gradient)
+        elif late and chance.random() < 0.2:
+            assert server.receive(*late.pop()) == [], "a lost worker is not answered"
+        else:
+            rank = chance.choice([*living])
+            if rank not in waiting and not living[rank].has_met:
+                waiting.add(rank)
+                wire.append((rank, *living[rank].request()))
+        for to, reply in replies:
+            waiting.discard(to)
+            living[to].hear(reply)
+    assert not [server.receive(*message) for message in late if server.receive(*message)]
+    return server, living
+
+
+@pytest.mark.parametrize("staleness", [None, 1], ids=["asp", "ssp"])
+def test_the_others_finish_what_lost_workers_leave_and_every_turn_counts_once(staleness):
+    mode = "asp" if staleness is None else "ssp"
+    config, lost = ServerConfig(mode=mode, staleness=staleness, on_lost="continue"), 0
+    for seed in range(30):
+        server, living = lose_workers(config, seed, deaths=2)
+        assert all(worker.has_met for worker in living.values()), f"seed {seed}: the workers did not finish"
+        assert torch.equal(server.weights, torch.full_like(server.weights, -1.0)), f"seed {seed}"
+        assert len({worker.lost_at_meeting for worker in living.values()}) == 1, "all know of the same losses"
+        updates = [event for event in server.events if event["event"] == "update"]
+        turns = [(event["step"], event["share"]) for event in updates]
+        assert sorted(turns) == [(step, share) for step in range(PUSHES) for share in range(WORKERS)]
+        losses = [event["rank"] for event in server.events if event["event"] == "lost"]
+        assert sorted([*losses, *living]) == [0, 1, 2]
+        if staleness is not None:
+            assert_bounded(updates, staleness)
+        lost += len(losses)
+    assert lost > 30, "too few workers died"
+
+
+def assert_bounded(updates, staleness):
+    """A turn of step c was computed from weights with all updates of steps before c − staleness."""
+    for update in updates:
+        missing = [
+            other
+            for other in updates
+            if other["step"] < update["step"] - staleness and other["version"] > update["from_version"]
+        ]
+        assert not missing
 
 
 def test_the_learning_rate_of_a_stale_push_is_damped():

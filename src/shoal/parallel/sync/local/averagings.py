@@ -57,9 +57,16 @@ class Averagings:
     """
 
     def __init__(
-        self, params: Mapping[str, Tensor], config: LocalConfig, group: Group, exchange: Exchange
+        self,
+        params: Mapping[str, Tensor],
+        config: LocalConfig,
+        group: Group,
+        exchange: Exchange,
+        exact: Exchange | None = None,
     ) -> None:
+        """`exact` makes the model that is evaluated and saved, if `exchange` encodes what it sends."""
         self._params, self._config, self._group, self._exchange = params, config, group, exchange
+        self._exact = exact or exchange
         ranges = cut(params, config.fragments)
         # The guard's table can piggyback on a sum, but not on another rule, nor on numbers that are too coarse for it.
         fits = exchange.is_sum and next(iter(params.values())).element_size() >= 4
@@ -116,7 +123,7 @@ class Averagings:
     def become_mean(self, moments: Moments) -> None:
         """Set all weights, and these moments, to the workers' means, without an outer step."""
         for fragment in self.fragments:
-            fragment.start(self._group, self._exchange, moments, None)
+            fragment.start(self._group, self._exact, moments, None)
         for fragment in self.fragments:
             fragment.become_mean()
 

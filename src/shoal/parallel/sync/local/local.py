@@ -11,12 +11,15 @@ from torch import Tensor
 from shoal.config.schema import LocalConfig
 from shoal.parallel.buckets.bucket import Bucket
 from shoal.parallel.buckets.unused import refuse_unused
+from shoal.parallel.exchange.build import compressed_in
+from shoal.parallel.exchange.linear import AllReduce
 from shoal.parallel.guard import ROW, GuardVerdict
 from shoal.parallel.piece import Piece, by_name
 from shoal.parallel.strategy import Share, StepResult
 from shoal.parallel.sync.initial_state import sync_initial_state
 from shoal.parallel.sync.local.averagings import Averaging, Averagings, FragmentStates
 from shoal.parallel.sync.local.fragment import Moments
+from shoal.parallel.sync.own_losses import agreed_loss, part_of
 from shoal.parallel.sync.sync import Sync, SyncParts
 
 
@@ -45,6 +48,10 @@ class LocalSync(Sync):
     *Overlap*: averages are applied `overlap` steps after they began; what a worker has learnt meanwhile is added. Which
     step applies an average depends on the number of steps alone, never on when it arrives: runs repeat.
 
+    *Compressed* (`--exchange compressed:int8`): what is encoded is wᵢ·(θ − θᵢ). What a codec drops is added to the next
+    difference (error feedback; Basu et al. 2019, Qsparse-local-SGD). Moments, buffers and the model that is evaluated
+    are averaged as they are.
+
     *Agreement.* Steps without an averaging do not communicate. Stop signals and bad numbers travel with the next
     averaging (of the first fragment): workers stop after the same step, and a gradient that is not finite counts as
     zero. The loss of a step is this worker's own, unless such an averaging begins and ends in it.
@@ -64,7 +71,12 @@ class LocalSync(Sync):
         for param in params.values():
             if not param.is_contiguous():
                 param.data = param.data.contiguous()
-        self._averagings = Averagings(params, config, parts.group, parts.exchange)
+        # Moments, buffers and the model that is evaluated are averaged as they are.
+        encoders = compressed_in(parts.exchange)
+        for encoder in encoders:
+            encoder.encode_only(params)
+        exact = AllReduce() if encoders else None
+        self._averagings = Averagings(params, config, parts.group, parts.exchange, exact)
         self._kept: _OwnState | None = None
         """This worker's own state, while the model is the average of all workers'."""
         self._last_loss = parts.layout.zero
@@ -193,8 +205,7 @@ class LocalSync(Sync):
     @property
     def _part(self) -> float:
         """This worker's part of all samples so far."""
-        mine, all_samples = self._averagings.num_samples
-        return mine / all_samples if all_samples else 1 / self._group.size
+        return part_of(self._averagings.num_samples, self._group.size)
 
     def _return_to_own_state(self) -> None:
         if self._kept is not None:
@@ -203,9 +214,7 @@ class LocalSync(Sync):
 
     def agree_on_loss(self, loss_sum: float) -> float:
         """The mean of the workers' sums, weighted by their numbers of samples."""
-        total = torch.tensor([loss_sum * self._part], dtype=torch.float64)
-        self._group.all_reduce(total).wait()
-        return total.item()
+        return agreed_loss(self._group, loss_sum, self._part)
 
     # Checkpoints.
 

@@ -1,12 +1,13 @@
 """A worker's side of the messages: one request to all servers at a time, and their replies."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import final
 
 import torch
 from torch import Tensor
 
 from shoal.comm.group import Group, Work
+from shoal.parallel.sync.server.push_codec import PushEncoder
 from shoal.parallel.sync.server.shards import FlatCopy
 from shoal.parallel.sync.server.wire import Kind, Reply, Request, empty_header, encoded, send_all
 
@@ -16,13 +17,19 @@ class ServerClient:
     """Sends requests of a worker to the servers, which have the last ranks of the `world`; takes their weights."""
 
     def __init__(self, world: Group, servers: int, params: Mapping[str, Tensor]) -> None:
-        self._world = world
-        self.servers = range(world.size - servers, world.size)
+        self._world, self._num_servers = world, servers
         self.flat = FlatCopy(params, servers, world)
         self.replies: list[Reply] = []
         """The last reply of each server; the first server's decides about turns and stopping."""
+        self.encoder: PushEncoder | None = None
+        """Encodes what is pushed, if anything does."""
         self._sequence = 0
         self._versions = [0] * servers
+
+    @property
+    def servers(self) -> range:
+        """The ranks of the servers now: the last of the world."""
+        return range(self._world.size - self._num_servers, self._world.size)
 
     def ask(self, request: Request, gradients: bool = False) -> Reply:
         """Send a request, with the flat gradients if asked to, and wait for all replies; the first server's.
@@ -32,12 +39,15 @@ class ServerClient:
         if request.kind in (Kind.PULL, Kind.PUSH):
             self._sequence += 1
         world, flat = self._world, self.flat
+        pushed: Sequence[Sequence[Tensor]] = [() for _ in self.servers]
+        if gradients and self.encoder is not None:
+            pushed = [(message,) for message in self.encoder.encode(flat.gradients, request.step)]
+        elif gradients and not flat.is_mapped:
+            pushed = flat.gradients
         works: list[Work] = []
         for index, server in enumerate(self.servers):
             own = request._replace(sequence=self._sequence, version=self._versions[index])
-            works += send_all(
-                world, server, own, flat.gradients[index] if gradients and not flat.is_mapped else ()
-            )
+            works += send_all(world, server, own, pushed[index])
         headers = [empty_header(Reply) for _ in self.servers]
         works += [
             world.recv(tensor, server)

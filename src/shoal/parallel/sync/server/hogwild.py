@@ -7,13 +7,14 @@ from torch import Tensor
 
 from shoal.comm.reduction import Op
 from shoal.config.schema import ServerConfig
-from shoal.parallel.buckets.buffer_sync import BufferSync, buffers_of
+from shoal.parallel.buckets.buffer_sync import buffer_sync_of
 from shoal.parallel.buckets.unused import refuse_unused
 from shoal.parallel.freed_memory import return_freed_memory
 from shoal.parallel.guard import ROW
 from shoal.parallel.mapped_weights import check_maps_memory
 from shoal.parallel.strategy import Share, StepResult
 from shoal.parallel.sync.initial_state import sync_initial_state
+from shoal.parallel.sync.own_losses import agreed_loss, part_of
 from shoal.parallel.sync.server.clipping import clip_alone
 from shoal.parallel.sync.server.shards import buckets_of
 from shoal.parallel.sync.sync import Sync, SyncParts
@@ -52,8 +53,7 @@ class Hogwild(Sync):
         return_freed_memory()  # where the parameters were
         self._board = group.common(group.size * ROW, torch.float64).view(group.size, ROW)
         """All workers' rows for the guard: each writes its own after every step, and reads the others'."""
-        names = [name for name, _ in layout.model.named_buffers()]
-        self._buffers = BufferSync(group, buffers_of(layout.model, names)) if names else None
+        self._buffers = buffer_sync_of(group, layout.model)
         self._finished = 0
         self._stop_at: int | None = None
         self._stop_signal = 0
@@ -121,12 +121,7 @@ class Hogwild(Sync):
 
     def agree_on_loss(self, loss_sum: float) -> float:
         """The mean of the workers' sums, weighted by their numbers of samples."""
-        mine, of_all = self._samples
-        total = torch.tensor(
-            [loss_sum * (mine / of_all if of_all else 1 / self._group.size)], dtype=torch.float64
-        )
-        self._group.all_reduce(total).wait()
-        return total.item()
+        return agreed_loss(self._group, loss_sum, part_of(self._samples, self._group.size))
 
     def summary(self) -> dict[str, Any]:
         """What the run's result says about this strategy. Staleness is not known: nothing counts updates."""

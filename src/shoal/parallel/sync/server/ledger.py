@@ -2,7 +2,7 @@
 
 Every push carries (rank, sequence, version, step): a worker numbers its requests from 1 and has one under way at a
 time; `version` counts the updates that its weights contain; `step` is the worker's clock. The ledger decides about
-three things::
+four things::
 
     once       a sequence number that is not larger than the last one received from that rank is a repetition: the
                reply was lost, or the network delivered twice. It is acknowledged again and never applied again.
@@ -11,6 +11,8 @@ three things::
                workers).
     release    a worker that has finished c steps gets its reply, with which it begins the next one, when no other is
                more than `bound` steps behind: c − min(clocks) ≤ bound. Gathered: when its step's update is made.
+    lost       a worker that is declared lost is forgotten: what it has pushed before counts, and nothing that arrives
+               afterwards does.
 
 So with bound s a worker that begins step c reads weights with all updates of all workers' steps before c − s (stale
 synchronous parallel: Ho et al. 2013). The weights and the ledger are one state: a server that restores both from one
@@ -76,6 +78,7 @@ class Ledger:
         self._held: dict[int, Push] = {}
         self._owed: set[int] = set()
         """Workers that wait for a reply."""
+        self.lost: set[int] = set()
 
     def is_new(self, rank: int, sequence: int) -> bool:
         """Whether this is the next request of a worker; if not, it is a repetition."""
@@ -90,7 +93,7 @@ class Ledger:
         rank = push.rank
         if not self._acknowledge(rank, push.sequence):
             return None
-        self._clocks[rank] = push.step + 1
+        self._clocks[rank] = max(self._clocks[rank], push.step + 1)
         if not self._needed:
             return self._made((push,))
         if push.step < self.version:
@@ -117,6 +120,15 @@ class Ledger:
             self._owed.add(rank)
         self._last[rank] = sequence if is_new else self._last[rank]
         return is_new
+
+    def lose(self, rank: int) -> None:
+        """Forget a worker: ignore what still arrives from it, and do not wait for it."""
+        self.lost.add(rank)
+        self._owed.discard(rank)
+
+    def meet(self, step: int) -> None:
+        """All shares of the steps before this one are finished: no worker is behind it, and no lost one."""
+        self._clocks = [max(clock, step) for clock in self._clocks]
 
     def _made(self, pushes: tuple[Push, ...]) -> VersionedUpdate:
         self.version += 1
@@ -157,4 +169,4 @@ class Ledger:
         workers = len(self._last)
         self.version, self.dropped = state[:2]
         self._last, self._clocks = list(state[2 : 2 + workers]), list(state[2 + workers : 2 + 2 * workers])
-        self._held, self._owed = {}, set()
+        self._held, self._owed, self.lost = {}, set(), set()

@@ -1,23 +1,27 @@
 """The worker that is a server: answers requests in the order in which they arrive."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, final
 
 import torch
 from torch import Tensor
 
 from shoal.comm.alone import alone
-from shoal.comm.group import ANYONE, Group
+from shoal.comm.group import ANYONE, Group, Receipt, Work
 from shoal.config.schema import ServerConfig
 from shoal.data.dataset import Batch
+from shoal.errors import MemberError
+from shoal.parallel.exchange.compressed import Compressed
 from shoal.parallel.exchange.robust import Robust
 from shoal.parallel.piece import Piece
 from shoal.parallel.strategy import Pause, Serving, Share, StepResult, Strategy, Sums
 from shoal.parallel.sync.initial_state import sync_initial_state
+from shoal.parallel.sync.server.push_codec import PushFormat
 from shoal.parallel.sync.server.shards import Shard
+from shoal.parallel.sync.server.survivors import Survivors
 from shoal.parallel.sync.server.updates import Record, Rules, Updates
-from shoal.parallel.sync.server.wire import Kind, Request, empty_header, send_all
+from shoal.parallel.sync.server.wire import Kind, Reply, Request, empty_header, send_all
 from shoal.parallel.sync.sync import SyncParts
 
 
@@ -38,10 +42,17 @@ class ServerRank(Strategy):
         self.data_size, self.copies = workers, alone()
         self._world = world
         sync_initial_state(world, parts.layout.pieces())
-        self._shard = Shard(parts.layout, parts.update, parts.group, workers, config.gathers, world)
-        robust = parts.exchange if isinstance(parts.exchange, Robust) else None
-        gives_turns = parts.group.rank == 0 and config.mode == "asp"
-        rules = Rules(config, workers, robust, gives_turns)
+        exchange = parts.exchange
+        encodes = isinstance(exchange, Compressed)
+        self._shard = Shard(parts.layout, parts.update, parts.group, workers, config.gathers, world, encodes)
+        self._push_format = (
+            PushFormat(exchange.config, self._shard.buckets, parts.group.rank, parts.group.size)
+            if isinstance(exchange, Compressed)
+            else None
+        )
+        robust = exchange if isinstance(exchange, Robust) else None
+        rules = Rules(config, workers, robust, parts.group.rank == 0 and config.takes_turns)
+        self._survivors = Survivors(world, workers) if config.on_lost == "continue" else None
         self._updates = Updates(self._shard, rules, parts.guard, parts.layout.zero)
         self._is_first = parts.group.rank == 0
         self._ledger_name = f"server.{workers}.{parts.group.size}.ledger{parts.group.rank}"
@@ -51,7 +62,15 @@ class ServerRank(Strategy):
         # One server alone decides when to stop, so that all workers stop after the same step.
         stop_signal = serving.stop_signal if self._is_first else lambda: 0
         said: dict[str, Any] = json.loads(
-            answer_requests(self._world, self._shard, self._updates, stop_signal, serving.record)
+            answer_requests(
+                self._world,
+                self._shard,
+                self._updates,
+                stop_signal,
+                serving.record,
+                self._survivors,
+                self._push_format,
+            )
         )
         return Pause(**said)
 
@@ -82,21 +101,58 @@ def answer_requests(
     updates: Updates,
     stop_signal: Callable[[], int] = lambda: 0,
     record: Record = lambda event: None,
+    survivors: Survivors | None = None,
+    push_format: PushFormat | None = None,
 ) -> str:
-    """Answer requests in the order in which they arrive, until the workers pause; the text that they give."""
+    """Answer requests in the order in which they arrive, until the workers pause; the text that they give.
+
+    With `survivors`, a worker that dies is left out, and the others are answered. Pushes are encoded if they have a
+    `push_format`.
+    """
     header = empty_header(Request)
+
+    def send(replies: Sequence[tuple[int, Reply]]) -> None:
+        works: list[Work] = []
+        for to, reply in replies:
+            rank = to if survivors is None else survivors.rank_now(to)
+            works += send_all(world, rank, reply, shard.payload(to))
+        for work in works:
+            work.wait()
+        if survivors is not None and any(reply.sends_to_meeting for _, reply in replies):
+            survivors.meet(len(updates.losses))
+
     while True:
         receipt = world.recv(header, ANYONE)
-        receipt.wait()
+        for lost in _deaths_before(receipt, survivors):
+            assert survivors is not None
+            replies = updates.lose(lost, record)
+            survivors.note(updates.losses)
+            send(replies)
         rank, request = receipt.source, Request.decoded(header)
         if request.kind == Kind.PAUSE:
             text = torch.empty(request.step, dtype=torch.uint8)
             world.recv(text, rank).wait()
             return text.numpy().tobytes().decode()
-        if request.kind == Kind.PUSH and not shard.is_mapped:
-            memory = [each for each in updates.memory_for(rank, request) if each.numel()]
-            for work in [world.recv(each, rank) for each in memory]:
-                work.wait()
-        replies = updates.receive(rank, request, stop_signal(), record)
-        for work in [work for to, reply in replies for work in send_all(world, to, reply, shard.payload(to))]:
-            work.wait()
+        number = rank if survivors is None else survivors.first_number(rank)
+        if request.kind == Kind.PUSH:
+            rows = updates.memory_for(number, request)
+            if push_format is None:
+                shard.receive(world, rank, rows)
+            else:
+                message = push_format.empty_message(request.step)
+                world.recv(message, rank).wait()
+                push_format.decode(message, number, request.step, rows)
+        send(updates.receive(number, request, stop_signal(), record))
+
+
+def _deaths_before(receipt: Receipt, survivors: Survivors | None) -> Iterator[int]:
+    """Wait for a message; the workers that die meanwhile and can be lost."""
+    while True:
+        try:
+            receipt.wait()
+        except MemberError as error:
+            if survivors is None or error.reason != "died" or not survivors.can_lose(error.rank):
+                raise
+            yield error.rank
+        else:
+            return

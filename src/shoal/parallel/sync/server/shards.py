@@ -83,6 +83,8 @@ class FlatCopy:
         self._weights = _views_by_name(weights)
         self.gradients = [_ranges(gradients, server, servers) for server in range(servers)]
         self.weights = [_ranges(weights, server, servers) for server in range(servers)]
+        self.buckets = gradients
+        """All gradients, one bucket for each dtype."""
         self.flat_gradients = [bucket.flat for bucket in gradients]
 
     def take_gradients(self) -> list[str]:
@@ -118,12 +120,16 @@ class Shard:
         workers: int,
         gathers: bool,
         world: Group | None = None,
+        decodes: bool = False,
     ) -> None:
-        """`group` has the servers; `world` all ranks, if they may map each other's memory."""
+        """`group` has the servers; `world` all ranks, if they may map each other's memory.
+
+        If the server `decodes` pushes, they are messages all the same, and what they stand for is in its own memory.
+        """
         self._mapped = (
             MappedCopies.of(world, layout.params) if world is not None and world.maps_memory else None
         )
-        buckets = buckets_of(layout.params)
+        self.buckets = buckets = buckets_of(layout.params)
         # Of these flat tensors only this server's range is ever touched, so only that takes memory.
         weights = [torch.empty_like(bucket.flat) for bucket in buckets]
         self._slices = Slices(layout, group)
@@ -142,7 +148,8 @@ class Shard:
             def of_worker(views: Sequence[Sequence[Tensor]], rank: int) -> list[Tensor]:
                 return _cut([ranks[rank] for ranks in views], buckets, group.rank, group.size)
 
-            self._rows = [of_worker(self._mapped.all_gradients, rank) for rank in range(workers)]
+            if not decodes:
+                self._rows = [of_worker(self._mapped.all_gradients, rank) for rank in range(workers)]
             self._outboxes = [of_worker(self._mapped.all_weights, rank) for rank in range(workers)]
         self._discarded: list[Tensor] | None = None
         for name, owned in self._slices.params.items():
@@ -150,10 +157,11 @@ class Shard:
             owned.copy_(place.read(layout.params[name].detach(), tuple(owned.shape)))
         self.update = update.over(self._slices)
 
-    @property
-    def is_mapped(self) -> bool:
-        """Whether gradients and weights are not sent."""
-        return self._mapped is not None
+    def receive(self, world: Group, rank: int, rows: Sequence[Tensor]) -> None:
+        """Receive the gradients of a push, unless they can be read where the worker has them."""
+        if self._mapped is None:
+            for work in [world.recv(row, rank) for row in rows if row.numel()]:
+                work.wait()
 
     def payload(self, rank: int) -> Sequence[Tensor]:
         """The weights to send to a worker; none if they can be written where it reads them, which this does."""

@@ -1,5 +1,6 @@
 """What a server does with a request: update its shard, and reply to the workers that may go on. Knows no transport."""
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, final
 
@@ -9,9 +10,11 @@ from torch import Tensor
 from shoal.config.schema import ServerConfig
 from shoal.parallel.exchange.robust import Robust
 from shoal.parallel.guard import ROW, Guard
+from shoal.parallel.strategy import Turn
 from shoal.parallel.sync.server.ledger import Ledger, Push, VersionedUpdate
 from shoal.parallel.sync.server.shards import Shard
-from shoal.parallel.sync.server.turns import Turns
+from shoal.parallel.sync.server.survivors import Loss
+from shoal.parallel.sync.server.turns import BoundedTurns, TurnRules, Turns
 from shoal.parallel.sync.server.wire import Kind, Reply, Request
 
 Record = Callable[[dict[str, Any]], None]
@@ -32,6 +35,16 @@ class Rules(NamedTuple):
         """Pushes that make an update together; 0: each is one."""
         return self.workers - self.config.backup if self.config.gathers else 0
 
+    def turns(self) -> TurnRules:
+        """Who computes which share, where this server decides it."""
+        bound = self.config.bound
+        return Turns(self.workers) if bound is None else BoundedTurns(self.workers, bound)
+
+    def ledger(self) -> Ledger:
+        """Which push counts. Where workers take turns, these bound how far apart workers are."""
+        bound = None if self.config.takes_turns else self.config.bound
+        return Ledger(self.workers, bound, self.needed)
+
 
 @final
 class Updates:
@@ -48,10 +61,16 @@ class Updates:
     """
 
     def __init__(self, shard: Shard, rules: Rules, guard: Guard, like: Tensor) -> None:
-        config = rules.config
         self._shard, self._rules, self._guard, self._like = shard, rules, guard, like
-        self.ledger = Ledger(rules.workers, config.bound, rules.needed)
-        self._turns = Turns(rules.workers)
+        self.ledger = rules.ledger()
+        self._turns = rules.turns()
+        self._finished: dict[int, Turn | None] = {}
+        """The turn that each worker has finished last, where it takes turns."""
+        self._without_turn: set[int] = set()
+        """Workers that have asked for a turn while none was free, and others were under way."""
+        self._met: tuple[int, int] | None = None
+        """The last steps, from the first to the end, whose turns are finished and whose workers have met."""
+        self.losses: list[Loss] = []
         self._requests: dict[int, Request] = {}
         """The last request of each worker."""
         self._rows = [[0.0] * ROW for _ in range(rules.workers)]
@@ -74,6 +93,8 @@ class Updates:
     ) -> list[tuple[int, Reply]]:
         """Handle a request whose gradients are in `memory_for`; the replies to send now, each with the weights."""
         ledger = self.ledger
+        if rank in ledger.lost:
+            return []
         if request.kind == Kind.READ:
             return [(rank, self._reply(rank, request))]
         if request.kind == Kind.HELLO:
@@ -83,6 +104,8 @@ class Updates:
             self._requests[rank] = request
         if request.kind == Kind.PUSH:
             dropped = ledger.dropped
+            if ledger.is_new(rank, request.sequence):
+                self._finished[rank] = self._turns.finish(rank)
             update = ledger.receive(Push(rank, request.sequence, request.version, request.step))
             if ledger.dropped > dropped:
                 record(_event("dropped", rank, request, version=ledger.version))
@@ -91,7 +114,43 @@ class Updates:
         else:
             ledger.pull(rank, request.sequence, request.step)
         self._note_stop(request.stop_signal or stop_signal)
-        return [(each, self._reply(each, self._requests[each])) for each in ledger.release()]
+        return self._replies(ledger.release())
+
+    def lose(self, rank: int, record: Record) -> list[tuple[int, Reply]]:
+        """Go on without a worker: another one gets its turn; the replies to send now."""
+        self.ledger.lose(rank)
+        turn = self._turns.lose(rank)
+        self._without_turn.discard(rank)
+        self._rows[rank] = [0.0] * ROW
+        loss = Loss(rank, self.ledger.version, -1 if turn is None else turn.step)
+        self.losses.append(loss)
+        record({"event": "lost", **loss._asdict(), "time_ns": time.time_ns()})
+        return self._replies([])
+
+    def _replies(self, released: Sequence[int]) -> list[tuple[int, Reply]]:
+        """The replies to workers that may go on: at once or, where they take turns, with a turn or when all meet."""
+        takers = {rank for rank in released if self._rules.gives_turns and self._requests[rank].end}
+        self._without_turn |= takers
+        replies = [(rank, self._reply(rank, self._requests[rank])) for rank in released if rank not in takers]
+        for rank in sorted(self._without_turn):
+            request = self._requests[rank]
+            turn = self._turns.take(rank, request.sequence, request.first, request.end)
+            if turn is not None or self._all_meet(request):
+                replies.append((rank, self._reply(rank, request, turn)))
+        self._without_turn.difference_update(rank for rank, _ in replies)
+        return replies
+
+    def _all_meet(self, request: Request) -> bool:
+        """Whether this worker meets the others now: all have asked for a turn, and every turn is finished.
+
+        Then all get the same answer, in which no worker is lost that was not lost for another one.
+        """
+        segment = request.first, request.end
+        living = set(range(self._rules.workers)) - self.ledger.lost
+        if self._met != segment and self._without_turn >= living and self._turns.is_over(*segment):
+            self._met = segment
+            self.ledger.meet(self._turns.end_of(request.end))
+        return self._met == segment
 
     def _note_stop(self, stop_signal: int) -> None:
         """On the first stop signal, choose the step after which all workers stop: none has begun a later one."""
@@ -121,10 +180,10 @@ class Updates:
             self._staleness_sum += staleness
             self._staleness_max = max(self._staleness_max, staleness)
             self._pushes += 1
-            skipped = {} if verdict.may_update else {"skipped": True}
-            record(
-                _event("update", push.rank, request, version=update.version, staleness=staleness) | skipped
-            )
+            turn = self._finished.get(push.rank)
+            more = {} if turn is None else {"share": turn.share}
+            more |= {} if verdict.may_update else {"skipped": True}
+            record(_event("update", push.rank, request, version=update.version, staleness=staleness) | more)
 
     def _gathered(self, ranks: Sequence[int], parts: float, lr: float) -> None:
         shard, robust = self._shard, self._rules.robust
@@ -152,14 +211,10 @@ class Updates:
         damping = 1 + update.staleness(push) if config.damping else 1
         shard.update.without_clipping(request.lr / damping)
 
-    def _reply(self, rank: int, request: Request) -> Reply:
+    def _reply(self, rank: int, request: Request, turn: Turn | None = None) -> Reply:
         """The answer to a request; the worker has these weights from now on."""
         if self._rules.config.compensation:
             self._sent[rank] = [weights.clone() for weights in self._shard.weights]
-        turn, end = None, request.end
-        if self._rules.gives_turns and request.end and request.kind != Kind.READ:
-            turn = self._turns.take(rank, request.sequence, request.first, request.end)
-            end = self._turns.end_of(request.end)
         # After a push, the worker has finished one step more than before it.
         finished = request.step + (request.kind == Kind.PUSH)
         stops = self._stop_at is not None and finished >= self._stop_at and not request.end
@@ -171,11 +226,12 @@ class Updates:
             stop_signal=self._stop_signal if stops or (request.end and turn is None) else 0,
             turn_step=-1 if turn is None else turn.step,
             turn_share=-1 if turn is None else turn.share,
-            end=end,
+            end=self._turns.end_of(request.end),
             staleness_sum=self._staleness_sum,
             staleness_max=self._staleness_max,
             pushes=self._pushes,
             dropped=self.ledger.dropped,
+            losses=len(self.losses),
         )
 
 

@@ -81,6 +81,8 @@ class Reply(NamedTuple):
     """Pushes that count so far."""
     dropped: int = 0
     """Pushes that came after the update of their step."""
+    losses: int = 0
+    """Workers that are lost so far."""
 
     @property
     def turn(self) -> Turn | EndOfTurns:
@@ -88,6 +90,11 @@ class Reply(NamedTuple):
         if self.turn_step < 0:
             return EndOfTurns(self.end, self.stop_signal)
         return Turn(self.turn_step, self.turn_share)
+
+    @property
+    def sends_to_meeting(self) -> bool:
+        """Whether the worker asked for a turn and none is left, so that all workers meet."""
+        return self.end > 0 and self.turn_step < 0
 
     @classmethod
     def decoded(cls, header: Tensor) -> Self:

@@ -1,22 +1,27 @@
 """The worker of a parameter server: pulls weights, computes the gradients of its share, pushes them."""
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, final
 
-import torch
 from torch import Tensor
 
 from shoal.comm.group import Group
 from shoal.config.schema import ServerConfig
-from shoal.parallel.buckets.buffer_sync import BufferSync, buffers_of
+from shoal.parallel.buckets.buffer_sync import buffer_sync_of
 from shoal.parallel.buckets.unused import refuse_unused
+from shoal.parallel.exchange.compressed import Compressed
+from shoal.parallel.exchange.exchange import Exchange, pieces_under
 from shoal.parallel.guard import ROW
 from shoal.parallel.piece import Piece
 from shoal.parallel.strategy import EndOfTurns, Pause, Share, StepResult, Turn
 from shoal.parallel.sync.initial_state import sync_initial_state
+from shoal.parallel.sync.own_losses import agreed_loss, part_of
 from shoal.parallel.sync.server.client import ServerClient
 from shoal.parallel.sync.server.clipping import clip_alone
+from shoal.parallel.sync.server.push_codec import PushEncoder, PushFormat
+from shoal.parallel.sync.server.survivors import Loss, Survivors
 from shoal.parallel.sync.server.wire import Kind, Reply, Request
 from shoal.parallel.sync.sync import Sync, SyncParts
 
@@ -43,15 +48,29 @@ class ServerWorker(Sync):
         layout = parts.layout
         sync_initial_state(world, layout.pieces())
         self._client = ServerClient(world, world.size - parts.group.size, layout.params)
-        names = [name for name, _ in layout.model.named_buffers()]
-        self._buffers = BufferSync(parts.group, buffers_of(layout.model, names)) if names else None
-        self.takes_turns = config.mode == "asp"
+        self._encoder = self._encoder_of(parts.exchange)
+        self._client.encoder = self._encoder
+        self._buffers = buffer_sync_of(parts.group, layout.model)
+        self.takes_turns = config.takes_turns
+        self._survivors = (
+            Survivors(world, parts.group.size, parts.group) if config.on_lost == "continue" else None
+        )
         self._finished = 0
         self._was_loaded = False
         self._turn: Turn | EndOfTurns | None = None
         self._segment = 0, 0
         self._samples = [0, 0]
         """Samples of this worker's shares, and of all shares of the same steps."""
+
+    def _encoder_of(self, exchange: Exchange) -> PushEncoder | None:
+        if not isinstance(exchange, Compressed):
+            return None
+        servers, buckets = len(self._client.servers), self._client.flat.buckets
+        formats = [PushFormat(exchange.config, buckets, server, servers) for server in range(servers)]
+        for remark in sorted(set[str]().union(*(each.remarks for each in formats))):
+            if self._group.rank == 0:
+                warnings.warn(remark, stacklevel=4)
+        return PushEncoder(formats, self.data_rank, self.data_size)
 
     # Steps.
 
@@ -122,6 +141,8 @@ class ServerWorker(Sync):
         if self._turn is None or self._segment != (first, end):
             self._segment = first, end
             self._turn = self._client.ask(Request(Kind.PULL, first=first, end=end)).turn
+        if self._survivors is not None and isinstance(self._turn, EndOfTurns):
+            self._survivors.meet(self._client.replies[0].losses)
         return self._turn
 
     # One model.
@@ -136,27 +157,30 @@ class ServerWorker(Sync):
         self._turn = None
 
     def agree_on_loss(self, loss_sum: float) -> float:
-        """The sum of all workers' losses: each has its own, unless they are gathered."""
-        if self._config.gathers:
+        """The mean of the workers' sums, weighted by their numbers of samples, if each has its own."""
+        if self._config.gathers or self.takes_turns:
             return loss_sum
-        mine, of_all = self._samples
-        part = 1.0 if self.takes_turns else mine / of_all if of_all else 1 / self._group.size
-        total = torch.tensor([loss_sum * part], dtype=torch.float64)
-        self._group.all_reduce(total).wait()
-        return total.item()
+        return agreed_loss(self._group, loss_sum, part_of(self._samples, self._group.size))
 
     def pause(self, pause: Pause) -> None:
-        """Make the servers save, too."""
+        """Make the servers save, too, once no worker asks them for anything."""
+        self._group.barrier().wait()
         if self._group.rank == 0:
             self._client.pause(json.dumps(pause._asdict()))
 
     def pieces(self) -> list[Piece]:
-        """The model; the servers hold the optimizer's state."""
-        return self._layout.pieces()
+        """The model, and what this worker's pushes have left out; the servers hold the optimizer's state."""
+        own = self._encoder.pieces() if self._encoder is not None else {}
+        return [
+            *self._layout.pieces(),
+            *(Piece.whole(f"exchange.rank{self.data_rank}.{name}", tensor) for name, tensor in own.items()),
+        ]
 
     def load(self, saved: Mapping[str, Tensor]) -> None:
-        """Load the model."""
+        """Load the model, and the state of the codecs."""
         self._layout.load(saved)
+        if self._encoder is not None:
+            self._encoder.load(pieces_under(f"exchange.rank{self.data_rank}.", saved))
         # A worker may push at once: not before the servers have loaded their parts.
         self._world.barrier().wait()
         self._was_loaded = True
@@ -178,4 +202,9 @@ class ServerWorker(Sync):
             "staleness_mean": round(reply.staleness_sum / reply.pushes, 4) if reply.pushes else 0.0,
             "staleness_max": reply.staleness_max,
             "dropped": reply.dropped,
+            "lost": [{"rank": loss.rank, "updates": loss.version} for loss in self._losses],
         }
+
+    @property
+    def _losses(self) -> Sequence[Loss]:
+        return () if self._survivors is None else self._survivors.losses
