@@ -528,6 +528,26 @@ def test_the_report_holds_table_verdict_and_figures(runs, tmp_path):
     assert (tmp_path / "out/tables/workers.csv").read_text().count("\n") == 4
 
 
+def test_staleness_and_pushes_to_a_parameter_server_are_on_the_page(runs, tmp_path):
+    flags = "--strategy server --strategy.mode asp --workers 2 --threads 1"
+    folder = write_run(runs / "asp", flags, ranks=((9, 0.5, 1), (9, 0.5, 1)))
+    events = [
+        *(
+            {"event": "update", "rank": rank, "step": step, "staleness": rank}
+            for rank, step in ((0, 0), (1, 0), (0, 1), (0, 2))
+        ),
+        {"event": "lost", "rank": 1, "version": 3, "step": 1},
+    ]
+    (folder / "events.rank2.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    comparison = compare([single(runs), folder])
+    write_report(tmp_path / "out", comparison, [], "shoal compare x", {})
+    page = (tmp_path / "out/report.md").read_text(encoding="utf-8")
+    assert "Staleness of asp, by updates: 0: 75 %, 1: 25 % (mean 0.25, at most 1)." in page
+    cells = [[cell.strip() for cell in line.split("|")] for line in page.splitlines() if "| asp" in line]
+    assert ["", "asp", "0", "3", "0", "0.00", "", ""] in cells
+    assert ["", "asp", "1", "1", "0", "1.00", "3 updates", ""] in cells
+
+
 def test_runs_that_divide_the_model_have_remarks_of_their_own(runs):
     late = ((4, 0.5, 1), (9, 0.5, 1))
     divided = {

@@ -16,6 +16,13 @@ def test_histogram_and_progress_of_every_worker():
     assert found.progress_in_words() == "rank 0: 3, rank 1: 1 and 1 dropped"
 
 
+def test_a_lost_worker_is_marked_until_the_run_is_resumed():
+    records = [update(0, 0, 0), update(1, 0, 1), {"event": "lost", "rank": 1, "version": 2, "step": 1}]
+    assert [each.lost_after for each in staleness_in(records, workers=2).workers] == [None, 2]
+    resumed = [*records, {"event": "start", "step": 1}]
+    assert [each.lost_after for each in staleness_in(resumed, workers=2).workers] == [None, None]
+
+
 def test_what_a_resumed_run_repeats_counts_once():
     start = {"event": "start", "step": 0}
     records = [start, *(update(0, step, 0) for step in range(6)), {**start, "step": 4}, update(0, 4, 0)]

@@ -7,6 +7,7 @@ from shoal.compare.comparison import KINDS, ComparedRun, Comparison
 from shoal.compare.equality import EQUALITY
 from shoal.compare.figures import loss_figure, time_figure
 from shoal.compare.remark import Remark
+from shoal.compare.server_progress import server_blocks
 from shoal.compare.table import HEADER, LEGEND, as_data, described, table_rows, worker_rows
 from shoal.compare.verdict import THRESHOLDS
 from shoal.report.canvas import Drawing
@@ -73,6 +74,7 @@ def _document(
         Table(
             "Where the time of each worker went", WORKER_HEADER, worker_rows(entries), frozenset(range(1, 7))
         ),
+        *server_blocks(entries),
         Heading("How it was measured"),
         Bullets([waiting_and_moving(entries), THRESHOLDS, EQUALITY]),
         Table("The runs", ["run", "how", "ready but not scheduled", "folder"], runs),

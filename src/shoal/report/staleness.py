@@ -23,6 +23,8 @@ class WorkerProgress(NamedTuple):
     """Pushes that came after the update of their step (backup workers)."""
     staleness: float
     """Of its updates, the mean."""
+    lost_after: int | None = None
+    """Updates of all workers before it was lost, if it was."""
 
 
 @dataclass(frozen=True)
@@ -79,9 +81,13 @@ def staleness_of(folder: RunFolder, workers: int) -> Staleness | None:
 def staleness_in(records: Sequence[Record], workers: int) -> Staleness | None:
     """The updates in a server's records; what a resumed run repeated counts once."""
     pushes: list[Record] = []
+    lost: dict[int, int] = {}
     for record in records:
         if record["event"] == "start":
             pushes = [push for push in pushes if push["step"] < record["step"]]
+            lost = {}  # all workers are started again
+        elif record["event"] == "lost":
+            lost[record["rank"]] = record["version"]
         elif record["event"] in ("update", "dropped"):
             pushes.append(record)
     updates = [push for push in pushes if push["event"] == "update"]
@@ -91,6 +97,7 @@ def staleness_in(records: Sequence[Record], workers: int) -> Staleness | None:
     for rank in range(workers):
         own = [push["staleness"] for push in updates if push["rank"] == rank]
         dropped = sum(push["event"] == "dropped" and push["rank"] == rank for push in pushes)
-        progress.append(WorkerProgress(rank, len(own), dropped, sum(own) / max(1, len(own))))
+        mean = sum(own) / max(1, len(own))
+        progress.append(WorkerProgress(rank, len(own), dropped, mean, lost.get(rank)))
     histogram = dict(sorted(Counter(push["staleness"] for push in updates).items()))
     return Staleness(histogram, progress, sum("skipped" in push for push in updates))

@@ -3,7 +3,7 @@
 Phase 1, a server that waits for a request sees that a worker has died. It ignores what may still come from it, gives
 its turn to another, and notes the loss where all ranks can read it. Phase 2, when all turns are finished, the workers
 meet: the reply that sends them to the meeting says how many losses count. Phase 3, server and workers form groups
-without the lost ones; everything that uses these groups, such as evaluation and checkpoints, goes on with fewer members.
+without the lost ones; everything that uses these groups, such as evaluation and saving, goes on with fewer members.
 
 A worker that dies while the others meet, before they have formed groups or in a collective, ends the run, and so does
 rank 0, which writes the results.
