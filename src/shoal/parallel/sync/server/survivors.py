@@ -38,11 +38,11 @@ class Survivors:
 
     def __init__(self, world: Group, workers: int, peers: Group | None = None) -> None:
         """`peers` has the workers, on a worker. A collective of the world."""
-        if not world.maps_memory or not isinstance(world, Traced):
+        if world.kind != "shm" or not isinstance(world, Traced):
             raise ConfigError(
                 f"--strategy.on_lost continue does not support {world.kind} groups, which cannot go on without a "
                 "member that has died",
-                "Run all workers on one machine, without --link and with --group shm.",
+                "Run all workers as processes of one machine, without --link and with --group shm.",
             )
         self._world, self._peers = world, peers
         self._ranks = list(range(world.size))
