@@ -1,5 +1,6 @@
 """`shoal train`: train a model as a recipe and flags describe it."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,10 @@ MAY_CHANGE = {
     "strategy.*",
     "sync.*",
     "exchange.*",
+    "memory.checkpoint",
+    "memory.offload",
+    "memory.offload_dir",
+    "memory.budget",
 }
 """What may change with --resume: how long the run is, where it runs, on how many workers, by which strategy.
 
@@ -108,9 +113,10 @@ def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result]":
 
 def _within_budget(config: "RunConfig", is_one_worker: bool) -> "RunConfig":
     """The settings with which the run fits its budget; they are measured, and reported."""
+    from shoal.comm.join import place_from_environment
     from shoal.memory.budget import within_budget
 
-    if is_one_worker:
+    if is_one_worker or place_from_environment(os.environ) is not None:
         raise ConfigError(
             "--memory.budget needs workers that shoal starts itself: it tries several settings before training",
             "Run `shoal train` with the same settings on one machine, then use the --memory settings that it reports.",
