@@ -18,6 +18,7 @@ from shoal.config.kinds import Checked
 from shoal.config.mesh import LAYOUT_AXES, check_product, layout_of, parse_mesh
 from shoal.config.sections.compression import CompressedConfig
 from shoal.config.sections.data import (
+    BuiltInDataConfig,
     Cifar10Config,
     DataConfig,
     DigitsConfig,
@@ -104,6 +105,7 @@ __all__ = [
     "AdamConfig",
     "AdamWConfig",
     "AllReduceConfig",
+    "BuiltInDataConfig",
     "BuiltInModelConfig",
     "ByConfig",
     "ChannelsConfig",
@@ -171,7 +173,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RunConfig(Checked):
     """One run: these settings and the data determine every bit of the result."""
 
@@ -203,6 +205,10 @@ class RunConfig(Checked):
     train: TrainConfig = field(default_factory=TrainConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     output: OutputConfig = field(default_factory=OutputConfig)
+
+    def __repr__(self) -> str:
+        what = f"{self.model.name} on {self.data.name} with {self.optimizer.name}"
+        return f"RunConfig({what}; {self.strategy}, workers: {self.launch.workers})"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -421,5 +427,6 @@ SHORT_FLAGS: dict[str, str] = {
     "runs-dir": "output.dir",
     "name": "output.name",
     "trace": "output.trace",
+    "logger": "output.logger",
 }
 """The short flags of the command line, each with the path it sets. Top-level fields are flags under their own name."""
