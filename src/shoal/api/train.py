@@ -1,5 +1,6 @@
 """`shoal.train`: what `shoal train` does, called from a program, a notebook or a REPL."""
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ def train(
     if config.memory.budget is not None and resume is None:
         config, why = budgeted(config)
         if progress:
-            print(why)
+            warnings.warn(why, stacklevel=2)
     return observed(config, callbacks, progress, RunFolder(Path(resume)) if resume else None)
 
 
