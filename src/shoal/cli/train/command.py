@@ -1,5 +1,6 @@
 """`shoal train`: train a model as a recipe and flags describe it."""
 
+import os
 from typing import TYPE_CHECKING
 
 from shoal.cli import text
@@ -78,17 +79,20 @@ def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result]":
     from shoal.api.callbacks import WithCallbacks
     from shoal.api.display import display_for
     from shoal.api.loggers import loggers_of
-    from shoal.comm.join import WorkerAddress
+    from shoal.comm.join import WorkerAddress, place_from_environment
     from shoal.config.custom import named_code
     from shoal.events.folder import RunFolder, resume_command
     from shoal.launch.run import launch_run
 
     resumed = RunFolder(folder) if folder else None
-    with display_for(to_stderr=flags.json, quiet=flags.quiet) as display:
-        observer = WithCallbacks(loggers_of(config), display) if config.output.logger else display
+    address = WorkerAddress(*place) if place else place_from_environment(os.environ)
+    is_first = address is None or address.rank == 0
+    with display_for(to_stderr=flags.json, quiet=flags.quiet or not is_first) as display:
+        has_loggers = bool(config.output.logger) and is_first
+        observer = WithCallbacks(loggers_of(config), display) if has_loggers else display
         try:
             result = launch_run(
-                config, observer, resumed, WorkerAddress(*place) if place else None, flags.join_timeout
+                config, observer, resumed, address, flags.join_timeout, observer_of_others=display
             )
             if isinstance(observer, WithCallbacks):
                 observer.ended(result)
