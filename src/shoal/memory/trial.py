@@ -121,9 +121,10 @@ def _tried(config: RunConfig, device: torch.device, group: Group) -> Trial:
     group.barrier().wait()
     peak = PeakMemory(device)
     built = build(config, device, traced(group))
-    peak.restart()
     times: list[float] = []
     for number in range(WARM_UP + TIMED):
+        if number == WARM_UP:
+            peak.restart()  # what libraries need once, when they start, is gone
         seconds = _step(built, group, device)
         times += [seconds] * (number >= WARM_UP)
         # Rank 0 decides for all workers.

@@ -31,13 +31,14 @@ class MemoryLimit:
         if self._budget is None:
             return None
         self._data, self._record = data.nbytes, record
-        self._peak.restart()
         return self
 
     def before_step(self, step: int) -> None:
         """After the first steps, record the peak, and end the run if it is above the budget."""
         assert self._budget is not None
         self._first = step if self._first < 0 else self._first
+        if step == self._first + 1:
+            self._peak.restart()  # what libraries need once, when they start, is gone
         if step != self._first + FIRST_STEPS:
             return
         peak = self._peak.read() - self._data
