@@ -17,7 +17,7 @@ TEXT = (
 def test_a_recomputed_run_has_a_lower_peak():
     plain = f"{TEXT} --model.layers 4 --model.width 64 --data.shape 64".split()
     kept, recomputed = try_each([read(None, plain), read(None, [*plain, "--memory.checkpoint", "1"])])
-    assert recomputed.peak < 0.8 * kept.peak
+    assert recomputed.peak < kept.peak - 5e6
     assert kept.seconds > 0
 
 
