@@ -41,6 +41,7 @@ from shoal.parallel.sync.none import NoSync
 from shoal.parallel.sync.onecopy import OneCopySync
 from shoal.parallel.sync.sync import SyncParts
 from shoal.parallel.sync.zero.zero import Zero
+from shoal.parallel.training_clock import TrainingClock
 from shoal.parallel.update import Update
 
 STEPS = 10
@@ -81,11 +82,12 @@ def copy_of(
     return Copy(layout, Update(layout, lambda params: optim.build(optimizer, params), clip_norm))
 
 
-def made(sync, config, copy, group, exchange=None, on_nonfinite="stop"):
+def made(sync, config, copy, group, exchange=None, on_nonfinite="stop", training_clock=None):
     """A strategy as `train.build` makes it."""
     exchange = exchange or AllReduce()
     guard = Guard(group, exchange, on_nonfinite, copy.layout.sharded_over)
-    return sync(SyncParts(copy.layout, copy.update, group, exchange, guard), config)
+    clock = training_clock or TrainingClock()
+    return sync(SyncParts(copy.layout, copy.update, group, exchange, guard, training_clock=clock), config)
 
 
 def single(copy):

@@ -3,6 +3,11 @@
 from shoal.labs.page.analysis import judgement
 from shoal.labs.words import LANGUAGES, load_words
 
+ONES, TWOS = [1.0, 1.1, 0.9, 1.05, 0.95], [2.0, 2.1, 1.9, 2.05, 1.95]
+MIXED = [1.1, 0.95, 1.0, 0.9, 1.2]
+OUTCOMES_OF_A_COMPARISON = ((ONES, TWOS), (TWOS, ONES), (ONES, MIXED))
+"""Series for a paired comparison in which the first is lower, is higher, cannot be distinguished."""
+
 
 def cases_of(outcomes):
     """{finding: {verdict: [arguments]}} as a list of (finding, verdict, arguments)."""

@@ -1,5 +1,8 @@
-import itertools
+import re
 import string
+import tomllib
+from importlib import resources
+from pathlib import Path
 
 import pytest
 from outcomes import explained
@@ -22,12 +25,50 @@ def test_all_languages_have_the_same_keys_and_places(lab):
             assert places(other[key]) == places(first[key]), key
 
 
-@pytest.mark.parametrize("lab", LABS.values(), ids=LABS)
-def test_chinese_sentences_have_chinese_punctuation(lab):
-    for key, sentence in load_words(lab.package, "zh").sentences.items():
-        for mark in ",;:?":
-            for before, after in itertools.pairwise(sentence):
-                assert not ("一" <= before <= "鿿" and after == mark) or key == "task.readme", (key, sentence)
+CHINESE = "[\u3400-\u9fff]"
+ASCII_MARKS = re.compile(
+    rf"(?<={CHINESE}) ?[,;:!?()](?= ?{CHINESE})"  # between Chinese characters
+    rf"|(?<={CHINESE})[,;:!?.](?=\s|$)"  # at the end of a part
+    rf"|(?<={CHINESE})\(|\)(?={CHINESE})",
+    re.MULTILINE,
+)
+CODE = re.compile(r"```.*?```|`[^`]*`|^    .*$", re.DOTALL | re.MULTILINE)
+CHINESE_FILES = sorted(Path(str(resources.files("shoal"))).rglob("zh.toml"))
+
+
+@pytest.mark.parametrize("path", CHINESE_FILES, ids=lambda path: path.parts[-3])
+def test_chinese_sentences_have_chinese_punctuation(path):
+    for key, sentence in sentences_of(path):
+        found = ASCII_MARKS.search(CODE.sub("", sentence))
+        assert found is None, (key, sentence[max(0, found.start() - 20) : found.end() + 20])
+
+
+def test_the_search_for_ascii_punctuation_finds_it():
+    for wrong in ("损失,准确率", "损失: 低", "结束.", "一, 二", "损失(高)"):
+        assert ASCII_MARKS.search(wrong), wrong
+    for right in ("损失，准确率", "SGD, Adam", "η = 0.1：高", "见 model.py。", "n(n − 1)", "（W = 2）"):
+        assert not ASCII_MARKS.search(right), right
+
+
+@pytest.mark.parametrize("path", CHINESE_FILES, ids=lambda path: path.parts[-3])
+def test_all_labs_use_the_words_of_one_glossary(path):
+    text = (resources.files("shoal.labs") / "words" / "glossary.toml").read_text(encoding="utf-8")
+    for thing, words in tomllib.loads(text).items():
+        for key, sentence in sentences_of(path):
+            for other in words["not"]:
+                assert other not in sentence, f"{key}: {thing} is {words['zh']}, not {other}"
+
+
+def sentences_of(path):
+    """Every sentence of a file by its key."""
+    found = [("", tomllib.loads(path.read_text(encoding="utf-8")))]
+    while found:
+        prefix, tree = found.pop()
+        for key, value in tree.items():
+            if isinstance(value, str):
+                yield f"{prefix}{key}", value
+            else:
+                found.append((f"{prefix}{key}.", value))
 
 
 def test_an_unknown_language_answers_with_the_nearest():

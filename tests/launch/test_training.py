@@ -36,14 +36,14 @@ def named(folder, name, flags=""):
 
 
 def test_another_run_follows(tmp_path):
-    result = by_threads(named(tmp_path, "one"), Silent(), then=named(tmp_path, "two", "--steps 3"))
+    result = by_threads(named(tmp_path, "one"), Silent(), then=[named(tmp_path, "two", "--steps 3")])
     assert (result.steps, RunFolder(tmp_path / "two").read_result()["steps"]) == (6, 3)
 
 
 @pytest.mark.parametrize("launch", [by_threads, by_processes])
 def test_a_failure_of_the_run_that_follows_is_its_own(tmp_path, launch):
     fails = named(tmp_path, "two", "--optimizer sgd --lr 1e30 --loss mse")
-    assert launch(named(tmp_path, "one"), Silent(), then=fails).status == "completed"
+    assert launch(named(tmp_path, "one"), Silent(), then=[fails]).status == "completed"
     assert (tmp_path / "two").is_dir()
     assert not RunFolder(tmp_path / "two").result.exists()
 

@@ -47,3 +47,8 @@ def test_a_finding_shows_verdict_claim_numbers_and_reason():
     html = rendered(Judgement("fails", "does not hold", "the claim", "the numbers", "the reason"))
     for words in ("<strong>does not hold</strong>: the claim", "the numbers", "the reason"):
         assert words in html
+
+
+def test_code_in_a_caption_is_code():
+    html = rendered(Figure(PurePosixPath("a.png"), "", "as `shoal graph` draws it", "picture"))
+    assert "<em>as <code>shoal graph</code> draws it</em>" in html

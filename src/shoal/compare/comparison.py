@@ -39,7 +39,7 @@ RESULT = (
     "status", "weights_sha256", "device", "steps", "seconds", "bytes_sent", "test_accuracy", "test_loss",
 )  # fmt: skip
 """What a comparison reads of `result.json`."""
-KINDS = ("compute", "move", "wait", "other")
+KINDS = ("compute", "wait", "move", "other")
 """What training time consists of."""
 BUSY = 0.10
 """The machine was busy if a thread of a run was ready but not scheduled for this part of the training time."""

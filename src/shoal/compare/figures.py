@@ -14,11 +14,11 @@ MOST_BARS = 24
 """With more workers than this, a bar is the mean of a run's workers."""
 LOOKS: dict[str, tuple[str, str]] = {
     "compute": (COLOURS["blue"], ""),
-    "move": (COLOURS["vermilion"], "////"),
     "wait": (COLOURS["orange"], "||||"),
+    "move": (COLOURS["vermilion"], "////"),
     "other": (COLOURS["grey"], ""),
 }
-"""Colour and hatching of each kind of time: distinct in grey, too."""
+"""Colour and hatching of each kind of time: distinct in grey, too. In the order of a step, as in the labs."""
 REFERENCE_STYLE: dict[str, Any] = {
     "color": COLOURS["grey"], "linewidth": 6.0, "solid_capstyle": "round", "zorder": 1.5
 }  # fmt: skip

@@ -124,7 +124,7 @@ def train(variant: Variant, folder: Path, observer: Observer) -> Result:
     config = replace(variant.config, output=output, checkpoint=checkpoint)
     launch = by_processes if config.launch.workers == 1 else launch_run
     then = invariant_of(config, folder / variant.name) if variant.shows_invariant_bits else None
-    result = launch(config, observer, then=then)
+    result = launch(config, observer, then=[then] if then else [])
     if result.status != "completed":
         raise KeyboardInterrupt  # the run itself ended properly
     return result

@@ -404,6 +404,7 @@ SHORT_FLAGS: dict[str, str] = {
     "sync": "sync.name",
     "aggregate": "sync.aggregate",
     "combine": "sync.combine",
+    "combine-stages": "sync.combine_stages",
     "check-init": "sync.check_init",
     "exchange": "exchange.name",
     "partition": "partition.name",

@@ -21,6 +21,7 @@ LABS: dict[str, Lab] = {
         "shoal.labs.lab1",
         "Gradient descent on one machine: GD, SGD and Adam on handwritten digits.",
         ("task1/pytorch/MyOptimizer.py", "task1/pytorch/model.py"),
+        "task1/pytorch/data",
     ),
     "2": Lab(
         "shoal.labs.lab2",
@@ -43,6 +44,7 @@ LABS: dict[str, Lab] = {
     "autograd": Lab(
         "shoal.labs.autograd",
         "Automatic differentiation: a tape, a static graph, and what each of them costs.",
+        ("taskautograd/tape.py",),
     ),
     "optimise": Lab(
         "shoal.labs.optimise",

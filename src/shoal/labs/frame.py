@@ -16,6 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from shoal.config.schema import RunConfig
 from shoal.labs.catalogue import lab_of
+from shoal.labs.choices import with_choices
 from shoal.labs.folder import claimed, report_folder, write_report
 from shoal.labs.machine import machine
 from shoal.labs.page.analysis import Findings, analysis, judgement
@@ -23,6 +24,7 @@ from shoal.labs.page.page import Page, machine_table, opening
 from shoal.labs.page.pictures import Draw, draw_all
 from shoal.labs.runs import Runs
 from shoal.labs.settings import LabSettings, command_of
+from shoal.labs.timing.busy import OtherWork
 from shoal.labs.watch import Watch
 from shoal.labs.words import Words, load_words
 from shoal.report.document import Block, Document, Heading, Paragraph, Table
@@ -109,7 +111,7 @@ def run_lab(
 ) -> LabResult:
     """Run a lab as the command line does."""
     words = load_words(lab.package, settings.lang)
-    plan, earlier = lab.plan(settings), settings.earlier_runs()
+    plan, earlier = with_choices(lab.plan(settings), settings), settings.earlier_runs()
     return run_plan(lab, plan, folder, command_of(lab.number, settings), words, watch, earlier)
 
 
@@ -126,7 +128,7 @@ def run_plan(
     # Phase 1: check
     lab.check(plan)
     configs = lab.runs(plan)
-    runs = Runs(folder / "runs", words, watch, earlier)
+    runs, others = Runs(folder / "runs", words, watch, earlier), OtherWork()
     with claimed(folder):
         # Phase 2: train
         runs.say("progress.begin", folder=folder, **lab.subject(plan))
@@ -135,16 +137,19 @@ def run_plan(
         runs.say("progress.measure")
         measured = lab.measure(plan, runs)
         findings = lab.findings(measured)
+        busy = others.busy()
         # Phase 4: write
         runs.say("progress.write")
-        page = Page(words, draw_all(lab.package, words, lab.figures(measured)))
+        page = Page(words, draw_all(words, lab.figures(measured)))
         title = words("title", **lab.subject(plan))
         blocks = [
-            *opening(plan.quick, command, runs),
+            *opening(plan.quick, command, runs, busy),
             *_sections(lab, measured, page),
             *analysis(findings, words),
         ]
         document = Document(title, words.lang, blocks)
+        if busy:
+            runs.say("intro.busy", part=busy)
         write_report(folder, document, page.pictures, lab.tables(measured), findings)
     judged = [judgement(finding, words) for section in findings.values() for finding in section]
     return LabResult(
@@ -166,5 +171,4 @@ def _sections(lab: LabSpec[Any, Any, Measured], measured: Measured, page: Page) 
         machine_table({**machine(), **lab.machine(measured)}, words),
         Heading(words("results.heading")),
         *lab.results(measured, page),
-        *page.pictures.note(words),
     ]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import TypeVar
 
 from shoal.config.schema import StagesConfig
@@ -35,6 +36,18 @@ class Rotation:
         # Half a step early, so that a rounded fraction is still between two steps.
         plan = [f"{max(0, start - 0.5) / len(names):.9g}={exchange_of(names[start])}" for start in starts]
         return StagesConfig(plan=tuple(plan))
+
+    def by_round(self, values: Sequence[float]) -> Mapping[str, list[float]]:
+        """The median of every turn, without its first step.
+
+        >>> Rotation(("a", "b"), turn=3, rounds=2).by_round([9, 1, 2, 9, 3, 4, 9, 5, 6, 9, 7, 8])
+        {'a': [1.5, 5.5], 'b': [3.5, 7.5]}
+        """
+        counted, size = self.counted(values), self.turn - 1
+        return {
+            way: [median(its[start : start + size]) for start in range(0, len(its), size)]
+            for way, its in counted.items()
+        }
 
     def counted(self, steps: Sequence[Step]) -> Mapping[str, list[Step]]:
         """The steps of each way, without the first of every turn.

@@ -56,7 +56,7 @@ class Runs:
     def train(self, name: str, config: RunConfig, label: str) -> Result:
         """The result of one run. Ctrl-C during the run ends the lab with a KeyboardInterrupt; the runs stay."""
         config = self.placed(name, config)
-        result = self.reuse(name, partial(_earlier_result, config))
+        result = self.reuse(name, partial(earlier_result, config))
         if result is None:
             self.trained.append(name)
             result = launch_run(config, self.watch.running(label))
@@ -95,7 +95,7 @@ class Runs:
         return found
 
 
-def _earlier_result(config: RunConfig, run: Path) -> Result | None:
+def earlier_result(config: RunConfig, run: Path) -> Result | None:
     """The result of an earlier run, if it was finished with these settings."""
     source = RunFolder(run)
     if not (source.result.exists() and source.config.exists()):

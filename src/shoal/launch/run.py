@@ -1,7 +1,7 @@
 """Launch a run, however this process itself was started: alone, as a launcher, by hand as one rank, or by torchrun."""
 
 import os
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ from shoal.train.observer import Observer, Silent
 from shoal.train.result import Result
 from shoal.train.setup.check_division import check_division
 
-LAUNCHERS: dict[str, Callable[[RunConfig, Observer, RunFolder | None, RunConfig | None], Result]] = {
+LAUNCHERS: dict[str, Callable[[RunConfig, Observer, RunFolder | None, Sequence[RunConfig]], Result]] = {
     "processes": training.by_processes,
     "threads": training.by_threads,
 }
@@ -33,7 +33,7 @@ def launch_run(
     resumed: RunFolder | None = None,
     place: WorkerAddress | None = None,
     join_timeout_s: float = TRAIN_LIMIT_S,
-    then: RunConfig | None = None,
+    then: Sequence[RunConfig] = (),
     forks: bool = False,
     observer_of_others: Observer | None = None,
 ) -> Result:
@@ -41,7 +41,7 @@ def launch_run(
 
     With a place in the world, given by hand or by torchrun's environment, this process is that one worker and waits
     `join_timeout_s` for the others. Without one it trains alone, or launches the workers that the config asks for:
-    these make the run `then` as well, if there is one. With `forks`, worker processes are copies of this one.
+    these make the runs `then` as well. With `forks`, worker processes are copies of this one.
     `observer` sees rank 0, `observer_of_others` another rank that this process is.
     """
     place = place or place_from_environment(os.environ)

@@ -40,12 +40,12 @@ def by_threads(
     config: RunConfig,
     observer: Observer,
     resumed: RunFolder | None = None,
-    then: RunConfig | None = None,
+    then: Sequence[RunConfig] = (),
 ) -> Result:
     """Train with one thread per worker; return rank 0's result, or raise the first failure.
 
-    Torch's settings (threads, random state) belong to the process and are set once, for all. The run `then`
-    follows with threads of its own, which cost nothing to start.
+    Torch's settings (threads, random state) belong to the process and are set once, for all. The runs `then`
+    follow with threads of their own, which cost nothing to start.
     """
     workers = config.launch.workers + config.num_servers
     shared = replace(config, threads=config.threads or threads_per_worker(workers))
@@ -57,9 +57,10 @@ def by_threads(
                 return worker.work(config, device, stop, watcher, group, resumed)
 
         result = threads.run(workers, work, training_limit_of(config))[0]
-    if then is not None and result.status == "completed":
+    if result.status == "completed":
         with contextlib.suppress(ShoalError):
-            by_threads(then, Silent())
+            for config in then:
+                by_threads(config, Silent()) if config.launch.workers > 1 else worker.run(config, Silent())
     return result
 
 
@@ -67,12 +68,13 @@ def by_processes(
     config: RunConfig,
     observer: Observer,
     resumed: RunFolder | None = None,
-    then: RunConfig | None = None,
+    then: Sequence[RunConfig] = (),
 ) -> Result:
     """Train with one process per worker; return rank 0's result, or raise the first failure.
 
-    The same processes make the run `then` afterwards, which costs no start; only its folder shows its result. What a
-    worker prints, if anything, is kept in the run folder: `worker.rank1.log`.
+    The same processes make the runs `then` afterwards, which costs no start; only their folders show their results. A
+    run of one worker among them is rank 0's, while the others wait. What a worker prints, if anything, is kept in the
+    run folder: `worker.rank1.log`.
     """
     settings = _settings(config, observer, resumed, then)
     task = processes.ProcessTask(settings, keeps_output=True, threads=config.threads or 0)
@@ -86,7 +88,7 @@ def by_forks(
     config: RunConfig,
     observer: Observer,
     resumed: RunFolder | None = None,
-    then: RunConfig | None = None,
+    then: Sequence[RunConfig] = (),
 ) -> Result:
     """Train with one copy of this process per worker, so that they have the objects that its settings name.
 
@@ -105,13 +107,13 @@ def by_forks(
 
 
 def _settings(
-    config: RunConfig, observer: Observer, resumed: RunFolder | None, then: RunConfig | None
+    config: RunConfig, observer: Observer, resumed: RunFolder | None, then: Sequence[RunConfig]
 ) -> dict[str, Any]:
     return {
         "kind": "train",
         "config": to_plain(config),
         "resumed": str(resumed.path) if resumed else "",
-        "then": to_plain(then) if then else None,
+        "then": [to_plain(each) for each in then],
         "every_step": observer.wants_every_step,
     }
 

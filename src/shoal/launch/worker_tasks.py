@@ -6,13 +6,13 @@ import runpy
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from shoal.comm.assigned_group import Assignment, assigned
-from shoal.comm.group import Group
+from shoal.comm.group import BUSY_S, Group
 from shoal.comm.liveness.judge import VARIABLE
 from shoal.config.custom import no_exit
 from shoal.config.plain import from_plain
@@ -34,16 +34,24 @@ def _train(reporter: Reporter, task: dict[str, Any]) -> None:
             ReportingObserver(reporter, time.monotonic, task["every_step"]) if group.rank == 0 else Silent()
         )
         result = worker.run(config, observer, group, resumed or None)
-        if task["then"] and result.status == "completed":
-            result = _train_then(from_plain(task["then"]), group, result)
+        if result.status == "completed":
+            result = _train_then([from_plain(each) for each in task["then"]], group, result)
         reporter.finished(result)
 
 
-def _train_then(config: RunConfig, group: Group, first: Result) -> Result:
-    """Make another run of the same workers. If it fails, its folder shows that; a stop of it is a stop of both."""
+def _train_then(configs: Sequence[RunConfig], group: Group, first: Result) -> Result:
+    """Make other runs with the same workers. If one fails, its folder shows that; a stop of one is a stop of all."""
     with contextlib.suppress(ShoalError):
-        second = worker.run(config, Silent(), group)
-        return replace(first, status=second.status, stopped_by=second.stopped_by)
+        for config in configs:
+            if config.launch.workers == 1 and group.size > 1:
+                group.beat(BUSY_S)
+                if group.rank == 0:
+                    worker.run(config, Silent())
+                group.barrier().wait()
+                continue
+            made = worker.run(config, Silent(), group)
+            if made.status != "completed":
+                return replace(first, status=made.status, stopped_by=made.stopped_by)
     return first
 
 

@@ -8,6 +8,8 @@ import warnings
 from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -22,9 +24,8 @@ TEXT_PT = 9.5
 LETTER_IN, LEGEND_ROW_IN = 0.62 * TEXT_PT / 72, 0.21
 ON_FULL_SHADE = "#fefefe"
 """White in both themes."""
-CJK_FONTS = ("Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "PingFang SC", "Microsoft YaHei", "SimHei",
-             "WenQuanYi Zen Hei", "WenQuanYi Micro Hei", "Noto Sans CJK JP", "Arial Unicode MS")  # fmt: skip
-"""Fonts with Chinese characters, in order of preference."""
+CHINESE_FONT = "Shoal CJK"
+"""The family name of the font in `fonts/`."""
 
 
 @dataclass(frozen=True)
@@ -86,12 +87,17 @@ def rows_of(count: int, columns: int) -> int:
     return -(-count // columns)
 
 
-def chinese_font() -> str | None:
-    """The name of an installed font with Chinese characters, or None."""
+@cache
+def chinese_font() -> str:
+    """The font of the package with Chinese characters, registered with matplotlib by its path.
+
+    Matplotlib's list of installed fonts is a cache that may be older than the fonts, and many machines have none.
+    """
     from matplotlib import font_manager
 
-    installed = {entry.name for entry in font_manager.fontManager.ttflist}
-    return next((name for name in CJK_FONTS if name in installed), None)
+    with resources.as_file(resources.files("shoal.report") / "fonts" / "ShoalCJK-Regular.otf") as path:
+        font_manager.fontManager.addfont(path)
+    return CHINESE_FONT
 
 
 @contextmanager

@@ -13,8 +13,9 @@ from typing import Literal
 Verdict = Literal["holds", "fails", "undecided"]
 """The claim holds, does not hold, or is undecided because the difference is within the spread."""
 
-Basis = Literal["seeds", "steps", "grid", "none"]
-"""Where a spread comes from: repeated runs, steps inside one run, the distance of two candidates; or it has none."""
+Basis = Literal["seeds", "steps", "rounds", "grid", "none"]
+"""Where a spread comes from: repeated runs, steps inside one run, rounds in which rivals take turns, the distance of
+two candidates; or it has none."""
 
 SPREADS = 2.0
 """A difference counts when it is larger than this many spreads."""
@@ -44,7 +45,19 @@ class Measured:
         return Measured(self.value * factor, self.spread * factor, self.basis, self.count)
 
 
+NOTHING = Measured(0.0, 0.0, "none", 1)
+"""The difference of two things that are the same."""
+
 Number = Measured | float | int | str
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """How a paired comparison went: in how many pairs the difference had the same sign."""
+
+    agreeing: int
+    count: int
+    by: Literal["seeds", "rounds"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +67,8 @@ class Finding:
     claim: str
     numbers: Mapping[str, Number]
     verdict: Verdict
+    pairs: Pairs | None = None
+    """Of the comparison that decided it, if it was paired."""
 
 
 def over_seeds(values: Sequence[float]) -> Measured:

@@ -100,7 +100,7 @@ _RENDER: dict[type, Callable[[Any], str]] = {
     Formula: lambda block: _fenced(block.text, "text"),
     Code: _code,
     Table: _table,
-    Figure: lambda block: f"![{escape(block.alt)}]({block.path})\n\n*{escape(block.caption)}*",
+    Figure: lambda block: f"![{escape(block.alt)}]({block.path})\n\n*{inline(block.caption)}*",
     Judgement: _judgement,
 }
 

@@ -147,7 +147,8 @@ def build(
     remedies = Remedies(config.can.clips and not inside, not inside, config.can.exchanges)
     guard = Guard(data_axis, exchange, train.on_nonfinite, layout.sharded_over, remedies, total)
     assert config.sync is not None  # `RunConfig` has filled it in
-    parts = SyncParts(layout, update, data_axis, exchange, guard, group if config.num_servers else None)
+    world = group if config.num_servers else None
+    parts = SyncParts(layout, update, data_axis, exchange, guard, world, training_clock)
     strategy = SYNCS[config.sync.name](parts, config.sync)
     multiplier, base_lr = factor(config.schedule, steps), update.base_lr
     return Built(

@@ -27,6 +27,7 @@ def test_it_sets_what_decides_bits():
         ("--strategy ddp --workers 6", "a power of two; you have 6"),
         ("--strategy naive --workers 2 --aggregate parameters", "--aggregate parameters"),
         ("--strategy naive --workers 2 --combine mean", "--combine mean"),
+        ("--strategy naive --workers 2 --combine-stages 0=sum,0.5=mean", "--combine-stages"),
         ("--strategy dp --workers 2", "strategy dp does not support"),
         ("--strategy local --workers 2", "strategy local does not support"),
         ("--strategy rpc --workers 2 --micro-batch 2048", "strategy rpc does not support"),

@@ -10,7 +10,14 @@ from shoal.labs.autograd.networks import forward_passes, gradients_of, peak_of, 
 from shoal.labs.autograd.plan import ENGINES, Plan
 
 TINY = Plan(
-    rounds=2, contest_s=0.0, compilations=2, batch_size=2, recurrences=(1, 3), chain_sizes=(4, 8), distinct=5
+    rounds=2,
+    contest_s=0.0,
+    compilations=2,
+    fresh_processes=1,
+    batch_size=2,
+    recurrences=(1, 3),
+    chain_sizes=(4, 8),
+    distinct=5,
 )
 
 

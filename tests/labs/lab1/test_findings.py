@@ -1,18 +1,20 @@
 import math
 
 import pytest
-from outcomes import assert_complete, assert_says, cases_of
+from outcomes import OUTCOMES_OF_A_COMPARISON, assert_complete, assert_says, cases_of
 
 from shoal.labs.lab1 import findings
 from shoal.labs.lab1.sweep import Sweep, Trial
 from shoal.report.findings import Measured
+from shoal.report.paired import by_seeds
 
 
 def num(value):
     return Measured(value, 0.1, "seeds", 3)
 
 
-LOW, NEAR, HIGH = num(1.0), num(1.1), num(5.0)
+LOW, HIGH = num(1.0), num(5.0)
+LOWER, HIGHER, SAME = (by_seeds(*each) for each in OUTCOMES_OF_A_COMPARISON)
 
 
 def swept(training):
@@ -22,44 +24,24 @@ def swept(training):
 
 OUTCOMES = {
     findings.deterministic: {"holds": [(1e-7, LOW)], "fails": [(0.5, LOW), (1e-7, num(1e-9))]},
-    findings.smooth: {"holds": [(LOW, HIGH)], "fails": [(HIGH, LOW)], "undecided": [(LOW, NEAR)]},
-    findings.noise_grows: {"holds": [(LOW, HIGH)], "fails": [(HIGH, LOW)], "undecided": [(LOW, NEAR)]},
-    findings.per_step: {
-        "holds": [(LOW, HIGH, 60)],
-        "fails": [(HIGH, LOW, 60)],
-        "undecided": [(LOW, NEAR, 60)],
-    },
-    findings.per_sample: {
-        "holds": [(HIGH, LOW, 60)],
-        "fails": [(LOW, HIGH, 60)],
-        "undecided": [(LOW, NEAR, 60)],
-    },
-    findings.per_second: {
-        "holds": [(HIGH, LOW, 0.6)],
-        "fails": [(LOW, HIGH, 0.6)],
-        "undecided": [(LOW, NEAR, 0.6)],
-    },
-    findings.accuracy: {
-        "holds": [(LOW, HIGH, 9, 3)],
-        "fails": [(HIGH, LOW, 9, 3)],
-        "undecided": [(LOW, NEAR, 9, 3)],
-    },
-    findings.adaptive: {
-        "holds": [(LOW, HIGH, 60)],
-        "fails": [(HIGH, LOW, 60)],
-        "undecided": [(LOW, NEAR, 60)],
-    },
+    findings.smooth: {"holds": [(LOWER,)], "fails": [(HIGHER,)], "undecided": [(SAME,)]},
+    findings.noise_grows: {"holds": [(HIGHER,)], "fails": [(LOWER,)], "undecided": [(SAME,)]},
+    findings.per_step: {"holds": [(LOWER, 60)], "fails": [(HIGHER, 60)], "undecided": [(SAME, 60)]},
+    findings.per_sample: {"holds": [(HIGHER, 60)], "fails": [(LOWER, 60)], "undecided": [(SAME, 60)]},
+    findings.per_second: {"holds": [(HIGHER, 0.6)], "fails": [(LOWER, 0.6)], "undecided": [(SAME, 0.6)]},
+    findings.accuracy: {"holds": [(LOWER, 9, 3)], "fails": [(HIGHER, 9, 3)], "undecided": [(SAME, 9, 3)]},
+    findings.adaptive: {"holds": [(LOWER, 60)], "fails": [(HIGHER, 60)], "undecided": [(SAME, 60)]},
     findings.sensitivity: {
         "holds": [(swept(5), swept(2))],
         "fails": [(swept(1), swept(4))],
         "undecided": [(swept(3), swept(3)), (swept(4), swept(3))],
     },
     findings.step_time: {
-        "holds": [(HIGH, LOW, HIGH)],
-        "fails": [(LOW, HIGH, HIGH)],
-        "undecided": [(LOW, NEAR, HIGH)],
+        "holds": [(HIGHER, HIGH, 64)],
+        "fails": [(LOWER, HIGH, 64)],
+        "undecided": [(SAME, HIGH, 64)],
     },
-    findings.throughput: {"holds": [(HIGH, LOW)], "fails": [(LOW, HIGH)], "undecided": [(LOW, NEAR)]},
+    findings.throughput: {"holds": [(HIGHER,)], "fails": [(LOWER,)], "undecided": [(SAME,)]},
 }
 
 

@@ -10,11 +10,10 @@ from shoal.labs.lab1.lab import LAB, Lab1Settings
 from shoal.labs.lab1.plan import NAMES, Plan, Size
 from shoal.labs.watch import QuietWatch
 from shoal.labs.words import load_words
-from shoal.report.canvas import chinese_font
 from shoal.train import worker
 
 DATA = SyntheticConfig(samples=160, validation=0.2)
-TINY = Plan(DATA, Size(2, 1, gd_seeds=2, seeds=2, sweep_part=1), quick=True, device="cpu")
+TINY = Plan(DATA, Size(2, 1, seeds=2, sweep_part=1), quick=True, device="cpu")
 
 
 @pytest.fixture(scope="module", params=["en", "zh"])
@@ -85,12 +84,6 @@ def test_an_interrupted_lab_leaves_runs_and_no_report(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run_plan(LAB, TINY, tmp_path / "out", "", load_words(LAB.package, "en"), Interrupting())
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["runs"]
-
-
-def test_without_a_chinese_font_the_report_says_why_the_figures_are_english(tmp_path, monkeypatch, finished):
-    outcome, words, _ = finished
-    said = words("figure.in_english") in text_of(outcome.folder)
-    assert said == (words.lang == "zh" and chinese_font() is None)
 
 
 def test_finished_runs_of_an_earlier_report_are_not_trained_again(finished, tmp_path, monkeypatch):

@@ -22,6 +22,6 @@ def test_gd_takes_the_whole_set_and_the_code_that_is_shown_is_the_code_that_runs
     configs = {name: plan.config(name, 0.1, 5, plan.passes(name), test=True) for name in NAMES}
     assert isinstance(configs["gd"].optimizer, GdConfig)
     assert configs["gd"].train.batch_size == "all"
-    assert configs["gd"].train.epochs == 60
+    assert configs["gd"].train.epochs == 40
     assert all(config.optimizer.fast is False for config in configs.values())
-    assert plan.seeds("sgd") == (5, 6, 7)
+    assert plan.seeds == (5, 6, 7, 8, 9)

@@ -9,6 +9,7 @@ from shoal.labs.lab2.branches import ALL
 from shoal.labs.lab2.lab import LAB
 from shoal.labs.lab2.plan import CONDITIONS, FAULTS, RULES, Plan, Size
 from shoal.labs.page.pictures import Pictures
+from shoal.labs.timing.turns import round_name
 from shoal.labs.watch import QuietWatch
 from shoal.labs.words import load_words
 from shoal.report.canvas import Drawing
@@ -16,7 +17,16 @@ from shoal.report.canvas import Drawing
 TINY = Plan(
     workers=2,
     size=Size(
-        dict.fromkeys(CONDITIONS, 1), 3, pace_steps=6, equal_steps=4, learn_steps=6, fault_steps=6, seeds=1
+        dict.fromkeys(CONDITIONS, 1),
+        3,
+        contest_rounds=2,
+        turn_steps=4,
+        pace_steps=6,
+        equal_steps=4,
+        learn_steps=6,
+        fault_steps=6,
+        seeds=2,
+        fault_seeds=2,
     ),
     quick=True,
     data=SyntheticConfig(samples=128, shape=(1, 4, 4)),
@@ -40,8 +50,9 @@ def in_chinese(finished, tmp_path_factory):
     words, folder = load_words(LAB.package, "zh"), tmp_path_factory.mktemp("lab") / "zh"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("shoal.labs.runs.launch_run", only_what_was_stopped)
+        patch.setattr("shoal.labs.timing.turns.launch_run", only_what_was_stopped)
         drawn = dict.fromkeys(FIGURES, Drawing(b"", b"", "", ""))
-        patch.setattr("shoal.labs.frame.draw_all", lambda *_: Pictures(drawn, in_english=True))
+        patch.setattr("shoal.labs.frame.draw_all", lambda *_: Pictures(drawn))
         return run_plan(LAB, TINY, folder, "", words, QuietWatch(), outcome.folder / "runs"), words
 
 
@@ -58,19 +69,15 @@ def test_the_folder_holds_report_figures_tables_and_runs(finished):
     tables = ("exchange", "record", "pace", "differences", "learnt", "faults", "findings")
     drawn = {f"figures/{name}.{kind}" for name in FIGURES for kind in ("png", "pdf")}
     assert names == drawn | {f"tables/{name}.csv" for name in tables}
-    assert {path.name for path in (outcome.folder / "runs").iterdir()} == set(TINY.runs())
+    in_turns = {round_name(name, number) for name in TINY.turns() for number in range(2)}
+    assert {path.name for path in (outcome.folder / "runs").iterdir()} == {*TINY.runs(), *in_turns}
 
 
 def test_the_report_is_whole_in_both_languages(finished, in_chinese):
     for outcome, words in (finished[:2], in_chinese):
         assert_whole(outcome.folder, words)
         assert "def reduce_scatter_all_gather(" in text_of(outcome.folder)  # the code that ran
-        assert_judged(outcome, words, 30)
-
-
-def test_figures_without_a_font_are_explained(in_chinese):
-    outcome, words = in_chinese
-    assert words("figure.in_english") in text_of(outcome.folder)
+        assert_judged(outcome, words, 31)
 
 
 def test_finished_runs_are_taken_over(finished, in_chinese):

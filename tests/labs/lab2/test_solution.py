@@ -7,7 +7,7 @@ import torch
 from handed_out import free_port, lay_out, side_by_side
 
 from shoal.labs.handout.start import skeleton, solution
-from shoal.labs.lab2.solution.model import Net, batches, load_data, parse_args
+from shoal.labs.lab2.solution.model import Net, batches, load_data, parse_args, parts
 from shoal.models.lenet import lenet
 from shoal.report.folder import write_files
 
@@ -61,12 +61,41 @@ def test_the_network_is_the_labs_lenet():
     assert [p.shape for p in Net().parameters()] == [p.shape for p in lenet().parameters()]
 
 
-def test_the_nodes_parts_are_the_batch():
-    whole = batches(100, 24, 1, 0, seed=3)
-    parts = [batches(100, 24, 3, rank, seed=3) for rank in range(3)]
+@pytest.mark.parametrize("share", [0.0, 0.8, 1.0])
+def test_the_nodes_parts_are_the_batch(share):
+    sizes = parts(24, 3, bottleneck=1, share=share)
+    assert sizes == {0.0: [8, 8, 8], 0.8: [3, 19, 2], 1.0: [1, 22, 1]}[share]
+    whole = batches(100, 24, [24], 0, seed=3)
+    mine = [batches(100, 24, sizes, rank, seed=3) for rank in range(3)]
     assert len(whole) == 4
-    for batch, *mine in zip(whole, *parts, strict=True):
-        assert sorted(torch.cat(mine).tolist()) == sorted(batch.tolist())
+    for batch, *pieces in zip(whole, *mine, strict=True):
+        assert [len(piece) for piece in pieces] == sizes
+        assert sorted(torch.cat(pieces).tolist()) == sorted(batch.tolist())
+
+
+def test_the_flags_that_the_readme_names_do_what_they_say(tmp_path):
+    """SGD is linear: averaging parameters equals averaging gradients, and the sum at η/2 the mean at η."""
+    folder = lay_out(tmp_path, solution("2"), "task2", samples=48)
+    usual = "model-mp.py --n_devices=2 --passes 1 --batch_size 16"
+    changes = {
+        "mean": "",
+        "parameters": "--aggregate parameters",
+        "sum": "--combine sum --lr 0.05",
+        "link": "--link 20",
+        "uneven": "--bottleneck 1 --delay 0 --share 0.75",
+    }
+    weights, times = {}, {}
+    codes, outputs = side_by_side(
+        folder, *(f"{usual} --master_port {free_port()} {flags}" for flags in changes.values())
+    )
+    assert codes == [0] * len(changes), outputs
+    for name, output in zip(changes, outputs, strict=True):
+        (weights[name],) = {round(float(each), 4) for each in re.findall(r"sum of weights (\S+)", output)}
+        times[name] = max(float(each) for each in re.findall(r": (\S+) ms of", output))
+    assert weights["parameters"] == weights["sum"] == weights["link"] == weights["mean"]
+    assert weights["uneven"] != weights["mean"]
+    # 52,000 parameters out and back at 20 Mbit/s: it sleeps for longer than that, whatever the machine does.
+    assert times["link"] > 100
 
 
 def test_the_skeleton_comes_with_digits_and_runs_up_to_its_first_task(tmp_path):

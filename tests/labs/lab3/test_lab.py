@@ -7,11 +7,11 @@ from shoal.cli.main import main
 from shoal.config.schema import MlpConfig, SyntheticConfig
 from shoal.labs.frame import run_plan
 from shoal.labs.lab3.lab import LAB
-from shoal.labs.lab3.plan import DIVISIONS, Plan, Size
+from shoal.labs.lab3.plan import DIVISIONS, TIMED, Plan, Size
 from shoal.labs.watch import QuietWatch
 from shoal.labs.words import load_words
 
-SIZE = Size(2, 2, ("global", "random", "dirichlet-0.1", "speed"), slow_epochs=1, equal_steps=3)
+SIZE = Size(2, 2, few_seeds=2, rounds=2, few_rounds=2, timed_steps=4, equal_steps=3)
 TINY = Plan(
     (2,),
     SIZE,
@@ -41,7 +41,7 @@ def test_every_division_has_its_curve_its_accuracy_and_its_coverage(finished):
     for table in ("results", "curves", "coverage"):
         names = {row["division"] for row in rows(folder, table)}
         assert {*DIVISIONS, "own-right", "own-range", "own-rank-seed", "own-seldom-label"} <= names
-    assert {row["division"] for row in rows(folder, "speed") if row["workers"] == "2"} >= {*SIZE.timed}
+    assert {row["division"] for row in rows(folder, "speed") if row["workers"] == "2"} >= {*TIMED}
     per_epoch = [row for row in rows(folder, "curves") if row["division"] == "label"]
     assert [(row["seed"], row["epoch"]) for row in per_epoch] == [
         ("0", "1"),
@@ -103,7 +103,8 @@ def test_runs_with_other_settings_are_made_again(finished, tmp_path, monkeypatch
         (("--workers", "2,x"), "--workers of this lab: expected integers separated by commas, got '2,x'"),
         (("--workers", "1"), "2 to 10 workers, got --workers 1"),
         (("--seed", "x"), "--seed: expected an integer, got 'x'"),
-        (("--data", "mnist"), "`shoal lab 3` has no --data: it belongs to 1"),
+        (("--data", "mnit"), "unknown data set of this lab 'mnit': did you mean 'mnist'?"),
+        (("--samples", "3"), "--samples"),
     ],
 )
 def test_settings_that_cannot_be_are_refused_in_a_sentence(words, sentence, tmp_path, capsys):

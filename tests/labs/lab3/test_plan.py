@@ -2,20 +2,29 @@ import pytest
 
 from shoal.config.schema import SpeedConfig
 from shoal.errors import ConfigError
-from shoal.labs.lab3.plan import ALIKE, DIVISIONS, SLOW, UNLIKE, partition_of, plan_for
+from shoal.labs.lab3.plan import ALIKE, DECIDING, DIVISIONS, SLOW, UNLIKE, partition_of, plan_for
+from shoal.report.paired import FEWEST, outside_interval
 
 
-def test_every_division_is_run_with_every_number_of_workers_and_every_seed():
+def test_every_division_is_run_with_every_number_of_workers_and_the_deciding_ones_with_every_seed():
     plan = plan_for("4,2", quick=False, first_seed=7)
     runs = plan.runs()
     assert plan.workers == (2, 4)
     for division in DIVISIONS:
-        for workers, seeds in ((2, (7, 8)), (4, (7, 8, 9))):
+        for workers in plan.workers:
+            seeds = plan.seeds if division in DECIDING and workers == 4 else (7, 8, 9)
             configs = [runs[f"{division}-{workers}w-seed{seed}"] for seed in seeds]
             assert {config.partition for config in configs} == {partition_of(division, workers)}
             assert {config.launch.workers for config in configs} == {workers}
-            assert [config.launch.launcher for config in configs[:2]] == ["processes", "threads"]
     assert {*ALIKE, *UNLIKE} == set(DIVISIONS)
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_what_is_compared_in_pairs_has_enough_of_them(quick):
+    size = plan_for("2,4", quick, first_seed=0).size
+    assert FEWEST + 2 <= size.seeds < 11  # `no_worse` needs an interval with two equal sides: Student's t
+    assert outside_interval(size.rounds) > 1  # one round may be disturbed
+    assert outside_interval(size.few_rounds) > 0
 
 
 def test_all_of_them_are_the_same_task_as_one_machines():
@@ -24,7 +33,7 @@ def test_all_of_them_are_the_same_task_as_one_machines():
     for name, config in runs.items():
         assert config.data == single.data
         assert config.train.batch_size == single.train.batch_size
-        if not name.startswith(("equal-", "slow-", "reference-")):
+        if not name.startswith("equal-"):
             assert config.train.epochs == single.train.epochs
             assert config.optimizer == single.optimizer
 
@@ -33,7 +42,7 @@ def test_parts_by_speed_know_the_slow_worker():
     partition = partition_of("speed", 3)
     assert isinstance(partition, SpeedConfig)
     assert min(partition.speeds) == partition.speeds[SLOW]
-    slow = plan_for("3", quick=True, first_seed=0).runs()["speed-3w-seed0"]
+    slow = plan_for("3", quick=True, first_seed=0).timed(3)["timed-speed-3w"]
     assert slow.launch.bottleneck[0].rank == SLOW
 
 
@@ -51,13 +60,10 @@ def test_numbers_of_workers_that_the_lab_cannot_use(workers, sentence):
         plan_for(workers, quick=True, first_seed=0)
 
 
-def test_one_process_is_timed_between_the_timed_runs():
+def test_one_process_is_timed_in_the_same_rounds():
     plan = plan_for("2,4", quick=False, first_seed=0)
-    runs = plan.runs()
-    distance, longest = 0, 0
-    for name, config in runs.items():
-        distance = 0 if name.startswith("reference-") else distance + (config.launch.launcher == "processes")
-        longest = max(longest, distance)
-    assert longest == 3
-    threads = {runs[name].threads for name in runs if name.startswith("reference-all-cores")}
-    assert threads == {plan.cores}
+    timed = plan.timed(4)
+    assert next(iter(timed.values())).launch.launcher == "processes"
+    assert timed["timed-all-cores-4w"].threads == plan.cores
+    assert timed["timed-one-core-4w"].threads == 1
+    assert {config.train.steps for config in timed.values()} == {plan.size.timed_steps}

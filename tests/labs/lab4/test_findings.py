@@ -1,15 +1,16 @@
 import pytest
-from outcomes import assert_complete, assert_says, cases_of
+from outcomes import OUTCOMES_OF_A_COMPARISON, assert_complete, assert_says, cases_of
 
 from shoal.labs.lab4 import findings
 from shoal.report.findings import Measured
+from shoal.report.paired import by_seeds
 
 
 def num(value, spread=0.1):
     return Measured(value, spread, "steps", 30)
 
 
-LOW, NEAR, HIGH = num(1.0), num(1.1), num(5.0)
+LOWER, HIGHER, SAME = (by_seeds(*each) for each in OUTCOMES_OF_A_COMPARISON)
 BUBBLES = {1: num(0.66, 0.01), 4: num(0.35, 0.02)}
 IDEAL = {1: 0.66, 4: 0.33}
 
@@ -27,24 +28,24 @@ OUTCOMES = {
         "fails": [((2, 2), (2, 2)), ((4, 4), (1, 5))],
     },
     findings.overlap_shortens: {
-        "holds": [(HIGH, LOW, 2.0)],
-        "fails": [(LOW, HIGH, 2.0)],
-        "undecided": [(LOW, NEAR, 2.0), (LOW, LOW, 2.0)],
+        "holds": [(HIGHER, 2.0)],
+        "fails": [(LOWER, 2.0)],
+        "undecided": [(SAME, 2.0)],
     },
     findings.zero_bubble_shortens: {
-        "holds": [(HIGH, LOW, 1.2)],
-        "fails": [(LOW, HIGH, 1.2)],
-        "undecided": [(LOW, NEAR, 1.2), (LOW, LOW, 1.2)],
+        "holds": [(HIGHER, 1.2)],
+        "fails": [(LOWER, 1.2)],
+        "undecided": [(SAME, 1.2)],
     },
     findings.microbatches_shorten_rpc: {
-        "holds": [(HIGH, LOW, 4, (0.1, 3.0, 1.0))],
-        "fails": [(LOW, HIGH, 4, (0.1, 3.0, 1.0))],
-        "undecided": [(NEAR, LOW, 4, (0.1, 3.0, 1.0)), (LOW, LOW, 4, (0.0, 1.0))],
+        "holds": [(HIGHER, 4, (0.1, 3.0, 1.0))],
+        "fails": [(LOWER, 4, (0.1, 3.0, 1.0))],
+        "undecided": [(SAME, 4, (0.1, 3.0, 1.0))],
     },
     findings.bubble_falls: {
-        "holds": [(num(0.66, 0.02), num(0.3, 0.02), (1, 8))],
-        "fails": [(num(0.3, 0.02), num(0.66, 0.02), (1, 8))],
-        "undecided": [(num(0.66, 0.3), num(0.3, 0.3), (1, 8)), (num(0.5, 0.01), num(0.5, 0.01), (1, 8))],
+        "holds": [(HIGHER, (1, 8))],
+        "fails": [(LOWER, (1, 8))],
+        "undecided": [(SAME, (1, 8))],
     },
     findings.bubble_as_formula: {
         "holds": [(BUBBLES, 3, IDEAL)],
@@ -52,14 +53,14 @@ OUTCOMES = {
         "undecided": [({1: num(0.66, 0.01), 4: num(0.5, 0.2)}, 3, IDEAL)],
     },
     findings.balanced_cut_fastest: {
-        "holds": [({"conv2": LOW, "fc1": HIGH}, {"conv2": 3.0, "fc1": 9.0})],
-        "fails": [({"conv2": HIGH, "fc1": LOW}, {"conv2": 3.0, "fc1": 9.0})],
-        "undecided": [({"conv2": LOW, "fc1": NEAR}, {"conv2": 3.0, "fc1": 9.0})],
+        "holds": [(LOWER, "conv2", "fc1", {"conv2": 3.0, "fc1": 9.0})],
+        "fails": [(HIGHER, "conv2", "fc1", {"conv2": 3.0, "fc1": 9.0})],
+        "undecided": [(SAME, "conv2", "fc1", {"conv2": 3.0, "fc1": 9.0})],
     },
     findings.does_not_pay: {
-        "holds": [(LOW, HIGH, "gpipe")],
-        "fails": [(HIGH, LOW, "gpipe")],
-        "undecided": [(LOW, NEAR, "gpipe")],
+        "holds": [(HIGHER, "gpipe")],
+        "fails": [(LOWER, "gpipe")],
+        "undecided": [(SAME, "gpipe")],
     },
 }
 

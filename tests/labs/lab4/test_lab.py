@@ -10,7 +10,7 @@ from shoal.labs.words import load_words
 
 TINY = Plan(
     3,
-    Size(epochs=2, timed_epochs=2, microbatches=(1, 4)),
+    Size(epochs=2, timed_epochs=2, rounds=1, rpc_rounds=1, round_steps=4, microbatches=(1, 4)),
     quick=True,
     data=DigitsConfig(samples=450, validation=0.15),
     launcher="threads",

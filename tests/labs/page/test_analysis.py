@@ -1,9 +1,11 @@
 from dataclasses import replace
 
+import pytest
+
 from shoal.labs.page.analysis import analysis, judgement
-from shoal.labs.words import Words
+from shoal.labs.words import Words, load_words
 from shoal.report.document import Judgement, Paragraph
-from shoal.report.findings import SPREADS, Finding
+from shoal.report.findings import SPREADS, Finding, Pairs
 
 
 def sinks() -> Finding:
@@ -46,3 +48,16 @@ def test_every_section_has_its_findings_and_the_end_counts_them():
 
 def test_the_explanation_follows_the_verdict():
     assert judgement(replace(sinks(), verdict="holds"), WORDS).reason == "It is heavy."
+
+
+@pytest.mark.parametrize(("lang", "sentence"), [("en", "does not hold 1,"), ("zh", "不成立 1 条")])
+def test_one_is_counted_without_a_plural(lang, sentence):
+    words = load_words("shoal.labs.lab1", lang)
+    assert sentence in words("analysis.counts", holds=0, fails=1, undecided=1)
+
+
+def test_a_paired_comparison_says_how_often_its_sign_was_the_same():
+    said = {"analysis.pairs_by_rounds": " {agreeing} of {count}."}
+    words = replace(WORDS, sentences={**WORDS.sentences, **said})
+    block = judgement(replace(sinks(), pairs=Pairs(14, 15, "rounds")), words)
+    assert block.numbers == "Deep: yes; 3 m. 14 of 15."

@@ -12,6 +12,7 @@ from shoal.data.dataset import Batch
 from shoal.errors import ConfigError, MismatchError
 from shoal.parallel.strategy import Share
 from shoal.parallel.sync.naive import Naive
+from shoal.parallel.training_clock import TrainingClock
 
 SHARES = (7, 0, 2, 3)
 SGD = SgdConfig(lr=0.1)
@@ -191,3 +192,42 @@ def test_other_initial_parameters_are_said_or_refused():
 def test_a_sum_of_parameters_is_refused():
     with pytest.raises(ConfigError, match="--aggregate parameters --combine sum multiplies"):
         NaiveConfig(aggregate="parameters", combine="sum")
+
+
+def test_the_combination_changes_by_stage_of_the_training():
+    """Two steps of the sum and two of the mean: as with the rates η·W, η·W, η, η and the mean throughout."""
+    clock = TrainingClock(total_steps=4)
+
+    def train(config, rates):
+        def work(group):
+            mine = replica(SGD, model())
+            strategy = made(Naive, config, mine, group, training_clock=clock)
+            for step, lr in enumerate(rates):
+                group.barrier().wait()
+                clock.step = step
+                strategy.step(share(group.rank, step), lr)
+            return [tensor.clone() for tensor in mine.model.state_dict().values()]
+
+        return run_threads(len(SHARES), work)[0]
+
+    staged = train(NaiveConfig(combine_stages=("0=sum", "0.5=mean")), [0.01] * 4)
+    size = len(SHARES)
+    steady = train(NaiveConfig(combine="mean"), [0.01 * size, 0.01 * size, 0.01, 0.01])
+    for ours, theirs in zip(staged, steady, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"combine_stages": ("0.5=sum",)}, "must start at 0 and increase, got 0.5"),
+        ({"combine_stages": ("0=sum", "0=mean")}, "must start at 0 and increase, got 0, 0"),
+        ({"combine_stages": ("0=sun",)}, "unknown combine 'sun'"),
+        ({"combine_stages": ("x=sum",)}, "START=COMBINE with 0 ≤ START < 1, got 'x=sum'"),
+        ({"combine_stages": ("0=sum",), "combine": "mean"}, "--combine mean has no effect"),
+        ({"combine_stages": ("0=mean", "0.5=sum"), "aggregate": "parameters"}, "multiplies the parameters"),
+    ],
+)
+def test_stages_that_cannot_be_are_refused_in_a_sentence(settings, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        NaiveConfig(**settings)

@@ -55,6 +55,10 @@ def check_invariant(config: RunSettings) -> None:
             getattr(config.sync, "combine", "exact") != "exact",
             "Use --combine exact: the others weight each worker's gradient.",
         ),
+        "--combine-stages": (
+            bool(getattr(config.sync, "combine_stages", ())),
+            "Use --combine exact: the others weight each worker's gradient.",
+        ),
         "--sync.sync_batchnorm": (
             getattr(config.sync, "sync_batchnorm", False),
             "Remove it: batch statistics depend on which samples are computed together.",

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 
 from shoal.autograd import Tape, Variable, grad, ops
-from shoal.labs.autograd.contest import Contest, contest, contests
 from shoal.labs.autograd.plan import Plan
+from shoal.labs.timing.contest import Contest, contest, contests
 
 SAMPLES, FEATURES = 64, 128
 

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from shoal.autograd import Variable, no_record
 from shoal.autograd import compile as compile_graph
-from shoal.labs.autograd.contest import Contest, contests
 from shoal.labs.autograd.plan import Plan
+from shoal.labs.timing.contest import Contest, contests
 
 RIVALS = ("written", "by_hand", "compiled")
 

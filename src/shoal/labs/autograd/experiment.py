@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from shoal.labs.autograd.caching import Caching, measure_caching
 from shoal.labs.autograd.chains import Chain, measure_chains
-from shoal.labs.autograd.contest import one_thread
 from shoal.labs.autograd.course import Branch, Course, run_branch, run_course
 from shoal.labs.autograd.networks import Network, measure_network
 from shoal.labs.autograd.plan import NETWORKS, Plan
 from shoal.labs.runs import Runs
+from shoal.labs.timing.contest import one_thread
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ import numpy as np
 
 from shoal.labs.autograd.caching import Tapes
 from shoal.labs.autograd.chains import RIVALS, Chain
-from shoal.labs.autograd.contest import Contest
 from shoal.labs.autograd.experiment import Measurements
 from shoal.labs.page.pictures import Draw, Svg
+from shoal.labs.timing.contest import Contest
 from shoal.labs.words import Words
 from shoal.report.canvas import Drawing
 from shoal.report.figures import Dash, Line, Panel, Style, draw

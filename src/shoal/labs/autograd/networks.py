@@ -1,5 +1,6 @@
 """One network on three engines: our tape, our static graph, and torch's autograd beside them as a yardstick."""
 
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,10 +17,11 @@ from shoal.autograd.batch_gradients import BatchGradients, StaticGradients, stat
 from shoal.autograd.static import Plan as StaticPlan
 from shoal.autograd.static import Stage
 from shoal.config.schema import LenetConfig, MlpConfig
-from shoal.labs.autograd.contest import Contest, contest
+from shoal.labs.autograd.cold import cold_compile_ms
 from shoal.labs.autograd.course import relative
 from shoal.labs.autograd.memory import peak_bytes
 from shoal.labs.autograd.plan import ENGINES, INPUT_SHAPE, OUTPUTS, Plan
+from shoal.labs.timing.contest import Contest, contest
 from shoal.report.findings import Measured, inside_run
 
 CONFIGS: dict[str, MlpConfig | LenetConfig] = {"mlp": MlpConfig(), "lenet": LenetConfig()}
@@ -40,6 +42,9 @@ class Network:
     forward: Mapping[int, Contest]
     """A forward pass, by the number of samples."""
     compile_ms: Measured
+    """The first compilation in a process."""
+    again_ms: Measured
+    """A later one."""
     peak: Mapping[str, int]
     """The most bytes held at once in a step, by engine."""
     stages: tuple[Stage, ...]
@@ -63,8 +68,9 @@ def measure_network(name: str, plan: Plan) -> Network:
             size: contest(forward_passes(name, plan.seed, size), plan.rounds, plan.contest_s)
             for size in (1, plan.batch_size)
         },
-        compile_ms=inside_run(
-            [_compile_ms(name, plan.seed, batch) for _ in range(max(2, plan.compilations))]
+        compile_ms=cold_compile_ms(name, plan.batch_size, plan.seed, plan.fresh_processes),
+        again_ms=inside_run(
+            [time_compilation_ms(name, plan.seed, batch) for _ in range(max(2, plan.compilations))]
         ),
         peak={engine: peak_of(engine, name, plan.seed, batch) for engine in ENGINES},
         stages=tuple(static.stages),
@@ -179,8 +185,19 @@ def _plan_for(gradients: StaticGradients, batch: Batch) -> StaticPlan:
     return gradients.compiled.plan(images, labels, torch.tensor(1 / len(labels)))
 
 
-def _compile_ms(name: str, seed: int, batch: Batch) -> float:
+def time_compilation_ms(name: str, seed: int, batch: Batch) -> float:
+    """Milliseconds of compiling a training step in this process."""
     gradients = static_gradients(layers.from_torch(module_of(name, seed)))
     start_s = time.perf_counter()
     _plan_for(gradients, batch)
     return 1e3 * (time.perf_counter() - start_s)
+
+
+def main(network: str, batch_size: str, seed: str) -> None:
+    """Compile once, and print how long it took (`cold.py`)."""
+    batch = random_batch(int(batch_size), int(seed))
+    sys.stdout.write(f"{time_compilation_ms(network, int(seed), batch):.3f}\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

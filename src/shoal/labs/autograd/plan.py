@@ -18,6 +18,8 @@ class Plan:
     """Seconds after which a comparison begins no further round: a busy machine makes fewer, and takes no longer."""
     compilations: int
     """Of each network, all anew."""
+    fresh_processes: int
+    """In which the first compilation of each network is timed."""
     batch_size: int
     recurrences: tuple[int, ...]
     """How often the sub-expression of the caching experiment is written."""
@@ -33,6 +35,7 @@ FULL = Plan(
     rounds=41,
     contest_s=4.0,
     compilations=9,
+    fresh_processes=5,
     batch_size=64,
     recurrences=(1, 2, 4, 8, 16),
     chain_sizes=(10, 30, 100, 300),
@@ -41,6 +44,7 @@ QUICK = Plan(
     rounds=11,
     contest_s=0.6,
     compilations=3,
+    fresh_processes=3,
     batch_size=64,
     recurrences=(1, 4, 16),
     chain_sizes=(10, 100, 300),

@@ -1,7 +1,7 @@
 """Every number of the report, as tables for other programs."""
 
-from shoal.labs.autograd.contest import Contest
 from shoal.labs.autograd.experiment import Measurements
+from shoal.labs.timing.contest import Contest
 from shoal.report.tables import Records
 
 

@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 from shoal.errors import ConfigError
 from shoal.labs.catalogue import LABS, lab_of
 from shoal.labs.handout.regions import cut, keep, tasks
+from shoal.labs.handout.translate import in_chinese
 from shoal.labs.words import load_words
 from shoal.report.folder import write_files
 
@@ -21,6 +22,8 @@ def skeleton(number: str, lang: str) -> dict[PurePosixPath, str | bytes]:
     names = [name for source in sources.values() for name in tasks(source)]
     listed = "\n".join(f"{count}. `{name}`: {sentences[name]}" for count, name in enumerate(names, start=1))
     files = {path: cut(source, sentences) for path, source in sources.items()}
+    if lang == "zh":
+        files = {path: in_chinese(text) if path.suffix == ".py" else text for path, text in files.items()}
     readme = {PurePosixPath(f"task{number}/README.md"): words("task.readme", tasks=listed) + "\n"}
     return {**_digits(lab_of(number).data_folder), **files, **readme}
 

@@ -1,13 +1,14 @@
 """The sections of the report that are particular to the lab."""
 
 from shoal.labs.lab1.experiment import sweep_notes
-from shoal.labs.lab1.measure import WINDOW, Measurements, Series, last
+from shoal.labs.lab1.measure import WINDOW, Measurements, Series
 from shoal.labs.lab1.plan import BATCH_SIZE, NAMES
 from shoal.labs.lab1.sweep import Sweep
 from shoal.labs.numbers import listed
 from shoal.labs.page.page import Page, source
 from shoal.optim import SGD, Adam
 from shoal.report.document import Block, Bullets, Code, Formula, Heading, Paragraph, Table
+from shoal.report.findings import over_seeds
 
 
 def principle(page: Page) -> list[Block]:
@@ -37,7 +38,7 @@ def set_up(measured: Measurements, page: Page) -> list[Block]:
                 page("setup.model", parameters=measured.parameters),
                 page("setup.loss"),
                 page("setup.choice", held_out=100 * plan.data.validation),
-                page("setup.seeds", seeds=listed(plan.seeds("sgd")), gd_seeds=listed(plan.seeds("gd"))),
+                page("setup.seeds", seeds=listed(plan.seeds)),
                 page("setup.time"),
             ]
         ),
@@ -72,12 +73,12 @@ def result_table(measured: Measurements, page: Page) -> Table:
 def _result_row(series: Series, page: Page) -> list[str]:
     return [
         page(f"name.{series.name}"),
-        f"{series.results('test_accuracy').scaled(100):.2f}",
-        f"{series.losses(last):.4f}",
+        f"{over_seeds(series.results('test_accuracy')).scaled(100):.2f}",
+        f"{over_seeds(series.last_losses()):.4f}",
         f"{series.runs[0].result['steps']:,}",
         f"{series.samples():,}",
-        f"{series.results('seconds'):.2f}",
-        f"{series.results('samples_per_s'):,.0f}",
+        f"{over_seeds(series.results('seconds')):.2f}",
+        f"{over_seeds(series.results('samples_per_s')):,.0f}",
     ]
 
 

@@ -27,10 +27,8 @@ def train(plan: Plan, runs: Runs) -> Experiment:
     sweeps: dict[Name, Sweep] = {name: _sweep(plan, name, runs) for name in NAMES}
     final: dict[Name, tuple[Path, ...]] = dict.fromkeys(NAMES, ())
     # Seed by seed and not optimizer by optimizer: if the machine slows down for a while, it does so for all three.
-    for seed in plan.all_seeds:
+    for seed in plan.seeds:
         for name in NAMES:
-            if seed not in plan.seeds(name):
-                continue
             rate = sweeps[name].best.rate
             if seed == plan.first_seed and plan.sweep_passes(name) == plan.passes(name):
                 path = _read_test(plan, name, rate, runs)

@@ -10,7 +10,7 @@ from shoal.labs.page.pictures import Draw
 from shoal.labs.words import Words
 from shoal.report.canvas import Drawing
 from shoal.report.figures import Dash, Line, Mark, Panel, Style, draw, seeds_line
-from shoal.report.runs import mean_curve
+from shoal.report.runs import Array
 
 FEW_POINTS = 12
 """A curve with at most this many points marks each of them: a line of three points is easily overlooked."""
@@ -58,11 +58,29 @@ def sweep_figure(measured: Measurements, words: Words, font: str | None) -> Draw
 
 
 def _line(series: Series, axis: str, words: Words) -> Line:
-    mean = mean_curve(series.curves)
-    smoothed = np.stack([loss[: len(mean.loss)] for loss in series.smoothed()])
-    first = series.curves[0].loss[: len(mean.loss)]
-    style = _style(series.name, words, marker=len(mean.loss) <= FEW_POINTS)
-    return seeds_line(style, getattr(mean, axis), smoothed, raw=None if series.window == 1 else first)
+    x, losses = against(series, axis)
+    first, window = series.curves[0], series.window
+    raw = None if window == 1 else np.interp(x, getattr(first, axis), first.loss)
+    return seeds_line(_style(series.name, words, marker=len(x) <= FEW_POINTS), x, losses, raw=raw)
+
+
+def against(series: Series, axis: str) -> tuple[Array, Array]:
+    """Common places of the seeds on an axis, and the smoothed loss of every seed there.
+
+    Seeds have the same steps and samples, but not the same speed: against seconds, each seed's loss is interpolated at
+    the same moments, up to the end of the fastest. The mean at step i of all seeds would join losses of different
+    moments, and a pause of one seed would look like a plateau of all.
+    """
+    places: list[Array] = [getattr(curve, axis) for curve in series.curves]
+    length = min(map(len, places))
+    if axis != "seconds":
+        return places[0][:length], np.stack([loss[:length] for loss in series.smoothed()])
+    end = min(float(place[-1]) for place in places)
+    moments = np.median(np.stack([place[:length] for place in places]), axis=0)
+    moments = np.unique(np.append(moments[moments < end], end))
+    return moments, np.stack(
+        [np.interp(moments, place, loss) for place, loss in zip(places, series.smoothed(), strict=True)]
+    )
 
 
 def _style(name: Name, words: Words, marker: bool = False) -> Style:

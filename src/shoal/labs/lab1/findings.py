@@ -1,12 +1,13 @@
 """The lab's findings: each a function of numbers alone, so that a test can feed it either outcome."""
 
-from collections.abc import Sequence
+from statistics import fmean
 
-from shoal.labs.lab1.measure import Measurements, Series, at, last
+from shoal.labs.lab1.measure import Measurements
 from shoal.labs.lab1.sweep import Sweep
 from shoal.labs.numbers import scientific, whether
 from shoal.labs.page.analysis import Findings
-from shoal.report.findings import Finding, Measured, Verdict, higher, lower, over_seeds
+from shoal.report.findings import Finding, Measured, Verdict, over_seeds
+from shoal.report.paired import Paired, by_rounds, by_seeds, first_higher, first_lower
 
 ROUNDING = 1e-4
 """A relative difference of gradients below this is rounding in float32, not randomness."""
@@ -18,45 +19,51 @@ def deterministic(order: float, batch: Measured) -> Finding:
     return Finding("deterministic", {"order": scientific(order), "batch": batch}, verdict)
 
 
-def smooth(gd: Measured, sgd: Measured) -> Finding:
+def smooth(rises: Paired) -> Finding:
     """GD's loss rises less often from one step to the next than SGD's."""
-    return Finding("smooth", {"gd": gd.scaled(100), "sgd": sgd.scaled(100)}, lower(gd, sgd))
+    numbers = {"gd": rises.first.scaled(100), "sgd": rises.second.scaled(100)}
+    return Finding("smooth", numbers, first_lower(rises), rises.pairs)
 
 
-def noise_grows(start: Measured, end: Measured) -> Finding:
-    """A batch's gradient is noisier, relative to the whole gradient, at the end than at the start."""
-    return Finding("noise_grows", {"start": start, "end": end}, higher(end, start))
+def noise_grows(noise: Paired) -> Finding:
+    """A batch's gradient is noisier, relative to the whole gradient, at the end (first) than at the start."""
+    numbers = {"start": noise.second, "end": noise.first}
+    return Finding("noise_grows", numbers, first_higher(noise), noise.pairs)
 
 
-def per_step(gd: Measured, sgd: Measured, steps: int) -> Finding:
+def per_step(losses: Paired, steps: int) -> Finding:
     """After the same number of steps GD's loss is lower than SGD's."""
-    return Finding("per_step", {"gd": gd, "sgd": sgd, "steps": steps}, lower(gd, sgd))
+    numbers = {"gd": losses.first, "sgd": losses.second, "steps": steps}
+    return Finding("per_step", numbers, first_lower(losses), losses.pairs)
 
 
-def per_sample(gd: Measured, sgd: Measured, samples: int) -> Finding:
-    """After the same number of samples SGD's loss is lower than GD's."""
-    return Finding("per_sample", {"gd": gd, "sgd": sgd, "samples": samples}, lower(sgd, gd))
+def per_sample(losses: Paired, samples: int) -> Finding:
+    """After the same number of samples SGD's loss is lower than GD's (first)."""
+    numbers = {"gd": losses.first, "sgd": losses.second, "samples": samples}
+    return Finding("per_sample", numbers, first_higher(losses), losses.pairs)
 
 
-def per_second(gd: Measured, sgd: Measured, seconds: float) -> Finding:
-    """After the same training time SGD's loss is lower than GD's."""
-    return Finding("per_second", {"gd": gd, "sgd": sgd, "seconds": seconds}, lower(sgd, gd))
+def per_second(losses: Paired, seconds: float) -> Finding:
+    """After the same training time SGD's loss is lower than GD's (first)."""
+    numbers = {"gd": losses.first, "sgd": losses.second, "seconds": seconds}
+    return Finding("per_second", numbers, first_higher(losses), losses.pairs)
 
 
-def accuracy(gd: Measured, sgd: Measured, gd_samples: int, sgd_samples: int) -> Finding:
-    """SGD ends with a higher test accuracy than GD."""
+def accuracy(accuracies: Paired, gd_samples: int, sgd_samples: int) -> Finding:
+    """SGD ends with a higher test accuracy than GD (first)."""
     numbers = {
-        "gd": gd.scaled(100),
-        "sgd": sgd.scaled(100),
+        "gd": accuracies.first.scaled(100),
+        "sgd": accuracies.second.scaled(100),
         "gd_samples": gd_samples,
         "sgd_samples": sgd_samples,
     }
-    return Finding("accuracy", numbers, higher(sgd, gd))
+    return Finding("accuracy", numbers, first_lower(accuracies), accuracies.pairs)
 
 
-def adaptive(adam: Measured, sgd: Measured, samples: int) -> Finding:
+def adaptive(losses: Paired, samples: int) -> Finding:
     """After the same number of samples Adam's loss is lower than SGD's."""
-    return Finding("adaptive", {"adam": adam, "sgd": sgd, "samples": samples}, lower(adam, sgd))
+    numbers = {"adam": losses.first, "sgd": losses.second, "samples": samples}
+    return Finding("adaptive", numbers, first_lower(losses), losses.pairs)
 
 
 def sensitivity(adam: Sweep, sgd: Sweep) -> Finding:
@@ -67,48 +74,54 @@ def sensitivity(adam: Sweep, sgd: Sweep) -> Finding:
     return Finding("sensitivity", numbers, verdict)
 
 
-def step_time(adam: Measured, sgd: Measured, gd: Measured) -> Finding:
-    """A step of Adam takes longer than a step of SGD."""
-    return Finding("step_time", {"adam": adam, "sgd": sgd, "gd": gd}, higher(adam, sgd))
+def step_time(times: Paired, gd: Measured, gd_samples: int) -> Finding:
+    """A step of Adam takes longer than a step of SGD. Times in ms."""
+    numbers = {"adam": times.first, "sgd": times.second, "gd": gd, "gd_samples": gd_samples}
+    return Finding("step_time", numbers, first_higher(times), times.pairs)
 
 
-def throughput(gd: Measured, sgd: Measured) -> Finding:
+def throughput(speeds: Paired) -> Finding:
     """GD, whose batch is the whole set, goes through more samples per second than SGD."""
-    return Finding("throughput", {"gd": gd, "sgd": sgd}, higher(gd, sgd))
+    return Finding(
+        "throughput", {"gd": speeds.first, "sgd": speeds.second}, first_higher(speeds), speeds.pairs
+    )
 
 
 def find(measured: Measurements) -> Findings:
     """Every finding, by section of the analysis."""
     gd, sgd, adam = (measured.series[name] for name in ("gd", "sgd", "adam"))
-    steps = _end(gd, "steps")
-    samples = _end(sgd, "samples")
-    seconds = _end(sgd, "seconds")
-    starts = over_seeds([noise.start for noise in measured.noise])
-    ends = over_seeds([noise.end for noise in measured.noise])
+    samples, seconds = sgd.ends("samples"), sgd.ends("seconds")
+    starts = [noise.start for noise in measured.noise]
+    ends = [noise.end for noise in measured.noise]
     return {
         "stochastic": [
-            deterministic(max(noise.order for noise in measured.noise), starts),
-            smooth(*(over_seeds([curve.rises() for curve in series.curves]) for series in (gd, sgd))),
-            noise_grows(starts, ends),
+            deterministic(max(noise.order for noise in measured.noise), over_seeds(starts)),
+            smooth(by_seeds(*([curve.rises() for curve in series.curves] for series in (gd, sgd)))),
+            noise_grows(by_seeds(ends, starts)),
         ],
         "progress": [
-            per_step(gd.losses(last), sgd.losses(at("steps", steps)), round(steps)),
-            per_sample(gd.losses(at("samples", samples)), sgd.losses(last), round(samples)),
-            per_second(gd.losses(at("seconds", seconds)), sgd.losses(last), seconds),
-            accuracy(gd.results("test_accuracy"), sgd.results("test_accuracy"), gd.samples(), sgd.samples()),
+            per_step(by_seeds(gd.last_losses(), measured.sgd_whole_losses), round(gd.ends("steps")[0])),
+            per_sample(by_seeds(gd.losses_at("samples", samples), sgd.last_losses()), round(samples[0])),
+            per_second(by_seeds(gd.losses_at("seconds", seconds), sgd.last_losses()), fmean(seconds)),
+            accuracy(
+                by_seeds(gd.results("test_accuracy"), sgd.results("test_accuracy")),
+                gd.samples(),
+                sgd.samples(),
+            ),
         ],
         "adaptive": [
-            adaptive(adam.losses(last), sgd.losses(last), round(samples)),
+            adaptive(by_seeds(adam.last_losses(), sgd.last_losses()), round(samples[0])),
             sensitivity(measured.sweeps["adam"], measured.sweeps["sgd"]),
         ],
-        "cost": [
-            step_time(adam.step_ms(), sgd.step_ms(), gd.step_ms()),
-            throughput(gd.results("samples_per_s"), sgd.results("samples_per_s")),
-        ],
+        "cost": _cost(measured),
     }
 
 
-def _end(series: Series, axis: str) -> float:
-    """The mean end of an optimizer's runs on an axis."""
-    ends: Sequence[float] = [float(getattr(curve, axis)[-1]) for curve in series.curves]
-    return sum(ends) / len(ends)
+def _cost(measured: Measurements) -> list[Finding]:
+    """From steps that took turns: the steps of the runs were made at different times."""
+    small, large, samples = measured.steps.small.seconds, measured.steps.large, measured.step_samples
+    speeds = {name: [samples[name] / each for each in large.seconds[name]] for name in ("gd", "sgd")}
+    return [
+        step_time(by_rounds(small["adam"], small["sgd"]).scaled(1e3), large.ms("gd"), samples["gd"]),
+        throughput(by_rounds(speeds["gd"], speeds["sgd"])),
+    ]

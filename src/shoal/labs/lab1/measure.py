@@ -1,6 +1,6 @@
 """The numbers that the findings rest on, read from run folders alone."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,11 +8,12 @@ import numpy as np
 from shoal import data, models
 from shoal.labs.lab1.experiment import train
 from shoal.labs.lab1.noise import Noise, noise_of
+from shoal.labs.lab1.pace import StepTimes, samples_of, step_times
 from shoal.labs.lab1.plan import MODEL, NAMES, Name, Plan
+from shoal.labs.lab1.replay import whole_loss_after
 from shoal.labs.lab1.sweep import Sweep
 from shoal.labs.numbers import sample_counts
 from shoal.labs.runs import Runs
-from shoal.report.findings import Measured, inside_run, over_seeds
 from shoal.report.runs import Array, Curve, Run, read_run
 
 WINDOW = 20
@@ -40,20 +41,22 @@ class Series:
         """The smoothed loss, seed by seed."""
         return [curve.smoothed(self.window) for curve in self.curves]
 
-    def losses(self, index: Callable[[Curve], int]) -> Measured:
-        """The smoothed loss at one place of every curve, over the seeds."""
-        return over_seeds(
-            [float(loss[index(c)]) for c, loss in zip(self.curves, self.smoothed(), strict=True)]
-        )
+    def last_losses(self) -> list[float]:
+        """The smoothed loss at the end, seed by seed."""
+        return [float(loss[-1]) for loss in self.smoothed()]
 
-    def results(self, key: str) -> Measured:
-        """A number of the closing records, over the seeds."""
-        return over_seeds([float(run.result[key]) for run in self.runs])
+    def losses_at(self, axis: str, ends: Sequence[float]) -> list[float]:
+        """The smoothed loss where each run has reached its value on an axis, seed by seed."""
+        found = zip(self.curves, self.smoothed(), ends, strict=True)
+        return [float(loss[at(axis, end)(curve)]) for curve, loss, end in found]
 
-    def step_ms(self) -> Measured:
-        """Time of one step, over the steps of all runs."""
-        steps = [float(second) for curve in self.curves for second in curve.step_seconds()]
-        return inside_run([1000 * second for second in steps])
+    def ends(self, axis: str) -> list[float]:
+        """Where the curves end on an axis, seed by seed."""
+        return [float(getattr(curve, axis)[-1]) for curve in self.curves]
+
+    def results(self, key: str) -> list[float]:
+        """A number of the closing records, seed by seed."""
+        return [float(run.result[key]) for run in self.runs]
 
     def samples(self) -> int:
         """Samples that one run has gone through."""
@@ -71,11 +74,21 @@ class Measurements:
     series: Mapping[Name, Series]
     sweeps: Mapping[Name, Sweep]
     noise: tuple[Noise, ...]
+    """Of SGD, seed by seed."""
+    sgd_whole_losses: tuple[float, ...]
+    """SGD's loss on the whole training set after as many steps as GD's last loss, seed by seed."""
+    steps: StepTimes
+    """One step of each optimizer, round by round."""
+    step_samples: Mapping[Name, int]
+    """The samples of these steps."""
 
 
 def measure(plan: Plan, runs: Runs) -> Measurements:
     """Train, read every run folder, and measure the noise of the gradient."""
     made = train(plan, runs)
+    series: dict[Name, Series] = {
+        name: Series(name, tuple(map(read_run, made.final[name]))) for name in NAMES
+    }
     runs.say("progress.noise")
     dataset = data.load(plan.data)
     model = models.build(MODEL, dataset.input_shape, dataset.outputs, plan.first_seed)
@@ -83,9 +96,15 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
         plan=plan,
         samples=sample_counts(dataset),
         parameters=sum(param.numel() for param in model.parameters()),
-        series={name: Series(name, tuple(map(read_run, made.final[name]))) for name in NAMES},
+        series=series,
         sweeps=made.sweeps,
-        noise=tuple(noise_of(run) for run in made.final["sgd"][: 1 if plan.quick else None]),
+        noise=tuple(noise_of(run) for run in made.final["sgd"]),
+        sgd_whole_losses=tuple(
+            whole_loss_after(run, round(steps))
+            for run, steps in zip(made.final["sgd"], series["gd"].ends("steps"), strict=True)
+        ),
+        steps=step_times(plan, {name: made.sweeps[name].best.rate for name in NAMES}),
+        step_samples={name: samples_of(name, dataset) for name in NAMES},
     )
 
 
@@ -100,8 +119,3 @@ def at(axis: str, value: float) -> Callable[[Curve], int]:
         return min(int(np.searchsorted(places, value)), len(places) - 1)
 
     return index
-
-
-def last(curve: Curve) -> int:
-    """The last place of a curve."""
-    return len(curve.loss) - 1

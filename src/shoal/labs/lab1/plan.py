@@ -37,9 +37,8 @@ class Size:
 
     gd_passes: int
     stochastic_passes: int
-    gd_seeds: int
-    """GD needs fewer: only its initial weights are random, and its runs take longest."""
     seeds: int
+    """Optimizers are compared seed by seed, so all have the same ones."""
     sweep_part: int
     """A candidate of the search gets the final run's passes divided by this, at least one.
 
@@ -48,11 +47,11 @@ class Size:
 
 
 FULL: dict[str, Size] = {
-    "digits": Size(60, 4, gd_seeds=2, seeds=3, sweep_part=4),
-    "mnist": Size(40, 4, gd_seeds=2, seeds=3, sweep_part=4),
-    "fashion-mnist": Size(40, 4, gd_seeds=2, seeds=3, sweep_part=4),
+    "digits": Size(40, 4, seeds=5, sweep_part=4),
+    "mnist": Size(40, 4, seeds=5, sweep_part=4),
+    "fashion-mnist": Size(40, 4, seeds=5, sweep_part=4),
 }
-QUICK = Size(10, 3, gd_seeds=1, seeds=2, sweep_part=1)
+QUICK = Size(10, 5, seeds=11, sweep_part=1)
 DATA = tuple(FULL)
 FULL_VALIDATION, QUICK_VALIDATION = 0.1, 0.2
 """Part of the training set held out."""
@@ -71,13 +70,9 @@ class Plan:
     device: Literal["auto", "cpu", "cuda"] = "auto"
 
     @property
-    def all_seeds(self) -> tuple[int, ...]:
+    def seeds(self) -> tuple[int, ...]:
         """Every repetition's seed: initial weights and order of samples. The search uses the first."""
-        return tuple(range(self.first_seed, self.first_seed + max(self.size.seeds, self.size.gd_seeds)))
-
-    def seeds(self, name: Name) -> tuple[int, ...]:
-        """The seeds that one optimizer is repeated with."""
-        return self.all_seeds[: self.size.gd_seeds if name == "gd" else self.size.seeds]
+        return tuple(range(self.first_seed, self.first_seed + self.size.seeds))
 
     def rates(self, name: Name) -> tuple[float, ...]:
         """The candidates of the search."""

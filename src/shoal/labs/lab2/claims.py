@@ -3,12 +3,11 @@
 from collections.abc import Mapping, Sequence
 
 from shoal.labs.numbers import scientific, whether
-from shoal.report.findings import Finding, Measured, higher, lower
+from shoal.report.findings import Finding, Measured, higher
+from shoal.report.paired import Paired, first_higher, first_lower
 
 ROUNDING = 1e-5
 """A relative difference of weights or sums below this is rounding in float32, carried through a few steps."""
-NOTHING = Measured(0.0, 0.0, "none", 1)
-"""What two runs of one seed are apart when they are the same. Seed by seed, the luck of a seed falls on both."""
 PARTLY = 0.1
 """A rule that loses at most this much accuracy to a faulty worker tolerates it."""
 
@@ -44,21 +43,22 @@ def bytes_sent(sent: Mapping[str, int], predicted: Mapping[str, int], parameters
     return Finding("bytes_sent", numbers, whether(sent == predicted))
 
 
-def all_reduce_beats_gather(all_reduce: Measured, gather: Measured) -> Finding:
-    """All-reduce takes less time than gathering at one worker and sending the sum back."""
-    numbers = {"all_reduce": all_reduce, "gather": gather}
-    return Finding("all_reduce_beats_gather", numbers, lower(all_reduce, gather))
+def all_reduce_beats_gather(times: Paired) -> Finding:
+    """All-reduce takes less time than gathering at one worker and sending the sum back (second)."""
+    numbers = {"all_reduce": times.first, "gather": times.second}
+    return Finding("all_reduce_beats_gather", numbers, first_lower(times), times.pairs)
 
 
-def all_reduce_beats_all_gather(all_reduce: Measured, all_gather: Measured) -> Finding:
-    """All-reduce takes less time than an all-gather after which everyone adds for itself."""
-    numbers = {"all_reduce": all_reduce, "all_gather": all_gather}
-    return Finding("all_reduce_beats_all_gather", numbers, lower(all_reduce, all_gather))
+def all_reduce_beats_all_gather(times: Paired) -> Finding:
+    """All-reduce takes less time than an all-gather after which everyone adds for itself (second)."""
+    numbers = {"all_reduce": times.first, "all_gather": times.second}
+    return Finding("all_reduce_beats_all_gather", numbers, first_lower(times), times.pairs)
 
 
-def waiting_is_less(wait: Measured, move: Measured) -> Finding:
-    """Where all workers are equally fast, an all-reduce is more moving than waiting."""
-    return Finding("waiting_is_less", {"wait": wait, "move": move}, lower(wait, move))
+def waiting_is_less(times: Paired) -> Finding:
+    """Where all workers are equally fast, an all-reduce is more moving (second) than waiting."""
+    numbers = {"wait": times.first, "move": times.second}
+    return Finding("waiting_is_less", numbers, first_lower(times), times.pairs)
 
 
 # ── what is aggregated, and how ──
@@ -70,15 +70,16 @@ def sum_is_scaled_mean(difference: float, workers: int) -> Finding:
     return Finding("sum_is_scaled_mean", numbers, whether(difference <= ROUNDING))
 
 
-def sum_learns_faster(total: Measured, mean: Measured, lead: Measured, steps: int) -> Finding:
-    """For SGD at the same learning rate, the sum ends with a lower loss than the mean, by `lead` per seed."""
-    numbers = {"sum": total, "mean": mean, "lead": lead, "steps": steps}
-    return Finding("sum_learns_faster", numbers, higher(lead, NOTHING))
+def sum_learns_faster(losses: Paired, steps: int) -> Finding:
+    """For SGD at the same learning rate, the sum ends with a lower loss than the mean (first)."""
+    numbers = {"sum": losses.second, "mean": losses.first, "lead": losses.difference, "steps": steps}
+    return Finding("sum_learns_faster", numbers, first_higher(losses), losses.pairs)
 
 
-def adam_indifferent(adam: Measured, sgd: Measured) -> Finding:
+def adam_indifferent(changes: Paired) -> Finding:
     """Between sum and mean, Adam's loss changes less than SGD's; each the difference of two runs of one seed."""
-    return Finding("adam_indifferent", {"adam": adam, "sgd": sgd}, lower(adam, sgd))
+    numbers = {"adam": changes.first, "sgd": changes.second}
+    return Finding("adam_indifferent", numbers, first_lower(changes), changes.pairs)
 
 
 def parameters_equal_gradients(difference: float) -> Finding:
@@ -98,17 +99,25 @@ def stages_equal(difference: float) -> Finding:
     return Finding("stages_equal", {"difference": scientific(difference)}, whether(difference <= ROUNDING))
 
 
-def stages_faster(first: Measured, second: Measured) -> Finding:
-    """Over a slow link, the exchange is faster around the ring than through one worker."""
-    return Finding("stages_faster", {"first": first, "second": second}, lower(second, first))
+def combine_stages_learn(losses: Paired, steps: int) -> Finding:
+    """The sum in the first half and the mean in the second end with a lower loss than the mean throughout (first)."""
+    numbers = {"stages": losses.second, "mean": losses.first, "steps": steps}
+    return Finding("combine_stages_learn", numbers, first_higher(losses), losses.pairs)
+
+
+def stages_faster(times: Paired) -> Finding:
+    """Over a slow link, the exchange is faster around the ring than through one worker (first)."""
+    numbers = {"first": times.first, "second": times.second}
+    return Finding("stages_faster", numbers, first_higher(times), times.pairs)
 
 
 # ── bottlenecks ──
 
 
-def slow_worker_keeps_all_waiting(even: Measured, slow: Measured) -> Finding:
-    """With a slow worker the fast ones wait longer in every step."""
-    return Finding("slow_worker_keeps_all_waiting", {"even": even, "slow": slow}, higher(slow, even))
+def slow_worker_keeps_all_waiting(waits: Paired) -> Finding:
+    """With a slow worker (first) the fast ones wait longer in every step."""
+    numbers = {"even": waits.second, "slow": waits.first}
+    return Finding("slow_worker_keeps_all_waiting", numbers, first_higher(waits), waits.pairs)
 
 
 def no_collective_helps(waits: Sequence[Measured]) -> Finding:
@@ -123,21 +132,22 @@ def slow_link_moves(even: Measured, slow: Measured) -> Finding:
     return Finding("slow_link_moves", {"even": even, "slow": slow}, higher(slow, even))
 
 
-def slow_link_choice(gather: Measured, ring: Measured) -> Finding:
-    """Over a slow link, an exchange through one worker takes longer than around the ring."""
-    return Finding("slow_link_choice", {"gather": gather, "ring": ring}, higher(gather, ring))
+def slow_link_choice(times: Paired) -> Finding:
+    """Over a slow link, an exchange through one worker (first) takes longer than around the ring."""
+    numbers = {"gather": times.first, "ring": times.second}
+    return Finding("slow_link_choice", numbers, first_higher(times), times.pairs)
 
 
-def throughput_falls(even: Measured, slow: Measured, slowdown: float) -> Finding:
-    """A slow worker slows the whole training."""
-    numbers = {"even": even, "slow": slow, "ratio": slow.value / even.value, "slowdown": slowdown}
-    return Finding("throughput_falls", numbers, lower(slow, even))
+def throughput_falls(speeds: Paired, slowdown: float) -> Finding:
+    """A slow worker (first) slows the whole training."""
+    numbers = {"even": speeds.second, "slow": speeds.first, "ratio": speeds.ratio, "slowdown": slowdown}
+    return Finding("throughput_falls", numbers, first_lower(speeds), speeds.pairs)
 
 
-def balance_brings_back(slow: Measured, balanced: Measured) -> Finding:
-    """Dividing batches by measured speed makes training faster again."""
-    numbers = {"slow": slow, "balanced": balanced, "ratio": balanced.value / slow.value}
-    return Finding("balance_brings_back", numbers, higher(balanced, slow))
+def balance_brings_back(speeds: Paired) -> Finding:
+    """Dividing batches by measured speed (first) makes training faster again."""
+    numbers = {"slow": speeds.second, "balanced": speeds.first, "ratio": speeds.ratio}
+    return Finding("balance_brings_back", numbers, first_higher(speeds), speeds.pairs)
 
 
 def balance_changes_nothing(difference: float, steps: int) -> Finding:
@@ -161,10 +171,11 @@ def mean_of_means_differs(difference: float, exact: float) -> Finding:
     return Finding("mean_of_means_differs", numbers, whether(difference > ROUNDING))
 
 
-def mean_of_means_costs(exact: Measured, means: Measured, lead: Measured) -> Finding:
-    """The mean of means ends with a lower accuracy; `lead`: what the exact way has more, seed by seed."""
-    numbers = {"exact": exact.scaled(100), "means": means.scaled(100), "lead": lead.scaled(100)}
-    return Finding("mean_of_means_costs", numbers, higher(lead, NOTHING))
+def mean_of_means_costs(accuracies: Paired) -> Finding:
+    """The mean of means (second) ends with a lower accuracy."""
+    exact, means, lead = _percent(accuracies)
+    numbers = {"exact": exact, "means": means, "lead": lead}
+    return Finding("mean_of_means_costs", numbers, first_higher(accuracies), accuracies.pairs)
 
 
 # ── a faulty worker ──
@@ -200,10 +211,16 @@ def krum_tolerates(clean: float, worst: float | None) -> Finding:
     return _accuracies("krum_tolerates", clean, worst, broken=False)
 
 
-def krum_costs(mean: Measured, krum: Measured, lead: Measured) -> Finding:
-    """Without a faulty worker, Krum ends with a lower accuracy than the mean; `lead`: the difference, seed by seed."""
-    numbers = {"mean": mean.scaled(100), "krum": krum.scaled(100), "lead": lead.scaled(100)}
-    return Finding("krum_costs", numbers, higher(lead, NOTHING))
+def krum_costs(accuracies: Paired) -> Finding:
+    """Without a faulty worker, Krum (second) ends with a lower accuracy than the mean."""
+    mean, krum, lead = _percent(accuracies)
+    numbers = {"mean": mean, "krum": krum, "lead": lead}
+    return Finding("krum_costs", numbers, first_higher(accuracies), accuracies.pairs)
+
+
+def _percent(accuracies: Paired) -> tuple[Measured, Measured, Measured]:
+    scaled = accuracies.scaled(100)
+    return scaled.first, scaled.second, scaled.difference
 
 
 def _accuracies(claim: str, clean: float, faulty: float | None, broken: bool) -> Finding:

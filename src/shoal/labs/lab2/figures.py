@@ -23,6 +23,7 @@ LOOKS: dict[str, tuple[str, Dash]] = {
     "sum": ("blue", "solid"),
     "mean": ("vermilion", "dashed"),
     "scaled": ("green", "dash-dotted"),
+    "stages": ("purple", "dashed"),
 }
 RULE_LOOKS: dict[str, tuple[str, Dash]] = {
     "mean": ("black", "solid"),
@@ -84,7 +85,7 @@ def pace_figure(measured: Measurements, words: Words, font: str | None) -> Drawi
 
 def loss_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
     """Sum and mean, of SGD and of Adam."""
-    shown = {"sgd": ("sum", "mean", "scaled"), "adam": ("sum", "mean")}
+    shown = {"sgd": ("sum", "mean", "scaled", "stages"), "adam": ("sum", "mean")}
     panels = [
         _loss_panel(
             words(f"figure.{optimizer}"),

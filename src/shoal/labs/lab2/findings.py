@@ -1,15 +1,16 @@
 """The lab's findings, from its measurements."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from statistics import fmean
 
 from shoal.labs.lab2 import claims
 from shoal.labs.lab2.averaging import CALLS
 from shoal.labs.lab2.branches import MESSAGES
 from shoal.labs.lab2.measure import Faulty, Measurements, as_labelled, stage_times
-from shoal.labs.lab2.plan import FAULTS, RULES, SLOWDOWN
+from shoal.labs.lab2.plan import FAULTS, RULES, SLOWDOWN, TURNS
 from shoal.labs.page.analysis import Findings
-from shoal.report.findings import Finding, Measured, lead, over_seeds
+from shoal.report.findings import Finding, inside_run
+from shoal.report.paired import by_rounds, by_seeds
 
 
 def find(measured: Measurements) -> Findings:
@@ -19,7 +20,11 @@ def find(measured: Measurements) -> Findings:
         "aggregation": _aggregation(measured),
         "stages": [
             claims.stages_equal(measured.differences["stages"]),
-            claims.stages_faster(*stage_times(measured.link_stage_steps)),
+            claims.stages_faster(stage_times(measured.link_stage_steps)),
+            claims.combine_stages_learn(
+                by_seeds(measured.learnt["sgd-mean"].losses, measured.learnt["sgd-stages"].losses),
+                measured.plan.size.learn_steps,
+            ),
         ],
         "bottleneck": _bottlenecks(measured),
         "uneven": _uneven(measured),
@@ -28,8 +33,8 @@ def find(measured: Measurements) -> Findings:
 
 
 def _collectives(measured: Measurements) -> list[Finding]:
-    even = {name: times.exchange_ms for name, times in measured.branches["even"].items()}
-    all_reduce = measured.branches["even"]["all_reduce"]
+    even = measured.contests["even"]
+    exchange, name = even.exchange_ms, "all_reduce"
     recorded = measured.recorded
     return [
         claims.same_sum(
@@ -42,9 +47,9 @@ def _collectives(measured: Measurements) -> list[Finding]:
             {name: recorded[name].predicted or 0 for name in MESSAGES},
             measured.parameters,
         ),
-        claims.all_reduce_beats_gather(even["all_reduce"], even["gather_broadcast"]),
-        claims.all_reduce_beats_all_gather(even["all_reduce"], even["all_gather"]),
-        claims.waiting_is_less(all_reduce.wait_ms, all_reduce.move_ms),
+        claims.all_reduce_beats_gather(by_rounds(exchange[name], exchange["gather_broadcast"])),
+        claims.all_reduce_beats_all_gather(by_rounds(exchange[name], exchange["all_gather"])),
+        claims.waiting_is_less(by_rounds(even.wait_ms[name], even.move_ms[name])),
     ]
 
 
@@ -53,17 +58,18 @@ def _aggregation(measured: Measurements) -> list[Finding]:
     return [
         claims.sum_is_scaled_mean(apart["sum"], measured.plan.workers),
         claims.sum_learns_faster(
-            over_seeds(learnt["sgd-sum"].losses),
-            over_seeds(learnt["sgd-mean"].losses),
-            lead(learnt["sgd-mean"].losses, learnt["sgd-sum"].losses),
-            size.learn_steps,
+            by_seeds(learnt["sgd-mean"].losses, learnt["sgd-sum"].losses), size.learn_steps
         ),
         claims.adam_indifferent(
-            *(
-                over_seeds([abs(a - b) for a, b in zip(*pair, strict=True)])
-                for pair in (
-                    (learnt["adam-sum"].losses, learnt["adam-mean"].losses),
-                    (learnt["sgd-sum"].losses, learnt["sgd-mean"].losses),
+            by_seeds(
+                *(
+                    [
+                        abs(a - b)
+                        for a, b in zip(
+                            learnt[f"{name}-sum"].losses, learnt[f"{name}-mean"].losses, strict=True
+                        )
+                    ]
+                    for name in ("adam", "sgd")
                 )
             )
         ),
@@ -74,14 +80,16 @@ def _aggregation(measured: Measurements) -> list[Finding]:
 
 def _bottlenecks(measured: Measurements) -> list[Finding]:
     paces, apart = measured.paces, measured.differences
-    compute, link = measured.branches["compute"], measured.branches["link"]
+    compute, link = measured.contests["compute"].wait_ms, measured.contests["link"].move_ms
+    turns = measured.turns
+    even, slow, balanced = (turns[name] for name in TURNS)
     return [
-        claims.slow_worker_keeps_all_waiting(paces["even"].wait_ms, paces["compute"].wait_ms),
-        claims.no_collective_helps([compute[name].wait_ms for name in CALLS]),
+        claims.slow_worker_keeps_all_waiting(by_rounds(slow.wait_ms, even.wait_ms)),
+        claims.no_collective_helps([inside_run(compute[name]) for name in CALLS]),
         claims.slow_link_moves(paces["even"].move_ms, paces["link"].move_ms),
-        claims.slow_link_choice(link["gather_broadcast"].move_ms, link["by:ring"].move_ms),
-        claims.throughput_falls(paces["even"].samples_per_s, paces["compute"].samples_per_s, SLOWDOWN),
-        claims.balance_brings_back(paces["compute"].samples_per_s, paces["compute-balanced"].samples_per_s),
+        claims.slow_link_choice(by_rounds(link["gather_broadcast"], link["by:ring"])),
+        claims.throughput_falls(by_rounds(slow.samples_per_s, even.samples_per_s), SLOWDOWN),
+        claims.balance_brings_back(by_rounds(balanced.samples_per_s, slow.samples_per_s)),
         claims.balance_changes_nothing(apart["balanced"], measured.plan.size.equal_steps),
     ]
 
@@ -91,10 +99,8 @@ def _uneven(measured: Measurements) -> list[Finding]:
     return [
         claims.exact_on_uneven(apart["uneven-exact"], apart["uneven-weighted_mean"]),
         claims.mean_of_means_differs(apart["uneven-mean"], apart["uneven-exact"]),
-        _compared(
-            claims.mean_of_means_costs,
-            measured.learnt["uneven-exact"].accuracies,
-            measured.learnt["uneven-mean"].accuracies,
+        claims.mean_of_means_costs(
+            by_seeds(measured.learnt["uneven-exact"].accuracies, measured.learnt["uneven-mean"].accuracies)
         ),
     ]
 
@@ -109,15 +115,8 @@ def _faults(measured: Measurements) -> list[Finding]:
         claims.median_tolerates(clean["median"], _worst(faulty, "median")),
         claims.trimmed_mean_tolerates(clean["trimmed_mean"], _worst(faulty, "trimmed_mean")),
         claims.krum_tolerates(clean["krum"], _worst(faulty, "krum")),
-        _compared(claims.krum_costs, faulty["none", "mean"].accuracies, faulty["none", "krum"].accuracies),
+        claims.krum_costs(by_seeds(faulty["none", "mean"].accuracies, faulty["none", "krum"].accuracies)),
     ]
-
-
-def _compared(
-    claim: Callable[[Measured, Measured, Measured], Finding], better: Sequence[float], worse: Sequence[float]
-) -> Finding:
-    """The finding of a claim about two series of runs with the same seeds."""
-    return claim(over_seeds(better), over_seeds(worse), lead(better, worse))
 
 
 def _accuracy(faulty: Faulty) -> float | None:

@@ -12,19 +12,22 @@ from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
 from shoal.explain.costs import sends
 from shoal.labs.lab2.branches import ALL, MESSAGES, calls_of
-from shoal.labs.lab2.plan import CONDITIONS, FAULTS, RULES, Plan
+from shoal.labs.lab2.plan import CONDITIONS, CONTESTS, FAULTS, RULES, Plan
+from shoal.labs.lab2.rounds import Contest, Turn, read_contest, timed_in_turns
 from shoal.labs.lab2.sums import SumError, sum_errors
 from shoal.labs.rotation import Rotation
 from shoal.labs.runs import Runs
 from shoal.labs.steps import Step, read_steps
 from shoal.report.findings import Measured, inside_run
+from shoal.report.paired import Paired, by_rounds
 from shoal.report.runs import Curve, curve_of, read_run
 
 BYTES_PER_ELEMENT = 4
 LAST_STEPS = 10
 """Steps over which the loss at the end of a run is averaged: one batch says little."""
 
-LEARNING = ("sgd-sum", "sgd-mean", "sgd-scaled", "adam-sum", "adam-mean", "uneven-exact", "uneven-mean")
+SGD_WAYS = ("sgd-sum", "sgd-mean", "sgd-scaled", "sgd-stages")
+LEARNING = (*SGD_WAYS, "adam-sum", "adam-mean", "uneven-exact", "uneven-mean")
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,10 @@ class Measurements:
     """The exchange of every step of the run whose way of exchanging changes half-way, in ms."""
     differences: Mapping[str, float]
     """How far the weights of two runs are from each other, by what is compared."""
+    contests: Mapping[str, Contest]
+    """By condition: the branches that were compared round by round."""
+    turns: Mapping[str, Turn]
+    """The runs that took turns."""
     learnt: Mapping[str, Learnt]
     faulty: Mapping[tuple[str, str], Faulty]
     """By fault and rule."""
@@ -136,6 +143,11 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
             for step in read_steps(runs.path("pace-link-stages"), plan.workers)
         ),
         differences=_differences(plan, runs),
+        contests={
+            name: read_contest(read_steps(runs.path(f"contest-{name}"), plan.workers), plan.contest(name))
+            for name in CONTESTS
+        },
+        turns=timed_in_turns(plan, runs),
         learnt={name: _learnt(plan, runs, name) for name in LEARNING},
         faulty={(fault, rule): _faulty(plan, runs, fault, rule) for fault in FAULTS for rule in RULES},
     )
@@ -220,7 +232,7 @@ def _differences(plan: Plan, runs: Runs) -> dict[str, float]:
 
 
 def _learnt(plan: Plan, runs: Runs, name: str) -> Learnt:
-    found = [read_run(runs.path(f"learn-{name}-seed{seed}")) for seed in plan.seeds]
+    found = [read_run(runs.path(f"learn-{name}-seed{seed}")) for seed in plan.learn_seeds(name)]
     return Learnt(
         tuple(run.curve for run in found), tuple(float(run.result["test_accuracy"]) for run in found)
     )
@@ -238,10 +250,12 @@ def stage_start(steps: int) -> int:
     return math.ceil(steps / 2)
 
 
-def stage_times(exchange: Sequence[float]) -> tuple[Measured, Measured]:
-    """The exchange in the first and in the second half of a run; the first step of each warms up."""
+def stage_times(exchange: Sequence[float]) -> Paired:
+    """The exchange in the first and in the second half of a run, step by step; the first step of each warms up."""
     middle = stage_start(len(exchange))
-    return inside_run(exchange[1:middle]), inside_run(exchange[middle + 1 :])
+    halves = exchange[1:middle], exchange[middle + 1 :]
+    count = min(map(len, halves))
+    return by_rounds(*(half[:count] for half in halves))
 
 
 def _curve(run: Path) -> Curve:

@@ -4,7 +4,9 @@
 
     rotate-*    one training for each condition, in which the exchange changes every few steps, so that all branches
                 are measured in the same state of the machine. By processes, because their times are used.
+    contest-*   a rotation of the few branches that the findings compare, with many rounds: they are compared in pairs
     pace-*      one exchange, one condition: how fast is training, and where does a step's time go? By processes.
+    turn-*      a few steps with an even, a slow and a balanced worker in turns (labs/timing), to be compared in pairs
     equal-*     a few steps, then the weights are compared: what is equal, what is not? By threads, like all below.
     learn-*     longer, with several seeds: what does the aggregation do to loss and accuracy?
     fault-*     one faulty worker of five against every rule.
@@ -16,12 +18,12 @@ from typing import Any, Literal
 
 from shoal.config import schema
 from shoal.errors import ConfigError
-from shoal.labs.lab2.branches import ALL, exchange_of
+from shoal.labs.lab2.branches import ALL, COURSE, exchange_of
 from shoal.labs.rotation import Rotation
 from shoal.labs.runs import NEVER, ONLY_AT_THE_END
 
 BATCH_SIZE = 64
-RATE, MOMENTUM = 0.02, 0.9
+RATE, MOMENTUM = 0.01, 0.9
 """Of SGD, where gradients are averaged."""
 ADAM_RATE = 2e-3
 
@@ -50,6 +52,16 @@ RULES: dict[str, schema.ExchangeConfig] = {
     "trimmed_mean": schema.RobustConfig(rule="trimmed_mean"),
     "krum": schema.RobustConfig(rule="krum"),
 }
+COMBINE_STAGES = ("0=sum", "0.5=mean")
+"""The sum takes long steps while the loss falls fast; the mean takes short ones at the end."""
+CONTESTS: dict[str, tuple[tuple[str, ...], int]] = {
+    "even": (("all_reduce", "gather_broadcast", "all_gather"), 5),
+    "compute": (COURSE, 2),
+    "link": (("gather_broadcast", "by:ring"), 2),
+}
+"""The branches that are compared round by round under a condition, and the steps of a turn."""
+TURNS = ("even", "compute", "balanced")
+"""The runs that take turns."""
 FAULTS = ("none", "flip", "huge", "nan")
 FAULT_WORKERS = 5
 """The fewest with which Krum tolerates one faulty worker."""
@@ -63,16 +75,22 @@ class Size:
     """How many times the rotation goes through all branches, by condition."""
     branch_steps: int
     """Steps of a branch in one round; the first of them is not counted."""
+    contest_rounds: int
+    """Of the rotations and runs that are compared round by round."""
+    turn_steps: int
+    """Of a run that takes turns; balancing needs some tens of them to follow the workers' speeds."""
     pace_steps: int
     equal_steps: int
     """Few: after many steps, rounding alone makes two runs differ."""
     learn_steps: int
     fault_steps: int
     seeds: int
+    fault_seeds: int
+    """Of the runs that show what Krum costs without a faulty worker: it follows one worker's noise."""
 
 
-FULL = Size({"even": 4, "compute": 3, "batch": 3, "link": 3}, 4, 60, 20, 80, 50, 3)
-QUICK = Size({"even": 2, "compute": 1, "batch": 1, "link": 1}, 3, 20, 10, 30, 25, 2)
+FULL = Size({"even": 4, "compute": 3, "batch": 3, "link": 3}, 4, 21, 42, 60, 20, 80, 50, 7, 11)
+QUICK = Size({"even": 2, "compute": 1, "batch": 1, "link": 1}, 3, 15, 32, 24, 10, 40, 25, 7, 11)
 
 
 @dataclass(frozen=True)
@@ -85,6 +103,7 @@ class Plan:
     quick: bool = False
     data: schema.DataConfig = field(default_factory=schema.DigitsConfig)
     model: schema.ModelConfig = field(default_factory=schema.LenetConfig)
+    device: Literal["cpu", "cuda"] = "cpu"
     timed_by: Literal["processes", "threads"] = "processes"
     """The launcher of runs whose times are used."""
 
@@ -105,11 +124,28 @@ class Plan:
 
     def fault_seeds(self, fault: str, rule: str) -> tuple[int, ...]:
         """Only runs that are compared by their spread are repeated: what Krum costs without a faulty worker."""
-        return self.seeds if fault == "none" and rule in ("mean", "krum") else self.seeds[:1]
+        repeated = fault == "none" and rule in ("mean", "krum")
+        return tuple(range(self.first_seed, self.first_seed + (self.size.fault_seeds if repeated else 1)))
 
     def rotation(self, condition: str) -> Rotation:
         """How the branches take turns under a condition."""
         return Rotation(ALL, self.size.branch_steps, self.size.rounds[condition])
+
+    def contest(self, condition: str) -> Rotation:
+        """How the branches of a contest take turns."""
+        branches, steps = CONTESTS[condition]
+        return Rotation(branches, steps, self.size.contest_rounds)
+
+    def learn_seeds(self, way: str) -> tuple[int, ...]:
+        """The seeds of an aggregation; `sgd-scaled` is shown, and nothing is compared with it."""
+        return self.seeds[:1] if way == "sgd-scaled" else self.seeds
+
+    def turns(self) -> dict[str, schema.RunConfig]:
+        """The runs that take turns, by name."""
+        steps, exchange = self.size.turn_steps, schema.AllReduceConfig()
+        even, compute = (self._traced(condition, steps, exchange) for condition in ("even", "compute"))
+        balanced = _with(compute, train={"balance": True})
+        return {f"turn-{name}": config for name, config in zip(TURNS, (even, compute, balanced), strict=True)}
 
     # ── runs whose times are used ──
 
@@ -119,6 +155,11 @@ class Plan:
             f"rotate-{condition}": self._traced(condition, len(rotation.names), rotation.stages(exchange_of))
             for condition, rotation in rotations.items()
         }
+        for condition in CONTESTS:
+            rotation = self.contest(condition)
+            runs[f"contest-{condition}"] = self._traced(
+                condition, len(rotation.names), rotation.stages(exchange_of)
+            )
         for condition in CONDITIONS:
             runs[f"pace-{condition}"] = self._traced(
                 condition, self.size.pace_steps, schema.AllReduceConfig()
@@ -161,6 +202,7 @@ class Plan:
             "sgd-sum": self._run(steps, scaled, "sum"),
             "sgd-mean": self._run(steps, scaled, "mean"),
             "sgd-scaled": self._run(steps, SGD, "mean"),
+            "sgd-stages": _with(self._run(steps, scaled), sync={"combine_stages": COMBINE_STAGES}),
             "adam-sum": self._run(steps, ADAM, "sum"),
             "adam-mean": self._run(steps, ADAM, "mean"),
             "uneven-exact": self._run(steps, SGD, "exact", **CONDITIONS["batch"]),
@@ -168,8 +210,8 @@ class Plan:
         }
         return {
             f"learn-{name}-seed{seed}": replace(config, seed=seed)
-            for seed in self.seeds
             for name, config in once.items()
+            for seed in self.learn_seeds(name)
         }
 
     def _fault(self) -> dict[str, schema.RunConfig]:
@@ -194,7 +236,7 @@ class Plan:
         """A run by threads unless `launch` says otherwise."""
         return schema.RunConfig(
             seed=self.first_seed,
-            device="cpu",
+            device=self.device,
             threads=1,
             data=self.data,
             model=self.model,

@@ -7,7 +7,6 @@ from shoal.report.tables import Records
 
 def tables(measured: Measurements) -> dict[str, Records]:
     """The tables by name."""
-    seeds = measured.plan.seeds
     return {
         "exchange": [
             {
@@ -54,7 +53,9 @@ def tables(measured: Measurements) -> dict[str, Records]:
         "learnt": [
             {"aggregation": name, "seed": seed, "test accuracy (1)": accuracy, "final loss (nat)": loss}
             for name, learnt in measured.learnt.items()
-            for seed, accuracy, loss in zip(seeds, learnt.accuracies, learnt.losses, strict=True)
+            for seed, accuracy, loss in zip(
+                measured.plan.learn_seeds(name), learnt.accuracies, learnt.losses, strict=True
+            )
         ],
         "faults": [
             {
@@ -65,6 +66,8 @@ def tables(measured: Measurements) -> dict[str, Records]:
                 "stopped": faulty.stopped,
             }
             for (fault, rule), faulty in measured.faulty.items()
-            for seed, accuracy in zip(seeds, faulty.accuracies or ("",), strict=False)
+            for seed, accuracy in zip(
+                measured.plan.fault_seeds(fault, rule), faulty.accuracies or ("",), strict=False
+            )
         ],
     }

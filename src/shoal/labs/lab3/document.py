@@ -5,13 +5,27 @@ from typing import Any
 from shoal.data.division import order, partition
 from shoal.labs.lab3 import own_loop, wrong_samplers
 from shoal.labs.lab3.figures import curve_names, label_of
-from shoal.labs.lab3.measure import Divided, Learnt, Measurements, Pace
+from shoal.labs.lab3.measure import Divided, Learnt, Measurements
 from shoal.labs.lab3.own_loop import SELDOM, WRONG
-from shoal.labs.lab3.plan import ALIKE, BATCH_SIZE, DIVISIONS, EQUAL_RATE, RATE, SLOW, SLOWDOWN, UNLIKE
+from shoal.labs.lab3.pace import Pace
+from shoal.labs.lab3.plan import (
+    ALIKE,
+    ALL_CORES,
+    BATCH_SIZE,
+    DIVISIONS,
+    EQUAL_RATE,
+    ONE_CORE,
+    RATE,
+    SLOW,
+    SLOW_RANDOM,
+    SLOWDOWN,
+    UNLIKE,
+)
 from shoal.labs.numbers import listed, scientific
 from shoal.labs.page.page import Page, source
 from shoal.report.document import Block, Bullets, Code, Formula, Paragraph, Table
-from shoal.report.findings import Measured, lower
+from shoal.report.findings import Measured
+from shoal.report.paired import by_rounds, first_lower
 
 SHOWN = {
     "random": partition.random_partition,
@@ -50,8 +64,8 @@ def set_up(measured: Measurements, page: Page) -> list[Block]:
         page("setup.data", data=plan.data.name, **measured.num_samples),
         page("setup.model", model=plan.model.name, parameters=measured.parameters),
         page("setup.training", batch=BATCH_SIZE, rate=RATE, epochs=size.epochs),
-        page("setup.seeds", seeds=listed(plan.seeds)),
-        page("setup.timed", cores=plan.cores),
+        page("setup.seeds", seeds=listed(plan.seeds), few=size.few_seeds),
+        page("setup.timed", cores=plan.cores, steps=size.timed_steps, rounds=size.rounds),
         page("setup.slow", slow=SLOW, slowdown=SLOWDOWN),
         page("setup.equal", steps=size.equal_steps, rate=EQUAL_RATE),
         page("setup.own"),
@@ -144,7 +158,7 @@ def speed(measured: Measurements, page: Page) -> list[Block]:
     """How fast, how many times as fast, and where the time goes."""
     header = page.header("speed", "division", "speed", "all_cores", "one_core", "own", "wait", "move")
     # On a busy machine this happens, and a speed-up of eight on two cores needs an explanation.
-    slow = lower(measured.one_core.sample_ms, measured.all_cores.sample_ms) == "holds"
+    slow = first_lower(by_rounds(measured.one_core.rounds_ms, measured.all_cores.rounds_ms)) == "holds"
     return [
         *page.section("speed", cores=measured.plan.cores),
         page.figure("speed"),
@@ -160,10 +174,10 @@ def _pace_rows(measured: Measurements, workers: int, page: Page) -> list[list[st
     timed = {name: measured.divided[name, workers].pace for name in DIVISIONS}
     by_speed = timed.pop("speed")
     paces = {
-        page("way.all_cores", cores=measured.plan.cores): measured.all_cores,
-        page("way.one_core"): measured.one_core,
+        page("way.all_cores", cores=measured.plan.cores): measured.paces[workers][ALL_CORES],
+        page("way.one_core"): measured.paces[workers][ONE_CORE],
         **{label_of(name, page): pace for name, pace in timed.items()},
-        page("way.slow_random"): measured.slow_random[workers],
+        page("way.slow_random"): measured.paces[workers][SLOW_RANDOM],
         page("way.slow_speed"): by_speed,
     }
     return [

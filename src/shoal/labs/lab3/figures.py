@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from shoal.labs.lab3.measure import Learnt, Measurements, Pace
-from shoal.labs.lab3.plan import ALIKE, DIVISIONS, UNLIKE
+from shoal.labs.lab3.measure import Learnt, Measurements
+from shoal.labs.lab3.pace import Pace
+from shoal.labs.lab3.plan import ALIKE, ALL_CORES, DIVISIONS, ONE_CORE, SLOW_RANDOM, UNLIKE
 from shoal.labs.page.bars import GAP, Bar, BarPanel, draw_bars, time_parts
 from shoal.labs.page.pictures import Draw
 from shoal.labs.words import Words
@@ -145,12 +146,12 @@ def speed_figure(measured: Measurements, words: Words, font: str | None) -> Draw
 
     def bars(workers: int) -> list[Bar]:
         single = [
-            bar(words("way.all_cores", cores=measured.plan.cores), measured.all_cores),
-            bar(words("way.one_core"), measured.one_core),
+            bar(words("way.all_cores", cores=measured.plan.cores), measured.paces[workers][ALL_CORES]),
+            bar(words("way.one_core"), measured.paces[workers][ONE_CORE]),
         ]
         timed = [(name, measured.divided[name, workers].pace) for name in DIVISIONS]
         even = [bar(label_of(name, words), pace) for name, pace in timed if pace and name != "speed"]
-        slow = [bar(words("way.slow_random"), measured.slow_random[workers])]
+        slow = [bar(words("way.slow_random"), measured.paces[workers][SLOW_RANDOM])]
         slow += [bar(words("way.slow_speed"), pace) for name, pace in timed if pace and name == "speed"]
         return [*single, GAP, *even, GAP, *slow]
 

@@ -103,9 +103,9 @@ def train_ways(plan: Plan, runs: Runs) -> OwnRuns:
         for way in WAYS
         if way not in SELDOM or workers == plan.most
     }
-    total, number = sum(len(plan.seeds_of(workers)) for _, workers in made), 0
+    total, number = sum(len(plan.seeds_of(*each)) for each in made), 0
     for (way, workers), results in made.items():
-        for seed in plan.seeds_of(workers):
+        for seed in plan.seeds_of(way, workers):
             number, name = number + 1, run_name(f"own-{way}", workers, seed)
             label = runs.words("progress.run", number=number, total=total, name=name)
             runs.watch.running(label)

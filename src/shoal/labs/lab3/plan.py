@@ -3,12 +3,11 @@
 ::
 
     single-*          one machine, with every seed
-    reference-*       one process for its speed, on one core and on all, repeated between the timed runs: they show
-                      whether the machine was busy for a while
-    <division>-4w-*   the same training with the data divided; the first seed by processes, whose times are used,
-                      the others by threads
-    slow-random-4w    equal parts where one worker is slow: the baseline of parts by speed
+    <division>-4w-*   the same training with the data divided, by threads
     equal-*           a few steps, then the weights are compared
+    timed-*-roundN    a few steps by processes, whose times are used, of some divisions and of one process on one core
+                      and on all: they take turns (labs/timing). `slow` has equal parts where one worker is slow, the
+                      baseline of parts by speed
     own-*             a training loop of the lab's own with a sampler for each worker, right or wrong (own_loop.py)
 """
 
@@ -30,9 +29,6 @@ SLOW, SLOWDOWN = 1, 2
 """The rank of the slow worker, and how many times as long it computes."""
 MOST_WORKERS = 10
 """The number of labels: one of the divisions gives each label to one worker."""
-TIMED_AT_ONCE = 3
-"""Timed runs between two timings of one process."""
-
 DIVISIONS: Mapping[str, schema.PartitionConfig] = {
     "global": schema.GlobalConfig(),
     "random": schema.RandomConfig(),
@@ -49,6 +45,12 @@ ALIKE = ("global", "random", "sampling", "stratified", "contiguous", "hash", "sp
 """Each worker's labels have, up to chance, the proportions of the whole set."""
 UNLIKE = ("dirichlet-1", "dirichlet-0.1", "label")
 """They do not: the data of the workers are not identically distributed (non-IID)."""
+DECIDING = ("random", "sampling", "label", "dirichlet-0.1")
+"""Divisions whose accuracy the findings compare, seed by seed; the others are repeated less often."""
+TIMED = ("global", "random", "dirichlet-0.1", "speed")
+"""Divisions whose speed the findings compare."""
+ONE_CORE, ALL_CORES, SLOW_RANDOM = "one-core", "all-cores", "slow"
+"""The other runs that are timed."""
 PARTITIONS = tuple(name for name in DIVISIONS if name not in ("global", "sampling"))
 """Every sample has an owner."""
 
@@ -68,19 +70,20 @@ class Size:
 
     epochs: int
     seeds: int
-    timed: tuple[str, ...]
-    """Divisions whose first run is made by processes, so that its times can be used."""
-    slow_epochs: int
+    few_seeds: int
+    """Of runs that no finding compares seed by seed."""
+    rounds: int
+    """In which the timed runs take turns, with the number of workers whose speed the findings compare."""
+    few_rounds: int
+    """With other numbers of workers."""
+    timed_steps: int
     equal_steps: int
     """Few: after many steps, rounding alone makes two runs differ."""
 
 
-FULL = Size(epochs=5, seeds=3, timed=tuple(DIVISIONS), slow_epochs=2, equal_steps=20)
-QUICK = Size(
-    epochs=3, seeds=2, timed=("global", "random", "dirichlet-0.1", "speed"), slow_epochs=2, equal_steps=10
-)
-FULL_DATA = schema.DigitsConfig(samples=1200, validation=1 / 3)
-QUICK_DATA = schema.DigitsConfig(samples=600, validation=1 / 3)
+FULL = Size(epochs=6, seeds=8, few_seeds=3, rounds=21, few_rounds=15, timed_steps=16, equal_steps=20)
+QUICK = Size(epochs=6, seeds=7, few_seeds=1, rounds=15, few_rounds=11, timed_steps=10, equal_steps=10)
+DATA = schema.DigitsConfig(samples=1800, validation=1 / 3)
 
 
 @dataclass(frozen=True)
@@ -91,8 +94,9 @@ class Plan:
     size: Size
     first_seed: int = 0
     quick: bool = False
-    data: schema.DataConfig = field(default_factory=lambda: FULL_DATA)
+    data: schema.DataConfig = field(default_factory=lambda: DATA)
     model: schema.ModelConfig = field(default_factory=schema.LenetConfig)
+    device: Literal["cpu", "cuda"] = "cpu"
     timed_launcher: Literal["processes", "threads"] = "processes"
     """Threads share one interpreter, so their times mean little."""
 
@@ -119,9 +123,15 @@ class Plan:
         """The seeds of repeated runs; runs that are not repeated have the first."""
         return tuple(range(self.first_seed, self.first_seed + self.size.seeds))
 
-    def seeds_of(self, workers: int) -> tuple[int, ...]:
-        """The seeds of runs with this many workers: all for the largest number, which the findings use; else two."""
-        return self.seeds if workers == self.most else self.seeds[:2]
+    def seeds_of(self, way: str, workers: int) -> tuple[int, ...]:
+        """The seeds of a division or a sampler: all where a finding compares it, with the largest number of workers."""
+        decides = workers == self.most and (way in DECIDING or way not in DIVISIONS)
+        return self.seeds if decides else self.seeds[: self.size.few_seeds]
+
+    @property
+    def fitting(self) -> int:
+        """The largest number of workers that still has a core for each; the smallest number where there is none."""
+        return max((w for w in self.workers if w <= self.cores), default=min(self.workers))
 
     def runs(self) -> dict[str, schema.RunConfig]:
         """Every run by name, in the order in which they are trained."""
@@ -141,34 +151,34 @@ class Plan:
         return replace(self._run(seed), sync=schema.NoSyncConfig(), threads=threads)
 
     def _divided(self, workers: int) -> dict[str, schema.RunConfig]:
-        runs = self._timed_runs(workers)
-        for seed in self.seeds_of(workers):
-            for division in DIVISIONS:
-                if (name := run_name(division, workers, seed)) not in runs:
-                    config = self._run(seed, workers)
-                    runs[name] = replace(config, partition=partition_of(division, workers))
-        return runs
-
-    def _timed_runs(self, workers: int) -> dict[str, schema.RunConfig]:
-        """The runs whose times are used, and one process between them."""
-        plain = self._run(self.first_seed, workers)
-        timed = {
-            run_name(name, workers, self.first_seed): self._timed(
-                replace(plain, partition=partition_of(name, workers)), slow=name == "speed"
+        return {
+            run_name(division, workers, seed): replace(
+                self._run(seed, workers), partition=partition_of(division, workers)
             )
-            for name in self.size.timed
+            for division in DIVISIONS
+            for seed in self.seeds_of(division, workers)
         }
-        timed[f"slow-random-{workers}w"] = self._timed(
-            _shortened(replace(plain, partition=schema.RandomConfig()), self.size.slow_epochs), slow=True
-        )
-        runs: dict[str, schema.RunConfig] = {}
-        for number, (name, config) in enumerate(timed.items()):
-            if number % TIMED_AT_ONCE == 0:
-                for cores, threads in (("one-core", 1), ("all-cores", self.cores)):
-                    reference = _shortened(self._alone(self.first_seed, threads), epochs=1)
-                    runs[f"reference-{cores}-{workers}w-{number // TIMED_AT_ONCE}"] = reference
-            runs[name] = config
-        return runs
+
+    def rounds_of(self, workers: int) -> int:
+        """The rounds in which runs with this number of workers take turns."""
+        return self.size.rounds if workers == self.fitting else self.size.few_rounds
+
+    def timed(self, workers: int) -> dict[str, schema.RunConfig]:
+        """The runs that take turns with this number of workers: divisions, and one process."""
+        plain = self._run(self.first_seed, workers)
+        divided = {
+            name: self._timed(replace(plain, partition=partition_of(name, workers)), slow=name == "speed")
+            for name in TIMED
+        }
+        divided[SLOW_RANDOM] = self._timed(replace(plain, partition=schema.RandomConfig()), slow=True)
+        alone = {
+            ONE_CORE: self._alone(self.first_seed),
+            ALL_CORES: self._alone(self.first_seed, self.cores),
+        }
+        return {
+            timed_name(name, workers): _shortened(config, self.size.timed_steps)
+            for name, config in {**divided, **alone}.items()
+        }
 
     def _timed(self, config: schema.RunConfig, slow: bool) -> schema.RunConfig:
         """The same run by processes that share all cores, with its times recorded."""
@@ -199,7 +209,7 @@ class Plan:
     ) -> schema.RunConfig:
         return schema.RunConfig(
             seed=seed,
-            device="cpu",
+            device=self.device,
             threads=1,
             data=self.data,
             model=self.model,
@@ -211,9 +221,18 @@ class Plan:
         )
 
 
-def _shortened(config: schema.RunConfig, epochs: int) -> schema.RunConfig:
+def _shortened(config: schema.RunConfig, steps: int) -> schema.RunConfig:
     """A run of which only the times are used."""
-    return replace(config, train=replace(config.train, epochs=epochs, test=False))
+    return replace(config, train=replace(config.train, epochs=NEVER, steps=steps, test=False))
+
+
+def timed_name(way: str, workers: int) -> str:
+    """The name of a timed run, without its round.
+
+    >>> timed_name("global", 4)
+    'timed-global-4w'
+    """
+    return f"timed-{way}-{workers}w"
 
 
 def run_name(division: str, workers: int, seed: int) -> str:
@@ -234,5 +253,4 @@ def plan_for(workers: str, quick: bool, first_seed: int) -> Plan:
             f"--workers of this lab: expected integers separated by commas, got '{workers}'",
             "Try --workers 2,4.",
         ) from None
-    data = QUICK_DATA if quick else FULL_DATA
-    return Plan(tuple(sorted(numbers)), QUICK if quick else FULL, first_seed, quick, data)
+    return Plan(tuple(sorted(numbers)), QUICK if quick else FULL, first_seed, quick)

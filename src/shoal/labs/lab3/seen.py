@@ -69,8 +69,8 @@ def check_divisions(plan: Plan) -> None:
     """Raise the error of a division that cannot divide the plan's data set, before anything runs."""
     data = load(plan.data)
     for workers in plan.workers:
-        for seed in plan.seeds_of(workers):
-            for division in DIVISIONS:
+        for division in DIVISIONS:
+            for seed in plan.seeds_of(division, workers):
                 build_division(
                     partition_of(division, workers), len(data.train), workers, seed, data.train.labels
                 )

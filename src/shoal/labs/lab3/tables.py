@@ -1,6 +1,7 @@
 """Every number of the report, as tables for other programs."""
 
 from shoal.labs.lab3.measure import Learnt, Measurements
+from shoal.labs.lab3.plan import SLOW_RANDOM
 from shoal.report.tables import Records
 
 
@@ -48,7 +49,9 @@ def _curves(measured: Measurements) -> Records:
             "validation accuracy (1)": f"{accuracy:.6g}",
         }
         for name, workers, learnt in _ways(measured)
-        for row, seed in enumerate(plan.seeds if name == "single" else plan.seeds_of(workers))
+        for row, seed in enumerate(
+            plan.seeds if name == "single" else plan.seeds_of(name.removeprefix("own-"), workers)
+        )
         for epoch, (loss, accuracy) in enumerate(zip(learnt.loss[row], learnt.accuracy[row], strict=True), 1)
     ]
 
@@ -58,7 +61,10 @@ def _speed(measured: Measurements) -> Records:
         ("single, all cores", 1, measured.all_cores),
         ("single, one core", 1, measured.one_core),
         *((name, workers, each.pace) for (name, workers), each in measured.divided.items()),
-        *(("random, one worker slow", workers, pace) for workers, pace in measured.slow_random.items()),
+        *(
+            ("random, one worker slow", workers, paces[SLOW_RANDOM])
+            for workers, paces in measured.paces.items()
+        ),
     ]
     return [
         {
@@ -83,12 +89,12 @@ def _coverage(measured: Measurements) -> Records:
     counted = [
         (name, workers, seed, seen.first.coverage, seen.first.overlap, seen.coverage[-1], seen.skew)
         for (name, workers), each in measured.divided.items()
-        for seed, seen in zip(seeds_of(workers), each.seen, strict=True)
+        for seed, seen in zip(seeds_of(name, workers), each.seen, strict=True)
     ]
     counted += [
         (f"own-{way}", workers, seed, own.coverage[row, 0], own.overlap.value, own.coverage[row, -1], "")
         for (way, workers), own in measured.own.items()
-        for row, seed in enumerate(seeds_of(workers))
+        for row, seed in enumerate(seeds_of(way, workers))
     ]
     return [
         {

@@ -63,7 +63,7 @@ def set_up(measured: Measurements, page: Page) -> list[Block]:
         ),
         page("setup.stages", workers=plan.workers, cuts=cuts, rpc_cuts=", ".join(STAGES[plan.rpc_stages])),
         page("setup.microbatches", microbatches=MICROBATCHES, samples=BATCH_SIZE // MICROBATCHES),
-        page("setup.times", cores=plan.cores, drift=100 * measured.drift),
+        page("setup.times", cores=plan.cores, rounds=plan.size.rounds, steps=plan.size.round_steps),
         page("setup.equal"),
     ]
     crowded = [Paragraph(page("setup.crowded", workers=plan.workers, cores=plan.cores))]

@@ -9,7 +9,8 @@ from shoal.labs.numbers import scientific, whether
 from shoal.labs.page.analysis import Findings
 from shoal.parallel.layout.pipeline.formulas import FORMULAS
 from shoal.parallel.layout.pipeline.timing import UNIT_TIMES
-from shoal.report.findings import SPREADS, Finding, Measured, Verdict, higher, lower
+from shoal.report.findings import SPREADS, Finding, Measured, Verdict
+from shoal.report.paired import Paired, by_rounds, first_higher, first_lower, typical
 
 NEAR = 0.1
 """A bubble this close to its formula counts as equal to it."""
@@ -52,31 +53,29 @@ def fewer_activations(gpipe: Sequence[int], one_f_one_b: Sequence[int]) -> Findi
 # ── overlap ──
 
 
-def overlap_shortens(sequential: Measured, gpipe: Measured, ideal: float) -> Finding:
-    """A pipeline whose stages overlap is faster than one in which they take turns. Times in ms."""
-    numbers = {"sequential": sequential, "gpipe": gpipe, **_gain(sequential, gpipe), "ideal": ideal}
-    return Finding("overlap_shortens", numbers, lower(gpipe, sequential))
+def overlap_shortens(steps: Paired, ideal: float) -> Finding:
+    """A pipeline whose stages overlap is faster than one in which they take turns (first). Times in ms."""
+    numbers = {"sequential": steps.first, "gpipe": steps.second, "gain": steps.ratio, "ideal": ideal}
+    return Finding("overlap_shortens", numbers, first_higher(steps), steps.pairs)
 
 
-def zero_bubble_shortens(one_f_one_b: Measured, zero_bubble: Measured, ideal: float) -> Finding:
-    """Backward in two halves is faster than 1F1B."""
-    numbers = {"one": one_f_one_b, "zero": zero_bubble, **_gain(one_f_one_b, zero_bubble), "ideal": ideal}
-    return Finding("zero_bubble_shortens", numbers, lower(zero_bubble, one_f_one_b))
+def zero_bubble_shortens(steps: Paired, ideal: float) -> Finding:
+    """Backward in two halves is faster than 1F1B (first)."""
+    numbers = {"one": steps.first, "zero": steps.second, "gain": steps.ratio, "ideal": ideal}
+    return Finding("zero_bubble_shortens", numbers, first_higher(steps), steps.pairs)
 
 
-def microbatches_shorten_rpc(
-    whole: Measured, parts: Measured, microbatches: int, work_ms: Sequence[float]
-) -> Finding:
-    """Micro-batches shorten a step over RPC; bounded by the computing time of the slowest worker."""
+def microbatches_shorten_rpc(steps: Paired, microbatches: int, work_ms: Sequence[float]) -> Finding:
+    """Micro-batches (second) shorten a step over RPC; bounded by the computing time of the slowest worker."""
     numbers = {
-        "whole": whole,
-        "parts": parts,
-        **_gain(whole, parts),
+        "whole": steps.first,
+        "parts": steps.second,
+        "gain": steps.ratio,
         "microbatches": microbatches,
         "bound": overlap_bound(work_ms, microbatches),
         "slowest": 100 * max(work_ms) / sum(work_ms),
     }
-    return Finding("microbatches_shorten_rpc", numbers, lower(parts, whole))
+    return Finding("microbatches_shorten_rpc", numbers, first_higher(steps), steps.pairs)
 
 
 def overlap_bound(work_ms: Sequence[float], microbatches: int) -> float:
@@ -92,10 +91,11 @@ def overlap_bound(work_ms: Sequence[float], microbatches: int) -> float:
 # ── micro-batches ──
 
 
-def bubble_falls(few: Measured, many: Measured, counts: tuple[int, int]) -> Finding:
-    """With more micro-batches, stages wait for a smaller part of the time."""
-    numbers = {"few": few.scaled(100), "many": many.scaled(100), "fewest": counts[0], "most": counts[1]}
-    return Finding("bubble_falls", numbers, lower(many, few))
+def bubble_falls(bubbles: Paired, counts: tuple[int, int]) -> Finding:
+    """With more micro-batches (second), stages wait for a smaller part of the time."""
+    few, many = bubbles.first.scaled(100), bubbles.second.scaled(100)
+    numbers = {"few": few, "many": many, "fewest": counts[0], "most": counts[1]}
+    return Finding("bubble_falls", numbers, first_higher(bubbles), bubbles.pairs)
 
 
 def bubble_as_formula(measured: Mapping[int, Measured], stages: int, ideal: Mapping[int, float]) -> Finding:
@@ -123,31 +123,27 @@ def _near(measured: Measured, predicted: float) -> Verdict:
 # ── the cut ──
 
 
-def balanced_cut_fastest(steps: Mapping[str, Measured], slowest_ms: Mapping[str, float]) -> Finding:
-    """The cut whose slowest stage takes the least time is the fastest."""
-    balanced = min(slowest_ms, key=lambda layer: slowest_ms[layer])
-    rival = min((layer for layer in steps if layer != balanced), key=lambda layer: steps[layer].value)
+def balanced_cut_fastest(
+    steps: Paired, balanced: str, rival: str, slowest_ms: Mapping[str, float]
+) -> Finding:
+    """The cut whose slowest stage takes the least time (first) is faster than the fastest other."""
     numbers = {
         "balanced": balanced,
-        "its": steps[balanced],
+        "its": steps.first,
         "rival": rival,
-        "other": steps[rival],
+        "other": steps.second,
         "stages": ", ".join(f"{layer} {value:.2f} ms" for layer, value in slowest_ms.items()),
     }
-    return Finding("balanced_cut_fastest", numbers, lower(steps[balanced], steps[rival]))
+    return Finding("balanced_cut_fastest", numbers, first_lower(steps), steps.pairs)
 
 
 # ── does it pay ──
 
 
-def does_not_pay(one: Measured, best: Measured, name: str) -> Finding:
-    """The fastest division of the model is slower than one process."""
-    numbers = {"one": one, "best": best, "name": name, "ratio": best.value / one.value if one.value else 0.0}
-    return Finding("does_not_pay", numbers, higher(best, one))
-
-
-def _gain(before: Measured, after: Measured) -> dict[str, float]:
-    return {"gain": before.value / after.value if after.value else 0.0}
+def does_not_pay(steps: Paired, name: str) -> Finding:
+    """The fastest division of the model (first) is slower than one process."""
+    numbers = {"one": steps.second, "best": steps.first, "name": name, "ratio": steps.ratio}
+    return Finding("does_not_pay", numbers, first_higher(steps), steps.pairs)
 
 
 def _by_count(values: Mapping[int, str]) -> str:
@@ -156,13 +152,14 @@ def _by_count(values: Mapping[int, str]) -> str:
 
 def find(measured: Measurements) -> Findings:
     """All findings, by section of the analysis."""
-    plan, ways, pipelined = measured.plan, measured.ways, measured.pipelined
-    steps = {name: measured.decisive(way.step_ms) for name, way in ways.items()}
-    rpc = f"rpc-{MICROBATCHES}"
-    counted = {count: pipelined[name] for count, name in plan.counted().items()}
-    bubbles = {count: measured.decisive(each.bubble) for count, each in counted.items()}
+    plan, ways, pipelined, compared = measured.plan, measured.ways, measured.pipelined, measured.compared
+    counted = plan.counted()
+    bubbles = {count: measured.rounds[name].bubble for count, name in counted.items()}
     fewest, most = min(counted), max(counted)
-    best = min(measured.divided, key=lambda name: ways[name].step_ms.value)
+    in_turns = plan.contests()["schedules"]
+    best = min(
+        (name for name in measured.divided if name in in_turns), key=lambda name: ways[name].step_ms.value
+    )
     spans = {name: pipelined[name].ideal.makespan for name in SCHEDULES}
     return {
         "one_machine": [equals_one_machine({name: ways[name].first_step for name in measured.divided})],
@@ -174,23 +171,30 @@ def find(measured: Measurements) -> Findings:
             fewer_activations(pipelined["gpipe"].live, pipelined["1f1b"].live),
         ],
         "overlap": [
-            microbatches_shorten_rpc(steps["rpc"], steps[rpc], MICROBATCHES, ways["rpc"].work_ms),
-            overlap_shortens(steps["sequential"], steps["gpipe"], spans["sequential"] / spans["gpipe"]),
-            zero_bubble_shortens(steps["1f1b"], steps["zero-bubble"], spans["1f1b"] / spans["zero-bubble"]),
+            microbatches_shorten_rpc(
+                compared("rpc", f"rpc-{MICROBATCHES}"), MICROBATCHES, ways["rpc"].work_ms
+            ),
+            overlap_shortens(compared("sequential", "gpipe"), spans["sequential"] / spans["gpipe"]),
+            zero_bubble_shortens(compared("1f1b", "zero-bubble"), spans["1f1b"] / spans["zero-bubble"]),
         ],
         "bubble": [
-            bubble_falls(bubbles[fewest], bubbles[most], (fewest, most)),
+            bubble_falls(by_rounds(bubbles[fewest], bubbles[most]), (fewest, most)),
             bubble_as_formula(
-                bubbles,
+                {count: typical(each) for count, each in bubbles.items()},
                 plan.workers,
-                {count: each.ideal.bubble for count, each in counted.items()},
+                {count: pipelined[name].ideal.bubble for count, name in counted.items()},
             ),
         ],
-        "cut": [
-            balanced_cut_fastest(
-                {layer: steps[name] for layer, name in plan.cuts().items()},
-                {layer: max(pipelined[name].stage_ms) for layer, name in plan.cuts().items()},
-            )
-        ],
-        "pay": [does_not_pay(steps[measured.one_process], steps[best], best)],
+        "cut": [_cut(measured)],
+        "pay": [does_not_pay(compared(best, measured.one_process), best)],
     }
+
+
+def _cut(measured: Measurements) -> Finding:
+    cuts = measured.plan.cuts()
+    slowest_ms = {layer: max(measured.pipelined[name].stage_ms) for layer, name in cuts.items()}
+    balanced = min(slowest_ms, key=lambda layer: slowest_ms[layer])
+    others = [layer for layer in cuts if layer != balanced]
+    rival = min(others, key=lambda layer: measured.ways[cuts[layer]].step_ms.value)
+    steps = measured.compared(cuts[balanced], cuts[rival])
+    return balanced_cut_fastest(steps, balanced, rival, slowest_ms)

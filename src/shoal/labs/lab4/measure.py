@@ -1,10 +1,8 @@
 """The numbers that the findings rest on, read from run folders alone."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
 
 import numpy as np
 from safetensors import safe_open
@@ -17,14 +15,16 @@ from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
 from shoal.events.steps import StepRecord, steps_of
 from shoal.labs.lab4.actions import PipelineSteps, read_pipelined
-from shoal.labs.lab4.plan import BATCH_SIZE, MICROBATCHES, REFERENCES, SCHEDULES, Plan
+from shoal.labs.lab4.plan import BATCH_SIZE, MICROBATCHES, SCHEDULES, Plan
+from shoal.labs.lab4.rounds import Rounds, timed_in_turns
 from shoal.labs.lab4.waiting import divided_by_sender
 from shoal.labs.numbers import sample_counts
 from shoal.labs.runs import Runs
 from shoal.parallel.layout.pipeline.schedule import Row
 from shoal.parallel.layout.pipeline.schedules import build
 from shoal.report.communication import RankShares
-from shoal.report.findings import Measured
+from shoal.report.findings import Measured, inside_run
+from shoal.report.paired import Paired, by_rounds
 from shoal.report.runs import Array, Run
 
 
@@ -85,21 +85,17 @@ class Measurements:
     learnt: Mapping[str, Learnt]
     pipelined: Mapping[str, PipelineSteps]
     """By run, of all runs with a pipeline."""
+    rounds: Mapping[str, Rounds]
+    """By run: what was measured while the runs took turns."""
 
     @property
     def one_process(self) -> str:
         """The faster of one process on one core and one process on all."""
         return min(("single", "all-cores"), key=lambda name: self.ways[name].step_ms.value)
 
-    @property
-    def drift(self) -> float:
-        """How far the time of one process was from its mean while the lab ran, as a part of it."""
-        times = [self.ways[name].step_ms.value for name in REFERENCES]
-        return max(abs(each / fmean(times) - 1) for each in times)
-
-    def decisive(self, time: Measured) -> Measured:
-        """A time, or a part of one, with the drift of the machine in its spread: no run was made twice."""
-        return replace(time, spread=math.hypot(time.spread, self.drift * time.value))
+    def compared(self, first: str, second: str) -> Paired:
+        """The times of a step of two runs that took turns, in ms."""
+        return by_rounds(self.rounds[first].step_ms, self.rounds[second].step_ms)
 
     @property
     def divided(self) -> tuple[str, ...]:
@@ -124,12 +120,16 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
         **{name: ("1f1b", count) for count, name in plan.counted().items()},
         **dict.fromkeys(plan.cuts().values(), ("1f1b", MICROBATCHES)),
     }
+    rounds = timed_in_turns(plan, runs, schedules)
     return Measurements(
         plan=plan,
         num_samples=sample_counts(data),
         parameters=sum(param.numel() for param in model.parameters()),
         ways={
-            name: _way(entry, reference, _rows(plan, name, schedules.get(name)))
+            name: replace(
+                _way(entry, reference, _rows(plan, name, schedules.get(name))),
+                step_ms=inside_run(rounds[name].step_ms),
+            )
             for name, entry in entries.items()
         },
         learnt={name: _learnt(entries[name].run) for name in plan.ways},
@@ -137,6 +137,7 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
             name: read_pipelined(runs.path(name), schedule, plan.stages_of(name), count)
             for name, (schedule, count) in schedules.items()
         },
+        rounds=rounds,
     )
 
 

@@ -8,7 +8,7 @@
     tensor              every layer divided among all workers
     microbatches-m      the 1F1B schedule with other numbers of micro-batches
     cut-<layer>         two stages, divided at another layer
-    reference-*         one process again, in the middle and at the end: they show whether the machine became busy
+    *-roundN            a few steps of all of these in turns (labs/timing/turns.py): the times that are compared
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from shoal.config import schema
 from shoal.errors import ConfigError
-from shoal.labs.runs import ONLY_AT_THE_END
+from shoal.labs.runs import NEVER, ONLY_AT_THE_END
 from shoal.launch.cores import threads_per_worker
 
 BATCH_SIZE = 128
@@ -29,8 +29,6 @@ CUTS = ("conv2", "fc1", "fc2")
 STAGES: Mapping[int, tuple[str, ...]] = {1: (), 2: ("fc1",), 3: ("conv2", "fc1"), 4: ("conv2", "fc1", "fc2")}
 """Where lenet is cut, by number of stages. Fixed, so that every run and every machine has the same stages."""
 MOST_WORKERS = max(STAGES)
-REFERENCES = ("single", "reference-1", "reference-2")
-"""The same process on one core, timed at the beginning, in the middle and at the end."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +38,17 @@ class Size:
     epochs: int
     """Of the runs whose accuracy is shown."""
     timed_epochs: int
-    """Of the runs of which only the times are used."""
+    """Of the runs of which only the timelines are used."""
+    rounds: int
+    """In which runs take turns to be timed."""
+    rpc_rounds: int
+    """Of the runs over RPC, which start processes of their own each time."""
+    round_steps: int
     microbatches: tuple[int, ...]
 
 
-FULL = Size(epochs=5, timed_epochs=3, microbatches=(1, 2, 4, 8))
-QUICK = Size(epochs=4, timed_epochs=3, microbatches=(1, 2, 4, 8))
+FULL = Size(epochs=5, timed_epochs=3, rounds=21, rpc_rounds=11, round_steps=8, microbatches=(1, 2, 4, 8))
+QUICK = Size(epochs=4, timed_epochs=1, rounds=15, rpc_rounds=5, round_steps=6, microbatches=(1, 2, 4, 8))
 FULL_DATA = schema.DigitsConfig(samples=2400, validation=1 / 6)
 QUICK_DATA = schema.DigitsConfig(samples=1200, validation=1 / 6)
 
@@ -108,14 +111,33 @@ class Plan:
         for name in SCHEDULES:
             runs[name] = self._pipeline(self.workers, name)
         runs["tensor"] = self._run(self.workers, mesh=f"tensor={self.workers}")
-        timed = {"reference-1": runs["single"], "all-cores": replace(runs["single"], threads=self.cores)}
+        timed = {"all-cores": replace(runs["single"], threads=self.cores)}
         for count, name in self.counted().items():
             if name not in runs:
                 timed[name] = self._pipeline(self.workers, "1f1b", count)
         for layer, name in self.cuts().items():
             timed[name] = self._pipeline(2, "1f1b", cut=(layer,))
-        timed["reference-2"] = runs["single"]
         return {**runs, **{name: self._only_timed(config) for name, config in timed.items()}}
+
+    def contests(self) -> dict[str, dict[str, schema.RunConfig]]:
+        """The runs that take turns, by what they are: the same workers make all of one contest."""
+        runs = self.runs()
+        pipelines = [name for name in runs if runs[name].mesh == f"pipeline={self.workers}"]
+        cuts = list(self.cuts().values())
+        names = {
+            "schedules": [*(name for name in pipelines if name not in cuts), "tensor", "single", "all-cores"],
+            "rpc": ["rpc", f"rpc-{MICROBATCHES}"],
+            "cuts": cuts,
+        }
+        return {contest: {name: self._round(runs[name]) for name in its} for contest, its in names.items()}
+
+    def rounds_of(self, contest: str) -> int:
+        """The rounds of a contest."""
+        return self.size.rpc_rounds if contest == "rpc" else self.size.rounds
+
+    def _round(self, config: schema.RunConfig) -> schema.RunConfig:
+        train = replace(config.train, epochs=NEVER, steps=self.size.round_steps, test=False)
+        return replace(config, train=train, checkpoint=ONLY_AT_THE_END)
 
     def _rpc(self, microbatches: int) -> schema.RunConfig:
         cut = ",".join(STAGES[self.rpc_stages])

@@ -36,10 +36,14 @@ def judgement(finding: Finding, words: Words) -> Judgement:
         key: words("answer.yes" if value else "answer.no") if isinstance(value, bool) else value
         for key, value in finding.numbers.items()
     }
+    pairs = finding.pairs
+    paired = (
+        words(f"analysis.pairs_by_{pairs.by}", agreeing=pairs.agreeing, count=pairs.count) if pairs else ""
+    )
     return Judgement(
         finding.verdict,
         words(f"verdict.{finding.verdict}"),
         words(f"{claim}.claim", **numbers),
-        words(f"{claim}.numbers", **numbers),
+        words(f"{claim}.numbers", **numbers) + paired,
         words(f"{claim}.{finding.verdict}", **numbers),
     )

@@ -1,12 +1,12 @@
-"""A lab's figures, labelled in the report's language, or in English where no installed font has Chinese characters."""
+"""A lab's figures, labelled in the report's language."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from shoal.labs.words import Words, load_words
+from shoal.labs.words import Words
 from shoal.report.canvas import Drawing, chinese_font
-from shoal.report.document import Block, Figure, Paragraph
+from shoal.report.document import Figure
 from shoal.report.svg import for_page
 
 
@@ -18,7 +18,7 @@ class Svg:
 
 
 Draw = Callable[[Words, str | None], Drawing] | Svg
-"""Makes a drawing from the words of the labels and the font of this machine to write them with."""
+"""Makes a drawing from the words of the labels and the font to write them with, where it is not the usual one."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,6 @@ class Pictures:
     """The figures by name, drawn."""
 
     drawings: Mapping[str, Drawing | str]
-    in_english: bool
-    """Whether the labels are English because a font is missing."""
 
     def figure(self, name: str, caption: str, alt: str) -> Figure:
         """The block that shows a figure."""
@@ -35,10 +33,6 @@ class Pictures:
         if isinstance(drawing, str):
             return Figure(_place(name, "svg"), for_page(drawing), caption, alt)
         return Figure(_place(name, "png"), drawing.wide_svg, caption, alt, drawing.narrow_svg)
-
-    def note(self, words: Words) -> list[Block]:
-        """A sentence that explains English labels; nothing where it is not needed."""
-        return [Paragraph(words("figure.in_english"))] if self.in_english else []
 
     def files(self) -> dict[PurePosixPath, str | bytes]:
         """Every figure: what the page shows, and a PDF for papers."""
@@ -51,16 +45,15 @@ class Pictures:
         return files
 
 
-def draw_all(package: str, words: Words, draws: Mapping[str, Draw]) -> Pictures:
+def draw_all(words: Words, draws: Mapping[str, Draw]) -> Pictures:
     """Draw a lab's figures."""
     font = chinese_font() if words.lang == "zh" else None
-    in_english = words.lang == "zh" and font is None
-    labels = load_words(package, "en") if in_english else words
-    drawings = {
-        name: draw.draw(words) if isinstance(draw, Svg) else draw(labels, font)
-        for name, draw in draws.items()
-    }
-    return Pictures(drawings, in_english)
+    return Pictures(
+        {
+            name: draw.draw(words) if isinstance(draw, Svg) else draw(words, font)
+            for name, draw in draws.items()
+        }
+    )
 
 
 def _place(name: str, kind: str) -> PurePosixPath:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from shoal.comm.reduction import Op
 from shoal.config.schema import NaiveConfig
+from shoal.config.sections.sync import Combine
 from shoal.parallel.buckets.bucket import Bucket
 from shoal.parallel.buckets.gradient_slots import ABSENT
 from shoal.parallel.strategy import Share, StepResult
@@ -30,6 +31,9 @@ class Naive(Sync):
         mean             Σ ḡᵢ / W: the mean of means; the same only if all shares are equal
         sum              Σ ḡᵢ: W times that; with SGD, equivalent to a learning rate W times as large
 
+    `combine_stages` changes it in the course of the training: 0=sum,0.5=mean. The stage is a pure function of the step,
+    so all workers are in the same one.
+
     With `aggregate="parameters"` each worker updates with its own mean gradient, and then parameters and the
     optimizer's moments become Σ (nᵢ/N)·θᵢ (for `mean`, Σ θᵢ / W). SGD's update is linear in the gradient, also with
     momentum and weight decay, so this equals one machine exactly. Adam's is not linear: it divides by the root of a
@@ -42,8 +46,15 @@ class Naive(Sync):
 
     def __init__(self, parts: SyncParts, config: NaiveConfig) -> None:
         super().__init__(parts)
-        self._config = config
+        self._config, self._training = config, parts.training_clock
         sync_initial_state(parts.group, self.pieces(), refuse=config.check_init)
+
+    @property
+    def combine(self) -> Combine:
+        """How the gradients of the step in progress are combined."""
+        stages = self._config.stages()
+        current = next(stage for stage in reversed(stages) if stage[0] <= self._training.fraction)
+        return current[1]
 
     def step(self, share: Share, lr: float) -> StepResult:
         """One update on one batch, of which this worker has a share."""
@@ -64,7 +75,7 @@ class Naive(Sync):
 
     def _gradients(self, share: Share, part: float) -> Tensor:
         """Gradients of this worker's loss: its part of the exact one, or the mean over its own samples."""
-        if self._config.combine == "exact" and self._config.aggregate == "gradients":
+        if self.combine == "exact" and self._config.aggregate == "gradients":
             return self._layout.gradients(share)
         own = replace(share, num_samples_global=max(1, share.num_samples))
         return self._layout.gradients(own) * part
@@ -88,7 +99,7 @@ class Naive(Sync):
 
     def _sum_gradients(self, grads: dict[str, Tensor], part: float) -> None:
         """Aggregate every gradient over the workers."""
-        combine = self._config.combine
+        combine = self.combine
         with self._layout.span("exchange", "move"):
             for name, grad in grads.items():
                 if combine == "weighted_mean":
@@ -99,7 +110,7 @@ class Naive(Sync):
 
     def _average_parameters(self, part: float) -> None:
         """Make parameters and moments the mean of all workers', weighted by their numbers of samples."""
-        weight = 1 / self._group.size if self._config.combine == "mean" else part
+        weight = 1 / self._group.size if self.combine == "mean" else part
         with self._layout.span("exchange", "move"):
             for name, tensor in self._averaged_tensors().items():
                 tensor *= weight

@@ -1,7 +1,7 @@
 """The base of all syncs, and what they are built from."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -12,6 +12,7 @@ from shoal.parallel.guard import Guard
 from shoal.parallel.layout.layout import Layout
 from shoal.parallel.piece import Piece
 from shoal.parallel.strategy import Share, StepResult, Strategy, Sums
+from shoal.parallel.training_clock import TrainingClock
 from shoal.parallel.update import Update
 
 
@@ -27,6 +28,8 @@ class SyncParts:
     guard: Guard
     world: Group | None = None
     """All workers of the run and its servers, where there are any."""
+    training_clock: TrainingClock = field(default_factory=TrainingClock)
+    """The current step, for a sync that changes in the course of the training."""
 
 
 class Sync(Strategy):

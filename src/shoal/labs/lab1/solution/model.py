@@ -6,19 +6,20 @@ python model.py --plot
 
 import argparse
 import csv
+import gzip
+import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from shoal import data
-from shoal.config.read import from_tree
-from shoal.data import DataSet
 from shoal.labs.lab1.solution.MyOptimizer import AdamOptimizer, BaseOptimizer, GdOptimizer, SgdOptimizer
 
 OPTIMIZERS: dict[str, type[BaseOptimizer]] = {"gd": GdOptimizer, "sgd": SgdOptimizer, "adam": AdamOptimizer}
 EVALUATION_BATCH = 1000
+Part = tuple[Tensor, Tensor]
+"""Pictures and labels."""
 
 
 class Net(nn.Module):
@@ -32,16 +33,36 @@ class Net(nn.Module):
         self.fc2 = nn.Linear(120, 10)
         self.pool = nn.MaxPool2d(2)
 
-    def forward(self, pictures: torch.Tensor) -> torch.Tensor:
+    def forward(self, pictures: Tensor) -> Tensor:
         """Pictures [samples, 1, 28, 28] become scores [samples, 10]."""
         strokes = self.pool(torch.relu(self.conv1(pictures)))
         shapes = self.pool(torch.relu(self.conv2(strokes)))
         return self.fc2(torch.relu(self.fc1(shapes.flatten(1))))
 
 
+def read_idx(path: Path) -> Tensor:
+    """The array in a file of MNIST's format, packed or not."""
+    content = path.read_bytes()
+    content = gzip.decompress(content) if path.suffix == ".gz" else content
+    dims = content[3]
+    sizes = struct.unpack(f">{dims}I", content[4 : 4 + 4 * dims])
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8, offset=4 + 4 * dims).view(sizes)
+
+
+def load_data(folder: Path, part: str) -> Part:
+    """Pictures and labels of `train` or `t10k`; the whole of MNIST has files of the same names."""
+
+    def found(name: str) -> Path:
+        packed = folder / f"{part}-{name}.gz"
+        return packed if packed.exists() else packed.with_suffix("")
+
+    pictures = read_idx(found("images-idx3-ubyte")).unsqueeze(1).float() / 255
+    return (pictures - 0.1307) / 0.3081, read_idx(found("labels-idx1-ubyte")).long()
+
+
 def batches(
     optimizer: str, num_samples: int, batch_size: int, generator: torch.Generator
-) -> Iterator[torch.Tensor]:
+) -> Iterator[Tensor]:
     """The batches of one pass over the training set: indices of the samples of each."""
     order = torch.randperm(num_samples, generator=generator)
     # task: batches
@@ -56,8 +77,8 @@ def train_step(
     model: nn.Module,
     loss_fn: nn.Module,
     optimizer: BaseOptimizer,
-    pictures: torch.Tensor,
-    labels: torch.Tensor,
+    pictures: Tensor,
+    labels: Tensor,
 ) -> float:
     """One step on one batch; gives back the loss of the batch before the step."""
     # task: train_step
@@ -70,7 +91,7 @@ def train_step(
 
 
 def train(
-    dataset: DataSet,
+    data: Part,
     optimizer: str,
     lr: float,
     passes: int,
@@ -84,11 +105,10 @@ def train(
     model, loss_fn = Net(), nn.CrossEntropyLoss()
     chosen = OPTIMIZERS[optimizer](model.parameters(), lr)
     curve: list[tuple[int, float]] = []
-    samples = 0
+    (pictures, labels), samples = data, 0
     for one_pass in range(passes):
-        for indices in batches(optimizer, len(dataset.train), batch_size, generator):
-            batch = dataset.batch(dataset.train, indices)
-            loss = train_step(model, loss_fn, chosen, batch.inputs, batch.labels)
+        for indices in batches(optimizer, len(labels), batch_size, generator):
+            loss = train_step(model, loss_fn, chosen, pictures[indices], labels[indices])
             samples += len(indices)
             curve.append((samples, loss))
             if max_steps is not None and len(curve) >= max_steps:
@@ -98,13 +118,13 @@ def train(
 
 
 @torch.no_grad()
-def accuracy(model: nn.Module, dataset: DataSet) -> float:
-    """The part of the test set that the model labels correctly."""
-    correct = 0
-    for indices in torch.arange(len(dataset.test)).split(EVALUATION_BATCH):
-        batch = dataset.batch(dataset.test, indices)
-        correct += int((model(batch.inputs).argmax(1) == batch.labels).sum())
-    return correct / len(dataset.test)
+def accuracy(model: nn.Module, pictures: Tensor, labels: Tensor) -> float:
+    """The part of the pictures that the model labels correctly."""
+    correct = sum(
+        int((model(part).argmax(1) == wanted).sum())
+        for part, wanted in zip(pictures.split(EVALUATION_BATCH), labels.split(EVALUATION_BATCH), strict=True)
+    )
+    return correct / len(labels)
 
 
 def plot(folder: Path) -> Path:
@@ -140,20 +160,23 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--batch-size", type=int, default=64, help="samples of a step; gd takes the whole set"
     )
-    parser.add_argument("--data", default="digits", help="digits, mnist or fashion-mnist")
-    parser.add_argument("--data-dir", default="", help="where the files of mnist or fashion-mnist lie")
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        default=Path(__file__).parent / "data",
+        help="folder of the digits, or of the four files of MNIST",
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--plot", action="store_true", help="draw the curves that were kept")
     args = parser.parse_args(argv)
     if args.plot:
         say(f"written: {plot(Path())}")
         return
-    where = {"dir": args.data_dir} if args.data_dir else {}
-    dataset = data.load(from_tree({"data": {"name": args.data, **where}}).data)
-    model, curve = train(dataset, args.optimizer, args.lr, args.passes, args.batch_size, args.seed)
+    data = load_data(args.data_dir, "train")
+    model, curve = train(data, args.optimizer, args.lr, args.passes, args.batch_size, args.seed)
     with Path(f"loss-{args.optimizer}.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("samples", "loss"), *curve])
-    say(f"test accuracy {100 * accuracy(model, dataset):.2f} %")
+    say(f"test accuracy {100 * accuracy(model, *load_data(args.data_dir, 't10k')):.2f} %")
 
 
 if __name__ == "__main__":

@@ -53,3 +53,11 @@ def reduce_average_gradients(model: nn.Module) -> None:
                 param.grad /= dist.get_world_size()
             dist.broadcast(param.grad, src=0)
     # end: reduce_average_gradients
+
+
+@torch.no_grad()
+def average_parameters(model: nn.Module) -> None:
+    """Replace every parameter by the mean over the nodes: for `--aggregate parameters`, after the step."""
+    for param in model.parameters():
+        dist.all_reduce(param.data, op=dist.ReduceOp.SUM)
+        param.data /= dist.get_world_size()

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from shoal.labs.lab2.solution.dist_utils import (
     allgather_average_gradients,
     allreduce_average_gradients,
+    average_parameters,
     dist_init,
     init_parameters,
     reduce_average_gradients,
@@ -27,6 +28,10 @@ AVERAGES: dict[str, Callable[[nn.Module], None]] = {
     "allreduce": allreduce_average_gradients,
     "allgather": allgather_average_gradients,
     "reduce": reduce_average_gradients,
+}
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "sgd": torch.optim.SGD,
+    "adam": torch.optim.Adam,
 }
 SAY_EVERY = 20
 
@@ -69,10 +74,42 @@ def load_data(folder: Path, part: str) -> tuple[Tensor, Tensor]:
     return (pictures - 0.1307) / 0.3081, read_idx(found("labels-idx1-ubyte")).long()
 
 
-def batches(num_samples: int, batch_size: int, world_size: int, rank: int, seed: int) -> list[Tensor]:
+def parts(batch_size: int, world_size: int, bottleneck: int, share: float) -> list[int]:
+    """How many samples of a batch each node has: equally many, or `share` of the batch for the bottleneck."""
+    if not share or world_size == 1:
+        return [len(range(rank, batch_size, world_size)) for rank in range(world_size)]
+    most = min(batch_size - world_size + 1, max(1, round(share * batch_size)))
+    others = [len(range(rank, batch_size - most, world_size - 1)) for rank in range(world_size - 1)]
+    return [*others[:bottleneck], most, *others[bottleneck:]]
+
+
+def batches(num_samples: int, batch_size: int, sizes: Sequence[int], rank: int, seed: int) -> list[Tensor]:
     """This node's part of every batch of one pass: all nodes shuffle alike, and each takes its own samples."""
     order = torch.randperm(num_samples, generator=torch.Generator().manual_seed(seed))
-    return [batch[rank::world_size] for batch in order.split(batch_size) if len(batch) == batch_size]
+    start, end = sum(sizes[:rank]), sum(sizes[: rank + 1])
+    return [batch[start:end] for batch in order.split(batch_size) if len(batch) == batch_size]
+
+
+def summed(average: Callable[[nn.Module], None], world_size: int) -> Callable[[nn.Module], None]:
+    """The sum instead of the mean: all nodes' gradients added up."""
+
+    def total(model: nn.Module) -> None:
+        average(model)
+        for param in model.parameters():
+            if param.grad is not None:
+                param.grad *= world_size
+
+    return total
+
+
+def over_a_slow_link(average: Callable[[nn.Module], None], mbit_per_s: float) -> Callable[[nn.Module], None]:
+    """The same average; it takes as long as if all numbers went out and came back over a link of this rate."""
+
+    def slow(model: nn.Module) -> None:
+        average(model)
+        time.sleep(2 * 32 * sum(param.numel() for param in model.parameters()) / (1e6 * mbit_per_s))
+
+    return slow if mbit_per_s else average
 
 
 def synchronised(device: torch.device) -> float:
@@ -129,17 +166,28 @@ def work(args: argparse.Namespace, rank: int) -> None:
     torch.manual_seed(args.seed + rank)  # every node begins elsewhere: init_parameters is needed
     model = Net().to(device)
     init_parameters(model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)
-    average, delay_s = AVERAGES[args.average], args.delay if rank == args.bottleneck else 0.0
+    optimizer = OPTIMIZERS[args.optimizer](model.parameters(), lr=args.lr)
+    gradients = args.aggregate == "gradients"
+    average = AVERAGES[args.average] if gradients else average_parameters
+    if gradients and args.combine == "sum":
+        average = summed(average, args.n_devices)
+    average = over_a_slow_link(average, args.link)
+    delay_s = args.delay if rank == args.bottleneck else 0.0
     pictures, labels = load_data(args.data_dir, "train")
+    sizes = parts(args.batch_size, args.n_devices, max(0, args.bottleneck), args.share)
 
     say(f"node {rank} starts training")
     averaging_s, steps, start_s = 0.0, 0, time.perf_counter()
     for one_pass in range(args.passes):
-        for mine in batches(len(labels), args.batch_size, args.n_devices, rank, args.seed + one_pass):
-            loss, seconds = train_step(
-                model, optimizer, pictures[mine].to(device), labels[mine].to(device), average, delay_s
-            )
+        for mine in batches(len(labels), args.batch_size, sizes, rank, args.seed + one_pass):
+            inputs, wanted = pictures[mine].to(device), labels[mine].to(device)
+            if gradients:
+                loss, seconds = train_step(model, optimizer, inputs, wanted, average, delay_s)
+            else:  # every node updates with its own gradients, and then the parameters are averaged
+                loss, _ = train_step(model, optimizer, inputs, wanted, lambda model: None, delay_s)
+                before_s = synchronised(device)
+                average(model)
+                seconds = synchronised(device) - before_s
             averaging_s, steps = averaging_s + seconds, steps + 1
             if steps % SAY_EVERY == 0:
                 say(f"node {rank}  pass {one_pass + 1}  step {steps}  loss {loss:.4f}")
@@ -163,8 +211,20 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--master_addr", default="localhost", help="where rank 0 is")
     parser.add_argument("--master_port", default="12355", help="and its port")
     parser.add_argument("--average", choices=AVERAGES, default="allreduce", help="by which collective")
+    parser.add_argument(
+        "--aggregate",
+        choices=("gradients", "parameters"),
+        default="gradients",
+        help="average gradients before the step, or parameters after it",
+    )
+    parser.add_argument("--combine", choices=("mean", "sum"), default="mean", help="of the nodes' gradients")
     parser.add_argument("--bottleneck", type=int, default=-1, help="rank of the slow node; -1: none")
     parser.add_argument("--delay", type=float, default=0.02, help="seconds it is slower in every step")
+    parser.add_argument(
+        "--share", type=float, default=0.0, help="its part of every batch, such as 0.8; 0: equal parts"
+    )
+    parser.add_argument("--link", type=float, default=0.0, help="rate of a slow link in Mbit/s; 0: none")
+    parser.add_argument("--optimizer", choices=OPTIMIZERS, default="sgd")
     parser.add_argument("--lr", type=float, default=0.1, help="learning rate")
     parser.add_argument("--passes", type=int, default=2, help="times the training set is gone through")
     parser.add_argument("--batch_size", type=int, default=64, help="samples of a step, over all nodes")

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from shoal.labs.lab3.solution.dist_utils import dist_init, init_parameters, sum_gradients, sum_over_nodes
-from shoal.labs.lab3.solution.sampler import MyRandomSampler, MySampler
+from shoal.labs.lab3.solution.sampler import LabelSampler, MyRandomSampler, MySampler
 
-SAMPLERS = {"partition": MySampler, "sampling": MyRandomSampler}
+SAMPLERS = {"partition": MySampler, "sampling": MyRandomSampler, "label": LabelSampler}
 
 
 class Net(nn.Module):
@@ -121,7 +121,8 @@ def work(args: argparse.Namespace, rank: int) -> None:
     sampler = SAMPLERS[args.division](data, args.n_devices, rank, shuffle=True, seed=args.seed)
     per_node = max(1, args.batch_size // args.n_devices)
     loader = DataLoader(data, batch_size=per_node, sampler=sampler)
-    most_samples = -(-len(data) // args.n_devices)  # of the node that has most
+    kind, nodes = SAMPLERS[args.division], range(args.n_devices)
+    most_samples = max(len(kind(data, args.n_devices, node)) for node in nodes)  # of the node that has most
     steps = -(-most_samples // per_node)
 
     say(f"node {rank} starts training: {len(sampler):,} of {len(data):,} samples")

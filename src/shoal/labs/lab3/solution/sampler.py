@@ -50,6 +50,28 @@ class MySampler(Sampler[int]):
         # end: random_partition
 
 
+class LabelSampler(MySampler):
+    """Parts by label, which are given: node r has all samples of the labels r, r + num_replicas, …
+
+    The data set is a TensorDataset whose second tensor are the labels.
+    """
+
+    def _mine(self) -> torch.Tensor:
+        labels = self.dataset.tensors[1]  # pyright: ignore[reportAttributeAccessIssue]
+        return torch.nonzero(labels % self.num_replicas == self.rank).flatten()
+
+    def __len__(self) -> int:
+        """The samples of this node's labels."""
+        return len(self._mine())
+
+    def __iter__(self) -> Iterator[int]:
+        """Its samples, in another order in every epoch."""
+        mine = self._mine()
+        generator = torch.Generator().manual_seed(self.seed + self.epoch)
+        order = torch.randperm(len(mine), generator=generator) if self.shuffle else torch.arange(len(mine))
+        return iter(mine[order].tolist())
+
+
 class MyRandomSampler(MySampler):
     """Random sampling: each node draws its share from the whole data set, with replacement.
 

@@ -98,6 +98,8 @@ def one_thread() -> Generator[None]:
 
 
 def _turn_s(call: Callable[[], object], calls: int) -> float:
+    """Seconds of one call. The first is not counted: after another rival's turn, caches and memory are cold."""
+    call()
     start_s = time.perf_counter()
     for _ in range(calls):
         call()

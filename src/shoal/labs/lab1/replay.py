@@ -1,0 +1,43 @@
+"""The first steps of a finished run of SGD again, to measure the loss of the whole training set after them.
+
+The run itself knows only the losses of its batches, and the loss of one batch says little.
+"""
+
+from collections.abc import Iterator
+from itertools import count, islice
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from shoal import data, models, optim
+from shoal.config.read import from_tree, read_recipe
+from shoal.data.division.order import epoch_order
+from shoal.events.folder import RunFolder
+from shoal.labs.lab1.plan import BATCH_SIZE
+
+
+def whole_loss_after(run: Path, steps: int) -> float:
+    """The mean loss over all training samples after the first steps of a run."""
+    config = from_tree(read_recipe(str(RunFolder(run).config)))
+    dataset = data.load(config.data)
+    model = models.build(config.model, dataset.input_shape, dataset.outputs, config.seed)
+    loss, optimizer = models.build_loss(config.loss), optim.build(config.optimizer, model.parameters())
+    num_samples = len(dataset.train)
+    for indices in islice(_batches(num_samples, config.seed), steps):
+        batch = dataset.batch(dataset.train, indices)
+        optimizer.zero_grad()
+        (loss(model(batch.inputs), batch.labels) / len(indices)).backward()
+        optimizer.step()
+    with torch.no_grad():
+        total = 0.0
+        for indices in torch.arange(num_samples).split(config.train.micro_batch):
+            batch = dataset.batch(dataset.train, indices)
+            total += loss(model(batch.inputs), batch.labels).item()
+    return total / num_samples
+
+
+def _batches(num_samples: int, seed: int) -> Iterator[Tensor]:
+    """The batches of a run, epoch after epoch."""
+    for epoch in count():
+        yield from epoch_order(num_samples, seed, epoch).split(BATCH_SIZE)

@@ -1,0 +1,57 @@
+"""What is compared round by round: branches that take turns in one run, and runs that take turns."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median
+
+from shoal.labs.lab2.plan import BATCH_SIZE, TURNS, Plan
+from shoal.labs.rotation import Rotation
+from shoal.labs.runs import Runs
+from shoal.labs.steps import Step, read_steps
+from shoal.labs.timing.turns import over_rounds, train_in_turns
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Milliseconds of every branch, round by round: means over the workers, medians over the steps of a turn."""
+
+    wait_ms: Mapping[str, Sequence[float]]
+    move_ms: Mapping[str, Sequence[float]]
+    exchange_ms: Mapping[str, Sequence[float]]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A run that took turns with others, round by round."""
+
+    samples_per_s: Sequence[float]
+    wait_ms: Sequence[float]
+    """Of the worker that waits longest."""
+
+
+def read_contest(steps: Sequence[Step], rotation: Rotation) -> Contest:
+    """The times of the branches of a rotation."""
+
+    def by_round(part: str) -> Mapping[str, Sequence[float]]:
+        return rotation.by_round([fmean(getattr(rank, part) for rank in step) for step in steps])
+
+    return Contest(*(by_round(part) for part in ("wait_ms", "move_ms", "exchange_ms")))
+
+
+def timed_in_turns(plan: Plan, runs: Runs) -> dict[str, Turn]:
+    """Make the runs that take turns, and read them."""
+    rounds = plan.size.contest_rounds
+    train_in_turns(runs, plan.turns(), rounds, runs.words("progress.timed"))
+
+    def read(path: Path) -> tuple[float, float]:
+        steps = read_steps(path, plan.workers)
+        steps = steps[-(len(steps) // 4) :]  # balancing needs the steps before
+        step_ms = median(max(rank.own_ms + rank.exchange_ms for rank in step) for step in steps)
+        waits = [median(step[rank].wait_ms for step in steps) for rank in range(plan.workers)]
+        return 1e3 * BATCH_SIZE / step_ms, max(waits)
+
+    found = {name: over_rounds(runs, f"turn-{name}", rounds, read) for name in TURNS}
+    return {
+        name: Turn([speed for speed, _ in each], [wait for _, wait in each]) for name, each in found.items()
+    }

@@ -1,0 +1,66 @@
+"""Short runs in rounds, made by the same workers: rivals are timed in the same state of the machine.
+
+    round 0   a   b   c
+    round 1   c   b   a        the order alternates, so that a machine that becomes slower favours none of them
+    …
+
+Starting processes takes longer than such a run, so all of them are made by the processes of the first. A run of one
+worker is made by rank 0 while the others sleep.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from shoal.config.schema import RunConfig
+from shoal.errors import WorkerError
+from shoal.labs.runs import Runs, earlier_result
+from shoal.launch.run import launch_run
+
+Number = TypeVar("Number")
+
+
+def round_name(name: str, number: int) -> str:
+    """The name of a run in one round.
+
+    >>> round_name("slow", 3)
+    'slow-round3'
+    """
+    return f"{name}-round{number}"
+
+
+def train_in_turns(
+    runs: Runs, configs: Mapping[str, RunConfig], rounds: int, label: str, same_workers: bool = True
+) -> None:
+    """Make every round of these runs, or copy all of them from an earlier report; the first has several workers.
+
+    Without `same_workers`, each run starts processes of its own: torch's RPC can be started once in a process.
+    """
+    names = list(configs)
+    placed = {
+        (run := round_name(name, number)): runs.placed(run, configs[name])
+        for number in range(rounds)
+        for name in (names if number % 2 == 0 else reversed(names))
+    }
+    earlier = runs.earlier
+    if earlier is not None and all(earlier_result(each, earlier / run) for run, each in placed.items()):
+        for run in placed:
+            runs.reuse(run, lambda _: True)
+        return
+    runs.say("progress.turns", label=label, rounds=rounds, rivals=len(names))
+    each = list(placed.values())
+    for first, *rest in [each] if same_workers else [[one] for one in each]:
+        result = launch_run(first, runs.watch.running(label), then=rest)
+        if result.status != "completed":
+            raise KeyboardInterrupt  # the workers ended their run in good order
+    runs.trained.extend(placed)
+    for run in placed:
+        if not (runs.path(run) / "result.json").exists():
+            raise WorkerError(
+                f"the run {run} did not finish", f"Its events are in {runs.path(run)}.", exit_code=1
+            )
+
+
+def over_rounds(runs: Runs, name: str, rounds: int, read: Callable[[Path], Number]) -> list[Number]:
+    """What `read` finds in the run of every round."""
+    return [read(runs.path(round_name(name, number))) for number in range(rounds)]

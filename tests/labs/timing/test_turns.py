@@ -1,0 +1,66 @@
+from dataclasses import replace
+
+import pytest
+
+from shoal.config.schema import (
+    DdpConfig,
+    LaunchConfig,
+    MlpConfig,
+    NoSyncConfig,
+    RunConfig,
+    SgdConfig,
+    SyntheticConfig,
+    TrainConfig,
+)
+from shoal.errors import WorkerError
+from shoal.labs.runs import Runs
+from shoal.labs.timing.turns import over_rounds, train_in_turns
+from shoal.labs.watch import QuietWatch
+from shoal.labs.words import load_words
+from shoal.report.runs import read_run
+
+TWO = RunConfig(
+    sync=DdpConfig(),
+    threads=1,
+    device="cpu",
+    data=SyntheticConfig(samples=40),
+    model=MlpConfig(hidden=(4,)),
+    launch=LaunchConfig(workers=2, launcher="threads"),
+    train=TrainConfig(steps=2, batch_size=8, test=False),
+)
+ONE = replace(TWO, launch=LaunchConfig(), sync=NoSyncConfig())
+RIVALS = {"two": TWO, "one": ONE}
+
+
+def made(folder, earlier=None):
+    return Runs(folder, load_words("shoal.labs.lab3", "en"), QuietWatch(), earlier)
+
+
+def steps(path):
+    return read_run(path).result["steps"]
+
+
+@pytest.mark.parametrize("launcher", ["threads", "processes"])
+def test_every_rival_has_a_run_in_every_round_by_the_same_workers(tmp_path, launcher):
+    runs = made(tmp_path)
+    rivals = {"two": replace(TWO, launch=replace(TWO.launch, launcher=launcher)), "one": ONE}
+    train_in_turns(runs, rivals, rounds=2, label="")
+    assert runs.trained == ["two-round0", "one-round0", "one-round1", "two-round1"]
+    for name in rivals:
+        assert over_rounds(runs, name, 2, steps) == [2, 2]
+
+
+def test_rounds_of_an_earlier_report_are_taken_over_all_or_none(tmp_path):
+    train_in_turns(made(tmp_path / "a"), RIVALS, rounds=2, label="")
+    again = made(tmp_path / "b", earlier=tmp_path / "a")
+    train_in_turns(again, RIVALS, rounds=2, label="")
+    assert (len(again.taken_over), again.trained) == (4, [])
+    longer = made(tmp_path / "c", earlier=tmp_path / "a")
+    train_in_turns(longer, RIVALS, rounds=3, label="")
+    assert (longer.taken_over, len(longer.trained)) == ([], 6)
+
+
+def test_a_run_that_fails_is_named(tmp_path):
+    broken = replace(ONE, optimizer=SgdConfig(lr=1e30))
+    with pytest.raises(WorkerError, match="the run one-round0 did not finish"):
+        train_in_turns(made(tmp_path), {"two": TWO, "one": broken}, rounds=1, label="")
