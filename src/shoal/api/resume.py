@@ -26,6 +26,10 @@ MAY_CHANGE = {
     "strategy.*",
     "sync.*",
     "exchange.*",
+    "memory.checkpoint",
+    "memory.offload",
+    "memory.offload_dir",
+    "memory.budget",
 }
 """What may change with --resume: how long the run is, where it runs, on how many workers, by which strategy.
 

@@ -70,6 +70,11 @@ def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result]":
     flags, folder, config = given.flags, given.flags.resume, _config(given)
     place = place_of(flags)
     set_threads(place, config.threads)
+    if config.memory.budget is not None and folder is None:
+        from shoal.memory.budget import budgeted
+
+        config, why = budgeted(config, is_one_worker=place is not None)
+        text.warn(why)
 
     from shoal.api.callbacks import WithCallbacks
     from shoal.api.display import display_for
