@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from shoal.config.checks.invariant import check_invariant, check_power_of_two, with_readable_step
+from shoal.config.checks.memory import check_memory_settings
 from shoal.config.checks.prune import check_prune
 from shoal.config.checks.supported import check_step
 from shoal.config.kinds import Checked
@@ -34,6 +35,7 @@ from shoal.config.sections.exchange import (
 )
 from shoal.config.sections.launch import LaunchConfig
 from shoal.config.sections.layout import LayoutCapabilities, PipelineConfig, TensorConfig
+from shoal.config.sections.memory import MemoryConfig
 from shoal.config.sections.model import (
     BuiltInModelConfig,
     CrossEntropyConfig,
@@ -131,6 +133,7 @@ __all__ = [
     "LossConfig",
     "MaeConfig",
     "MagnitudeConfig",
+    "MemoryConfig",
     "MlpConfig",
     "MnistConfig",
     "ModelConfig",
@@ -195,6 +198,7 @@ class RunConfig(Checked):
     exchange: ExchangeConfig = field(default_factory=AllReduceConfig)
     partition: PartitionConfig = field(default_factory=GlobalConfig)
     prune: PruneConfig = field(default_factory=NoPruneConfig)
+    memory: MemoryConfig = field(default_factory=MemoryConfig)
     launch: LaunchConfig = field(default_factory=LaunchConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
@@ -282,6 +286,7 @@ class RunConfig(Checked):
             self.sync.check_run(self.exchange.name, self.train.balance, self.engine)
         check_step(self)
         check_prune(self)
+        check_memory_settings(self, layout_of(self.axes))
         uneven = next((each for each in self.launch.bottleneck if each.share is not None), None)
         shares = (
             "--balance changes the workers' shares of a batch"

@@ -4,6 +4,7 @@ from typing import Protocol
 
 from shoal.config.sections.exchange import ExchangeConfig
 from shoal.config.sections.launch import LaunchConfig
+from shoal.config.sections.memory import MemoryConfig
 from shoal.config.sections.optimizer import OptimizerConfig
 from shoal.config.sections.partition import PartitionConfig
 from shoal.config.sections.prune import PruneConfig
@@ -67,6 +68,11 @@ class RunSettings(Protocol):
     @property
     def prune(self) -> PruneConfig:
         """The section `prune`."""
+        ...
+
+    @property
+    def memory(self) -> MemoryConfig:
+        """The section `memory`."""
         ...
 
     @property

@@ -1,0 +1,45 @@
+"""What the techniques of `--memory` are refused with: one sentence, and the fix."""
+
+import pytest
+
+from shoal.config.checks.memory import TECHNIQUES
+from shoal.config.kinds import kinds_of
+from shoal.config.read import read
+from shoal.config.schema import MemoryConfig, RunConfig
+from shoal.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (
+            "--memory.checkpoint 2 --strategy dp --workers 2",
+            "strategy dp does not support --memory.checkpoint 2",
+        ),
+        ("--memory.checkpoint 2 --mesh pipeline=2", "a stage recomputes with --pipeline.recompute"),
+        ("--memory.checkpoint 1 --engine tape", "--engine tape does not support --memory.checkpoint 1"),
+        ("--memory.checkpoint -1", "expected an integer ≥ 0"),
+        ("--memory.offload host --device cpu", "activations are in the host's memory already"),
+        ("--memory.offload disk", "unknown memory.offload 'disk'"),
+        ("--memory.offload_dir /tmp", "has no effect with --memory.offload none"),
+        ("--memory.state_bits 16", "expected 32 or 8, got 16"),
+        ("--memory.budget 200", "expected text of the form 200MB"),
+        ("--memory.budget 0MB", "is no memory at all"),
+    ],
+)
+def test_refused(flags: str, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        read(None, flags.split())
+
+
+@pytest.mark.parametrize("strategy", ["single", "naive", "ddp", "onecopy", "zero", "local", "server"])
+@pytest.mark.parametrize("flags", ["--memory.checkpoint 1", "--memory.offload file"])
+def test_supported(strategy: str, flags: str) -> None:
+    workers = "1" if strategy == "single" else "2"
+    config = read(None, ["--strategy", strategy, "--workers", workers, *flags.split()])
+    assert config.memory != RunConfig().memory
+
+
+def test_table_has_a_row_for_every_technique() -> None:
+    others = {"offload_dir", "budget"}
+    assert set(TECHNIQUES) == set(kinds_of(MemoryConfig)) - others
