@@ -111,7 +111,9 @@ class Update:
         # A worker that owns no slice of a small model updates nothing.
         self._optimizer = make_optimizer(layout.params.values()) if layout.params else None
         if storage is not None and self._optimizer is not None:
-            extents = {id(param): _extent(name, layout.place_of(name)) for name, param in layout.params.items()}
+            extents = {
+                id(param): _extent(name, layout.place_of(name)) for name, param in layout.params.items()
+            }
             self._optimizer = Compact(self._optimizer, storage, extents)
         self._keeper = (
             keeper(self._optimizer, layout.params, make_optimizer)
@@ -164,13 +166,23 @@ class Update:
             with span("update", "compute"):
                 self.without_clipping(lr, unless)
 
+    def step_only(self, params: Sequence[Tensor], lr: float) -> None:
+        """Update these parameters alone, without clipping; only by an optimizer of shoal."""
+        optimizer = self._optimizer
+        assert isinstance(optimizer, Elementwise | Compact)  # the settings refuse others
+        self._set_lr(optimizer, lr)
+        optimizer.step(only=params)
+
+    def _set_lr(self, optimizer: torch.optim.Optimizer, lr: float) -> None:
+        for group, ratio in zip(optimizer.param_groups, self._lr_ratios, strict=True):
+            group["lr"] = lr * ratio
+
     def without_clipping(self, lr: float, unless: Tensor | None = None) -> None:
         """Step the optimizer; for a caller that records its own span."""
         optimizer = self._optimizer
         if optimizer is None:
             return
-        for group, ratio in zip(optimizer.param_groups, self._lr_ratios, strict=True):
-            group["lr"] = lr * ratio
+        self._set_lr(optimizer, lr)
         if self._keeper is not None:
             self._keeper.step()
         elif unless is None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from shoal.errors import ConfigError
 from shoal.optim.compact.dynamic_code import BLOCK, SIGNED, UNSIGNED, DynamicCode
-from shoal.optim.compact.rounding import rounding_key, round_stochastically
+from shoal.optim.compact.rounding import round_stochastically, rounding_key
 from shoal.optim.elementwise import Elementwise, Group
 
 SMALL = 4096
