@@ -18,7 +18,7 @@ SMALL = 4096
 """Parameters with fewer elements stay in float32, and so does their state: biases and norms matter much and take
 little."""
 CHUNK_PER_THREAD, CHUNK_ON_GPU = 2**16, 2**22
-"""Elements that are in float32 at a time, for each thread of a CPU: with temporaries about 2 MiB, which the cache has."""
+"""Elements that are in float32 at a time, for each thread of a CPU: with temporaries 2 MiB, which fit the cache."""
 CODES, SCALES = ".codes", ".scales"
 """What follows the name of a state in 8 bits: its bytes, and the scale of each block."""
 

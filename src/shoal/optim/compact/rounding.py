@@ -1,7 +1,8 @@
 """Stochastic rounding to bfloat16: up or down at random, so that the mean of the rounded value is the value.
 
-A weight in bfloat16 has 8 significant bits, so an update below 1/512 of the weight would always be rounded away. Rounded
-at random, it changes the weight with the probability that makes the mean change right, and no float32 copy is needed.
+A weight in bfloat16 has 8 significant bits, so an update below 1/512 of the weight would always be rounded away.
+Rounded at random, it changes the weight with the probability that makes the mean change right, and no float32 copy is
+needed.
 """
 
 import hashlib

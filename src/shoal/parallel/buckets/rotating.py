@@ -53,7 +53,7 @@ class RotatingBuckets:
     `param.grad` is dropped. Phase 2, `send` the bucket; all workers send in the same order, the reverse order of the
     parameters. Phase 3, before the memory is used again, or at the end: wait for the sum, and `arrived` uses it.
 
-    Memory: twice the largest bucket, and gradients of a bucket that is not complete. All gradients together never exist.
+    Memory: twice the largest bucket, and gradients of a bucket that is not complete, never all gradients together.
     The gradients are those of one backward pass: a second one would find parameters that have changed.
     """
 

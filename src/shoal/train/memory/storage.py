@@ -16,7 +16,7 @@ def storage_of(config: RunConfig) -> Storage | None:
 
 
 def store_parameters(config: RunConfig, model: nn.Module) -> None:
-    """Store large parameters in bfloat16, with `--memory.parameters bf16`; those of norms and biases stay in float32."""
+    """Store large parameters in bfloat16, with `--memory.parameters bf16`; norms and biases stay in float32."""
     if config.memory.parameters == "bf16":
         for param in model.parameters():
             if param.numel() >= SMALL and param.dtype == torch.float32:
