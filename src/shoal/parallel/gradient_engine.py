@@ -4,8 +4,8 @@ All three have one contract (`Gradients`): they set scale · ∂(sum of losses)/
 to that.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,6 +25,8 @@ from shoal.parallel.strategy import Gradients
 
 Precision = Literal["float32", "tf32", "bf16"]
 
+Saving = Callable[[], AbstractContextManager[object]]
+"""A context for forward and loss that decides where tensors that are saved for backward wait for it."""
 OnFinal = Callable[[Tensor, Callable[[Tensor], None]], Callable[[], None]]
 """`on_final(param, callback)`: call `callback(param)` when the gradient is final; returns a function to remove it."""
 
@@ -43,16 +45,21 @@ class GradientEngine:
 
 
 def build_engine(
-    name: str, model: nn.Module, loss: LossConfig, span: SpanRecorder, precision: Precision = "float32"
+    name: str,
+    model: nn.Module,
+    loss: LossConfig,
+    span: SpanRecorder,
+    precision: Precision = "float32",
+    saving: Saving | None = None,
 ) -> GradientEngine:
-    """The engine of that name for a model and a loss; only torch's supports `precision`."""
-    return (
-        _by_torch(model, loss, span, precision) if name == "torch" else _by_our_own(name, model, loss, span)
-    )
+    """The engine of that name for a model and a loss; only torch's supports `precision` and `saving`."""
+    if name == "torch":
+        return _by_torch(model, loss, span, precision, saving)
+    return _by_our_own(name, model, loss, span)
 
 
 def _by_torch(
-    model: nn.Module, config: LossConfig, span: SpanRecorder, precision: Precision
+    model: nn.Module, config: LossConfig, span: SpanRecorder, precision: Precision, saving: Saving | None
 ) -> GradientEngine:
     loss = models.build_loss(config)
     autocasts: dict[Precision, Callable[[str], AbstractContextManager[object]]] = {
@@ -61,7 +68,7 @@ def _by_torch(
         # Weights, gradients and loss stay in float32. bfloat16 has the range of float32: no loss scaling is needed.
         "bf16": lambda device: torch.autocast(device, torch.bfloat16),
     }
-    autocast = autocasts[precision]
+    autocast = autocasts[precision] if saving is None else _both(autocasts[precision], saving)
 
     def gradients(batch: Batch, scale: float) -> Tensor:
         with span("forward", "compute"), autocast(batch.inputs.device.type):
@@ -74,6 +81,17 @@ def _by_torch(
         name: param for name, param in model.named_parameters() if param.requires_grad
     }
     return GradientEngine(gradients, params, _torch_on_final, autocast)
+
+
+def _both(
+    autocast: Callable[[str], AbstractContextManager[object]], saving: Saving
+) -> Callable[[str], AbstractContextManager[object]]:
+    @contextmanager
+    def context(device: str) -> Generator[None]:
+        with autocast(device), saving():
+            yield
+
+    return context
 
 
 def _torch_on_final(param: Tensor, callback: Callable[[Tensor], None]) -> Callable[[], None]:

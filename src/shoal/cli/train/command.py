@@ -37,8 +37,9 @@ MAY_CHANGE = {
 
 A checkpoint holds the state of one machine, whatever strategy saved it, so a run may continue under another strategy,
 with another number of workers, in less memory, over slow links or with faults. What decides *what* is computed stays as
-it is: data, partition, model, loss, optimizer, schedule, batch size, seed, engine, precision. Their names may be repeated, which is
-how a user agrees to run a function of their own. So does how often a step updates the weights (`_check_updates`).
+it is: data, partition, model, loss, optimizer, schedule, batch size, seed, engine, precision. Their names may be
+repeated, which is how a user agrees to run a function of their own. So does how often a step updates the weights
+(`_check_updates`).
 """
 
 

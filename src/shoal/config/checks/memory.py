@@ -3,8 +3,8 @@
 ::
 
                         single naive ddp  onecopy zero  local server dp   rpc   pipeline tensor  engines
-    checkpoint          yes    yes   yes  yes     1–3   yes   yes    –    –     –        –       torch
-    offload             yes    yes   yes  yes     1–3   yes   yes    –    –     –        –       torch
+    checkpoint          yes    yes   yes  yes     1–3   yes   yes    –    –     –        yes     torch
+    offload             yes    yes   yes  yes     1–3   yes   yes    –    –     yes      yes     torch
     state_bits          yes    yes   yes  yes     1–3   –     –      –    –     yes      –       all
     step_in_backward    yes    –     yes  –       –     –     –      –    –     –        –       torch
     parameters          yes    –     yes  –       1–2   –     –      –    –     –        –       torch
@@ -33,7 +33,7 @@ class Combines:
     """The flag as the user wrote it; empty if the technique is at its neutral setting."""
     syncs: tuple[str, ...] = EVERY_SYNC
     zero_stages: tuple[int, ...] = (1, 2, 3)
-    layouts: tuple[str, ...] = ("whole",)
+    layouts: tuple[str, ...] = ("whole", "tensor")
     engines: tuple[str, ...] = TORCH
     refuses: tuple["Refusal", ...] = ()
     """Single settings that it does not support."""
@@ -97,6 +97,7 @@ TECHNIQUES: dict[str, Combines] = {
     ),
     "offload": Combines(
         lambda memory: f"--memory.offload {memory.offload}" if memory.offload != "none" else "",
+        layouts=("whole", "tensor", "pipeline", "pipeline+tensor"),
         refuses=(
             Refusal(
                 lambda config: (

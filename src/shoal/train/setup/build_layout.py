@@ -11,7 +11,6 @@ from shoal import models
 from shoal.comm.agree import check_same_model
 from shoal.comm.mesh import Mesh
 from shoal.config.schema import RpcConfig, RunConfig
-from shoal.errors import ConfigError
 from shoal.events.spans import SpanRecorder
 from shoal.parallel.conditions import under_conditions
 from shoal.parallel.gradient_engine import build_engine
@@ -26,6 +25,7 @@ from shoal.parallel.leaf_sums import LeafSums
 from shoal.parallel.rpc.division import cut_for_rpc
 from shoal.parallel.strategy import Gradients
 from shoal.parallel.training_clock import TrainingClock
+from shoal.train.memory.prepare import prepare_activations, refuse_dropout_in_threads
 
 MEASURED_SAMPLES = 16
 """Samples with which the layers of a model are timed."""
@@ -41,7 +41,9 @@ def build_layout(
     check_same_model(mesh.world, {name: p for name, p in model.named_parameters() if p.requires_grad})
     data = mesh.axis("data")
     parts = tensor_parts(config, mesh, model, sample)
-    engine = build_engine(config.engine, model, config.loss, span, config.precision)
+    activations = prepare_activations(config, model, sample.device)
+    saving = None if activations is None else activations.saving
+    engine = build_engine(config.engine, model, config.loss, span, config.precision, saving)
 
     def conditions(gradients: Gradients) -> Gradients:
         bottlenecks, faults = config.launch.bottleneck, config.launch.fault
@@ -77,12 +79,8 @@ def with_cut(config: RunConfig, mesh: Mesh, model: nn.Module, sample: Tensor, ba
         return config
     pipeline, share = config.pipeline, math.ceil(batch_size / mesh.sizes.get("data", 1))
     pipeline.check_fits(num_stages, share, config.train.micro_batch)
-    if pipeline.recompute and config.launch.launcher == "threads" and _has_dropout(model):
-        raise ConfigError(
-            "--pipeline.recompute does not support dropout with thread workers: they share one random state, so that "
-            "a repeated forward pass would draw other masks",
-            "Use --launcher processes.",
-        )
+    if pipeline.recompute:
+        refuse_dropout_in_threads(config, model, "--pipeline.recompute")
     if pipeline.cut:
         return config
     rows = torch.arange(MEASURED_SAMPLES, device=sample.device) % len(sample)
@@ -117,10 +115,6 @@ def _mention_host_memory(mesh: Mesh, device: torch.device) -> None:
             "through host memory",
             stacklevel=3,
         )
-
-
-def _has_dropout(model: nn.Module) -> bool:
-    return any(getattr(module, "dropout", 0) or getattr(module, "p", 0) for module in model.modules())
 
 
 def tensor_parts(config: RunConfig, mesh: Mesh, model: nn.Module, sample: Tensor) -> TensorParts | None:

@@ -70,7 +70,7 @@ class PipelineStage:
             inputs.requires_grad_()
         held = _InFlight(inputs, labels if self.loss else None, None, [])
         if self._recompute:
-            held.random_state = _random_state(inputs.device)
+            held.random_state = random_state(inputs.device)
         with self.versions.begin(microbatch) if self.versions else nullcontext():
             if self._recompute:
                 with torch.no_grad():
@@ -103,7 +103,7 @@ class PipelineStage:
         buffers = [buffer.clone() for buffer in self.model.buffers()]
         device = held.inputs.device
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            _set_random_state(held.random_state, device)
+            set_random_state(held.random_state, device)
             with self.versions.again(microbatch) if self.versions else nullcontext():
                 outputs = self._outputs(held)
         # Through `data`: autograd would take a change of a saved buffer for an error.
@@ -131,11 +131,13 @@ class PipelineStage:
         return [param for param in self.model.parameters() if param.requires_grad]
 
 
-def _random_state(device: torch.device) -> list[Tensor]:
+def random_state(device: torch.device) -> list[Tensor]:
+    """The state of torch's generators: the host's and, on a GPU, the device's."""
     return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
 
 
-def _set_random_state(state: list[Tensor], device: torch.device) -> None:
+def set_random_state(state: list[Tensor], device: torch.device) -> None:
+    """Draw from now on what `random_state` would have drawn then."""
     torch.set_rng_state(state[0])
     if device.type == "cuda":
         torch.cuda.set_rng_state(state[1], device)

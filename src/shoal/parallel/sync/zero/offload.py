@@ -30,7 +30,8 @@ from shoal.parallel.update import MakeKeeper, MakeOptimizer, updates_alone
 OffloadTo = Literal["none", "memory", "file"]
 
 _ALIGNMENT = 64
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What a system answers when a file cannot grow."""
 
 
 @final
@@ -195,10 +196,10 @@ def mapped_file(folder: str, num_bytes: int) -> Tensor:
     """
     try:
         with tempfile.TemporaryFile(dir=folder, prefix="shoal-offload-", buffering=0) as file:
-            _allocate(file.fileno(), num_bytes)
+            allocate_blocks(file.fileno(), num_bytes)
             mapping = mmap.mmap(file.fileno(), num_bytes)
     except OSError as error:
-        if error.errno in _NO_SPACE:
+        if error.errno in NO_SPACE:
             raise ConfigError(
                 f"cannot allocate an offload file of {num_bytes / 2**20:,.1f} MiB in {folder}: {error.strerror}",
                 "Free some space, or choose another folder with --strategy.offload_dir.",
@@ -207,12 +208,12 @@ def mapped_file(folder: str, num_bytes: int) -> Tensor:
             f"cannot create an offload file in {folder}: {error.strerror}",
             "Choose another folder with --strategy.offload_dir.",
         ) from None
-    if _is_in_memory(folder):
+    if is_in_memory(folder):
         warnings.warn(f"the offload file is in memory: {folder} is not on a disk", stacklevel=2)
     return torch.frombuffer(mapping, dtype=torch.uint8)
 
 
-def _allocate(descriptor: int, num_bytes: int) -> None:
+def allocate_blocks(descriptor: int, num_bytes: int) -> None:
     """Allocate a file's blocks; where the system has no call for that, by writing zeros."""
     allocate: Callable[[int, int, int], None] | None = getattr(os, "posix_fallocate", None)
     if allocate is not None:
@@ -223,7 +224,7 @@ def _allocate(descriptor: int, num_bytes: int) -> None:
         num_bytes -= os.write(descriptor, zeros[: min(len(zeros), num_bytes)])
 
 
-def _is_in_memory(folder: str) -> bool:
+def is_in_memory(folder: str) -> bool:
     """Whether a folder is on a tmpfs, as far as the system says."""
     try:
         device = os.stat(folder).st_dev
