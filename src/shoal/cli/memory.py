@@ -1,10 +1,15 @@
 """`shoal memory`: the memory of a training step, by formula and as measured."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from shoal.cli import text
 from shoal.cli.command import Command, Given
 from shoal.config.flags import Flags
+from shoal.errors import ConfigError
+
+if TYPE_CHECKING:
+    from shoal.config.schema import RunConfig
 
 
 @dataclass(frozen=True)
@@ -13,6 +18,8 @@ class MemoryFlags(Flags):
 
     formula_only: bool = False
     """Start no workers: show the formulas alone, for any number of workers."""
+    techniques: bool = True
+    """Show every technique that takes less memory, too: --memory.checkpoint and others, and accumulation."""
     json: bool = False
     """Print one line of JSON with every worker instead of a table of the fullest."""
     trust_code: bool = False
@@ -26,6 +33,9 @@ def run(given: Given[MemoryFlags]) -> int:
     memory each worker has then than an idle one. Memory that workers share is divided among them (PSS); on a GPU the
     numbers are those of torch's allocator. `other` is what was measured and belongs to no row.
 
+    Then, every technique that makes a step take less: what a worker has at the peak, with the run's own batch size, and
+    the time of a step compared with the run as it is. `--memory.budget` of `shoal train` chooses among these.
+
     RECIPE and settings are those of `shoal train`: --model, --optimizer, --strategy, --workers.
 
     Start with:  shoal memory --model mlp --strategy zero --workers 2
@@ -33,16 +43,30 @@ def run(given: Given[MemoryFlags]) -> int:
     from shoal.config.read import read
     from shoal.memory.measure import by_formula, measure
     from shoal.memory.table import as_json, as_table, fullest
+    from shoal.memory.technique_table import as_text
 
     flags = given.flags
     config = read(given.words[0] if given.words else None, given.settings, flags.trust_code)
     is_measured = not flags.formula_only
     workers = measure(config) if is_measured else [by_formula(config)]
+    rows = _techniques(config, is_measured) if flags.techniques else []
     if flags.json:
-        text.show(as_json(config, workers, is_measured))
+        text.show(as_json(config, workers, is_measured, rows))
     else:
         text.show(as_table(config, fullest(workers), is_measured))
+        if rows:
+            text.show("\n" + as_text(config, rows))
     return 0
+
+
+def _techniques(config: "RunConfig", is_measured: bool) -> list[dict[str, object]]:
+    from shoal.memory.technique_table import technique_rows
+
+    try:
+        return technique_rows(config, is_measured)
+    except ConfigError as error:
+        text.warn(f"techniques are not shown: {error}")
+        return []
 
 
 COMMAND = Command("memory", run, MemoryFlags, words="[RECIPE]", settings=("*",))

@@ -1,5 +1,8 @@
 """What a forward pass saves for backward, counted without computing anything."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,6 +14,7 @@ from shoal import models
 from shoal.config.schema import LossConfig
 from shoal.data.dataset import Batch
 from shoal.memory.process import memory_id
+from shoal.train.memory.checkpointing import recomputed_blocks
 
 
 def activation_bytes(model: nn.Module, loss: LossConfig, batch: Batch) -> int | None:
@@ -30,10 +34,42 @@ def activation_bytes(model: nn.Module, loss: LossConfig, batch: Batch) -> int | 
         return tensor
 
     function = models.build_loss(loss)
-    with _FusedAttention(), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        kept = function(model(batch.inputs.to("meta")), batch.labels.to("meta"))
-    del kept  # until here, no memory is used a second time
-    return sum(saved.values())
+    with _FusedAttention(), _recomputed(model, known) as again:
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            kept = function(model(batch.inputs.to("meta")), batch.labels.to("meta"))
+        del kept  # until here, no memory is used a second time
+    inputs = set(saved)
+    # Of the block that is being recomputed, what is not kept anyway.
+    largest = max((sum(each[at] for at in each.keys() - inputs) for each in again), default=0)
+    return sum(saved.values()) + largest
+
+
+@contextmanager
+def _recomputed(model: nn.Module, known: set[int]) -> Generator[list[dict[int, int]]]:
+    """What each recomputed block would save, by memory, filled while the model is called inside."""
+    found: list[dict[int, int]] = []
+    blocks = recomputed_blocks(model)
+    forwards = [block.forward for block in blocks]
+
+    def counted(forward: Any, *args: Any, **kwargs: Any) -> Any:
+        saved: dict[int, int] = {}
+        found.append(saved)
+
+        def pack(tensor: Tensor) -> Tensor:
+            if memory_id(tensor) not in known:
+                saved[memory_id(tensor)] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            return forward(*args, **kwargs)
+
+    for block in blocks:
+        block.forward = partial(counted, block.forward)
+    try:
+        yield found
+    finally:
+        for block, forward in zip(blocks, forwards, strict=True):
+            block.forward = forward
 
 
 class _FusedAttention(TorchFunctionMode):

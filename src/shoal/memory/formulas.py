@@ -63,6 +63,8 @@ class Sizes:
     """Whether `local` averages optimizer state with the weights."""
     activations: int | None = None
     """Saved for backward; None where they are not known."""
+    offloads_activations: bool = False
+    """Whether activations wait for backward elsewhere."""
     temporaries: int | None = 0
     """Of the optimizer's step; None where they are not known: of a user's own optimizer."""
     slots: int = 0
@@ -105,7 +107,9 @@ def components(sync: str, sizes: Sizes) -> list[Component]:
     if sizes.keeps_gradients and sizes.workers > 1:
         found = _with_kept_gradients(found, sizes)
     found += [
-        Component(ACTIVATIONS, "saved for backward", sizes.activations),
+        Component(ACTIVATIONS, "off-loaded", sizes.activations, counts=False)
+        if sizes.offloads_activations
+        else Component(ACTIVATIONS, "saved for backward", sizes.activations),
         Component(TEMPORARIES, _of_temporaries(sizes.temporaries), sizes.temporaries),
     ]
     if sizes.slots and sizes.workers > 1:

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from shoal.comm.group import Group
 from shoal.comm.traced import traced
@@ -49,6 +48,8 @@ from shoal.memory.sizes import leaves_of, samples_per_step, sizes_of, small_run,
 from shoal.memory.watch import MemoryWatch, StepMemory
 from shoal.parallel.strategy import Share
 from shoal.train.build import Built, build, torch_settings
+from shoal.train.memory.checkpointing import checkpoint_blocks, recomputed_blocks
+from shoal.train.memory.peak import warm_up
 
 STEPS = 3
 """Steps as in any run; the peak of the last one is measured. Optimizer state exists since the first."""
@@ -125,8 +126,11 @@ def _divides_model(config: RunConfig) -> bool:
     return layout_of(config.axes) != "whole"
 
 
-def by_formula(config: RunConfig) -> WorkerMemory:
-    """The memory of a worker by formula alone: nothing of the model's size is allocated."""
+def by_formula(config: RunConfig, samples: int = 1) -> WorkerMemory:
+    """The memory of a worker by formula alone: nothing of the model's size is allocated.
+
+    `samples` go through the model at once.
+    """
     check_formula(config)
     if _divides_model(config):
         raise ConfigError(
@@ -142,7 +146,7 @@ def by_formula(config: RunConfig) -> WorkerMemory:
         name: param for name, param in model.named_parameters() if param.requires_grad
     }
     maps_memory = config.device != "cuda" and config.launch.group_kind in ("auto", "shm")
-    batch = dataset.batch(dataset.train, torch.tensor([0]))
+    batch = dataset.batch(dataset.train, torch.arange(samples) % len(dataset.train))
     return _predicted(small, 0, model, params, batch, config.device == "cuda", maps_memory)
 
 
@@ -176,13 +180,15 @@ def work(config: RunConfig, folder: Path) -> None:
 
 def _measured(config: RunConfig, device: torch.device, group: Group) -> WorkerMemory:
     watch = MemoryWatch(device)
-    _warm_up(device)
+    warm_up(device)
     group.barrier().wait()
     is_gpu = device.type == "cuda"
     if not is_gpu:
         process.check_can_measure()
     idle, idle_places = watch.now(), {} if is_gpu else process.shared(process.mappings())
     built = build(config, device, traced(group), clock=watch)
+    for block in recomputed_blocks(built.layout.model):
+        block.watch = watch
     for _ in range(STEPS - 1):
         _step(built, group)
     with watch.watching(built.layout.params.values()) as seen:
@@ -196,17 +202,6 @@ def _measured(config: RunConfig, device: torch.device, group: Group) -> WorkerMe
     found = _predicted(config, group.rank, layout.model, layout.params, batch, is_gpu, group.maps_memory)
     counted = _counted(built, seen, idle_places, is_gpu)
     return replace(found, measured=counted, total=seen.peak - idle, kept=max(0, peak - seen.peak))
-
-
-def _warm_up(device: torch.device) -> None:
-    """Load what torch loads when it is first used: no part of training's memory."""
-    net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(2 * 6 * 6, 8)).to(device)
-    optimizer = torch.optim.Adam(net.parameters())
-    for _ in range(2):
-        F.cross_entropy(
-            net(torch.zeros(2, 1, 8, 8, device=device)), torch.zeros(2, dtype=torch.long, device=device)
-        ).backward()
-        optimizer.step()
 
 
 def _step(built: Built, group: Group) -> None:
@@ -237,7 +232,10 @@ def _predicted(
     # They are counted in float32, as autograd saves them.
     if not _divides_model(config) and config.engine == "torch" and config.precision != "bf16":
         whole = without_memory(config, load(config.data))
-        sizes = replace(sizes, activations=activation_bytes(whole, config.loss, batch))
+        checkpoint_blocks(whole, config.memory.checkpoint)
+        activations = activation_bytes(whole, config.loss, batch)
+        is_offloaded = config.memory.offload != "none"
+        sizes = replace(sizes, activations=activations, offloads_activations=is_offloaded)
     found = components(config.sync.name, sizes)
     return WorkerMemory(rank, sizes, found, {}, 0, 0)
 

@@ -81,7 +81,12 @@ def _notes(worker: WorkerMemory) -> list[str]:
     return notes
 
 
-def as_json(config: RunConfig, workers: Sequence[WorkerMemory], is_measured: bool = True) -> str:
+def as_json(
+    config: RunConfig,
+    workers: Sequence[WorkerMemory],
+    is_measured: bool = True,
+    techniques: Sequence[dict[str, object]] = (),
+) -> str:
     """One line of JSON, with every worker."""
     return json.dumps(
         {
@@ -91,6 +96,7 @@ def as_json(config: RunConfig, workers: Sequence[WorkerMemory], is_measured: boo
             "workers": config.launch.workers,
             "fullest": fullest(workers).rank,
             "by_worker": [_as_data(worker, is_measured) for worker in workers],
+            "techniques": list(techniques),
         }
     )
 

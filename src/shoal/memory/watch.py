@@ -87,7 +87,7 @@ class MemoryWatch:
             register_optimizer_step_post_hook(self._after_update),
         ]
         try:
-            with torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack):
+            with torch.autograd.graph.saved_tensors_hooks(self.pack, self.unpack):
                 yield seen
             if is_gpu:
                 torch.cuda.synchronize(self._device)
@@ -122,7 +122,8 @@ class MemoryWatch:
 
     # Activations.
 
-    def _pack(self, tensor: Tensor) -> "_Saved":
+    def pack(self, tensor: Tensor) -> "_Saved":
+        """Count a tensor that is saved for backward."""
         saved = _Saved(tensor, self)
         # Gathered parameters have other addresses in every step.
         is_param = id(tensor if tensor._base is None else tensor._base) in self._param_ids
@@ -133,7 +134,8 @@ class MemoryWatch:
                 self._seen.activations = max(self._seen.activations, self._activations)
         return saved
 
-    def _unpack(self, saved: "_Saved") -> Tensor:
+    def unpack(self, saved: "_Saved") -> Tensor:
+        """Give it back."""
         self._sample()
         return saved.tensor
 

@@ -28,6 +28,7 @@ from shoal.parallel.training_clock import TrainingClock
 from shoal.train.balance import Balance
 from shoal.train.evaluate import Metrics, evaluate
 from shoal.train.leaf_seeds import seeding
+from shoal.train.memory.limit import MemoryLimit
 from shoal.train.progress import Progress
 from shoal.train.prune.pruning import Pruning
 from shoal.train.random_state import RandomState
@@ -72,6 +73,8 @@ class Job:
     """Divides batches by measured speed (`--balance`)."""
     pruning: Pruning | None = None
     """Changes the masks of pruned weights (`--prune`)."""
+    memory: MemoryLimit | None = None
+    """Measures the first steps (`--memory.budget`)."""
 
     def is_save_due(self, step: int) -> bool:
         """Whether to save after `step` steps."""
@@ -115,6 +118,8 @@ def train_epoch(job: Job, progress: Progress) -> Progress:
         job.training_clock.step = progress.step
         if job.pruning is not None:
             job.pruning.before_step(progress.step)
+        if job.memory is not None:
+            job.memory.before_step(progress.step)
         count = min(job.batch_size, num_samples - progress.consumed)
         mine = division.step(progress.epoch, progress.consumed, count, job.strategy.data_rank)
         before_part = seeding(job.random, job.seed, division, progress, count, job.strategy.data_rank)

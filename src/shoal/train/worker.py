@@ -37,6 +37,7 @@ from shoal.train.build import Built, build, torch_settings
 from shoal.train.clock import measure_clock_offset
 from shoal.train.evaluate import Metrics, evaluate
 from shoal.train.loop import Job, train
+from shoal.train.memory.limit import MemoryLimit
 from shoal.train.observer import Observer, Silent
 from shoal.train.progress import Progress
 from shoal.train.prune.files import write_masks, write_network
@@ -92,6 +93,7 @@ def _work(
     """
     untraced, calls = group, list[Span]()
     group = traced(group, calls.append)
+    limit = MemoryLimit(config, device)
     built = build(config, device, group, resumed=resumed)
     by_threads = config.launch.launcher == "threads" and group.size > 1
     # The tensor axis varies fastest.
@@ -114,7 +116,7 @@ def _work(
                 built.exchange.on_choice = notes.chose
             run_delay = RunDelay()
             try:
-                job = _job(built, notes, stop, log, progress)
+                job = _job(built, notes, stop, log, progress, limit)
                 progress = train(job, progress)
             except BaseException as error:  # also KeyboardInterrupt: the events record every failure
                 events.append({"event": "failed", "error": str(error) or type(error).__name__})
@@ -224,7 +226,9 @@ class _Notes:
         self.observer.validated(progress, metrics)
 
 
-def _job(built: Built, notes: _Notes, stop: StopRequest, log: StepLog, progress: Progress) -> Job:
+def _job(
+    built: Built, notes: _Notes, stop: StopRequest, log: StepLog, progress: Progress, limit: MemoryLimit
+) -> Job:
     return Job(
         data=built.data,
         strategy=built.strategy,
@@ -247,6 +251,7 @@ def _job(built: Built, notes: _Notes, stop: StopRequest, log: StepLog, progress:
         record=notes.events.append,
         balance=balance_of(built, progress, notes.events.append),
         pruning=_pruning(built, notes),
+        memory=limit.built(built.data, notes.events.append),
     )
 
 

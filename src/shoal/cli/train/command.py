@@ -82,6 +82,8 @@ def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result]":
 
     place = place_of(flags)
     set_threads(place, config.threads)
+    if config.memory.budget is not None and folder is None:
+        config = _within_budget(config, place is not None)
 
     from shoal.cli.train.display import display_for
     from shoal.comm.join import WorkerAddress
@@ -104,6 +106,20 @@ def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result]":
         if result.rank == 0:
             display.finished(result)
     return config, result
+
+
+def _within_budget(config: "RunConfig", is_one_worker: bool) -> "RunConfig":
+    """The settings with which the run fits its budget; they are measured, and reported."""
+    from shoal.memory.budget import within_budget
+
+    if is_one_worker:
+        raise ConfigError(
+            "--memory.budget needs workers that shoal starts itself: it tries several settings before training",
+            "Run `shoal train` with the same settings on one machine, then use the --memory settings that it reports.",
+        )
+    choice = within_budget(config)
+    text.warn(f"--memory.budget {config.memory.budget}: {choice.reason}")
+    return choice.variant.config
 
 
 def _resumed_config(folder: Path, flags: list[str], trust_code: bool) -> "RunConfig":

@@ -221,6 +221,12 @@ TECHNIQUES: dict[str, Combines] = {
 
 def check_memory_settings(config: RunSettings, layout: str) -> None:
     """Refuse techniques that the run's strategy, engine or other settings do not support."""
+    if config.memory.budget is not None and config.launch.launcher == "threads" and config.launch.workers > 1:
+        raise ConfigError(
+            "--memory.budget does not support thread workers: they share one process, whose memory cannot be divided "
+            "among them",
+            "Use --launcher processes.",
+        )
     for technique in TECHNIQUES.values():
         flag = technique.flag(config.memory)
         if flag:

@@ -1,0 +1,182 @@
+"""Every technique that makes training take less memory: one function for each, in one table.
+
+A function returns the settings to try for a run, as changed configs. What a run does not support is refused when its
+config is made (`config/checks/memory.py`), and is left out here. `shoal memory` shows all of them, and
+`--memory.budget` chooses among them. To add one: a function, a line in `TECHNIQUES`.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from shoal.config.schema import Custom, Resnet18Config, RunConfig
+from shoal.config.sections.memory import MemoryConfig
+from shoal.data.load import load
+from shoal.errors import ConfigError
+from shoal.memory.formulas import ACTIVATIONS, GRADIENTS, PARAMETERS, STATE
+from shoal.memory.sizes import small_run, without_memory
+from shoal.train.memory.blocks import blocks_of
+
+Change = Callable[[RunConfig], RunConfig]
+"""Sets a technique; raises a ConfigError where it is not supported."""
+NEUTRAL = MemoryConfig()
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting of a technique."""
+
+    flags: str
+    change: Change
+
+
+@dataclass(frozen=True)
+class Technique:
+    """What takes which memory away, at what price."""
+
+    settings: Callable[[RunConfig], Iterator[Setting]]
+    """The settings to try, those that save least first."""
+    takes_away: str
+    """The component that becomes smaller."""
+    formula: str
+    """What is left of it."""
+    is_exact: bool | Callable[[RunConfig], bool] = True
+    """Whether training computes the same, rounding of sums in another order aside."""
+
+    def computes_the_same(self, config: RunConfig) -> bool:
+        """Whether it is exact for this run."""
+        return self.is_exact if isinstance(self.is_exact, bool) else self.is_exact(config)
+
+
+def _memory(flags: str, **values: Any) -> Setting:
+    return Setting(flags, lambda config: replace(config, memory=replace(config.memory, **values)))
+
+
+def checkpoint(config: RunConfig) -> Iterator[Setting]:
+    """Recompute blocks in backward: a quarter of them, half of them, all of them."""
+    if config.memory.checkpoint == NEUTRAL.checkpoint:
+        blocks = _num_blocks(replace(config, memory=NEUTRAL))
+        for every in (each for each in (4, 2, 1) if each <= blocks):
+            yield _memory(f"--memory.checkpoint {every}", checkpoint=every)
+
+
+@lru_cache(maxsize=8)
+def _num_blocks(config: RunConfig) -> int:
+    """Blocks of the run's model, 0 if there are none."""
+    small = small_run(config)
+    try:
+        return len(blocks_of(without_memory(small, load(small.data))))
+    except ConfigError:
+        return 0
+
+
+def offload(config: RunConfig) -> Iterator[Setting]:
+    """Let activations wait for backward elsewhere."""
+    if config.memory.offload == NEUTRAL.offload:
+        is_gpu = config.device == "cuda" or (config.device == "auto" and torch.cuda.is_available())
+        for to in ("host", "file") if is_gpu else ("file",):
+            yield _memory(f"--memory.offload {to}", offload=to)
+
+
+def accumulation(config: RunConfig) -> Iterator[Setting]:
+    """Compute a batch in parts, one after the other, and add up their gradients."""
+    batch = config.train.batch_size
+    if not isinstance(batch, int) or config.train.reduction == "invariant" or not config.can.accumulates:
+        return
+    share = -(-batch // config.axes.get("data", 1))
+    # A pipeline has micro-batches of its own.
+    at_once = min(share, config.train.micro_batch) if "pipeline" not in config.axes else 1
+    for parts in (2, 4, 8):
+        if at_once >= 2 * parts:
+            size = -(-at_once // parts)
+            yield Setting(
+                f"--micro-batch {size}",
+                lambda config, size=size: replace(config, train=replace(config.train, micro_batch=size)),
+            )
+
+
+def _has_no_batch_statistics(config: RunConfig) -> bool:
+    """Whether samples do not depend on which others are computed with them; of a user's model that is not known."""
+    model = config.model
+    return not (isinstance(model, Custom) or (isinstance(model, Resnet18Config) and model.norm == "batch"))
+
+
+def step_in_backward(config: RunConfig) -> Iterator[Setting]:
+    """Update parameters in backward, each when its gradient is final."""
+    if not config.memory.step_in_backward:
+        yield _memory("--memory.step_in_backward", step_in_backward=True)
+
+
+def state_bits(config: RunConfig) -> Iterator[Setting]:
+    """Keep optimizer state in 8 bits."""
+    if config.memory.state_bits == NEUTRAL.state_bits:
+        yield _memory("--memory.state_bits 8", state_bits=8)
+
+
+def parameters(config: RunConfig) -> Iterator[Setting]:
+    """Keep parameters in bfloat16."""
+    if config.memory.parameters == NEUTRAL.parameters:
+        yield _memory("--memory.parameters bf16", parameters="bf16")
+
+
+TECHNIQUES: dict[str, Technique] = {
+    "checkpointing": Technique(checkpoint, ACTIVATIONS, "inputs of blocks + one block"),
+    "off-loading": Technique(offload, ACTIVATIONS, "one operation's"),
+    "accumulation": Technique(accumulation, ACTIVATIONS, "A / parts", _has_no_batch_statistics),
+    "step in backward": Technique(step_in_backward, GRADIENTS, "G"),
+    "8-bit state": Technique(state_bits, STATE, "a quarter, and scales", is_exact=False),
+    "bf16 parameters": Technique(parameters, PARAMETERS, "2Ψ", is_exact=False),
+}
+"""By name. A is the activations of a worker's whole share."""
+
+
+@dataclass(frozen=True)
+class MemoryVariant:
+    """A run with some techniques."""
+
+    config: RunConfig
+    techniques: tuple[str, ...] = ()
+    flags: str = ""
+    is_exact: bool = True
+
+
+def single_variants(config: RunConfig) -> list[MemoryVariant]:
+    """The run with one technique each, in every setting that it supports."""
+    return [variant for name in TECHNIQUES for variant in _with(name, MemoryVariant(config))]
+
+
+def combined(config: RunConfig, variants: list[MemoryVariant]) -> list[MemoryVariant]:
+    """All combinations of two or more of these variants with one technique each, at most one of each technique."""
+    by_name = {name: [each for each in variants if each.techniques == (name,)] for name in TECHNIQUES}
+    found: list[MemoryVariant] = []
+    for choice in itertools.product(*([None, *each] for each in by_name.values())):
+        parts = [each for each in choice if each is not None]
+        if len(parts) < 2:
+            continue
+        variant: MemoryVariant | None = MemoryVariant(config)
+        for part in parts:
+            fitting = (each for each in _with(part.techniques[0], variant) if each.flags.endswith(part.flags))
+            variant = next(fitting, None)
+            if variant is None:
+                break
+        found += [variant] if variant is not None else []
+    return found
+
+
+def _with(name: str, variant: MemoryVariant) -> Iterator[MemoryVariant]:
+    technique = TECHNIQUES[name]
+    for setting in technique.settings(variant.config):
+        try:
+            config = setting.change(variant.config)
+        except ConfigError:
+            continue  # not with this run
+        yield MemoryVariant(
+            config,
+            (*variant.techniques, name),
+            f"{variant.flags} {setting.flags}".strip(),
+            variant.is_exact and technique.computes_the_same(variant.config),
+        )

@@ -1,0 +1,155 @@
+"""Tries variants of a run in real workers: the peak of their memory, and the time of a step.
+
+The workers are started once, and train a few steps of one variant after the other, with the run's batch size on
+generated data. So the numbers are those of the run itself, the data set left out.
+"""
+
+import gc
+import json
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from shoal.comm.group import Group
+from shoal.comm.traced import traced
+from shoal.config.checks.resources import check_resources, input_shape
+from shoal.config.checks.supported import check_world
+from shoal.config.mesh import check_divided
+from shoal.config.plain import from_plain, to_plain
+from shoal.config.schema import GlobalConfig, RunConfig, SyntheticConfig
+from shoal.errors import ConfigError
+from shoal.launch import programs
+from shoal.launch.one_worker import joined_group
+from shoal.parallel.freed_memory import return_freed_memory
+from shoal.parallel.strategy import Share
+from shoal.train.build import Built, build, torch_settings
+from shoal.train.memory.peak import PeakMemory, warm_up
+
+WARM_UP, TIMED = 2, 5
+"""Steps before the measured ones, and measured ones."""
+LONGEST_S = 2.0
+"""No further step is timed after this."""
+
+
+class Trial(NamedTuple):
+    """One variant, as measured."""
+
+    peak: int
+    """Bytes of the fullest worker."""
+    seconds: float
+    """Of a step, the median."""
+
+
+def check_can_try(config: RunConfig) -> None:
+    """Refuse a run whose steps cannot be tried."""
+    if config.launch.launcher == "threads" and config.launch.workers > 1:
+        raise ConfigError(
+            "thread workers share one process, whose memory cannot be divided among them",
+            "Use --launcher processes.",
+        )
+    if not isinstance(config.train.batch_size, int):
+        raise ConfigError(
+            "a batch of the whole training set cannot be tried: its size is not known before the data is loaded",
+            "Use --batch-size, and --optimizer sgd instead of gd.",
+        )
+    if config.num_servers:
+        raise ConfigError(
+            f"strategy {config.strategy} has servers beside its workers, whose memory is not measured",
+            "Use another strategy.",
+        )
+    check_resources(config, config.launch.workers)
+    check_world(config, config.launch.workers)
+    check_divided(config.mesh, config.launch.workers)
+
+
+def try_each(configs: Sequence[RunConfig]) -> list[Trial]:
+    """Measure variants of one run, which have the same workers."""
+    workers = configs[0].launch.workers
+    for config in configs:
+        check_can_try(config)
+    with tempfile.TemporaryDirectory() as folder:
+        settings = json.dumps({"configs": [to_plain(_generated(each)) for each in configs], "folder": folder})
+        programs.by_processes(__file__, [settings], workers)
+        found = [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(workers)]
+    return [
+        Trial(max(peak for peak, _ in each), max(time for _, time in each))
+        for each in zip(*found, strict=True)
+    ]
+
+
+def _generated(config: RunConfig) -> RunConfig:
+    """The same run on generated data, enough for one step."""
+    data, samples = config.data, config.train.batch_size
+    assert isinstance(samples, int)
+    samples = max(64, samples)
+    small = (
+        replace(data, samples=samples, validation=0.0)
+        if isinstance(data, SyntheticConfig)
+        else SyntheticConfig(samples=samples, shape=input_shape(data))
+    )
+    return replace(config, data=small, partition=GlobalConfig(), memory=replace(config.memory, budget=None))
+
+
+# In a worker.
+
+
+def work(configs: Sequence[RunConfig], folder: Path) -> None:
+    """Measure as one worker."""
+    warnings.simplefilter("ignore")  # of gradients on generated data, which mean nothing here
+    with joined_group(configs[0]) as group, torch_settings(configs[0]) as device:
+        warm_up(device)
+        found = [_tried(config, device, group) for config in configs]
+        (folder / f"{group.rank}.json").write_text(json.dumps(found))
+        group.barrier().wait()
+
+
+def _tried(config: RunConfig, device: torch.device, group: Group) -> Trial:
+    gc.collect()
+    return_freed_memory()
+    group.barrier().wait()
+    peak = PeakMemory(device)
+    built = build(config, device, traced(group))
+    peak.restart()
+    times: list[float] = []
+    for number in range(WARM_UP + TIMED):
+        seconds = _step(built, group, device)
+        times += [seconds] * (number >= WARM_UP)
+        # All workers decide the same: by the time of the slowest.
+        spent = torch.tensor([sum(times)])
+        group.all_reduce(spent).wait()
+        if spent.item() > LONGEST_S * group.size:
+            break
+    found = Trial(peak.read() - built.data.nbytes, statistics.median(times))
+    group.barrier().wait()
+    built.strategy.close()
+    return found
+
+
+def _step(built: Built, group: Group, device: torch.device) -> float:
+    """One step of the run's batch size; all workers begin together."""
+    strategy, count = built.strategy, built.batch_size
+    first, last = (count * (strategy.data_rank + more) // strategy.data_size for more in (0, 1))
+    mine = torch.arange(first, last)
+    parts = (
+        built.data.training_batch(part, built.config.seed, 0)
+        for part in (mine.split(built.config.train.micro_batch) if len(mine) else ())
+    )
+    group.barrier().wait()
+    started = time.perf_counter()
+    strategy.step(Share(parts, count, len(mine)), built.lr(0))
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - started
+
+
+if __name__ == "__main__":
+    given = json.loads(sys.argv[1])
+    work([from_plain(each) for each in given["configs"]], Path(given["folder"]))
