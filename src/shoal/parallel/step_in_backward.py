@@ -20,6 +20,11 @@ MOST_BYTES = 4 * MIB
 """The largest bucket of several parameters. Two buckets have memory at a time, so they are smaller than ddp's."""
 
 
+def bucket_bytes(bucket_mib: float) -> int:
+    """The size from which a bucket is full, given that of `ddp`'s settings."""
+    return min(MOST_BYTES, int(bucket_mib * MIB))
+
+
 @final
 class StepInBackward:
     """The gradients of a share, and the update by them, in one pass; gradients of all parameters never exist together.
@@ -77,7 +82,7 @@ class SumsInBackward:
             layout.on_final,
             partial(self._send, exchange),
             self._arrived,
-            min(MOST_BYTES, int(bucket_mib * MIB)),
+            bucket_bytes(bucket_mib),
         )
 
     def __call__(self, share: Share, lr: float) -> Tensor:
