@@ -18,7 +18,7 @@ def test_the_formulas_of_many_workers_are_shown_without_them(capsys):
 
 
 def test_one_worker_is_measured(capsys):
-    assert main(["memory", "--model", "lenet", "--json"]) == 0
+    assert main(["memory", "--model", "lenet", "--techniques", "false", "--json"]) == 0
     (worker,) = json.loads(capsys.readouterr().out)["by_worker"]
     assert worker["num_params"] == 51_902
     assert worker["measured_bytes"] > 8 * 51_902

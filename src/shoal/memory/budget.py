@@ -21,7 +21,7 @@ from shoal.memory.trial import Trial, check_can_try, try_each
 MARGIN = 1.05
 """A peak may differ from run to run: so much must be free."""
 AT_ONCE = 5
-"""Combinations that are tried, beside the one that saves most."""
+"""Combinations that are tried; if none of them fits, also the one that saves most."""
 
 Try = Callable[[Sequence[RunConfig]], list[Trial]]
 
@@ -109,17 +109,16 @@ class _Search:
             if peak * MARGIN <= budget and seconds < fastest
         ]
         promising.sort(key=lambda each: predicted[each][1])
-        saves_most = min(predicted, key=lambda each: predicted[each][0], default=None)
-        last = [saves_most] if saves_most is not None and not self.fitting(budget) else []
-        self.add([*dict.fromkeys([*promising[:AT_ONCE], *last])])
+        smallest = sorted(predicted, key=lambda each: predicted[each][0])
+        if not promising and not self.fitting(budget):  # a prediction may be wrong
+            promising = smallest
+        self.add(promising[:AT_ONCE])
+        if not self.fitting(budget):
+            self.add(smallest[:1])
 
     def _predicted(self, variant: MemoryVariant, singles: list[MemoryVariant]) -> tuple[float, float]:
         """Peak and time of a combination, from its parts."""
-        parts = [
-            each
-            for each in singles
-            if each.flags in variant.flags and each.techniques[0] in variant.techniques
-        ]
+        parts = [each for each in singles if each.settings[0] in variant.settings]
         saved = {each: self.plain.peak - self.tried[each].peak for each in parts}
         of_activations = [each for each in parts if TECHNIQUES[each.techniques[0]].takes_away == ACTIVATIONS]
         # No technique saves more activations than there are; the best one shows how many there are at least.

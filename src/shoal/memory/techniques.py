@@ -140,8 +140,14 @@ class MemoryVariant:
 
     config: RunConfig
     techniques: tuple[str, ...] = ()
-    flags: str = ""
+    settings: tuple[str, ...] = ()
+    """The flags of each technique."""
     is_exact: bool = True
+
+    @property
+    def flags(self) -> str:
+        """All flags, as a user writes them; empty for the run as it is."""
+        return " ".join(self.settings)
 
 
 def single_variants(config: RunConfig) -> list[MemoryVariant]:
@@ -159,7 +165,7 @@ def combined(config: RunConfig, variants: list[MemoryVariant]) -> list[MemoryVar
             continue
         variant: MemoryVariant | None = MemoryVariant(config)
         for part in parts:
-            fitting = (each for each in _with(part.techniques[0], variant) if each.flags.endswith(part.flags))
+            fitting = (each for each in _with(part.techniques[0], variant) if each.settings[-1] == part.flags)
             variant = next(fitting, None)
             if variant is None:
                 break
@@ -177,6 +183,6 @@ def _with(name: str, variant: MemoryVariant) -> Iterator[MemoryVariant]:
         yield MemoryVariant(
             config,
             (*variant.techniques, name),
-            f"{variant.flags} {setting.flags}".strip(),
+            (*variant.settings, setting.flags),
             variant.is_exact and technique.computes_the_same(variant.config),
         )

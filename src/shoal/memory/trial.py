@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import torch
 
+from shoal.comm.agree import share_text
 from shoal.comm.group import Group
 from shoal.comm.traced import traced
 from shoal.config.checks.resources import check_resources, input_shape
@@ -122,10 +123,8 @@ def _tried(config: RunConfig, device: torch.device, group: Group) -> Trial:
     for number in range(WARM_UP + TIMED):
         seconds = _step(built, group, device)
         times += [seconds] * (number >= WARM_UP)
-        # All workers decide the same: by the time of the slowest.
-        spent = torch.tensor([sum(times)])
-        group.all_reduce(spent).wait()
-        if spent.item() > LONGEST_S * group.size:
+        # Rank 0 decides for all workers.
+        if share_text(group, "enough" if sum(times) > LONGEST_S else ""):
             break
     found = Trial(peak.read() - built.data.nbytes, statistics.median(times))
     group.barrier().wait()

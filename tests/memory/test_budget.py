@@ -1,0 +1,76 @@
+"""The choice of settings for a budget: the fastest that fit, what computes the same first."""
+
+import pytest
+
+from shoal.config.read import read
+from shoal.errors import ConfigError
+from shoal.memory.budget import MARGIN, within_budget
+from shoal.memory.trial import Trial
+
+TEXT = "--model transformer --model.layers 4 --data synthetic --data.task text --device cpu --batch-size 32"
+
+
+def trying(configs):
+    """A model of memory: 100 MB of activations, and 100 MB of everything else."""
+    found = []
+    for config in configs:
+        memory, parts = config.memory, -(-32 // min(32, config.train.micro_batch))
+        left, seconds = 1.0 / parts, 1.0 + 0.02 * (parts - 1)
+        if memory.checkpoint:
+            left, seconds = left * (1 - 0.8 / memory.checkpoint), seconds + 0.3 / memory.checkpoint
+        if memory.offload == "file":
+            left, seconds = left * 0.1, seconds + 0.5
+        found.append(Trial(int(100e6 + 100e6 * left), seconds))
+    return found
+
+
+def chosen(budget, flags=""):
+    return within_budget(read(None, f"{TEXT} --memory.budget {budget} {flags}".split()), trying)
+
+
+def test_a_run_that_fits_stays_as_it_is():
+    choice = chosen("300MB")
+    assert choice.variant.flags == ""
+    assert choice.reason == "the run fits in 300.0 MB as it is: 200.0 MB at the peak"
+
+
+@pytest.mark.parametrize(
+    ("budget", "flags"),
+    [("170MB", "--micro-batch 16"), ("135MB", "--micro-batch 8"), ("120MB", "--micro-batch 4")],
+)
+def test_the_fastest_that_fits_is_taken(budget, flags):
+    choice = chosen(budget)
+    assert choice.variant.flags == flags
+    assert choice.trial.peak * MARGIN <= choice.budget
+    assert f"{flags}: " in choice.reason
+    assert "× the time of a step, the fastest that fits in" in choice.reason
+
+
+def test_techniques_are_combined_where_one_is_not_enough():
+    choice = chosen("107.5MB")
+    assert len(choice.variant.techniques) > 1
+    assert choice.trial.peak * MARGIN <= 107.5e6
+
+
+def test_the_config_has_the_settings_that_were_chosen():
+    config = chosen("120MB", "--micro-batch 8 --reduction invariant").variant.config
+    assert config.memory.checkpoint or config.memory.offload == "file"
+    assert config.train.micro_batch == 8
+    assert config.memory.budget == "120MB"
+
+
+def test_a_budget_that_nothing_fits_names_the_smallest_that_would_do():
+    with pytest.raises(
+        ConfigError, match="--memory.budget 50MB is too small: the smallest that would do is"
+    ) as error:
+        chosen("50MB")
+    smallest = str(error.value).partition("would do is ")[2].partition("MB")[0]
+    assert 100 < int(smallest) < 125
+    assert chosen(f"{smallest}MB").trial.peak * MARGIN <= int(smallest) * 1e6
+
+
+def test_what_cannot_be_measured_is_refused():
+    with pytest.raises(ConfigError, match="does not support thread workers"):
+        chosen("100MB", "--strategy ddp --workers 2 --launcher threads")
+    with pytest.raises(ConfigError, match="a batch of the whole training set cannot be tried"):
+        within_budget(read(None, ["--optimizer", "gd", "--memory.budget", "100MB"]), trying)

@@ -1,0 +1,50 @@
+"""Budgets in real runs: the peak that a run measures itself stays below."""
+
+import json
+
+import pytest
+
+from shoal.cli.main import main
+from shoal.config.read import read
+from shoal.memory.trial import try_each
+
+TEXT = (
+    "--model transformer --model.layers 6 --model.width 128 --data synthetic --data.task text --data.shape 128 "
+    "--data.samples 128 --batch-size 32 --threads 1 --optimizer adam --device cpu"
+)
+
+
+def test_a_recomputed_run_has_a_lower_peak():
+    plain = f"{TEXT} --model.layers 4 --model.width 64 --data.shape 64".split()
+    kept, recomputed = try_each([read(None, plain), read(None, [*plain, "--memory.checkpoint", "1"])])
+    assert recomputed.peak < 0.7 * kept.peak
+    assert kept.seconds > 0
+
+
+def memory_event(folder):
+    (path,) = folder.glob("*/events.rank0.jsonl")
+    (event,) = (
+        each for each in map(json.loads, path.read_text().splitlines()) if each.get("event") == "memory"
+    )
+    return event
+
+
+@pytest.mark.long
+def test_the_measured_peak_stays_below_three_budgets(capsys, tmp_path):
+    peaks = []
+    for budget in ("400MB", "90MB", "60MB"):
+        runs = tmp_path / budget
+        words = f"{TEXT} --steps 5 --memory.budget {budget} --runs-dir {runs}"
+        assert main(["train", *words.split()]) == 0, capsys.readouterr().err
+        assert f"--memory.budget {budget}: " in capsys.readouterr().err
+        event = memory_event(runs)
+        assert event["peak_bytes"] < event["budget_bytes"] == int(budget[:-2]) * 1e6
+        peaks.append(event["peak_bytes"])
+    assert peaks == sorted(peaks, reverse=True)
+
+
+@pytest.mark.long
+def test_a_budget_that_is_too_small_is_refused_before_the_run_starts(capsys, tmp_path):
+    assert main(["train", *f"{TEXT} --memory.budget 5MB --runs-dir {tmp_path / 'runs'}".split()]) == 2
+    assert "5MB is too small: the smallest that would do is" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
