@@ -32,7 +32,7 @@ from shoal.optim.compact.optimizer import CHUNK_ON_GPU, CHUNK_PER_THREAD, SMALL,
 from shoal.optim.state_kinds import state_bytes
 from shoal.parallel.buckets.plan import MIB, Kind, Size, plan
 from shoal.parallel.buckets.reducer import MOVED_BYTES
-from shoal.parallel.step_in_backward import bucket_bytes
+from shoal.parallel.sync.step_in_backward import bucket_bytes
 from shoal.parallel.sync.zero.units import cut
 from shoal.parallel.sync.zero.zero import unit_of
 from shoal.train.memory.storage import storage_of

@@ -109,7 +109,7 @@ class Elementwise(torch.optim.Optimizer, ABC):
         if only is None:
             candidates = [(group, group["params"]) for group in groups]
         elif len(groups) == 1:
-            candidates = [(groups[0], only)]
+            candidates = [(groups[0], [*only])]
         else:
             chosen = {id(param) for param in only}
             candidates = [
@@ -161,7 +161,7 @@ class Elementwise(torch.optim.Optimizer, ABC):
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "fast": self.fast}
 
-    def _select(self, group: Group, params: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    def _select(self, group: Group, params: list[Any]) -> tuple[list[Tensor], list[Tensor]]:
         """The parameters among these that have a gradient, and the gradients."""
         grads = [param.grad for param in params]
         if [True for grad in grads if grad is None]:

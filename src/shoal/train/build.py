@@ -210,6 +210,8 @@ def _check_work(
         if isinstance(config.sync, DdpConfig | ZeroConfig) and config.sync.sync_batchnorm
         else "strategy tensor"
         if config.axes.get("tensor", 1) > 1
+        else "--memory.step_in_backward"
+        if config.memory.step_in_backward
         else ""
     )
     if (

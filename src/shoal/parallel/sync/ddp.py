@@ -11,9 +11,9 @@ from shoal.parallel.buckets.plan import MIB
 from shoal.parallel.buckets.reducer import Reducer, ReducerOptions
 from shoal.parallel.guard import ROW
 from shoal.parallel.lockstep import in_lockstep
-from shoal.parallel.step_in_backward import SumsInBackward
 from shoal.parallel.strategy import Share, StepResult
 from shoal.parallel.sync.initial_state import sync_initial_state
+from shoal.parallel.sync.step_in_backward import SumsInBackward
 from shoal.parallel.sync.sync import Sync, SyncParts
 from shoal.parallel.sync_batchnorm import SyncBatchNorm, give_group
 

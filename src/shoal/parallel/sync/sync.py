@@ -11,8 +11,8 @@ from shoal.parallel.exchange.exchange import Exchange
 from shoal.parallel.guard import Guard
 from shoal.parallel.layout.layout import Layout
 from shoal.parallel.piece import Piece
-from shoal.parallel.step_in_backward import StepInBackward
 from shoal.parallel.strategy import Share, StepResult, Strategy, Sums
+from shoal.parallel.sync.step_in_backward import StepInBackward
 from shoal.parallel.update import Update
 
 

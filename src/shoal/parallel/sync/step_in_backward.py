@@ -1,5 +1,6 @@
 """The optimizer's step inside backward: each parameter is updated when its gradient is final, which is then freed."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import final
 
@@ -97,7 +98,7 @@ class SumsInBackward:
         self._guard.look(bucket.gradients)
         return exchange(self._guard.group, bucket)
 
-    def _arrived(self, bucket: Bucket, params: list[Tensor]) -> None:
+    def _arrived(self, bucket: Bucket, params: Sequence[Tensor]) -> None:
         if not square_of(bucket.gradients).isfinite():
             # Names the workers whose gradients are not finite; where all are, their sum is not.
             self._guard.agree(self._layout.zero, self._share)
