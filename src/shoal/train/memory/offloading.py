@@ -31,6 +31,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from shoal.errors import ConfigError
 from shoal.parallel.buckets.plan import MIB
+from shoal.parallel.freed_memory import return_large_memory_at_once
 from shoal.parallel.sync.zero.offload import NO_SPACE, allocate_blocks, default_folder, is_in_memory
 
 SMALLEST = 4096
@@ -53,6 +54,8 @@ class OffloadedActivations:
         self._kept = {id(tensor): tensor for tensor in kept}
         self._kept_storages = {_address(tensor.untyped_storage()) for tensor in self._kept.values()}
         self._file = _ActivationFile(folder) if to == "file" else None
+        if device.type == "cpu":
+            return_large_memory_at_once()  # or it would stay with this process, written and freed
         self._known: dict[tuple[int, int], tuple[StorageWeakRef, weakref.ref[_Stored]]] = {}
         """What is stored, by storage and version. The weak reference keeps an address from being used again."""
 
@@ -84,10 +87,8 @@ class OffloadedActivations:
         key = _address(storage), tensor._version
         if key in self._known and (known := self._known[key][1]()) is not None:
             return known
-        if len(self._known) > 64 and not any(stored() for _, stored in self._known.values()):
-            self._known.clear()
         stored = _InFile(storage, self._file) if self._file else _OnHost(storage)
-        self._known[key] = StorageWeakRef(storage), weakref.ref(stored)
+        self._known[key] = StorageWeakRef(storage), weakref.ref(stored, lambda _: self._known.pop(key, None))
         return stored
 
     def _unpack(self, saved: "_Saved | Tensor") -> Tensor:
