@@ -20,8 +20,11 @@ for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
 
 
 LONG = (
+    "labs/lab2/test_lab.py",
     "labs/lab2/test_solution.py",
+    "labs/lab3/test_lab.py",
     "labs/lab3/test_solution.py",
+    "labs/lab4/test_check.py",
     "labs/lab4/test_lab.py",
     "labs/lab4/test_solution.py",
     "labs/optimise/test_lab.py",
@@ -30,10 +33,12 @@ LONG = (
     "processes/test_invariant.py",
     "processes/test_launch.py",
     "processes/test_local.py",
+    "processes/test_notebook.py",
     "processes/test_pipeline.py",
     "processes/test_programs.py",
     "processes/test_rpc.py",
     "processes/test_run_folder.py",
+    "processes/test_server.py",
     "processes/test_strangers.py",
     "processes/test_tensor_faults.py",
     "processes/test_zero.py",

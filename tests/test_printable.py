@@ -2,8 +2,8 @@
 
 import pytest
 
+from shoal.api.display import Plain
 from shoal.cli import text
-from shoal.cli.train.display import Plain
 from shoal.errors import ShoalError, WorkerError
 from shoal.labs.watch import PlainWatch
 from shoal.printable import printable

@@ -106,6 +106,8 @@ def test_the_loop_of_a_pipeline():
     "flags",
     [
         ["--model", "mine:net", "--model.width", "8"],
+        ["--data", "mine:data", "--data.n", "100"],
+        ["--schedule", "mine:schedule", "--schedule.power", "2"],
         ["--loss", "mine:loss"],
         ["--optimizer", "mine:optimizer", "--lr", "0.1"],
         ["--strategy", "naive", "--exchange", "mine:exchange"],
@@ -118,7 +120,7 @@ def test_what_is_ones_own_is_taken(flags, tmp_path, monkeypatch, capsys):
     (tmp_path / "mine.py").write_text(code, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     workers = ["--workers", "2", "--launcher", "threads"] if "--strategy" in flags else []
-    small = ["--data.samples", "100", "--steps", "2", "--threads", "1"]
+    small = ["--steps", "2", "--threads", "1", *(() if "--data" in flags else ("--data.samples", "100"))]
     sys.modules.pop("mine", None)  # other tests, too, have a module of this name
     try:
         assert main(["train", "--model", "linear", *small, *workers, *flags]) == 0

@@ -10,6 +10,10 @@ from typing import Any
 __version__ = "0.1.0"
 
 _LAZY = {
+    "train": "shoal.api.train",
+    "fit": "shoal.api.fit",
+    "notebook_launch": "shoal.api.notebook",
+    "Callback": "shoal.api.callbacks",
     "join": "shoal.comm.join",
     "DistributedDataParallel": "shoal.parallel.wrapper.distributed_data_parallel",
     "OneCopy": "shoal.parallel.wrapper.one_copy",
@@ -31,3 +35,7 @@ def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'shoal' has no attribute '{name}'")
     return getattr(import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted((*_LAZY, "__version__"))

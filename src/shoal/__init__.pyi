@@ -1,3 +1,7 @@
+from shoal.api.callbacks import Callback as Callback
+from shoal.api.fit import fit as fit
+from shoal.api.notebook import notebook_launch as notebook_launch
+from shoal.api.train import train as train
 from shoal.comm.join import join as join
 from shoal.data.division.check_loader import check_loader as check_loader
 from shoal.data.division.samplers import DistributedSampler as DistributedSampler

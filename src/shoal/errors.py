@@ -10,6 +10,7 @@
     ├── DivergedError                   the loss or a gradient is not finite (an ArithmeticError)
     ├── AutogradError                   our own engine cannot record or differentiate a computation (a RuntimeError)
     ├── WorkerError                     a worker failed, as its launcher reports it (a RuntimeError)
+    ├── CallbackError                   a callback of the user's own raised an exception (a RuntimeError)
     └── GroupError                      a group cannot carry out a call (a RuntimeError)
         ├── MemberError                 a member died, was stopped, failed or left
         │   └── MemberTimeoutError      a member makes no progress (a TimeoutError, too)
@@ -68,6 +69,10 @@ class WorkerError(ShoalError, RuntimeError):
         super().__init__(message, hint)
         self.exit_code = exit_code
         self.traceback = traceback
+
+
+class CallbackError(ShoalError, RuntimeError):
+    """A callback of the user's own raised an exception."""
 
 
 class GroupError(ShoalError, RuntimeError):

@@ -1,6 +1,9 @@
-"""Text of others (names, settings, errors of peers) made safe for a terminal or a page."""
+"""Text of others (names, settings, errors of peers) made safe for a terminal or a page; a terminal that is gone."""
 
+import errno
 import re
+from collections.abc import Generator
+from contextlib import contextmanager
 
 _UNSAFE = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 but tab and newline, DEL, C1: cursor, title and colour sequences
@@ -31,3 +34,13 @@ def shortened(text: str) -> str:
     (219, 'eth0')
     """
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}… ({len(text)} characters)"
+
+
+@contextmanager
+def unless_hung_up() -> Generator[None]:
+    """Ignore that a terminal was closed: a run that saves its state must not fail by it."""
+    try:
+        yield
+    except OSError as problem:
+        if problem.errno != errno.EIO:
+            raise

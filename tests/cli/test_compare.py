@@ -28,7 +28,7 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_trained_compared_told_and_compared_again(here, capsys):
+def test_trained_compared_reported_and_compared_again(here, capsys):
     assert main(["compare", "tiny.toml", "--out", "out"]) == 0
     printed = capsys.readouterr().out
     for words in ("1/2  one", "2/2  two", "× one", "same bits", "reference", "equal", "out/report.html"):
@@ -104,7 +104,7 @@ def test_ctrl_c_leaves_what_is_finished_and_says_how_to_compare_it(here):
     assert not (here / "out/report.html").exists()
 
 
-def test_a_variant_that_fails_is_told_with_what_is_finished(here, capsys):
+def test_a_variant_that_fails_is_reported_with_what_is_finished(here, capsys):
     (here / "bad.toml").write_text(TINY + ONE + 'two = "--model nowhere:net"\n')
     assert main(["compare", "bad.toml", "--trust-code", "--out", "out"]) == 2
     err = capsys.readouterr().err

@@ -16,7 +16,7 @@ from shoal.errors import ConfigError, JoinError
 TORCHRUN = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29501"}
 
 
-def test_nobody_launched_us(monkeypatch):
+def test_without_a_launcher(monkeypatch):
     for name in TORCHRUN:
         monkeypatch.delenv(name, raising=False)
     assert (join().rank, join().size) == (0, 1)
@@ -117,7 +117,7 @@ def test_an_unknown_kind_is_refused():
 
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("host", ["no.such.host.invalid", "é" * 70])
-def test_a_master_nobody_knows(rank, host):
+def test_an_unknown_master(rank, host):
     with pytest.raises(JoinError, match=f"cannot resolve master address '{host}'"):
         join(WorkerAddress(rank, 2, host, 29501), timeout_s=1)
 

@@ -95,7 +95,7 @@ def test_a_worker_that_comes_and_refuses_between_two_reads_is_shown_from_our_sid
         meet(ours, 0, 2, 5)
 
 
-def test_whoever_waits_for_somebody_else_is_told_too():
+def test_a_worker_that_waits_for_another_gets_the_error_too():
     """Rank 0 waits for rank 1 alone, and would not look at rank 2, which does not fit."""
     store = HashStore()
     first, third = together([lambda: meet(store, 0, 2, 60), lambda: meet(store, 2, 3, 60)])

@@ -61,7 +61,7 @@ def has_address(address):
 
 
 @pytest.mark.parametrize("master", ["127.0.0.1", "127.0.0.2", "::1"])
-def test_whoever_reaches_the_master_listens_where_the_master_reaches_it(master):
+def test_a_worker_listens_where_the_master_reaches_it(master):
     """Each at an address of the master's own kind; a machine without IPv6 has none of that."""
     kind = socket.AF_INET6 if ":" in master and has_address(master) else socket.AF_INET
     with listen(own_address(master, 29517), 0) as server:

@@ -30,7 +30,7 @@ def test_the_first_failure_wins_and_ends_everyone():
     assert seen == [(1, "failed", True)] * 2
 
 
-def test_whoever_only_asks_is_told_too():
+def test_a_member_that_only_asks_gets_the_error_too():
     def work(group):
         if group.rank == 1:
             raise ValueError("no such file")
@@ -122,7 +122,7 @@ def test_slow_is_not_stuck(monkeypatch):
     assert sum("rank 2 is slow" in str(warning.message) for warning in caught) == 1
 
 
-def test_whoever_says_that_it_is_busy_is_waited_for(monkeypatch, recwarn):
+def test_a_member_that_says_it_is_busy_is_waited_for(monkeypatch, recwarn):
     """For as long as it said, also by who waits for one that waits for it, and without a warning."""
     monkeypatch.setattr(judge, "SLOW_AFTER_S", 0.2)
 
@@ -147,14 +147,14 @@ def test_two_that_wait_for_each_other_are_found():
         run_threads(2, work, limit_s=0.3)
 
 
-def test_a_world_of_one_needs_nobody():
+def test_a_world_of_one_needs_no_other():
     (group,) = ThreadGroup.world(1)
     buffer = torch.arange(3.0)
     group.all_reduce(buffer).wait()
     assert buffer.tolist() == [0, 1, 2]
 
 
-def test_whoever_leaves_the_world_leaves_its_smaller_groups():
+def test_a_member_that_leaves_the_world_leaves_its_smaller_groups():
     def work(group):
         pair = group.split([0, 1])
         if group.rank == 0:

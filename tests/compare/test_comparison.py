@@ -493,7 +493,7 @@ def test_weights_that_cannot_be_read_are_noted(runs):
     assert "The weights of" in " ".join(compare(folders).notes)
 
 
-def test_runs_of_one_name_are_told_apart_by_their_path(runs):
+def test_runs_of_one_name_are_distinguished_by_their_path(runs):
     folders = [single(runs / "a"), single(runs / "b")]
     assert [entry.name for entry in compare(folders).entries] == [str(folder) for folder in folders]
 

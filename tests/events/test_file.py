@@ -90,7 +90,7 @@ def test_a_full_disk_does_not_hide_the_error_that_ends_the_run(tmp_path):
         fail()
 
 
-def test_a_full_disk_is_told_at_the_end(tmp_path):
+def test_a_full_disk_is_reported_at_the_end(tmp_path):
     events = EventFile(tmp_path / "events.rank0.jsonl")
     events._file.close()
     events._file = open("/dev/full", "w")  # noqa: SIM115 - the event file closes it

@@ -34,7 +34,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     assert os.listdir(tmp_path) == ["result.json"]
 
 
-def test_a_run_that_is_still_going_is_nobody_elses(tmp_path):
+def test_a_run_that_is_still_going_cannot_be_taken(tmp_path):
     folder = create(tmp_path, "mine", "unused")
     with held(folder), pytest.raises(ConfigError, match="in use by another process"), held(folder):
         pass

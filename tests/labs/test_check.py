@@ -105,7 +105,7 @@ def test_a_right_solution_passes_in_whatever_style(tmp_path, number, task):
 
 
 @pytest.mark.parametrize(("number", "task", "key"), WRONG, ids=lambda value: value)
-def test_a_wrong_one_is_told_what_is_wrong(tmp_path, number, task, key):
+def test_a_wrong_one_is_explained(tmp_path, number, task, key):
     found = faults_of(tmp_path, number, task, WRONG[number, task, key])
     assert key in {fault.key for fault in found}
     for lang in ("en", "zh"):
@@ -119,7 +119,7 @@ def node(*calls, raised=None, late=False):
     return Node(None, raised, calls, late=late)
 
 
-def test_nodes_that_part_are_told_where():
+def test_nodes_that_part_are_named_with_the_place():
     two = [node("all_reduce(6)", "barrier()"), node("all_reduce(6)", "all_reduce(5)")]
     assert [fault.key for fault in unlike_calls(two)] == ["order"]
     assert [fault.key for fault in unlike_calls([node("barrier()"), node()])] == ["count"]

@@ -44,7 +44,7 @@ def test_good_gradients_pass_and_losses_are_summed():
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e30])
-def test_the_worker_is_named_and_nobody_updates(bad):
+def test_the_worker_is_named_and_no_worker_updates(bad):
     with pytest.raises(DivergedError, match=r"the norm of rank 1's gradient is (nan|inf)") as raised:
         agreed([[3.0, 4.0], [1.0, bad], [1.0, 1.0]])
     assert "(the largest of the others is 5)" in raised.value.message
@@ -89,7 +89,7 @@ def test_a_bad_workers_part_of_the_loss_is_taken_from_the_others():
     assert loss == pytest.approx(0.4 / 0.75)
 
 
-def test_where_nobody_knows_the_loss_the_last_one_stands():
+def test_where_no_worker_knows_the_loss_the_last_one_stands():
     (alone,) = ThreadGroup.world(1)
     guard = Guard(alone, AllReduce(), "skip")
     guard.look(torch.ones(2))

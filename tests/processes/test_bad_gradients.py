@@ -206,7 +206,7 @@ def test_processes_stop_with_one_sentence_that_names_the_worker(tmp_path, capsys
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
-def test_processes_go_on_under_a_rule_that_bears_it(tmp_path, capsys):
+def test_processes_go_on_under_a_rule_that_tolerates_it(tmp_path, capsys):
     words = [*TINY.split(), "--runs-dir", str(tmp_path), "--exchange", "robust:median"]
     assert main(["train", *words]) == 0
     printed = capsys.readouterr()

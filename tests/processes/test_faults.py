@@ -153,7 +153,7 @@ def test_a_forked_child_hides_no_death_and_is_ended_too(tmp_path):
 # Cases 3 and 4: stopped, endless and merely slow, all at once since all of them take their time.
 
 
-def test_stopped_stuck_and_slow_are_told_apart(tmp_path, faultless):
+def test_stopped_stuck_and_slow_are_distinguished(tmp_path, faultless):
     def outcome(fault, group):
         folder = tmp_path / f"{fault}-{group}"
         folder.mkdir()

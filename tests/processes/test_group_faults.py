@@ -36,7 +36,7 @@ def test_the_death_of_rank_0_is_no_different(kind):
         assert all("rank 0 died" in outcome.message for outcome in others(outcomes, 0))
 
 
-def test_a_stop_is_told_apart_from_a_death(kind):
+def test_a_stop_is_distinguished_from_a_death(kind):
     with World(kind, 3, limit_s=1.5) as world:
         world.ask(faults.reduce_until_trouble)
         time.sleep(0.5)
@@ -99,7 +99,7 @@ def test_leaving_is_not_dying(kind, how):
         assert (outcomes[0].rank, outcomes[0].reason) == (faults.VICTIM, "left")
 
 
-def test_nobody_waits_in_a_group_it_has_left(kind):
+def test_no_member_waits_in_a_group_it_has_left(kind):
     """Who it is that left, oneself or another, depends on who looks first; the wait ends."""
     with World(kind, 2) as world:
         first, _ = world.run(faults.wait_in_a_group_that_was_left, timeout_s=8)
@@ -109,7 +109,7 @@ def test_nobody_waits_in_a_group_it_has_left(kind):
 
 
 @pytest.mark.parametrize("message", [False, True])
-def test_whoever_only_asks_is_told_too(kind, message):
+def test_a_member_that_only_asks_gets_the_error_too(kind, message):
     with World(kind, 3) as world:
         outcomes = world.run(
             faults.ask_again_and_again, faults.VICTIM, message, victim=faults.VICTIM, timeout_s=8
@@ -120,7 +120,7 @@ def test_whoever_only_asks_is_told_too(kind, message):
         ] * 2
 
 
-def test_whoever_only_sends_is_told_too(kind):
+def test_a_member_that_only_sends_gets_the_error_too(kind):
     with World(kind, 2) as world:
         outcomes = world.run(faults.send_again_and_again, faults.VICTIM, victim=faults.VICTIM, timeout_s=8)
         assert (outcomes[0].rank, outcomes[0].reason) == (faults.VICTIM, "died"), outcomes[0]
@@ -153,7 +153,7 @@ def test_long_work_of_all_is_not_a_standstill(kind):
         assert [outcome.value for outcome in outcomes] == [1.0, 1.0]
 
 
-def test_whoever_says_that_it_is_busy_is_waited_for(kind):
+def test_a_member_that_says_it_is_busy_is_waited_for(kind):
     with World(kind, 3, limit_s=0.4) as world:
         outcomes = world.run(faults.be_busy, 20.0, 2.5, timeout_s=20)
         assert [outcome.error for outcome in outcomes] == [None] * 3, outcomes
@@ -175,7 +175,7 @@ def test_progress_in_one_group_is_seen_by_who_waits_in_another(kind):
         assert [outcome.error for outcome in outcomes] == [None] * 3, outcomes
 
 
-def test_a_pause_of_everybody_harms_nobody(kind):
+def test_a_pause_of_all_members_does_no_harm(kind):
     """As when a container is frozen: all stop, for longer than any limit, and go on."""
     with World(kind, 3, limit_s=0.8) as world:
         world.ask(faults.count_steps, 3.0)

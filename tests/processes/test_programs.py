@@ -56,7 +56,7 @@ WAYS_OUT = {
 
 
 @pytest.mark.parametrize("way", WAYS_OUT)
-def test_a_stopped_peer_keeps_nobody_from_ending(by_hand, tmp_path, way):
+def test_a_stopped_peer_keeps_no_worker_from_ending(by_hand, tmp_path, way):
     """Rank 0 has work under way on connections to rank 1, which is stopped, and ends in every way there is."""
     text = (
         "group.barrier().wait()\n"
@@ -76,7 +76,7 @@ def test_a_stopped_peer_keeps_nobody_from_ending(by_hand, tmp_path, way):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("guilty", [0, 1])
-def test_an_exception_that_ends_a_program_is_told_to_the_others(by_hand, kind, guilty):
+def test_an_exception_that_ends_a_program_is_named_to_the_others(by_hand, kind, guilty):
     """Also where the store lives in the process that ends."""
     text = (
         f"if group.rank == {guilty}:\n"
@@ -89,7 +89,7 @@ def test_an_exception_that_ends_a_program_is_told_to_the_others(by_hand, kind, g
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_end_of_a_program_is_told_as_leaving(by_hand, kind):
+def test_the_end_of_a_program_is_reported_as_leaving(by_hand, kind):
     text = "if group.rank == 1: sys.exit(3)\ngroup.all_reduce(torch.ones(1000)).wait()\n"
     programs = by_hand(kind, text)
     _, said = programs[0].ended()
@@ -133,7 +133,7 @@ def test_rank_0_ends_last_because_the_store_lives_with_it(by_hand):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_stop_of_rank_0_is_told_though_the_store_is_stopped_too(by_hand, kind):
+def test_a_stop_of_rank_0_is_reported_though_the_store_is_stopped_too(by_hand, kind):
     text = (
         "group.barrier().wait()\n"
         "if group.rank == 0: os.kill(os.getpid(), signal.SIGSTOP)\n"

@@ -39,6 +39,8 @@ class Command(Generic[F]):
     """The settings of a run whose flags it takes, too, by section or path; `*` is all of them."""
     details: Callable[[], Sequence[str]] = tuple
     """The end of the page, if it is not known in advance."""
+    topic: Callable[[str], Sequence[str]] | None = None
+    """The part of the page about one thing, as in `shoal train --help optimizer`."""
     summary: str = ""
     """The first paragraph of the page, if not that of the docstring."""
     stop_at_word: bool = False
@@ -72,7 +74,8 @@ class Command(Generic[F]):
         """Parse, then run the command or show its page; the exit code."""
         given = self.parse(argv, group)
         if given is None:
-            text.show(self.page())
+            words = split(argv, lambda name: find_flag(self.name, [self], name, group), self.stop_at_word)[1]
+            text.show("\n\n".join(self.topic(words[0])) if self.topic and words else self.page())
             return 0
         return self.run(given)
 

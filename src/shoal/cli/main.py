@@ -21,6 +21,8 @@ COMMANDS: dict[str, str] = {
     "train": "shoal.cli.train.command",
     "launch": "shoal.cli.launch",
     "compare": "shoal.cli.compare",
+    "report": "shoal.cli.report",
+    "runs": "shoal.cli.runs",
     "evaluate": "shoal.cli.evaluate",
     "prune": "shoal.cli.prune",
     "lab": "shoal.cli.lab",

@@ -59,7 +59,7 @@ def run(given: Given[PruneFlags]) -> int:
     if not path.exists():
         raise ConfigError(f"{path} does not exist", "Give a run folder or a weights file (.safetensors).")
 
-    from shoal.cli.train.display import display_for
+    from shoal.api.display import display_for
     from shoal.config.custom import named_code
     from shoal.config.read import read_flags
     from shoal.events.folder import resume_command

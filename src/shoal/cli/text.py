@@ -1,15 +1,13 @@
 """Text on the terminal: bold and colour only on a terminal, paragraphs and columns that fit its width."""
 
 import contextlib
-import errno
 import io
 import os
 import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import TextIO
 
 from shoal.errors import ShoalError, WorkerError
@@ -53,16 +51,6 @@ def warn(message: str) -> None:
         sys.stderr.flush()
     except OSError:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (Python would flush the old one again at exit)
-
-
-@contextmanager
-def unless_hung_up() -> Generator[None]:
-    """Ignore that a terminal was closed: a run that saves its state must not fail by it."""
-    try:
-        yield
-    except OSError as problem:
-        if problem.errno != errno.EIO:
-            raise
 
 
 def error(problem: ShoalError) -> None:

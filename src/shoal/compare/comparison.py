@@ -142,7 +142,7 @@ def compare(folders: Sequence[Path]) -> Comparison:
     if unfinished and len(finished) < 2:
         folder, command = next(iter(unfinished.items()))
         raise ConfigError(
-            f"the run in {folder} did not finish, so there is nothing to compare",
+            f"the run in {folder} did not finish, so there is nothing to show",
             f"Finish it with: {command}",
         )
     runs = [_read(folder) for folder in finished]

@@ -69,12 +69,12 @@ def _document(
         Heading("Results"),
         Table("All runs", HEADER, table_rows(comparison), frozenset(range(1, len(HEADER)))),
         Paragraph(LEGEND),
-        *(_figure(name, drawing) for name, drawing in drawings.items()),
+        *(figure_of(name, drawing) for name, drawing in drawings.items()),
         Table(
             "Where the time of each worker went", WORKER_HEADER, worker_rows(entries), frozenset(range(1, 7))
         ),
         Heading("How it was measured"),
-        Bullets([_waiting_and_moving(entries), THRESHOLDS, EQUALITY]),
+        Bullets([waiting_and_moving(entries), THRESHOLDS, EQUALITY]),
         Table("The runs", ["run", "how", "ready but not scheduled", "folder"], runs),
         *([Table("The machine", ["", ""], [[*item] for item in machine.items()])] if machine else []),
     ]
@@ -98,7 +98,8 @@ def _delay(entry: ComparedRun) -> str:
     return "unknown" if entry.not_scheduled is None else f"{100 * entry.not_scheduled:.0f} %"
 
 
-def _waiting_and_moving(entries: Sequence[ComparedRun]) -> str:
+def waiting_and_moving(entries: Sequence[ComparedRun]) -> str:
+    """How waiting and moving were distinguished, and on which steps."""
     ranks = [rank for entry in entries for rank in entry.ranks]
     kept, steps = sum(rank.steps_kept for rank in ranks), sum(rank.steps for rank in ranks)
     some = f"{kept:,} of {steps:,} steps and taken for all (`--trace` keeps all)"
@@ -109,8 +110,9 @@ def _waiting_and_moving(entries: Sequence[ComparedRun]) -> str:
     )
 
 
-def _figure(name: str, drawing: Drawing) -> Figure:
-    caption = CAPTIONS[name]
+def figure_of(name: str, drawing: Drawing, caption: str = "") -> Figure:
+    """A figure of the report's folder, with its caption of a comparison unless another is given."""
+    caption = caption or CAPTIONS[name]
     return Figure(
         PurePosixPath(f"figures/{name}.png"), drawing.wide_svg, caption, caption, drawing.narrow_svg
     )

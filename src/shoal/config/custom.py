@@ -62,6 +62,7 @@ def named_code(config: RunConfig) -> list[tuple[str, Custom]]:
     chosen += [("exchange", exchange) for _, exchange in stages]
     if isinstance(config.sync, ZeroConfig) and config.sync.unit_of is not None:
         chosen.append(("strategy.unit_of", Custom(name=config.sync.unit_of)))
+    chosen += [("logger", Custom(name=name)) for name in config.output.logger if ":" in name]
     return [(kind, choice) for kind, choice in chosen if isinstance(choice, Custom)]
 
 

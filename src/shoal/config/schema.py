@@ -18,6 +18,7 @@ from shoal.config.kinds import Checked
 from shoal.config.mesh import LAYOUT_AXES, check_product, layout_of, parse_mesh
 from shoal.config.sections.compression import CompressedConfig
 from shoal.config.sections.data import (
+    BuiltInDataConfig,
     Cifar10Config,
     DataConfig,
     DigitsConfig,
@@ -104,6 +105,7 @@ __all__ = [
     "AdamConfig",
     "AdamWConfig",
     "AllReduceConfig",
+    "BuiltInDataConfig",
     "BuiltInModelConfig",
     "ByConfig",
     "ChannelsConfig",
@@ -423,5 +425,6 @@ SHORT_FLAGS: dict[str, str] = {
     "runs-dir": "output.dir",
     "name": "output.name",
     "trace": "output.trace",
+    "logger": "output.logger",
 }
 """The short flags of the command line, each with the path it sets. Top-level fields are flags under their own name."""

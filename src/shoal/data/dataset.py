@@ -17,7 +17,7 @@ class Split:
     """Samples and their labels."""
 
     inputs: Tensor
-    """uint8, [samples, *shape]."""
+    """uint8, [samples, *shape]; data of the user's own may be float32 or int64."""
     labels: Tensor
     """int64 [samples]; regression: float32 [samples, outputs]; text: int64 [samples, length], next bytes."""
 
@@ -65,12 +65,12 @@ class DataSet:
     outputs: int
     """Classes; 256 for text; the width of the target for regression."""
     mean: Tensor | None = field(default=None, repr=False)
-    """Mean of each channel, for pixels from 0 to 1; None for text."""
+    """Mean of each channel, for pixels from 0 to 1; None for text, and for inputs that are no pixels."""
     std: Tensor | None = field(default=None, repr=False)
-    """Standard deviation of each channel; None for text."""
+    """Standard deviation of each channel; None where there is no mean."""
     augment: Augment | None = None
     affine: Affine | None = field(init=False, repr=False)
-    """The conversion of bytes to floats by mean and std; None for text."""
+    """The conversion of bytes to floats by mean and std; None where there are none."""
 
     def __post_init__(self) -> None:
         affine = None
@@ -123,5 +123,7 @@ class DataSet:
 
     def _batch(self, inputs: Tensor, labels: Tensor) -> Batch:
         if self.affine is None:
-            return Batch(inputs.long(), labels, inputs.shape[0])
+            # Bytes without statistics are text; data of one's own may have floats or tokens already.
+            ready = inputs.long() if inputs.dtype == torch.uint8 else inputs
+            return Batch(ready, labels, inputs.shape[0])
         return Batch(self.affine(inputs), labels, inputs.shape[0])

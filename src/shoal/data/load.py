@@ -11,6 +11,7 @@ from torch import Tensor
 from shoal.config.checks.resources import check_memory, data_bytes
 from shoal.config.schema import (
     Cifar10Config,
+    Custom,
     DataConfig,
     DigitsConfig,
     FashionMnistConfig,
@@ -20,6 +21,7 @@ from shoal.config.schema import (
 from shoal.data.augment import Augment
 from shoal.data.dataset import DataSet, Split
 from shoal.data.holdout import hold_out, only
+from shoal.data.own.load import load_own
 from shoal.data.sources.catalogue import CATALOGUE, IDX_FILES, Catalogue, DataFile, entry_of
 from shoal.data.sources.cifar import decode_cifar
 from shoal.data.sources.content import read_content
@@ -47,6 +49,8 @@ def load(config: DataConfig, seed_of_validation: int = 0, catalogue: Catalogue =
     >>> data.train, data.validation
     (Split(9,000 samples of shape (1, 28, 28) on cpu), Split(1,000 samples of shape (1, 28, 28) on cpu))
     """
+    if isinstance(config, Custom):
+        return load_own(config)
     if config.name not in LOADERS:
         raise ConfigError(unknown("data set", config.name, LOADERS))
     check_memory(1, data_bytes(config), "the data")

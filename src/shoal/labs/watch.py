@@ -86,6 +86,8 @@ class LiveWatch:
 class _Steps:
     """Shows the steps of one run, at most one line per interval."""
 
+    wants_every_step = False
+
     def __init__(self, label: str, show: Callable[[str], None], every_s: float) -> None:
         self._label, self._show, self._every_s = label, show, every_s
         self._total_steps = 0
@@ -106,6 +108,9 @@ class _Steps:
 
     def validated(self, progress: Progress, metrics: Metrics | None) -> None:
         """Nothing: the lab shows its own results."""
+
+    def saved(self, progress: Progress) -> None:
+        """Nothing."""
 
 
 @contextmanager

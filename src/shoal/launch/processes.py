@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass, field
-from typing import IO, Any, final
+from typing import IO, Any, Protocol, final
 
 from shoal.comm.liveness.watch import ProcessWatch
 from shoal.comm.secret import inheritable, new_secret, without_secret
@@ -102,21 +102,25 @@ class ProcessPlace:
         return ProcessHandle(rank, read_end, process, log)
 
     def _environment(self, task: ProcessTask, rank: int, size: int) -> dict[str, str]:
-        environment = {
-            **without_secret(os.environ),
-            "RANK": str(rank),
-            "WORLD_SIZE": str(size),
-            "LOCAL_RANK": str(rank),
-            "LOCAL_WORLD_SIZE": str(size),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(self.port),
-            "TORCHELASTIC_USE_AGENT_STORE": "True",  # torch's name for: the launcher holds the store
-        }
+        environment = without_secret(os.environ) | place_variables(self.port, rank, size)
         # In the environment, because some libraries read it there once, when they are loaded.
         if task.threads:
             environment["OMP_NUM_THREADS"] = str(task.threads)
         environment.setdefault("OMP_NUM_THREADS", str(threads_per_worker(size)))
         return environment
+
+
+def place_variables(port: int, rank: int, size: int) -> dict[str, str]:
+    """The environment that gives a worker its place in the world, in the names of torchrun."""
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(size),
+        "LOCAL_RANK": str(rank),
+        "LOCAL_WORLD_SIZE": str(size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",  # torch's name for: the launcher holds the store
+    }
 
 
 def _interpreter() -> list[str]:
@@ -142,13 +146,28 @@ BOOT = (
 )
 
 
+class StartedProcess(Protocol):
+    """What a handle needs of a process: `subprocess.Popen` has it."""
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        ...
+
+    def poll(self) -> int | None:
+        """The exit code; None while it runs."""
+        ...
+
+    def wait(self, timeout: float) -> int | None:
+        """Wait for its end; may raise `subprocess.TimeoutExpired`."""
+        ...
+
+
 @final
 class ProcessHandle(WorkerHandle):
     """A process and all that it has started: they share its process group."""
 
-    def __init__(
-        self, rank: int, pipe: int, process: "subprocess.Popen[bytes]", log: IO[bytes] | None
-    ) -> None:
+    def __init__(self, rank: int, pipe: int, process: StartedProcess, log: IO[bytes] | None) -> None:
         super().__init__(rank, pipe)
         self._process, self._log, self._watch = process, log, ProcessWatch()
         self._end: int | None = None

@@ -59,12 +59,18 @@ class Reporter:
 
 
 class ReportingObserver:
-    """Reports to the launcher what a worker calls its observer with."""
+    """Reports to the launcher what a worker calls its observer with; steps at intervals, or `every_step`."""
 
-    def __init__(self, reporter: Reporter, clock: Callable[[], float]) -> None:
+    def __init__(self, reporter: Reporter, clock: Callable[[], float], every_step: bool = False) -> None:
         self._reporter = reporter
         self._clock = clock
+        self._every_step = every_step
         self._last_step = 0.0
+
+    @property
+    def wants_every_step(self) -> bool:
+        """As the observer of the launcher asks for."""
+        return self._every_step
 
     def started(
         self, config: RunConfig, folder: RunFolder, progress: Progress, total_steps: int, device: str
@@ -76,7 +82,7 @@ class ReportingObserver:
     def stepped(self, progress: Progress, loss: float) -> None:
         """A step; left out soon after the last one, and rather than wait for a launcher that is stopped."""
         now = self._clock()
-        if now - self._last_step >= STEPS_EVERY_S and self._reporter.has_room():
+        if self._every_step or (now - self._last_step >= STEPS_EVERY_S and self._reporter.has_room()):
             self._last_step = now
             self._reporter.send(kind="stepped", progress=asdict(progress), loss=loss)
 
@@ -84,6 +90,10 @@ class ReportingObserver:
         """The end of an epoch."""
         values = metrics and metrics._asdict()
         self._reporter.send(kind="validated", progress=asdict(progress), metrics=values)
+
+    def saved(self, progress: Progress) -> None:
+        """A checkpoint."""
+        self._reporter.send(kind="saved", progress=asdict(progress))
 
 
 def replay(report: Report, config: RunConfig, observer: Observer) -> None:
@@ -97,3 +107,5 @@ def replay(report: Report, config: RunConfig, observer: Observer) -> None:
     elif kind == "validated":
         metrics = report["metrics"]
         observer.validated(progress, Metrics(**metrics) if metrics else None)
+    elif kind == "saved":
+        observer.saved(progress)

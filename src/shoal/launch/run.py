@@ -34,21 +34,16 @@ def launch_run(
     place: WorkerAddress | None = None,
     join_timeout_s: float = TRAIN_LIMIT_S,
     then: RunConfig | None = None,
+    forks: bool = False,
 ) -> Result:
     """Train what the config describes.
 
     With a place in the world, given by hand or by torchrun's environment, this process is that one worker and waits
     `join_timeout_s` for the others. Without one it trains alone, or launches the workers that the config asks for:
-    these make the run `then` as well, if there is one.
+    these make the run `then` as well, if there is one. With `forks`, worker processes are copies of this one.
     """
     place = place or place_from_environment(os.environ)
-    size = place.size - config.num_servers if place else config.launch.workers
-    if isinstance(config.sync, ServerConfig):
-        config.sync.check_workers(size)
-    check_resources(config, 1 if place else size + config.num_servers)
-    check_world(config, size, place.host if place else LOOPBACK)
-    check_divided(config.mesh, size)
-    check_exchange(config.exchange, parse_mesh(config.mesh, size).get("data", 1) if config.mesh else size)
+    size = check_run(config, place)
     if place is not None:
         with _recorded_for_torchrun():
             config = replace(config, launch=replace(config.launch, workers=size))
@@ -58,10 +53,25 @@ def launch_run(
             ):
                 return worker.run(config, observer if place.rank == 0 else Silent(), group, resumed)
     if config.launch.workers + config.num_servers > 1:
-        check_division(config)
-        return LAUNCHERS[config.launch.launcher](config, observer, resumed, then)
+        forked = forks and config.launch.launcher == "processes"
+        launch = training.by_forks if forked else LAUNCHERS[config.launch.launcher]
+        return launch(config, observer, resumed, then)
     with no_exit("a function of your own"):
         return worker.run(config, observer, resumed=resumed)
+
+
+def check_run(config: RunConfig, place: WorkerAddress | None = None) -> int:
+    """Refuse what cannot run here, before anything starts; return the number of workers that train."""
+    size = place.size - config.num_servers if place else config.launch.workers
+    if isinstance(config.sync, ServerConfig):
+        config.sync.check_workers(size)
+    check_resources(config, 1 if place else size + config.num_servers)
+    check_world(config, size, place.host if place else LOOPBACK)
+    check_divided(config.mesh, size)
+    check_exchange(config.exchange, parse_mesh(config.mesh, size).get("data", 1) if config.mesh else size)
+    if place is None and size + config.num_servers > 1:
+        check_division(config)
+    return size
 
 
 @contextmanager

@@ -2,9 +2,10 @@
 
 import contextlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from shoal.comm.group import BUSY_S, SlowMemberWarning
 from shoal.comm.links.measure import LinkNotice
@@ -16,11 +17,12 @@ from shoal.config.plain import to_plain
 from shoal.config.schema import RunConfig
 from shoal.errors import ShoalError
 from shoal.events.folder import RunFolder, resume_command
-from shoal.launch import processes, threads
+from shoal.launch import forks, processes, threads
 from shoal.launch.cores import threads_per_worker
 from shoal.launch.one_worker import training_limit_of
-from shoal.launch.reports import Report, replay
+from shoal.launch.reports import Report, Reporter, replay
 from shoal.launch.supervise import Listener, Policy
+from shoal.launch.worker_tasks import TASKS
 from shoal.parallel.exchange.choice import CodecNotice
 from shoal.train import checkpoint, worker
 from shoal.train.build import torch_settings
@@ -72,22 +74,59 @@ def by_processes(
     The same processes make the run `then` afterwards, which costs no start; only its folder shows its result. What a
     worker prints, if anything, is kept in the run folder: `worker.rank1.log`.
     """
-    listener = _TrainingListener(config, observer, resumed)
-    settings = {
+    settings = _settings(config, observer, resumed, then)
+    task = processes.ProcessTask(settings, keeps_output=True, threads=config.threads or 0)
+    workers = config.launch.workers + config.num_servers
+    return _supervised(
+        config, observer, resumed, lambda listener, policy: processes.run(task, workers, listener, policy)
+    )
+
+
+def by_forks(
+    config: RunConfig,
+    observer: Observer,
+    resumed: RunFolder | None = None,
+    then: RunConfig | None = None,
+) -> Result:
+    """Train with one copy of this process per worker, so that they have the objects that its settings name.
+
+    Each computes with one thread (`forks`).
+    """
+    config = replace(config, threads=1)
+    settings = _settings(config, observer, resumed, then)
+    workers = config.launch.workers + config.num_servers
+
+    def work(reporter: Reporter) -> None:
+        TASKS["train"](reporter, settings)
+
+    return _supervised(
+        config, observer, resumed, lambda listener, policy: forks.run(work, workers, listener, policy)
+    )
+
+
+def _settings(
+    config: RunConfig, observer: Observer, resumed: RunFolder | None, then: RunConfig | None
+) -> dict[str, Any]:
+    return {
         "kind": "train",
         "config": to_plain(config),
         "resumed": str(resumed.path) if resumed else "",
         "then": to_plain(then) if then else None,
+        "every_step": observer.wants_every_step,
     }
-    task = processes.ProcessTask(settings, keeps_output=True, threads=config.threads or 0)
+
+
+def _supervised(
+    config: RunConfig,
+    observer: Observer,
+    resumed: RunFolder | None,
+    run: Callable[[Listener, Policy], None],
+) -> Result:
+    """Run the workers, and return rank 0's result."""
+    listener = _TrainingListener(config, observer, resumed)
     limit_s = training_limit_of(config)
     try:
-        processes.run(
-            task,
-            config.launch.workers + config.num_servers,
-            listener,
-            Policy.within(limit_s, BUSY_S + limit_s),
-        )
+        run(listener, Policy.within(limit_s, BUSY_S + limit_s))
     finally:  # no worker is left; one that was killed may have been saving
         listener.remove_unfinished()
     assert listener.result is not None  # rank 0 has finished, or `run` would have raised

@@ -30,7 +30,9 @@ def _train(reporter: Reporter, task: dict[str, Any]) -> None:
     warnings.showwarning = reporter.warned
     config, resumed = from_plain(task["config"]), task["resumed"] and RunFolder(Path(task["resumed"]))
     with no_exit("a function of your own"), joined_group(config) as group:
-        observer = ReportingObserver(reporter, time.monotonic) if group.rank == 0 else Silent()
+        observer = (
+            ReportingObserver(reporter, time.monotonic, task["every_step"]) if group.rank == 0 else Silent()
+        )
         result = worker.run(config, observer, group, resumed or None)
         if task["then"] and result.status == "completed":
             result = _train_then(from_plain(task["then"]), group, result)

@@ -45,11 +45,12 @@ def small_run(config: RunConfig) -> RunConfig:
     """
     data = config.data
     samples = max(64, 4 * samples_per_step(config))
-    small = (
-        replace(data, samples=samples, validation=0.0)
-        if isinstance(data, SyntheticConfig)
-        else SyntheticConfig(samples=samples, shape=input_shape(data))
-    )
+    if isinstance(data, SyntheticConfig):
+        small = replace(data, samples=samples, validation=0.0)
+    elif isinstance(data, Custom):
+        small = data  # only the user's function knows the shape
+    else:
+        small = SyntheticConfig(samples=samples, shape=input_shape(data))
     train = config.train
     if config.optimizer.name != "gd":
         train = replace(train, batch_size=samples_per_step(config))

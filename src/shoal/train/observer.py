@@ -11,6 +11,11 @@ from shoal.train.progress import Progress
 class Observer(Protocol):
     """The callbacks. They run in the worker's thread, so they should return quickly."""
 
+    @property
+    def wants_every_step(self) -> bool:
+        """Whether `stepped` must be called for every step; a process otherwise reports steps at intervals."""
+        ...
+
     def started(
         self, config: RunConfig, folder: RunFolder, progress: Progress, total_steps: int, device: str
     ) -> None:
@@ -25,9 +30,15 @@ class Observer(Protocol):
         """Called after every epoch, with the metrics on the validation set, if there is one."""
         ...
 
+    def saved(self, progress: Progress) -> None:
+        """Called after every checkpoint."""
+        ...
+
 
 class Silent:
     """An observer that does nothing."""
+
+    wants_every_step = False
 
     def started(
         self, config: RunConfig, folder: RunFolder, progress: Progress, total_steps: int, device: str
@@ -38,4 +49,7 @@ class Silent:
         """Do nothing."""
 
     def validated(self, progress: Progress, metrics: Metrics | None) -> None:
+        """Do nothing."""
+
+    def saved(self, progress: Progress) -> None:
         """Do nothing."""

@@ -216,6 +216,7 @@ class _Notes:
             state = WholeTensors(built.strategy.pieces(), built.group, prefix=("model.", "optim."))
             export_model(self.folder.first_step, state, built.group.rank == 0, {})
         self.events.append({"event": "checkpoint", "step": progress.step, "time_ns": time.time_ns()})
+        self.observer.saved(progress)
 
     def validated(self, progress: Progress, metrics: Metrics | None) -> None:
         if metrics:
@@ -330,6 +331,5 @@ def _finish(built: Built, folder: RunFolder, progress: Progress, notes: _Notes, 
 
 
 def _automatic_name(config: RunConfig) -> str:
-    model = config.model.name.rpartition(":")[2]
-    optimizer = config.optimizer.name.rpartition(":")[2]
-    return f"{model}-{optimizer}-{config.data.name}-{datetime.now():%Y%m%d-%H%M%S}"
+    names = [choice.name.rpartition(":")[2] for choice in (config.model, config.optimizer, config.data)]
+    return f"{'-'.join(names)}-{datetime.now():%Y%m%d-%H%M%S}"

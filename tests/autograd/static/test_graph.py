@@ -12,7 +12,7 @@ def test_forward_and_backward_stand_in_one_graph():
     assert sides[-1]
 
 
-def test_leaves_constants_and_inputs_are_told_apart():
+def test_leaves_constants_and_inputs_are_distinguished():
     leaf = Variable(torch.ones(3), name="w")
     graph = trace(lambda x: x * leaf + torch.ones(3), [torch.ones(3)])
     kinds = {value.kind for operation in graph.operations for value in operation.inputs}

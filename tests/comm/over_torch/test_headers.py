@@ -70,7 +70,7 @@ def test_nothing_is_taken_until_the_last_has_published():
     assert taken(first) == [Header(1, 1)] * 3
 
 
-def test_alone_there_is_nobody_to_hear_from():
+def test_alone_there_is_no_peer_to_hear_from():
     (alone,) = connected(1)
     alone.publish(Header(7, 8))
     assert alone.take() == [Header(7, 8)]
@@ -136,7 +136,7 @@ def test_a_stranger_is_not_taken_for_a_member():
     assert taken(zero[0]) == [Header(5, 6)] * 2
 
 
-def test_strangers_who_say_nothing_or_little_delay_nobody(monkeypatch):
+def test_strangers_who_say_nothing_or_little_delay_no_member(monkeypatch):
     """More of them than are heard at once, all there before the member comes."""
     monkeypatch.setattr(connections, "HELLO_S", 1000.0)
     store, strangers = HashStore(), []

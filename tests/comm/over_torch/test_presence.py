@@ -86,7 +86,7 @@ def test_only_silence_while_we_wait_counts(sequence):
         assert look(we, 0.1, sequence) is None
 
 
-def test_who_hangs_up_and_lives_has_left_and_far_away_nobody_can_tell():
+def test_a_live_peer_that_hangs_up_has_left_and_a_far_one_is_unknown():
     with two_members(10.0) as (we, _):
         error = we.hung_up(1, "all_reduce #5")
         assert (error.message, error.reason) == ("rank 1 finished earlier, before all_reduce #5", "left")

@@ -44,7 +44,7 @@ def test_a_strangers_memory_is_refused():
         Arena.open(arena.address._replace(descriptor=9999))
 
 
-def test_nobody_can_pull_it_away():
+def test_no_process_can_remove_it():
     arena = Arena.create(1000)
     with open(f"/proc/self/fd/{arena.address.descriptor}", "r+b") as file, pytest.raises(OSError):  # noqa: PT011
         file.truncate(0)

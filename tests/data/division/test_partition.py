@@ -89,7 +89,7 @@ def test_the_faster_worker_owns_more():
 
 
 @given(st.integers(1, 100), st.integers(0, 60), st.integers(1, 9))
-def test_growing_the_data_set_moves_nobody(num_samples, more, workers):
+def test_growing_the_data_set_moves_no_sample(num_samples, more, workers):
     before = divide("hash", num_samples, workers, allow_empty=True, seed=1)
     after = divide(
         "hash", num_samples + more, workers, allow_empty=True, seed=2
@@ -183,7 +183,7 @@ def test_more_workers_than_samples_is_an_error_unless_parts_may_be_empty(name):
     ("num_samples", "workers", "sentence"),
     [(0, 2, "cannot divide a data set without samples"), (5, 0, "≥ 1, got 0")],
 )
-def test_nothing_cannot_be_divided_nor_among_nobody(num_samples, workers, sentence):
+def test_nothing_cannot_be_divided_nor_among_no_workers(num_samples, workers, sentence):
     with pytest.raises(ConfigError, match=sentence):
         divide("random", num_samples, workers, allow_empty=True)
 
@@ -229,7 +229,7 @@ def test_labels_that_will_not_do_are_refused(name, labels, sentence):
     assert sentence in caught.value.message
 
 
-def test_a_rule_of_the_users_own_that_cannot_be_called_is_told_how():
+def test_a_rule_of_the_users_own_that_cannot_be_called_is_explained():
     def needy(num_samples, radius):
         return []
 

@@ -75,7 +75,7 @@ def test_the_graph_speaks_the_reports_language(finished):
     assert not re.findall(r"[\"' ]#[0-9a-f]{6}\"", shown)  # every colour follows the theme
 
 
-def test_every_experiment_is_told(measured):
+def test_every_experiment_is_printed(measured):
     _, lines = measured
     assert [line.split(":")[0] for line in lines] == [
         "The worked example",

@@ -44,7 +44,7 @@ def test_the_report_has_the_courses_sections_and_leaves_no_place_empty(finished)
     assert "addcdiv" in text_of(outcome.folder)  # Adam's own source
 
 
-def test_every_candidate_is_told_and_in_the_report(finished):
+def test_every_candidate_is_printed_and_in_the_report(finished):
     outcome, _, watch = finished
     text = text_of(outcome.folder)
     tried = rows(outcome.folder, "sweep")

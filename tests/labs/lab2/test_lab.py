@@ -108,7 +108,7 @@ def test_a_bad_worker_stops_the_sum_and_no_rule(finished):
     assert any("fault-nan-mean" in line and "stopped" in line for line in watch.lines)
 
 
-def test_every_run_is_told(finished):
+def test_every_run_is_printed(finished):
     _, _, watch = finished
     for name in TINY.runs():
         assert any(f" {name}: " in line for line in watch.lines)

@@ -69,7 +69,7 @@ def assert_report(outcome, lang):
     assert len(text_of(outcome.folder).split("![")) == 5  # owners, curves, speed, samplers
 
 
-def test_runs_are_told_and_what_is_equal_is_equal(finished):
+def test_runs_are_printed_and_what_is_equal_is_equal(finished):
     outcome, watch = finished
     assert any("own-range-2w-seed1" in line for line in watch.lines)
     exact = {

@@ -32,7 +32,7 @@ def test_lists_are_what_the_steps_take():
     assert lists[0][:22].equal(division.step(1, 0, 64, 0))
 
 
-def test_a_division_that_the_data_do_not_allow_is_told_before_anything_runs():
+def test_a_division_that_the_data_do_not_allow_is_refused_before_anything_runs():
     with pytest.raises(ConfigError, match="8 samples are too few for 10 workers"):
         check_divisions(Plan((10,), QUICK, data=SyntheticConfig(samples=8)))
 

@@ -100,14 +100,14 @@ def test_the_order_of_the_workers_changes_no_bit(rule, data):
     assert torch.equal(ROBUST[rule](rows, bad), ROBUST[rule](rows[list(order)], bad))
 
 
-def test_krum_takes_the_same_row_whoever_sent_it():
+def test_krum_takes_the_same_row_for_every_order_of_workers():
     rows = torch.tensor([[0.0], [1.0], [1.1], [1.3], [9.0]])
     for order in ([4, 3, 2, 1, 0], [2, 0, 4, 1, 3]):
         assert rules.krum(rows[order], bad=1) == rules.krum(rows, bad=1) == 1.1
 
 
 @pytest.mark.parametrize("rule", ROBUST)
-def test_more_bad_rows_than_it_bears_are_not_hidden(rule):
+def test_more_bad_rows_than_it_tolerates_are_not_hidden(rule):
     rows = torch.ones(5, 3)
     rows[:3] = torch.nan
     assert ROBUST[rule](rows, 1).isnan().all()

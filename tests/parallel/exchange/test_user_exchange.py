@@ -101,7 +101,7 @@ def test_a_class_is_made_once_and_remembers():
         ("late_trouble", "exchange exchanges_of_mine:late_trouble raised OSError: the line is dead"),
     ],
 )
-def test_what_it_raises_is_told_with_its_name_and_its_line(name, sentence):
+def test_what_it_raises_is_reported_with_its_name_and_its_line(name, sentence):
     (alone,) = ThreadGroup.world(1)
     with pytest.raises(RuntimeError, match=sentence) as raised:
         own(name)(alone, Bucket.of("bucket", torch.zeros(3))).wait()

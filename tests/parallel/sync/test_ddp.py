@@ -82,7 +82,7 @@ def test_when_one_worker_alone_lacks_it_the_others_hear_of_it(early):
 
 
 @pytest.mark.parametrize("early", [False, True])
-def test_zero_on_request_and_what_nobody_used_is_left_alone(early):
+def test_zero_on_request_and_what_no_worker_used_is_left_alone(early):
     changes = on_threads(2, lambda group: step(group, Forked, ZERO, to_the_right=(1,), early=early))
     for changed in changes:
         assert changed == {

@@ -93,7 +93,7 @@ def test_equal_shares_need_nothing_else(parts, set_to_none, overlaps):
 @pytest.mark.parametrize("overlaps", [False, True])
 @pytest.mark.parametrize("parts", [1, 2])
 @pytest.mark.parametrize("shares", [(11, 1), (0, 12), (7, 0, 5), (1, 8, 1, 2), (2, 2, 0, 8)])
-def test_uneven_and_empty_shares_are_exact_when_they_are_told(shares, parts, overlaps):
+def test_uneven_and_empty_shares_are_exact_when_their_sizes_are_given(shares, parts, overlaps):
     def work(group):
         group.overlaps = overlaps
         return loop(group, shares, parts=parts)
@@ -123,7 +123,7 @@ def test_a_sum_by_any_exchange():
     assert_is_one_machine(run_threads(3, lambda group: loop(group, (3, 9, 0), exchange=ring)))
 
 
-def test_gradients_that_nobody_zeroes_add_up_as_on_one_machine():
+def test_gradients_that_are_not_zeroed_add_up_as_on_one_machine():
     def work(group):
         model = DistributedDataParallel(model_of(), group)
         for step in range(3):
@@ -404,7 +404,7 @@ def test_workers_that_end_early_are_zeros_and_end_with_the_model_of_the_last(by_
             torch.testing.assert_close(member[name], tensor, rtol=1e-12, atol=1e-12)
 
 
-def test_who_ends_early_is_named_where_nobody_may():
+def test_a_worker_that_ends_early_is_named_where_none_may():
     def work(group):
         with pytest.raises(GroupError, match="rank 2 ran out of inputs before rank 0"):
             ending_early(group, throw_on_early_termination=True)
@@ -548,7 +548,7 @@ def test_a_graph_that_holds_buffers_survives_an_exchange():
     run_threads(2, work)
 
 
-def test_what_the_module_is_told_to_leave_out_stays_ones_own():
+def test_parameters_that_the_module_ignores_are_not_exchanged():
     def work(group):
         module = nn.Linear(2, 1)
         torch.nn.init.constant_(module.bias, float(group.rank))

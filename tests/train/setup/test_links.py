@@ -24,7 +24,7 @@ LINK = Link((0, 1), bits_per_s=100e6, latency_s=0.005)
         (160e6, UserWarning, "160 measured, latency 5.1 ms: this machine is too busy to measure it"),
     ],
 )
-def test_what_a_person_is_told(bits_per_s, category, said):
+def test_what_a_person_reads(bits_per_s, category, said):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         report_link(Measured((0, 1), LINK, bits_per_s, 0.0051))
@@ -64,6 +64,6 @@ def test_with_links_the_group_beneath_can_still_be_used_afterwards():
     assert run_threads(3, work) == [([3.0] * 3, [(0, 1)])] * 3
 
 
-def test_a_link_to_nobody_is_refused_by_the_worker_too():
+def test_a_link_to_a_missing_rank_is_refused_by_the_worker_too():
     with pytest.raises(ConfigError, match="names worker 2"):
         run_threads(2, lambda group: with_links(group, LaunchConfig(link=("0-2:1gbit",))).__enter__())

@@ -1,8 +1,11 @@
 """Schedules: pure functions of the step."""
 
+import sys
+
 import pytest
 
-from shoal.config.schema import ConstantConfig, CosineConfig, StepDecayConfig
+from shoal.config.schema import ConstantConfig, CosineConfig, Custom, StepDecayConfig
+from shoal.errors import ConfigError
 from shoal.train.setup.schedule import factor
 
 
@@ -30,3 +33,19 @@ def test_decay_by_steps():
 
 def test_a_run_of_one_step_is_no_special_case():
     assert factor(CosineConfig(), total_steps=1)(0) == 1.0
+
+
+def test_a_function_of_ones_own(tmp_path, monkeypatch):
+    (tmp_path / "own_schedules.py").write_text(
+        "def falling(step, total_steps, power=1):\n    return (1 - step / total_steps) ** power\n"
+        "def negative(step, total_steps):\n    return -1\n"
+        "def nothing():\n    return 1.0\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    at = factor(Custom("own_schedules:falling", (("power", 2),)), total_steps=4)
+    assert [at(step) for step in range(4)] == [1.0, 0.5625, 0.25, 0.0625]
+    with pytest.raises(ConfigError, match="schedule own_schedules:negative returned -1 for step 0 of 4"):
+        factor(Custom("own_schedules:negative"), total_steps=4)
+    with pytest.raises(ConfigError, match="schedule own_schedules:nothing cannot be called"):
+        factor(Custom("own_schedules:nothing"), total_steps=4)
+    sys.modules.pop("own_schedules")

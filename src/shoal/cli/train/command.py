@@ -1,6 +1,5 @@
 """`shoal train`: train a model as a recipe and flags describe it."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal.cli import text
@@ -13,46 +12,17 @@ if TYPE_CHECKING:
     from shoal.config.schema import RunConfig
     from shoal.train.result import Result
 
-MAY_CHANGE = {
-    "train.epochs",
-    "train.steps",
-    "train.micro_batch",
-    "train.balance",
-    "train.on_nonfinite",
-    "device",
-    "threads",
-    "data.dir",
-    "output.trace",
-    "checkpoint.*",
-    "launch.*",
-    "mesh",
-    "pipeline.*",
-    "tensor.*",
-    "strategy.*",
-    "sync.*",
-    "exchange.*",
-    "memory.*",
-}
-"""What may change with --resume: how long the run is, where it runs, on how many workers, by which strategy.
-
-A checkpoint holds the state of one machine, whatever strategy saved it, so a run may continue under another strategy,
-with another number of workers, in less memory, over slow links or with faults. What decides *what* is computed stays as
-it is: data, partition, model, loss, optimizer, schedule, batch size, seed, engine, precision. Their names may be
-repeated, which is how a user agrees to run a function of their own. So does how often a step updates the weights
-(`_check_updates`).
-"""
-
-
-DECIDES_BITS = {"train.micro_batch", "device", "threads"}
-"""Settings that --resume cannot change either in a run with --reduction invariant: its bits depend on them."""
-
 
 def run(given: Given[TrainFlags]) -> int:
     """Train a model from a recipe and flags, or resume a run.
 
     RECIPE is a TOML file, or the name of one that comes with shoal, such as quickstart. Flags override the recipe. A
     flag that names another choice than the recipe (--optimizer sgd) replaces that whole section.
+
+    `shoal train --help optimizer` shows the settings of one section.
     """
+    if given.flags.print_config or given.flags.dry_run:
+        return _only_show(given)
     config, result = _train(given)
     if result.rank > 0:  # started by hand or by torchrun
         text.warn(f"rank {result.rank} of {result.workers} is done; rank 0 reports the result")
@@ -68,24 +38,43 @@ def run(given: Given[TrainFlags]) -> int:
     return 0
 
 
-def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result]":
-    from shoal.config.read import read
+def _config(given: Given[TrainFlags]) -> "RunConfig":
+    from shoal.api.resume import resumed_config
+    from shoal.config.read import read, read_flags
 
     flags, folder = given.flags, given.flags.resume
     recipe = given.words[0] if given.words else None
     if folder is None:
-        config = read(recipe, given.settings, flags.trust_code)
-    elif recipe is not None:
+        return read(recipe, given.settings, flags.trust_code)
+    if recipe is not None:
         raise ConfigError(f"--resume continues the run in {folder}; it takes no recipe ('{recipe}')")
-    else:
-        config = _resumed_config(folder, given.settings, flags.trust_code)
+    return resumed_config(folder, read_flags(given.settings), flags.trust_code)
 
+
+def _only_show(given: Given[TrainFlags]) -> int:
+    """--print-config and --dry-run."""
+    config = _config(given)
+    if given.flags.print_config:
+        from shoal.config.write import to_toml
+
+        text.show(to_toml(config).rstrip())
+    if given.flags.dry_run:
+        from shoal.api.dry_run import dry_run
+
+        text.show("\n".join(dry_run(config)))
+    return 0
+
+
+def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result]":
+    flags, folder, config = given.flags, given.flags.resume, _config(given)
     place = place_of(flags)
     set_threads(place, config.threads)
     if config.memory.budget is not None and folder is None:
         config = _within_budget(config, place is not None)
 
-    from shoal.cli.train.display import display_for
+    from shoal.api.callbacks import WithCallbacks
+    from shoal.api.display import display_for
+    from shoal.api.loggers import loggers_of
     from shoal.comm.join import WorkerAddress
     from shoal.config.custom import named_code
     from shoal.events.folder import RunFolder, resume_command
@@ -93,10 +82,13 @@ def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result]":
 
     resumed = RunFolder(folder) if folder else None
     with display_for(to_stderr=flags.json, quiet=flags.quiet) as display:
+        observer = WithCallbacks(loggers_of(config), display) if config.output.logger else display
         try:
             result = launch_run(
-                config, display, resumed, WorkerAddress(*place) if place else None, flags.join_timeout
+                config, observer, resumed, WorkerAddress(*place) if place else None, flags.join_timeout
             )
+            if isinstance(observer, WithCallbacks):
+                observer.ended(result)
         except KeyboardInterrupt:  # the second signal: nothing more is saved
             display.stop()
             if display.folder is not None and any(display.folder.checkpoints.glob("step-*[0-9]")):
@@ -122,62 +114,18 @@ def _within_budget(config: "RunConfig", is_one_worker: bool) -> "RunConfig":
     return choice.variant.config
 
 
-def _resumed_config(folder: Path, flags: list[str], trust_code: bool) -> "RunConfig":
-    """The settings of the stopped run, with the changes that --resume allows."""
-    from shoal.config.read import from_tree, merge, read_flags, read_recipe
-    from shoal.events.folder import RunFolder
-
-    changes = read_flags(flags)
-    config = RunFolder(folder).config
-    if not config.exists():
-        if not folder.exists():
-            raise ConfigError(
-                f"no run folder {folder}", "Check the path after --resume: runs are in runs/NAME."
-            )
-        raise ConfigError(f"{folder} is not a run folder: it has no {config.name}")
-    saved = read_recipe(str(config), trust_code)
-    tables = {section: table for section, table in saved.items() if isinstance(table, dict)}
-    is_invariant = tables.get("train", {}).get("reduction") == "invariant"
-    for section, value in changes.items():
-        for path in [f"{section}.{key}" for key in value] if isinstance(value, dict) else [section]:
-            repeated = path == f"{section}.name" and value["name"] == tables.get(section, {}).get("name")
-            if path not in MAY_CHANGE and f"{section}.*" not in MAY_CHANGE and not repeated:
-                raise ConfigError(
-                    f"--resume cannot change {path}",
-                    f"It can change: {', '.join(sorted(MAY_CHANGE))}.",
-                )
-            if is_invariant and path in DECIDES_BITS:
-                raise ConfigError(
-                    f"--resume cannot change {path} of a run with --reduction invariant: its bits depend on it",
-                    f"Resume it without --{path.rpartition('.')[2].replace('_', '-')}.",
-                )
-    config = from_tree(merge(saved, changes))
-    _check_updates(folder, _updates_of(from_tree(saved)), _updates_of(config))
-    return config
-
-
-def _updates_of(config: "RunConfig") -> str:
-    """Which updates a step of a run makes."""
-    stages, microbatches = config.axes.get("pipeline", 1), config.pipeline.microbatches
-    if stages == 1 or microbatches == 1 or not config.pipeline.updates_inside:
-        return "one update per step"
-    # The weights that a micro-batch sees depend on the number of stages, too.
-    return f"an update after each of {microbatches} micro-batches in {stages} stages (async)"
-
-
-def _check_updates(folder: Path, before: str, now: str) -> None:
-    """Refuse to begin or end the pipeline schedule `async` in the middle of a run, or to change its delays."""
-    if before != now:
-        raise ConfigError(
-            f"--resume cannot change what a step computes: the run in {folder} makes {before}, not {now}",
-            "Resume it with its own --pipeline settings, or start a new run.",
-        )
-
-
 def _settings() -> list[str]:
     from shoal.cli.train.help import settings_page
 
     return settings_page()
 
 
-COMMAND = Command("train", run, TrainFlags, words="[RECIPE]", settings=("*",), details=_settings)
+def _settings_of(section: str) -> list[str]:
+    from shoal.cli.train.help import settings_of
+
+    return settings_of(section)
+
+
+COMMAND = Command(
+    "train", run, TrainFlags, words="[RECIPE]", settings=("*",), details=_settings, topic=_settings_of
+)

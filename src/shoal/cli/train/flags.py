@@ -25,6 +25,10 @@ class TrainFlags(Flags):
     """Print the result as one line of JSON; everything else goes to standard error."""
     quiet: bool = False
     """Show no progress, only the summary at the end."""
+    print_config: bool = False
+    """Print all settings of the run as a recipe, and train nothing."""
+    dry_run: bool = False
+    """Check everything, read the data and build the model, and train nothing."""
     rank: _Number | None = None
     """Rank of this worker, if you start each worker by hand."""
     world_size: Count | None = None

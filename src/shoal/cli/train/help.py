@@ -8,6 +8,7 @@ from shoal.config.describe import Section, sections, takes_custom
 from shoal.config.flags import Flag
 from shoal.config.kinds import describe, without_none
 from shoal.config.schema import STRATEGIES
+from shoal.errors import ConfigError, unknown
 
 _LAYOUTS = dict.fromkeys(layout for layout, _ in STRATEGIES.values())
 _PAIRS = "; ".join(
@@ -29,6 +30,17 @@ def settings_page() -> list[str]:
     """Every section, its choices and their settings; a block each."""
     by_path = groupby(sections(), lambda section: section.path)
     return ["\n".join(_section(path, list(choices))) for path, choices in by_path]
+
+
+def settings_of(name: str) -> list[str]:
+    """One section; `strategy` has those that divide the work."""
+    names = ("sync", "pipeline", "tensor") if name == "strategy" else (name,)
+    known = dict.fromkeys(section.path for section in sections() if section.path)
+    if name != "strategy" and name not in known:
+        raise ConfigError(
+            unknown("section", name, [*known, "strategy"]), "`shoal train --help` lists everything."
+        )
+    return ["\n".join(_section(each, [one for one in sections() if one.path == each])) for each in names]
 
 
 def _section(path: str, choices: list[Section]) -> list[str]:

@@ -6,6 +6,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from shoal.config.schema import (
+    BuiltInDataConfig,
+    Custom,
     DataConfig,
     MlpConfig,
     Resnet18Config,
@@ -74,15 +76,15 @@ def data_bytes(data: DataConfig) -> int:
     return data.samples * (inputs + 4) + 2 * patterns * inputs
 
 
-def input_shape(data: DataConfig) -> tuple[int, ...]:
-    """The shape of one input, without reading the data."""
+def input_shape(data: BuiltInDataConfig) -> tuple[int, ...]:
+    """The shape of one input, without reading the data, which are not the user's own."""
     return data.shape if isinstance(data, SyntheticConfig) else INPUT_SHAPES[data.name]
 
 
 def num_weights(config: RunConfig) -> int:
     """The number of weights, or less."""
     data, model = config.data, config.model
-    inputs = math.prod(input_shape(data))
+    inputs = 0 if isinstance(data, Custom) else math.prod(input_shape(data))
     outputs = data.classes if isinstance(data, SyntheticConfig) and data.task == "classification" else 1
     if isinstance(model, MlpConfig):
         return sum(a * b for a, b in pairwise((inputs, *model.hidden, outputs)))

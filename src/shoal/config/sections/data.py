@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from shoal.config.kinds import AtLeast, Checked
-from shoal.config.sections.values import Count, Fraction
+from shoal.config.sections.values import Count, Custom, Fraction
 
 
 @dataclass(frozen=True)
@@ -83,4 +83,5 @@ class SyntheticConfig(Checked):
             object.__setattr__(self, "shape", (64,) if self.task == "text" else (1, 28, 28))
 
 
-DataConfig = DigitsConfig | MnistConfig | FashionMnistConfig | Cifar10Config | SyntheticConfig
+BuiltInDataConfig = DigitsConfig | MnistConfig | FashionMnistConfig | Cifar10Config | SyntheticConfig
+DataConfig = BuiltInDataConfig | Custom

@@ -118,4 +118,4 @@ class CosineConfig(Checked):
     """Steps of linear warm-up from 0."""
 
 
-ScheduleConfig = ConstantConfig | StepDecayConfig | CosineConfig
+ScheduleConfig = ConstantConfig | StepDecayConfig | CosineConfig | Custom

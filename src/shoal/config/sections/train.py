@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Literal
+from typing import Annotated, Literal
 
-from shoal.config.kinds import Checked
+from shoal.config.kinds import Checked, Several
 from shoal.config.sections.values import Count, PositiveFloat
-from shoal.errors import ConfigError
+from shoal.errors import ConfigError, unknown
 from shoal.printable import printable
 
 
@@ -48,6 +48,9 @@ class CheckpointConfig(Checked):
     """Save after the first step, too, and export the state of model and optimizer; `shoal compare` compares it."""
 
 
+LOGGERS = ("csv", "tensorboard")
+
+
 @dataclass(frozen=True)
 class OutputConfig(Checked):
     """Where the run folder goes."""
@@ -58,9 +61,16 @@ class OutputConfig(Checked):
     """Name of the run folder; empty: built from model, optimizer, data and time."""
     trace: bool = False
     """Record the spans of every step, not only of every 20th."""
+    logger: Annotated[tuple[str, ...], Several()] = ()
+    """Write losses and metrics also as csv (metrics.csv) or tensorboard, or by package.module:function; repeatable."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for logger in self.logger:
+            if logger not in LOGGERS and ":" not in logger:
+                raise ConfigError(
+                    unknown("logger", logger, LOGGERS), "For one of your own, write package.module:function."
+                )
         path = PurePath(self.name)
         if path.is_absolute() or ".." in path.parts or printable(self.name) != self.name or "\n" in self.name:
             raise ConfigError(

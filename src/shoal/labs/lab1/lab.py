@@ -1,11 +1,11 @@
 """Lab 1 as a spec for the frame: its settings and where each of its parts is."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from shoal import data
 from shoal.config.read import from_tree
-from shoal.config.schema import DataConfig
+from shoal.config.schema import BuiltInDataConfig
 from shoal.errors import ConfigError, unknown
 from shoal.labs.frame import LabSpec
 from shoal.labs.lab1 import document
@@ -30,7 +30,7 @@ class Lab1Settings(LabSettings):
         return self.data
 
 
-def data_config(settings: Lab1Settings) -> DataConfig:
+def data_config(settings: Lab1Settings) -> BuiltInDataConfig:
     """The data set as a run's settings name it."""
     if settings.data not in DATA:
         raise ConfigError(unknown("data set of this lab", settings.data, DATA))
@@ -45,7 +45,7 @@ def data_config(settings: Lab1Settings) -> DataConfig:
         options["dir"] = settings.data_dir
     if settings.quick:
         options["samples"] = QUICK_SAMPLES
-    return from_tree({"data": options}).data
+    return cast(BuiltInDataConfig, from_tree({"data": options}).data)
 
 
 LAB = LabSpec(

@@ -64,7 +64,7 @@ QUICK_SAMPLES = 2000
 class Plan:
     """The whole experiment."""
 
-    data: schema.DataConfig
+    data: schema.BuiltInDataConfig
     size: Size
     first_seed: int = 0
     quick: bool = False
@@ -107,6 +107,6 @@ class Plan:
         )
 
 
-def plan_for(data: schema.DataConfig, quick: bool, first_seed: int) -> Plan:
+def plan_for(data: schema.BuiltInDataConfig, quick: bool, first_seed: int) -> Plan:
     """The plan for one of the lab's data sets."""
     return Plan(data, QUICK if quick else FULL[data.name], first_seed, quick)

@@ -3,7 +3,7 @@
 from shoal import models
 from shoal.comm.threads import ThreadGroup
 from shoal.config.checks.resources import input_shape
-from shoal.config.schema import Custom, DataConfig, RpcConfig, RunConfig, SyntheticConfig
+from shoal.config.schema import BuiltInDataConfig, Custom, RpcConfig, RunConfig, SyntheticConfig
 from shoal.parallel.layout.pipeline.cut import check_num_stages, cut_by_name
 from shoal.parallel.layout.tensor.divide import divide
 from shoal.parallel.layout.tensor.plan import read_plan
@@ -16,13 +16,17 @@ OUTPUTS = {"regression": 1, "text": 256}
 def check_division(config: RunConfig) -> None:
     """Refuse more stages than layers, an impossible cut, heads that do not divide, a plan that does not fit.
 
-    Also batch norm where no bit may depend on the division. The workers check the same, and also a user's own model:
-    its code runs in the workers only.
+    Also batch norm where no bit may depend on the division. The workers check the same, and also a user's own model
+    and data: that code runs in the workers only.
     """
     stages, parts = config.axes.get("pipeline", 1), config.axes.get("tensor", 1)
     is_divided = stages > 1 or parts > 1 or isinstance(config.sync, RpcConfig)
     is_invariant = config.train.reduction == "invariant"
-    if isinstance(config.model, Custom) or not (is_divided or is_invariant):
+    if (
+        isinstance(config.model, Custom)
+        or isinstance(config.data, Custom)
+        or not (is_divided or is_invariant)
+    ):
         return
     model = models.without_weights(config.model, input_shape(config.data), _num_outputs(config.data))
     if is_invariant:
@@ -38,7 +42,7 @@ def check_division(config: RunConfig) -> None:
         divide(model, group, read_plan(config.tensor.plan) if config.tensor.plan else None)
 
 
-def _num_outputs(data: DataConfig) -> int:
+def _num_outputs(data: BuiltInDataConfig) -> int:
     if not isinstance(data, SyntheticConfig):
         return 10
     return OUTPUTS.get(data.task, data.classes)

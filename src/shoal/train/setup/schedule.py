@@ -3,7 +3,9 @@
 import math
 from collections.abc import Callable
 
-from shoal.config.schema import ConstantConfig, CosineConfig, ScheduleConfig, StepDecayConfig
+from shoal.config.custom import calling, check_options, load
+from shoal.config.schema import ConstantConfig, CosineConfig, Custom, ScheduleConfig, StepDecayConfig
+from shoal.errors import ConfigError
 
 Factor = Callable[[int], float]
 
@@ -15,6 +17,8 @@ def factor(config: ScheduleConfig, total_steps: int) -> Factor:
     >>> [halves(step) for step in range(6)]
     [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]
     """
+    if isinstance(config, Custom):
+        return _own(config, total_steps)
     after_warmup = _AFTER_WARMUP[type(config)](config, total_steps)
 
     def at(step: int) -> float:
@@ -22,6 +26,26 @@ def factor(config: ScheduleConfig, total_steps: int) -> Factor:
             return (step + 1) / (config.warmup + 1)
         return after_warmup(step - config.warmup)
 
+    return at
+
+
+def _own(config: Custom, total_steps: int) -> Factor:
+    """The user's function of (step, total_steps); every value is checked when it is used."""
+    with calling("schedule", config):
+        function = load("schedule", config)
+        check_options("schedule", config, function, given=2)
+
+    def at(step: int) -> float:
+        value = function(step, total_steps, **dict(config.options))
+        # A factor that is not finite would end in weights that are not; below 0 the loss would rise.
+        if not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+            raise ConfigError(
+                f"schedule {config.name} returned {value!r} for step {step} of {total_steps}",
+                "Return the factor of the learning rate: a number of at least 0.",
+            )
+        return float(value)
+
+    at(0)
     return at
 
 

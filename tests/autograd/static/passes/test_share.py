@@ -25,7 +25,7 @@ def test_the_same_operation_with_other_options_or_numbers_stays():
     assert names(graph).count("mul") == 2
 
 
-def test_what_nobody_reads_is_dropped():
+def test_unread_results_are_dropped():
     def function(x):
         ops.exp(x)
         return x * 2.0

@@ -43,7 +43,7 @@ def test_every_update_reads_all_steps_up_to_the_bound(bound):
             assert update.staleness(push) <= (WORKERS - 1) * (2 * bound + 1)
 
 
-def test_without_a_bound_nobody_waits():
+def test_without_a_bound_no_worker_waits():
     made = run(None, seed=1)
     ledger = Ledger(2, bound=None)
     for sequence in range(1, 50):
@@ -61,7 +61,7 @@ def test_gathered_pushes_are_one_update_in_rank_order(order):
     assert ledger.release() == [0, 1, 2]
 
 
-def test_nobody_gets_a_reply_before_the_update_of_its_step():
+def test_no_worker_gets_a_reply_before_the_update_of_its_step():
     ledger = Ledger(2, bound=0, needed=2)
     ledger.receive(Push(1, 1, 0, 0))
     assert ledger.release() == []

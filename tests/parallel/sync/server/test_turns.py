@@ -1,4 +1,4 @@
-"""Turns: every share of every step once, to whoever is free."""
+"""Turns: every share of every step once, to a free worker."""
 
 from shoal.parallel.strategy import Turn
 from shoal.parallel.sync.server.turns import Turns

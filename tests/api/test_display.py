@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal.cli.train.display import epoch_line, extent, headline
+from shoal.api.display import epoch_line, extent, headline
 from shoal.config.read import read
 from shoal.train.evaluate import Metrics
 from shoal.train.progress import Progress

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from shoal.cli.text import unless_hung_up
+from shoal.api.settings import MODULE
 from shoal.config.mesh import grid
 from shoal.config.schema import RunConfig
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
 from shoal.labs.terminal import aligned
-from shoal.printable import printable
+from shoal.printable import printable, unless_hung_up
 from shoal.report.staleness import staleness_of
 from shoal.train.evaluate import Metrics
 from shoal.train.progress import Progress
@@ -24,6 +24,8 @@ PLAIN_LINE_EVERY_S = 10.0
 
 class Quiet:
     """Shows only the summary at the end."""
+
+    wants_every_step = False
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -46,6 +48,9 @@ class Quiet:
         """Nothing."""
 
     def validated(self, progress: Progress, metrics: Metrics | None) -> None:
+        """Nothing."""
+
+    def saved(self, progress: Progress) -> None:
         """Nothing."""
 
     def finished(self, result: Result) -> None:
@@ -193,7 +198,10 @@ def codec_lines(folder: RunFolder) -> list[str]:
 
 def headline(config: RunConfig, device: str) -> str:
     """Model, data, optimizer, strategy and device, on one line."""
-    what = f"{config.model.name} on {config.data.name} with {config.optimizer.name}"
+    model, data, optimizer = (
+        choice.name.removeprefix(f"{MODULE}:") for choice in (config.model, config.data, config.optimizer)
+    )
+    what = f"{model} on {data} with {optimizer}"
     workers = config.launch.workers
     several = f" with {workers} worker{'s' * (workers > 1)}" if config.strategy != "single" else ""
     if config.num_servers:

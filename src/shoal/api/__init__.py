@@ -1,0 +1,1 @@
+"""What a program calls: `shoal.train` and its callbacks. The command line is a client of it."""

@@ -1,0 +1,132 @@
+"""`shoal.fit`: train objects of a program or a notebook, under any strategy."""
+
+import copy
+import sys
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from shoal.api.callbacks import Callback
+from shoal.api.resume import resumed_config
+from shoal.api.settings import MODULE, config_of, tree_of
+from shoal.api.train import observed
+from shoal.errors import ConfigError
+from shoal.events.folder import RunFolder
+from shoal.parallel.state import load_weights
+from shoal.train.result import Result
+from shoal.train.weights import read_model
+
+Loss = Callable[[Any, Any], Tensor]
+MakeOptimizer = Callable[[Any], torch.optim.Optimizer]
+
+_IN_USE = threading.Lock()
+
+
+def fit(
+    model: nn.Module | Callable[[], nn.Module],
+    data: Any,
+    loss: str | Loss = "cross_entropy",
+    make_optimizer: str | dict[str, Any] | MakeOptimizer = "adam",
+    *,
+    callbacks: Sequence[Callback] = (),
+    resume: str | Path | None = None,
+    progress: bool = True,
+    **settings: Any,
+) -> Result:
+    """Train a model on data, both of one's own, and return the numbers of the run. The model then has the new weights.
+
+        model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+        shoal.fit(model, (inputs, labels), make_optimizer=lambda params: torch.optim.SGD(params, lr=0.1),
+                  strategy="ddp", workers=2, epochs=3)
+
+    - `data`: tensors (inputs, labels), a torch Dataset, an iterable, the path of a folder or file, a pair (train, test)
+      of these, or a function that returns one; or the name of a data set of ours.
+    - `loss(outputs, labels)` returns the mean over the samples, as torch's losses do; or the name of one of ours.
+    - `make_optimizer(params)` returns a torch optimizer: a function, because a strategy may give each worker a part of
+      the parameters. Or the name of one of ours, or a dictionary with its settings.
+    - Other settings are those of `shoal.train`. `resume` is the folder of a stopped run of the same objects.
+
+    Worker processes are copies of this one and compute with one thread each; with launcher="threads" they are threads.
+    """
+    with _as_module(model, data, loss, make_optimizer) as named:
+        taken = named.keys() & settings.keys()
+        if taken:
+            raise ConfigError(
+                f"fit takes {', '.join(sorted(taken))} as an argument of its own, and no setting"
+            )
+        if resume is None:
+            config, folder = config_of(None, named | settings), None
+        else:
+            config, folder = (
+                resumed_config(Path(resume), tree_of(named | settings), trust_code=True),
+                RunFolder(Path(resume)),
+            )
+        result = observed(config, callbacks, progress, folder, forks=True)
+    if isinstance(model, nn.Module) and result.status == "completed":
+        weights, _ = read_model(RunFolder(Path(result.run)).model)
+        load_weights(model, weights)
+    return result
+
+
+@contextmanager
+def _as_module(
+    model: nn.Module | Callable[[], nn.Module], data: Any, loss: str | Loss, make_optimizer: Any
+) -> Generator[dict[str, Any]]:
+    """The objects as functions of a module that exists in memory only: settings name them as any of a user's own.
+
+    Threads find the module where it is; copies of this process have it, too.
+    """
+    if not _IN_USE.acquire(blocking=False):
+        raise ConfigError("another shoal.fit is at work in this process", "Call them one after the other.")
+    module = ModuleType(MODULE, "Objects that a program gave to shoal.fit.")
+    functions: dict[str, Any] = {
+        "model": (lambda: _copy(model)) if isinstance(model, nn.Module) else model,
+        "data": data if isinstance(data, str) or callable(data) else lambda: data,
+        "loss": loss if isinstance(loss, str) else _summed(loss),
+        "optimizer": make_optimizer,
+    }
+    named: dict[str, Any] = {}
+    given = {"model": model, "data": data, "loss": loss, "optimizer": make_optimizer}
+    for kind, function in functions.items():
+        name = _name_of(given[kind], kind)
+        name = kind if hasattr(module, name) else name
+        named[kind] = f"{MODULE}:{name}" if callable(function) else function
+        setattr(module, name, function)
+    sys.modules[MODULE] = module
+    try:
+        yield named
+    finally:
+        del sys.modules[MODULE]
+        _IN_USE.release()
+
+
+def _name_of(given: Any, otherwise: str) -> str:
+    """The name of a function, or of a model's class, for the run folder and the display."""
+    name = type(given).__name__ if isinstance(given, nn.Module) else getattr(given, "__name__", "")
+    return name if name.isidentifier() else otherwise
+
+
+def _copy(model: nn.Module) -> nn.Module:
+    """A worker's own copy of the model."""
+    try:
+        return copy.deepcopy(model)
+    except Exception as error:  # any exception: a module may hold anything
+        raise ConfigError(
+            f"the model cannot be copied for a worker: {type(error).__name__}: {error}",
+            "Give a function that returns the model.",
+        ) from error
+
+
+def _summed(loss: Loss) -> Loss:
+    """The sum over the samples of a loss that returns their mean."""
+
+    def summed(outputs: Any, labels: Any) -> Tensor:
+        return loss(outputs, labels) * len(labels)
+
+    return summed

@@ -1,0 +1,116 @@
+"""Loggers: callbacks that write the losses and metrics of a run for other programs (`--logger`)."""
+
+import csv
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from shoal.api.callbacks import Callback
+from shoal.config.custom import calling, load
+from shoal.config.schema import Custom, RunConfig
+from shoal.errors import ConfigError
+from shoal.train.evaluate import Metrics
+from shoal.train.result import Result
+
+COLUMNS = ("step", "epoch", "training_loss", "validation_loss", "validation_accuracy")
+
+
+def loggers_of(config: RunConfig) -> Sequence[Callback]:
+    """The loggers that a run's settings name; what is not installed is refused before the run begins."""
+    return [
+        _LOGGERS[name]() if name in _LOGGERS else _own(Custom(name=name)) for name in config.output.logger
+    ]
+
+
+class CsvLogger(Callback):
+    """Writes `metrics.csv` into the run folder: a row after each step, and one with validation after each epoch."""
+
+    def __init__(self) -> None:
+        self._file: TextIO | None = None
+
+    def start(self, folder: Path, step: int, total_steps: int) -> None:
+        """Begin the file; of a resumed run, keep the rows of the steps that it has made."""
+        path = folder / "metrics.csv"
+        rows = list(csv.reader(path.open(encoding="utf-8", newline="")))[1:] if path.exists() else []
+        self._file = path.open("w", encoding="utf-8", newline="")
+        self._rows = csv.writer(self._file)
+        self._rows.writerow(COLUMNS)
+        self._rows.writerows(row for row in rows if row[:1] and row[0].isdigit() and int(row[0]) <= step)
+        self._last = step
+
+    def step(self, step: int, loss: float) -> None:
+        """A row."""
+        self._last = step
+        self._rows.writerow((step, "", repr(loss), "", ""))
+
+    def epoch(self, epoch: int, loss: float | None, validation: Metrics | None) -> None:
+        """A row with the mean loss of the epoch."""
+        measured = (validation.loss, validation.accuracy) if validation else ("", "")
+        self._rows.writerow((self._last, epoch, repr(loss), *measured))
+        self._flush()
+
+    def checkpoint(self, step: int) -> None:
+        """Everything up to a checkpoint is in the file."""
+        self._flush()
+
+    def end(self, result: Result) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+    def _flush(self) -> None:
+        if self._file is not None:
+            self._file.flush()
+
+
+class TensorboardLogger(Callback):
+    """Writes a folder `tensorboard` into the run folder."""
+
+    def __init__(self) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise ConfigError(
+                "logger tensorboard needs the package tensorboard, which is not installed",
+                "Install it: pip install tensorboard",
+            ) from None
+        self._make: Callable[..., Any] = SummaryWriter
+        self._writer: Any = None
+
+    def start(self, folder: Path, step: int, total_steps: int) -> None:
+        """Open the files; those of a resumed run hide what it had written after its checkpoint."""
+        self._writer = self._make(str(folder / "tensorboard"), purge_step=step + 1 if step else None)
+        self._last = step
+
+    def step(self, step: int, loss: float) -> None:
+        """One point."""
+        self._last = step
+        self._writer.add_scalar("loss/training", loss, step)
+
+    def epoch(self, epoch: int, loss: float | None, validation: Metrics | None) -> None:
+        """The metrics on the validation set, at the step where the epoch ended."""
+        if validation is not None:
+            self._writer.add_scalar("loss/validation", validation.loss, self._last)
+            if validation.accuracy is not None:
+                self._writer.add_scalar("accuracy/validation", validation.accuracy, self._last)
+        self._writer.flush()
+
+    def end(self, result: Result) -> None:
+        """The result on the test set, then the end."""
+        if result.test_accuracy is not None:
+            self._writer.add_scalar("accuracy/test", result.test_accuracy, result.steps)
+        self._writer.close()
+
+
+def _own(config: Custom) -> Callback:
+    with calling("logger", config):
+        logger = load("logger", config)()
+    if not isinstance(logger, Callback):
+        raise ConfigError(
+            f"logger {config.name} returned a value of type {type(logger).__name__}",
+            "Return an instance of a class that derives from shoal.Callback.",
+        )
+    return logger
+
+
+_LOGGERS: dict[str, Callable[[], Callback]] = {"csv": CsvLogger, "tensorboard": TensorboardLogger}

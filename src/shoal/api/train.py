@@ -1,0 +1,83 @@
+"""`shoal.train`: what `shoal train` does, called from a program, a notebook or a REPL."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from shoal.api.callbacks import Callback, WithCallbacks
+from shoal.api.display import display_for
+from shoal.api.loggers import loggers_of
+from shoal.api.notebook import in_notebook
+from shoal.api.resume import resumed_config
+from shoal.api.settings import config_of, tree_of
+from shoal.config.schema import RunConfig
+from shoal.errors import ConfigError
+from shoal.events.folder import RunFolder
+from shoal.launch.run import launch_run
+from shoal.train.result import Result
+
+
+def train(
+    recipe: str | RunConfig | None = None,
+    /,
+    *,
+    callbacks: Sequence[Callback] = (),
+    resume: str | Path | None = None,
+    progress: bool = True,
+    trust_code: bool = False,
+    **settings: Any,
+) -> Result:
+    """Train a model, and return the numbers of the run.
+
+        shoal.train("quickstart", strategy="ddp", workers=2, epochs=1)
+        shoal.train(model="mlp", optimizer={"name": "sgd", "lr": 0.1}, batch_size=32)
+
+    Settings are the flags of `shoal train`, with _ for -; a section takes a dictionary, and a path with dots goes
+    through `**{"strategy.stage": 3}`. `recipe` is the name of a recipe, the path of a TOML file, or a `RunConfig`.
+    `resume` is the folder of a stopped run. Without `progress` nothing is printed. The run folder has the weights and
+    everything else that `shoal train` writes.
+    """
+    config = _config(recipe, resume, settings, trust_code)
+    return observed(config, callbacks, progress, RunFolder(Path(resume)) if resume else None)
+
+
+def observed(
+    config: RunConfig,
+    callbacks: Sequence[Callback],
+    progress: bool,
+    resumed: RunFolder | None = None,
+    forks: bool = False,
+) -> Result:
+    """Make the run, show its progress and call the callbacks. With `forks`, worker processes are copies of this one."""
+    for callback in callbacks:
+        if not isinstance(callback, Callback):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(
+                f"callback {callback!r} is of type {type(callback).__name__}",
+                "Derive its class from shoal.Callback, and give an instance of it.",
+            )
+    callbacks = (*loggers_of(config), *callbacks)
+    with display_for(to_stderr=not in_notebook(), quiet=not progress) as display:
+        observer = WithCallbacks(callbacks, display) if callbacks else display
+        result = launch_run(config, observer, resumed, forks=forks)
+        if progress:
+            display.finished(result)
+    if isinstance(observer, WithCallbacks):
+        observer.ended(result)
+    return result
+
+
+def _config(
+    recipe: str | RunConfig | None, resume: str | Path | None, settings: dict[str, Any], trust_code: bool
+) -> RunConfig:
+    if resume is not None:
+        if recipe is not None:
+            raise ConfigError(f"resume continues the run in {resume}; it takes no recipe ({recipe})")
+        return resumed_config(Path(resume), tree_of(settings), trust_code)
+    if isinstance(recipe, RunConfig):
+        if settings:
+            raise ConfigError(
+                f"a RunConfig has all settings; {', '.join(settings)} cannot be changed beside it",
+                "Use dataclasses.replace, or give settings alone.",
+            )
+        return recipe
+    return config_of(recipe, settings, trust_code)

@@ -1,0 +1,42 @@
+"""`shoal report`: a page about one finished run."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from shoal.cli import text
+from shoal.cli.command import Command, Given
+from shoal.config.flags import Flags
+from shoal.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class ReportFlags(Flags):
+    """Where the report goes."""
+
+    out: Path | None = None
+    """Folder of the report (default reports/NAME-TIME)."""
+
+
+def run(given: Given[ReportFlags]) -> int:
+    """Write a page about one finished run: numbers, curves, where the time went, settings, environment.
+
+    RUN is a run folder. Nothing is trained, and torch is not needed. `shoal compare` puts several runs side by side.
+    """
+    path = Path(given.words[0])
+    if not path.is_dir():
+        raise ConfigError(f"no run folder {path}", "Runs are in runs/NAME.")
+
+    from shoal.compare.comparison import compare
+    from shoal.compare.one_run import numbers_of, write_run_report
+    from shoal.labs.folder import claimed, report_folder
+
+    found = compare([path])
+    folder = report_folder(str(given.flags.out or ""), path.resolve().name)
+    with claimed(folder):
+        write_run_report(folder, found)
+    text.show(text.rows(numbers_of(found.entries[0])))
+    text.show(str(folder / "report.html"))
+    return 0
+
+
+COMMAND = Command("report", run, ReportFlags, words="RUN")

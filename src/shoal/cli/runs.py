@@ -1,0 +1,53 @@
+"""`shoal runs`: a table of all runs."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from shoal.cli import text
+from shoal.cli.command import Command, Given
+from shoal.config.flags import Flags
+from shoal.config.kinds import Several
+
+
+@dataclass(frozen=True)
+class RunsFlags(Flags):
+    """Which runs, and in which order."""
+
+    where: Annotated[tuple[str, ...], Several()] = ()
+    """Only runs that satisfy this: strategy=ddp, "accuracy>0.9", optimizer.lr=0.01; repeatable."""
+    sort: str = ""
+    """Order by a column, a setting or a result, such as accuracy; default: by time."""
+    json: bool = False
+    """Print one line of JSON for each run, with all settings and results."""
+
+
+def run(given: Given[RunsFlags]) -> int:
+    """Show a table of all runs in FOLDER (default runs/), the latest last.
+
+    Conditions and orders use the columns, every setting (optimizer.lr) and every result (bytes_sent).
+    """
+    from shoal.labs.terminal import aligned
+    from shoal.report.run_table import COLUMNS, listed_runs, matching, ordered, row_of
+
+    flags = given.flags
+    runs, damaged = listed_runs(Path(given.words[0] if given.words else "runs"))
+    for condition in flags.where:
+        runs = matching(runs, condition)
+    if flags.sort:
+        runs = ordered(runs, flags.sort)
+    for sentence in damaged:
+        text.warn(f"warning: {sentence}")
+    if flags.json:
+        for each in runs:
+            text.show(json.dumps({"path": str(each.path), **each.values}, default=str))
+    elif runs:
+        right = frozenset({6, 8, 9, 10, 11})
+        text.show(aligned(["began", *COLUMNS], [row_of(each) for each in runs], right=right))
+    else:
+        text.show("no runs" + (" that satisfy these conditions" if flags.where else ""))
+    return 0
+
+
+COMMAND = Command("runs", run, RunsFlags, words="[FOLDER]")

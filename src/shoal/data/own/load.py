@@ -1,0 +1,151 @@
+"""The data set that a function of the user's own returns."""
+
+import inspect
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from shoal.config.custom import calling, check_options, load
+from shoal.config.schema import Custom
+from shoal.data.dataset import DataSet, Split, Task
+from shoal.data.holdout import hold_out
+from shoal.data.own.files import read_path
+from shoal.data.own.samples import is_array, split_of
+from shoal.errors import ConfigError, DataError, ShoalError, unknown
+
+SPLITS = ("train", "validation", "test")
+TEST_FRACTION = 0.2
+"""The part of the samples that becomes the test set if the function returns none."""
+
+
+def load_own(config: Custom) -> DataSet:
+    """Call the function, and read what it returns into memory.
+
+    It returns samples in one of the forms that `split_of` takes, the path of a folder or file, a pair (train, test)
+    of these, or a dictionary with the keys train, test and validation.
+    """
+    options = dict(config.options)
+    with calling("data", config):
+        function = load("data", config)
+        validation = _own_validation(function, options)
+        given = replace(config, options=tuple(options.items()))
+        check_options("data", given, function)
+        try:
+            splits = _splits(function(**options), f"data {config.name}")
+        except ShoalError:
+            raise
+        except Exception as error:  # any exception: this runs the user's code
+            raise DataError(f"data {config.name} failed with {type(error).__name__}: {error}") from error
+    return hold_out(data_set(config.name, splits), validation, seed=0)
+
+
+def data_set(name: str, splits: Mapping[str, Split]) -> DataSet:
+    """The splits as a data set: labels decide the task; pixels are normalised by the training set's statistics."""
+    train = splits["train"]
+    for key, split in splits.items():
+        for what, mine, first in (
+            ("inputs", split.inputs, train.inputs),
+            ("labels", split.labels, train.labels),
+        ):
+            if mine.shape[1:] != first.shape[1:] or mine.dtype != first.dtype:
+                raise DataError(
+                    f"data {name}: the {what} of {key} are {_described(mine)}, and those of train {_described(first)}"
+                )
+    task, outputs = _task(name, splits)
+    mean, std = (
+        _statistics(train.inputs) if task != "text" and train.inputs.dtype == torch.uint8 else (None, None)
+    )
+    whole = DataSet(
+        name, task, train, splits.get("validation"), splits.get("test", train), outputs, mean, std
+    )
+    return whole if "test" in splits else _with_test(whole)
+
+
+def _with_test(data: DataSet) -> DataSet:
+    """The same data with a part of the training samples as test set, always the same ones."""
+    if len(data.train) < 2:
+        raise DataError(f"data {data.name} has {len(data.train)} sample, and no test set")
+    held = hold_out(replace(data, validation=None), TEST_FRACTION, seed=0)
+    assert held.validation is not None
+    warnings.warn(
+        f"data {data.name} has no test set: {len(held.validation):,} of {len(data.train):,} samples are used as one",
+        stacklevel=2,
+    )
+    return replace(held, validation=data.validation, test=held.validation)
+
+
+def _own_validation(function: Callable[..., Any], options: dict[str, Any]) -> float:
+    """Take `--validation` out of the options, unless the function has a parameter of that name."""
+    if "validation" not in options or "validation" in inspect.signature(function).parameters:
+        return 0.0
+    fraction = options.pop("validation")
+    if not isinstance(fraction, int | float) or not 0 <= fraction < 1:
+        raise ConfigError(f"data.validation is a fraction from 0 to less than 1, not {fraction}")
+    return float(fraction)
+
+
+def _splits(found: Any, where: str) -> dict[str, Split]:
+    if isinstance(found, str | Path):
+        return read_path(Path(found))
+    parts: dict[str, Any]
+    if isinstance(found, Mapping):
+        parts = dict(cast(Mapping[str, Any], found))
+        for key in parts.keys() - set(SPLITS):
+            raise DataError(f"{where}: {unknown('split', str(key), SPLITS)}")
+        if "train" not in parts:
+            raise DataError(f"{where} returned no training samples, only {', '.join(parts) or 'nothing'}")
+    elif isinstance(found, tuple) and not is_array(found[0] if found else None):
+        pair = cast(tuple[Any, ...], found)
+        if len(pair) != 2:
+            raise DataError(
+                f"{where} returned a tuple of {len(pair)} values",
+                'Return (train, test), or a dictionary with the keys "train", "validation" and "test".',
+            )
+        parts = {"train": pair[0], "test": pair[1]}
+    else:
+        parts = {"train": found}
+    return {key: _one_split(part, f"{where}, {key}") for key, part in parts.items() if part is not None}
+
+
+def _one_split(part: Any, where: str) -> Split:
+    if not isinstance(part, str | Path):
+        return split_of(part, where)
+    splits = read_path(Path(part))
+    if set(splits) != {"train"}:
+        raise DataError(
+            f"{where}: {part} has splits of its own: {', '.join(splits)}", "Return its path alone."
+        )
+    return splits["train"]
+
+
+def _task(name: str, splits: Mapping[str, Split]) -> tuple[Task, int]:
+    labels = splits["train"].labels
+    if labels.is_floating_point():
+        return "regression", labels.shape[1]
+    for key, split in splits.items():
+        if split.labels.numel() and (smallest := int(split.labels.min())) < 0:
+            sample = int(split.labels.flatten().argmin()) // max(1, split.labels[0].numel())
+            raise DataError(
+                f"data {name}: sample {sample:,} of {key} has label {smallest}; labels begin at 0"
+            )
+    outputs = 1 + max(int(split.labels.max()) for split in splits.values())
+    return ("classification" if labels.ndim == 1 else "text"), outputs
+
+
+def _statistics(pixels: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of each channel, for pixels from 0 to 1, from how often each byte occurs."""
+    channels = pixels.unbind(1) if pixels.ndim == 4 else [pixels]
+    counts = torch.stack([channel.reshape(-1).bincount(minlength=256) for channel in channels]).double()
+    values, total = torch.arange(256, dtype=torch.float64) / 255, counts.sum(1)
+    mean = counts @ values / total
+    std = (counts @ values.square() / total - mean.square()).clamp_min(0).sqrt()
+    return mean.float(), std.clamp_min(1e-3).float()  # constant pictures would divide by zero
+
+
+def _described(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} of shape {list(tensor.shape[1:])}"

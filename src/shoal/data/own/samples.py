@@ -1,0 +1,151 @@
+"""Samples of the user's own, as two tensors: from tensors, arrays, a torch Dataset, a DataLoader or any iterable."""
+
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from shoal.config.checks.resources import memory_bytes
+from shoal.data.dataset import Split
+from shoal.errors import DataError
+
+MEMORY_SHARE = 0.5
+"""The part of the machine's memory that samples may take while they are read: an endless iterable is noticed by it."""
+
+
+def is_array(value: object) -> bool:
+    """Whether a value is a tensor or an array, and no single sample."""
+    return isinstance(value, Tensor | np.ndarray)
+
+
+def split_of(found: Any, where: str) -> Split:
+    """The samples of a split; `where` names it in errors.
+
+    A pair of tensors or arrays is inputs and labels. A Dataset, a list or another iterable has pairs (input, label),
+    a DataLoader has batches of them; all are read once, from the beginning to the end.
+    """
+    if isinstance(found, tuple) and len(cast(tuple[Any, ...], found)) == 2 and is_array(found[0]):
+        inputs, labels = (torch.as_tensor(part) for part in cast(tuple[Any, Any], found))
+    else:
+        inputs, labels = _read(found, where)
+    if inputs.ndim == 0 or labels.ndim == 0 or len(inputs) != len(labels):
+        sizes = [f"{len(part):,}" if part.ndim else "no" for part in (inputs, labels)]
+        raise DataError(f"{where} has {sizes[0]} inputs and {sizes[1]} labels")
+    if len(inputs) == 0:
+        raise DataError(f"{where} has no samples")
+    return Split(_as_inputs(inputs, where), _as_labels(labels, where))
+
+
+def _as_inputs(inputs: Tensor, where: str) -> Tensor:
+    if inputs.is_complex():
+        raise DataError(f"{where}: inputs are complex numbers; return real ones")
+    if inputs.is_floating_point():
+        _check_finite(inputs, "input", where)
+        inputs = inputs.float()
+    elif inputs.dtype != torch.uint8:
+        inputs = inputs.long()
+    if inputs.dtype == torch.uint8 and inputs.ndim == 3:  # grey pictures without a dimension for channels
+        inputs = inputs.unsqueeze(1)
+    return inputs.detach().contiguous()
+
+
+def _as_labels(labels: Tensor, where: str) -> Tensor:
+    if not labels.is_floating_point():
+        return labels.long().detach().contiguous()
+    _check_finite(labels, "label", where)
+    labels = labels.float()
+    return (labels.unsqueeze(1) if labels.ndim == 1 else labels).detach().contiguous()
+
+
+def _check_finite(values: Tensor, what: str, where: str) -> None:
+    bad = ~values.reshape(len(values), -1).isfinite().all(1)
+    if bad.any():
+        raise DataError(
+            f"{where}: the {what} of sample {int(bad.nonzero()[0]):,} is not finite (NaN or infinite)",
+            "Remove such samples, or replace their values.",
+        )
+
+
+def _read(found: Any, where: str) -> tuple[Tensor, Tensor]:
+    if isinstance(found, DataLoader):
+        batches = [_pair(batch, index, where) for index, batch in enumerate(cast(Iterable[Any], found))]
+        if not batches:
+            raise DataError(f"{where} has no samples")
+        return torch.cat([inputs for inputs, _ in batches]), torch.cat([labels for _, labels in batches])
+    pairs, num_bytes, most = list[tuple[Tensor, Tensor]](), 0, MEMORY_SHARE * memory_bytes()
+    for index, sample in enumerate(_samples(found, where)):
+        pairs.append(_pair(sample, index, where))
+        num_bytes += sum(part.nbytes for part in pairs[-1])
+        if num_bytes > most:
+            raise DataError(
+                f"{where} has more than {index:,} samples, {num_bytes / 2**30:.1f} GiB: too many for this machine's "
+                "memory",
+                "Return fewer samples; an iterable must end.",
+            )
+    if not pairs:
+        raise DataError(f"{where} has no samples")
+    _check_repeatable(found, pairs[0], where)
+    return _stacked([pair[0] for pair in pairs], "input", where), _stacked(
+        [pair[1] for pair in pairs], "label", where
+    )
+
+
+def _samples(found: Any, where: str) -> Iterator[Any]:
+    """The samples in order; those of a Dataset by their indices."""
+    if hasattr(found, "__getitem__") and hasattr(found, "__len__"):
+        return (found[index] for index in range(len(found)))
+    if hasattr(found, "__iter__"):
+        return iter(found)
+    if hasattr(found, "__getitem__"):
+        raise DataError(f"{where}: {type(found).__name__} has no length", "Give it a method __len__.")
+    raise DataError(
+        f"{where} is a value of type {type(found).__name__}, and no samples",
+        "Return tensors (inputs, labels), a torch Dataset, an iterable of pairs, or the path of a folder or file.",
+    )
+
+
+def _check_repeatable(found: Any, first: tuple[Tensor, Tensor], where: str) -> None:
+    """Warn of a Dataset that draws at random: its samples are read once, so the draw would be the same every epoch."""
+    if hasattr(found, "__getitem__") and hasattr(found, "__len__"):
+        again = _pair(found[0], 0, where)
+        if not all(torch.equal(one, other) for one, other in zip(first, again, strict=True)):
+            warnings.warn(
+                f"{where}: sample 0 differs when it is read again. Samples are read once and then stay the same, so a "
+                "random augmentation is drawn once, not in every epoch",
+                stacklevel=2,
+            )
+
+
+def _pair(sample: Any, index: int, where: str) -> tuple[Tensor, Tensor]:
+    try:
+        value, label = sample
+    except (TypeError, ValueError):
+        raise DataError(
+            f"{where}: sample {index:,} is a value of type {type(sample).__name__}, and no pair (input, label)"
+        ) from None
+    try:
+        return _tensor(value), _tensor(label)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError(f"{where}: sample {index:,} cannot become two tensors: {error}") from error
+
+
+def _tensor(value: Any) -> Tensor:
+    if type(value).__module__.startswith("PIL."):
+        picture = torch.from_numpy(np.array(value))
+        return picture.unsqueeze(0) if picture.ndim == 2 else picture.permute(2, 0, 1)
+    return torch.as_tensor(value)
+
+
+def _stacked(values: list[Tensor], what: str, where: str) -> Tensor:
+    for index, value in enumerate(values):
+        if value.shape != values[0].shape:
+            raise DataError(
+                f"{where}: the {what} of sample {index:,} has shape {list(value.shape)}, and that of sample 0 "
+                f"{list(values[0].shape)}",
+                "All samples need one shape: resize, crop or pad them.",
+            )
+    return torch.stack(values)

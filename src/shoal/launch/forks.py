@@ -1,0 +1,136 @@
+"""Workers as copies of this process: objects of a program or a notebook reach them as they are, without pickling.
+
+A forked worker has one thread for computing. OpenMP's threads do not survive a fork, and a second one would wait for
+them for ever. For the same reason there is no forking once this process has used a GPU.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import final
+
+import torch
+
+from shoal.comm.secret import inheritable, new_secret, receive
+from shoal.comm.store import listen, serve
+from shoal.config.checks.resources import check_memory
+from shoal.errors import ConfigError
+from shoal.launch.failure import failure_of
+from shoal.launch.orphans import OrphanKiller, orphan_killer
+from shoal.launch.processes import STORE_TIMEOUT_S, ProcessHandle, place_variables
+from shoal.launch.reports import Reporter
+from shoal.launch.signals import SignalRelay
+from shoal.launch.start import start
+from shoal.launch.supervise import Listener, Policy, supervise
+from shoal.launch.worker_main import die_with_parent
+from shoal.train.stop import stop_signals
+
+Work = Callable[[Reporter], None]
+
+
+def run(work: Work, workers: int, listener: Listener | None = None, policy: Policy | None = None) -> None:
+    """Run `work(reporter)` in one copy of this process per worker; raise the first failure."""
+    if torch.cuda.is_initialized():
+        raise ConfigError(
+            "this process has used the GPU, so its workers cannot be copies of it",
+            "Use launcher='threads', or start a program with `shoal launch`.",
+        )
+    check_memory(workers)
+    server = listen("127.0.0.1", 0)
+    port = server.getsockname()[1]
+    store = serve(server, STORE_TIMEOUT_S)
+    with SignalRelay() as signals, orphan_killer() as orphans:
+        handles = start(work, [ForkPlace(port, orphans, new_secret())] * workers)
+        supervise(handles, policy or Policy(), listener, signals)
+    del store
+
+
+@final
+@dataclass(frozen=True)
+class ForkPlace:
+    """A copy of this process that meets the others in the store on this port."""
+
+    port: int
+    orphans: OrphanKiller
+    secret: bytes = field(repr=False)
+
+    def start(self, task: Work, rank: int, size: int) -> ProcessHandle:
+        """Fork, and do the work in the copy."""
+        with contextlib.ExitStack() as undo, inheritable(self.secret) as secret:
+            read_end, write_end = os.pipe()
+            undo.callback(os.close, read_end)
+            log = undo.enter_context(tempfile.TemporaryFile())
+            parent = os.getpid()
+            # A line in a buffer would be printed by both processes.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            pid = os.fork()
+            if pid == 0:
+                # Nothing of the parent's may run in the copy after this, whatever happens.
+                code = 1
+                try:
+                    os.dup2(log.fileno(), 1)
+                    os.dup2(log.fileno(), 2)
+                    _become_worker(parent, secret, place_variables(self.port, rank, size))
+                    code = _worked(task, Reporter(write_end))
+                finally:
+                    os._exit(code)
+            os.close(write_end)
+            undo.pop_all()
+        self.orphans.watch(pid)
+        return ProcessHandle(rank, read_end, ForkedProcess(pid), log)
+
+
+def _become_worker(parent: int, secret: int, variables: dict[str, str]) -> None:
+    os.setsid()
+    die_with_parent(parent)
+    for number in (*stop_signals(), signal.SIGTSTP):
+        signal.signal(number, signal.SIG_DFL)
+    os.environ.update(variables)
+    # What Python prints goes to the log; a notebook's own streams send it through threads that are not here.
+    sys.stdout, sys.stderr = (open(number, "w", encoding="utf-8", closefd=False) for number in (1, 2))  # noqa: SIM115
+    torch.set_num_threads(1)
+    receive(secret)
+
+
+def _worked(task: Work, reporter: Reporter) -> int:
+    try:
+        task(reporter)
+        return 0
+    except BaseException as error:  # whatever it is, the launcher needs to know
+        failure = failure_of(error)
+        reporter.failed(failure)
+        sys.stderr.write(failure.traceback)
+        return failure.exit_code
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+
+@final
+class ForkedProcess:
+    """A child of this process, as `subprocess.Popen` would show it."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """The exit code, below 0 for a signal; None while it runs."""
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def wait(self, timeout: float) -> int | None:
+        """Wait at most that long for its end."""
+        deadline = time.monotonic() + timeout
+        while self.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return self.returncode

@@ -1,0 +1,133 @@
+"""A table of all runs in a folder: what each trained, how, and how it ended; filtered and sorted."""
+
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from shoal.config.read import from_tree, read_recipe
+from shoal.config.write import flat
+from shoal.errors import ConfigError, ShoalError, unknown
+from shoal.events.folder import RunFolder
+
+COLUMNS = (
+    "run",
+    "model",
+    "data",
+    "optimizer",
+    "strategy",
+    "workers",
+    "status",
+    "steps",
+    "accuracy",
+    "loss",
+    "seconds",
+)
+COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "!=": operator.ne, "<=": operator.le, ">=": operator.ge, "=": operator.eq, "<": operator.lt, ">": operator.gt,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ListedRun:
+    """One run."""
+
+    path: Path
+    values: Mapping[str, Any]
+    """By column, by the path of a setting (`optimizer.lr`) and by the name of a result (`bytes_sent`)."""
+    began: datetime
+
+
+def listed_runs(folder: Path) -> tuple[list[ListedRun], list[str]]:
+    """The runs in a folder, the latest last; and what is wrong with those that cannot be read."""
+    if not folder.is_dir():
+        raise ConfigError(f"no folder {folder}", "Runs are in runs/, unless --runs-dir says something else.")
+    runs, damaged = list[ListedRun](), list[str]()
+    for path in sorted(folder.iterdir()):
+        if not RunFolder(path).config.exists():
+            continue
+        try:
+            runs.append(_listed(path))
+        except ShoalError as error:
+            damaged.append(f"{path}: {error.message}")
+    return sorted(runs, key=lambda run: run.began), damaged
+
+
+def _listed(path: Path) -> ListedRun:
+    folder = RunFolder(path)
+    config = from_tree(read_recipe(str(folder.config)))
+    result = folder.read_result() if folder.result.exists() else {}
+    columns = {
+        "run": path.name,
+        "model": config.model.name,
+        "data": config.data.name,
+        "optimizer": config.optimizer.name,
+        "strategy": config.strategy,
+        "workers": config.launch.workers,
+        "status": result.get("status", "unfinished"),
+        "steps": result.get("steps"),
+        "accuracy": result.get("test_accuracy"),
+        "loss": result.get("test_loss"),
+        "seconds": result.get("seconds"),
+    }
+    began = datetime.fromtimestamp(folder.config.stat().st_mtime)
+    return ListedRun(path, flat(config) | result | columns, began)
+
+
+def matching(runs: Sequence[ListedRun], condition: str) -> list[ListedRun]:
+    """The runs that satisfy a condition: `strategy=ddp`, `accuracy>0.9`, `optimizer.lr<=0.01`."""
+    found = re.fullmatch(r"([\w.]+)\s*(!=|<=|>=|=|<|>)\s*(.*)", condition)
+    if found is None:
+        raise ConfigError(
+            f"expected a condition NAME=VALUE, got '{condition}'",
+            "Comparisons: = != < > <= >=. Quote < and >.",
+        )
+    name, sign, text = found.groups()
+    _check_name(runs, name)
+    return [run for run in runs if _holds(run.values.get(name), sign, text)]
+
+
+def ordered(runs: Sequence[ListedRun], name: str) -> list[ListedRun]:
+    """The runs by a value, the smallest first; those without one come last."""
+    _check_name(runs, name)
+
+    def key(run: ListedRun) -> tuple[bool, bool, Any]:
+        value = run.values.get(name)
+        is_number = isinstance(value, int | float)
+        return value is None, not is_number, value if is_number else str(value)
+
+    return sorted(runs, key=key)
+
+
+def _holds(value: Any, sign: str, text: str) -> bool:
+    if value is None:
+        return sign == "!="
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            return COMPARISONS[sign](value, float(text))
+        except ValueError:
+            return sign == "!="
+    shown = str(value).lower() if isinstance(value, bool) else str(value)
+    return COMPARISONS[sign](shown, text)
+
+
+def _check_name(runs: Sequence[ListedRun], name: str) -> None:
+    known = {key for run in runs for key in run.values}
+    if runs and name not in known:
+        raise ConfigError(unknown("column", name, known))
+
+
+def row_of(run: ListedRun) -> list[str]:
+    """The cells of a run's row, each with its unit."""
+    values = run.values
+    accuracy, loss, seconds = values["accuracy"], values["loss"], values["seconds"]
+    last = [
+        "–" if accuracy is None else f"{100 * accuracy:.2f} %",
+        "–" if loss is None else f"{loss:.4f}",
+        "–" if seconds is None else f"{seconds:.1f} s",
+    ]
+    first = ["–" if values[column] is None else str(values[column]) for column in COLUMNS[:-3]]
+    return [f"{run.began:%Y-%m-%d %H:%M}", *first, *last]

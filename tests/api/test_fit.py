@@ -1,0 +1,128 @@
+"""`shoal.fit`: objects of a program, under every strategy the same result."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from shoal.api.fit import fit
+from shoal.errors import ConfigError, ShoalError
+
+torch.manual_seed(0)
+INPUTS = torch.randn(96, 6, generator=torch.Generator().manual_seed(1))
+LABELS = (INPUTS[:, 0] > 0).long() + 2 * (INPUTS[:, 1] > 0).long()
+DATA = ((INPUTS[:72], LABELS[:72]), (INPUTS[72:], LABELS[72:]))
+NET = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 4))
+
+
+def make_optimizer(params):
+    return torch.optim.SGD(params, lr=0.1, momentum=0.9)
+
+
+def fitted(tmp_path, **settings):
+    model = copy.deepcopy(NET)
+    small = {"epochs": 3, "batch_size": 24, "threads": 1, "device": "cpu", "runs_dir": str(tmp_path)}
+    result = fit(model, DATA, functional.cross_entropy, make_optimizer, progress=False, **small, **settings)
+    return result, model
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory):
+    return fitted(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        {"strategy": "ddp", "launcher": "threads"},
+        {"strategy": "ddp"},
+        {"strategy": "pipeline"},
+        {"strategy": "zero", "strategy.stage": 3},
+    ],
+    ids=lambda way: "-".join(map(str, way.values())),
+)
+def test_every_strategy_gives_the_model_of_one_worker(way, single, tmp_path):
+    result, model = fitted(tmp_path, workers=2, **way)
+    assert result.test_accuracy == single[0].test_accuracy
+    for ours, expected in zip(model.parameters(), single[1].parameters(), strict=True):
+        assert (ours - expected).abs().max() < 1e-5
+
+
+def test_the_model_has_the_new_weights(single):
+    result, model = single
+    accuracy = (model(INPUTS[72:]).argmax(1) == LABELS[72:]).float().mean().item()
+    assert accuracy == pytest.approx(result.test_accuracy)
+    assert not torch.equal(next(model.parameters()), next(NET.parameters()))
+
+
+def test_names_and_functions_are_taken_too(tmp_path):
+    result = fit(
+        lambda: copy.deepcopy(NET),
+        lambda: DATA,
+        "cross_entropy",
+        {"name": "sgd", "lr": 0.1, "momentum": 0.9},
+        progress=False,
+        epochs=1,
+        runs_dir=str(tmp_path),
+    )
+    assert result.status == "completed"
+
+
+def test_a_stopped_run_is_resumed(single, tmp_path):
+    stopped, _ = fitted(tmp_path, name="it", steps=4, checkpoint_every=2)
+    model = copy.deepcopy(NET)
+    result = fit(
+        model, DATA, functional.cross_entropy, make_optimizer, resume=stopped.run, steps=9, progress=False
+    )
+    assert result.weights_sha256 == single[0].weights_sha256
+
+
+class Uncopied(nn.Linear):
+    def __deepcopy__(self, memo):
+        raise TypeError("it holds an open file")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "sentence"),
+    [
+        (
+            (Uncopied(6, 4), DATA),
+            {},
+            "the model cannot be copied for a worker: TypeError: it holds an open file",
+        ),
+        ((NET, 7), {}, "is a value of type int, and no samples"),
+        ((NET, (INPUTS, INPUTS)), {}, "cross_entropy needs integer labels"),
+        (
+            (NET, DATA, lambda outputs, labels: outputs.sum()),
+            {},
+            "the losses of the single samples add up to",
+        ),
+        ((NET, DATA), {"epoch": 2}, "unknown setting 'epoch': did you mean 'epochs'"),
+        ((NET, DATA), {"optimizer": "sgd"}, "fit takes optimizer as an argument of its own"),
+    ],
+)
+def test_what_is_wrong_is_named(arguments, settings, sentence, tmp_path):
+    with pytest.raises(ShoalError, match=sentence):
+        fit(*arguments, progress=False, runs_dir=str(tmp_path), **settings)
+
+
+def test_a_worker_process_that_fails_is_named(tmp_path):
+    class Failing(nn.Linear):
+        def forward(self, inputs):
+            if self.training:
+                raise KeyError("a key")
+            return super().forward(inputs)
+
+    with pytest.raises(ShoalError, match="KeyError: 'a key'"):
+        fit(Failing(6, 4), DATA, progress=False, runs_dir=str(tmp_path), strategy="ddp", workers=2)
+
+
+def test_two_at_the_same_time_are_refused(tmp_path):
+    def data():
+        with pytest.raises(ConfigError, match="another shoal.fit is at work"):
+            fit(NET, DATA)
+        return DATA
+
+    fit(NET, data, progress=False, steps=1, runs_dir=str(tmp_path))

@@ -1,0 +1,104 @@
+"""Samples of one's own: every form becomes two tensors, and what does not fit is named."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from shoal.data.own.samples import split_of
+from shoal.errors import DataError
+
+INPUTS, LABELS = torch.arange(12.0).reshape(4, 3), torch.tensor([0, 1, 0, 2])
+
+
+class Listed(Dataset):
+    """Samples as arrays and plain numbers."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return INPUTS[index].numpy(), int(LABELS[index])
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        (INPUTS, LABELS),
+        (INPUTS.numpy(), LABELS.numpy().astype(np.int16)),
+        (INPUTS.double(), LABELS.int()),
+        TensorDataset(INPUTS, LABELS),
+        Listed(),
+        [(row, label) for row, label in zip(INPUTS, LABELS, strict=True)],
+        ((row, label) for row, label in zip(INPUTS.tolist(), LABELS.tolist(), strict=True)),
+        DataLoader(TensorDataset(INPUTS, LABELS), batch_size=3),
+    ],
+    ids=["tensors", "arrays", "other dtypes", "TensorDataset", "Dataset", "list", "generator", "DataLoader"],
+)
+def test_every_form_holds_the_same_samples(found):
+    split = split_of(found, "mine")
+    assert torch.equal(split.inputs, INPUTS)
+    assert split.inputs.dtype == torch.float32
+    assert torch.equal(split.labels, LABELS)
+    assert split.labels.dtype == torch.int64
+
+
+def test_numbers_as_labels_are_a_column():
+    assert split_of((INPUTS, INPUTS[:, 0]), "mine").labels.shape == (4, 1)
+
+
+def test_grey_pictures_get_a_channel():
+    pixels = torch.zeros(4, 8, 8, dtype=torch.uint8)
+    assert split_of((pixels, LABELS), "mine").inputs.shape == (4, 1, 8, 8)
+    assert split_of([(Image.new("RGB", (5, 8)), 1)], "mine").inputs.shape == (1, 3, 8, 5)
+
+
+class Endless:
+    def __iter__(self):
+        while True:
+            yield torch.zeros(2**22), 0
+
+
+class NoLength(Dataset):
+    def __getitem__(self, index):
+        return INPUTS[index], 0
+
+
+WITH_NAN = torch.where(INPUTS == 7.0, torch.nan, INPUTS)
+
+
+@pytest.mark.parametrize(
+    ("found", "sentence"),
+    [
+        ((INPUTS, LABELS[:3]), "mine has 4 inputs and 3 labels"),
+        ((WITH_NAN, LABELS), "the input of sample 2 is not finite"),
+        ([], "mine has no samples"),
+        ([1, 2], "sample 0 is a value of type int, and no pair"),
+        (
+            [(INPUTS[0], 0), (INPUTS[0, :2], 0)],
+            r"the input of sample 1 has shape \[2\], and that of sample 0 \[3\]",
+        ),
+        ([("text", 0)], "sample 0 cannot become two tensors"),
+        (NoLength(), "NoLength has no length"),
+        (7, "mine is a value of type int, and no samples"),
+    ],
+)
+def test_what_does_not_fit_is_named(found, sentence):
+    with pytest.raises(DataError, match=sentence):
+        split_of(found, "mine")
+
+
+def test_an_endless_iterable_ends_before_memory_does(monkeypatch):
+    monkeypatch.setattr("shoal.data.own.samples.memory_bytes", lambda: 2**26)
+    with pytest.raises(DataError, match="mine has more than 1 samples, 0.0 GiB: too many"):
+        split_of(Endless(), "mine")
+
+
+def test_random_samples_are_warned_of():
+    class Random(Listed):
+        def __getitem__(self, index):
+            return torch.rand(3), 0
+
+    with pytest.warns(UserWarning, match="sample 0 differs when it is read again"):
+        split_of(Random(), "mine")

@@ -1,0 +1,46 @@
+"""Workers as copies of this process."""
+
+import os
+import signal
+
+import pytest
+import torch
+
+from shoal.errors import ConfigError, WorkerError
+from shoal.launch import forks
+
+
+def test_a_killed_copy_is_named():
+    def work(reporter):
+        if os.environ["RANK"] == "1":
+            os.kill(os.getpid(), signal.SIGKILL)
+        reporter.finished()
+
+    with pytest.raises(WorkerError, match="rank 1"):
+        forks.run(work, 2)
+
+
+def test_no_copy_outlives_a_failure():
+    children = []
+
+    def work(reporter):
+        if os.environ["RANK"] == "0":
+            raise KeyError("the first")
+        reporter.send(kind="pid", pid=os.getpid())
+        signal.pause()
+
+    class Listener(forks.Listener):
+        def heard(self, rank, report):
+            children.append(report["pid"])
+
+    with pytest.raises(WorkerError, match="KeyError: 'the first'"):
+        forks.run(work, 2, Listener())
+    for pid in children:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_a_process_that_has_used_a_gpu_is_not_copied(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    with pytest.raises(ConfigError, match="has used the GPU, so its workers cannot be copies of it"):
+        forks.run(lambda reporter: None, 2)
