@@ -17,14 +17,19 @@ def on_final(param, callback):
     return param.register_post_accumulate_grad_hook(callback).remove
 
 
-def network(rank):
-    torch.manual_seed(rank)
-    return nn.Sequential(*(nn.Linear(first, last) for first, last in pairwise(SIZES)))
+def network():
+    """The same one every time, also where threads, which share torch's generator, make it at once."""
+    net = nn.Sequential(*(nn.Linear(first, last) for first, last in pairwise(SIZES)))
+    draw = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for param in net.parameters():
+            param.copy_(torch.randn(param.shape, generator=draw))
+    return net
 
 
 def summed(group, inputs, most_bytes=1, skip=False):
     """The sums by name, in the order in which they arrived, and the most gradients that were there at a time."""
-    net = network(0)
+    net = network()
     params = dict(net.named_parameters())
     names = {id(param): name for name, param in params.items()}
     sums, most = {}, [0]
@@ -47,9 +52,9 @@ def summed(group, inputs, most_bytes=1, skip=False):
 @pytest.mark.parametrize("most_bytes", [1, 2000, 10**6])
 def test_sums_of_all_workers(most_bytes):
     inputs = torch.randn(3, 5, SIZES[0], generator=torch.Generator().manual_seed(0))
-    expected = {name: torch.zeros_like(param) for name, param in network(0).named_parameters()}
+    expected = {name: torch.zeros_like(param) for name, param in network().named_parameters()}
     for own in inputs:
-        net = network(0)
+        net = network()
         net(own).sum().backward()
         for name, param in net.named_parameters():
             expected[name] += param.grad
@@ -75,7 +80,7 @@ def test_worker_without_samples_adds_nothing():
 
 def test_unused_parameter_is_named():
     def work(group):
-        net = network(0)
+        net = network()
         buckets = RotatingBuckets(
             group,
             dict(net.named_parameters()),

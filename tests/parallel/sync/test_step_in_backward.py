@@ -30,11 +30,15 @@ class Tied(nn.Module):
 
     def __init__(self, unused=True):
         super().__init__()
-        torch.manual_seed(0)
         self.first, self.middle, self.last = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 3)
         self.middle.weight = self.first.weight
         if unused:
             self.unused = nn.Linear(8, 8)
+        # From a generator of its own: workers are threads, which share torch's.
+        draw = torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            for param in self.parameters():
+                param.copy_(0.4 * torch.randn(param.shape, generator=draw))
 
     def forward(self, inputs):
         return self.last(torch.tanh(self.middle(torch.tanh(self.first(inputs)))))
