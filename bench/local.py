@@ -6,28 +6,36 @@ All rivals are `--strategy local` on the same two processes, and take turns:
     blocking           all weights every 20 steps; the workers wait for them
     overlapped         the same, applied 19 steps later, while the workers go on (`overlap`)
     streaming          a quarter of the weights every 5 steps, applied 10 steps later (`fragments`, `overlap`)
-    predicted          not measured: no communication + bytes ÷ rate for every averaging
+    predicted          not measured: no communication, in every interval the slower worker's, + bytes ÷ rate
 
 A round trains one interval to fill the link, then the measured intervals: of every rival, as many averagings end within
-the measured steps as begin there. It ends when the link is empty. Links are simulated by threads of the workers: with
-as many cores as workers, their time is taken from the training.
+the measured steps as begin there. It ends when the link is empty. Times and percentiles are means over both workers: a
+worker that is faster waits for the other, and either may be the faster one. Each worker has a network namespace of its
+own (`netns.py`), and the kernel limits the rate between them.
 
-    python bench/local.py [--intervals 4] [--rate 20] [--rounds 9] [--json]
+With `--simulated` our own simulation (`--link 0-1:20mbit`) delays the messages instead. It consists of threads of the
+workers: with as many cores as workers, their time is taken from the training.
+
+    sudo python bench/local.py [--intervals 4] [--rate 20] [--rounds 9] [--json]
+    python bench/local.py --simulated
 """
 
+import argparse
 import itertools
-import statistics
+import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
+from torch import Tensor
 
 import shoal
 from common import Target, interleave, options, report
+from netns import LinkError, linked_pair
 from shoal.comm.group import Group
-from shoal.comm.links.shaped import shaped
+from shoal.comm.links.shaped import Shaped, shaped
 from shoal.comm.traced import traced
 from shoal.config.conditions import Link
 from shoal.config.read import read
@@ -64,10 +72,8 @@ class Rival:
     step: Callable[[], object]
     group: Group
     intervals: int
-    seconds: list[float] = field(default_factory=list[float])
-    """Of the measured steps of every round."""
-    peaks: list[float] = field(default_factory=list[float])
-    """The 95th percentile of the steps of every round."""
+    steps: list[list[float]] = field(default_factory=list[list[float]])
+    """Seconds of the measured steps of every round."""
 
     def __call__(self) -> None:
         """Train one round."""
@@ -78,10 +84,15 @@ class Rival:
         for _ in range(self.intervals * EVERY):
             self.step()
             ends.append(time.perf_counter())
-        self.seconds.append(ends[-1] - ends[0])
-        steps = [end - start for start, end in itertools.pairwise(ends)]
-        self.peaks.append(statistics.quantiles(steps, n=20)[-1])
+        self.steps.append([end - start for start, end in itertools.pairwise(ends)])
         self.group.barrier().wait()  # behind the averages that are still on their way
+
+    def of_all(self) -> Tensor:
+        """Seconds of every worker, round, interval and step. A collective."""
+        mine = torch.tensor(self.steps[1:], dtype=torch.float64).view(-1, self.intervals, EVERY)
+        found = torch.empty(WORKERS, *mine.shape, dtype=torch.float64)
+        self.group.all_gather(found, mine).wait()
+        return found
 
 
 def made(flags: str, group: Group, intervals: int) -> tuple[Rival, int]:
@@ -101,36 +112,43 @@ def made(flags: str, group: Group, intervals: int) -> tuple[Rival, int]:
     return Rival(step, group, intervals), sum(piece.tensor.nbytes for piece in model)
 
 
-def work(intervals: int, rate_mbit: float, rounds: int, as_json: bool) -> int:
+def work(given: argparse.Namespace) -> int:
     """One of the two workers; rank 0 reports."""
     torch.set_num_threads(1)
-    plain = shoal.join()
-    group = shaped(plain, [Link(None, rate_mbit * 1e6)])
+    group: Group = shoal.join(kind="gloo")
+    if given.simulated:
+        group = shaped(group, [Link(None, given.rate * 1e6)])
     rivals: dict[str, Rival] = {}
     num_bytes = 0
     for name, flags in RIVALS.items():
-        rivals[name], num_bytes = made(flags, group, intervals)
+        rivals[name], num_bytes = made(flags, group, given.intervals)
     # The order of the rounds is drawn from a seed: the same on every worker.
-    interleave(rivals, rounds, warm_up=1)
-    met = True
-    if group.rank == 0:
-        seconds, peaks = (
-            {name: getattr(each, what)[1:] for name, each in rivals.items()} for what in ("seconds", "peaks")
-        )
-        # Two workers all-reduce n bytes by sending n bytes each.
-        moving = intervals * 8 * num_bytes / (rate_mbit * 1e6)
-        seconds["predicted"] = [each + moving for each in seconds["no communication"]]
-        link = f"{WORKERS} workers over {rate_mbit:g} Mbit/s"
-        title = f"{intervals * EVERY} steps of lenet, {link}, {num_bytes:,} bytes every {EVERY} steps"
-        met = report(title, seconds, "no communication", TIMES, as_json)
-        met = report(f"95th percentile of a step, {link}", peaks, "no communication", PEAKS, as_json) and met
+    interleave(rivals, given.rounds, warm_up=1)
+    steps = {name: rival.of_all() for name, rival in rivals.items()}
+    met = group.rank != 0 or reported(steps, num_bytes, given)
     group.barrier().wait()
-    group.finish()
+    if isinstance(group, Shaped):
+        group.finish()
     return 0 if met else MISSED
 
 
+def reported(steps: Mapping[str, Tensor], num_bytes: int, given: argparse.Namespace) -> bool:
+    """Report the time of a round and the 95th percentile of its steps; whether all targets are met."""
+    seconds = {name: each.sum((2, 3)).mean(0).tolist() for name, each in steps.items()}
+    # Two workers all-reduce n bytes by sending n bytes each.
+    moving = given.intervals * 8 * num_bytes / (given.rate * 1e6)
+    # Before an averaging, the faster worker waits for the slower one.
+    slower = steps["no communication"].sum(3).amax(0).sum(1)
+    seconds["predicted"] = (slower + moving).tolist()
+    peaks = {name: each.flatten(2).quantile(0.95, 2).mean(0).tolist() for name, each in steps.items()}
+    link = f"{WORKERS} workers over {given.rate:g} Mbit/s{', simulated' * given.simulated}"
+    title = f"{given.intervals * EVERY} steps of lenet, {link}, {num_bytes:,} bytes every {EVERY} steps"
+    met = report(title, seconds, "no communication", TIMES, given.json)
+    return report(f"95th percentile of a step, {link}", peaks, "no communication", PEAKS, given.json) and met
+
+
 def main() -> int:
-    """As a worker: measure. Else: start the workers; 1 when a target is missed."""
+    """As a worker: measure. Else: make the link, and start the workers; 1 when a target is missed."""
     parser = options("Local SGD over a slow link.", rounds=9)
     parser.add_argument(
         "--intervals", type=int, default=4, help="measured intervals of a round (default %(default)s)"
@@ -138,17 +156,40 @@ def main() -> int:
     parser.add_argument(
         "--rate", type=float, default=20.0, help="the link's rate in Mbit/s (default %(default)s)"
     )
+    parser.add_argument("--simulated", action="store_true", help="our own simulation of the link")
     parser.add_argument(AS_WORKER, action="store_true", help="this process is one of the workers")
-    args = parser.parse_args()
-    if args.as_worker:
-        return work(args.intervals, args.rate, args.rounds, args.json)
+    given = parser.parse_args()
+    if given.as_worker:
+        return work(given)
+    words = [AS_WORKER, *sys.argv[1:]]
     try:
-        programs.by_processes(__file__, [AS_WORKER, *sys.argv[1:]], WORKERS, group="gloo")
+        return by_simulation(words) if given.simulated else over_a_link(given.rate, words)
+    except LinkError as error:
+        print(f"{error} Or simulate the link: --simulated.", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def by_simulation(words: list[str]) -> int:
+    """Start two workers that simulate the link."""
+    try:
+        programs.by_processes(__file__, words, WORKERS, group="gloo")
     except WorkerError as error:
         if error.exit_code != MISSED:
             raise
         return 1
     return 0
+
+
+def over_a_link(rate_mbit: float, words: list[str]) -> int:
+    """Start two workers with a real link between them."""
+    # Before torch is there, as launchers do: see step.py.
+    os.environ["OMP_NUM_THREADS"] = "1"
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a namespace has no names for its addresses
+    with linked_pair(rate_mbit) as pair:
+        code = pair.run([sys.executable, __file__, *words])
+    return 1 if code == MISSED else code
 
 
 if __name__ == "__main__":

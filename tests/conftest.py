@@ -36,6 +36,7 @@ LONG = (
     "processes/test_notebook.py",
     "processes/test_pipeline.py",
     "processes/test_programs.py",
+    "processes/test_prune.py",
     "processes/test_rpc.py",
     "processes/test_run_folder.py",
     "processes/test_server.py",

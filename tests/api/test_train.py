@@ -1,5 +1,6 @@
 """`shoal.train` from a program."""
 
+import re
 import subprocess
 import sys
 
@@ -8,6 +9,7 @@ import pytest
 import shoal
 from shoal.api.callbacks import Callback
 from shoal.api.train import train
+from shoal.comm.threads import ThreadGroup
 from shoal.config.read import read
 from shoal.errors import CallbackError, ConfigError, WorkerError
 
@@ -120,3 +122,11 @@ def test_train_stays_the_function():
     """No package of this name hides it once the library is in use."""
     code = "import shoal; f = shoal.train; import shoal.launch.run; assert callable(shoal.train) and shoal.train is f"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_objects_say_what_they_are(tmp_path):
+    result = train(**TINY, runs_dir=str(tmp_path), name="it", progress=False)
+    shown = r"Result\(completed: single, 1 worker; 6 steps in [\d.]+ s; test accuracy [\d.]+ %; .*/it\)"
+    assert re.fullmatch(shown, repr(result))
+    assert repr(read(None, [])) == "RunConfig(lenet on digits with adam; single, workers: 1)"
+    assert repr(ThreadGroup.world(2)[1]) == "ThreadGroup(rank 1 of 2, threads)"

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tomllib
 
 import pytest
 import torch
@@ -103,9 +104,12 @@ def test_a_person_reads_a_table_and_a_shrunk_run_is_pruned_again(here, capsys):
 
 def test_fine_tuning_by_several_workers_gives_the_same_masks(here, capsys):
     trained(capsys, MODELS["mlp"])
-    one = prune(capsys, "--sparsity 0.7 --name one")
+    one = prune(capsys, "--sparsity 0.7 --name one --schedule constant")
     two = prune(capsys, "--sparsity 0.7 --name two --strategy ddp --workers 2 --launcher threads")
     assert one["masks_sha256"] == two["masks_sha256"]
+    schedules = (here / f"runs/{name}/config.toml" for name in ("one", "two"))
+    rates = [tomllib.loads(path.read_text())["schedule"]["name"] for path in schedules]
+    assert rates == ["constant", "cosine"], "the rate of the trained run was constant"
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,11 @@
 """Neighbours in memory are joined, and only those."""
 
+import weakref
+
 import torch
 
 from shoal.optim import Adam
-from shoal.optim.flat import alike, joined, zeros_beside
+from shoal.optim.flat import Joins, alike, joined, zeros_beside
 
 
 def test_neighbours_are_joined_whatever_their_order() -> None:
@@ -58,3 +60,45 @@ def test_parameters_in_a_flat_buffer_get_state_that_joins_with_them() -> None:
         (param, optimizer.state[param]["exp_avg"], optimizer.state[param]["exp_avg_sq"]) for param in params
     ]
     assert len(joined(rows)) == 1
+
+
+def test_joins_remember_gradients_that_stay_and_follow_those_that_move() -> None:
+    joins = Joins()
+    params, grads = torch.zeros(10), torch.zeros(10)
+    rows = [(params[4:], grads[4:]), (params[:4], grads[:4])]
+    first, second, third = joins(rows), joins(rows), joins(rows)
+    assert third is second is not first
+    ((_, grad),) = third
+    assert grad.data_ptr() == grads.data_ptr()
+    other = torch.ones(10)
+    ((_, grad),) = joins([(params[4:], other[4:]), (params[:4], other[:4])])
+    assert grad.data_ptr() == other.data_ptr()
+    assert len(joins([(params[4:], torch.ones(6)), (params[:4], other[:4])])) == 2
+
+
+def test_joins_keep_no_gradient_that_is_dropped() -> None:
+    joins, params = Joins(), torch.zeros(10)
+    for _ in range(3):
+        grads = torch.ones(10)
+        dropped = weakref.ref(grads)
+        assert len(joins([(params[:4], grads[:4]), (params[4:], grads[4:])])) == 1
+        del grads
+        assert dropped() is None
+
+
+def test_the_fast_step_uses_new_gradients_and_weights_wherever_they_are() -> None:
+    values = torch.ones(10)
+    params = [values[:4].requires_grad_(), values[4:].requires_grad_()]
+    twins = [param.detach().clone().requires_grad_() for param in params]
+    ours, reference = Adam(params, fast=True), Adam(twins, fast=True)
+    for step in range(4):
+        grads = torch.linspace(-1, 1 + step, 10)
+        for param, twin, part in zip(params, twins, grads.split([4, 6]), strict=True):
+            param.grad, twin.grad = part, part.clone()
+        if step == 2:
+            values = values.detach().clone()
+            params[0].data, params[1].data = values[:4], values[4:]
+        ours.step()
+        reference.step()
+    assert all(torch.allclose(param, twin) for param, twin in zip(params, twins, strict=True))
+    assert torch.equal(values, torch.cat([param.detach() for param in params]))

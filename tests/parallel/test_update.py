@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from strategy_cases import OPTIMIZERS, copy_of, network
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from shoal.config.schema import AdamConfig, SgdConfig
 from shoal.errors import ConfigError
@@ -56,3 +57,14 @@ def test_the_readable_step_cannot_be_masked():
     assert not copy.update.can_be_masked
     with pytest.raises(ConfigError, match="found_inf is not supported by the readable step"):
         copy.update(0.1, unless=torch.tensor(1.0))
+
+
+def test_hooks_of_the_optimizer_are_called():
+    copy, calls = prepared(FAST["adam"]), []
+    handle = register_optimizer_step_post_hook(lambda optimizer, args, kwargs: calls.append(optimizer))
+    try:
+        copy.update(0.1)
+    finally:
+        handle.remove()
+    copy.update(0.1)
+    assert len(calls) == 1

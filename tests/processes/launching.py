@@ -5,6 +5,7 @@ import sys
 import time
 from pathlib import Path
 
+from shoal.comm.store import listen
 from shoal.config.read import read
 
 TINY = "--data synthetic --data.samples 100 --data.shape 1,4,4 --data.classes 3 --batch-size 32 --epochs 3 "
@@ -70,3 +71,9 @@ def _read(path):
         return Path(path).read_bytes()
     except OSError:
         return b""
+
+
+def free_port():
+    """A port of this machine that no process listens on."""
+    with listen("127.0.0.1", 0) as server:
+        return server.getsockname()[1]

@@ -17,6 +17,7 @@ from launching import (
     config,
     environment,
     flags,
+    free_port,
     orphan_killers_of,
     state_of,
     wait_until,
@@ -314,10 +315,3 @@ def test_an_exception_in_the_users_code_is_shown_in_one_box(tmp_path, capsys):
     assert re.search(r"│ at \S+misbehaving.py:\d+\n", box)
     assert said.count("Traceback (most recent call last)") == 1
     assert 'raise ValueError("no such column: Größe")' in said
-
-
-def free_port():
-    from shoal.comm.store import listen
-
-    with listen("127.0.0.1", 0) as server:
-        return server.getsockname()[1]

@@ -8,7 +8,7 @@ import subprocess
 import time
 
 import pytest
-from launching import command, environment, flags, wait_until, workers_of
+from launching import command, environment, flags, free_port, wait_until, workers_of
 
 from shoal.events.folder import RunFolder
 from shoal.train import checkpoint
@@ -124,3 +124,31 @@ def test_a_second_signal_also_says_how_to_resume(tmp_path, workers):
     assert process.returncode == 128 + signal.SIGINT
     assert f"shoal train --resume {tmp_path / 'run'}" in said
     assert "Traceback" not in said
+
+
+def test_a_second_signal_to_a_worker_that_was_started_by_hand_also_says_it(tmp_path):
+    words = ["--world-size", "2", "--master", f"127.0.0.1:{free_port()}", "--strategy", "naive"]
+    run = flags(tmp_path, "--epochs 200 --name run", slow=0.5)
+    workers = [
+        subprocess.Popen(
+            command("train", *run, *words, "--rank", str(rank)),
+            env=environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        wait_until(lambda: any((tmp_path / "run/checkpoints").glob("step-*[0-9]")))
+        workers[1].send_signal(signal.SIGINT)
+        time.sleep(0.05)  # the step in progress takes ten times as long
+        workers[1].send_signal(signal.SIGINT)
+        _, said = workers[1].communicate(timeout=60)
+        assert workers[1].returncode == 128 + signal.SIGINT
+        assert f"shoal train --resume {tmp_path / 'run'}" in said
+        assert "Traceback" not in said
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.communicate()

@@ -1,5 +1,6 @@
 """`shoal.train`: what `shoal train` does, called from a program, a notebook or a REPL."""
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from shoal.config.schema import RunConfig
 from shoal.errors import ConfigError
 from shoal.events.folder import RunFolder
 from shoal.launch.run import launch_run
+from shoal.memory.budget import budgeted
 from shoal.train.result import Result
 
 
@@ -38,6 +40,10 @@ def train(
     everything else that `shoal train` writes.
     """
     config = _config(recipe, resume, settings, trust_code)
+    if config.memory.budget is not None and resume is None:
+        config, why = budgeted(config)
+        if progress:
+            warnings.warn(why, stacklevel=2)
     return observed(config, callbacks, progress, RunFolder(Path(resume)) if resume else None)
 
 

@@ -126,6 +126,9 @@ class Group(ABC):
     address: str = "127.0.0.1"
     """The address of this machine on which this member's connections listen."""
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(rank {self.rank} of {self.size}, {self.kind})"
+
     # What a kind of group implements.
 
     @abstractmethod

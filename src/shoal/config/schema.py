@@ -173,7 +173,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RunConfig(Checked):
     """One run: these settings and the data determine every bit of the result."""
 
@@ -205,6 +205,10 @@ class RunConfig(Checked):
     train: TrainConfig = field(default_factory=TrainConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     output: OutputConfig = field(default_factory=OutputConfig)
+
+    def __repr__(self) -> str:
+        what = f"{self.model.name} on {self.data.name} with {self.optimizer.name}"
+        return f"RunConfig({what}; {self.strategy}, workers: {self.launch.workers})"
 
     def __post_init__(self) -> None:
         super().__post_init__()

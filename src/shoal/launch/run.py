@@ -35,12 +35,14 @@ def launch_run(
     join_timeout_s: float = TRAIN_LIMIT_S,
     then: RunConfig | None = None,
     forks: bool = False,
+    observer_of_others: Observer | None = None,
 ) -> Result:
     """Train what the config describes.
 
     With a place in the world, given by hand or by torchrun's environment, this process is that one worker and waits
     `join_timeout_s` for the others. Without one it trains alone, or launches the workers that the config asks for:
     these make the run `then` as well, if there is one. With `forks`, worker processes are copies of this one.
+    `observer` sees rank 0, `observer_of_others` another rank that this process is.
     """
     place = place or place_from_environment(os.environ)
     size = check_run(config, place)
@@ -51,7 +53,8 @@ def launch_run(
                 no_exit("a function of your own"),
                 joined_group(config, resumed, place, join_timeout_s) as group,
             ):
-                return worker.run(config, observer if place.rank == 0 else Silent(), group, resumed)
+                shown = observer if place.rank == 0 else observer_of_others or Silent()
+                return worker.run(config, shown, group, resumed)
     if config.launch.workers + config.num_servers > 1:
         forked = forks and config.launch.launcher == "processes"
         launch = training.by_forks if forked else LAUNCHERS[config.launch.launcher]

@@ -9,9 +9,11 @@ Techniques that change what is computed (8-bit state, bf16 parameters) are tried
 """
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from shoal.comm.join import place_from_environment
 from shoal.config.schema import RunConfig
 from shoal.errors import ConfigError
 from shoal.memory.formulas import ACTIVATIONS
@@ -48,6 +50,17 @@ class BudgetChoice:
             f"{self.variant.flags}: {peak} at the peak instead of {plain}, {ratio:.2f} × the time of a step, the "
             f"fastest that fits in {budget}{lossy}"
         )
+
+
+def budgeted(config: RunConfig, is_one_worker: bool = False) -> tuple[RunConfig, str]:
+    """The run with settings that fit its budget, and a sentence about them. Call it before workers are started."""
+    if is_one_worker or place_from_environment(os.environ) is not None:
+        raise ConfigError(
+            "--memory.budget needs workers that shoal starts itself: it tries several settings before training",
+            "Run `shoal train` with the same settings on one machine, then use the --memory settings that it reports.",
+        )
+    choice = within_budget(config)
+    return choice.variant.config, f"--memory.budget {config.memory.budget}: {choice.reason}"
 
 
 def within_budget(config: RunConfig, trying: Try = try_each) -> BudgetChoice:

@@ -29,6 +29,7 @@ from shoal.launch import programs
 from shoal.launch.one_worker import joined_group
 from shoal.memory import process
 from shoal.memory.activations import activation_bytes
+from shoal.memory.exchange_state import counted_state, exchange_state
 from shoal.memory.formulas import (
     ACTIVATIONS,
     FLAT,
@@ -236,7 +237,7 @@ def _predicted(
         activations = activation_bytes(whole, config.loss, batch)
         is_offloaded = config.memory.offload != "none"
         sizes = replace(sizes, activations=activations, offloads_activations=is_offloaded)
-    found = components(config.sync.name, sizes)
+    found = [*components(config.sync.name, sizes), *exchange_state(config, params)]
     return WorkerMemory(rank, sizes, found, {}, 0, 0)
 
 
@@ -265,6 +266,7 @@ def _counted(built: Built, seen: StepMemory, idle_places: dict[int, int], is_gpu
     is_mapped = isinstance(sync, ZeroConfig) and sync.offload != "none" and not is_gpu
     state = OFFLOADED if is_mapped else STATE
     counted |= {GRADIENTS: gradients, state: count(seen.state), ACTIVATIONS: seen.activations}
+    counted |= counted_state(built.exchange, count)
     if not is_gpu and shared:
         counted[SLOTS] = sum(
             shared[place].pss - before for place, before in idle_places.items() if place in shared

@@ -24,7 +24,7 @@ from shoal.config.checks.resources import check_resources, input_shape
 from shoal.config.checks.supported import check_world
 from shoal.config.mesh import check_divided
 from shoal.config.plain import from_plain, to_plain
-from shoal.config.schema import GlobalConfig, RunConfig, SyntheticConfig
+from shoal.config.schema import Custom, GlobalConfig, RunConfig, SyntheticConfig
 from shoal.errors import ConfigError
 from shoal.launch import programs
 from shoal.launch.one_worker import joined_group
@@ -93,11 +93,12 @@ def _generated(config: RunConfig) -> RunConfig:
     data, samples = config.data, config.train.batch_size
     assert isinstance(samples, int)
     samples = max(64, samples)
-    small = (
-        replace(data, samples=samples, validation=0.0)
-        if isinstance(data, SyntheticConfig)
-        else SyntheticConfig(samples=samples, shape=input_shape(data))
-    )
+    if isinstance(data, SyntheticConfig):
+        small = replace(data, samples=samples, validation=0.0)
+    elif isinstance(data, Custom):  # nothing is known about it, so it is loaded
+        small = data
+    else:
+        small = SyntheticConfig(samples=samples, shape=input_shape(data))
     return replace(config, data=small, partition=GlobalConfig(), memory=replace(config.memory, budget=None))
 
 
@@ -138,7 +139,7 @@ def _step(built: Built, group: Group, device: torch.device) -> float:
     """One step of the run's batch size; all workers begin together."""
     strategy, count = built.strategy, built.batch_size
     first, last = (count * (strategy.data_rank + more) // strategy.data_size for more in (0, 1))
-    mine = torch.arange(first, last)
+    mine = torch.arange(first, last) % len(built.data.train)
     parts = (
         built.data.training_batch(part, built.config.seed, 0)
         for part in (mine.split(built.config.train.micro_batch) if len(mine) else ())

@@ -13,7 +13,7 @@ from torch import Tensor
 from shoal.config.kinds import check
 from shoal.errors import CheckpointError, ConfigError
 from shoal.optim.chunks import Row
-from shoal.optim.flat import alike, are_uniform, joined, zeros_beside
+from shoal.optim.flat import Joins, alike, are_uniform, zeros_beside
 
 Group = dict[str, Any]
 """One of torch's `param_groups`: parameters and the options they are updated with."""
@@ -57,6 +57,7 @@ class Elementwise(torch.optim.Optimizer, ABC):
         if not params:
             raise ConfigError(f"{type(self).__name__} got no parameters")
         self.fast = fast
+        self._joined = Joins()
         super().__init__(params, dict(options))
 
     @abstractmethod
@@ -159,7 +160,7 @@ class Elementwise(torch.optim.Optimizer, ABC):
             check(kind, group[name], f"{type(self).__name__}'s {name}")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "fast": self.fast}
+        return {**super().__getstate__(), "fast": self.fast, "_joined": Joins()}
 
     def _select(self, group: Group, params: list[Any]) -> tuple[list[Tensor], list[Tensor]]:
         """The parameters among these that have a gradient, and the gradients."""
@@ -193,12 +194,12 @@ class Elementwise(torch.optim.Optimizer, ABC):
                 self.readable(batch, group, count)
         elif are_uniform(rows):
             for count, batch in _batches(rows, counts):
-                self.fused(joined(batch), group, count, found_inf)
+                self.fused(self._joined(batch), group, count, found_inf)
         else:
             dense = [alike(row) for row in rows]
             kinds = [(row[0].device, row[0].dtype, count) for row, count in zip(dense, counts, strict=True)]
             for (_, _, count), batch in _batches(dense, kinds):
-                self.fused(joined(batch), group, count, found_inf)
+                self.fused(self._joined(batch), group, count, found_inf)
             for (param, *_), (updated, _, *state) in zip(rows, dense, strict=True):
                 if updated is not param:
                     param.copy_(updated)

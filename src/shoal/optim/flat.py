@@ -4,9 +4,11 @@ Parameters, gradients and optimizer state are often consecutive slices of flat b
 depend on tensor boundaries, so adjacent tensors are updated as one.
 """
 
+import weakref
 from collections.abc import Sequence
 from itertools import chain
 from operator import attrgetter
+from typing import final
 
 import torch
 from torch import Tensor
@@ -56,6 +58,37 @@ def joined(rows: Sequence[Row]) -> list[Row]:
         run[0] if len(run) == 1 else tuple(_span(column) for column in zip(*run, strict=True))
         for run in _runs(rows)
     ]
+
+
+@final
+class Joins:
+    """`joined`, which remembers its last result where a program keeps its gradients' memory from step to step.
+
+    That is known when gradients come a second time; those that a program drops are never kept here.
+    """
+
+    def __init__(self) -> None:
+        self._seen: list[weakref.ref[Tensor]] = []
+        """The second column of the last rows."""
+        self._places: list[int] = []
+        self._rows: list[Row] = []
+
+    def __call__(self, rows: Sequence[Row]) -> list[Row]:
+        """The rows (param, grad, …), joined where they are adjacent."""
+        params = [row[0] for row in rows]
+        if not any(map(Tensor.storage_offset, params)):
+            return list(rows)  # as `joined`
+        places = [*map(Tensor.data_ptr, chain.from_iterable(rows)), *map(Tensor.numel, params)]
+        if self._rows and places == self._places:
+            return self._rows
+        found = joined(rows)
+        grads = [row[1] for row in rows]
+        stays = len(grads) == len(self._seen) and all(
+            seen() is grad for seen, grad in zip(self._seen, grads, strict=True)
+        )
+        self._seen = [*map(weakref.ref, grads)]
+        self._places, self._rows = (places, found) if stays else ([], [])
+        return found
 
 
 def zeros_beside(params: Sequence[Tensor]) -> list[Tensor]:

@@ -170,7 +170,10 @@ class Guard:
 
         Where some workers are bad, the loss of the others stands for them too.
         """
-        rows: list[list[float]] = table.tolist()
+        return self.decide(table.tolist(), like)
+
+    def decide(self, rows: Sequence[Sequence[float]], like: Tensor) -> GuardVerdict:
+        """The same from rows that are numbers already."""
         stop_signal = int(max(stop for _, _, _, stop in rows))
         losses, squares = [row[0] for row in rows], [row[2] for row in rows]
         bad = tuple(

@@ -30,7 +30,8 @@ def accumulate(
         following = next(parts, None)
         if following is None and before_last is not None:
             before_last()
-        total = total + gradients(part, scale)
+        found = gradients(part, scale)
+        total = found if total is zero else total + found
         part = following
     return total * scale
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """Numbers of one run; None for what was not measured."""
 
@@ -49,6 +49,15 @@ class Result:
     """With `--prune magnitude` or `movement`: the fraction of the prunable weights that are zero."""
     masks_sha256: str | None = None
     """One fingerprint of all masks."""
+
+    def __repr__(self) -> str:
+        words = [f"{self.strategy}, {self.workers} worker{'s' * (self.workers > 1)}"]
+        words.append(f"{self.steps:,} step{'s' * (self.steps != 1)} in {self.seconds:.1f} s")
+        if self.test_accuracy is not None:
+            words.append(f"test accuracy {100 * self.test_accuracy:.2f} %")
+        elif self.test_loss is not None:
+            words.append(f"test loss {self.test_loss:.4f}")
+        return f"Result({self.status}: {'; '.join(words)}; {self.run})"
 
     def to_json(self) -> str:
         """One line."""

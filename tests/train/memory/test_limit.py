@@ -29,6 +29,6 @@ def test_a_run_above_its_budget_ends(tmp_path):
 
 
 def test_a_worker_that_was_started_by_hand_cannot_choose(capsys):
-    words = f"{TINY} --memory.budget 500MB --strategy ddp --workers 2 --rank 0 --master 127.0.0.1:29999"
+    words = f"{TINY} --memory.budget 500MB --strategy ddp --workers 2 --rank 0 --world-size 2 --master 127.0.0.1:29999"
     assert main(["train", *words.split()]) == 2
     assert "--memory.budget needs workers that shoal starts itself" in capsys.readouterr().err

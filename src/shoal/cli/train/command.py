@@ -1,5 +1,6 @@
 """`shoal train`: train a model as a recipe and flags describe it."""
 
+import os
 from typing import TYPE_CHECKING
 
 from shoal.cli import text
@@ -70,22 +71,28 @@ def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result]":
     place = place_of(flags)
     set_threads(place, config.threads)
     if config.memory.budget is not None and folder is None:
-        config = _within_budget(config, place is not None)
+        from shoal.memory.budget import budgeted
+
+        config, why = budgeted(config, is_one_worker=place is not None)
+        text.warn(why)
 
     from shoal.api.callbacks import WithCallbacks
     from shoal.api.display import display_for
     from shoal.api.loggers import loggers_of
-    from shoal.comm.join import WorkerAddress
+    from shoal.comm.join import WorkerAddress, place_from_environment
     from shoal.config.custom import named_code
     from shoal.events.folder import RunFolder, resume_command
     from shoal.launch.run import launch_run
 
     resumed = RunFolder(folder) if folder else None
-    with display_for(to_stderr=flags.json, quiet=flags.quiet) as display:
-        observer = WithCallbacks(loggers_of(config), display) if config.output.logger else display
+    address = WorkerAddress(*place) if place else place_from_environment(os.environ)
+    is_first = address is None or address.rank == 0
+    with display_for(to_stderr=flags.json, quiet=flags.quiet or not is_first) as display:
+        has_loggers = bool(config.output.logger) and is_first
+        observer = WithCallbacks(loggers_of(config), display) if has_loggers else display
         try:
             result = launch_run(
-                config, observer, resumed, WorkerAddress(*place) if place else None, flags.join_timeout
+                config, observer, resumed, address, flags.join_timeout, observer_of_others=display
             )
             if isinstance(observer, WithCallbacks):
                 observer.ended(result)
@@ -98,20 +105,6 @@ def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result]":
         if result.rank == 0:
             display.finished(result)
     return config, result
-
-
-def _within_budget(config: "RunConfig", is_one_worker: bool) -> "RunConfig":
-    """The settings with which the run fits its budget; they are measured, and reported."""
-    from shoal.memory.budget import within_budget
-
-    if is_one_worker:
-        raise ConfigError(
-            "--memory.budget needs workers that shoal starts itself: it tries several settings before training",
-            "Run `shoal train` with the same settings on one machine, then use the --memory settings that it reports.",
-        )
-    choice = within_budget(config)
-    text.warn(f"--memory.budget {config.memory.budget}: {choice.reason}")
-    return choice.variant.config
 
 
 def _settings() -> list[str]:

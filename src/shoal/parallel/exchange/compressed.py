@@ -148,6 +148,10 @@ class Compressed(Exchange):
             **{f"memory.{param}": tensor for param, tensor in {**self._loaded, **self._memory}.items()},
         }
 
+    def held(self) -> tuple[list[Tensor], list[Tensor]]:
+        """All memory of the residuals, spares included, and the codecs' memories."""
+        return self._residual.held(), [*self._memory.values()]
+
     def load(self, pieces: Mapping[str, Tensor]) -> None:
         """Restore residuals and memories."""
         self._residual.load(pieces_under("residual.", pieces))

@@ -65,6 +65,10 @@ class ParameterState:
         self._flats[bucket.key], self._spares[bucket.key] = (names, spare), flat
         self._of_param.update(zip(bucket.names, bucket.split(spare), strict=True))
 
+    def held(self) -> list[Tensor]:
+        """All its memory: the states and the spares."""
+        return [*(flat for _, flat in self._flats.values()), *self._spares.values()]
+
     def pieces(self) -> dict[str, Tensor]:
         """The state of every parameter, in the parameter's shape."""
         return dict(self._of_param)

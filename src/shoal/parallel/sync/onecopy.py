@@ -2,7 +2,6 @@
 
 from typing import final
 
-import torch
 from torch import Tensor
 
 from shoal.comm.group import Finished, Work
@@ -60,7 +59,8 @@ class OneCopySync(Sync):
         self._may_be_unused = config.unused == "zero"
         piggyback = self._reducer.piggyback
         tables: list[Tensor] = [] if piggyback is None else group.views_of_all(piggyback)
-        self._rows = [table.view(-1, ROW)[rank] for rank, table in enumerate(tables)]
+        # As numpy arrays, of which reading four numbers takes a tenth of the time.
+        self._rows = [table.view(-1, ROW)[rank].numpy() for rank, table in enumerate(tables)]
         """All workers' rows of the guard's table, if they are written next to the gradients."""
         self._update = parts.update.over(slices)
 
@@ -84,8 +84,10 @@ class OneCopySync(Sync):
             if self._buffers is not None:
                 self._buffers.update()
             group.barrier().wait()
-            rows = self._rows
-            verdict = self._guard.read(torch.stack(rows), loss) if rows else self._guard.agree(loss, share)
+            if self._rows:
+                verdict = self._guard.decide([row.tolist() for row in self._rows], loss)
+            else:
+                verdict = self._guard.agree(loss, share)
             if verdict.may_update:
                 self._weights.sum_gradients()
                 if self._may_be_unused:

@@ -252,7 +252,12 @@ class DistributedDataParallel(nn.Module, Joinable):
             sync.uneven_inputs = None
 
     def join_hook(self, **kwargs: Any) -> UnevenInputsHook:
-        """For torch's `Join`: what this worker does while only others have inputs."""
+        """For torch's `Join`: what this worker does while only others have inputs.
+
+        Its gradients are then the others' aggregates. So an optimizer in the same `Join` that updates a part of the
+        parameters on each worker (`ZeroRedundancyOptimizer`) equals one that updates all of them. Under torch's wrapper
+        a worker that has ended updates its part with its own last gradients, and the result is another one.
+        """
         sync = self._connected()
         if sync is None:
             return UnevenInputsHook(lambda: None, lambda: None)

@@ -113,4 +113,4 @@ def replace_forward(
     # Layers of a flat sequence are called in their groups; the sequence itself is still the model.
     steps = [segments.get(layer, layer) for layer in owner if id(layer) not in inside]
 
-    owner.forward = SequenceOfBlocks(steps)
+    owner.forward = SequenceOfBlocks(steps)  # pyright: ignore[reportAttributeAccessIssue]

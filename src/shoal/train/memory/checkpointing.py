@@ -135,7 +135,8 @@ class _FirstPass:
         if holder.value is None:
             self._repeat()
         watch = self._block.watch
-        return holder.value if watch is None else watch.unpack(holder.value)
+        value: Any = holder.value
+        return value if watch is None else watch.unpack(value)
 
     def check_inputs(self) -> None:
         """Refuse a block that has written into its inputs: it cannot be computed from them again."""

@@ -67,7 +67,7 @@ class OffloadedActivations:
         if self._stays(tensor):
             return tensor
         stored = self._stored(tensor)
-        return _Saved(stored, tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset())
+        return _Saved(stored, tensor.dtype, tensor.shape, tensor.stride(), int(tensor.storage_offset()))
 
     def _stays(self, tensor: Tensor) -> bool:
         # Parameters that a strategy gathers have other memory in every step: those are known by their identity.
@@ -213,7 +213,7 @@ class _ActivationFile:
 
 def _in_parts(content: Tensor, offset: int, move: Callable[[Any, int], int]) -> None:
     """Move all bytes of a tensor; one call of the system may move fewer."""
-    left = memoryview(content.numpy())
+    left = memoryview(content.numpy())  # pyright: ignore[reportArgumentType]
     while left:
         moved = move(left, offset)
         if not moved:

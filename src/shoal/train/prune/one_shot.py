@@ -51,11 +51,16 @@ class PrunedOnce(NamedTuple):
 
 
 def pruning_config(saved: Saved, path: Path, prune: dict[str, Any], epochs: int, changes: Tree) -> RunConfig:
-    """The run that starts from saved weights, prunes them before the first step, and trains on for some epochs."""
+    """The run that starts from saved weights, prunes them before the first step, and trains on for some epochs.
+
+    A constant learning rate would leave the last steps as coarse as the first: it falls along a cosine instead.
+    """
     trained = config_for(saved, {})
     inherited = {key: value for key, value in saved.settings.items() if key not in NOT_INHERITED}
     train: Tree = {**inherited.get("train", {}), "start": str(path), "epochs": epochs}
     train.pop("steps", None)
+    if trained.schedule.name == "constant":
+        inherited["schedule"] = {"name": "cosine"}
     folder = path.parent if path.is_dir() else Path(trained.output.dir)
     name = path.name if path.is_dir() else path.stem
     output = {**inherited.get("output", {}), "dir": str(folder), "name": _free_name(folder, f"{name}-pruned")}

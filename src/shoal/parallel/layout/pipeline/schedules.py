@@ -105,7 +105,7 @@ def _zero_bubble_rounds(stage: int, stages: int, microbatches: int) -> Iterator[
 
 
 def asynchronous(stages: int, microbatches: int) -> Schedule:
-    """1F1B with an update after every backward: each micro-batch is a batch of its own, and no stage waits for others.
+    """1F1B, and an update after every backward: each micro-batch is a batch. Stages wait at the start and the end only.
 
     Narayanan et al. 2019, "PipeDream: Generalized Pipeline Parallelism for DNN Training" (weight stashing). A stage
     keeps the weights that each micro-batch in flight went forward with, and uses them for its backward: min(p − s, m)

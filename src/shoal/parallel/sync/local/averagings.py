@@ -32,6 +32,12 @@ class Averaging:
     """The guard's table, which travels with the first fragment, until it is read."""
     table_work: Work = field(default_factory=Done)
 
+    def advance(self) -> None:
+        """Move the exchange forward: some groups start to send when they are asked, and the members have come."""
+        for fragment in self.fragments:
+            fragment.advance()
+        self.table_work.done()
+
     def wait(self) -> None:
         """Wait until everything has arrived."""
         for fragment in self.fragments:
@@ -89,6 +95,11 @@ class Averagings:
         if table is not None and averaging.fragments[0].piggyback is None:
             averaging.table_work = self._group.all_reduce(table)
         self.under_way.append(averaging)
+
+    def advance(self) -> None:
+        """Move the exchanges under way forward."""
+        for averaging in self.under_way:
+            averaging.advance()
 
     def to_apply(self) -> Iterator[Averaging]:
         """The averagings to apply now, oldest first; waits until each has arrived."""

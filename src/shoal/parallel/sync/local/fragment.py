@@ -128,6 +128,10 @@ class Fragment:
             self._bucket.piggyback.copy_(self._nothing if piggyback is None else piggyback.view(-1))
         self._work = exchange(group, self._bucket)
 
+    def advance(self) -> None:
+        """Move the exchange forward, without waiting."""
+        self._work.done()
+
     def wait(self) -> None:
         """Wait for the exchange: the bucket then holds the means."""
         self._work.wait()

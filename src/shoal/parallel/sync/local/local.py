@@ -76,10 +76,12 @@ class LocalSync(Sync):
         self._return_to_own_state()
         self._received_signal = share.stop_signal
         self._group.beat()  # it may not communicate for many steps
+        self._averagings.advance()
         loss = self._step_alone(share, lr)
         self._averagings.count(share)
         if self._averagings.under_way or self._averagings.due:
             with self._layout.span("exchange", "move"):
+                self._averagings.advance()
                 self._apply_averages()
                 if self._averagings.due:
                     self._begin_averaging(loss, share)
