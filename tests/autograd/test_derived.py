@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.autograd.test_ops import broadcasts, draw, seeds, shapes
 from tests.autograd.truth import assert_same_derivatives
 
-from shoal.autograd import derived
+from shoal.autograd import Variable, derived, grad
 
 quick = settings(max_examples=20, deadline=None)
 
@@ -103,3 +103,10 @@ def test_convolution_with_bias_pooling_and_embedding():
 def test_log_softmax_survives_large_logits():
     value = derived.log_softmax(torch.tensor([[1000.0, 0.0]]))
     assert value.tolist() == [[0.0, -1000.0]]
+
+
+def test_expand_repeats_and_its_gradient_is_the_sum():
+    a = Variable(torch.tensor([[2.0], [3.0]]))
+    weights = torch.arange(12.0).reshape(2, 2, 3)
+    (da,) = grad((a.expand(2, 2, 3) * weights).sum(), [a])
+    assert da.value.tolist() == [[float(weights[:, 0].sum())], [float(weights[:, 1].sum())]]

@@ -6,7 +6,8 @@ import json
 import pytest
 import torch
 
-from shoal.bench.measure import BUS_FACTORS, LIMIT, BenchPlan, Contender, contenders, measure, sizes_between
+from shoal.bench.measure import LIMIT, BenchPlan, Contender, contenders, measure, sizes_between
+from shoal.bench.operations import BUS_FACTORS
 from shoal.bench.tables import as_csv, as_json, as_table
 from shoal.comm.threads import run_threads
 from shoal.errors import ConfigError

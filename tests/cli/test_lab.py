@@ -35,7 +35,7 @@ def test_the_labs_and_flags_are_listed(capsys, words):
         (("start", "1", "--quick"), "`shoal lab start` has no --quick"),
         (("check",), "LAB is required"),
         (("check", "1", "--seed", "1"), "`shoal lab check` has no --seed"),
-        (("check", "autograd"), "lab autograd has no tasks to check"),
+        (("check", "optimise"), "lab optimise has no tasks to check"),
         (("check", "1"), "there is no task1/pytorch/MyOptimizer.py in"),
     ],
 )

@@ -49,3 +49,15 @@ def test_a_step_takes_its_own_seconds(tmp_path):
     steps = [record(n, 0.05 * (n + 1), (10, 12), (12, 20), []) for n in range(3)]
     write(tmp_path, 0, *steps)
     assert [step[0].own_ms for step in read_steps(tmp_path, 1)] == pytest.approx([40, 40, 40])
+
+
+def test_calls_that_the_host_issues_before_the_device_is_ready_count(tmp_path):
+    ahead = record(0, 0.060, (10, 38), (40, 50), [("all_reduce", 16, 11)])
+    ahead["spans"] += [
+        ["all_reduce", "move", "main", 39 * MS, 39 * MS, 40, "world", 2],
+        ["all_reduce", "wait", "main", 39 * MS, 49 * MS, 0, "world", 2],
+    ]
+    write(tmp_path, 0, ahead)
+    ((one,),) = read_steps(tmp_path, 1)
+    assert dict(one.calls) == {"all_reduce": 1}
+    assert one.call_bytes == 40

@@ -21,4 +21,5 @@ def attach_operators() -> None:
     Variable.sum = derived.sum
     Variable.mean = derived.mean
     Variable.reshape = lambda self, *shape: ops.reshape(self, shape=shape)
+    Variable.expand = lambda self, *shape: ops.expand(self, shape=shape)
     Variable.detach = lambda self: ops.detach(self)

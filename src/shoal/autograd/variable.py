@@ -165,6 +165,10 @@ class Variable:
             """The same elements in another shape."""
             ...
 
+        def expand(self, /, *shape: int) -> "Variable":
+            """Repeated along axes of length 1 and new leading axes."""
+            ...
+
         def detach(self, /) -> "Variable":
             """The same value as a constant: no gradient flows."""
             ...

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import torch
 import torch.distributed as dist
@@ -27,8 +27,11 @@ from shoal.comm.traced import traced
 from shoal.errors import ConfigError, WorkerError, unknown
 from shoal.launch import programs
 
-GROUPS = ("shm", "gloo", "gloo+checked", "mpi")
+GROUPS = ("shm", "gloo", "gloo+checked", "nccl", "mpi")
 """`gloo` is torch's own backend with nothing of ours around it, the rival; `gloo+checked` is what we ship."""
+DEFAULT_GROUPS = {"cpu": ("shm", "gloo"), "cuda": ("nccl", "gloo")}
+HOST_ONLY = ("shm", "mpi")
+"""Groups that move no memory of a GPU."""
 TIMEOUT_S = 60.0
 
 
@@ -46,6 +49,10 @@ class BenchSettings:
     seconds: float
     form: str
     """table, json or csv."""
+    device: str = "cpu"
+    """Whose memory is moved: cpu or cuda."""
+    note: str = ""
+    """What was measured instead of what was asked for."""
 
     def plan(self) -> BenchPlan:
         """The same for `measure`; sizes that cannot be measured are refused."""
@@ -60,11 +67,41 @@ def start(settings: BenchSettings) -> None:
     for name in settings.groups:
         if name not in GROUPS:
             raise ConfigError(unknown("group", name, GROUPS))
+    settings = with_groups_of(settings, torch.cuda.device_count())
     arguments = [json.dumps(asdict(settings))]
     if "mpi" in settings.groups:
         _start_by_mpi(arguments, settings.workers)
     else:
         programs.by_processes(__file__, arguments, settings.workers)
+
+
+def with_groups_of(settings: BenchSettings, num_gpus: int) -> BenchSettings:
+    """The settings with the groups that this machine can measure.
+
+    NCCL refuses two workers on one GPU. Where there are fewer GPUs than workers gloo takes its place, on the memory of
+    the GPUs, and a note says so.
+    """
+    groups = settings.groups or DEFAULT_GROUPS[settings.device]
+    if settings.device == "cpu":
+        if "nccl" in groups:
+            raise ConfigError("the group nccl moves memory of GPUs only", "Add --device cuda.")
+        return replace(settings, groups=groups)
+    if num_gpus == 0:
+        raise ConfigError("--device cuda: torch sees no GPU here", "Use --device cpu.")
+    for name in groups:
+        if name in HOST_ONLY:
+            raise ConfigError(
+                f"the group {name} does not move memory of a GPU", "With --device cuda use nccl and gloo."
+            )
+    if "nccl" not in groups or settings.workers <= num_gpus:
+        return replace(settings, groups=groups)
+    instead = tuple(dict.fromkeys("gloo" if name == "nccl" else name for name in groups))
+    shared = f"{settings.workers} workers share {num_gpus} GPU{'s' if num_gpus > 1 else ''}"
+    return replace(
+        settings,
+        groups=instead,
+        note=f"{shared}: NCCL needs one for each worker, so gloo was measured instead",
+    )
 
 
 def _start_by_mpi(arguments: list[str], workers: int) -> None:
@@ -92,17 +129,20 @@ def work(settings: BenchSettings) -> None:
     """One worker of the benchmark."""
     torch.set_num_threads(1)
     rank = int(os.environ.get("PMI_RANK") or os.environ["RANK"])
-    note = load_note(settings.workers)
-    plan = settings.plan()
+    note = "; ".join(filter(None, (settings.note, load_note(settings.workers))))
+    plan, device = settings.plan(), torch.device("cpu")
+    if settings.device == "cuda":
+        device = torch.device("cuda", rank % torch.cuda.device_count())
+        torch.cuda.set_device(device)
     referee = _group("referee", rank, settings.workers)
     groups = {name: _group(name, rank, settings.workers) for name in settings.groups if name != "mpi"}
-    entries = contenders(groups, plan, settings.algorithms)
+    entries = contenders(groups, plan, settings.algorithms, device)
     if "mpi" in settings.groups:
         entries.append(_mpi())
-    rows = measure(referee, plan, entries)
+    rows = measure(referee, plan, entries, device)
     if rank == 0:
         if settings.form == "json":
-            shown = as_json(rows, plan, settings.workers, note)
+            shown = as_json(rows, plan, settings.workers, note, _name_of(device))
         else:
             shown = as_csv(rows).rstrip("\n") if settings.form == "csv" else as_table(rows, note)
         sys.stdout.write(shown + "\n")
@@ -118,7 +158,11 @@ def _group(name: str, rank: int, size: int) -> Group:
         return traced(SharedMemoryGroup.join(store, rank, size))
     if name == "gloo+checked":
         return traced(join_torch(store, rank, size))
-    return TorchGroup(store, rank, size)
+    return TorchGroup(store, rank, size, backend="nccl" if name == "nccl" else "gloo")
+
+
+def _name_of(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 def _mpi() -> Contender:

@@ -4,6 +4,7 @@
 - Rounds are interleaved (every contender once, then every contender again), so that a disturbance affects all of
   them. The figure is the median of single calls, with mean, 95th and 99th percentile beside it.
 - Buffers rotate and are refilled before each call, and every result is compared with the right one.
+- On a GPU a call ends when the device has finished, not when the call returns.
 - The memory-speed limit is measured in the same rounds: every worker copies as many bytes as the buffer has, all at
   once. An all-reduce cannot be faster: each worker must read size · (n / size) = n elements and write as many.
 
@@ -15,10 +16,12 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from shoal.bench.operations import ADDRESSED, BUS_FACTORS, SHARES, fill, num_wrong, runs
 from shoal.comm.algorithms import ALGORITHMS
 from shoal.comm.group import Group
 from shoal.comm.reduction import Op
@@ -27,15 +30,7 @@ from shoal.errors import ConfigError, unknown
 LIMIT = "memory"
 """The contender that measures how fast memory is."""
 NUM_BUFFERS = 2
-
-BUS_FACTORS: dict[str, Callable[[int], float]] = {
-    "all_reduce": lambda size: 2 * (size - 1) / size,
-    "all_gather": lambda size: (size - 1) / size,
-    "reduce_scatter": lambda size: (size - 1) / size,
-    "broadcast": lambda size: 1.0,
-    "reduce": lambda size: 1.0,
-}
-"""The share of the bytes that crosses between workers, per operation."""
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -94,33 +89,27 @@ def sizes_between(begin: int, end: int, factor: int) -> tuple[int, ...]:
 
 
 def contenders(
-    groups: Mapping[str, Group], plan: BenchPlan, algorithms: Sequence[str] = ()
+    groups: Mapping[str, Group],
+    plan: BenchPlan,
+    algorithms: Sequence[str] = (),
+    device: torch.device = CPU,
 ) -> list[Contender]:
     """The groups as contenders, and our algorithms on them; shared memory on its own memory and on any other."""
+    empty = partial(torch.empty, device=device)
     if plan.operation not in BUS_FACTORS:
         raise ConfigError(unknown("operation", plan.operation, BUS_FACTORS))
     found: list[Contender] = []
     for name, group in groups.items():
-        run = _runs(group, plan.op)[plan.operation]
+        run = runs(group, plan.op)[plan.operation]
         if name == "shm":
             found += [Contender(name, group.empty, run), Contender(f"{name} (own memory)", torch.empty, run)]
         else:
-            found.append(Contender(name, torch.empty, run))
+            found.append(Contender(name, empty, run))
         for algorithm in algorithms:
             if algorithm not in ALGORITHMS:
                 raise ConfigError(unknown("algorithm", algorithm, ALGORITHMS))
-            found.append(Contender(f"{algorithm} on {name}", torch.empty, _by(group, algorithm)))
+            found.append(Contender(f"{algorithm} on {name}", empty, _by(group, algorithm)))
     return found
-
-
-def _runs(group: Group, op: Op) -> dict[str, Callable[[Tensor, Tensor], object]]:
-    return {
-        "all_reduce": lambda piece, whole: group.all_reduce(piece, op).wait(),
-        "all_gather": lambda piece, whole: group.all_gather(whole, piece).wait(),
-        "reduce_scatter": lambda piece, whole: group.reduce_scatter(piece, whole, op).wait(),
-        "broadcast": lambda piece, whole: group.broadcast(piece, 0).wait(),
-        "reduce": lambda piece, whole: group.reduce(piece, 0, op).wait(),
-    }
 
 
 def _by(group: Group, algorithm: str) -> Callable[[Tensor, Tensor], object]:
@@ -137,12 +126,15 @@ class _Track:
     wrong: int = 0
 
 
-def measure(referee: Group, plan: BenchPlan, entries: Sequence[Contender]) -> list[Row]:
+def measure(
+    referee: Group, plan: BenchPlan, entries: Sequence[Contender], device: torch.device = CPU
+) -> list[Row]:
     """Measure all contenders; every worker calls it, and every worker gets the rows.
 
     The referee is a group that is not measured: it aligns the workers before each call.
     """
-    limit = Contender(LIMIT, torch.empty, lambda piece, whole: whole.copy_(piece))
+    empty = partial(torch.empty, device=device)
+    limit = Contender(LIMIT, empty, lambda piece, whole: whole.copy_(piece))
     return [row for size in plan.sizes for row in _measure_size(referee, plan, [*entries, limit], size)]
 
 
@@ -151,11 +143,12 @@ def _measure_size(referee: Group, plan: BenchPlan, entries: Sequence[Contender],
     tracks: list[_Track] = []
     for entry in entries:
         # A whole has the given size, a piece is the share of one worker. The limit copies all of it.
-        parts = (
-            referee.size if plan.operation in ("all_gather", "reduce_scatter") and entry.name != LIMIT else 1
-        )
+        # An all-to-all has two wholes, of equally many elements for each worker.
+        divided = entry.name != LIMIT and (plan.operation in SHARES or plan.operation in ADDRESSED)
+        parts = referee.size if divided else 1
         piece = max(1, count // parts)
-        buffers = [(entry.empty(piece), entry.empty(piece * parts)) for _ in range(NUM_BUFFERS)]
+        own = piece * parts if plan.operation == "all_to_all" else piece
+        buffers = [(entry.empty(own), entry.empty(piece * parts)) for _ in range(NUM_BUFFERS)]
         tracks.append(_Track(entry, buffers))
     for call in range(_agree_on_calls(referee, plan, tracks)):
         for track in tracks:
@@ -180,31 +173,26 @@ def _agree_on_calls(referee: Group, plan: BenchPlan, tracks: Sequence[_Track]) -
 
 def _one_call(referee: Group, plan: BenchPlan, track: _Track, call: int) -> None:
     piece, whole = track.buffers[call % NUM_BUFFERS]
-    for buffer in (piece, whole):
-        buffer.fill_(float(referee.rank + 1 + call % 5))
+    is_limit = track.contender.name == LIMIT
+    operation = "all_reduce" if is_limit else plan.operation  # its copy needs no parts that differ
+    fill(operation, referee.rank, referee.size, call, piece, whole)
+    _finish_on(piece)
     # A worker that waits long at the first barrier sleeps; at the second all are awake.
     referee.barrier().wait()
     referee.barrier().wait()
     started = time.perf_counter()
     track.contender.run(piece, whole)
+    _finish_on(piece)
     track.times_s.append(time.perf_counter() - started)
-    if track.contender.name != LIMIT:
-        track.wrong += _num_wrong(referee, plan, call, piece, whole)
+    if not is_limit:
+        rank, size = referee.rank, referee.size
+        track.wrong += num_wrong(plan.operation, plan.op, rank, size, call, piece, whole)
 
 
-def _num_wrong(referee: Group, plan: BenchPlan, call: int, piece: Tensor, whole: Tensor) -> int:
-    """How many elements are not what they should be."""
-    given = [float(rank + 1 + call % 5) for rank in range(referee.size)]
-    combined = {Op.SUM: sum(given), Op.MIN: min(given), Op.MAX: max(given), Op.PRODUCT: math.prod(given)}
-    combined[Op.AVERAGE] = combined[Op.SUM] / referee.size
-    found, expected = piece, torch.tensor(combined[plan.op])
-    if plan.operation == "all_gather":
-        found, expected = whole, torch.tensor(given).repeat_interleave(piece.numel())
-    elif plan.operation == "broadcast":
-        expected = torch.tensor(given[0])
-    elif plan.operation == "reduce" and referee.rank != 0:
-        expected = torch.tensor(given[referee.rank])
-    return int((found != expected).sum().item())
+def _finish_on(buffer: Tensor) -> None:
+    """Wait for the buffer's device: a call of NCCL returns before the data have moved."""
+    if buffer.is_cuda:
+        torch.cuda.synchronize(buffer.device)
 
 
 def _row(referee: Group, plan: BenchPlan, track: _Track, size: int, count: int, limit: _Track) -> Row:

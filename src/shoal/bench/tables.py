@@ -51,12 +51,15 @@ def as_table(rows: Sequence[Row], note: str = "") -> str:
     return "\n".join(head + [f"  {' '.join(c)}  {row.contender}" for c, row in zip(cells, rows, strict=True)])
 
 
-def as_json(rows: Sequence[Row], plan: BenchPlan, num_workers: int, note: str = "") -> str:
+def as_json(
+    rows: Sequence[Row], plan: BenchPlan, num_workers: int, note: str = "", device: str = "cpu"
+) -> str:
     """Everything, for programs."""
     document: dict[str, Any] = {
         "operation": plan.operation,
         "workers": num_workers,
         "cores": os.cpu_count(),
+        "device": device,
         "torch": torch.__version__,
         "note": note,
         "rows": [asdict(row) for row in rows],

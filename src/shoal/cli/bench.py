@@ -1,7 +1,7 @@
 """`shoal bench`: measurements that the user can repeat."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from shoal.cli.command import Command, CommandGroup, Given
 from shoal.config.flags import Flags
@@ -24,9 +24,11 @@ class CollectivesFlags(Flags):
     f: Annotated[int, AtLeast(2)] = 4
     """Factor between two sizes."""
     op: str = "all_reduce"
-    """all_reduce, all_gather, reduce_scatter, broadcast or reduce."""
-    group: tuple[str, ...] = ("shm", "gloo")
-    """Groups to measure: shm, gloo, gloo+checked, mpi. gloo is torch's own; gloo+checked is what shoal uses."""
+    """all_reduce, all_gather, reduce_scatter, broadcast, reduce, gather, scatter or all_to_all."""
+    group: tuple[str, ...] = ()
+    """shm, gloo, gloo+checked (as shoal uses it), nccl, mpi (default shm,gloo; on GPUs nccl,gloo)."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Whose memory is moved. With more workers than GPUs, gloo is measured in place of nccl."""
     algorithm: tuple[str, ...] = ()
     """Also measure these algorithms on those groups: ring, tree, … (`shoal explain` lists them)."""
     workers: Count = 2
@@ -66,6 +68,7 @@ def run(given: Given[CollectivesFlags]) -> int:
             end=_num_bytes(flags.e),
             factor=flags.f,
             seconds=flags.seconds,
+            device=flags.device,
             form="json" if flags.json else "csv" if flags.csv else "table",
         )
     )
@@ -84,7 +87,7 @@ def _num_bytes(size: str) -> int:
 
 COMMAND = CommandGroup(
     "bench",
-    "Measure collectives: shared memory, gloo, MPI, our own algorithms.",
+    "Measure collectives: shared memory, gloo, NCCL, MPI, our own algorithms.",
     {"collectives": Command("bench collectives", run, CollectivesFlags)},
     kind="benchmark",
 )

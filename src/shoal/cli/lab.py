@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from shoal.cli import text
 from shoal.cli.command import Command, CommandGroup, Given
 from shoal.config.flags import Flags
-from shoal.config.kinds import Matching
+from shoal.config.kinds import AtLeast, Matching
 from shoal.labs.catalogue import LABS, lab_of
 
 
@@ -38,7 +38,7 @@ class RerunFlags(LabFlags):
 
 @dataclass(frozen=True)
 class Lab1Flags(RerunFlags):
-    """Lab 1 has several data sets."""
+    """Labs that train have several data sets."""
 
     data: str | None = None
     """digits, mnist or fashion-mnist (default digits)."""
@@ -47,7 +47,23 @@ class Lab1Flags(RerunFlags):
 
 
 @dataclass(frozen=True)
-class Lab2Flags(RerunFlags):
+class DataFlags(Lab1Flags):
+    """The other labs' plans limit the number of samples."""
+
+    samples: Annotated[int, AtLeast(10)] | None = None
+    """Train on this many samples (default: as many as the lab's plan has)."""
+
+
+@dataclass(frozen=True)
+class DeviceFlags(DataFlags):
+    """Labs that can train on a GPU."""
+
+    device: Literal["cpu", "cuda"] | None = None
+    """Train on the CPU or on the GPU; times of communication are then CUDA events (default cpu)."""
+
+
+@dataclass(frozen=True)
+class Lab2Flags(DeviceFlags):
     """Lab 2 has one number of workers."""
 
     workers: int | None = None
@@ -55,7 +71,7 @@ class Lab2Flags(RerunFlags):
 
 
 @dataclass(frozen=True)
-class Lab3Flags(RerunFlags):
+class Lab3Flags(DeviceFlags):
     """Lab 3 has several numbers of workers."""
 
     workers: Annotated[str, Matching(".*", "2,4", "LIST")] | None = None
@@ -63,7 +79,7 @@ class Lab3Flags(RerunFlags):
 
 
 @dataclass(frozen=True)
-class Lab4Flags(RerunFlags):
+class Lab4Flags(DataFlags):
     """Lab 4 divides one model."""
 
     workers: int | None = None

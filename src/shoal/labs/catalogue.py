@@ -43,6 +43,7 @@ LABS: dict[str, Lab] = {
     "autograd": Lab(
         "shoal.labs.autograd",
         "Automatic differentiation: a tape, a static graph, and what each of them costs.",
+        ("taskautograd/tape.py",),
     ),
     "optimise": Lab(
         "shoal.labs.optimise",

@@ -16,6 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from shoal.config.schema import RunConfig
 from shoal.labs.catalogue import lab_of
+from shoal.labs.choices import with_choices
 from shoal.labs.folder import claimed, report_folder, write_report
 from shoal.labs.machine import machine
 from shoal.labs.page.analysis import Findings, analysis, judgement
@@ -109,7 +110,7 @@ def run_lab(
 ) -> LabResult:
     """Run a lab as the command line does."""
     words = load_words(lab.package, settings.lang)
-    plan, earlier = lab.plan(settings), settings.earlier_runs()
+    plan, earlier = with_choices(lab.plan(settings), settings), settings.earlier_runs()
     return run_plan(lab, plan, folder, command_of(lab.number, settings), words, watch, earlier)
 
 

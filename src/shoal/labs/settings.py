@@ -17,6 +17,14 @@ class LabSettings:
     seed: int = 0
     runs: str = ""
     """The folder of an earlier report, or its runs/ folder: runs that were finished there are not trained again."""
+    data: str = ""
+    """The data set; empty: the lab's own."""
+    data_dir: str = ""
+    """Folder with its files."""
+    samples: int | None = None
+    """Training samples; by default as many as the lab's plan has."""
+    device: str = ""
+    """cpu or cuda; empty: cpu."""
 
     @property
     def variant(self) -> str:
@@ -44,11 +52,13 @@ def command_of(lab: str, settings: LabSettings) -> str:
     'shoal lab autograd --quick --lang en --seed 0'
     >>> command_of("1", LabSettings(runs="reports/a b/runs"))
     "shoal lab 1 --lang en --seed 0 --runs 'reports/a b/runs'"
+    >>> command_of("3", LabSettings(data="mnist", samples=6000))
+    'shoal lab 3 --lang en --seed 0 --data mnist --samples 6000'
     """
     words = ["shoal", "lab", lab]
     for field in fields(settings):
         value, flag = getattr(settings, field.name), f"--{field.name.replace('_', '-')}"
-        if field.name == "out" or value is False or value == "":
+        if field.name == "out" or value is False or value in ("", None):
             continue
         words += [flag] if value is True else [flag, str(value)]
     return shlex.join(words)

@@ -8,12 +8,14 @@ receiving, adding.
     rank 1  ────────────own work────────────────┤── moving ──┤
 
 Nothing is added to a step to measure this: the spans of all workers are converted to rank 0's clock and compared
-afterwards.
+afterwards. On a GPU the begin and the end of an exchange are CUDA events: it begins when the device has computed the
+gradients, not when the host asks for their sum.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from shoal.events.file import read_events
@@ -68,9 +70,7 @@ def _exchanges(record: StepRecord) -> list[Span]:
 def _rank_step(record: StepRecord, last_ns: int) -> RankStep:
     exchanges = _exchanges(record)
     start_ns, end_ns = exchanges[0].start_ns, exchanges[-1].end_ns
-    calls = [
-        span for span in record.spans or () if span.issues_call and span.start_ns >= exchanges[-1].start_ns
-    ]
+    calls = _calls_until(record.spans or (), after_ns=exchanges[-1].start_ns)
     return RankStep(
         own_ms=max(0.0, 1e3 * record.seconds - _ms(end_ns - start_ns)),
         wait_ms=_ms(last_ns - start_ns),
@@ -79,6 +79,19 @@ def _rank_step(record: StepRecord, last_ns: int) -> RankStep:
         sent_bytes=sum(call.bytes for call in calls if call.name == "send"),
         call_bytes=sum(call.bytes for call in calls if call.name != "recv"),
     )
+
+
+def _calls_until(spans: Sequence[Span], after_ns: int) -> list[Span]:
+    """The calls whose result came after this time.
+
+    On a GPU the time of an exchange is that of CUDA events, and calls are issued by the host, which may be ahead of the
+    device; a result cannot be.
+    """
+    return [
+        issue
+        for issue, wait in pairwise(spans)
+        if issue.issues_call and wait.sequence == issue.sequence and wait.end_ns > after_ns
+    ]
 
 
 def _ms(nanoseconds: int) -> float:

@@ -193,3 +193,18 @@ class TestBadInput:
     def test_shapes_that_do_not_fit_are_named_at_compile_time(self):
         with pytest.raises(AutogradError, match=r"add cannot take shapes \(2,\) and \(3,\)"):
             static.compile(lambda x, y: x + y, torch.ones(2), torch.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("given", "fix"),
+    [(Variable(torch.ones(2)), "variable.value"), (2.0, "torch.tensor"), (Variable, "torch.tensor")],
+)
+def test_an_example_that_is_not_a_tensor_is_refused(given, fix):
+    kind = type(given).__name__
+    for call in (
+        lambda: static.compile(lambda x: x * 2.0, given),
+        lambda: static.compile(lambda x: x * 2.0)(given),
+    ):
+        with pytest.raises(AutogradError, match=f"takes tensors, but argument 0 is a {kind}") as refused:
+            call()
+        assert fix in str(refused.value)

@@ -139,7 +139,7 @@ def test_an_interrupted_lab_leaves_nothing(tmp_path):
         (("autograd", "--data", "digits"), "`shoal lab autograd` has no --data: it belongs to 1"),
         (("autograd", "--lang", "zhh"), "unknown lang 'zhh': did you mean 'zh'?"),
         (("autograd", "--seed", "many"), "--seed: expected an integer, got 'many'"),
-        (("start", "autograd"), "lab autograd has no tasks to hand out"),
+        (("start", "optimise"), "lab optimise has no tasks to hand out"),
     ],
 )
 def test_bad_input_gets_one_sentence_and_nothing_is_written(capsys, tmp_path, monkeypatch, words, sentence):

@@ -103,7 +103,8 @@ def test_runs_with_other_settings_are_made_again(finished, tmp_path, monkeypatch
         (("--workers", "2,x"), "--workers of this lab: expected integers separated by commas, got '2,x'"),
         (("--workers", "1"), "2 to 10 workers, got --workers 1"),
         (("--seed", "x"), "--seed: expected an integer, got 'x'"),
-        (("--data", "mnist"), "`shoal lab 3` has no --data: it belongs to 1"),
+        (("--data", "mnit"), "unknown data set of this lab 'mnit': did you mean 'mnist'?"),
+        (("--samples", "3"), "--samples"),
     ],
 )
 def test_settings_that_cannot_be_are_refused_in_a_sentence(words, sentence, tmp_path, capsys):

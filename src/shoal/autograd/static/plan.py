@@ -17,6 +17,7 @@ from shoal.autograd.static.graph import Graph, trace
 from shoal.autograd.static.memory import MemoryPlan, plan_memory, roots_of
 from shoal.autograd.static.passes import PASSES
 from shoal.autograd.static.passes.chains import num_multiplications
+from shoal.autograd.variable import Variable
 from shoal.errors import AutogradError
 
 Signature = tuple[tuple[tuple[int, ...], torch.dtype, torch.device], ...]
@@ -119,6 +120,7 @@ class Compiled:
 
     def plan(self, *inputs: Tensor) -> Plan:
         """The plan for inputs of these shapes; compiles it if there is none yet."""
+        _check_tensors(inputs)
         signature = _signature(inputs)
         found = self._plans.get(signature)
         if found is None:
@@ -133,14 +135,19 @@ class Compiled:
 
     def __call__(self, *inputs: Tensor) -> Any:
         """Run on tensors; returns a tensor, or a tuple if the function returns several."""
-        for position, value in enumerate(inputs):
-            if not isinstance(value, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise AutogradError(
-                    f"a compiled function takes tensors, but argument {position} is a {type(value).__name__}",
-                    "Pass numbers as torch.tensor(…): they may then differ between calls.",
-                )
         results = self.plan(*inputs)(*inputs)
         return results[0] if len(results) == 1 else results
+
+
+def _check_tensors(inputs: Sequence[Any]) -> None:
+    for position, value in enumerate(inputs):
+        if not isinstance(value, Tensor):
+            raise AutogradError(
+                f"a compiled function takes tensors, but argument {position} is a {type(value).__name__}",
+                "Pass the variable's tensor, variable.value: the compiler makes variables of its own."
+                if type(value) is Variable
+                else "Pass numbers as torch.tensor(…): they may then differ between calls.",
+            )
 
 
 def _signature(inputs: Sequence[Tensor]) -> Signature:

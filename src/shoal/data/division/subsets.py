@@ -1,5 +1,7 @@
 """`shoal.partition(dataset, …)[rank]`: each worker's part of a torch data set, as a torch `Subset`.
 
+`shoal.DatasetPartitioner` is the same under the name, and with the arguments, that tutorials use.
+
 >>> import torch
 >>> from torch.utils.data import TensorDataset
 >>> pictures, labels = torch.zeros(100, 1, 4, 4), torch.arange(100) % 10
@@ -58,6 +60,31 @@ class Partition(Sequence[Subset[Any]]):
         sizes = [f"{len(part):,}" for part in self.parts[:SHOWN_WORKERS]]
         more = ", …" if len(self) > SHOWN_WORKERS else ""
         return f"Partition(by '{self.by}': {', '.join(sizes)}{more})"
+
+
+@final
+class DatasetPartitioner:
+    """A data set cut into random parts: `DatasetPartitioner(dataset, [0.5, 0.5]).use(rank)` is a worker's.
+
+    `partition` with fewer choices. Every sample is in exactly one part, also where the sizes do not come out even, and
+    all workers must use one `seed`: parts of different permutations overlap, and miss samples.
+
+    >>> import torch
+    >>> from torch.utils.data import TensorDataset
+    >>> parts = DatasetPartitioner(TensorDataset(torch.arange(100)), [1 / 3, 1 / 3, 1 / 3])
+    >>> [len(parts.use(rank)) for rank in range(3)]
+    [34, 33, 33]
+    """
+
+    def __init__(self, dataset: Dataset[Any], sizes: Sequence[float], seed: int = 1234) -> None:
+        self.partitions = partition(dataset, sizes, seed=seed)
+
+    def __len__(self) -> int:
+        return len(self.partitions)
+
+    def use(self, rank: int) -> Subset[Any]:
+        """The part of a worker, a torch data set for any DataLoader."""
+        return self.partitions.use(rank)
 
 
 def partition(

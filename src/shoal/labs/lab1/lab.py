@@ -22,7 +22,6 @@ class Lab1Settings(LabSettings):
     """The settings of lab 1."""
 
     data: str = "digits"
-    data_dir: str = ""
 
     @property
     def variant(self) -> str:

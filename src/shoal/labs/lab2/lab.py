@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from shoal import data
+from shoal.labs.choices import device_fact
 from shoal.labs.frame import LabSpec
 from shoal.labs.lab2 import document
 from shoal.labs.lab2.figures import figures
@@ -39,6 +40,7 @@ LAB = LabSpec(
     principle=document.principle,
     code=document.code,
     set_up=document.set_up,
+    machine=lambda measured: device_fact(measured.plan.device),
     results=document.results,
     closing=document.time_table,
 )

@@ -85,6 +85,7 @@ class Plan:
     quick: bool = False
     data: schema.DataConfig = field(default_factory=schema.DigitsConfig)
     model: schema.ModelConfig = field(default_factory=schema.LenetConfig)
+    device: Literal["cpu", "cuda"] = "cpu"
     timed_by: Literal["processes", "threads"] = "processes"
     """The launcher of runs whose times are used."""
 
@@ -194,7 +195,7 @@ class Plan:
         """A run by threads unless `launch` says otherwise."""
         return schema.RunConfig(
             seed=self.first_seed,
-            device="cpu",
+            device=self.device,
             threads=1,
             data=self.data,
             model=self.model,

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from shoal.labs.choices import device_fact
 from shoal.labs.frame import LabSpec
 from shoal.labs.lab3 import document
 from shoal.labs.lab3.figures import figures
@@ -41,6 +42,7 @@ LAB = LabSpec(
     principle=document.principle,
     code=document.code,
     set_up=document.set_up,
+    machine=lambda measured: device_fact(measured.plan.device),
     results=document.results,
     closing=document.result_table,
 )

@@ -93,6 +93,7 @@ class Plan:
     quick: bool = False
     data: schema.DataConfig = field(default_factory=lambda: FULL_DATA)
     model: schema.ModelConfig = field(default_factory=schema.LenetConfig)
+    device: Literal["cpu", "cuda"] = "cpu"
     timed_launcher: Literal["processes", "threads"] = "processes"
     """Threads share one interpreter, so their times mean little."""
 
@@ -199,7 +200,7 @@ class Plan:
     ) -> schema.RunConfig:
         return schema.RunConfig(
             seed=seed,
-            device="cpu",
+            device=self.device,
             threads=1,
             data=self.data,
             model=self.model,

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from shoal.data import load
 from shoal.labs.frame import LabSpec
 from shoal.labs.lab4 import document
 from shoal.labs.lab4.figures import figures
@@ -30,6 +31,7 @@ LAB = LabSpec(
     settings=Lab4Settings,
     plan=lambda settings: plan_for(settings.workers, settings.quick, settings.seed),
     subject=lambda plan: {"workers": plan.workers},
+    check=lambda plan: load(plan.data),
     runs=Plan.runs,
     measure=measure,
     findings=find,

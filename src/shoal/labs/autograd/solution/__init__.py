@@ -1,0 +1,1 @@
+"""The lab on automatic differentiation, solved. `shoal lab start autograd` cuts the marked tasks out of these files."""
