@@ -95,3 +95,15 @@ def test_offloaded_state_is_shown_and_not_counted():
 def test_a_sync_without_a_formula_is_refused():
     with pytest.raises(ConfigError, match="there is no formula for the memory of sync rpc"):
         rows_of("rpc")
+
+
+def test_gradients_that_are_updated_in_backward_are_few():
+    sizes = Sizes(num_params=1000, workers=2, weights=4000, state=8000, updated_in_backward=400)
+    for sync, rows in {
+        "none": [("gradients", "B", 400)],
+        "ddp": [("gradients", "B", 400), ("buckets in flight", "2B", 800)],
+    }.items():
+        found = [(each.name, each.formula, each.num_bytes) for each in components(sync, sizes)]
+        assert [
+            row for row in found if row[0] in ("gradients", "fresh gradients", "buckets in flight")
+        ] == rows

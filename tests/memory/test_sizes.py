@@ -75,3 +75,29 @@ def test_fresh_gradients_are_the_largest_and_the_small():
     assert sizes(flags).largest == 4 * (784 * 512 + 512 + 512 + 512 * 10 + 10)
     static = sizes(f"{flags} --engine static")
     assert static.largest == static.weights
+
+
+def test_storage_of_state_and_parameters():
+    """784 · 64 + 64 · 10 weights; those of the second layer and the biases are too few to be stored in fewer bits."""
+    run, large, small = "--model mlp --model.hidden 64 --optimizer adam", 784 * 64, 64 + 640 + 10
+    for flags, weights, state in (
+        ("", 4 * (large + small), 8 * (large + small)),
+        ("--memory.state_bits 8", 4 * (large + small), 2 * (large + large // 64) + 8 * small),
+        ("--memory.parameters bf16", 2 * large + 4 * small, 8 * (large + small)),
+        (
+            "--memory.parameters bf16 --memory.state_bits 8",
+            2 * large + 4 * small,
+            2 * (large + large // 64) + 8 * small,
+        ),
+    ):
+        found = sizes(f"{run} {flags}")
+        assert (found.num_params, found.weights, found.state) == (large + small, weights, state)
+
+
+def test_gradients_that_are_updated_in_backward():
+    run = "--model mlp --model.hidden 64 --memory.step_in_backward"
+    assert sizes(run).updated_in_backward == 4 * 784 * 64
+    whole = 4 * (784 * 64 + 64 + 640 + 10)
+    assert sizes(f"{run} --strategy ddp --workers 2").updated_in_backward == whole
+    in_small_buckets = sizes(f"{run} --strategy ddp --workers 2 --strategy.bucket_mib 0.001")
+    assert in_small_buckets.updated_in_backward == 4 * (784 * 64 + 64)

@@ -26,17 +26,15 @@ MAY_CHANGE = {
     "strategy.*",
     "sync.*",
     "exchange.*",
-    "memory.checkpoint",
-    "memory.offload",
-    "memory.offload_dir",
-    "memory.budget",
+    "memory.*",
 }
 """What may change with --resume: how long the run is, where it runs, on how many workers, by which strategy.
 
 A checkpoint holds the state of one machine, whatever strategy saved it, so a run may continue under another strategy,
-with another number of workers, over slow links or with faults. What decides *what* is computed stays as it is: data,
-partition, model, loss, optimizer, schedule, batch size, seed, engine, precision. Their names may be repeated, which is
-how a user agrees to run a function of their own. So does how often a step updates the weights (`_check_updates`).
+with another number of workers, in less memory, over slow links or with faults. What decides *what* is computed stays as
+it is: data, partition, model, loss, optimizer, schedule, batch size, seed, engine, precision. Their names may be
+repeated, which is how a user agrees to run a function of their own. So does how often a step updates the weights
+(`_check_updates`).
 """
 
 

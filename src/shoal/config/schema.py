@@ -257,6 +257,8 @@ class RunConfig(Checked):
                 fill(launch=replace(self.launch, workers=math.prod(sizes.values())))
         if self.sync is None:
             fill(sync=DdpConfig() if self.mesh else NoSyncConfig())
+        if self.memory.parameters == "bf16" and self.precision == "float32":
+            fill(precision="bf16")  # products of weights in bfloat16 are computed in it
         if self.train.reduction == "invariant":
             # Another device or number of threads rounds differently, and so does a fused optimizer step of a slice.
             fill(threads=self.threads or 1, device="cpu" if self.device == "auto" else self.device)

@@ -8,6 +8,7 @@
     G    the largest gradient, and all gradients below 256 KiB
     S    the slots through which a worker of a shared-memory group sends
     L    leaves of a worker, with `--reduction invariant`
+    B    the largest bucket (of one worker: the largest gradient), with `--memory.step_in_backward`
 
     Adam in float32    ddp       16Ψ                    parameters 4Ψ, gradients 4Ψ, moments 8Ψ
                        zero 1    8Ψ + 8Ψ/N
@@ -44,6 +45,9 @@ class Sizes:
     """Trained parameters."""
     state: int
     """Optimizer state of all trained parameters, wherever it is kept."""
+    updated_in_backward: int = 0
+    """The largest part of the gradients that is there before its parameters are updated, with
+    `--memory.step_in_backward`; 0: all gradients are."""
     fixed: int = 0
     """Buffers and frozen parameters, which no worker divides."""
     largest: int = 0
@@ -169,6 +173,8 @@ def _main(sizes: Sizes, divided: tuple[bool, bool, bool]) -> list[Component]:
         mine = -(-num_bytes // size) if is_divided else num_bytes
         if name == PARAMETERS and sizes.fixed:
             formula, mine = f"{formula}{'/N' * is_divided} + fixed", mine + sizes.fixed
+        elif name == GRADIENTS and sizes.updated_in_backward:
+            formula, mine = "B", sizes.updated_in_backward
         elif num_bytes:
             formula += "/N" * is_divided
         found.append(Component(name, formula, mine))
@@ -180,6 +186,9 @@ def _none(sizes: Sizes) -> list[Component]:
 
 
 def _ddp(sizes: Sizes) -> list[Component]:
+    if sizes.updated_in_backward:
+        # Two buckets are summed and used at a time, while backward produces the gradients of a third.
+        return [*_none(sizes), Component(IN_FLIGHT, "2B", 2 * sizes.updated_in_backward)]
     # A gradient has memory of its own until it is copied to its bucket, which then is the gradient.
     return [*_none(sizes), Component(FRESH, "G", sizes.largest)]
 

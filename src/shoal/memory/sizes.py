@@ -13,6 +13,7 @@ from shoal.config.schema import (
     AdamConfig,
     AdamWConfig,
     Custom,
+    DdpConfig,
     GlobalConfig,
     LocalConfig,
     RunConfig,
@@ -27,11 +28,14 @@ from shoal.memory.formulas import Sizes
 from shoal.memory.process import memory_id
 from shoal.models.builder import on_meta
 from shoal.optim.chunks import BYTES_PER_THREAD
+from shoal.optim.compact.optimizer import CHUNK_ON_GPU, CHUNK_PER_THREAD, SMALL, encoded_bytes
 from shoal.optim.state_kinds import state_bytes
-from shoal.parallel.buckets.plan import MIB
+from shoal.parallel.buckets.plan import MIB, Kind, Size, plan
 from shoal.parallel.buckets.reducer import MOVED_BYTES
+from shoal.parallel.sync.step_in_backward import bucket_bytes
 from shoal.parallel.sync.zero.units import cut
 from shoal.parallel.sync.zero.zero import unit_of
+from shoal.train.memory.storage import storage_of
 
 
 def small_run(config: RunConfig) -> RunConfig:
@@ -89,9 +93,9 @@ def sizes_of(
     """The numbers for a worker that computes this model and updates these parameters of it."""
     assert config.sync is not None
     size = config.axes.get("data", 1)
-    trained = [*params.values()]
+    trained = [_as_stored(config, param) for param in params.values()]
     # Our own engines have tensors of their own, in the memory of the model's parameters.
-    known = {id(param) for param in trained} | {memory_id(param) for param in trained}
+    known = {id(param) for param in params.values()} | {memory_id(param) for param in params.values()}
     frozen = (param for param in model.parameters() if not {id(param), memory_id(param)} & known)
     fixed = [*frozen, *model.buffers()]
     largest = max((param.nbytes for param in trained), default=0)
@@ -99,7 +103,8 @@ def sizes_of(
         num_params=sum(param.numel() for param in trained),
         workers=config.launch.workers if config.sync.name == "dp" else size,
         weights=sum(param.nbytes for param in trained),
-        state=state_bytes(lambda probes: optim.build(config.optimizer, probes), trained),
+        state=_state_bytes(config, trained),
+        updated_in_backward=_updated_in_backward(config, trained, size),
         fixed=sum(tensor.nbytes for tensor in fixed),
         largest=_fresh(config, [param.nbytes for param in trained]),
         maps_memory=maps_memory,
@@ -113,6 +118,35 @@ def sizes_of(
     if not isinstance(config.sync, ZeroConfig):
         return sizes
     return _of_zero(config.sync, sizes, model, params, largest if is_gpu else 0)
+
+
+def _as_stored(config: RunConfig, param: Tensor) -> Tensor:
+    """A parameter of the dtype that it is stored in."""
+    in_bf16 = config.memory.parameters == "bf16" and param.numel() >= SMALL and param.dtype == torch.float32
+    return torch.empty(param.shape, dtype=torch.bfloat16, device="meta") if in_bf16 else param
+
+
+def _state_bytes(config: RunConfig, params: list[Tensor]) -> int:
+    """Optimizer state; where parameters or state are stored in fewer bits, as `Compact` stores it."""
+    storage = storage_of(config)
+    as_floats = [torch.empty(param.shape, device="meta") if storage else param for param in params]
+    in_float32 = state_bytes(lambda probes: optim.build(config.optimizer, probes), as_floats)
+    if storage is None or storage.state_bits == 32:
+        return in_float32
+    per_element = in_float32 // max(1, 4 * sum(param.numel() for param in params))
+    return per_element * sum(encoded_bytes(param.numel()) for param in params)
+
+
+def _updated_in_backward(config: RunConfig, params: list[Tensor], workers: int) -> int:
+    """The largest gradient or, with several workers, the largest bucket of gradients that is updated at once."""
+    if not config.memory.step_in_backward:
+        return 0
+    if workers == 1:
+        return max((param.nbytes for param in params), default=0)
+    sizes = [Size(param.numel(), Kind(param.dtype, param.device)) for param in params]
+    most_bytes = bucket_bytes(config.sync.bucket_mib) if isinstance(config.sync, DdpConfig) else 0
+    buckets = plan(sizes, [*reversed(range(len(sizes)))], most_bytes, most_bytes)
+    return max(bucket.numel * bucket.kind.dtype.itemsize for bucket in buckets)
 
 
 def _fresh(config: RunConfig, sizes: list[int]) -> int:
@@ -145,6 +179,10 @@ def _temporaries(config: RunConfig, largest: int, is_gpu: bool) -> int | None:
     optimizer = config.optimizer
     if isinstance(optimizer, Custom):
         return None
+    if storage_of(config) is not None:
+        # Two states and the parameters as floats, and two temporaries of encoding.
+        chunk = CHUNK_ON_GPU if is_gpu else CHUNK_PER_THREAD * torch.get_num_threads()
+        return 5 * min(4 * chunk, largest)
     if optimizer.fast:
         return 0
     at_once = largest if is_gpu else min(largest, BYTES_PER_THREAD * torch.get_num_threads())

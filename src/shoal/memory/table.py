@@ -70,6 +70,7 @@ def _notes(worker: WorkerMemory) -> list[str]:
             if sizes.largest == sizes.weights
             else "the largest gradient and those below 256 KiB"
         ),
+        "B": f"{_mib(sizes.updated_in_backward)} MiB, the largest bucket of gradients",
         "S": f"{_mib(sizes.slots)} MiB of slots",
         "fixed": f"{_mib(sizes.fixed)} MiB of buffers and frozen parameters",
     }

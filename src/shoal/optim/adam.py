@@ -1,7 +1,7 @@
 """Adam, and AdamW: Adam with decoupled weight decay."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, final
 
 import torch
@@ -53,6 +53,7 @@ class Adam(Elementwise):
         "decoupled_weight_decay": decoupled,
     }
     counts_steps: ClassVar[bool] = True
+    nonnegative: ClassVar[Collection[str]] = ("exp_avg_sq",)
 
     def __init__(
         self,

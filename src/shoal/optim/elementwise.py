@@ -3,7 +3,7 @@
 import inspect
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, ClassVar, TypeVar
 
@@ -49,6 +49,8 @@ class Elementwise(torch.optim.Optimizer, ABC):
     """torch's options that are not supported and change the result: the only value allowed in a loaded state."""
     counts_steps: ClassVar[bool] = False
     """Whether the rule depends on the number of updates of a parameter."""
+    nonnegative: ClassVar[Collection[str]] = ()
+    """State that is never below zero."""
 
     def __init__(self, params: Iterable[Any], options: Mapping[str, Any], fast: bool) -> None:
         params = [params] if isinstance(params, Tensor) else list(params)
@@ -75,9 +77,13 @@ class Elementwise(torch.optim.Optimizer, ABC):
 
     @torch.no_grad()
     def step(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, closure: Callable[[], Any] | None = None, *, found_inf: Tensor | None = None
+        self,
+        closure: Callable[[], Any] | None = None,
+        *,
+        found_inf: Tensor | None = None,
+        only: Sequence[Tensor] | None = None,
     ) -> Any:
-        """Update every parameter that has a gradient; returns the closure's loss, if there is one.
+        """Update every parameter that has a gradient, or `only` these; returns the closure's loss, if there is one.
 
         The fast step does not change parameters and state if `found_inf`, a number on their device, is 1: the host
         need not wait for the device. (The count of steps goes on, so this is for a run that then ends.)
@@ -88,17 +94,30 @@ class Elementwise(torch.optim.Optimizer, ABC):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        selected = [(group, *self._select(group)) for group in self.param_groups]
-        for group, params, grads in selected:
-            if params:
-                names = self.state_names(group)
-                states = self._states(params, names)
-                counts = _count(states) if self.counts_steps else [0] * len(params)
-                rows = [
-                    *zip(params, grads, *([state[name] for state in states] for name in names), strict=True)
-                ]
-                self._update(group, rows, counts, found_inf)
+        for group, params, grads in self.with_gradients(only):
+            names = self.state_names(group)
+            states = self._states(params, names)
+            counts = _count(states) if self.counts_steps else [0] * len(params)
+            rows = [*zip(params, grads, *([state[name] for state in states] for name in names), strict=True)]
+            self._update(group, rows, counts, found_inf)
         return loss
+
+    def with_gradients(
+        self, only: Sequence[Tensor] | None = None
+    ) -> list[tuple[Group, list[Tensor], list[Tensor]]]:
+        """Phase 1: the parameters that have a gradient, or `only` these, and the gradients, by group."""
+        groups = self.param_groups
+        if only is None:
+            candidates = [(group, group["params"]) for group in groups]
+        elif len(groups) == 1:
+            candidates = [(groups[0], [*only])]
+        else:
+            chosen = {id(param) for param in only}
+            candidates = [
+                (group, [param for param in group["params"] if id(param) in chosen]) for group in groups
+            ]
+        selected = [(group, *self._select(group, params)) for group, params in candidates]
+        return [(group, params, grads) for group, params, grads in selected if params]
 
     def add_param_group(self, param_group: Group) -> None:
         """Add parameters with their own options; a ConfigError for invalid ones."""
@@ -143,9 +162,8 @@ class Elementwise(torch.optim.Optimizer, ABC):
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "fast": self.fast, "_joined": Joins()}
 
-    def _select(self, group: Group) -> tuple[list[Tensor], list[Tensor]]:
-        """The parameters that have a gradient, and the gradients."""
-        params = group["params"]
+    def _select(self, group: Group, params: list[Any]) -> tuple[list[Tensor], list[Tensor]]:
+        """The parameters among these that have a gradient, and the gradients."""
         grads = [param.grad for param in params]
         if [True for grad in grads if grad is None]:
             params = [param for param in params if param.grad is not None]

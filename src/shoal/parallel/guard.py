@@ -31,6 +31,14 @@ def exact_total(rows: Sequence[float], like: Tensor) -> float:
     return math.fsum(rows)
 
 
+def square_of(gradient: Tensor) -> Tensor:
+    """The square of a gradient's norm: not finite if an element is not, or is too large to be squared."""
+    flat = gradient if gradient.dim() == 1 else gradient.detach().reshape(-1)
+    # In half precision, the square of a norm of 256 overflows.
+    flat = flat.float() if flat.element_size() < 4 else flat
+    return flat.dot(flat)
+
+
 class GuardVerdict(NamedTuple):
     """The decision, which all workers derive from the same table."""
 
@@ -102,16 +110,18 @@ class Guard:
         self._times_giant = Counter[int]()
 
     @property
+    def group(self) -> Group:
+        """The workers that decide together."""
+        return self._group
+
+    @property
     def can_wait(self) -> bool:
         """Whether the host may read a table some steps later: only if a bad number ends the run."""
         return self._on_nonfinite == "stop" and not self._exchange.tolerates
 
     def look(self, gradient: Tensor) -> None:
         """Measure a gradient of this worker, before it is exchanged."""
-        flat = gradient if gradient.dim() == 1 else gradient.detach().reshape(-1)
-        # In half precision, the square of a norm of 256 overflows.
-        flat = flat.float() if flat.element_size() < 4 else flat
-        square = flat.dot(flat)
+        square = square_of(gradient)
         self._square = square if self._square is None else self._square + square
 
     def sees_finite(self) -> bool:

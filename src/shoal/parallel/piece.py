@@ -6,7 +6,7 @@ ever has to hold the whole model.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -124,6 +124,13 @@ class Piece:
     name: str
     tensor: Tensor
     place: Place
+    decode: Callable[[], Tensor] | None = None
+    """Makes the tensor, where it is stored in another form; `tensor` then has its shape and dtype and no memory."""
+
+    @property
+    def values(self) -> Tensor:
+        """The tensor with its values, decoded where it is stored in another form: to be read, not changed."""
+        return self.tensor if self.decode is None else self.decode()
 
     @classmethod
     def whole(cls, name: str, tensor: Tensor, replica: int = 0) -> "Piece":
@@ -143,4 +150,4 @@ class Piece:
 
 def by_name(pieces: Iterable[Piece]) -> dict[str, Tensor]:
     """The tensors of pieces by their names, as this worker holds them."""
-    return {piece.name: piece.tensor for piece in pieces}
+    return {piece.name: piece.values for piece in pieces}

@@ -1,11 +1,13 @@
 """A model's and an optimizer's state as pieces, and back."""
 
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from shoal.errors import CheckpointError
+from shoal.optim.compact.optimizer import Compact
 from shoal.parallel.piece import Piece, Place
 
 PlaceOf = Callable[[str], Place]
@@ -28,6 +30,8 @@ def optimizer_pieces(
     params: Mapping[str, Tensor], place_of: PlaceOf, optimizer: torch.optim.Optimizer
 ) -> list[Piece]:
     """`optim.<name>.<key>` for every state of every parameter."""
+    if isinstance(optimizer, Compact):
+        return _decoded_pieces(params, place_of, optimizer)
     pieces: list[Piece] = []
     for name, param in params.items():
         for key, value in optimizer.state.get(param, {}).items():
@@ -37,9 +41,27 @@ def optimizer_pieces(
             tensor = value if isinstance(value, Tensor) else torch.tensor(value)
             place = place_of(name)
             if tensor.shape != param.shape:
-                # A number for the whole parameter, the same for all parts: the first part's worker saves it.
-                place = Place.whole(tensor, place.replica if place.is_first else 1 + place.replica)
+                place = _of_the_whole(tensor, place)
             pieces.append(Piece(f"optim.{name}.{key}", tensor, place))
+    return pieces
+
+
+def _of_the_whole(number: Tensor, place: Place) -> Place:
+    """The place of a number for the whole parameter, the same for all parts: the first part's worker saves it."""
+    return Place.whole(number, place.replica if place.is_first else 1 + place.replica)
+
+
+def _decoded_pieces(params: Mapping[str, Tensor], place_of: PlaceOf, optimizer: Compact) -> list[Piece]:
+    """The same for state in another form: each tensor is decoded when it is read."""
+    pieces: list[Piece] = []
+    for name, param in params.items():
+        for key, decode in optimizer.floats_of(param).items():
+            if key == "step":
+                number = decode()
+                pieces.append(Piece(f"optim.{name}.{key}", number, _of_the_whole(number, place_of(name))))
+            else:
+                outline = torch.empty(param.shape, device="meta")
+                pieces.append(Piece(f"optim.{name}.{key}", outline, place_of(name), decode))
     return pieces
 
 
@@ -58,18 +80,27 @@ def load_optimizer(
             name, _, key = saved_name.removeprefix("optim.").rpartition(".")
             if name in keys:
                 keys[name].append(key)
+    if isinstance(optimizer, Compact):
+        for name, param in params.items():
+            optimizer.load_floats(
+                param, {key: partial(_part, name, key, param, place_of, saved) for key in keys[name]}
+            )
+        return
     state: dict[int, dict[str, Tensor]] = {}
     updated = [param for group in optimizer.param_groups for param in group["params"]]
     for index, param in enumerate(updated):
-        place, found = place_of(names[param]), dict[str, Tensor]()
-        for key in keys[names[param]]:
-            whole = saved[f"optim.{names[param]}.{key}"]
-            is_divided = tuple(whole.shape) == place.shape
-            found[key] = place.read(whole, tuple(param.shape)) if is_divided else whole
+        name = names[param]
+        found = {key: _part(name, key, param, place_of, saved) for key in keys[name]}
         if found:
             state[index] = found
     # The optimizer's own method puts each tensor on the device and in the precision that it needs.
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def _part(name: str, key: str, param: Tensor, place_of: PlaceOf, saved: Mapping[str, Tensor]) -> Tensor:
+    """The part of a saved state that belongs to a parameter here."""
+    whole, place = saved[f"optim.{name}.{key}"], place_of(name)
+    return place.read(whole, tuple(param.shape)) if tuple(whole.shape) == place.shape else whole
 
 
 def names_of(state: Mapping[str, Tensor], params: Mapping[str, Tensor]) -> dict[str, str]:

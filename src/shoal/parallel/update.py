@@ -1,5 +1,6 @@
 """The update at the end of every step: clipping, learning rate, optimizer."""
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -15,6 +16,7 @@ from torch.optim.optimizer import (
 from shoal.comm.group import Group
 from shoal.errors import ConfigError
 from shoal.events.spans import SpanRecorder
+from shoal.optim.compact.optimizer import Compact, Extent, Storage
 from shoal.optim.elementwise import Elementwise
 from shoal.parallel.norms import chunk_norms, clip, global_norm
 from shoal.parallel.piece import Piece, Place
@@ -46,7 +48,7 @@ def is_elementwise(optimizer: torch.optim.Optimizer) -> bool:
 
 def updates_alone(optimizer: torch.optim.Optimizer) -> bool:
     """Whether one step of all parameters equals a step of each alone: the optimizer counts steps for each parameter."""
-    return isinstance(optimizer, Elementwise) or type(optimizer) in _ELEMENTWISE
+    return isinstance(optimizer, Elementwise | Compact) or type(optimizer) in _ELEMENTWISE
 
 
 def _step(optimizer: torch.optim.Optimizer) -> Callable[..., object]:
@@ -107,6 +109,11 @@ class Updated(Protocol):
         ...
 
 
+def _extent(name: str, place: Place) -> Extent:
+    """Which elements of the whole parameter are in a place; a box counts its own from 0."""
+    return Extent(name, place.start if isinstance(place.start, int) else 0, math.prod(place.shape))
+
+
 class Update:
     """Clips the gradients by their norm over all parameters (`--clip-norm`), and steps the optimizer.
 
@@ -120,12 +127,20 @@ class Update:
         clip_norm: float | None = None,
         keeper: MakeKeeper | None = None,
         masks: WeightMasks | None = None,
+        storage: Storage | None = None,
     ) -> None:
+        """`storage` is how parameters and state are stored between steps; None: as they are."""
         self._layout = layout
+        self._storage = storage
         self._masks = masks
         self._make_optimizer = make_optimizer
         # A worker that owns no slice of a small model updates nothing.
         self._optimizer = make_optimizer(layout.params.values()) if layout.params else None
+        if storage is not None and self._optimizer is not None:
+            extents = {
+                id(param): _extent(name, layout.place_of(name)) for name, param in layout.params.items()
+            }
+            self._optimizer = Compact(self._optimizer, storage, extents)
         self._keeper = (
             keeper(self._optimizer, layout.params, make_optimizer)
             if keeper is not None and self._optimizer is not None
@@ -151,7 +166,7 @@ class Update:
     def over(self, slices: Updated, keeper: MakeKeeper | None = None) -> "Update":
         """The same update of other tensors: of the slices that a worker owns. `keeper` keeps the optimizer's state."""
         self.check_divisible()
-        return Update(slices, self._make_optimizer, self.clip_norm, keeper)
+        return Update(slices, self._make_optimizer, self.clip_norm, keeper, storage=self._storage)
 
     @property
     def can_be_masked(self) -> bool:
@@ -177,13 +192,23 @@ class Update:
             with span("update", "compute"):
                 self.without_clipping(lr, unless)
 
+    def step_only(self, params: Sequence[Tensor], lr: float) -> None:
+        """Update these parameters alone, without clipping; only by an optimizer of shoal."""
+        optimizer = self._optimizer
+        assert isinstance(optimizer, Elementwise | Compact)  # the settings refuse others
+        self._set_lr(optimizer, lr)
+        optimizer.step(only=params)
+
+    def _set_lr(self, optimizer: torch.optim.Optimizer, lr: float) -> None:
+        for group, ratio in zip(optimizer.param_groups, self._lr_ratios, strict=True):
+            group["lr"] = lr * ratio
+
     def without_clipping(self, lr: float, unless: Tensor | None = None) -> None:
         """Step the optimizer; for a caller that records its own span."""
         optimizer = self._optimizer
         if optimizer is None:
             return
-        for group, ratio in zip(optimizer.param_groups, self._lr_ratios, strict=True):
-            group["lr"] = lr * ratio
+        self._set_lr(optimizer, lr)
         if self._keeper is not None:
             self._keeper.step()
         elif unless is None:

@@ -49,15 +49,15 @@ class WholeTensors:
             if self._group.rank == 0:
                 yield name, self._assembled(name, parts)
             elif name in self._mine:
-                self._group.send(_on_host(self._mine[name].tensor), 0).wait()
+                self._group.send(_on_host(self._mine[name].values), 0).wait()
 
     def _assembled(self, name: str, parts: list[Part]) -> Tensor:
         if [part.rank for part in parts] == [0] and self._mine[name].is_whole:
-            return _on_host(self._mine[name].tensor)
+            return _on_host(self._mine[name].values)
         whole = torch.empty(parts[0].place.shape, dtype=parts[0].dtype)
         for part in parts:
             if part.rank == 0:
-                part.place.write(whole, _on_host(self._mine[name].tensor))
+                part.place.write(whole, _on_host(self._mine[name].values))
             else:
                 received = torch.empty(part.shape, dtype=part.dtype)
                 self._group.recv(received, part.rank).wait()

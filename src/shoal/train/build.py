@@ -43,6 +43,7 @@ from shoal.parallel.training_clock import TrainingClock
 from shoal.parallel.update import Update
 from shoal.prune.masks import WeightMasks
 from shoal.train.clock import clock_of
+from shoal.train.memory.storage import storage_of, store_parameters
 from shoal.train.progress import Progress, total_steps
 from shoal.train.prune.starting import StartingPoint, prepare
 from shoal.train.setup.build_layout import build_layout, check_stages, with_cut
@@ -119,6 +120,7 @@ def build(
     dataset = load(config.data).to(device)
     model = build_model(config, dataset)
     starting_point = prepare(model, config, few_inputs(dataset).cpu(), resumed)
+    store_parameters(config, model)
     model.to(device)
     workers = group.size - config.num_servers
     _check_work(config, dataset, model, workers, device)
@@ -139,7 +141,11 @@ def build(
         data_axis, total = tree_summed(data_axis), total_of_rows
     masks = WeightMasks(layout.params, config.prune) if isinstance(config.prune, WeightPruneConfig) else None
     update = Update(
-        layout, lambda params: optim.build(config.optimizer, params), train.clip_norm, masks=masks
+        layout,
+        lambda params: optim.build(config.optimizer, params),
+        train.clip_norm,
+        masks=masks,
+        storage=storage_of(config),
     )
     exchange = build_exchange(
         config.exchange, config.axes["data"] if serves else data_axis.size, training_clock
@@ -147,11 +153,14 @@ def build(
     if masks is not None:
         exchange = KeptOnly(exchange, masks)
     inside = layout.updates_inside  # before such an update the workers cannot agree on anything
+    inside |= config.memory.step_in_backward
     remedies = Remedies(config.can.clips and not inside, not inside, config.can.exchanges)
     guard = Guard(data_axis, exchange, train.on_nonfinite, layout.sharded_over, remedies, total)
     assert config.sync is not None  # `RunConfig` has filled it in
     world = group if config.num_servers else None
-    parts = SyncParts(layout, update, data_axis, exchange, guard, world, training_clock)
+    parts = SyncParts(
+        layout, update, data_axis, exchange, guard, world, training_clock, config.memory.step_in_backward
+    )
     strategy = SYNCS[config.sync.name](parts, config.sync)
     multiplier, base_lr = factor(config.schedule, steps), update.base_lr
     return Built(
@@ -205,6 +214,8 @@ def _check_work(
         if isinstance(config.sync, DdpConfig | ZeroConfig) and config.sync.sync_batchnorm
         else "strategy tensor"
         if config.axes.get("tensor", 1) > 1
+        else "--memory.step_in_backward"
+        if config.memory.step_in_backward
         else ""
     )
     if (

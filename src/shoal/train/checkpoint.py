@@ -19,7 +19,6 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from shoal.comm.agree import gather_texts, share_text
@@ -29,6 +28,7 @@ from shoal.errors import CheckpointError
 from shoal.files import open_file, read_text
 from shoal.parallel.piece import Piece, Place
 from shoal.train.progress import Progress
+from shoal.train.weights import write_header, write_tensor
 
 FORMAT = 2
 READABLE = (1, 2)
@@ -244,8 +244,13 @@ def _by_age(folder: Path) -> list[Path]:
 def _write_tensors(folder: Path, rank: int, pieces: Sequence[Piece]) -> dict[str, Any]:
     """Write one worker's file; its entry in the manifest."""
     path = folder / tensors_of(rank)
-    # Copied, because safetensors refuses tensors that share memory, as tied weights do.
-    save_file({piece.name: piece.tensor.detach().cpu().clone().contiguous() for piece in pieces}, path)
+    # One tensor after the other, so that nothing of the state's size is allocated to save it.
+    with path.open("wb") as file:
+        named = {piece.name: piece for piece in pieces}
+        kinds = {name: (piece.tensor.dtype, tuple(piece.tensor.shape)) for name, piece in named.items()}
+        offsets = write_header(file, kinds, {})
+        for name in sorted(named, key=offsets.__getitem__):
+            write_tensor(file, named[name].values.detach().cpu())
     _flush(path)
     parts = {piece.name: piece.place.record() for piece in pieces if not piece.is_whole}
     return {"rank": rank, "sha256": _sha256(path), "bytes": path.stat().st_size, "parts": parts}

@@ -45,11 +45,13 @@ def export_model(
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with beside.open("wb") as file:
-            offsets = _write_header(file, wholes, metadata)
+            kinds = {name: (parts[0].dtype, parts[0].place.shape) for name, parts in wholes.parts.items()}
+            plain = {name: name.removeprefix("model.") for name in kinds}
+            offsets = write_header(file, {plain[name]: kind for name, kind in kinds.items()}, metadata)
             for name, tensor in wholes:
                 fingerprint.add(name, tensor)
-                file.seek(offsets[name])
-                file.write(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+                file.seek(offsets[plain[name]])
+                write_tensor(file, tensor)
         beside.replace(path)
     except OSError as error:
         raise CheckpointError(f"cannot write {path}: {error}") from None
@@ -58,7 +60,14 @@ def export_model(
     return fingerprint
 
 
-def _write_header(file: BinaryIO, wholes: WholeTensors, metadata: Mapping[str, str]) -> dict[str, int]:
+def write_tensor(file: BinaryIO, tensor: Tensor) -> None:
+    """Write the bytes of a tensor on the host, without a copy of them."""
+    file.write(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+
+
+def write_header(
+    file: BinaryIO, kinds: Mapping[str, tuple[torch.dtype, tuple[int, ...]]], metadata: Mapping[str, str]
+) -> dict[str, int]:
     """Write the beginning of a safetensors file: the length of the header, then names, dtypes, shapes, offsets as JSON.
 
     Returns the offset of each tensor. Dtypes with the largest elements come first, so that every tensor is aligned.
@@ -66,12 +75,10 @@ def _write_header(file: BinaryIO, wholes: WholeTensors, metadata: Mapping[str, s
     header: dict[str, object] = {"__metadata__": dict(metadata)}
     starts: dict[str, int] = {}
     end = 0
-    for name, parts in sorted(wholes.parts.items(), key=lambda item: (-item[1][0].dtype.itemsize, item[0])):
-        shape, dtype = parts[0].place.shape, parts[0].dtype
+    for name, (dtype, shape) in sorted(kinds.items(), key=lambda item: (-item[1][0].itemsize, item[0])):
         starts[name] = end
         end += torch.Size(shape).numel() * dtype.itemsize
-        plain = name.removeprefix("model.")
-        header[plain] = {"dtype": DTYPES[dtype], "shape": shape, "data_offsets": [starts[name], end]}
+        header[name] = {"dtype": DTYPES[dtype], "shape": shape, "data_offsets": [starts[name], end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     file.write(len(text).to_bytes(8, "little") + text)

@@ -23,6 +23,47 @@ from shoal.errors import ConfigError
         ("--memory.offload disk", "unknown memory.offload 'disk'"),
         ("--memory.offload_dir /tmp", "has no effect with --memory.offload none"),
         ("--memory.state_bits 16", "expected 32 or 8, got 16"),
+        ("--memory.state_bits 8 --optimizer sgd", "optimizer sgd without momentum: it has no state"),
+        ("--memory.state_bits 8 --optimizer gd", "optimizer gd without momentum: it has no state"),
+        (
+            "--memory.state_bits 8 --optimizer torch.optim:Adagrad",
+            "does not support optimizer torch.optim:Adagrad: shoal does not know the state",
+        ),
+        (
+            "--memory.state_bits 8 --strategy local --workers 2",
+            "strategy local does not support --memory.state_bits 8",
+        ),
+        (
+            "--memory.state_bits 8 --strategy zero --workers 2 --strategy.offload file",
+            "does not support --strategy.offload file",
+        ),
+        (
+            "--memory.step_in_backward --clip-norm 1",
+            "does not support --clip-norm 1: the norm of all gradients",
+        ),
+        ("--memory.step_in_backward --train.on_nonfinite skip", "does not support --train.on_nonfinite skip"),
+        (
+            "--memory.step_in_backward --batch-size 64 --micro-batch 16",
+            "does not support --micro-batch 16 with 64 samples of each worker",
+        ),
+        (
+            "--memory.step_in_backward --strategy zero --workers 2",
+            "its stages 2 and 3 free gradients in backward already",
+        ),
+        (
+            "--memory.step_in_backward --prune magnitude --prune.sparsity 0.5",
+            "does not support --prune magnitude",
+        ),
+        (
+            "--memory.step_in_backward --strategy ddp --workers 2 --exchange compressed:topk",
+            "does not support --exchange compressed",
+        ),
+        (
+            "--memory.parameters bf16 --strategy zero --workers 2 --strategy.stage 3",
+            "stage 3 of strategy zero does not support --memory.parameters bf16",
+        ),
+        ("--memory.parameters bf16 --precision tf32", "does not support --precision tf32"),
+        ("--memory.parameters bf16 --engine tape", "--engine tape does not support --memory.parameters bf16"),
         ("--memory.budget 200", "expected text of the form 200MB"),
         ("--memory.budget 0MB", "is no memory at all"),
     ],
@@ -38,6 +79,10 @@ def test_supported(strategy: str, flags: str) -> None:
     workers = "1" if strategy == "single" else "2"
     config = read(None, ["--strategy", strategy, "--workers", workers, *flags.split()])
     assert config.memory != RunConfig().memory
+
+
+def test_bf16_parameters_are_computed_in_bf16() -> None:
+    assert read(None, ["--memory.parameters", "bf16"]).precision == "bf16"
 
 
 def test_table_has_a_row_for_every_technique() -> None:

@@ -1,8 +1,10 @@
 """`whole`: every worker computes the whole model; with tensor parallelism, its own part of every divided layer."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from typing import final
 
+import torch
 from torch import Tensor, nn
 
 from shoal.comm.group import Group
@@ -50,7 +52,11 @@ class Whole(Layout):
         self.loss = loss
         self.conditions = conditions
         """Applies the simulated bottlenecks and faults to a function that computes gradients."""
-        self.zero = next(iter(self.params.values())).detach().new_zeros(())
+        dtypes = [param.dtype for param in self.params.values()]
+        # Losses are not in half precision, even where all parameters are.
+        dtype = torch.promote_types(dtypes[0], torch.float32)
+        self.zero = next(iter(self.params.values())).detach().new_zeros((), dtype=dtype)
+        self._is_mixed = torch.bfloat16 in dtypes
         self._gradients = conditions(engine.gradients)
         self._accumulate = accumulate if leaf_sums is None else leaf_sums
         self.final_in_backward = leaf_sums is None
@@ -70,7 +76,9 @@ class Whole(Layout):
 
     def evaluate(self, batch: Batch) -> Sums:
         """Loss and number of correct predictions on a batch."""
-        return evaluate_batch(self.model, self.loss, batch)
+        # Parameters in bfloat16 do not combine with inputs in float32 otherwise.
+        with self.autocast(batch.inputs.device.type) if self._is_mixed else nullcontext():
+            return evaluate_batch(self.model, self.loss, batch)
 
     def place_of(self, name: str) -> Place:
         """The whole parameter, or this worker's part of it."""

@@ -13,6 +13,7 @@ from shoal.parallel.guard import ROW
 from shoal.parallel.lockstep import in_lockstep
 from shoal.parallel.strategy import Share, StepResult
 from shoal.parallel.sync.initial_state import sync_initial_state
+from shoal.parallel.sync.step_in_backward import SumsInBackward
 from shoal.parallel.sync.sync import Sync, SyncParts
 from shoal.parallel.sync_batchnorm import SyncBatchNorm, give_group
 
@@ -29,6 +30,9 @@ class Ddp(Sync):
     (running statistics) become rank 0's in every step. With one worker there is nothing to exchange: no hook, no
     bucket, the path of `single`.
 
+    With `--memory.step_in_backward` phases 2 and 3 of a bucket happen during backward, in memory for two buckets; the
+    guard's table is then an all-reduce of its own.
+
     On a GPU the host does not wait for a step if the exchange is a sum, the optimizer can leave out an update by itself
     and bad numbers stop the run: then the device decides whether to update, and the host reads the reason later.
     """
@@ -37,6 +41,7 @@ class Ddp(Sync):
         super().__init__(parts)
         group, layout = parts.group, parts.layout
         self._reducer: Reducer | None = None
+        self._sums_in_backward: SumsInBackward | None = None
         self._buffers: BufferSync | None = None
         self._in_lockstep = False
         self._waits = not (layout.zero.is_cuda and parts.guard.can_wait and parts.update.can_be_masked)
@@ -50,6 +55,11 @@ class Ddp(Sync):
         self._in_lockstep = give_group(layout.model, group)
         if names := [name for name, _ in layout.model.named_buffers()]:
             self._buffers = BufferSync(group, buffers_of(layout.model, names))
+        if parts.step_in_backward:
+            self._sums_in_backward = SumsInBackward(
+                layout, parts.update, parts.exchange, parts.guard, config.bucket_mib
+            )
+            return
         options = ReducerOptions(
             first_bytes=int(config.first_bucket_mib * MIB),
             most_bytes=int(config.bucket_mib * MIB),
@@ -66,13 +76,24 @@ class Ddp(Sync):
             self._guard.write(bucket.piggyback.view(-1, ROW), *self._to_report)
         return self._exchange(self._group, bucket)
 
+    def _step_during_backward(self, share: Share, lr: float) -> StepResult:
+        assert self._sums_in_backward is not None
+        loss = self._sums_in_backward(share, lr)
+        with self._layout.span("exchange", "move"):
+            if self._buffers is not None:
+                self._buffers.update()
+            verdict = self._guard.agree(loss, share)
+        return StepResult(verdict.loss, verdict.stop_signal)
+
     def step(self, share: Share, lr: float) -> StepResult:
         """One update on one batch, of which this worker has a share."""
         reducer, layout = self._reducer, self._layout
-        if reducer is None:
+        if reducer is None and self._sums_in_backward is None:
             return self._step_of_one_replica(share, lr)
         if self._in_lockstep:
             share = replace(share, parts=in_lockstep(self._group, share.parts, layout.zero.device))
+        if reducer is None:
+            return self._step_during_backward(share, lr)
         loss = layout.gradients(share, before_last=reducer.prepare)
         with layout.span("exchange", "move"):
             self._to_report = loss, share

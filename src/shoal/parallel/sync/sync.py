@@ -12,6 +12,7 @@ from shoal.parallel.guard import Guard
 from shoal.parallel.layout.layout import Layout
 from shoal.parallel.piece import Piece
 from shoal.parallel.strategy import Share, StepResult, Strategy, Sums
+from shoal.parallel.sync.step_in_backward import StepInBackward
 from shoal.parallel.training_clock import TrainingClock
 from shoal.parallel.update import Update
 
@@ -30,6 +31,8 @@ class SyncParts:
     """All workers of the run and its servers, where there are any."""
     training_clock: TrainingClock = field(default_factory=TrainingClock)
     """The current step, for a sync that changes in the course of the training."""
+    step_in_backward: bool = False
+    """Whether parameters are updated during backward (`--memory.step_in_backward`)."""
 
 
 class Sync(Strategy):
@@ -40,12 +43,18 @@ class Sync(Strategy):
         self._exchange, self._guard = parts.exchange, parts.guard
         self._group = self.copies = parts.group
         self.data_rank, self.data_size = parts.group.rank, parts.group.size
+        self._steps_in_backward = parts.step_in_backward
+        self._step_in_backward: StepInBackward | None = None
 
     def _step_of_one_replica(self, share: Share, lr: float) -> StepResult:
         """A step without other replicas. Workers that divide this one agree on bad numbers and stop signals."""
         layout = self._layout
         if layout.updates_inside:
             return self._step_of_many_updates(share, lr)
+        if self._steps_in_backward:
+            if self._step_in_backward is None:
+                self._step_in_backward = StepInBackward(layout, self._update)
+            return StepResult(self._step_in_backward(share, lr), share.stop_signal)
         loss = layout.gradients(share)
         if not layout.sharded_over:
             self._update(lr)

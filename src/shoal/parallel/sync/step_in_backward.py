@@ -1,0 +1,110 @@
+"""The optimizer's step inside backward: each parameter is updated when its gradient is final, which is then freed."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import final
+
+from torch import Tensor
+
+from shoal.comm.group import Work
+from shoal.errors import DivergedError
+from shoal.parallel.buckets.bucket import Bucket
+from shoal.parallel.buckets.plan import MIB
+from shoal.parallel.buckets.rotating import RotatingBuckets
+from shoal.parallel.exchange.exchange import Exchange
+from shoal.parallel.guard import Guard, square_of
+from shoal.parallel.layout.layout import Layout
+from shoal.parallel.strategy import Share
+from shoal.parallel.update import Update
+
+MOST_BYTES = 4 * MIB
+"""The largest bucket of several parameters. Two buckets have memory at a time, so they are smaller than ddp's."""
+
+
+def bucket_bytes(bucket_mib: float) -> int:
+    """The size from which a bucket is full, given that of `ddp`'s settings."""
+    return min(MOST_BYTES, int(bucket_mib * MIB))
+
+
+@final
+class StepInBackward:
+    """The gradients of a share, and the update by them, in one pass; gradients of all parameters never exist together.
+
+    When backward has computed a parameter's gradient, every operation that uses the parameter has been differentiated,
+    so the parameter may change. Autograd would notice if that were not so: it refuses a saved tensor that has changed.
+
+    The update is that of a step after backward, to the bit, because each element is updated from its own gradient. What
+    needs all gradients before the first update is refused with it: clipping by the norm of all, and leaving a step out
+    because of one bad gradient.
+    """
+
+    def __init__(self, layout: Layout, update: Update) -> None:
+        self._layout, self._update = layout, update
+        self._lr = 0.0
+        self._is_last = False
+        for param in layout.params.values():
+            layout.on_final(param, self._final)
+
+    def __call__(self, share: Share, lr: float) -> Tensor:
+        """Compute and update; returns the loss, as `Layout.gradients` does."""
+        self._lr = lr
+        try:
+            return self._layout.gradients(share, before_last=self._begin)
+        finally:
+            self._is_last = False
+
+    def _begin(self) -> None:
+        self._is_last = True
+
+    def _final(self, param: Tensor) -> None:
+        if self._is_last:
+            self._update.step_only([param], self._lr)
+            param.grad = None
+
+
+@final
+class SumsInBackward:
+    """The same under `ddp`: buckets are summed over the workers during backward, and each sum updates its parameters.
+
+    A sum that is not finite stops all workers before it reaches a weight: they hold the same sum, so all find it. The
+    weights of buckets before it have been updated by then, with finite numbers.
+    """
+
+    def __init__(
+        self, layout: Layout, update: Update, exchange: Exchange, guard: Guard, bucket_mib: float
+    ) -> None:
+        self._layout, self._update, self._guard = layout, update, guard
+        self._lr = 0.0
+        self._share = Share((), 1, 0)
+        group = guard.group
+        self._buckets = RotatingBuckets(
+            group,
+            layout.params,
+            layout.on_final,
+            partial(self._send, exchange),
+            self._arrived,
+            bucket_bytes(bucket_mib),
+        )
+
+    def __call__(self, share: Share, lr: float) -> Tensor:
+        """Compute, sum and update; returns this worker's part of the loss."""
+        self._lr, self._share = lr, share
+        loss = self._layout.gradients(share, before_last=self._buckets.begin)
+        with self._layout.span("exchange", "move"):
+            self._buckets.complete()
+        return loss
+
+    def _send(self, exchange: Exchange, bucket: Bucket) -> Work:
+        self._guard.look(bucket.gradients)
+        return exchange(self._guard.group, bucket)
+
+    def _arrived(self, bucket: Bucket, params: Sequence[Tensor]) -> None:
+        if not square_of(bucket.gradients).isfinite():
+            # Names the workers whose gradients are not finite; where all are, their sum is not.
+            self._guard.agree(self._layout.zero, self._share)
+            raise DivergedError(
+                f"the sum of the workers' gradients of {bucket.names[0]} is not finite: stopped before it reached the "
+                "weights",
+                "Try a tenth of the learning rate.",
+            )
+        self._update.step_only(params, self._lr)
