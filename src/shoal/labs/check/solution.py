@@ -67,9 +67,8 @@ def require_files(number: str, folder: Path) -> None:
     """Refuse a folder without any file of the lab: it is probably not the one that was meant."""
     checks = checks_of(number)
     if not any(find_file(number, folder, each.file) for each in checks):
-        files = ", ".join(dict.fromkeys(each.file for each in checks))
         raise ConfigError(
-            f"there is no {files} in {folder.resolve()}",
+            f"there is no {lab_of(number).hand_out[0]} in {folder.resolve()}",
             f"Give the folder that you passed to --out: `shoal lab check {number} FOLDER`.",
         )
 

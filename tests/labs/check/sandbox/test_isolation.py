@@ -43,7 +43,7 @@ if child == 0:
         pass
     print(json.dumps({
         "sees": sorted(path.name for path in folder.iterdir()),
-        "neighbour": sorted(os.listdir(other)),
+        "neighbour": sorted(os.listdir(other)) if other.exists() else [],
         "own folder": tried((folder / "new").write_text, "x"),
         "outside": tried(outside.write_text, "x"),
         "package": tried(Path(isolation.__file__).write_text, "x"),
@@ -71,6 +71,7 @@ def seen(tmp_path_factory):
         text=True,
         timeout=60,
     )
+    assert done.stdout, done.stderr
     return json.loads(done.stdout), root
 
 
