@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from shoal.cli import text
 from shoal.cli.command import Command, CommandGroup, Given
-from shoal.cli.lab_check import CHECK
+from shoal.cli.lab.check import CHECK
 from shoal.config.flags import Flags
 from shoal.config.kinds import AtLeast, Matching
 from shoal.labs.catalogue import LABS
