@@ -23,16 +23,16 @@ def student_page(number: str, grade: Grade, words: Words) -> Document:
     """The page of one folder."""
     shown = {"mark": f"{grade.mark:g}", "most": f"{grade.most:g}", "percent": f"{grade.percent:.0f}"}
     right = sum(task.word == "right" for task in grade.tasks)
-    asked = sum(task.word != "not_asked" for task in grade.tasks)
+    asked = [task for task in grade.tasks if task.word != "not_asked"]
     blocks: list[Block] = [
-        Paragraph(words("grade.summary", right=right, all=asked, **shown)),
+        Paragraph(words("grade.summary", right=right, all=len(asked), **shown)),
         Table(
             words("grade.marks"),
             [words(f"grade.{key}") for key in ("task", "file", "verdict", "points", "weight")],
             [_row(task, words) for task in grade.tasks],
             frozenset({3, 4}),
         ),
-        *(block for task in grade.tasks if task.sentences for block in _faults(task, words)),
+        *(block for task in asked if task.sentences for block in _faults(task, words)),
         Paragraph(words("grade.how", number=number)),
     ]
     return Document(words("grade.title", number=number, name=grade.name), words.lang, blocks)

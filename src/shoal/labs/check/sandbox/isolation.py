@@ -5,6 +5,7 @@ Phase 2, mount     everything read-only; /tmp, /dev and /run replaced; the other
 Phase 3, settle    loopback up, no capabilities, limits
 """
 
+import errno
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -40,21 +41,27 @@ def leave() -> None:
     Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
 
 
-def try_out() -> None:
-    """Raise OSError if a sandbox cannot be made here: in a child, because namespaces cannot be left again."""
+def try_out(folder: Path) -> None:
+    """Raise OSError if a sandbox for this folder cannot be made: in a child, because namespaces cannot be left again."""
     child = os.fork()
-    if child:
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        if status:
-            raise OSError(status, f"namespaces are not permitted: {os.strerror(status)}")
-        return
+    if child == 0:
+        os._exit(_errno_of_settling(folder))
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status:
+        raise OSError(status, f"namespaces are not permitted: {os.strerror(status)}")
+
+
+def _errno_of_settling(folder: Path) -> int:
+    """Go through all phases; the number of the error that stops them, or 0."""
     try:
         leave()
-        kernel.make_read_only("/", below=True)
-        _mount_empty("/tmp")
+        first = os.fork()
+        if first:
+            return os.waitstatus_to_exitcode(os.waitpid(first, 0)[1])
+        settle(folder, (), Limits())
     except OSError as error:
-        os._exit(error.errno or 1)
-    os._exit(0)
+        return error.errno or errno.EPERM
+    return 0
 
 
 def counts_processes() -> bool:

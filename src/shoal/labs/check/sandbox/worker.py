@@ -100,7 +100,7 @@ def _guard(task: Task, writer: int) -> Never:
         if kernel.available():
             kernel.die_with_parent(signal.SIGTERM)
             kernel.adopt_orphans()
-            isolation.try_out()
+            isolation.try_out(task.folder)
             isolation.leave()
         else:
             refusal = f"{sys.platform} has no namespaces"
