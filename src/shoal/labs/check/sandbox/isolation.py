@@ -42,7 +42,7 @@ def leave() -> None:
 
 
 def try_out(folder: Path) -> None:
-    """Raise OSError if a sandbox for this folder cannot be made: in a child, because namespaces cannot be left again."""
+    """Raise OSError if a sandbox cannot be made; in a child, because namespaces cannot be left again."""
     child = os.fork()
     if child == 0:
         os._exit(_errno_of_settling(folder))
