@@ -56,7 +56,7 @@ def run(task: Task) -> Answer:
     _kill(guard)
     os.waitpid(guard, 0)
     os.close(reader)
-    started = records[0] if records else {"isolated": True, "refusal": "", "counted": True}
+    started: dict[str, Any] = records[0] if records else {"isolated": True, "refusal": "", "counted": True}
     found = [[Fault(key, values) for key, values in each] for each in records[1:]]
     return Answer(unanswered(task, found, fault("too_long" if late else "died")), **started)
 
