@@ -7,7 +7,7 @@ import pytest
 
 from shoal.labs.check.failures import failures, unlike_calls
 from shoal.labs.check.nodes import Node, Raised
-from shoal.labs.check.solution import file_of
+from shoal.labs.check.solution import find_file
 from shoal.labs.handout.regions import Region, parts
 from shoal.labs.handout.start import _sources
 from shoal.labs.lab3.solution.check_sampler import SENTENCES
@@ -29,7 +29,7 @@ def faults_of(folder, number, task, body):
     write_files(folder, files)
     checks = import_module(f"shoal.labs.lab{number}.check").CHECKS
     chosen = next(each for each in checks if task in each.tasks)
-    return chosen.faults(file_of(number, folder, chosen.file).parent)
+    return chosen.faults(find_file(number, folder, chosen.file).parent)
 
 
 RIGHT = {
@@ -58,6 +58,12 @@ WRONG = {
     ("1", "sgd_step", "unmoved"): "param = param - self.lr * param.grad",
     ("1", "batches", "gd_batches"): "yield from order.split(batch_size)",
     ("1", "gd_step", "raises"): "param -= self.rate * param.grad",
+    ("2", "allreduce_average_gradients", "no_collective"): """
+        for param in model.parameters():
+            if param.grad is None:
+                dist.all_reduce(param.grad)
+                param.grad /= dist.get_world_size()
+        """,
     ("2", "reduce_average_gradients", "only_some_nodes"): """
         for param in model.parameters():
             dist.reduce(param.grad, 0)

@@ -25,7 +25,7 @@ COMMANDS: dict[str, str] = {
     "runs": "shoal.cli.runs",
     "evaluate": "shoal.cli.evaluate",
     "prune": "shoal.cli.prune",
-    "lab": "shoal.cli.lab",
+    "lab": "shoal.cli.lab.command",
     "graph": "shoal.cli.graph",
     "data": "shoal.cli.data",
     "bench": "shoal.cli.bench",

@@ -3,7 +3,7 @@
 import pytest
 from stage_programs import DIST_UTILS, HELPER, RIGHT, WRONG, changed
 
-from shoal.labs.check.solution import check
+from shoal.labs.check.solution import check_folders
 from shoal.labs.handout.start import skeleton, solution
 from shoal.labs.lab4.check.parts import initial_faults, microbatch_faults
 from shoal.labs.lab4.check.program import Outcome, run_program
@@ -21,7 +21,8 @@ def student(folder, replacements, **more):
 
 def words_of(folder):
     """The verdict on every task."""
-    return {task: verdict.word for verdict in check("4", folder) for task in verdict.tasks}
+    (checked,) = check_folders("4", [folder])
+    return {task: verdict.word for verdict in checked.verdicts for task in verdict.tasks}
 
 
 def test_our_solution_is_right_in_every_task(tmp_path):

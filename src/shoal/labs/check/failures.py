@@ -1,6 +1,6 @@
 """Why a node did not answer: a task not done, an error, or nodes whose calls differ."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from shoal.labs.check.fault import Fault, fault
 from shoal.labs.check.nodes import Node, Raised
@@ -19,13 +19,21 @@ def failures(nodes: Sequence[Node]) -> list[Fault]:
         return []
     own = [each for each in raised if each.kind not in OF_THE_OTHERS]
     if own:
-        return [_of_an_error(own[0])]
+        return _distinct(map(_of_an_error, own))
     unlike = unlike_calls(nodes)
     if unlike:
         return unlike
     if raised:
         return [_of_an_error(raised[0])]
     return [fault("too_long" if any(node.late for node in nodes) else "died")]
+
+
+def _distinct(faults: Iterable[Fault]) -> list[Fault]:
+    kept: list[Fault] = []
+    for each in faults:
+        if each not in kept:
+            kept.append(each)
+    return kept
 
 
 def unlike_calls(nodes: Sequence[Node]) -> list[Fault]:
@@ -42,7 +50,10 @@ def unlike_calls(nodes: Sequence[Node]) -> list[Fault]:
 
 def _of_an_error(raised: Raised) -> Fault:
     text = raised.text if len(raised.text) <= LONGEST_TEXT else f"{raised.text[:LONGEST_TEXT]}…"
-    if raised.kind == "NotImplementedError" and text.startswith("Task "):
+    if raised.kind == "NotWrittenError":
+        file, _, name = raised.text.partition(" ")
+        return fault("missing_name", file=file, name=name)
+    if raised.kind == "NotImplementedError":
         return fault("not_done")
     if raised.kind == "ModuleNotFoundError" and not raised.place:
         return fault("no_file", text=text)

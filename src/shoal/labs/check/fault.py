@@ -35,3 +35,7 @@ class Check:
     """Finds what is wrong, given the folder of that file; nothing if it is right."""
     optional: bool = False
     """Whether the tasks may stay open."""
+    run: str = ""
+    """Checks with the same name here share what they run, so they run in one process."""
+    course: bool = True
+    """Whether the course's own hand-out asks for it; a folder in that shape need not have the others."""

@@ -11,6 +11,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib import import_module
@@ -19,10 +20,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from shoal.labs.check import standins
+
 START_LIMIT_S = 180.0
 """How long the nodes may take to start and join the group; on a busy machine importing torch takes most of it."""
-WORK_LIMIT_S = 30.0
+WORK_LIMIT_S = ContextVar("WORK_LIMIT_S", default=30.0)
 """How long they may take for the work, unless a check says otherwise."""
+START_METHOD = ContextVar("START_METHOD", default="forkserver")
+"""How Python starts them, if the system can; a process that has imported torch, and has no threads, forks them."""
 COLLECTIVE_LIMIT_S = 8.0
 """How long a node waits for the others in a collective."""
 AFTER_AN_ERROR_S = 1.0
@@ -59,14 +64,15 @@ class Node:
 
 
 def run_nodes(
-    work: Callable[..., Any], folder: Path, size: int, *args: Any, meet: bool, limit_s: float = WORK_LIMIT_S
+    work: Callable[..., Any], folder: Path, size: int, *args: Any, meet: bool, limit_s: float | None = None
 ) -> list[Node]:
     """Run `work(rank, *args)` on each node, with the student's folder first in its path.
 
     `work` is a function of a module; its arguments and its answer must be representable in JSON. `meet`: the nodes
     form a process group of torch. `limit_s`: how long they may take for the work.
     """
-    context: Any = get_context("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
+    method = START_METHOD.get()
+    context: Any = get_context(method if method in get_all_start_methods() else "spawn")
     if hasattr(context, "set_forkserver_preload"):
         context.set_forkserver_preload(
             ["torch.distributed", "torch.utils.data", "shoal.data", work.__module__]
@@ -78,7 +84,7 @@ def run_nodes(
         for process in processes:
             process.start()
         try:
-            late = _wait(processes, Path(scratch), limit_s)
+            late = _wait(processes, Path(scratch), limit_s or WORK_LIMIT_S.get())
         finally:
             for process in processes:
                 process.kill()
@@ -132,6 +138,7 @@ def _node(
         import torch
 
         torch.set_num_threads(1)
+        standins.install()
         if meet:
             _meet(rank, size, Path(scratch, "store"))
         _record_calls(Path(scratch, f"{rank}.calls"))

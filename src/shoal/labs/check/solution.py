@@ -1,17 +1,24 @@
-"""The verdict on a student's folder, in the course's layout or any part of it with the files."""
+"""The verdict on students' folders, in the course's layout or any part of it with the files."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from importlib import import_module
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from shoal.errors import ConfigError
 from shoal.labs.catalogue import LABS, lab_of
-from shoal.labs.check.fault import Check, Fault
+from shoal.labs.check.fault import Check, Fault, fault
+from shoal.labs.check.sandbox.limits import Limits
+from shoal.labs.check.sandbox.pool import answers
+from shoal.labs.check.sandbox.task import Answer, Task
 
-NOT_WRONG = frozenset({"not_done", "not_reached", "not_offered"})
+NOT_WRONG = frozenset({"not_done", "not_reached", "not_offered", "missing_name", "missing_file"})
 """Faults of tasks that were not started, or could not be tested."""
+ABSENT = frozenset({"missing_name", "missing_file"})
+DEEPEST = 4
+"""Folders within folders in which files of the hand-out are looked for."""
 
 
 @dataclass(frozen=True)
@@ -31,35 +38,110 @@ class Verdict:
     @property
     def word(self) -> Literal["right", "wrong", "open"]:
         """The verdict in a word; a task that was not started is open, not wrong."""
-        if any(fault.key in NOT_WRONG for fault in self.faults):
+        if any(each.key in NOT_WRONG for each in self.faults):
             return "open"
         return "wrong" if self.faults else "right"
 
 
-def check(number: str, folder: Path) -> Iterator[Verdict]:
-    """Check the tasks of a lab one after the other. A missing file is an error before the first check."""
+@dataclass(frozen=True)
+class Checked:
+    """All verdicts on one folder, and what protected the machine from it."""
+
+    folder: Path
+    verdicts: tuple[Verdict, ...]
+    answers: tuple[Answer, ...] = field(default=(), repr=False)
+
+
+def checks_of(number: str) -> tuple[Check, ...]:
+    """The table of a lab's checks."""
     lab = lab_of(number)
     if not lab.hand_out:
         raise ConfigError(
             f"lab {number} has no tasks to check",
             f"Labs with tasks: {', '.join(name for name, each in LABS.items() if each.hand_out)}.",
         )
-    checks: tuple[Check, ...] = import_module(f"{lab.package}.check").CHECKS
-    found = {each.file: file_of(number, folder, each.file) for each in checks}
-    return (
-        Verdict(found[each.file], each.tasks, tuple(each.faults(found[each.file].parent)), each.optional)
-        for each in checks
+    return import_module(f"{lab.package}.check").CHECKS
+
+
+def require_files(number: str, folder: Path) -> None:
+    """Refuse a folder without any file of the lab: it is probably not the one that was meant."""
+    checks = checks_of(number)
+    if not any(find_file(number, folder, each.file) for each in checks):
+        raise ConfigError(
+            f"there is no {lab_of(number).hand_out[0]} in {folder.resolve()}",
+            f"Give the folder that you passed to --out: `shoal lab check {number} FOLDER`.",
+        )
+
+
+def check_folders(
+    number: str, folders: Sequence[Path], limits: Limits | None = None, jobs: int = 1
+) -> Iterator[Checked]:
+    """Check folders one after the other, or several at once, each task in a sandbox. Results are in their order."""
+    checks = checks_of(number)
+    resolved = [folder.resolve() for folder in folders]
+    tasks = [tasks_of(number, folder, resolved, limits or Limits()) for folder in resolved]
+    given = answers([task for several in tasks for task in several], jobs)
+    for folder, own in zip(folders, tasks, strict=True):
+        answered = list(islice(given, len(own)))
+        found = {
+            place: faults
+            for task, answer in zip(own, answered, strict=True)
+            for place, faults in zip(task.checks, answer.faults, strict=True)
+        }
+        verdicts = [
+            Verdict(
+                find_file(number, folder, each.file) or folder / each.file,
+                each.tasks,
+                found.get(place, (fault("missing_file", file=each.file),)),
+                each.optional,
+            )
+            for place, each in enumerate(checks)
+        ]
+        yield Checked(folder, in_its_shape(checks, verdicts), tuple(answered))
+
+
+def in_its_shape(checks: Sequence[Check], verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
+    """The course's own hand-out has fewer tasks: a folder with none of the others need not do them."""
+    extra = [verdict for each, verdict in zip(checks, verdicts, strict=True) if not each.course]
+    if not all(any(each.key in ABSENT for each in verdict.faults) for verdict in extra):
+        return tuple(verdicts)
+    return tuple(
+        verdict if each.course else replace(verdict, optional=True)
+        for each, verdict in zip(checks, verdicts, strict=True)
     )
 
 
-def file_of(number: str, folder: Path, name: str) -> Path:
-    """The path of a file of the hand-out: the folder may be the one given to `start`, or any below it."""
+def tasks_of(number: str, folder: Path, others: Sequence[Path], limits: Limits) -> list[Task]:
+    """The checks whose file the folder has; those that share a run are one task."""
+    package, groups = lab_of(number).package, dict[str, list[tuple[int, Path]]]()
+    for place, each in enumerate(checks_of(number)):
+        file = find_file(number, folder, each.file)
+        if file:
+            groups.setdefault(each.run or str(place), []).append((place, file.parent.relative_to(folder)))
+    hidden = tuple(other for other in others if other != folder)
+    return [
+        Task(
+            package,
+            tuple(place for place, _ in group),
+            folder,
+            tuple(within for _, within in group),
+            hidden,
+            limits,
+        )
+        for group in groups.values()
+    ]
+
+
+def find_file(number: str, folder: Path, name: str) -> Path | None:
+    """A file of the hand-out: the folder may be the one given to `start`, one below it, or one around it."""
     whole = next(path for path in map(PurePosixPath, lab_of(number).hand_out) if path.name == name)
-    places = [folder.joinpath(*whole.parts[skipped:]) for skipped in range(len(whole.parts))]
-    for place in places:
+    for skipped in range(len(whole.parts)):
+        place = folder.joinpath(*whole.parts[skipped:])
         if place.is_file():
             return place
-    raise ConfigError(
-        f"there is no {whole} in {folder.resolve()}",
-        f"Give the folder that you passed to --out: `shoal lab check {number} FOLDER`.",
-    )
+    for depth in range(1, DEEPEST + 1):
+        found = sorted(path for path in folder.glob("*/" * depth + name) if path.is_file())
+        found = [path for path in found if path.resolve().is_relative_to(folder.resolve())]
+        if found:
+            return found[0]
+    return None

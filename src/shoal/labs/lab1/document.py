@@ -1,12 +1,13 @@
 """The sections of the report that are particular to the lab."""
 
+from shoal.labs.handout.regions import keep
 from shoal.labs.lab1.experiment import sweep_notes
 from shoal.labs.lab1.measure import WINDOW, Measurements, Series
 from shoal.labs.lab1.plan import BATCH_SIZE, NAMES
+from shoal.labs.lab1.solution import MyOptimizer
 from shoal.labs.lab1.sweep import Sweep
 from shoal.labs.numbers import listed
 from shoal.labs.page.page import Page, source
-from shoal.optim import SGD, Adam
 from shoal.report.document import Block, Bullets, Code, Formula, Heading, Paragraph, Table
 from shoal.report.findings import over_seeds
 
@@ -20,10 +21,10 @@ def principle(page: Page) -> list[Block]:
 
 
 def code(page: Page) -> list[Block]:
-    """The steps that ran, from the source itself."""
+    """The three rules as classes: our solution of the hand-out, from the source itself."""
+    kinds = (MyOptimizer.BaseOptimizer, MyOptimizer.SgdOptimizer, MyOptimizer.AdamOptimizer)
     return [
-        Code(source(SGD.readable), page("code.sgd")),
-        Code(source(Adam.readable), page("code.adam")),
+        *(Code(keep(source(kind)), page(f"code.{kind.__name__}")) for kind in kinds),
         Paragraph(page("code.gd")),
     ]
 

@@ -6,13 +6,14 @@ check can say which one was used.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from importlib import import_module
+from itertools import combinations
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from shoal.labs.check.fault import Fault, fault
+from shoal.labs.check.student import class_like, with_method, written
 
 STEPS = 10
 RATE, B1, B2, EPS = 0.05, 0.8, 0.95, 1e-8
@@ -130,7 +131,8 @@ def same(path: Sequence[Params], other: Sequence[Params], steps: int = STEPS) ->
 def descent_faults(kind: str) -> list[Fault]:
     """What is wrong with an optimizer whose rule is w ← w − η g."""
     unused = torch.ones(2, requires_grad=True)
-    path = path_of(lambda params: getattr(import_module("MyOptimizer"), kind)(params, RATE), unused)
+    make = with_method(class_like("MyOptimizer", "sgd" if "Sgd" in kind else kind.lower(), kind), "step")
+    path = path_of(lambda params: make(params, RATE), unused)
     if same(path, ruled(descent)):
         return []
     rules: dict[str, Callable[[int, int, Tensor, Tensor], Tensor]] = {
@@ -144,14 +146,18 @@ def descent_faults(kind: str) -> list[Fault]:
 
 def adam_faults() -> list[Fault]:
     """What is wrong with the student's Adam."""
-    kind = import_module("MyOptimizer").AdamOptimizer
+    kind = with_method(written("MyOptimizer", "AdamOptimizer"), "step")
     path, right = path_of(lambda params: kind(params, RATE, B1, B2)), adam()
     if same(path, right):
         again = path_of(lambda params: kind(params, RATE, B1, B2))
         return [] if same(again, right) else [fault("adam_shares_state")]
-    for key, wrong in (*WRONG_ADAMS.items(), *MORE_WRONG_ADAMS):
+    known = (*WRONG_ADAMS.items(), *MORE_WRONG_ADAMS)
+    for key, wrong in known:
         if same(path, adam(**wrong)):
             return [fault(key)]
+    for (first, one), (second, other) in combinations(known, 2):
+        if not one.keys() & other.keys() and same(path, adam(**one, **other)):
+            return [fault(first), fault(second)]
     return general_faults(path, right)
 
 
@@ -195,8 +201,8 @@ def zero_grad_faults() -> list[Fault]:
     for param, grad in zip(params, gradients(1), strict=True):
         param.grad = grad
     unused = torch.ones(2, requires_grad=True)
-    import_module("MyOptimizer").GdOptimizer(iter([*params, unused]), RATE).zero_grad()
-    if any(not torch.equal(param, value) for param, value in zip(params, first_values(), strict=True)):
-        return [fault("zero_grad_moves")]
+    kind = class_like("MyOptimizer", "optimizer", "GdOptimizer")
+    with_method(kind, "zero_grad")(iter([*params, unused]), RATE).zero_grad()
+    moved = any(not torch.equal(param, value) for param, value in zip(params, first_values(), strict=True))
     left = sum(param.grad is not None and bool(param.grad.any()) for param in params)
-    return [fault("grad_left", left=left, all=len(params))] if left else []
+    return [fault("zero_grad_moves")] * moved + [fault("grad_left", left=left, all=len(params))] * bool(left)

@@ -6,7 +6,6 @@ The gradients of three nodes are multiples of one another, so that the result sh
 
 import math
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from torch import nn
 from shoal.labs.check.failures import failures, unlike_calls
 from shoal.labs.check.fault import Check, Fault, fault
 from shoal.labs.check.nodes import Node, run_nodes
+from shoal.labs.check.student import written
 
 NODES = 3
 FACTORS = (1.0, 4.0, 10.0)
@@ -46,7 +46,7 @@ class Parameters(nn.Module):
 
 def averaged(rank: int, name: str) -> dict[str, Any]:
     """A node's gradients after averaging, round by round, and whether its parameters are unchanged."""
-    average = getattr(import_module("dist_utils"), name)
+    average = written("dist_utils", name)
     model, rounds = Parameters(), list[Values]()
     for number in range(ROUNDS):
         for param, values in zip(model.parameters(), base(number), strict=True):
@@ -58,14 +58,19 @@ def averaged(rank: int, name: str) -> dict[str, Any]:
     return {"rounds": rounds, "unmoved": all(bool((param == 1).all()) for param in model.parameters())}
 
 
-def average_check(task: str, named: str, *instead: str) -> Check:
+def average_check(task: str, named: str, *instead: str, course: bool = True) -> Check:
     """The check of an average that must call a collective whose name begins with `named`, and none of `instead`."""
 
     def faults(folder: Path) -> list[Fault]:
         nodes = run_nodes(averaged, folder, NODES, task, meet=True)
-        return failures(nodes) or value_faults(nodes) or call_faults(nodes, named, instead)
+        if found := failures(nodes):
+            return found
+        if not any(node.calls for node in nodes):
+            return [fault("no_collective", named=named)]
+        values, calls = value_faults(nodes), call_faults(nodes, named, instead)
+        return values + ([Fault("also_another", each.values) for each in calls] if values else calls)
 
-    return Check((task,), "dist_utils.py", faults)
+    return Check((task,), "dist_utils.py", faults, course=course)
 
 
 def call_faults(nodes: Sequence[Node], named: str, instead: Sequence[str]) -> list[Fault]:
@@ -77,9 +82,13 @@ def call_faults(nodes: Sequence[Node], named: str, instead: Sequence[str]) -> li
 
 
 def value_faults(nodes: Sequence[Node]) -> list[Fault]:
-    """What the result is instead of the mean."""
-    if not all(node.answer["unmoved"] for node in nodes):
-        return [fault("parameters_changed")]
+    """What is wrong with the parameters and the gradients afterwards."""
+    moved = [] if all(node.answer["unmoved"] for node in nodes) else [fault("parameters_changed")]
+    return moved + mean_faults(nodes)
+
+
+def mean_faults(nodes: Sequence[Node]) -> list[Fault]:
+    """What the gradients are instead of the mean."""
     wrong = [
         number for number in range(ROUNDS) if any(not _all_mean(_ratios(node, number)) for node in nodes)
     ]

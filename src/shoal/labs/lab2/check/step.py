@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
 from torch import Tensor, nn
@@ -10,11 +9,14 @@ from torch import Tensor, nn
 from shoal.labs.check.alone import is_number
 from shoal.labs.check.fault import Fault, fault
 from shoal.labs.check.one_step import NotingOptimizer, alike, gradient_of, network, samples
+from shoal.labs.check.student import written
 
 DELAY_S, AVERAGE_S, FORWARD_S = 0.25, 1.0, 16.0
 """Durations on the simulated clock: every sum of them shows what was timed."""
 FACTOR = 3.0
 """The check's average multiplies a gradient by this: a step with another gradient came too early."""
+OUT_OF_ORDER = frozenset({"average_times", "step_times", "step_before_average"})
+"""Faults that say already why the gradient of the step is wrong."""
 CLOCKS = ("perf_counter", "monotonic", "time", "process_time")
 
 
@@ -50,11 +52,11 @@ def train_step_faults() -> list[Fault]:
     notes = list[str]()
     clock = Clock(notes)
     clock.install()
-    train_step = import_module("model").train_step
+    train_step = written("model", "train_step")
     model = network()
     optimizer = NotingOptimizer(model.parameters(), notes)
     model.register_forward_hook(lambda *_: setattr(clock, "now_s", clock.now_s + FORWARD_S))
-    earlier: list[Tensor] = []
+    earlier, all_found = list[Tensor](), dict[str, Fault]()
     for number in (1, 2):
         pictures, labels = samples(6, seed=number)
         loss, grad = gradient_of(model, pictures, labels)
@@ -62,15 +64,13 @@ def train_step_faults() -> list[Fault]:
         notes.clear()
         clock.slept_s = 0.0
         given = train_step(model, optimizer, pictures, labels, _average(clock, notes, seen), DELAY_S)
-        found = (
-            order_faults(notes, clock.slept_s)
-            or gradient_faults(seen[0], optimizer.used[-1], grad, earlier)
-            or answer_faults(given, loss)
-        )
-        if found:
-            return found
+        found = order_faults(notes, clock.slept_s)
+        if not {each.key for each in found} & OUT_OF_ORDER:
+            found += gradient_faults(seen[0], optimizer.used[-1], grad, earlier)
+        for each in (*found, *answer_faults(given, loss)):
+            all_found.setdefault(each.key, each)
         earlier = [FACTOR * each for each in grad]
-    return []
+    return list(all_found.values())
 
 
 def _average(clock: Clock, notes: list[str], seen: list[list[Tensor] | None]) -> Callable[[nn.Module], None]:
@@ -94,16 +94,18 @@ def _average(clock: Clock, notes: list[str], seen: list[list[Tensor] | None]) ->
 
 def order_faults(notes: list[str], slept_s: float) -> list[Fault]:
     """Every part once, the sleep before the average, the average before the step."""
-    for part in ("average", "step"):
-        if notes.count(part) != 1:
-            return [fault(f"{part}_times", times=notes.count(part))]
-    if notes.index("step") < notes.index("average"):
-        return [fault("step_before_average")]
+    found = [
+        fault(f"{part}_times", times=notes.count(part))
+        for part in ("average", "step")
+        if notes.count(part) != 1
+    ]
+    if not found and notes.index("step") < notes.index("average"):
+        found.append(fault("step_before_average"))
     if abs(slept_s - DELAY_S) > 1e-6:
-        return [fault("slept", slept=slept_s, delay=DELAY_S)]
-    if notes.index("sleep") > notes.index("average"):
-        return [fault("sleeps_after")]
-    return []
+        found.append(fault("slept", slept=slept_s, delay=DELAY_S))
+    elif "average" in notes and notes.index("sleep") > notes.index("average"):
+        found.append(fault("sleeps_after"))
+    return found
 
 
 def gradient_faults(
@@ -128,16 +130,21 @@ def answer_faults(given: Any, loss: float) -> list[Fault]:
     if not isinstance(given, tuple | list) or len(given) != 2:
         return [fault("not_two", kind=type(given).__name__)]
     its_loss, seconds = given
-    for value in (its_loss, seconds):
-        if not is_number(value):
-            return [fault("not_a_float", kind=type(value).__name__)]
-    if abs(its_loss - loss) > 1e-4:
-        swapped = abs(seconds - loss) < 1e-4
-        return [fault("swapped") if swapped else fault("wrong_loss", given=float(its_loss), loss=loss)]
+    kinds = [fault("not_a_float", kind=type(value).__name__) for value in given if not is_number(value)]
+    if kinds:
+        return kinds[:1]
+    if abs(its_loss - loss) > 1e-4 and abs(seconds - loss) < 1e-4:
+        return [fault("swapped")]
+    wrong = [] if abs(its_loss - loss) <= 1e-4 else [fault("wrong_loss", given=float(its_loss), loss=loss)]
+    return wrong + seconds_faults(float(seconds))
+
+
+def seconds_faults(seconds: float) -> list[Fault]:
+    """What was timed instead of the average."""
     if abs(seconds - AVERAGE_S) < 1e-6:
         return []
     whole = {DELAY_S: "delay_timed", FORWARD_S: "all_timed", FORWARD_S + DELAY_S: "all_timed"}
     named = [key for more, key in whole.items() if abs(seconds - AVERAGE_S - more) < 1e-6]
     if abs(seconds - 1e3 * AVERAGE_S) < 1e-3:
         return [fault("milliseconds")]
-    return [fault(named[0])] if named else [fault("wrong_seconds", given=float(seconds), right=AVERAGE_S)]
+    return [fault(named[0])] if named else [fault("wrong_seconds", given=seconds, right=AVERAGE_S)]

@@ -9,6 +9,6 @@ CHECKS = (
     Check(
         ("set_epoch", "length", "random_partition"), "sampler.py", alone(sampler_faults, "MySampler", True)
     ),
-    Check(("random_sampling",), "sampler.py", alone(sampler_faults, "MyRandomSampler", False)),
-    Check(("train_epoch",), "model.py", epoch.faults),
+    Check(("random_sampling",), "sampler.py", alone(sampler_faults, "MyRandomSampler", False), course=False),
+    Check(("train_epoch",), "model.py", epoch.faults, course=False),
 )

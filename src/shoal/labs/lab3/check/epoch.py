@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from shoal.labs.check.failures import failures, unlike_calls
 from shoal.labs.check.fault import Fault, fault
 from shoal.labs.check.nodes import Node, run_nodes
 from shoal.labs.check.one_step import RATE, network, samples
+from shoal.labs.check.student import written
 
 SHARES = ((0, 2, 4, 6, 7), (1, 3, 5))
 """Samples of each node: in batches of two their steps have 2 + 2, 2 + 1 and 1 + 0."""
@@ -24,7 +24,7 @@ TOLERANCE = 1e-4
 
 def epoch(rank: int) -> dict[str, Any]:
     """One node's part: its weights afterwards, the loss it returned, and the epochs that its sampler was given."""
-    base: Any = import_module("sampler").MySampler
+    base: Any = written("sampler", "MySampler")
     epochs: list[int] = []
 
     class Given(base):
@@ -42,7 +42,8 @@ def epoch(rank: int) -> dict[str, Any]:
     data, model = TensorDataset(*samples(COUNT, seed=1)), network()
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     loader = DataLoader(data, batch_size=BATCH, sampler=Given(data, len(SHARES), rank, True, 0))
-    loss = import_module("model").train_epoch(model, optimizer, loader, EPOCH, STEPS, torch.device("cpu"))
+    train_epoch = written("model", "train_epoch")
+    loss = train_epoch(model, optimizer, loader, EPOCH, STEPS, torch.device("cpu"))
     return {"weights": _flat(model), "loss": float(loss), "epochs": epochs}
 
 
@@ -90,6 +91,10 @@ WRONG: dict[str, tuple[Callable[[int, int], float], bool]] = {
 """Fault: what the losses are divided by instead, and whether gradients are kept."""
 
 
+OTHER_LOSSES = frozenset({*WRONG, "nodes_differ", "unmoved", "not_one_machine"})
+"""Faults with which the loss of later steps is another one, too."""
+
+
 def faults(folder: Path) -> list[Fault]:
     """What is wrong with the student's epoch."""
     nodes = run_nodes(epoch, folder, len(SHARES), meet=True)
@@ -98,22 +103,30 @@ def faults(folder: Path) -> list[Fault]:
 
 def epoch_faults(nodes: Sequence[Node]) -> list[Fault]:
     """What is wrong with an epoch that finished."""
-    for node in nodes:
-        if EPOCH not in node.answer["epochs"]:
-            return [fault("set_epoch_not_called")]
-    weights = [node.answer["weights"] for node in nodes]
+    called = all(EPOCH in node.answer["epochs"] for node in nodes)
+    found = [] if called else [fault("set_epoch_not_called")]
+    right, loss = reference(lambda own, total: total)
+    found += weight_faults([node.answer["weights"] for node in nodes], right)
+    given = nodes[0].answer["loss"]
+    if not math.isfinite(given) and found:
+        return found  # the loss of weights that are nan
+    if abs(given - loss) >= TOLERANCE and not any(each.key in OTHER_LOSSES for each in found):
+        found.append(fault("epoch_loss", given=given, loss=loss))
+    return found
+
+
+def weight_faults(weights: Sequence[Sequence[float]], right: Sequence[float]) -> list[Fault]:
+    """What is wrong with the weights that the nodes end with."""
     if any(not math.isfinite(value) for value in weights[0]):
         return [fault("empty_batch")]
     if not _near(weights[0], weights[1]):
         return [fault("nodes_differ")]
-    right, loss = reference(lambda own, total: total)
-    if not _near(weights[0], right):
-        named = [key for key, wrong in WRONG.items() if _near(weights[0], reference(*wrong)[0])]
-        if _near(weights[0], _flat(network())):
-            named = ["unmoved"]
-        return [fault(named[0] if named else "not_one_machine")]
-    given = nodes[0].answer["loss"]
-    return [] if abs(given - loss) < TOLERANCE else [fault("epoch_loss", given=given, loss=loss)]
+    if _near(weights[0], right):
+        return []
+    if _near(weights[0], _flat(network())):
+        return [fault("unmoved")]
+    named = [key for key, wrong in WRONG.items() if _near(weights[0], reference(*wrong)[0])]
+    return [fault(named[0] if named else "not_one_machine")]
 
 
 def _near(a: Sequence[float], b: Sequence[float]) -> bool:

@@ -12,9 +12,9 @@ from shoal.labs.check.fault import Check
 from shoal.labs.lab4.check.parts import part_faults
 
 CHECKS = (
-    Check(("stages", "forward"), "model.py", part_faults("model")),
-    Check(("init_parameters",), "dist_utils.py", part_faults("init")),
-    Check(("parameter_rrefs",), "dist_utils.py", part_faults("optimizer")),
-    Check(("train_step",), "model.py", part_faults("step")),
-    Check(("forward_microbatches",), "model.py", part_faults("microbatches"), optional=True),
+    Check(("stages", "forward"), "model.py", part_faults("model"), run="program"),
+    Check(("init_parameters",), "dist_utils.py", part_faults("init"), run="program"),
+    Check(("parameter_rrefs",), "dist_utils.py", part_faults("optimizer"), run="program"),
+    Check(("train_step",), "model.py", part_faults("step"), run="program"),
+    Check(("forward_microbatches",), "model.py", part_faults("microbatches"), optional=True, run="program"),
 )

@@ -14,11 +14,11 @@ RELUS = ("conv1", "conv2", "fc1")
 TOLERANCE = 1e-4
 
 
-def scores(params: Mapping[str, Tensor], pictures: Tensor, without_relu: str = "") -> Tensor:
-    """The scores of pictures; without the ReLU behind one layer, if one is named."""
+def scores(params: Mapping[str, Tensor], pictures: Tensor, without_relu: Sequence[str] = ()) -> Tensor:
+    """The scores of pictures; without the ReLU behind the layers that are named."""
 
     def relu(layer: str, values: Tensor) -> Tensor:
-        return values if layer == without_relu else torch.relu(values)
+        return values if layer in without_relu else torch.relu(values)
 
     def layer(name: str) -> tuple[Tensor, Tensor]:
         return params[f"{name}.weight"], params[f"{name}.bias"]

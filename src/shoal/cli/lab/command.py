@@ -7,9 +7,10 @@ from typing import Annotated, Any, Literal
 
 from shoal.cli import text
 from shoal.cli.command import Command, CommandGroup, Given
+from shoal.cli.lab.check import CHECK
 from shoal.config.flags import Flags
 from shoal.config.kinds import AtLeast, Matching
-from shoal.labs.catalogue import LABS, lab_of
+from shoal.labs.catalogue import LABS
 
 
 @dataclass(frozen=True)
@@ -95,17 +96,11 @@ class OptimiseFlags(RerunFlags):
 
 
 @dataclass(frozen=True)
-class CheckFlags(Flags):
-    """How a solution is reported on."""
-
-    lang: Literal["en", "zh"] = "en"
-    """Language of the files and the report."""
-
-
-@dataclass(frozen=True)
-class StartFlags(CheckFlags):
+class StartFlags(Flags):
     """Where the files go."""
 
+    lang: Literal["en", "zh"] = "en"
+    """Language of the files."""
     out: Path = Path()
     """Folder to write them into."""
 
@@ -127,31 +122,6 @@ def _start(given: Given[StartFlags]) -> int:
     for path in start(given.words[0], given.flags.out, given.flags.lang):
         text.show(str(path))
     return 0
-
-
-def _check(given: Given[CheckFlags]) -> int:
-    """Check your solution of a lab.
-
-    DIR is the folder with your files (default: this one). The exit code is 1 unless every task is right.
-    """
-    from shoal.labs.check.solution import check
-    from shoal.labs.words import load_words
-
-    name, folder = (*given.words, ".")[:2]
-    sentences = load_words(lab_of(name).package, given.flags.lang)
-    right, tried = 0, 0
-    try:
-        for verdict in check(name, Path(folder)):
-            text.show(
-                f"{sentences(f'check.{verdict.word}')}  {verdict.path.name}: {', '.join(verdict.tasks)}"
-            )
-            for fault in verdict.faults:
-                text.show(f"  {sentences(f'check.{fault.key}', **fault.values)}")
-            right, tried = right + (verdict.word == "right"), tried + verdict.counts
-    except KeyboardInterrupt:
-        return 130
-    text.show(sentences("check.summary", right=right, all=tried, folder=Path(folder)))
-    return 0 if right == tried else 1
 
 
 def _run(given: Given[LabFlags]) -> int:
@@ -199,7 +169,7 @@ COMMAND = CommandGroup(
     {
         **{name: Command(f"lab {name}", _run, FLAGS[name], summary=LABS[name].summary) for name in LABS},
         "start": Command("lab start", _start, StartFlags, words="LAB"),
-        "check": Command("lab check", _check, CheckFlags, words="LAB [DIR]"),
+        "check": CHECK,
     },
     kind="lab",
     more="Start with:  shoal lab 1 --quick",

@@ -1,0 +1,148 @@
+"""`shoal lab check`: a student's own check, and the marks of many folders."""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from shoal.cli import text
+from shoal.cli.command import Command, Given
+from shoal.config.flags import Flags
+from shoal.errors import ConfigError
+from shoal.labs.catalogue import lab_of
+
+if TYPE_CHECKING:
+    from shoal.labs.check.grade.marks import Grade
+    from shoal.labs.check.solution import Checked
+    from shoal.labs.words import Words
+
+
+@dataclass(frozen=True)
+class CheckFlags(Flags):
+    """How solutions are checked and reported on."""
+
+    lang: Literal["en", "zh"] = "en"
+    """Language of the sentences and pages."""
+    json: bool = False
+    """Print the result of every folder as JSON."""
+    csv: Path | None = None
+    """File for a table with a row for each folder."""
+    pages: Path | None = None
+    """Folder for a page for each student."""
+    weights: Path | None = None
+    """TOML file with the weight of each task: a table [lab1], lines such as adam_step = 3 (default 1 each)."""
+    jobs: int = max(1, (os.cpu_count() or 1) // 2)
+    """Tasks that are checked at once."""
+    work_s: float = 30.0
+    """Seconds that the student's code may take in one test."""
+    memory_gib: float = 4.0
+    """Memory of each of its processes."""
+
+
+def _check(given: Given[CheckFlags]) -> int:
+    """Check your solution of a lab, or give marks for many.
+
+    DIR is a folder with the files (default: this one); with several, each gets its marks. Students' code runs in a
+    sandbox: it can change nothing outside, reach no network, and is stopped when it takes too long.
+
+    The exit code is 1 unless every task is right.
+    """
+    from shoal.labs.check.grade.marks import grade, names_of
+    from shoal.labs.check.grade.weights import load_weights
+    from shoal.labs.check.sandbox.limits import Limits
+    from shoal.labs.check.solution import check_folders
+    from shoal.labs.words import load_words
+
+    flags, (number, *words) = given.flags, given.words
+    weights = load_weights(flags.weights, number)
+    folders = _folders(number, words)
+    sentences = load_words(lab_of(number).package, flags.lang)
+    limits = Limits(
+        work_s=_positive("--work-s", flags.work_s), memory_gib=_positive("--memory-gib", flags.memory_gib)
+    )
+    grades: list[Grade] = []
+    warned = False
+    try:
+        checks = check_folders(number, folders, limits, max(1, flags.jobs))
+        for checked, name in zip(checks, names_of(folders), strict=True):
+            warned = warned or _warn(checked, sentences)
+            grades.append(grade(checked, name, weights, sentences))
+            if not flags.json:
+                _show(grades[-1], sentences, alone=len(folders) == 1)
+    except KeyboardInterrupt:
+        _write(number, flags, grades, sentences)
+        return 130
+    _write(number, flags, grades, sentences)
+    if flags.json:
+        text.show(json.dumps([each.to_plain() for each in grades], ensure_ascii=False, indent=2))
+    return 0 if all(each.all_right for each in grades) else 1
+
+
+def _folders(number: str, words: Sequence[str]) -> list[Path]:
+    """The folders that were given; each must exist, and a single one must have a file of the lab."""
+    from shoal.labs.check.solution import require_files
+
+    folders = [Path(word) for word in words] or [Path()]
+    for folder in folders:
+        if not folder.is_dir():
+            raise ConfigError(f"{folder} is not a folder", "Give the folder of each student.")
+    if len({folder.resolve() for folder in folders}) < len(folders):
+        raise ConfigError("a folder is given twice", "Give each folder once.")
+    if len(folders) == 1:
+        require_files(number, folders[0])
+    return folders
+
+
+def _positive(flag: str, value: float) -> float:
+    if not value > 0:
+        raise ConfigError(f"{flag} {value:g} is not above 0")
+    return value
+
+
+def _warn(checked: "Checked", sentences: "Words") -> bool:
+    """Say once what did not protect the machine."""
+    for answer in checked.answers:
+        if not answer.isolated:
+            text.warn(sentences("grade.open", why=answer.refusal))
+            return True
+        if not answer.counted:
+            text.warn(sentences("grade.uncounted"))
+            return True
+    return False
+
+
+def _show(grade: "Grade", sentences: "Words", *, alone: bool) -> None:
+    """The verdict on each task, and the mark."""
+    if not alone:
+        text.show(text.bold(f"{grade.name}  {grade.percent:.0f} %  ({grade.mark:g} / {grade.most:g})"))
+    for task in grade.tasks:
+        text.show(f"{sentences(f'check.{task.word}')}  {task.file}: {', '.join(task.tasks)}")
+        for sentence in task.sentences:
+            text.show(f"  {sentence}")
+    right = sum(task.word == "right" for task in grade.tasks)
+    asked = sum(task.word != "not_asked" for task in grade.tasks)
+    text.show(sentences("check.summary", right=right, all=asked, folder=grade.folder))
+
+
+def _write(number: str, flags: CheckFlags, grades: "Sequence[Grade]", sentences: "Words") -> None:
+    """The table and the pages that were asked for, also of the folders that were finished before Ctrl-C."""
+    from shoal.labs.check.grade.page import write_pages
+    from shoal.labs.check.grade.table import to_csv
+
+    if not grades:
+        return
+    if flags.csv:
+        try:
+            flags.csv.write_text(to_csv(grades), encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(
+                f"cannot write {flags.csv}: {error.strerror}", "Choose another file with --csv."
+            ) from None
+    if flags.pages:
+        for path in write_pages(flags.pages, number, grades, sentences):
+            text.warn(str(path))
+
+
+CHECK = Command("lab check", _check, CheckFlags, words="LAB [DIR …]")

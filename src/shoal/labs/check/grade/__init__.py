@@ -1,0 +1,1 @@
+"""Marks for many folders: weights, a table, a page for each student."""

@@ -1,0 +1,115 @@
+"""Marks of one folder: the weights of its right tasks, in percent of those that count."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shoal.labs.check.solution import Checked, Verdict
+from shoal.labs.words import Words
+from shoal.printable import printable
+
+
+@dataclass(frozen=True)
+class TaskMark:
+    """The mark of tasks that have one verdict."""
+
+    file: str
+    tasks: tuple[str, ...]
+    word: str
+    """right, wrong, open, or not_asked for a task that this folder's hand-out does not have."""
+    mark: float
+    weight: float
+    sentences: tuple[str, ...]
+    """What is wrong, in the words of the report."""
+
+    @property
+    def name(self) -> str:
+        """The tasks as one name."""
+        return "+".join(self.tasks)
+
+
+@dataclass(frozen=True)
+class Grade:
+    """The marks of one folder."""
+
+    folder: Path
+    name: str
+    """What distinguishes the folder from the others, such as the student's name."""
+    tasks: tuple[TaskMark, ...]
+
+    @property
+    def mark(self) -> float:
+        """Points for right tasks."""
+        return sum(task.mark for task in self.tasks)
+
+    @property
+    def most(self) -> float:
+        """Points for all tasks that count."""
+        return sum(task.weight for task in self.tasks)
+
+    @property
+    def percent(self) -> float:
+        """The mark in percent; 0 if no task counts."""
+        return 100 * self.mark / self.most if self.most else 0.0
+
+    @property
+    def all_right(self) -> bool:
+        """Whether every task that counts is right."""
+        return all(task.word in ("right", "not_asked") for task in self.tasks)
+
+    def to_plain(self) -> dict[str, Any]:
+        """For other programs."""
+        return {
+            "folder": str(self.folder),
+            "name": self.name,
+            "mark": self.mark,
+            "most": self.most,
+            "percent": round(self.percent, 2),
+            "tasks": [
+                {
+                    "file": task.file,
+                    "tasks": list(task.tasks),
+                    "verdict": task.word,
+                    "mark": task.mark,
+                    "weight": task.weight,
+                    "faults": list(task.sentences),
+                }
+                for task in self.tasks
+            ],
+        }
+
+
+def grade(checked: Checked, name: str, weights: Mapping[str, float], words: Words) -> Grade:
+    """The marks of a folder that was checked."""
+    return Grade(checked.folder, name, tuple(_marked(each, weights, words) for each in checked.verdicts))
+
+
+def _marked(verdict: Verdict, weights: Mapping[str, float], words: Words) -> TaskMark:
+    weight = sum(weights[task] for task in verdict.tasks) if verdict.counts else 0.0
+    return TaskMark(
+        verdict.path.name,
+        verdict.tasks,
+        verdict.word if verdict.counts else "not_asked",
+        weight if verdict.word == "right" else 0.0,
+        weight,
+        tuple(printable(words(f"check.{each.key}", **each.values)) for each in verdict.faults),
+    )
+
+
+def names_of(folders: Sequence[Path]) -> list[str]:
+    """A name for every folder: the parts of its path in which the folders differ.
+
+    >>> names_of([Path("hand-ins/an"), Path("hand-ins/bo")])
+    ['an', 'bo']
+    >>> names_of([Path("/in/an/lab1"), Path("/in/bo/lab1")])
+    ['an', 'bo']
+    """
+    parts = [folder.resolve().parts for folder in folders]
+    if len(parts) == 1:
+        return [parts[0][-1] if len(parts[0]) > 1 else "root"]
+    while all(len(each) > 1 for each in parts) and len({each[0] for each in parts}) == 1:
+        parts = [each[1:] for each in parts]
+    while all(len(each) > 1 for each in parts) and len({each[-1] for each in parts}) == 1:
+        parts = [each[:-1] for each in parts]
+    return ["-".join(each).replace("/", "") for each in parts]

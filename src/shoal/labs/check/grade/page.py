@@ -1,0 +1,53 @@
+"""A page for each student: the mark, the verdict on each task, and what is wrong with it."""
+
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+from shoal.labs.check.grade.marks import Grade, TaskMark
+from shoal.labs.words import Words
+from shoal.report.document import Block, Bullets, Document, Heading, Paragraph, Table
+from shoal.report.folder import write_files
+from shoal.report.html import to_html
+
+
+def write_pages(folder: Path, number: str, grades: Sequence[Grade], words: Words) -> list[Path]:
+    """A page for each student, named after the folder."""
+    files = {
+        PurePosixPath(f"{each.name}.html"): to_html(student_page(number, each, words)) for each in grades
+    }
+    write_files(folder, files)
+    return [folder / name for name in files]
+
+
+def student_page(number: str, grade: Grade, words: Words) -> Document:
+    """The page of one folder."""
+    shown = {"mark": f"{grade.mark:g}", "most": f"{grade.most:g}", "percent": f"{grade.percent:.0f}"}
+    right = sum(task.word == "right" for task in grade.tasks)
+    asked = [task for task in grade.tasks if task.word != "not_asked"]
+    blocks: list[Block] = [
+        Paragraph(words("grade.summary", right=right, all=len(asked), **shown)),
+        Table(
+            words("grade.marks"),
+            [words(f"grade.{key}") for key in ("task", "file", "verdict", "points", "weight")],
+            [_row(task, words) for task in grade.tasks],
+            frozenset({3, 4}),
+        ),
+        *(block for task in asked if task.sentences for block in _faults(task, words)),
+        Paragraph(words("grade.how", number=number)),
+    ]
+    return Document(words("grade.title", number=number, name=grade.name), words.lang, blocks)
+
+
+def _row(task: TaskMark, words: Words) -> list[str]:
+    return [
+        ", ".join(task.tasks),
+        task.file,
+        words(f"check.{task.word}"),
+        f"{task.mark:g}",
+        f"{task.weight:g}",
+    ]
+
+
+def _faults(task: TaskMark, words: Words) -> list[Block]:
+    title = words("grade.faults", tasks=", ".join(task.tasks), verdict=words(f"check.{task.word}"))
+    return [Heading(title, level=3), Bullets(task.sentences)]

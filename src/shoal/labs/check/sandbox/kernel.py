@@ -1,0 +1,103 @@
+"""Calls of Linux that Python 3.11 does not have: unshare, mount, capabilities, the loopback device.
+
+Each raises OSError with the name of the call. Other systems have none of them: `available` says so.
+"""
+
+import ctypes
+import fcntl
+import os
+import socket
+import struct
+import sys
+from typing import Any
+
+CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER = 0x00020000, 0x08000000, 0x10000000
+CLONE_NEWPID, CLONE_NEWNET = 0x20000000, 0x40000000
+MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 4096, 16384, 1 << 18
+MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID = 1, 2
+AT_FDCWD, AT_RECURSIVE = -100, 0x8000
+SYS_MOUNT_SETATTR = 442
+"""The same number on every architecture; Linux 5.12 and later."""
+PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 24, 36, 38
+LAST_CAPABILITY = 40
+CAPABILITY_VERSION = 0x20080522
+SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
+
+
+def available() -> bool:
+    """Whether the system can have these calls at all."""
+    return sys.platform == "linux"
+
+
+def _libc() -> Any:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _called(name: str, result: int) -> None:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{name}: {os.strerror(number)}")
+
+
+def unshare(flags: int) -> None:
+    """Give this process new namespaces; a new PID namespace begins with its next child."""
+    _called("unshare", _libc().unshare(flags))
+
+
+def mount(source: str, target: str, kind: str, flags: int = 0, options: str = "") -> None:
+    """mount(2)."""
+    given = [text.encode() for text in (source, target, kind)]
+    _called(f"mount {target}", _libc().mount(*given, ctypes.c_ulong(flags), options.encode()))
+
+
+class _MountAttributes(ctypes.Structure):
+    _fields_ = (
+        ("attr_set", ctypes.c_uint64),
+        ("attr_clr", ctypes.c_uint64),
+        ("propagation", ctypes.c_uint64),
+        ("userns_fd", ctypes.c_uint64),
+    )
+
+
+def make_read_only(path: str, *, below: bool) -> None:
+    """Make a mount read-only, and private to this namespace; `below`: all mounts below it as well."""
+    attributes = _MountAttributes(MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID, 0, MS_PRIVATE, 0)
+    _called(
+        f"mount_setattr {path}",
+        _libc().syscall(
+            SYS_MOUNT_SETATTR,
+            AT_FDCWD,
+            path.encode(),
+            AT_RECURSIVE if below else 0,
+            ctypes.byref(attributes),
+            ctypes.c_size_t(ctypes.sizeof(attributes)),
+        ),
+    )
+
+
+def die_with_parent(signal: int) -> None:
+    """Send this process a signal when its parent dies."""
+    _called("prctl", _libc().prctl(PR_SET_PDEATHSIG, signal, 0, 0, 0))
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent ends."""
+    _called("prctl", _libc().prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
+
+
+def drop_capabilities() -> None:
+    """Give up every capability for good: mounts and limits can no longer be changed."""
+    libc = _libc()
+    for capability in range(LAST_CAPABILITY + 1):
+        libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
+    _called("prctl", libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    header = struct.pack("=Ii", CAPABILITY_VERSION, 0)
+    _called("capset", libc.capset(header, bytes(24)))
+
+
+def loopback_up() -> None:
+    """Switch on the loopback device of a new network namespace, which has no other."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        request = struct.pack("16sh14x", b"lo", 0)
+        flags = struct.unpack("16sh14x", fcntl.ioctl(any_socket, SIOCGIFFLAGS, request))[1]
+        fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", flags | IFF_UP))

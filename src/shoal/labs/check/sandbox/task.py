@@ -1,0 +1,77 @@
+"""What a worker is asked and what it answers, each one line of JSON."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shoal.labs.check.fault import Fault
+from shoal.labs.check.sandbox.limits import Limits
+
+
+@dataclass(frozen=True)
+class Task:
+    """Checks of one folder that run in one sandbox."""
+
+    package: str
+    """The lab's package, whose `check` package has the table CHECKS."""
+    checks: tuple[int, ...]
+    """Places in the table."""
+    folder: Path
+    within: tuple[Path, ...]
+    """For each check, where its file's folder is below the student's folder."""
+    others: tuple[Path, ...] = ()
+    """Folders that must not be readable, such as other students' ones."""
+    limits: Limits = field(default_factory=Limits)
+
+    def to_plain(self) -> dict[str, Any]:
+        """As JSON can represent it."""
+        return {
+            **asdict(self),
+            "folder": str(self.folder),
+            "within": [str(path) for path in self.within],
+            "others": [str(path) for path in self.others],
+        }
+
+    @staticmethod
+    def from_plain(plain: Mapping[str, Any]) -> "Task":
+        """The inverse of `to_plain`."""
+        return Task(
+            plain["package"],
+            tuple(plain["checks"]),
+            Path(plain["folder"]),
+            tuple(map(Path, plain["within"])),
+            tuple(map(Path, plain["others"])),
+            Limits(**plain["limits"]),
+        )
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the checks of a task found, and what protected the machine meanwhile."""
+
+    faults: tuple[tuple[Fault, ...], ...]
+    """Of each check, in the task's order."""
+    isolated: bool = True
+    """Whether it ran in namespaces of its own."""
+    refusal: str = ""
+    """Why it did not."""
+    counted: bool = True
+    """Whether the number of its processes was limited."""
+
+    def to_plain(self) -> dict[str, Any]:
+        """As JSON can represent it."""
+        faults = [[[each.key, dict(each.values)] for each in found] for found in self.faults]
+        return {**asdict(self), "faults": faults}
+
+    @staticmethod
+    def from_plain(plain: Mapping[str, Any]) -> "Answer":
+        """The inverse of `to_plain`."""
+        faults = tuple(tuple(Fault(key, values) for key, values in found) for found in plain["faults"])
+        return Answer(faults, plain["isolated"], plain["refusal"], plain["counted"])
+
+
+def unanswered(task: Task, found: Sequence[Sequence[Fault]], instead: Fault) -> tuple[tuple[Fault, ...], ...]:
+    """The faults of the checks that finished, and one fault for each of the others."""
+    missing = len(task.checks) - len(found)
+    return (*(tuple(each) for each in found), *(((instead,),) * missing))

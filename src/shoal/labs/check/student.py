@@ -1,0 +1,61 @@
+"""What a student has written: found by name, or known to be not done."""
+
+import dis
+import inspect
+from importlib import import_module
+from typing import Any
+
+RETURNS_NOTHING = ("LOAD_CONST", "RETURN_VALUE", "RETURN_CONST")
+"""Instructions of a function without a body, whose value is None."""
+
+
+class NotWrittenError(Exception):
+    """A class or function of the hand-out that the student's file does not have, or has without a body."""
+
+    def __init__(self, file: str, name: str) -> None:
+        super().__init__(f"{file}.py {name}")
+
+
+def written(file: str, name: str, *other_names: str) -> Any:
+    """A class or function of the student's file, under its name in the hand-out or another one that is accepted.
+
+    A function whose body is empty was not done.
+    """
+    module = import_module(file)
+    for each in (name, *other_names):
+        found = getattr(module, each, None)
+        if found is not None:
+            if inspect.isfunction(found) and is_empty(found):
+                raise NotWrittenError(file, name)
+            return found
+    raise NotWrittenError(file, name)
+
+
+def with_method(kind: Any, method: str) -> Any:
+    """The class, if the student has written this method of it."""
+    found = getattr(kind, method, None)
+    if not callable(found) or is_empty(found):
+        raise NotWrittenError(kind.__module__, f"{kind.__name__}.{method}")
+    return kind
+
+
+def class_like(file: str, part: str, name: str) -> Any:
+    """The class of this name or, without one, the first of the file whose name contains `part`."""
+    module = import_module(file)
+    alike = [key for key, kind in vars(module).items() if inspect.isclass(kind) and part in key.lower()]
+    return written(file, name, *alike)
+
+
+def is_empty(function: Any) -> bool:
+    """Whether a function has no body but `pass`, `...` or a docstring.
+
+    >>> def nothing(model):
+    ...     "Average."
+    >>> is_empty(nothing), is_empty(is_empty)
+    (True, False)
+    """
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None:
+        return False  # not written in Python
+    steps = [step for step in dis.get_instructions(code) if step.opname not in ("RESUME", "NOP")]
+    return all(step.opname in RETURNS_NOTHING and step.argval is None for step in steps)

@@ -1,0 +1,75 @@
+"""Marks from verdicts, in the table and on the page."""
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+from shoal.labs.check.fault import fault
+from shoal.labs.check.grade.marks import grade, names_of
+from shoal.labs.check.grade.page import student_page
+from shoal.labs.check.grade.table import to_csv
+from shoal.labs.check.grade.weights import load_weights
+from shoal.labs.check.solution import Checked, Verdict, checks_of, in_its_shape
+from shoal.labs.words import load_words
+from shoal.report.html import to_html
+
+FOLDER = Path("/in/=cmd")
+TWO_FAULTS = (fault("upwards"), fault("raises", error="NameError: \x1b[2J <b>"))
+
+
+def graded(lang="en", absent=(), **faults):
+    """Our verdicts on a folder of Lab 1 whose other tasks are right."""
+    checks = checks_of("1")
+    gone = (fault("missing_name", file="model.py", name="train_step"),)
+    verdicts = [
+        Verdict(
+            FOLDER / each.file, each.tasks, gone if each.tasks[0] in absent else faults.get(each.tasks[0], ())
+        )
+        for each in checks
+    ]
+    words = load_words("shoal.labs.lab1", lang)
+    weights = {**load_weights(None, "1"), "gd_step": 2.0}
+    return grade(Checked(FOLDER, in_its_shape(checks, verdicts)), "=cmd", weights, words), words
+
+
+def test_marks_are_the_weights_of_right_tasks():
+    assert graded()[0].percent == 100
+    wrong = graded(gd_step=TWO_FAULTS)[0]
+    assert (wrong.mark, wrong.most) == (6, 8)
+    assert not wrong.all_right
+
+
+def test_tasks_that_the_courses_hand_out_has_not_count_only_if_one_of_them_is_there():
+    course = graded(absent=("batches", "train_step"))[0]
+    assert (course.mark, course.most, course.all_right) == (6, 6, True)
+    ours = graded(absent=("train_step",))[0]
+    assert (ours.mark, ours.most, ours.all_right) == (7, 8, False)
+
+
+def test_a_spreadsheet_gets_text_and_no_formula():
+    row = next(csv.DictReader(io.StringIO(to_csv([graded(gd_step=TWO_FAULTS)[0]]).removeprefix("\ufeff"))))
+    assert row["student"] == "'=cmd"
+    assert (row["mark (%)"], row["gd_step"], row["gd_step (points)"]) == ("75.0", "wrong", "0")
+    assert "against it" in row["faults"]
+    assert "NameError" in row["faults"]
+
+
+@pytest.mark.parametrize(("lang", "title"), [("en", "Lab 1: =cmd"), ("zh", "实验 1：=cmd")])
+def test_the_page_has_every_fault_and_obeys_none(lang, title):
+    result, words = graded(lang, gd_step=TWO_FAULTS)
+    html = to_html(student_page("1", result, words))
+    assert title in html
+    assert "75 %" in html.replace("\u00a0", " ")
+    assert html.count("<li>") == 2
+    assert "\x1b" not in html
+    assert "NameError: \\x1b[2J &lt;b&gt;" in html
+
+
+def test_names_are_where_the_paths_differ():
+    assert names_of([Path("/in/an/task1"), Path("/in/bo/task1"), Path("/in/bo/old")]) == [
+        "an-task1",
+        "bo-task1",
+        "bo-old",
+    ]

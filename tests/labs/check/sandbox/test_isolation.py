@@ -1,0 +1,100 @@
+"""A process in a sandbox: what it can write, reach and start."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import json, os, socket, sys
+from pathlib import Path
+from shoal.labs.check.sandbox import isolation, kernel
+from shoal.labs.check.sandbox.limits import Limits
+
+own, other, outside = map(Path, sys.argv[1:])
+
+def tried(action, *args):
+    try:
+        action(*args)
+    except OSError as error:
+        return error.strerror.rpartition(": ")[2]
+    return "done"
+
+isolation.leave()
+child = os.fork()
+if child == 0:
+    folder = isolation.settle(own, [own, other], Limits())
+    def connect():
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen()
+            socket.create_connection(listener.getsockname()).close()
+    def leave_network():
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+            any_socket.connect(("192.0.2.1", 9))
+    started = 0
+    try:
+        while started < 2000:
+            if os.fork() == 0:
+                os._exit(0)
+            started += 1
+    except BlockingIOError:
+        pass
+    print(json.dumps({
+        "sees": sorted(path.name for path in folder.iterdir()),
+        "neighbour": sorted(os.listdir(other)) if other.exists() else [],
+        "own folder": tried((folder / "new").write_text, "x"),
+        "outside": tried(outside.write_text, "x"),
+        "package": tried(Path(isolation.__file__).write_text, "x"),
+        "loopback": tried(connect),
+        "network": tried(leave_network),
+        "remount": tried(kernel.mount, "tmpfs", "/usr", "tmpfs"),
+        "namespace": tried(kernel.unshare, kernel.CLONE_NEWUSER),
+        "started": started,
+    }))
+    sys.stdout.flush()
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory):
+    root = tmp_path_factory.mktemp("students")
+    for name in ("own", "other"):
+        (root / name).mkdir()
+        (root / name / f"{name}.py").write_text("")
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, root / "own", root / "other", "/etc/shoal-test"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout, done.stderr
+    return json.loads(done.stdout), root
+
+
+def test_it_sees_its_own_folder_and_not_the_neighbours(seen):
+    assert seen[0]["sees"] == ["own.py"]
+    assert seen[0]["neighbour"] == []
+
+
+def test_what_it_writes_into_its_folder_is_not_kept(seen):
+    assert seen[0]["own folder"] in ("done", "Read-only file system")
+    assert [path.name for path in (seen[1] / "own").iterdir()] == ["own.py"]
+
+
+def test_nothing_else_can_be_written_and_mounts_cannot_be_changed(seen):
+    assert seen[0]["outside"] == seen[0]["package"] == "Read-only file system"
+    assert seen[0]["remount"] == "Operation not permitted"
+    assert seen[0]["namespace"] != "done"
+
+
+def test_it_reaches_itself_and_no_network(seen):
+    assert seen[0]["loopback"] == "done"
+    assert seen[0]["network"] == "Network is unreachable"
+
+
+def test_it_starts_a_limited_number_of_processes(seen):
+    assert 50 < seen[0]["started"] < 2000

@@ -1,0 +1,20 @@
+import json
+from pathlib import Path
+
+from shoal.labs.check.fault import fault
+from shoal.labs.check.sandbox.limits import Limits
+from shoal.labs.check.sandbox.task import Answer, Task, unanswered
+
+TASK = Task(
+    "shoal.labs.lab1", (0, 2), Path("/in/an"), (Path("a"), Path("a/b")), (Path("/in/bo"),), Limits(work_s=3)
+)
+
+
+def test_tasks_and_answers_travel_as_json():
+    assert Task.from_plain(json.loads(json.dumps(TASK.to_plain()))) == TASK
+    answer = Answer(((), (fault("sum", nodes=3),)), isolated=False, refusal="no namespaces")
+    assert Answer.from_plain(json.loads(json.dumps(answer.to_plain()))) == answer
+
+
+def test_a_check_without_an_answer_gets_a_fault_of_its_own():
+    assert unanswered(TASK, [[fault("sum")]], fault("died")) == ((fault("sum"),), (fault("died"),))

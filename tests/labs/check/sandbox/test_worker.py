@@ -1,0 +1,42 @@
+"""A worker where namespaces are refused: it says so, and the limits of the process still hold."""
+
+import json
+import subprocess
+import sys
+
+from hand_ins import ADAM, SGD, after, hand_in
+
+from shoal.labs.check.sandbox.limits import Limits
+from shoal.labs.check.sandbox.task import Answer, Task
+from shoal.labs.check.solution import tasks_of
+
+PROGRAM = """
+from shoal.labs.check.sandbox import isolation, worker
+
+def refused():
+    raise PermissionError(1, "Operation not permitted")
+
+isolation.leave = refused
+worker.main("shoal.labs.lab1")
+"""
+
+
+def test_without_namespaces_tasks_are_checked_with_limits(tmp_path):
+    folder = hand_in(
+        tmp_path,
+        after(SGD, "while True: pass"),
+        after(ADAM, "hoard = bytearray(64 * 2**30)"),
+    )
+    tasks: list[Task] = tasks_of("1", folder, [folder], Limits(work_s=5))[:4]
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        input="".join(json.dumps(task.to_plain()) + "\n" for task in tasks),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    answers = [Answer.from_plain(json.loads(line)) for line in done.stdout.splitlines()]
+    assert [answer.isolated for answer in answers] == [False] * 4, done.stderr
+    assert "not permitted" in answers[0].refusal
+    found = [[fault.key for fault in answer.faults[0]] for answer in answers]
+    assert found == [[], [], ["too_long"], ["raises"]]
