@@ -11,6 +11,8 @@ from shoal.labs.optimise.pruning import plan as pruning
 from shoal.labs.optimise.straggler import plan as straggler
 from shoal.labs.words import load_words
 
+pytestmark = pytest.mark.timeout(400)  # some sixty runs
+
 SMALL = MlpConfig(hidden=(8,))
 TINY = Plan(
     workers=2,
