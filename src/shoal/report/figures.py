@@ -133,7 +133,7 @@ def _draw_panel(axis: Any, panel: Panel, labels_y: bool) -> None:
     # Below a curve that coincides with it a curve is wider, so that both can be seen.
     above = {
         member: len(group) - 1 - place
-        for group in coinciding([line.y for line in panel.lines])
+        for group in coinciding([np.concatenate([line.x, line.y]) for line in panel.lines])
         for place, member in enumerate(group)
     }
     for member, line in enumerate(panel.lines):

@@ -4,5 +4,5 @@
 
     lab         the spec for the frame: the parts one after the other
     part        what a part is                             words/      the sentences, per language
-    compression/, straggler/, pruning/                     the parts
+    pareto      what nothing else beats                    compression/, straggler/, pruning/   the parts
 """

@@ -28,9 +28,9 @@ OUTCOMES = {
         "undecided": [(ratio(1.15, 0.2), 0.5)],
     },
     claims.tuning_recovers: {
-        "holds": [(LOW, HIGH, 0.5)],
+        "holds": [(LOW, HIGH, 0.5), ((0.2, 0.8), HIGH, 0.5)],
         "fails": [(HIGH, HIGH, 0.5)],
-        "undecided": [(MIXED, HIGH, 0.5)],
+        "undecided": [(MIXED, HIGH, 0.5), ((0.2,), (0.9,), 0.5)],
     },
     claims.too_much_costs: {
         "holds": [(HIGH, LOW, 0.75)],

@@ -4,8 +4,8 @@ from shoal.codecs.top_k import TopK
 from shoal.labs.numbers import listed
 from shoal.labs.optimise.compression.figures import MOST_GAIN, label_of, pareto_points
 from shoal.labs.optimise.compression.measure import Measurements
-from shoal.labs.optimise.compression.pareto import pareto_front
 from shoal.labs.optimise.compression.plan import BATCH_SIZE, CODECS, FEEDBACK, LINKS, NONE, SPARSE_RATIO
+from shoal.labs.optimise.pareto import pareto_front
 from shoal.labs.page.page import Page, source
 from shoal.parallel.exchange.choice import Candidate, Choice
 from shoal.parallel.exchange.compressed import Compressed

@@ -61,7 +61,7 @@ def results(measured: Measurements, page: Page) -> list[Block]:
         table(measured, page),
         *page.section("learning", target=100 * lab.TARGET),
         page.figure("learning"),
-        *page.section("staleness", workers=measured.plan.workers, slow=measured.plan.slow),
+        *page.section("staleness", workers=measured.plan.workers, others=measured.plan.workers - 1),
         page.figure("staleness"),
         staleness_table(measured, page),
     ]
@@ -107,5 +107,7 @@ def staleness_table(measured: Measurements, page: Page) -> Table:
                 f"{watched.dropped}",
             ]
         )
-    header = page.header("staleness", "straggler", "way", "mean", "most", "slow", "pushes", "dropped")
+    header = page.header(
+        "staleness", "straggler", "way", "mean", "most", "slow", "pushes", "dropped", slow=slow
+    )
     return page.table("staleness", header, rows, right=frozenset(range(2, 7)), slow=slow)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
-from statistics import median
+from statistics import fmean
 
 from shoal import data
 from shoal.compare.comparison import not_scheduled
@@ -155,9 +155,9 @@ def _seconds(ranks: Sequence[Sequence[StepRecord]]) -> float:
 
 
 def _own_seconds(steps: Sequence[StepRecord]) -> float:
-    """What a worker takes for its share while it neither waits nor sends; infinite for one without any."""
+    """The mean time of a share in which a worker neither waits nor sends; infinite for one without any."""
     own_ns = [step.totals_ns.get("data", 0) + step.totals_ns.get("compute", 0) for step in steps]
-    return median(own_ns) / 1e9 if own_ns else float("inf")
+    return fmean(own_ns) / 1e9 if own_ns else float("inf")
 
 
 def _shares(records: Sequence[Record], workers: int, batch: float) -> Sequence[float]:
