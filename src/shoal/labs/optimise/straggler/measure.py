@@ -5,12 +5,11 @@ last; evaluation comes after that, and does not count.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
-from statistics import fmean
 
 from shoal import data
 from shoal.compare.comparison import not_scheduled
@@ -23,6 +22,8 @@ from shoal.labs.optimise.straggler.updates import Update, bound_broken, updates_
 from shoal.labs.runs import Runs
 from shoal.report.findings import Measured, inside_run
 
+Shares = Callable[[int], Sequence[float]]
+"""The samples of each worker in a step."""
 CHANCE = 0.1
 """The accuracy before the first step, of ten classes."""
 
@@ -125,8 +126,7 @@ def _watched(run: Path, plan: Plan, samples: int, way: str) -> Watched:
     ]
     shares = _shares(records[0], plan.workers, samples / steps)
     ideals = [
-        sum(share / _own_seconds(rank[epoch]) for share, rank in zip(shares, ranks, strict=True))
-        for epoch in counted
+        sum(_own_rate(rank[epoch], number, shares) for number, rank in enumerate(ranks)) for epoch in counted
     ]
     return Watched(
         inside_run(rates),
@@ -154,13 +154,14 @@ def _seconds(ranks: Sequence[Sequence[StepRecord]]) -> float:
     return (max(span.end_ns for span in spans) - min(span.start_ns for span in spans)) / 1e9
 
 
-def _own_seconds(steps: Sequence[StepRecord]) -> float:
-    """The mean time of a share in which a worker neither waits nor sends; infinite for one without any."""
-    own_ns = [step.totals_ns.get("data", 0) + step.totals_ns.get("compute", 0) for step in steps]
-    return fmean(own_ns) / 1e9 if own_ns else float("inf")
+def _own_rate(steps: Sequence[StepRecord], rank: int, shares: Shares) -> float:
+    """Samples per second of one worker while it neither waits nor sends."""
+    own_ns = sum(step.totals_ns.get("data", 0) + step.totals_ns.get("compute", 0) for step in steps)
+    return sum(shares(step.step)[rank] for step in steps) / (own_ns / 1e9) if own_ns else 0.0
 
 
-def _shares(records: Sequence[Record], workers: int, batch: float) -> Sequence[float]:
-    """Samples of each worker in a step, at the end of the run: equal unless they were balanced."""
-    balanced = [record["shares"] for record in records if record["event"] == "shares"]
-    return balanced[-1] if balanced else [batch / workers] * workers
+def _shares(records: Sequence[Record], workers: int, batch: float) -> Shares:
+    """Equal shares, until they are balanced."""
+    changes: list[tuple[int, Sequence[float]]] = [(0, [batch / workers] * workers)]
+    changes += [(record["step"], record["shares"]) for record in records if record["event"] == "shares"]
+    return lambda step: next(shares for first, shares in reversed(changes) if first <= step)
