@@ -46,7 +46,7 @@ from shoal.config.schema import RunConfig
 from shoal.data.dataset import Batch, DataSet
 from shoal.data.load import load
 from shoal.parallel.strategy import Share
-from shoal.train.build import build, build_model
+from shoal.train.build import Built, build, build_model
 
 WORKERS, BATCH = 2, 64
 LR, MOMENTUM = 0.02, 0.9
@@ -112,7 +112,7 @@ class Rivals:
 
     def __init__(self, group: Group, powersgd_rank: int) -> None:
         self._group, self._rank = group, powersgd_rank
-        self.data = load(_config("all_reduce").data)
+        self.data = load(config_of("all_reduce").data)
         mine = torch.arange(BATCH * WORKERS)[group.rank :: WORKERS]
         self._batch = self.data.batch(self.data.train, mine)
 
@@ -127,18 +127,11 @@ class Rivals:
             exchange += f" --sync.bucket_mib {ONE_BUCKET_MIB} --sync.first_bucket_mib {ONE_BUCKET_MIB}"
         # dgc has a momentum of its own, which replaces the optimizer's.
         momentum = f" --exchange.momentum {MOMENTUM} --optimizer.momentum 0" if name == "dgc" else ""
-        built = build(_config(exchange + momentum), torch.device("cpu"), traced(self._group))
-
-        def step(batch: Batch) -> Tensor:
-            built.span.marks.clear()
-            built.training_clock.step += 1
-            share = Share([batch], batch.num_samples * WORKERS, batch.num_samples)
-            return built.strategy.step(share, LR).loss
-
-        return step, built.layout.model
+        built = build(config_of(exchange + momentum), torch.device("cpu"), traced(self._group))
+        return step_of(built), built.layout.model
 
     def _torchs(self, name: str) -> tuple[Step, nn.Module]:
-        inner = wrapped = build_model(_config("all_reduce"), self.data)
+        inner = wrapped = build_model(config_of("all_reduce"), self.data)
         if name == "torch":
             wrapped = nn.parallel.DistributedDataParallel(inner)
         elif name == "torch, powersgd":
@@ -157,7 +150,20 @@ class Rivals:
         return step, inner
 
 
-def _config(exchange: str) -> RunConfig:
+def step_of(built: Built) -> Step:
+    """A step of our strategy on this worker's samples."""
+
+    def step(batch: Batch) -> Tensor:
+        built.span.marks.clear()
+        built.training_clock.step += 1
+        share = Share([batch], batch.num_samples * WORKERS, batch.num_samples)
+        return built.strategy.step(share, LR).loss
+
+    return step
+
+
+def config_of(exchange: str) -> RunConfig:
+    """The settings of our rivals with an exchange."""
     words = f"--model mlp --model.hidden 2048,2048 --data digits --optimizer sgd --lr {LR}"
     words += f" --optimizer.momentum {MOMENTUM} --strategy ddp --workers {WORKERS} --exchange {exchange}"
     return read(None, words.split())

@@ -48,7 +48,7 @@ LABS: dict[str, Lab] = {
     ),
     "optimise": Lab(
         "shoal.labs.optimise",
-        "Gradient compression: which codec pays on which link, and what it costs in accuracy.",
+        "Optimisation: gradient compression by link, slow workers, pruning; what each gains and costs.",
     ),
 }
 

@@ -101,8 +101,13 @@ def earlier_result(config: RunConfig, run: Path) -> Result | None:
     if not (source.result.exists() and source.config.exists()):
         return None
     its_config = from_tree(read_recipe(str(source.config)))
-    same = replace(its_config, output=config.output, train=replace(its_config.train, test=config.train.test))
-    if same != config:
+    train = replace(its_config.train, test=config.train.test)
+    start = Path(train.start)
+    if start.name == Path(config.train.start).name and start.resolve().parent == run.resolve().parent:
+        train = replace(
+            train, start=config.train.start
+        )  # a run of the same report, which is taken over as well
+    if replace(its_config, output=config.output, train=train) != config:
         return None
     try:
         result = Result(**source.read_result())

@@ -45,6 +45,18 @@ class LabSettings:
         return found[0]
 
 
+@dataclass(frozen=True)
+class WorkersSettings(LabSettings):
+    """The settings of a lab with one number of workers, which is in the folder's name."""
+
+    workers: int = 2
+
+    @property
+    def variant(self) -> str:
+        """The number of workers."""
+        return f"{self.workers}-workers"
+
+
 def command_of(lab: str, settings: LabSettings) -> str:
     """The command line that makes the same report. --out is left out: that folder is in use now.
 

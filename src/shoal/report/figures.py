@@ -96,19 +96,26 @@ def draw_grid(rows: Sequence[Sequence[Panel]], *, font: str | None = None, heigh
     return _draw_panels(panels, len(rows[0]), PAGE_IN, height_in, font)
 
 
+def draw_apart(panels: Sequence[Panel], *, font: str | None = None, height_in: float = 2.8) -> Drawing:
+    """Panels side by side of different quantities: each has its own scale of y and its own label."""
+    scaled = [(panel, _y_limits([panel])) for panel in panels]
+    return _draw_panels(scaled, len(panels), PAGE_IN, height_in, font, labels_every_y=True)
+
+
 def _draw_panels(
     panels: Sequence[tuple[Panel, tuple[float, float]]],
     columns: int,
     width_in: float,
     height_in: float,
     font: str | None,
+    labels_every_y: bool = False,
 ) -> Drawing:
     labels = {line.style.label for panel, _ in panels for line in panel.lines}
 
     def paint(figure: Any, columns: int) -> None:
         axes = axes_of(figure, len(panels), columns)
         for position, (axis, (panel, limits)) in enumerate(zip(axes, panels, strict=True)):
-            _draw_panel(axis, panel, labels_y=position % columns == 0)
+            _draw_panel(axis, panel, labels_y=labels_every_y or position % columns == 0)
             axis.set_ylim(*limits)
         legend_below(figure, *axes)
 
@@ -126,7 +133,7 @@ def _draw_panel(axis: Any, panel: Panel, labels_y: bool) -> None:
     # Below a curve that coincides with it a curve is wider, so that both can be seen.
     above = {
         member: len(group) - 1 - place
-        for group in coinciding([line.y for line in panel.lines])
+        for group in coinciding([np.concatenate([line.x, line.y]) for line in panel.lines])
         for place, member in enumerate(group)
     }
     for member, line in enumerate(panel.lines):

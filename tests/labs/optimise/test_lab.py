@@ -1,21 +1,38 @@
 import pytest
-from reports import Listening, assert_judged, assert_whole, rows, text_of
+from reports import Listening, again_in_chinese, assert_judged, assert_whole, rows, text_of
 
 from shoal.cli.main import main
 from shoal.config.schema import DigitsConfig, MlpConfig
 from shoal.labs.frame import run_plan
-from shoal.labs.optimise.lab import LAB
-from shoal.labs.optimise.plan import CODECS, LINKS, Plan, Size
-from shoal.labs.watch import QuietWatch
+from shoal.labs.optimise.compression import plan as compression
+from shoal.labs.optimise.compression.plan import CODECS, LINKS
+from shoal.labs.optimise.lab import LAB, Plan
+from shoal.labs.optimise.pruning import plan as pruning
+from shoal.labs.optimise.straggler import plan as straggler
 from shoal.labs.words import load_words
 
+pytestmark = pytest.mark.timeout(400)  # some sixty runs
+
+SMALL = MlpConfig(hidden=(8,))
 TINY = Plan(
-    2,
-    Size(turn=2, rounds=1, auto_steps=5, learn_steps=2, seeds=1),
+    workers=2,
     quick=True,
-    data=DigitsConfig(samples=200),
-    model=MlpConfig(hidden=(8,)),
-    timed_by="threads",
+    parts={
+        "compression": compression.Plan(
+            2,
+            compression.Size(turn=2, rounds=1, auto_steps=5, learn_steps=2, seeds=1),
+            quick=True,
+            data=DigitsConfig(samples=200),
+            model=SMALL,
+            timed_by="threads",
+        ),
+        "straggler": straggler.Plan(
+            3, straggler.Size(samples=400, epochs=3), model=SMALL, timed_by="threads"
+        ),
+        "pruning": pruning.Plan(
+            pruning.Size(samples=100, epochs=1, finetune=1, seeds=1, rounds=2), model=MlpConfig(hidden=(16,))
+        ),
+    },
 )
 
 
@@ -27,17 +44,7 @@ def finished(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def in_chinese(finished, tmp_path_factory):
-    """The same report in the other language, from the same runs: training again would fail the test."""
-
-    def train(*_):
-        raise AssertionError("trained again")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shoal.labs.runs.launch_run", train)
-        folder, words = tmp_path_factory.mktemp("zh") / "report", load_words(LAB.package, "zh")
-        return run_plan(
-            LAB, TINY, folder, "shoal lab optimise", words, QuietWatch(), finished.folder / "runs"
-        )
+    return again_in_chinese(LAB, TINY, tmp_path_factory.mktemp("zh") / "report", finished.folder / "runs")
 
 
 def test_every_codec_has_a_time_on_every_link_and_sends_what_it_declares(finished):
@@ -56,14 +63,38 @@ def test_auto_chose_one_candidate_on_every_link(finished):
     assert {row["candidate"] for row in chosen} <= set(CODECS)
 
 
+def test_only_ways_that_do_not_wait_have_stale_updates(finished):
+    found = {
+        (row["straggler"], row["way"]): int(row["largest staleness (updates)"])
+        for row in rows(finished.folder, "stragglers")
+    }
+    assert {pair for pair, largest in found.items() if largest} == {
+        (condition, way) for condition in straggler.CONDITIONS for way in ("ssp", "asp")
+    }
+
+
+def test_no_way_processes_more_samples_than_its_workers_compute(finished):
+    for row in rows(finished.folder, "stragglers"):
+        assert 0 < float(row["samples per second (1/s)"]) < 1.05 * float(row["sum of 1/t (1/s)"])
+
+
+def test_pruned_weights_leave_the_file_as_it_is_and_pruned_channels_shrink_it(finished):
+    found = {(row["pruned"], float(row["sparsity (1)"])): row for row in rows(finished.folder, "pruning")}
+    assert found.keys() == {(kind, sparsity) for kind, all_ in pruning.KINDS.items() for sparsity in all_}
+    files = {pair: int(row["file (B)"]) for pair, row in found.items()}
+    assert files["channels", 0.75] < files["channels", 0.25] < files["weights", 0.5]
+    sizes = [int(found["weights", sparsity]["values"]) for sparsity in pruning.KINDS["weights"]]
+    assert sizes == sorted(sizes, reverse=True)
+
+
 def test_the_report_is_whole_in_both_languages(finished, in_chinese):
     for outcome, lang in ((finished, "en"), (in_chinese, "zh")):
         words = load_words(LAB.package, lang)
         assert_whole(outcome.folder, words)
-        assert_judged(outcome, words, 9)
+        assert_judged(outcome, words, 9 + 10 + 5)
         assert "class TopK(" in text_of(outcome.folder)  # the code that ran
-        assert len(text_of(outcome.folder).split("![")) == 1 + 4
-    for table in ("steps", "auto"):
+        assert len(text_of(outcome.folder).split("![")) == 1 + 4 + 3 + 1
+    for table in ("steps", "auto", "stragglers", "staleness"):
         assert rows(finished.folder, table) == rows(in_chinese.folder, table)
 
 

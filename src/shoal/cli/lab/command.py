@@ -89,10 +89,10 @@ class Lab4Flags(DataFlags):
 
 @dataclass(frozen=True)
 class OptimiseFlags(RerunFlags):
-    """The lab on compression has one number of workers."""
+    """The lab on optimisation has one number of workers."""
 
     workers: int | None = None
-    """Number of workers that exchange gradients (default 2)."""
+    """Number of workers that exchange gradients (default 2); the part on slow workers has at least 3."""
 
 
 @dataclass(frozen=True)

@@ -11,19 +11,12 @@ from shoal.labs.lab2.findings import find
 from shoal.labs.lab2.measure import measure
 from shoal.labs.lab2.plan import Plan, plan_for
 from shoal.labs.lab2.tables import tables
-from shoal.labs.settings import LabSettings
+from shoal.labs.settings import WorkersSettings
 
 
 @dataclass(frozen=True)
-class Lab2Settings(LabSettings):
+class Lab2Settings(WorkersSettings):
     """The settings of lab 2."""
-
-    workers: int = 2
-
-    @property
-    def variant(self) -> str:
-        """The number of workers."""
-        return f"{self.workers}-workers"
 
 
 LAB = LabSpec(

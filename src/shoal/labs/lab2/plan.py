@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from shoal.config import schema
-from shoal.errors import ConfigError
 from shoal.labs.lab2.branches import ALL, COURSE, exchange_of
+from shoal.labs.plans import at_least_two, seeds_from
 from shoal.labs.rotation import Rotation
 from shoal.labs.runs import NEVER, ONLY_AT_THE_END
 
@@ -108,15 +108,12 @@ class Plan:
     """The launcher of runs whose times are used."""
 
     def __post_init__(self) -> None:
-        if self.workers < 2:
-            raise ConfigError(
-                f"this lab needs at least 2 workers, got --workers {self.workers}", "Try --workers 2."
-            )
+        at_least_two(self.workers)
 
     @property
     def seeds(self) -> tuple[int, ...]:
         """The seeds of repeated runs; runs that are not repeated have the first."""
-        return tuple(range(self.first_seed, self.first_seed + self.size.seeds))
+        return seeds_from(self.first_seed, self.size.seeds)
 
     def runs(self) -> dict[str, schema.RunConfig]:
         """Every run by name, in the order in which they are trained."""

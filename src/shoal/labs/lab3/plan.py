@@ -17,6 +17,7 @@ from typing import Literal
 
 from shoal.config import schema
 from shoal.errors import ConfigError
+from shoal.labs.plans import seeds_from
 from shoal.labs.runs import NEVER, ONLY_AT_THE_END
 from shoal.launch.cores import threads_per_worker
 
@@ -121,7 +122,7 @@ class Plan:
     @property
     def seeds(self) -> tuple[int, ...]:
         """The seeds of repeated runs; runs that are not repeated have the first."""
-        return tuple(range(self.first_seed, self.first_seed + self.size.seeds))
+        return seeds_from(self.first_seed, self.size.seeds)
 
     def seeds_of(self, way: str, workers: int) -> tuple[int, ...]:
         """The seeds of a division or a sampler: all where a finding compares it, with the largest number of workers."""

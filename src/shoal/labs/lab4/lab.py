@@ -10,20 +10,15 @@ from shoal.labs.lab4.findings import find
 from shoal.labs.lab4.measure import measure
 from shoal.labs.lab4.plan import Plan, plan_for
 from shoal.labs.lab4.tables import tables
-from shoal.labs.settings import LabSettings
+from shoal.labs.settings import WorkersSettings
 
 
 @dataclass(frozen=True)
-class Lab4Settings(LabSettings):
+class Lab4Settings(WorkersSettings):
     """The settings of lab 4."""
 
     workers: int = 3
     """Workers among which the model is divided."""
-
-    @property
-    def variant(self) -> str:
-        """The number of workers."""
-        return f"{self.workers}-workers"
 
 
 LAB = LabSpec(

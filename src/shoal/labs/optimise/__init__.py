@@ -1,9 +1,8 @@
-"""The lab on gradient compression: link × codec.
+"""The lab on optimisation: gradient compression, slow workers, pruning.
 
 ::
 
-    plan        which runs, on which links                 words/      the sentences, per language
-    measure     run folders → numbers                      claims      numbers → verdicts
-    pareto      which codecs no other one beats            findings    which numbers go into which claim
-    lab         the spec for the frame                     figures, tables, document   the report
+    lab         the spec for the frame: the parts one after the other
+    part        what a part is                             words/      the sentences, per language
+    pareto      what nothing else beats                    compression/, straggler/, pruning/   the parts
 """

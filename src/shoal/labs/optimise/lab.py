@@ -1,44 +1,84 @@
-"""The lab on compression as a spec for the frame: its settings and where each of its parts is."""
+"""The lab as a spec for the frame: its settings, and its parts one after the other."""
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from shoal import data
 from shoal.labs.frame import LabSpec
-from shoal.labs.optimise import document
-from shoal.labs.optimise.figures import figures
-from shoal.labs.optimise.findings import find
-from shoal.labs.optimise.measure import measure
-from shoal.labs.optimise.plan import Plan, plan_for
-from shoal.labs.optimise.tables import tables
-from shoal.labs.settings import LabSettings
+from shoal.labs.optimise.compression.document import closing_table
+from shoal.labs.optimise.compression.part import COMPRESSION
+from shoal.labs.optimise.part import Part
+from shoal.labs.optimise.pruning.part import PRUNING
+from shoal.labs.optimise.straggler.part import STRAGGLER
+from shoal.labs.page.page import Page
+from shoal.labs.settings import WorkersSettings
+from shoal.report.document import Block, Paragraph
+
+PARTS: Mapping[str, Part] = {"compression": COMPRESSION, "straggler": STRAGGLER, "pruning": PRUNING}
+"""In the order of the page."""
+TIMED = ("compression", "straggler")
+"""The parts whose runs are timed."""
+BUSY = 0.1
+"""The part of the time without a core above which the page warns."""
+
+Value = TypeVar("Value")
+Measured = Mapping[str, Any]
+"""The measurements of each part."""
 
 
 @dataclass(frozen=True)
-class OptimiseSettings(LabSettings):
+class OptimiseSettings(WorkersSettings):
     """The settings of the lab."""
 
-    workers: int = 2
 
-    @property
-    def variant(self) -> str:
-        """The number of workers."""
-        return f"{self.workers}-workers"
+@dataclass(frozen=True)
+class Plan:
+    """The plan of each part."""
+
+    workers: int
+    quick: bool
+    parts: Mapping[str, Any]
+
+
+def plan_for(settings: OptimiseSettings) -> Plan:
+    """The plan of a run."""
+    given = settings.workers, settings.quick, settings.seed
+    return Plan(settings.workers, settings.quick, {name: part.plan(*given) for name, part in PARTS.items()})
+
+
+def _merged(made: Iterable[Mapping[str, Value]]) -> dict[str, Value]:
+    return {name: value for each in made for name, value in each.items()}
+
+
+def _of_all(get: Callable[[Part, Any], Mapping[str, Value]], given: Mapping[str, Any]) -> dict[str, Value]:
+    """What every part makes of its plan or its measurements."""
+    return _merged(get(part, given[name]) for name, part in PARTS.items())
+
+
+def set_up(measured: Measured, page: Page) -> list[Block]:
+    """The runs of every part, and a warning if the machine was busy while some were timed."""
+    blocks = [block for name, part in PARTS.items() for block in part.set_up(measured[name], page)]
+    busy = max(measured[name].not_scheduled for name in TIMED)
+    return [*blocks, *([Paragraph(page("setup.busy", part=100 * busy))] if busy > BUSY else [])]
 
 
 LAB = LabSpec(
     number="optimise",
     settings=OptimiseSettings,
-    plan=lambda settings: plan_for(settings.workers, settings.quick, settings.seed),
+    plan=plan_for,
     subject=lambda plan: {"workers": plan.workers},
-    check=lambda plan: data.load(plan.data),
-    runs=Plan.runs,
-    measure=measure,
-    findings=find,
-    figures=figures,
-    tables=tables,
-    principle=document.principle,
-    code=document.code,
-    set_up=document.set_up,
-    results=document.results,
-    closing=document.closing_table,
+    check=lambda plan: [data.load(part.data) for part in plan.parts.values()],
+    runs=lambda plan: _of_all(lambda part, given: part.runs(given), plan.parts),
+    measure=lambda plan, runs: {name: part.measure(plan.parts[name], runs) for name, part in PARTS.items()},
+    findings=lambda measured: _of_all(lambda part, given: part.findings(given), measured),
+    figures=lambda measured: _of_all(lambda part, given: part.figures(given), measured),
+    tables=lambda measured: _of_all(lambda part, given: part.tables(given), measured),
+    principle=lambda page: [block for part in PARTS.values() for block in part.principle(page)],
+    code=lambda page: [block for part in PARTS.values() for block in part.code(page)],
+    set_up=set_up,
+    results=lambda measured, page: [
+        block for name, part in PARTS.items() for block in part.results(measured[name], page)
+    ],
+    closing=lambda measured, page: closing_table(measured["compression"], page),
 )

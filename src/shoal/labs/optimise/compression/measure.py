@@ -15,7 +15,7 @@ from shoal.compare.comparison import not_scheduled
 from shoal.config.schema import CompressedConfig
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
-from shoal.labs.optimise.plan import CODECS, FEEDBACK, LINKS, NONE, Plan
+from shoal.labs.optimise.compression.plan import CODECS, FEEDBACK, LINKS, NONE, Plan
 from shoal.labs.runs import Runs
 from shoal.labs.steps import Step, read_steps
 from shoal.parallel.exchange.choice import Candidate

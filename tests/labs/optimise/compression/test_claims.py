@@ -1,7 +1,7 @@
 import pytest
 from outcomes import assert_complete, assert_says, cases_of
 
-from shoal.labs.optimise import claims
+from shoal.labs.optimise.compression import claims
 from shoal.report.findings import Measured
 
 
@@ -74,4 +74,4 @@ def test_every_finding_can_come_out_either_way_and_says_so(finding, verdict, arg
 
 
 def test_every_finding_has_its_words_and_every_explanation_its_case():
-    assert_complete(OUTCOMES, "shoal.labs.optimise")
+    assert_complete(OUTCOMES, "shoal.labs.optimise", claims)

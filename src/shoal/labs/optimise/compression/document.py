@@ -2,15 +2,15 @@
 
 from shoal.codecs.top_k import TopK
 from shoal.labs.numbers import listed
-from shoal.labs.optimise.figures import MOST_GAIN, label_of, pareto_points
-from shoal.labs.optimise.measure import Measurements
+from shoal.labs.optimise.compression.figures import MOST_GAIN, label_of, pareto_points
+from shoal.labs.optimise.compression.measure import Measurements
+from shoal.labs.optimise.compression.plan import BATCH_SIZE, CODECS, FEEDBACK, LINKS, NONE, SPARSE_RATIO
 from shoal.labs.optimise.pareto import pareto_front
-from shoal.labs.optimise.plan import BATCH_SIZE, CODECS, FEEDBACK, LINKS, NONE, SPARSE_RATIO
 from shoal.labs.page.page import Page, source
 from shoal.parallel.exchange.choice import Candidate, Choice
 from shoal.parallel.exchange.compressed import Compressed
 from shoal.parallel.guard import ROW
-from shoal.report.document import Block, Bullets, Code, Formula, Paragraph, Table
+from shoal.report.document import Block, Bullets, Code, Formula, Heading, Paragraph, Table
 from shoal.report.findings import over_seeds
 
 SHOWN = {
@@ -20,14 +20,12 @@ SHOWN = {
     "choice": Choice.chosen.fget,
 }
 """The code that the report prints."""
-BUSY = 0.1
-"""The part of the time without a core above which the page warns."""
 
 
 def principle(page: Page) -> list[Block]:
     """When a code of the gradient is faster than the gradient, and why feedback keeps the sum."""
     return [
-        Paragraph(page("principle.problem")),
+        *page.parts("principle", ["problem"]),
         Formula(page("principle.formula")),
         Paragraph(page("principle.break_even")),
         Formula(page("principle.break_even_formula")),
@@ -61,8 +59,7 @@ def set_up(measured: Measurements, page: Page) -> list[Block]:
         page("setup.auto", steps=size.auto_steps),
         page("setup.learn", steps=size.learn_steps, seeds=listed(plan.seeds)),
     ]
-    busy = [Paragraph(page("setup.busy", part=100 * measured.not_scheduled))]
-    return [Bullets(sentences), *(busy if measured.not_scheduled > BUSY else [])]
+    return [Heading(page("setup.compression_heading"), 3), Bullets(sentences)]
 
 
 def results(measured: Measurements, page: Page) -> list[Block]:

@@ -1,9 +1,9 @@
 """The findings of the lab: which numbers go into which claim."""
 
 from shoal.config.conditions import Link
-from shoal.labs.optimise import claims
-from shoal.labs.optimise.measure import Measurements
-from shoal.labs.optimise.plan import CODECS, LINKS, NONE, SLOWEST, SPARSE_RATIO
+from shoal.labs.optimise.compression import claims
+from shoal.labs.optimise.compression.measure import Measurements
+from shoal.labs.optimise.compression.plan import CODECS, LINKS, NONE, SLOWEST, SPARSE_RATIO
 from shoal.report.findings import Finding, Verdict, lower
 
 FASTEST = next(iter(LINKS))

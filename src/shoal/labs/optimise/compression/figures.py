@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from shoal.labs.optimise.measure import Measurements
+from shoal.labs.optimise.compression.measure import Measurements
+from shoal.labs.optimise.compression.plan import CODECS, LINKS, NONE
 from shoal.labs.optimise.pareto import pareto_front
-from shoal.labs.optimise.plan import CODECS, LINKS, NONE
 from shoal.labs.page.bars import Bar, BarPanel, Part, draw_bars
 from shoal.labs.page.pictures import Draw
 from shoal.labs.words import Words

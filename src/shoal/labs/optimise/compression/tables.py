@@ -1,7 +1,7 @@
 """Every number of the report, as tables for other programs."""
 
-from shoal.labs.optimise.measure import Measurements
-from shoal.labs.optimise.plan import CODECS
+from shoal.labs.optimise.compression.measure import Measurements
+from shoal.labs.optimise.compression.plan import CODECS
 from shoal.report.tables import Records
 
 

@@ -1,0 +1,8 @@
+"""Pruning: accuracy against sparsity, with speed and size.
+
+::
+
+    plan        which runs, at which sparsities            claims      numbers → verdicts
+    measure     trains and prunes, run folders → numbers   findings    which numbers go into which claim
+    speed       forward passes that take turns             figures, tables, document   the report
+"""

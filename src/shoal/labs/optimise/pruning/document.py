@@ -1,0 +1,73 @@
+"""The sections of the report on pruning."""
+
+from shoal.labs.numbers import listed
+from shoal.labs.optimise.pruning.measure import Measurements
+from shoal.labs.optimise.pruning.plan import BATCH_SIZE
+from shoal.labs.page.page import Page, source
+from shoal.prune.weights import keep_best
+from shoal.report.document import Block, Bullets, Code, Formula, Heading, Paragraph
+from shoal.report.findings import over_seeds
+
+
+def principle(page: Page) -> list[Block]:
+    """Zeros against smaller tensors."""
+    return [
+        *page.parts("principle", ["pruning"]),
+        Formula(page("principle.pruning_formula")),
+        Paragraph(page("principle.pruning_kinds")),
+    ]
+
+
+def code(page: Page) -> list[Block]:
+    """What chooses weights, from the source itself."""
+    return [Code(source(keep_best), page("code.prune"))]
+
+
+def set_up(measured: Measurements, page: Page) -> list[Block]:
+    """Training, pruning, fine-tuning, timing."""
+    plan, size = measured.plan, measured.plan.size
+    sentences = [
+        page(
+            "setup.pruning",
+            model=plan.model.name,
+            values=measured.num_values,
+            epochs=size.epochs,
+            finetune=size.finetune,
+            batch=BATCH_SIZE,
+            seeds=listed(plan.seeds),
+        ),
+        page("setup.forward", batch=BATCH_SIZE, rounds=size.rounds, ms=measured.forward_ms),
+    ]
+    return [Heading(page("setup.pruning_heading"), 3), Bullets(sentences)]
+
+
+def results(measured: Measurements, page: Page) -> list[Block]:
+    """Accuracy, speed and size by sparsity."""
+    kib = 1024
+    rows = [
+        [
+            page("pruned.none"),
+            "0",
+            f"{over_seeds(measured.whole).scaled(100):.2f}",
+            "–",
+            f"{measured.num_values:,}",
+            f"{measured.num_bytes / kib:.0f}",
+            f"{measured.file_bytes / kib:.0f}",
+            "1",
+        ]
+    ]
+    rows += [
+        [
+            page(f"pruned.{each.kind}"),
+            f"{100 * each.sparsity:.0f}",
+            f"{each.accuracy.scaled(100):.2f}",
+            f"{over_seeds(each.at_once).scaled(100):.2f}",
+            f"{each.num_values:,}",
+            f"{each.num_bytes / kib:.0f}",
+            f"{each.file_bytes / kib:.0f}",
+            f"{each.speedup:.2f}",
+        ]
+        for each in measured.pruned.values()
+    ]
+    header = page.header("pruning", "kind", "sparsity", "accuracy", "once", "values", "size", "file", "speed")
+    return [*page.section("pruning"), page.figure("pruning"), page.table("pruning", header, rows)]

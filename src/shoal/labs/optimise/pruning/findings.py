@@ -1,0 +1,21 @@
+"""The findings of the part: which numbers go into which claim."""
+
+from shoal.labs.optimise.pruning import claims
+from shoal.labs.optimise.pruning.measure import Measurements
+from shoal.labs.optimise.pruning.plan import USUAL
+from shoal.report.findings import Finding
+
+
+def find(measured: Measurements) -> dict[str, list[Finding]]:
+    """The findings, in one section of the analysis."""
+    weights, channels = (measured.pruned[kind, sparsity] for kind, sparsity in USUAL.items())
+    fewest, most = measured.of_kind("channels")[0], measured.of_kind("channels")[-1]
+    return {
+        "pruning": [
+            claims.accuracy_survives(measured.whole, weights.accuracies, weights.sparsity),
+            claims.zeros_are_not_faster(weights.speedup, weights.sparsity),
+            claims.channels_are_faster(channels.speedup, channels.sparsity),
+            claims.tuning_recovers(channels.at_once, channels.accuracies, channels.sparsity),
+            claims.too_much_costs(fewest.accuracies, most.accuracies, most.sparsity),
+        ]
+    }

@@ -1,0 +1,143 @@
+"""Train, prune and fine-tune; then the numbers that the findings rest on."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from shoal import data
+from shoal.config.schema import RunConfig
+from shoal.events.folder import RunFolder
+from shoal.labs.optimise.pruning.plan import BATCH_SIZE, KINDS, Plan, name_of, settings_of
+from shoal.labs.optimise.pruning.speed import forward_seconds
+from shoal.labs.runs import Runs
+from shoal.prune.channels.description import rebuild
+from shoal.report.findings import Measured, inside_run, over_seeds
+from shoal.train.build import build_model
+from shoal.train.prune.one_shot import PrunedOnce, prune_once, pruning_config
+from shoal.train.reopen import open_saved
+
+WHOLE = "whole"
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """One kind of pruning at one sparsity."""
+
+    kind: str
+    sparsity: float
+    at_once: tuple[float, ...]
+    """Test accuracy right after pruning, of each seed."""
+    accuracies: tuple[float, ...]
+    """Test accuracy after fine-tuning, of each seed."""
+    num_values: int
+    """Weights and biases that are left."""
+    num_bytes: int
+    """What they take: of a tensor with pruned weights, the kept values and one bit for each weight."""
+    file_bytes: int
+    """The weights file on disk."""
+    speedup: Measured
+    """Forward pass of the whole network over that of this one, formed in each round."""
+
+    @property
+    def accuracy(self) -> Measured:
+        """After fine-tuning, over the seeds."""
+        return over_seeds(self.accuracies)
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """Everything measured."""
+
+    plan: Plan
+    whole: tuple[float, ...]
+    """Test accuracy before pruning, of each seed."""
+    num_values: int
+    num_bytes: int
+    file_bytes: int
+    forward_ms: Measured
+    """Of the whole network."""
+    pruned: Mapping[tuple[str, float], Pruned]
+    """By kind and sparsity."""
+
+    def of_kind(self, kind: str) -> list[Pruned]:
+        """The results of one kind of pruning, by sparsity."""
+        return [self.pruned[kind, sparsity] for sparsity in KINDS[kind]]
+
+
+def measure(plan: Plan, runs: Runs) -> Measurements:
+    """Train what is not there, and read it."""
+    pairs = [(kind, sparsity) for kind, sparsities in KINDS.items() for sparsity in sparsities]
+    names = [f"prune-{WHOLE}-seed{seed}" for seed in plan.seeds]
+    total, number = len(names) * (1 + len(pairs)), 0
+
+    def train(name: str, config: RunConfig) -> float:
+        nonlocal number
+        number += 1
+        label = runs.words("progress.run", number=number, total=total, name=name)
+        result = runs.train(name, config, label)
+        runs.say("progress.done", label=label, loss=result.final_loss, seconds=result.seconds)
+        return result.test_accuracy or 0.0
+
+    whole = [train(name, plan.whole(seed)) for name, seed in zip(names, plan.seeds, strict=True)]
+    tuned: dict[tuple[str, float], list[float]] = {pair: [] for pair in pairs}
+    once: dict[tuple[str, float], list[PrunedOnce]] = {pair: [] for pair in pairs}
+    for name, seed in zip(names, plan.seeds, strict=True):
+        path = runs.path(name)
+        for kind, sparsity in pairs:
+            config = pruning_config(
+                open_saved(path), path, settings_of(kind, sparsity), plan.size.finetune, {}
+            )
+            once[kind, sparsity].append(prune_once(config))
+            tuned[kind, sparsity].append(train(name_of(kind, sparsity, seed), config))
+    folders = {pair: runs.path(name_of(*pair, plan.first_seed)) for pair in pairs}
+    seconds = _forward_seconds(plan, runs.path(names[0]), folders)
+    first = once[pairs[0]][0]
+    return Measurements(
+        plan,
+        tuple(whole),
+        first.size_before.num_values,
+        first.size_before.num_bytes,
+        _file_bytes(runs.path(names[0])),
+        inside_run([1e3 * each for each in seconds[WHOLE]]),
+        {
+            pair: Pruned(
+                *pair,
+                tuple(each.after.accuracy or 0.0 for each in once[pair]),
+                tuple(tuned[pair]),
+                once[pair][0].size_after.num_values,
+                once[pair][0].size_after.num_bytes,
+                _file_bytes(folders[pair]),
+                _ratio(seconds[WHOLE], seconds[folders[pair].name]),
+            )
+            for pair in pairs
+        },
+    )
+
+
+def _forward_seconds(
+    plan: Plan, whole: Path, folders: Mapping[tuple[str, float], Path]
+) -> dict[str, list[float]]:
+    dataset = data.load(plan.data)
+    config = plan.whole(plan.first_seed)
+
+    def loaded(folder: Path, is_smaller: bool) -> nn.Module:
+        model = rebuild(RunFolder(folder).path / "model.json") if is_smaller else build_model(config, dataset)
+        open_saved(folder).load_into(model)
+        return model
+
+    models = {WHOLE: loaded(whole, is_smaller=False)} | {
+        folder.name: loaded(folder, is_smaller=kind == "channels") for (kind, _), folder in folders.items()
+    }
+    inputs = dataset.batch(dataset.test, torch.arange(min(BATCH_SIZE, len(dataset.test)))).inputs
+    return forward_seconds(models, inputs, plan.size.rounds)
+
+
+def _ratio(slow: Sequence[float], fast: Sequence[float]) -> Measured:
+    return inside_run([a / b for a, b in zip(slow, fast, strict=True)])
+
+
+def _file_bytes(run: Path) -> int:
+    return RunFolder(run).model.stat().st_size

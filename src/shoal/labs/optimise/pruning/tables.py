@@ -1,0 +1,28 @@
+"""Every number of the part, as a table for other programs."""
+
+from shoal.labs.optimise.pruning.measure import Measurements
+from shoal.report.tables import Records
+
+
+def tables(measured: Measurements) -> dict[str, Records]:
+    """The table by its name."""
+    return {
+        "pruning": [
+            {
+                "pruned": pruned.kind,
+                "sparsity (1)": pruned.sparsity,
+                "seed": seed,
+                "accuracy before (1)": before,
+                "accuracy at once (1)": at_once,
+                "accuracy fine-tuned (1)": tuned,
+                "values": pruned.num_values,
+                "kept values and masks (B)": pruned.num_bytes,
+                "file (B)": pruned.file_bytes,
+                "speed-up of a forward pass (1)": pruned.speedup.value,
+            }
+            for pruned in measured.pruned.values()
+            for seed, before, at_once, tuned in zip(
+                measured.plan.seeds, measured.whole, pruned.at_once, pruned.accuracies, strict=True
+            )
+        ]
+    }

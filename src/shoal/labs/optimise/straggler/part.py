@@ -1,0 +1,22 @@
+"""Slow workers as a part of the lab."""
+
+from shoal.labs.optimise.part import Part
+from shoal.labs.optimise.straggler import document
+from shoal.labs.optimise.straggler.figures import figures
+from shoal.labs.optimise.straggler.findings import find
+from shoal.labs.optimise.straggler.measure import measure
+from shoal.labs.optimise.straggler.plan import Plan, plan_for
+from shoal.labs.optimise.straggler.tables import tables
+
+STRAGGLER = Part(
+    plan=plan_for,
+    runs=Plan.runs,
+    measure=measure,
+    findings=find,
+    figures=figures,
+    tables=tables,
+    principle=document.principle,
+    code=document.code,
+    set_up=document.set_up,
+    results=document.results,
+)

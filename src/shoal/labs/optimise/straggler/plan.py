@@ -1,0 +1,127 @@
+"""The runs of the part by name.
+
+::
+
+    straggler-even-bsp    no straggler: what bsp does when all workers are equally fast
+    straggler-always-*    one worker is three times slower in every step, one run for each way
+    straggler-passing-*   every worker is sometimes slow: a random delay in each step
+
+Workers sleep while they are slow. The others sleep for a part of each step, too: so three workers have room on two
+cores, as if each had a machine of its own.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from shoal.config import schema
+from shoal.config.conditions import Bottleneck
+from shoal.labs.runs import ONLY_AT_THE_END
+
+BATCH_SIZE = 63
+"""Equal shares for three workers."""
+FEWEST = 3
+"""Workers: with one backup worker, the gradients of at least two still count."""
+SPEED_OF_ALL, SLOWDOWN = 3, 3
+"""A worker takes this many times its computation; the straggler this many times as long again."""
+DELAY_MS = 30
+"""In each step, a delay is drawn from 0 to this."""
+STALENESS = 3
+BACKUP = 1
+LR, MOMENTUM = 0.02, 0.9
+TARGET = 0.85
+"""The accuracy on the validation set whose time is measured."""
+EVEN = "even"
+CONDITIONS = ("always", "passing")
+WAYS = ("bsp", "ssp", "asp", "backup", "balanced")
+BASE = (EVEN, "bsp")
+"""The run without a straggler."""
+VALIDATION = 0.2
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is trained."""
+
+    samples: int
+    epochs: int
+
+
+FULL = Size(samples=5000, epochs=8)
+QUICK = Size(samples=2400, epochs=5)
+
+
+def sync_of(way: str) -> schema.SyncConfig:
+    """How a way waits."""
+    ways: dict[str, schema.SyncConfig] = {
+        "bsp": schema.ServerConfig(mode="bsp"),
+        "ssp": schema.ServerConfig(mode="ssp", staleness=STALENESS),
+        "asp": schema.ServerConfig(mode="asp"),
+        "backup": schema.ServerConfig(mode="bsp", backup=BACKUP),
+        "balanced": schema.DdpConfig(),
+    }
+    return ways[way]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The experiment."""
+
+    workers: int
+    size: Size
+    seed: int = 0
+    model: schema.ModelConfig = field(default_factory=schema.LenetConfig)
+    timed_by: Literal["processes", "threads"] = "processes"
+
+    @property
+    def data(self) -> schema.DigitsConfig:
+        """The digits, a part of them held out."""
+        return schema.DigitsConfig(samples=self.size.samples, validation=VALIDATION)
+
+    @property
+    def slow(self) -> int:
+        """The rank of the straggler."""
+        return self.workers - 1
+
+    def named(self) -> dict[tuple[str, str], str]:
+        """The runs by condition and way."""
+        pairs = [BASE, *((condition, way) for condition in CONDITIONS for way in WAYS)]
+        return {(condition, way): f"straggler-{condition}-{way}" for condition, way in pairs}
+
+    def runs(self) -> dict[str, schema.RunConfig]:
+        """Every run by name, in the order in which they are trained."""
+        return {name: self._run(*pair) for pair, name in self.named().items()}
+
+    def bottlenecks(self, condition: str) -> tuple[Bottleneck, ...]:
+        """What makes workers slow."""
+        if condition == "passing":
+            texts = [f"rank={rank},delay=0-{DELAY_MS}ms" for rank in range(self.workers)]
+            return tuple(map(Bottleneck.from_text, texts))
+        speeds = [SPEED_OF_ALL] * self.workers
+        if condition == "always":
+            speeds[self.slow] *= SLOWDOWN
+        texts = [f"rank={rank},slowdown={speed}" for rank, speed in enumerate(speeds)]
+        return tuple(map(Bottleneck.from_text, texts))
+
+    def _run(self, condition: str, way: str) -> schema.RunConfig:
+        config = schema.RunConfig(
+            seed=self.seed,
+            device="cpu",
+            threads=1,
+            data=self.data,
+            model=self.model,
+            optimizer=schema.SgdConfig(lr=LR, momentum=MOMENTUM),
+            sync=sync_of(way),
+            launch=schema.LaunchConfig(
+                workers=self.workers, launcher=self.timed_by, bottleneck=self.bottlenecks(condition)
+            ),
+            train=schema.TrainConfig(
+                epochs=self.size.epochs, batch_size=BATCH_SIZE, balance=way == "balanced", test=False
+            ),
+            checkpoint=ONLY_AT_THE_END,
+        )
+        return replace(config, output=replace(config.output, trace=True))
+
+
+def plan_for(workers: int, quick: bool, first_seed: int) -> Plan:
+    """The plan of a run."""
+    return Plan(max(workers, FEWEST), QUICK if quick else FULL, first_seed)
