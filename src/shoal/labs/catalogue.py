@@ -48,7 +48,7 @@ LABS: dict[str, Lab] = {
     ),
     "optimise": Lab(
         "shoal.labs.optimise",
-        "Optimisation: gradient compression by link, slow workers, pruning; what each gains and costs.",
+        "Optimisation: gradient compression by link, slow workers, pruning, memory; gains and costs of each.",
     ),
 }
 

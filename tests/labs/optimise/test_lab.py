@@ -2,11 +2,12 @@ import pytest
 from reports import Listening, again_in_chinese, assert_judged, assert_whole, rows, text_of
 
 from shoal.cli.main import main
-from shoal.config.schema import DigitsConfig, MlpConfig
+from shoal.config.schema import DigitsConfig, MlpConfig, TransformerConfig
 from shoal.labs.frame import run_plan
 from shoal.labs.optimise.compression import plan as compression
 from shoal.labs.optimise.compression.plan import CODECS, LINKS
 from shoal.labs.optimise.lab import LAB, Plan
+from shoal.labs.optimise.memory import plan as memory
 from shoal.labs.optimise.pruning import plan as pruning
 from shoal.labs.optimise.straggler import plan as straggler
 from shoal.labs.words import load_words
@@ -31,6 +32,9 @@ TINY = Plan(
         ),
         "pruning": pruning.Plan(
             pruning.Size(samples=100, epochs=1, finetune=1, seeds=1, rounds=2), model=MlpConfig(hidden=(16,))
+        ),
+        "memory": memory.Plan(
+            memory.Size(rounds=1, batch=4, model=TransformerConfig(layers=1, width=16, heads=2))
         ),
     },
 )
@@ -91,10 +95,10 @@ def test_the_report_is_whole_in_both_languages(finished, in_chinese):
     for outcome, lang in ((finished, "en"), (in_chinese, "zh")):
         words = load_words(LAB.package, lang)
         assert_whole(outcome.folder, words)
-        assert_judged(outcome, words, 9 + 10 + 5)
+        assert_judged(outcome, words, 9 + 10 + 5 + 4)
         assert "class TopK(" in text_of(outcome.folder)  # the code that ran
-        assert len(text_of(outcome.folder).split("![")) == 1 + 4 + 3 + 1
-    for table in ("steps", "auto", "stragglers", "staleness"):
+        assert len(text_of(outcome.folder).split("![")) == 1 + 4 + 3 + 1 + 1
+    for table in ("steps", "auto", "stragglers", "staleness", "memory"):
         assert rows(finished.folder, table) == rows(in_chinese.folder, table)
 
 

@@ -3,6 +3,7 @@ from outcomes import explained
 
 from shoal.labs.optimise.compression import claims as compression
 from shoal.labs.optimise.lab import LAB, PARTS, OptimiseSettings, plan_for
+from shoal.labs.optimise.memory import claims as memory
 from shoal.labs.optimise.pruning import claims as pruning
 from shoal.labs.optimise.straggler import claims as straggler
 from shoal.labs.words import load_words
@@ -11,7 +12,7 @@ from shoal.labs.words import load_words
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_every_finding_in_the_words_is_a_claim_of_one_part(lang):
     for claim in explained(load_words(LAB.package, lang)):
-        assert sum(hasattr(part, claim) for part in (compression, straggler, pruning)) == 1, claim
+        assert sum(hasattr(part, claim) for part in (compression, straggler, pruning, memory)) == 1, claim
 
 
 def test_no_two_parts_have_runs_of_the_same_name():

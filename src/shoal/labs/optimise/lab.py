@@ -8,6 +8,7 @@ from shoal import data
 from shoal.labs.frame import LabSpec
 from shoal.labs.optimise.compression.document import closing_table
 from shoal.labs.optimise.compression.part import COMPRESSION
+from shoal.labs.optimise.memory.part import MEMORY
 from shoal.labs.optimise.part import Part
 from shoal.labs.optimise.pruning.part import PRUNING
 from shoal.labs.optimise.straggler.part import STRAGGLER
@@ -15,7 +16,12 @@ from shoal.labs.page.page import Page
 from shoal.labs.settings import WorkersSettings
 from shoal.report.document import Block, Paragraph
 
-PARTS: Mapping[str, Part] = {"compression": COMPRESSION, "straggler": STRAGGLER, "pruning": PRUNING}
+PARTS: Mapping[str, Part] = {
+    "compression": COMPRESSION,
+    "straggler": STRAGGLER,
+    "pruning": PRUNING,
+    "memory": MEMORY,
+}
 """In the order of the page."""
 TIMED = ("compression", "straggler")
 """The parts whose runs are timed."""

@@ -1,0 +1,66 @@
+"""The figure of the part: memory against time, with the Pareto front."""
+
+from functools import partial
+from typing import Any
+
+from shoal.labs.optimise.memory.measure import PLAIN, Measurements
+from shoal.labs.page.pictures import Draw
+from shoal.labs.words import Words
+from shoal.memory.techniques import TECHNIQUES
+from shoal.report.canvas import Drawing, axes_of, legend_below, legend_in, painted
+from shoal.report.svg import COLOURS, FRAME
+
+LOOKS: dict[str, tuple[str, str]] = {
+    PLAIN: ("black", "o"),
+    "checkpointing": ("blue", "s"),
+    "off-loading": ("green", "D"),
+    "accumulation": ("vermilion", "^"),
+    "step in backward": ("purple", "v"),
+    "8-bit state": ("orange", "P"),
+    "bf16 parameters": ("sky", "X"),
+}
+
+
+def figures(measured: Measurements) -> dict[str, Draw]:
+    """The figure by its name."""
+    return {"memory": partial(memory_figure, measured)}
+
+
+def key_of(technique: str) -> str:
+    """The words of a technique."""
+    return "technique." + technique.replace(" ", "_").replace("-", "_")
+
+
+def memory_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
+    """One point for each setting; hollow where training computes something else; a line through the front."""
+    techniques = [PLAIN, *(name for name in TECHNIQUES if measured.of(name))]
+    labels = [words("figure.front"), *(words(key_of(name)) for name in techniques)]
+
+    def paint(figure: Any, columns: int) -> None:
+        (axis,) = axes_of(figure, 1, columns)
+        front = [measured.tried[flags] for flags in measured.front()]
+        points = [(each.step_ms.value, each.peak_mib.value) for each in front]
+        axis.plot(*zip(*points, strict=True), color=COLOURS["grey"], linewidth=4, label=labels[0])
+        for name, label in zip(techniques, labels[1:], strict=True):
+            colour, marker = LOOKS[name]
+            for number, each in enumerate(measured.of(name)):
+                axis.plot(
+                    each.step_ms.value,
+                    each.peak_mib.value,
+                    marker=marker,
+                    color=COLOURS[colour],
+                    markerfacecolor=COLOURS[colour] if each.is_exact else "none",
+                    markeredgewidth=1.6,
+                    linestyle="none",
+                    markersize=8,
+                    label=label if number == 0 else None,
+                )
+        axis.set_xlabel(words("figure.step_ms"))
+        axis.set_ylabel(words("figure.peak"))
+        axis.set_xlim(left=0)
+        axis.set_ylim(bottom=0)
+        axis.grid(True, color=FRAME["grid"], linewidth=0.6)
+        axis.set_axisbelow(True)
+        legend_below(figure, axis)
+
+    return painted(paint, lambda columns, width_in: 3.6 + legend_in(labels, width_in), font=font)

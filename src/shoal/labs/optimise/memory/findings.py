@@ -1,0 +1,20 @@
+"""The findings of the part: which numbers go into which claim."""
+
+from shoal.labs.optimise.memory import claims
+from shoal.labs.optimise.memory.measure import Measurements
+from shoal.report.findings import Finding
+
+
+def find(measured: Measurements) -> dict[str, list[Finding]]:
+    """The findings, in one section of the analysis."""
+    plain = measured.plain
+    recomputed, parts = measured.of("checkpointing")[-1], measured.of("accumulation")[-1]
+    least = min(measured.tried.values(), key=lambda each: each.peak_mib.value)
+    return {
+        "memory": [
+            claims.recomputing_saves_memory(plain.peak_mib, recomputed.peak_mib),
+            claims.recomputing_costs_time(recomputed.ratio),
+            claims.accumulation_saves_memory(plain.peak_mib, parts.peak_mib),
+            claims.least_memory_is_slower(least.ratio, least.flags),
+        ]
+    }

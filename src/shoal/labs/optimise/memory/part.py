@@ -1,0 +1,21 @@
+"""Memory as a part of the lab."""
+
+from shoal.labs.optimise.memory import document
+from shoal.labs.optimise.memory.figures import figures
+from shoal.labs.optimise.memory.findings import find
+from shoal.labs.optimise.memory.measure import measure
+from shoal.labs.optimise.memory.plan import plan_for
+from shoal.labs.optimise.memory.tables import tables
+from shoal.labs.optimise.part import Part
+
+MEMORY = Part(
+    plan=plan_for,
+    measure=measure,
+    findings=find,
+    figures=figures,
+    tables=tables,
+    principle=document.principle,
+    code=document.code,
+    set_up=document.set_up,
+    results=document.results,
+)

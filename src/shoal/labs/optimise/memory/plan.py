@@ -1,0 +1,44 @@
+"""The run that every technique changes: one worker trains a transformer, whose activations need most memory."""
+
+from dataclasses import dataclass, field
+
+from shoal.config import schema
+
+
+@dataclass(frozen=True)
+class Size:
+    """How often every technique is tried; the model and the batch."""
+
+    rounds: int
+    batch: int = 16
+    model: schema.ModelConfig = field(default_factory=lambda: schema.TransformerConfig(layers=4, width=128))
+
+
+FULL, QUICK = Size(rounds=4), Size(rounds=3)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The experiment."""
+
+    size: Size
+    seed: int = 0
+    data: schema.DataConfig = field(default_factory=lambda: schema.SyntheticConfig(task="text"))
+
+    def run(self) -> schema.RunConfig:
+        """The run as it is, without any technique."""
+        return schema.RunConfig(
+            seed=self.seed,
+            device="cpu",
+            threads=1,
+            data=self.data,
+            model=self.size.model,
+            optimizer=schema.AdamConfig(),
+            train=schema.TrainConfig(batch_size=self.size.batch),
+        )
+
+
+def plan_for(workers: int, quick: bool, first_seed: int) -> Plan:
+    """The plan of a run; memory is measured on one worker."""
+    del workers
+    return Plan(QUICK if quick else FULL, first_seed)

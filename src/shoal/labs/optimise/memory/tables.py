@@ -1,0 +1,23 @@
+"""Every number of the part, as a table for other programs."""
+
+from shoal.labs.optimise.memory.measure import Measurements
+from shoal.report.tables import Records
+
+
+def tables(measured: Measurements) -> dict[str, Records]:
+    """The table by its name."""
+    front = measured.front()
+    return {
+        "memory": [
+            {
+                "technique": each.technique,
+                "flags": each.flags,
+                "exact": each.is_exact,
+                "peak (MiB)": each.peak_mib.value,
+                "step (ms)": each.step_ms.value,
+                "time over plain (1)": each.ratio.value,
+                "on the Pareto front": each.flags in front,
+            }
+            for each in measured.tried.values()
+        ]
+    }
