@@ -27,7 +27,7 @@ from shoal.config.conditions import Link
 from shoal.config.sections.compression import CANDIDATES
 from shoal.data.load import load
 from shoal.parallel.exchange.auto import FIRST_STEPS, Auto
-from shoal.train.build import build
+from shoal.training.build import build
 
 LOOPBACK = "loopback"
 LINKS = (LOOPBACK, "1000", "100", "20")

@@ -46,7 +46,7 @@ from shoal.config.schema import RunConfig
 from shoal.data.dataset import Batch, DataSet
 from shoal.data.load import load
 from shoal.parallel.strategy import Share
-from shoal.train.build import Built, build, build_model
+from shoal.training.build import Built, build, build_model
 
 WORKERS, BATCH = 2, 64
 LR, MOMENTUM = 0.02, 0.9

@@ -42,7 +42,7 @@ from shoal.config.read import read
 from shoal.errors import WorkerError
 from shoal.launch import programs
 from shoal.parallel.strategy import Share
-from shoal.train.build import build
+from shoal.training.build import build
 
 BATCH = 64
 EVERY = 20

@@ -26,12 +26,12 @@ from shoal.config.schema import Custom, DataConfig, DigitsConfig, LenetConfig, R
 from shoal.data.load import load
 from shoal.events.file import EventFile
 from shoal.models import build as build_model
-from shoal.train.build import build
-from shoal.train.loop import Job, train_epoch
-from shoal.train.observer import Observer, Silent
-from shoal.train.progress import Progress
-from shoal.train.random_state import RandomState
-from shoal.train.steplog import StepLog
+from shoal.training.build import build
+from shoal.training.loop import Job, train_epoch
+from shoal.training.observer import Observer, Silent
+from shoal.training.progress import Progress
+from shoal.training.random_state import RandomState
+from shoal.training.steplog import StepLog
 
 STEPS = 60
 BATCH = 64

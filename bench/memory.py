@@ -14,9 +14,9 @@ from torch.nn import functional as F
 
 from common import Target, interleave, options, report
 from shoal.models.transformer import Transformer, transformer
-from shoal.train.memory.checkpointing import checkpoint_blocks
-from shoal.train.memory.offloading import OffloadedActivations
-from shoal.train.memory.peak import PeakMemory
+from shoal.training.memory.checkpointing import checkpoint_blocks
+from shoal.training.memory.offloading import OffloadedActivations
+from shoal.training.memory.peak import PeakMemory
 
 LAYERS, WIDTH, LENGTH = 12, 128, 128
 PLAIN, RECOMPUTED, IN_FILE = "all kept", "checkpoint 1", "offload file"

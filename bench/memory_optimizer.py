@@ -19,8 +19,8 @@ from shoal.comm.alone import alone
 from shoal.comm.traced import traced
 from shoal.config.schema import AdamConfig, MemoryConfig, MlpConfig, RunConfig, SyntheticConfig, TrainConfig
 from shoal.parallel.strategy import Share
-from shoal.train.build import build
-from shoal.train.memory.peak import PeakMemory, warm_up
+from shoal.training.build import build
+from shoal.training.memory.peak import PeakMemory, warm_up
 
 PLAIN, INSIDE, IN_8_BITS, IN_BF16 = "plain Adam", "step in backward", "+ 8-bit state", "+ bf16 parameters"
 SETTINGS = {

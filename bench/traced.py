@@ -21,7 +21,7 @@ from shoal.config.schema import RunConfig
 from shoal.errors import WorkerError
 from shoal.launch import programs
 from shoal.parallel.strategy import Share
-from shoal.train.build import build
+from shoal.training.build import build
 
 STEPS = 30
 BATCH = 64

@@ -14,7 +14,7 @@ from shoal.config.schema import Custom
 from shoal.errors import ConfigError, ShoalError
 from shoal.models import build
 from shoal.parallel.state import load_weights
-from shoal.train.reopen import config_for, open_saved
+from shoal.training.reopen import config_for, open_saved
 
 MODEL = "examples.hf:gpt2_small"
 

@@ -29,7 +29,7 @@ def test_the_three_lines_that_load_the_weights(tmp_path, monkeypatch, capsys):
     (code,) = (block for block in blocks("python") if "load_file" in block)
     names: dict[str, object] = {}
     exec(code, names)
-    from shoal.train.weights import read_model
+    from shoal.training.weights import read_model
 
     weights, _ = read_model(tmp_path / "runs/quickstart/model.safetensors")
     for name, tensor in names["net"].state_dict().items():

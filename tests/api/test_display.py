@@ -4,8 +4,8 @@ import pytest
 
 from shoal.api.display import epoch_line, extent, headline
 from shoal.config.read import read
-from shoal.train.evaluate import Metrics
-from shoal.train.progress import Progress
+from shoal.training.evaluate import Metrics
+from shoal.training.progress import Progress
 
 
 @pytest.mark.parametrize(

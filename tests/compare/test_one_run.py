@@ -6,7 +6,7 @@ from shoal.compare.comparison import compare
 from shoal.compare.one_run import numbers_of, write_run_report
 from shoal.config.read import read
 from shoal.launch.run import launch_run
-from shoal.train.observer import Silent
+from shoal.training.observer import Silent
 
 FLAGS = (
     "--data synthetic --data.samples 64 --data.shape 1,4,4 --validation 0.25 --model mlp --model.hidden 8 "

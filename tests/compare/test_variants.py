@@ -10,7 +10,7 @@ from shoal.compare.variants import Variant, train_again, variants_of
 from shoal.config.schema import STRATEGIES
 from shoal.errors import ConfigError
 from shoal.launch.cores import threads_per_worker
-from shoal.train.observer import Silent
+from shoal.training.observer import Silent
 
 
 def by_name(recipes, *flags):

@@ -7,7 +7,7 @@ import pytest
 from shoal.compare.weights import FIRST_STEP_BOUND, first_step_difference
 from shoal.config.read import read
 from shoal.launch.run import launch_run
-from shoal.train.observer import Silent
+from shoal.training.observer import Silent
 
 SMALL = "--steps 2 --device cpu --threads 1 --train.test false --checkpoint.first_step true"
 DDP = "--strategy ddp --workers 2 --launcher threads"

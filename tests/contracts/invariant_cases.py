@@ -5,7 +5,7 @@ from torch import nn
 
 from shoal.config.read import read
 from shoal.launch.run import launch_run
-from shoal.train.observer import Silent
+from shoal.training.observer import Silent
 
 TINY = (
     "--data synthetic --data.samples 100 --data.shape 1,4,4 --data.classes 3 --batch-size 44 --epochs 2 "

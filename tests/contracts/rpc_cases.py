@@ -12,8 +12,8 @@ from shoal.config.schema import RpcConfig
 from shoal.parallel.rpc.strategy import Rpc
 from shoal.parallel.strategy import Pause, Serving
 from shoal.parallel.whole_tensors import WholeTensors
-from shoal.train import checkpoint
-from shoal.train.progress import Progress
+from shoal.training import checkpoint
+from shoal.training.progress import Progress
 
 COUNTS = (12, 7, 2, 12)
 """Samples of each step: uneven micro-batches, and fewer samples than micro-batches."""

@@ -24,8 +24,8 @@ from shoal.comm.alone import alone
 from shoal.data.division.order import even_shares
 from shoal.parallel.strategy import Pause, Serving
 from shoal.parallel.whole_tensors import WholeTensors, weights_sha256
-from shoal.train import checkpoint
-from shoal.train.progress import Progress
+from shoal.training import checkpoint
+from shoal.training.progress import Progress
 
 FIRST, LAST = 3, 6
 """Steps before a checkpoint, and all."""

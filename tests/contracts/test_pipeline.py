@@ -24,8 +24,8 @@ from shoal.errors import CheckpointError
 from shoal.parallel.layout.pipeline.layout import PipelinePlan
 from shoal.parallel.piece import by_name
 from shoal.parallel.whole_tensors import WholeTensors, weights_sha256
-from shoal.train import checkpoint
-from shoal.train.progress import Progress
+from shoal.training import checkpoint
+from shoal.training.progress import Progress
 
 STEPS = 3
 READABLE = AdamConfig(lr=0.01, fast=False)

@@ -22,8 +22,8 @@ from shoal.models import build_loss
 from shoal.parallel.layout.pipeline.cut import cut_by_name
 from shoal.parallel.layout.pipeline.layout import PipelinePlan, divided
 from shoal.parallel.whole_tensors import WholeTensors
-from shoal.train import checkpoint
-from shoal.train.progress import Progress
+from shoal.training import checkpoint
+from shoal.training.progress import Progress
 
 STEPS = 3
 

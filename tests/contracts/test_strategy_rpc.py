@@ -15,7 +15,7 @@ from strategy_cases import (
     state_of,
 )
 
-from shoal.train import checkpoint
+from shoal.training import checkpoint
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -22,8 +22,8 @@ from shoal.comm.alone import alone
 from shoal.config.schema import SgdConfig
 from shoal.data.dataset import Batch
 from shoal.parallel.whole_tensors import weights_sha256
-from shoal.train import checkpoint
-from shoal.train.progress import Progress
+from shoal.training import checkpoint
+from shoal.training.progress import Progress
 
 pytestmark = pytest.mark.filterwarnings("ignore:the norm of rank")
 # Not Adam: the gradient of the keys' bias is zero, up to rounding, and Adam makes steps of the rounding.

@@ -95,7 +95,7 @@ def damaged_checkpoint(stage, chance):
 
 def whole(path):
     from shoal.errors import CheckpointError
-    from shoal.train import checkpoint
+    from shoal.training import checkpoint
 
     try:
         return bool(checkpoint.verify(path))
@@ -110,7 +110,7 @@ def refused_resume(stage, *sentences):
 
 def forged_manifest(stage, chance):
     """The manifest of the newest checkpoint has a right checksum and impossible values."""
-    from shoal.train.checkpoint import _manifest_sha256
+    from shoal.training.checkpoint import _manifest_sha256
 
     world = stopped_run(stage, chance)
     path = checkpoints(stage)[1] / "manifest.json"

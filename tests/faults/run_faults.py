@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from stage import SMALL, STEPS, World, draw_world, free_port
 
 from shoal.events.folder import RunFolder
-from shoal.train import checkpoint
+from shoal.training import checkpoint
 
 
 def bad_gradients(stage, chance):

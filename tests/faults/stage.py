@@ -21,7 +21,7 @@ from nursery import Nursery
 
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
-from shoal.train import checkpoint
+from shoal.training import checkpoint
 
 LIMIT_S = 120.0
 """A command that has not ended by then hangs; on a busy machine it may need most of that."""
@@ -324,7 +324,7 @@ def new_nursery():
         "shoal.cli.main",
         "shoal.cli.train.command",
         "shoal.launch.run",
-        "shoal.train.reopen",
+        "shoal.training.reopen",
         "misbehaving",
     )
     # The command sets the level of torch's log itself; here torch is loaded before the command runs.

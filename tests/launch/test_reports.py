@@ -3,7 +3,7 @@
 import os
 
 from shoal.launch.reports import Reporter, ReportingObserver
-from shoal.train.progress import Progress
+from shoal.training.progress import Progress
 
 
 def test_steps_are_not_reported_to_a_launcher_that_does_not_read():

@@ -11,7 +11,7 @@ from shoal.config.read import read
 from shoal.errors import JoinError
 from shoal.launch.facts import facts_of
 from shoal.launch.run import launch_run
-from shoal.train.observer import Silent
+from shoal.training.observer import Silent
 
 TINY = "--data synthetic --data.samples 60 --data.shape 1,4,4 --data.classes 3 --model mlp --model.hidden 8 "
 TINY += "--batch-size 20 --epochs 2 --device cpu --strategy naive"

@@ -9,7 +9,7 @@ from shoal.events.folder import RunFolder
 from shoal.launch.cores import threads_per_worker
 from shoal.launch.run import launch_run
 from shoal.launch.training import _TrainingListener, by_processes, by_threads
-from shoal.train.observer import Silent
+from shoal.training.observer import Silent
 
 TINY = "--data synthetic --data.samples 60 --data.shape 1,4,4 --data.classes 3 --model mlp --model.hidden 8 "
 TINY += "--batch-size 20 --epochs 2 --device cpu --strategy naive --workers 2 --launcher threads"

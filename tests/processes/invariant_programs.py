@@ -5,7 +5,7 @@ from pathlib import Path
 
 from shoal.config.read import read
 from shoal.events.folder import RunFolder
-from shoal.train import worker
+from shoal.training import worker
 
 
 def bits_of_runs(group, runs, folder):

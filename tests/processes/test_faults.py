@@ -31,8 +31,8 @@ from shoal.errors import WorkerError
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
 from shoal.launch.run import launch_run
-from shoal.train import checkpoint
-from shoal.train.observer import Silent
+from shoal.training import checkpoint
+from shoal.training.observer import Silent
 
 # Many processes load torch, which takes long where the machine is busy.
 pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("launching_here")]

@@ -11,8 +11,8 @@ from shoal.comm.group import SlowMemberWarning
 from shoal.errors import WorkerError
 from shoal.events.folder import RunFolder
 from shoal.launch.run import launch_run
-from shoal.train import checkpoint
-from shoal.train.observer import Silent
+from shoal.training import checkpoint
+from shoal.training.observer import Silent
 
 pytestmark = pytest.mark.timeout(300)  # processes that load torch: slow where the machine is busy
 # The model counts forward passes: the 30th is of the second micro-batch of step 7.

@@ -14,7 +14,7 @@ from shoal.errors import WorkerError
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
 from shoal.launch.run import launch_run
-from shoal.train.observer import Silent
+from shoal.training.observer import Silent
 
 pytestmark = pytest.mark.timeout(300)  # many processes that load torch: slow where the machine is busy
 NOTICED_S = 8.0

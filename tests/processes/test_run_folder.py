@@ -11,7 +11,7 @@ import pytest
 from launching import command, environment, flags, free_port, wait_until, workers_of
 
 from shoal.events.folder import RunFolder
-from shoal.train import checkpoint
+from shoal.training import checkpoint
 
 pytestmark = pytest.mark.timeout(300)
 

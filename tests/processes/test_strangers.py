@@ -20,7 +20,7 @@ from nursery import Nursery
 from shoal.cli.main import main
 from shoal.comm.store import listen
 from shoal.launch.run import launch_run
-from shoal.train.observer import Silent
+from shoal.training.observer import Silent
 
 pytestmark = pytest.mark.timeout(300)
 SECRET = "correct horse battery staple"

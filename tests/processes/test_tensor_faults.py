@@ -11,7 +11,7 @@ from shoal.config.read import read
 from shoal.errors import WorkerError
 from shoal.events.folder import RunFolder
 from shoal.launch.run import launch_run
-from shoal.train.observer import Silent
+from shoal.training.observer import Silent
 
 # Processes load torch, which takes long where the machine is busy.
 pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("launching_here")]

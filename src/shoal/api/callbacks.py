@@ -7,10 +7,10 @@ from typing import Any
 from shoal.config.schema import RunConfig
 from shoal.errors import CallbackError
 from shoal.events.folder import RunFolder
-from shoal.train.evaluate import Metrics
-from shoal.train.observer import Observer
-from shoal.train.progress import Progress
-from shoal.train.result import Result
+from shoal.training.evaluate import Metrics
+from shoal.training.observer import Observer
+from shoal.training.progress import Progress
+from shoal.training.result import Result
 
 
 class Callback:

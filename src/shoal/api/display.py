@@ -15,9 +15,9 @@ from shoal.events.folder import RunFolder
 from shoal.labs.terminal import aligned
 from shoal.printable import printable, unless_hung_up
 from shoal.report.staleness import staleness_of
-from shoal.train.evaluate import Metrics
-from shoal.train.progress import Progress
-from shoal.train.result import Result
+from shoal.training.evaluate import Metrics
+from shoal.training.progress import Progress
+from shoal.training.result import Result
 
 PLAIN_LINE_EVERY_S = 10.0
 

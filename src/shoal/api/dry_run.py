@@ -5,8 +5,8 @@ from shoal.api.loggers import loggers_of
 from shoal.config.schema import RunConfig
 from shoal.data.load import load
 from shoal.launch.run import check_run
-from shoal.train.build import build_model, torch_settings
-from shoal.train.progress import total_steps
+from shoal.training.build import build_model, torch_settings
+from shoal.training.progress import total_steps
 
 
 def dry_run(config: RunConfig) -> list[str]:

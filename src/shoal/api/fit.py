@@ -19,8 +19,8 @@ from shoal.api.train import observed
 from shoal.errors import ConfigError
 from shoal.events.folder import RunFolder
 from shoal.parallel.state import load_weights
-from shoal.train.result import Result
-from shoal.train.weights import read_model
+from shoal.training.result import Result
+from shoal.training.weights import read_model
 
 Loss = Callable[[Any, Any], Tensor]
 MakeOptimizer = Callable[[Any], torch.optim.Optimizer]

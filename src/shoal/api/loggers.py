@@ -9,8 +9,8 @@ from shoal.api.callbacks import Callback
 from shoal.config.custom import calling, load
 from shoal.config.schema import Custom, RunConfig
 from shoal.errors import ConfigError
-from shoal.train.evaluate import Metrics
-from shoal.train.result import Result
+from shoal.training.evaluate import Metrics
+from shoal.training.result import Result
 
 COLUMNS = ("step", "epoch", "training_loss", "validation_loss", "validation_accuracy")
 

@@ -16,7 +16,7 @@ from shoal.errors import ConfigError
 from shoal.events.folder import RunFolder
 from shoal.launch.run import launch_run
 from shoal.memory.budget import budgeted
-from shoal.train.result import Result
+from shoal.training.result import Result
 
 
 def train(

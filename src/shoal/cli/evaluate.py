@@ -39,7 +39,7 @@ def run(given: Given[EvaluateFlags]) -> int:
         raise ConfigError(f"{path} does not exist", "Give a run folder or a weights file (.safetensors).")
 
     from shoal.config.read import read_flags
-    from shoal.train.reopen import config_for, evaluate_saved, open_saved
+    from shoal.training.reopen import config_for, evaluate_saved, open_saved
 
     changes = read_flags(given.settings)
     saved = open_saved(path, given.flags.trust_code)

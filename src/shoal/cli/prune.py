@@ -14,9 +14,9 @@ from shoal.config.sections.values import Count, Fraction
 from shoal.errors import ConfigError
 
 if TYPE_CHECKING:
-    from shoal.train.evaluate import Metrics
-    from shoal.train.prune.one_shot import PrunedOnce, Size
-    from shoal.train.result import Result
+    from shoal.training.evaluate import Metrics
+    from shoal.training.prune.one_shot import PrunedOnce, Size
+    from shoal.training.result import Result
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ def run(given: Given[PruneFlags]) -> int:
     from shoal.config.read import read_flags
     from shoal.events.folder import resume_command
     from shoal.launch.run import launch_run
-    from shoal.train.prune.one_shot import prune_once, pruning_config
-    from shoal.train.reopen import open_saved
+    from shoal.training.prune.one_shot import prune_once, pruning_config
+    from shoal.training.reopen import open_saved
 
     saved = open_saved(path, flags.trust_code)
     config = pruning_config(saved, path, _settings(flags), flags.finetune, read_flags(given.settings))
@@ -113,7 +113,7 @@ def _record(once: "PrunedOnce", result: "Result") -> dict[str, Any]:
 
 
 def _table(once: "PrunedOnce", result: "Result", trained: str) -> list[str]:
-    from shoal.train.evaluate import Metrics
+    from shoal.training.evaluate import Metrics
 
     rows = [("", "test accuracy", "test loss", "values", "bytes")]
     rows.append(_row("before", once.before, once.size_before))

@@ -41,9 +41,9 @@ from shoal.errors import ConfigError, unknown
 from shoal.launch.cores import threads_per_worker
 from shoal.launch.run import launch_run
 from shoal.launch.training import by_processes
-from shoal.train.observer import Observer
-from shoal.train.result import Result
-from shoal.train.setup.check_division import check_division
+from shoal.training.observer import Observer
+from shoal.training.result import Result
+from shoal.training.setup.check_division import check_division
 
 KEYS = ("recipe", "flags", "variants")
 STANDARD = "quickstart"

@@ -17,7 +17,7 @@ from shoal.events.folder import RunFolder
 from shoal.labs.watch import Watch
 from shoal.labs.words import Words
 from shoal.launch.run import launch_run
-from shoal.train.result import Result
+from shoal.training.result import Result
 
 NEVER = 10**9
 """Steps: more than any run of a lab makes."""

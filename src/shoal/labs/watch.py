@@ -8,9 +8,9 @@ from typing import Protocol, TextIO
 from shoal.config.schema import RunConfig
 from shoal.events.folder import RunFolder
 from shoal.printable import printable
-from shoal.train.evaluate import Metrics
-from shoal.train.observer import Observer, Silent
-from shoal.train.progress import Progress
+from shoal.training.evaluate import Metrics
+from shoal.training.observer import Observer, Silent
+from shoal.training.progress import Progress
 
 LINE_EVERY_S = 10.0
 MOVE_EVERY_S = 0.1

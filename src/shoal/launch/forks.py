@@ -28,7 +28,7 @@ from shoal.launch.signals import SignalRelay
 from shoal.launch.start import start
 from shoal.launch.supervise import Listener, Policy, supervise
 from shoal.launch.worker_main import die_with_parent
-from shoal.train.stop import stop_signals
+from shoal.training.stop import stop_signals
 
 Work = Callable[[Reporter], None]
 

@@ -10,7 +10,7 @@ from shoal.comm.liveness.judge import BUSY_S, TRAIN_LIMIT_S, limit_of
 from shoal.config.schema import RunConfig
 from shoal.events.folder import RunFolder
 from shoal.launch.facts import facts_of
-from shoal.train.setup.device import group_kind, take_device
+from shoal.training.setup.device import group_kind, take_device
 
 AnyGroup = TypeVar("AnyGroup", bound=Group)
 

@@ -13,10 +13,10 @@ from typing import Any
 from shoal.config.schema import RunConfig
 from shoal.events.folder import RunFolder
 from shoal.launch.failure import Failure
-from shoal.train.evaluate import Metrics
-from shoal.train.observer import Observer
-from shoal.train.progress import Progress
-from shoal.train.result import Result
+from shoal.training.evaluate import Metrics
+from shoal.training.observer import Observer
+from shoal.training.progress import Progress
+from shoal.training.result import Result
 
 STEPS_EVERY_S = 0.1
 """The shortest time between two reports of steps: the launcher draws no faster."""

@@ -16,10 +16,10 @@ from shoal.events.folder import RunFolder
 from shoal.launch import training
 from shoal.launch.one_worker import joined_group
 from shoal.parallel.exchange.build import check_exchange
-from shoal.train import worker
-from shoal.train.observer import Observer, Silent
-from shoal.train.result import Result
-from shoal.train.setup.check_division import check_division
+from shoal.training import worker
+from shoal.training.observer import Observer, Silent
+from shoal.training.result import Result
+from shoal.training.setup.check_division import check_division
 
 LAUNCHERS: dict[str, Callable[[RunConfig, Observer, RunFolder | None, Sequence[RunConfig]], Result]] = {
     "processes": training.by_processes,

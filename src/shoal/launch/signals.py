@@ -8,7 +8,7 @@ from types import FrameType
 from typing import Any
 
 from shoal.launch.handle import WorkerHandle
-from shoal.train.stop import stop_signals
+from shoal.training.stop import stop_signals
 
 
 class SignalRelay:

@@ -26,11 +26,11 @@ from shoal.launch.reports import Report, Reporter, replay
 from shoal.launch.supervise import Listener, Policy
 from shoal.launch.worker_tasks import TASKS
 from shoal.parallel.exchange.choice import CodecNotice
-from shoal.train import checkpoint, worker
-from shoal.train.build import torch_settings
-from shoal.train.observer import Observer, Silent
-from shoal.train.result import Result
-from shoal.train.stop import StopRequest
+from shoal.training import checkpoint, worker
+from shoal.training.build import torch_settings
+from shoal.training.observer import Observer, Silent
+from shoal.training.result import Result
+from shoal.training.stop import StopRequest
 
 CATEGORIES: dict[str, type[Warning]] = {
     each.__name__: each for each in (SlowMemberWarning, LinkNotice, CodecNotice)

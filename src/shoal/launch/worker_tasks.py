@@ -21,9 +21,9 @@ from shoal.errors import ShoalError
 from shoal.events.folder import RunFolder
 from shoal.launch.one_worker import joined_group
 from shoal.launch.reports import Reporter, ReportingObserver
-from shoal.train import worker
-from shoal.train.observer import Silent
-from shoal.train.result import Result
+from shoal.training import worker
+from shoal.training.observer import Silent
+from shoal.training.result import Result
 
 
 def _train(reporter: Reporter, task: dict[str, Any]) -> None:

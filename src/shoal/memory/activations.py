@@ -14,7 +14,7 @@ from shoal import models
 from shoal.config.schema import LossConfig
 from shoal.data.dataset import Batch
 from shoal.memory.process import memory_id
-from shoal.train.memory.checkpointing import recomputed_blocks
+from shoal.training.memory.checkpointing import recomputed_blocks
 
 
 def activation_bytes(model: nn.Module, loss: LossConfig, batch: Batch) -> int | None:

@@ -48,9 +48,9 @@ from shoal.memory.formulas import (
 from shoal.memory.sizes import leaves_of, samples_per_step, sizes_of, small_run, without_memory
 from shoal.memory.watch import MemoryWatch, StepMemory
 from shoal.parallel.strategy import Share
-from shoal.train.build import Built, build, torch_settings
-from shoal.train.memory.checkpointing import checkpoint_blocks, recomputed_blocks
-from shoal.train.memory.peak import warm_up
+from shoal.training.build import Built, build, torch_settings
+from shoal.training.memory.checkpointing import checkpoint_blocks, recomputed_blocks
+from shoal.training.memory.peak import warm_up
 
 STEPS = 3
 """Steps as in any run; the peak of the last one is measured. Optimizer state exists since the first."""

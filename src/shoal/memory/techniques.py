@@ -19,7 +19,7 @@ from shoal.data.load import load
 from shoal.errors import ConfigError
 from shoal.memory.formulas import ACTIVATIONS, GRADIENTS, PARAMETERS, STATE
 from shoal.memory.sizes import small_run, without_memory
-from shoal.train.memory.blocks import blocks_of
+from shoal.training.memory.blocks import blocks_of
 
 Change = Callable[[RunConfig], RunConfig]
 """Sets a technique; raises a ConfigError where it is not supported."""

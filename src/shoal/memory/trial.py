@@ -30,8 +30,8 @@ from shoal.launch import programs
 from shoal.launch.one_worker import joined_group
 from shoal.parallel.freed_memory import return_freed_memory
 from shoal.parallel.strategy import Share
-from shoal.train.build import Built, build, torch_settings
-from shoal.train.memory.peak import PeakMemory, warm_up
+from shoal.training.build import Built, build, torch_settings
+from shoal.training.memory.peak import PeakMemory, warm_up
 
 WARM_UP, TIMED = 2, 5
 """Steps before the measured ones, and measured ones."""

@@ -10,7 +10,7 @@ from shoal.config.read import read
 from shoal.config.schema import Custom
 from shoal.data.load import load
 from shoal.errors import ConfigError, DataError
-from shoal.train.worker import run
+from shoal.training.worker import run
 
 SOURCE = """
     import torch

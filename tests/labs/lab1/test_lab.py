@@ -10,7 +10,7 @@ from shoal.labs.lab1.lab import LAB, Lab1Settings
 from shoal.labs.lab1.plan import NAMES, Plan, Size
 from shoal.labs.watch import QuietWatch
 from shoal.labs.words import load_words
-from shoal.train import worker
+from shoal.training import worker
 
 DATA = SyntheticConfig(samples=160, validation=0.2)
 TINY = Plan(DATA, Size(2, 1, seeds=2, sweep_part=1), quick=True, device="cpu")
@@ -96,7 +96,7 @@ def test_finished_runs_of_an_earlier_report_are_not_trained_again(finished, tmp_
         assert resumed is not None, f"{config.output.name} was trained again"
         return run(config, *more, resumed=resumed)
 
-    monkeypatch.setattr("shoal.train.worker.run", train)
+    monkeypatch.setattr("shoal.training.worker.run", train)
     words = load_words(LAB.package, "zh")
     again = run_plan(LAB, TINY, tmp_path / "zh", "", words, QuietWatch(), earlier=outcome.folder / "runs")
     assert rows(again.folder, "results") == rows(outcome.folder, "results")

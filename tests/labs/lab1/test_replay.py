@@ -5,7 +5,7 @@ from shoal import data, models
 from shoal.config.schema import MlpConfig, OutputConfig, RunConfig, SgdConfig, SyntheticConfig, TrainConfig
 from shoal.labs.lab1.replay import whole_loss_after
 from shoal.parallel.state import load_weights
-from shoal.train import worker
+from shoal.training import worker
 
 
 def test_the_replayed_weights_are_those_of_the_run(tmp_path):

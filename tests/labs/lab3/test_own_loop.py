@@ -9,7 +9,7 @@ from shoal.labs.lab3.order import differences_from_same_order
 from shoal.labs.lab3.own_loop import WAYS, train_own
 from shoal.labs.lab3.plan import DIVISIONS, QUICK, Plan
 from shoal.launch.run import launch_run
-from shoal.train.observer import Silent
+from shoal.training.observer import Silent
 
 SIZE = replace(QUICK, epochs=2, equal_steps=4)
 PLAN = Plan((2, 3), SIZE, data=SyntheticConfig(samples=130, validation=0.2), model=MlpConfig(hidden=(8,)))

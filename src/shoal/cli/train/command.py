@@ -11,7 +11,7 @@ from shoal.errors import ConfigError
 
 if TYPE_CHECKING:
     from shoal.config.schema import RunConfig
-    from shoal.train.result import Result
+    from shoal.training.result import Result
 
 
 def run(given: Given[TrainFlags]) -> int:

@@ -10,7 +10,7 @@ from shoal.events.folder import RunFolder
 from shoal.labs.lab1.plan import NAMES, Name, Plan
 from shoal.labs.lab1.sweep import Sweep, sweep
 from shoal.labs.runs import Runs
-from shoal.train import worker
+from shoal.training import worker
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from shoal.data.dataset import DataSet
 from shoal.data.division.order import epoch_order
 from shoal.labs.lab1.plan import BATCH_SIZE, NAMES, Name, Plan
 from shoal.labs.timing.contest import Contest, contest
-from shoal.train.build import torch_settings
+from shoal.training.build import torch_settings
 
 GD_SAMPLES = 2048
 """A timed step of GD takes at most this many samples: as many as go through the network at once."""

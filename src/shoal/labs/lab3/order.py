@@ -15,7 +15,7 @@ from shoal.data.load import load
 from shoal.labs.lab3.plan import BATCH_SIZE, DIVISIONS, EQUAL_RATE, Plan, partition_of
 from shoal.launch import threads
 from shoal.parallel.wrapper.distributed_data_parallel import DistributedDataParallel
-from shoal.train.build import torch_settings
+from shoal.training.build import torch_settings
 
 
 def differences_from_same_order(plan: Plan) -> dict[str, float]:

@@ -30,7 +30,7 @@ from shoal.labs.lab3.wrong_samplers import OneWorkersRange, SeedPerRank
 from shoal.labs.runs import Runs
 from shoal.launch import threads
 from shoal.parallel.wrapper.distributed_data_parallel import DistributedDataParallel
-from shoal.train.build import torch_settings
+from shoal.training.build import torch_settings
 
 MakeSampler = Callable[[TensorDataset, Tensor, int, int, int], Any]
 """Of the data set, its labels, the number of workers, the rank and the seed."""

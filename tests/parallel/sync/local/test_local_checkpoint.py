@@ -21,8 +21,8 @@ from torch import nn
 from shoal.comm.alone import alone
 from shoal.parallel.piece import by_name
 from shoal.parallel.whole_tensors import WholeTensors, weights_sha256
-from shoal.train import checkpoint
-from shoal.train.progress import Progress
+from shoal.training import checkpoint
+from shoal.training.progress import Progress
 
 SHARES = (9, 3)
 VARIANTS = {

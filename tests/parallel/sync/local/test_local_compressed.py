@@ -15,8 +15,8 @@ from shoal.parallel.exchange.compressed import Compressed
 from shoal.parallel.piece import by_name
 from shoal.parallel.sync.local.local import LocalSync
 from shoal.parallel.training_clock import TrainingClock
-from shoal.train import checkpoint
-from shoal.train.progress import Progress
+from shoal.training import checkpoint
+from shoal.training.progress import Progress
 
 SGD = OPTIMIZERS["sgd"]
 pytestmark = pytest.mark.filterwarnings("ignore:--exchange.rank 100 is larger")

@@ -13,8 +13,8 @@ from shoal.parallel.sync.server.push_codec import PushEncoder, PushFormat
 from shoal.parallel.sync.server.shards import FlatCopy
 from shoal.parallel.sync.server.wire import Request
 from shoal.parallel.training_clock import TrainingClock
-from shoal.train import checkpoint
-from shoal.train.progress import Progress
+from shoal.training import checkpoint
+from shoal.training.progress import Progress
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:the workers' initial parameters differed", "ignore:--exchange.rank", "ignore:the norm of rank"

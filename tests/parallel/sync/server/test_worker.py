@@ -8,8 +8,8 @@ from strategy_cases import OPTIMIZERS, SHARES, assert_equal, on_threads, one_mac
 from shoal.config.schema import ServerConfig
 from shoal.parallel.exchange.robust import Robust
 from shoal.parallel.exchange.rules import ROBUST
-from shoal.train import checkpoint
-from shoal.train.progress import Progress
+from shoal.training import checkpoint
+from shoal.training.progress import Progress
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:the workers' initial parameters differed", "ignore:the norm of rank"

@@ -33,8 +33,8 @@ from shoal.errors import CheckpointError, ConfigError, DivergedError
 from shoal.parallel.piece import by_name
 from shoal.parallel.sync.zero.zero import Zero, unit_of
 from shoal.parallel.whole_tensors import WholeTensors, weights_sha256
-from shoal.train import checkpoint
-from shoal.train.progress import Progress
+from shoal.training import checkpoint
+from shoal.training.progress import Progress
 
 ADAM = OPTIMIZERS["adam"]
 READABLE = AdamConfig(lr=0.01, fast=False)

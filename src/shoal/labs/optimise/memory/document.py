@@ -5,7 +5,7 @@ from shoal.labs.optimise.memory.measure import Measurements
 from shoal.labs.page.page import Page, source
 from shoal.memory.techniques import TECHNIQUES
 from shoal.report.document import Block, Bullets, Code, Formula, Heading, Paragraph
-from shoal.train.memory.checkpointing import RecomputedBlock
+from shoal.training.memory.checkpointing import RecomputedBlock
 
 
 def principle(page: Page) -> list[Block]:

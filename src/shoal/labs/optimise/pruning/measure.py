@@ -15,9 +15,9 @@ from shoal.labs.optimise.pruning.speed import forward_seconds
 from shoal.labs.runs import Runs
 from shoal.prune.channels.description import rebuild
 from shoal.report.findings import Measured, inside_run, over_seeds
-from shoal.train.build import build_model
-from shoal.train.prune.one_shot import PrunedOnce, prune_once, pruning_config
-from shoal.train.reopen import open_saved
+from shoal.training.build import build_model
+from shoal.training.prune.one_shot import PrunedOnce, prune_once, pruning_config
+from shoal.training.reopen import open_saved
 
 WHOLE = "whole"
 

@@ -5,7 +5,7 @@ from shoal.labs.optimise.straggler.measure import Measurements
 from shoal.labs.page.page import Page, source
 from shoal.parallel.sync.server.ledger import Ledger
 from shoal.report.document import Block, Bullets, Code, Formula, Heading, Paragraph, Table
-from shoal.train.balance import balanced
+from shoal.training.balance import balanced
 
 
 def principle(page: Page) -> list[Block]:

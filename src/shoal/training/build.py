@@ -1,0 +1,265 @@
+"""Builds everything that a run needs from its config. Errors are raised here, before anything is written."""
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from shoal import models, optim
+from shoal.comm.alone import alone
+from shoal.comm.group import BUSY_S, Group
+from shoal.comm.mesh import Mesh
+from shoal.comm.traced import Traced
+from shoal.comm.tree_sums import tree_summed
+from shoal.config.checks.resources import check_resources
+from shoal.config.schema import DdpConfig, RunConfig, WeightPruneConfig, ZeroConfig
+from shoal.data.dataset import DataSet
+from shoal.data.division import Division
+from shoal.data.load import load
+from shoal.errors import ConfigError
+from shoal.events.folder import RunFolder
+from shoal.events.spans import Clock, SpanRecorder
+from shoal.parallel.dp import Dp
+from shoal.parallel.exchange.build import build_exchange
+from shoal.parallel.exchange.exchange import Exchange
+from shoal.parallel.exchange.kept import KeptOnly
+from shoal.parallel.guard import Guard, Remedies, exact_total
+from shoal.parallel.layout.layout import Layout
+from shoal.parallel.leaf_sums import total_of_rows
+from shoal.parallel.rpc.strategy import Rpc
+from shoal.parallel.strategy import Strategy
+from shoal.parallel.sync.ddp import Ddp
+from shoal.parallel.sync.local.local import LocalSync
+from shoal.parallel.sync.naive import Naive
+from shoal.parallel.sync.none import NoSync
+from shoal.parallel.sync.onecopy import OneCopySync
+from shoal.parallel.sync.server.build import server_sync
+from shoal.parallel.sync.sync import SyncParts
+from shoal.parallel.sync.zero.zero import Zero
+from shoal.parallel.training_clock import TrainingClock
+from shoal.parallel.update import Update
+from shoal.prune.masks import WeightMasks
+from shoal.training.clock import clock_of
+from shoal.training.memory.storage import storage_of, store_parameters
+from shoal.training.progress import Progress, total_steps
+from shoal.training.prune.starting import StartingPoint, prepare
+from shoal.training.setup.build_layout import build_layout, check_stages, with_cut
+from shoal.training.setup.device import take_device
+from shoal.training.setup.divide import divisions
+from shoal.training.setup.schedule import factor
+
+
+@dataclass(frozen=True)
+class Built:
+    """The objects that a config describes."""
+
+    config: RunConfig
+    """The settings, with those that were found while building, such as where a pipeline is cut."""
+    device: torch.device
+    data: DataSet
+    layout: Layout
+    """This worker's part of the model."""
+    strategy: Strategy
+    group: Traced
+    """All workers of the run, and its servers; counts what this worker sends."""
+    workers: int
+    """Workers that train, as the run began."""
+    span: SpanRecorder
+    batch_size: int
+    """Global batch size: samples per step over all workers."""
+    total_steps: int
+    """Steps of the whole run."""
+    training_clock: TrainingClock
+    """The current step, for exchanges and faults that depend on it."""
+    division: Callable[[Progress], Division]
+    """Assigns the samples of the current epoch to workers."""
+    lr: Callable[[int], float]
+    """The learning rate of each step."""
+    exchange: Exchange
+    """How this worker's copy of the model agrees with the others on gradients."""
+    starting_point: StartingPoint
+    """What was done to the model before the first step."""
+    masks: WeightMasks | None
+    """Which weights are kept, with `--prune magnitude` or `movement`."""
+
+    @property
+    def sample(self) -> torch.Tensor:
+        """The inputs of a few samples."""
+        return few_inputs(self.data)
+
+
+SYNCS: dict[str, Callable[[SyncParts, Any], Strategy]] = {
+    "none": lambda parts, config: NoSync(parts),
+    "naive": Naive,
+    "ddp": Ddp,
+    "dp": Dp,
+    "rpc": Rpc,
+    "onecopy": OneCopySync,
+    "zero": Zero,
+    "local": LocalSync,
+    "server": server_sync,
+}
+"""Each sync is built from `SyncParts` and its own settings."""
+
+
+def build(
+    config: RunConfig,
+    device: torch.device,
+    group: Traced,
+    clock: Clock | None = None,
+    resumed: RunFolder | None = None,
+) -> Built:
+    """Data, model, optimizer and strategy of a run, on its device; `group` has all workers of the run.
+
+    Spans are measured with `clock`, by default the device's. A resumed run has the widths of its folder's network.
+    """
+    group.beat(BUSY_S)  # reading a data set may take long while other workers wait
+    dataset = load(config.data).to(device)
+    model = build_model(config, dataset)
+    starting_point = prepare(model, config, few_inputs(dataset).cpu(), resumed)
+    store_parameters(config, model)
+    model.to(device)
+    workers = group.size - config.num_servers
+    _check_work(config, dataset, model, workers, device)
+    span = SpanRecorder(clock or clock_of(device))
+    train, num_samples = config.train, len(dataset.train)
+    batch_size = train.batch_size if isinstance(train.batch_size, int) else num_samples
+    steps = total_steps(num_samples, batch_size, train.epochs, train.steps)
+    training_clock = TrainingClock(total_steps=steps)
+    peers = _peers(config, group)
+    serves = group.rank >= group.size - config.num_servers
+    mesh = Mesh(alone(), {"data": 1}) if serves else Mesh(peers, config.axes)
+    check_stages(config, model, few_inputs(dataset))
+    config = with_cut(config, mesh, model, few_inputs(dataset), batch_size)
+    layout = build_layout(config, mesh, model, few_inputs(dataset), span, training_clock)
+    data_axis = peers if serves else mesh.axis("data") or alone()
+    total = exact_total
+    if train.reduction == "invariant":
+        data_axis, total = tree_summed(data_axis), total_of_rows
+    masks = WeightMasks(layout.params, config.prune) if isinstance(config.prune, WeightPruneConfig) else None
+    update = Update(
+        layout,
+        lambda params: optim.build(config.optimizer, params),
+        train.clip_norm,
+        masks=masks,
+        storage=storage_of(config),
+    )
+    exchange = build_exchange(
+        config.exchange, config.axes["data"] if serves else data_axis.size, training_clock
+    )
+    if masks is not None:
+        exchange = KeptOnly(exchange, masks)
+    inside = layout.updates_inside  # before such an update the workers cannot agree on anything
+    inside |= config.memory.step_in_backward
+    remedies = Remedies(config.can.clips and not inside, not inside, config.can.exchanges)
+    guard = Guard(data_axis, exchange, train.on_nonfinite, layout.sharded_over, remedies, total)
+    assert config.sync is not None  # `RunConfig` has filled it in
+    world = group if config.num_servers else None
+    parts = SyncParts(
+        layout, update, data_axis, exchange, guard, world, training_clock, config.memory.step_in_backward
+    )
+    strategy = SYNCS[config.sync.name](parts, config.sync)
+    multiplier, base_lr = factor(config.schedule, steps), update.base_lr
+    return Built(
+        config,
+        device,
+        dataset,
+        layout,
+        strategy,
+        group,
+        workers,
+        span,
+        batch_size,
+        steps,
+        training_clock,
+        divisions(config, dataset, strategy.data_size),
+        lr=lambda step: base_lr * multiplier(step),
+        exchange=exchange,
+        starting_point=starting_point,
+        masks=masks,
+    )
+
+
+def _peers(config: RunConfig, group: Traced) -> Group:
+    """The workers that train or, on a parameter server, the servers: these have the last ranks."""
+    if not config.num_servers:
+        return group
+    workers = config.launch.workers
+    return group.split(range(workers) if group.rank < workers else range(workers, group.size))
+
+
+def build_model(config: RunConfig, dataset: DataSet) -> nn.Module:
+    """The model with its initial weights, its output checked against the labels and the loss."""
+    check_resources(config, 1)
+    model = models.build(config.model, dataset.input_shape, dataset.outputs, config.seed)
+    models.check_fit(model, config.loss, few_inputs(dataset).cpu(), dataset.train.labels.cpu())
+    return model
+
+
+def few_inputs(dataset: DataSet) -> torch.Tensor:
+    """The inputs of a few samples, to try a model with."""
+    few = torch.arange(min(4, len(dataset.train)), device=dataset.train.labels.device)
+    return dataset.batch(dataset.train, few).inputs
+
+
+def _check_work(
+    config: RunConfig, dataset: DataSet, model: nn.Module, workers: int, device: torch.device
+) -> None:
+    """Refuse a model without parameters, fewer samples than workers, and options that the device does not support."""
+    communicates_in_backward = (
+        "--sync.sync_batchnorm"
+        if isinstance(config.sync, DdpConfig | ZeroConfig) and config.sync.sync_batchnorm
+        else "strategy tensor"
+        if config.axes.get("tensor", 1) > 1
+        else "--memory.step_in_backward"
+        if config.memory.step_in_backward
+        else ""
+    )
+    if (
+        communicates_in_backward
+        and config.launch.launcher == "threads"
+        and device.type == "cuda"
+        and workers > 1
+    ):
+        raise ConfigError(
+            f"{communicates_in_backward} does not support thread workers on a GPU: torch runs all backward passes of a "
+            "GPU in one thread, where each worker would wait for the others",
+            "Use --launcher processes.",
+        )
+    samples = len(dataset.train)
+    if samples < workers:
+        raise ConfigError(
+            f"{workers:,} workers cannot share {samples:,} samples", f"Use at most {samples:,} workers."
+        )
+    if not any(param.requires_grad for param in model.parameters()):
+        what = "only frozen parameters" if any(True for _ in model.parameters()) else "no parameters"
+        raise ConfigError(
+            f"model {config.model.name} has {what}: there is nothing to train",
+            "`shoal evaluate` measures a model as it is.",
+        )
+
+
+@contextmanager
+def torch_settings(config: RunConfig) -> Generator[torch.device]:
+    """The device of the run. Inside, torch's process-wide settings are the run's; on exit they are restored."""
+    device = take_device(config)
+    threads, in_tf32 = torch.get_num_threads(), torch.backends.cuda.matmul.allow_tf32
+    tf32 = config.precision == "tf32"
+    try:
+        if config.threads:
+            torch.set_num_threads(config.threads)
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+        # A user's model may draw its weights from torch's global random state.
+        with (
+            torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
+            # Torch's default for convolutions is tf32, which has a relative error of 1e-3.
+            torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=tf32),
+        ):
+            torch.manual_seed(config.seed)
+            yield device
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = in_tf32
+        torch.set_num_threads(threads)

@@ -1,0 +1,288 @@
+"""Checkpoints: each worker writes what it owns, a manifest binds the files, one rename makes them a checkpoint.
+
+Saving: `step-000150.tmp/` gets a file of tensors from each worker that owns any, then `manifest.json` with their sha256
+and sizes, each flushed to disk; then the folder is renamed and its parent flushed. A crash at any moment leaves the
+previous checkpoint as it was.
+Loading: a checkpoint counts when the manifest matches its own sha256, its values are possible and its files match it.
+The latest is found by looking, not by a file that can be wrong. Newer checkpoints that cannot be used are reported.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from shoal.comm.agree import gather_texts, share_text
+from shoal.comm.alone import alone
+from shoal.comm.group import Group
+from shoal.errors import CheckpointError
+from shoal.files import open_file, read_text
+from shoal.parallel.piece import Piece, Place
+from shoal.training.progress import Progress
+from shoal.training.weights import write_header, write_tensor
+
+FORMAT = 2
+READABLE = (1, 2)
+"""In format 1 rank 0 wrote everything, and no tensor was divided."""
+MANIFEST = "manifest.json"
+
+
+def tensors_of(rank: int) -> str:
+    """The name of the file that a worker writes."""
+    return f"rank{rank}.safetensors"
+
+
+class SavedPieces(Mapping[str, Tensor]):
+    """The whole tensors of a checkpoint by name, on the host; each is read, and put together, when it is asked for."""
+
+    def __init__(self, path: Path, files: Sequence[str], parts: Mapping[str, Mapping[str, Any]]) -> None:
+        self._path = path
+        self._opened: dict[str, Any] = {name: safe_open(path / name, framework="pt") for name in files}
+        self._found: dict[str, list[tuple[Any, Place | None]]] = {}
+        for name, file in self._opened.items():
+            for tensor in file.keys():  # noqa: SIM118 (no mapping)
+                part = parts.get(name, {}).get(tensor)
+                place = None if part is None else Place.from_record(part)
+                self._found.setdefault(tensor, []).append((file, place))
+
+    def __getitem__(self, name: str) -> Tensor:
+        found = self._found[name]
+        first, place = found[0]
+        if place is None:
+            return first.get_tensor(name)
+        parts = [(file.get_tensor(name), place) for file, place in found if place is not None]
+        whole = torch.empty(place.shape, dtype=parts[0][0].dtype)
+        if sum(part.numel() for part, _ in parts) != whole.numel():
+            raise CheckpointError(f"{self._path} lacks a part of '{name}' {place.shape}")
+        for part, where in parts:
+            where.write(whole, part)
+        return whole
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A verified checkpoint."""
+
+    path: Path
+    progress: Progress
+    files: tuple[str, ...] = (tensors_of(0),)
+    parts: Mapping[str, Mapping[str, Any]] = ()  # pyright: ignore[reportAssignmentType]
+    """Where divided tensors lie in their wholes, by file and name."""
+
+    passed_over: tuple[str, ...] = ()
+    """What is wrong with newer checkpoints, which are not used."""
+
+    @property
+    def fallback(self) -> str:
+        """The sentence about newer checkpoints that cannot be used; empty if this is the newest."""
+        faults = "; ".join(self.passed_over)
+        return f"{faults}: step {self.progress.step} is used instead ({self.path})" if faults else ""
+
+    def pieces(self) -> SavedPieces:
+        """The whole tensors, by name."""
+        try:
+            return SavedPieces(self.path, self.files, dict(self.parts))
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CheckpointError(f"cannot read the tensors of {self.path}: {error!r}") from None
+
+
+def save(
+    folder: Path, pieces: Sequence[Piece], progress: Progress, keep: int, group: Group | None = None
+) -> Path:
+    """Write `folder/step-…`, then delete all but the newest `keep`; on an error everything older is still there.
+
+    A collective of the group's workers, each with the pieces it holds. An error on one of them is raised on all.
+    """
+    group = group or alone()
+    name = f"step-{progress.step:06d}"
+    final, beside = folder / name, folder / f"{name}.tmp"
+    owned = [piece for piece in pieces if piece.is_saved]
+
+    def all_succeed(work: Any) -> list[Any]:
+        """Do one phase on every worker; what each returned, or the first error, on all."""
+        try:
+            answer = {"done": work()}
+        except (OSError, SafetensorError) as error:
+            needed = sum(piece.tensor.nbytes for piece in owned)
+            answer = {"error": f"({needed / 2**20:.1f} MiB needed, {_free(folder)} free): {error}"}
+        answers = [json.loads(text) for text in gather_texts(group, json.dumps(answer))]
+        for rank, each in enumerate(answers):
+            if "error" in each:
+                whose = f"rank {rank} " if group.size > 1 else ""
+                raise CheckpointError(
+                    f"{whose}cannot save {folder / name} {each['error']}",
+                    "The checkpoints before it are untouched.",
+                )
+        return [each["done"] for each in answers]
+
+    def prepare() -> None:
+        if not folder.parent.exists():
+            raise FileNotFoundError(f"{folder.parent} was deleted or moved while the run was going")
+        folder.mkdir(exist_ok=True)
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir()
+
+    def commit(entries: Sequence[Mapping[str, Any]]) -> None:
+        _write_manifest(beside, progress, entries)
+        shutil.rmtree(final, ignore_errors=True)  # only a damaged one can be there
+        beside.rename(final)
+        _flush(folder)
+
+    # Saved before, by this run or by the one it resumes: the state is the same.
+    if share_text(group, "saved" if group.rank == 0 and _is_whole(final) else "new") == "saved":
+        return final
+    try:
+        all_succeed(prepare if group.rank == 0 else _nothing)
+        entries = all_succeed(lambda: _write_tensors(beside, group.rank, owned) if owned else None)
+        all_succeed((lambda: commit([entry for entry in entries if entry])) if group.rank == 0 else _nothing)
+    except BaseException:  # also a second Ctrl-C
+        if group.rank == 0:
+            remove_unfinished(folder)
+        raise
+    if group.rank == 0:
+        for old in _by_age(folder)[keep:]:
+            shutil.rmtree(old, ignore_errors=True)
+    return final
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Delete checkpoints that are not whole. No worker may be writing one."""
+    for path in folder.glob("step-*.tmp"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def latest(folder: Path, check: Callable[[Progress], None] = lambda progress: None) -> Checkpoint:
+    """The newest checkpoint that verifies and whose progress passes `check`; `passed_over` names newer ones."""
+    faults: list[str] = []
+    for path in _by_age(folder):
+        try:
+            found = verify(path)
+            with _naming(path / MANIFEST):
+                check(found.progress)
+            return replace(found, passed_over=tuple(faults))
+        except CheckpointError as error:
+            faults.append(error.message)
+    if faults:
+        raise CheckpointError(f"no checkpoint in {folder} can be used: {'; '.join(faults)}")
+    raise CheckpointError(f"{folder} holds no checkpoint", "Start the run again without --resume.")
+
+
+def verify(path: Path) -> Checkpoint:
+    """The checkpoint at a path, its files compared with the manifest before a tensor is used."""
+    try:
+        manifest = json.loads(read_text(path / MANIFEST))
+        if manifest["format"] not in READABLE:
+            raise CheckpointError(
+                f"{path} has format {manifest['format']}; this version of shoal reads {READABLE}"
+            )
+        if manifest["format"] > 1 and manifest.get("sha256") != _manifest_sha256(manifest):
+            raise CheckpointError(f"{path / MANIFEST} is damaged: its content does not match its sha256")
+        for name, expected in manifest["files"].items():
+            actual = _sha256(path / Path(name).name)
+            if actual != expected["sha256"]:
+                raise CheckpointError(
+                    f"{path / name} is damaged: its sha256 is {actual}, but the manifest has {expected['sha256']}"
+                )
+        if not manifest["files"]:
+            raise CheckpointError(f"{path / MANIFEST} lists no file of tensors")
+        files = tuple(Path(name).name for name in manifest["files"])
+        with _naming(path / MANIFEST):
+            progress = Progress.from_record(manifest["progress"])
+        return Checkpoint(path, progress, files, dict(manifest.get("parts", {})))
+    except OSError as error:
+        raise CheckpointError(f"{error.filename} cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CheckpointError(f"{path / MANIFEST} is not a manifest: {error!r}") from None
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Generator[None]:
+    """Put the file's name before the sentence of an error about its content."""
+    try:
+        yield
+    except CheckpointError as error:
+        raise CheckpointError(f"{path} is damaged: {error.message}", error.hint) from None
+
+
+def _manifest_sha256(manifest: Mapping[str, Any]) -> str:
+    """The checksum of everything in a manifest but the checksum."""
+    rest = {key: value for key, value in manifest.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def _nothing() -> None:
+    return None
+
+
+def _is_whole(path: Path) -> bool:
+    with contextlib.suppress(CheckpointError):
+        return path.exists() and bool(verify(path))
+    return False
+
+
+def _by_age(folder: Path) -> list[Path]:
+    """Finished checkpoints, newest first."""
+    found = [path for path in folder.glob("step-*") if path.suffix != ".tmp" and path.name[5:].isdigit()]
+    return sorted(found, key=lambda path: int(path.name[5:]), reverse=True)
+
+
+def _write_tensors(folder: Path, rank: int, pieces: Sequence[Piece]) -> dict[str, Any]:
+    """Write one worker's file; its entry in the manifest."""
+    path = folder / tensors_of(rank)
+    # One tensor after the other, so that nothing of the state's size is allocated to save it.
+    with path.open("wb") as file:
+        named = {piece.name: piece for piece in pieces}
+        kinds = {name: (piece.tensor.dtype, tuple(piece.tensor.shape)) for name, piece in named.items()}
+        offsets = write_header(file, kinds, {})
+        for name in sorted(named, key=offsets.__getitem__):
+            write_tensor(file, named[name].values.detach().cpu())
+    _flush(path)
+    parts = {piece.name: piece.place.record() for piece in pieces if not piece.is_whole}
+    return {"rank": rank, "sha256": _sha256(path), "bytes": path.stat().st_size, "parts": parts}
+
+
+def _write_manifest(folder: Path, progress: Progress, entries: Sequence[Mapping[str, Any]]) -> None:
+    files = {
+        tensors_of(entry["rank"]): {key: entry[key] for key in ("sha256", "bytes", "rank")}
+        for entry in entries
+    }
+    parts = {tensors_of(entry["rank"]): entry["parts"] for entry in entries if entry["parts"]}
+    manifest = {"format": FORMAT, "progress": asdict(progress), "files": files, "parts": parts}
+    path = folder / MANIFEST
+    path.write_text(json.dumps({**manifest, "sha256": _manifest_sha256(manifest)}, indent=1))
+    _flush(path)
+    _flush(folder)
+
+
+def _sha256(path: Path) -> str:
+    with open_file(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _free(folder: Path) -> str:
+    with contextlib.suppress(OSError):
+        return f"{shutil.disk_usage(folder).free / 2**20:.1f} MiB"
+    return "unknown space"

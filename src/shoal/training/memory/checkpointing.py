@@ -1,0 +1,213 @@
+"""Activation checkpointing: blocks keep their inputs alone, and are computed again when backward needs the rest.
+
+::
+
+    forward     x0 ─▶ block 1 ─▶ x1 ─▶ block 2 ─▶ x2 ─▶ loss      kept: x0, x1
+    backward    loss ─▶ x2: compute block 2 again from x1, go backward through it, free it
+                       x1: compute block 1 again from x0, …
+
+Autograd asks for tensors that forward has saved. A recomputed block saves empty holders instead. The first holder that
+backward opens repeats the forward pass, which fills the holders in the same order; each is freed with its operation.
+The repetition ends as soon as the last holder is full: the block's last matrix product is not computed again.
+
+It computes the same bits: it draws the same random numbers (dropout) and leaves buffers (batch statistics) as they
+are.
+
+Memory: the inputs of all blocks, and the activations of one. Time: one more forward pass of the blocks.
+"""
+
+import weakref
+from collections.abc import Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Protocol, final
+
+import torch
+from torch import Tensor, nn
+
+from shoal.errors import ConfigError
+from shoal.parallel.layout.pipeline.stage import random_state, set_random_state
+from shoal.training.memory.blocks import Forward, SequenceOfBlocks, blocks_of, replace_forward
+
+
+def checkpoint_blocks(model: nn.Module, every: int) -> None:
+    """Recompute every n-th block of a model in backward; 0: none."""
+    if every:
+        # The last of every n: the first block then has its activations, and is the last one backward needs.
+        chosen = blocks_of(model)[every - 1 :: every]
+        if not chosen:
+            raise ConfigError(
+                f"--memory.checkpoint {every} recomputes every {every}th block, but the model has "
+                f"{len(blocks_of(model))}",
+                f"Use --memory.checkpoint {len(blocks_of(model))} or less.",
+            )
+        replace_forward(chosen, RecomputedBlock)
+
+
+class SavedTensors(Protocol):
+    """Watches tensors that are saved for backward."""
+
+    def pack(self, tensor: Tensor) -> Any:
+        """Take a tensor that is saved."""
+        ...
+
+    def unpack(self, saved: Any) -> Tensor:
+        """Give it back."""
+        ...
+
+
+@final
+class RecomputedBlock:
+    """The forward pass of a block whose activations are recomputed in backward."""
+
+    def __init__(self, name: str, forward: Forward, layers: tuple[nn.Module, ...]) -> None:
+        self.name, self.forward, self._layers = name, forward, layers
+        self.watch: SavedTensors | None = None
+        """Sees what a repetition saves, if memory is measured."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The block's output. Without gradients nothing is saved, so nothing has to be recomputed."""
+        if not torch.is_grad_enabled():
+            return self.forward(*args, **kwargs)
+        first_pass = _FirstPass(self, args, kwargs)
+        with torch.autograd.graph.saved_tensors_hooks(first_pass.pack, first_pass.unpack):
+            output = self.forward(*args, **kwargs)
+        first_pass.check_inputs()
+        return output
+
+    @contextmanager
+    def unchanged_buffers(self) -> Generator[None]:
+        """Inside, the block may be computed; on exit its buffers are as before."""
+        buffers = [buffer for layer in self._layers for buffer in layer.buffers()]
+        before = [buffer.clone() for buffer in buffers]
+        try:
+            yield
+        finally:
+            # Through `data`: autograd would take a change of a saved buffer for an error.
+            for buffer, value in zip(buffers, before, strict=True):
+                buffer.data.copy_(value)
+
+
+@final
+class _Holder:
+    """Stands for a tensor that a block would have saved."""
+
+    __slots__ = ("__weakref__", "value")
+
+    def __init__(self) -> None:
+        self.value: Any = None
+
+
+class _CompleteError(Exception):
+    """All holders are full: the rest of the block need not be computed."""
+
+
+@final
+class _FirstPass:
+    """One forward pass of a block, and all that is needed to repeat it."""
+
+    def __init__(self, block: RecomputedBlock, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._block = block
+        tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
+        self._versions = [(tensor, tensor._version) for tensor in tensors]
+        # Saved like any tensor for backward: hooks around the block see the inputs, and may move them elsewhere.
+        started = torch.empty(0, requires_grad=True)
+        self._inputs: Any = _KeepInputs.apply(started, *tensors).grad_fn  # pyright: ignore[reportOptionalMemberAccess]
+        self._args = [None if isinstance(value, Tensor) else value for value in args]
+        self._are_tensors = [isinstance(value, Tensor) for value in args]
+        self._kwargs = {key: None if isinstance(value, Tensor) else value for key, value in kwargs.items()}
+        self._tensor_keys = [key for key, value in kwargs.items() if isinstance(value, Tensor)]
+        device = tensors[0].device if tensors else torch.device("cpu")
+        self._device = device
+        self._random_state = random_state(device)
+        self._autocast = _autocast_now(device.type)
+        self._holders: list[weakref.ref[_Holder]] = []
+        self._num_filled = 0
+
+    def pack(self, tensor: Tensor) -> _Holder:
+        """Save a holder in place of a tensor."""
+        del tensor
+        holder = _Holder()
+        self._holders.append(weakref.ref(holder))
+        return holder
+
+    def unpack(self, holder: _Holder) -> Tensor:
+        """The tensor, which the first call of a pass computes together with all others."""
+        if holder.value is None:
+            self._repeat()
+        watch = self._block.watch
+        value: Any = holder.value
+        return value if watch is None else watch.unpack(value)
+
+    def check_inputs(self) -> None:
+        """Refuse a block that has written into its inputs: it cannot be computed from them again."""
+        changed = any(tensor._version != version for tensor, version in self._versions)
+        self._versions.clear()  # and with it, references to the inputs
+        if changed:
+            raise ConfigError(
+                f"--memory.checkpoint cannot compute block '{self._block.name}' again: it writes into its input",
+                "Use inplace=False in its first layer, or --memory.offload file.",
+            )
+
+    def _repeat(self) -> None:
+        tensors = iter(self._inputs.saved_tensors[1:])
+        args = [
+            next(tensors) if is_tensor else value
+            for value, is_tensor in zip(self._args, self._are_tensors, strict=True)
+        ]
+        kwargs = self._kwargs | {key: next(tensors) for key in self._tensor_keys}
+        self._num_filled = 0
+        is_gpu = self._device.type == "cuda"
+        with (
+            self._block.unchanged_buffers(),
+            torch.random.fork_rng(devices=[self._device] if is_gpu else []),
+            torch.enable_grad(),
+            self._autocast,
+            torch.autograd.graph.saved_tensors_hooks(self._fill, _never),
+        ):
+            set_random_state(self._random_state, self._device)
+            try:
+                self._block.forward(*args, **kwargs)
+            except _CompleteError:
+                return
+        raise ConfigError(
+            f"--memory.checkpoint cannot compute block '{self._block.name}' again: it saved {len(self._holders)} "
+            f"tensors for backward, and {self._num_filled} when it was repeated",
+            "Does it keep a cache, or count its calls? Switch that off, or use --memory.offload file.",
+        )
+
+    def _fill(self, tensor: Tensor) -> None:
+        holder = self._holders[self._num_filled]()
+        self._num_filled += 1
+        if holder is not None:  # its operation has not gone backward
+            watch = self._block.watch
+            holder.value = tensor.detach() if watch is None else watch.pack(tensor.detach())
+        if self._num_filled == len(self._holders):
+            raise _CompleteError
+
+
+def _autocast_now(kind: str) -> AbstractContextManager[object]:
+    """The autocast of this moment, for later: backward runs outside of it."""
+    if kind == "meta" or not torch.is_autocast_enabled(kind):
+        return nullcontext()
+    return torch.autocast(kind, dtype=torch.get_autocast_dtype(kind))
+
+
+def _never(saved: None) -> Tensor:
+    raise AssertionError("nothing goes backward through a repetition")
+
+
+class _KeepInputs(torch.autograd.Function):
+    """Saves tensors as an operation would."""
+
+    @staticmethod
+    def forward(ctx: Any, *tensors: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.save_for_backward(*tensors)
+        return torch.empty(0)
+
+
+def recomputed_blocks(model: nn.Module) -> list[RecomputedBlock]:
+    """The blocks of a model that are recomputed."""
+    own = [vars(module).get("forward") for module in model.modules()]
+    found = [each for each in own if isinstance(each, RecomputedBlock)]
+    sequences = [each for each in own if isinstance(each, SequenceOfBlocks)]
+    return found + [step for each in sequences for step in each.steps if isinstance(step, RecomputedBlock)]

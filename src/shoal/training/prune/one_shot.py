@@ -1,0 +1,113 @@
+"""Prune a finished run: the settings of the run that fine-tunes it, and what pruning alone does to it."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from shoal.config.read import Tree, from_tree, merge
+from shoal.config.schema import RunConfig, WeightPruneConfig
+from shoal.data.load import load
+from shoal.prune.channels.choose import fixed_parts
+from shoal.prune.masks import WeightMasks
+from shoal.training.build import build_model, few_inputs, torch_settings
+from shoal.training.evaluate import Metrics
+from shoal.training.prune.starting import load_start, prepare
+from shoal.training.reopen import evaluate_model
+from shoal.training.saved import Saved, config_for
+
+NOT_INHERITED = (
+    "sync",
+    "mesh",
+    "pipeline",
+    "tensor",
+    "exchange",
+    "partition",
+    "launch",
+    "prune",
+    "checkpoint",
+)
+"""Sections of the trained run that say on which workers it ran; fine-tuning runs on one unless the user asks."""
+
+
+class Size(NamedTuple):
+    """The size of a network's weights and buffers."""
+
+    num_values: int
+    """Values that are stored: pruned weights are not counted."""
+    num_bytes: int
+    """Their bytes; of a tensor with pruned weights, those of the kept values and one bit for each weight."""
+
+
+class PrunedOnce(NamedTuple):
+    """A network before and after pruning, both without fine-tuning."""
+
+    before: Metrics
+    size_before: Size
+    after: Metrics
+    size_after: Size
+    fixed: list[str]
+    """What cannot shrink, and why; for structured pruning."""
+
+
+def pruning_config(saved: Saved, path: Path, prune: dict[str, Any], epochs: int, changes: Tree) -> RunConfig:
+    """The run that starts from saved weights, prunes them before the first step, and trains on for some epochs.
+
+    A constant learning rate would leave the last steps as coarse as the first: it falls along a cosine instead.
+    """
+    trained = config_for(saved, {})
+    inherited = {key: value for key, value in saved.settings.items() if key not in NOT_INHERITED}
+    train: Tree = {**inherited.get("train", {}), "start": str(path), "epochs": epochs}
+    train.pop("steps", None)
+    if trained.schedule.name == "constant":
+        inherited["schedule"] = {"name": "cosine"}
+    folder = path.parent if path.is_dir() else Path(trained.output.dir)
+    name = path.name if path.is_dir() else path.stem
+    output = {**inherited.get("output", {}), "dir": str(folder), "name": _free_name(folder, f"{name}-pruned")}
+    return from_tree(merge({**inherited, "train": train, "output": output, "prune": prune}, changes))
+
+
+def prune_once(config: RunConfig) -> PrunedOnce:
+    """What the run of `pruning_config` does before its first step, and the accuracy before and after that."""
+    with torch_settings(config) as device:
+        dataset = load(config.data).to(device)
+        sample = few_inputs(dataset).cpu()
+        model = build_model(config, dataset)
+        load_start(model, config.train.start)
+        fixed = fixed_parts(model) if config.prune.name == "channels" else []
+        size_before = size_of(model, {})
+        before = evaluate_model(model.to(device), config, dataset, "test")
+        model = build_model(config, dataset)
+        prepare(model, config, sample)
+        kept: dict[str, Tensor] = {}
+        if isinstance(config.prune, WeightPruneConfig):
+            trained = {name: param for name, param in model.named_parameters() if param.requires_grad}
+            masks = WeightMasks(trained, config.prune)
+            masks.prune()
+            kept = masks.kept
+        after = evaluate_model(model.to(device), config, dataset, "test")
+        return PrunedOnce(before, size_before, after, size_of(model, kept), fixed)
+
+
+def size_of(model: nn.Module, kept: dict[str, Tensor]) -> Size:
+    """The size of a model, less what the masks prune.
+
+    >>> import torch
+    >>> size_of(nn.Linear(8, 2), {"weight": torch.arange(16).view(2, 8) < 4})
+    Size(num_values=6, num_bytes=26)
+    """
+    num_values = num_bytes = 0
+    for name, tensor in model.state_dict().items():
+        count = int(kept[name].sum()) if name in kept else tensor.numel()
+        num_values += count
+        num_bytes += count * tensor.element_size()
+        if count < tensor.numel():
+            num_bytes += -(-tensor.numel() // 8)
+    return Size(num_values, num_bytes)
+
+
+def _free_name(folder: Path, name: str) -> str:
+    number = 1
+    while (folder / (name if number == 1 else f"{name}-{number}")).exists():
+        number += 1
+    return name if number == 1 else f"{name}-{number}"

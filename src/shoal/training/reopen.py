@@ -1,0 +1,44 @@
+"""Evaluate saved weights, of a run or from a file.
+
+Their settings are a file's: a function of the user's own that they name needs consent (`config.trust`).
+"""
+
+import torch
+from torch import nn
+
+from shoal import models
+from shoal.comm.alone import alone
+from shoal.config.schema import RunConfig
+from shoal.data.dataset import DataSet
+from shoal.data.load import load
+from shoal.errors import CheckpointError, ConfigError
+from shoal.parallel.step import evaluate_batch
+from shoal.training.build import build_model, torch_settings
+from shoal.training.evaluate import Metrics, evaluate
+from shoal.training.saved import Saved, config_for, open_saved
+
+__all__ = ["Saved", "config_for", "evaluate_model", "evaluate_saved", "open_saved"]
+
+
+def evaluate_saved(saved: Saved, config: RunConfig, split: str) -> Metrics:
+    """Loss and accuracy of saved weights on a split of the data that the config names."""
+    with torch_settings(config) as device:
+        dataset = load(config.data).to(device)
+        model = build_model(config, dataset)
+        try:
+            saved.load_into(model)
+        except CheckpointError as error:
+            raise CheckpointError(
+                f"{saved.source} does not fit {config.model.name}: {error.message}"
+            ) from None
+        return evaluate_model(model.to(device), config, dataset, split)
+
+
+def evaluate_model(model: nn.Module, config: RunConfig, dataset: DataSet, split: str) -> Metrics:
+    """Loss and accuracy of a model on a split of a data set."""
+    part = {"train": dataset.train, "validation": dataset.validation, "test": dataset.test}[split]
+    if part is None:
+        raise ConfigError(f"{config.data.name} has no validation set", "Hold one out: --validation 0.1.")
+    loss = models.build_loss(config.loss)
+    with torch.inference_mode():
+        return evaluate(lambda batch: evaluate_batch(model, loss, batch), dataset, part, alone())

@@ -1,0 +1,79 @@
+"""Saved weights: of a run folder, or of a safetensors file."""
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from shoal.config.read import Tree, from_tree, merge, parse_toml, read_recipe
+from shoal.config.schema import RunConfig
+from shoal.errors import CheckpointError, ConfigError
+from shoal.events.folder import RunFolder
+from shoal.files import read_text
+from shoal.parallel.state import load_weights
+from shoal.prune.channels.description import ModelDescription
+from shoal.prune.channels.widths import Widths, resize
+from shoal.training import checkpoint
+from shoal.training.weights import read_description, read_model
+
+
+class Saved(NamedTuple):
+    """Weights, the file they are from, and the settings of their run, if known."""
+
+    weights: Mapping[str, Tensor]
+    source: Path
+    settings: Tree
+    widths: Widths
+    """The layers of a network that has shrunk; of any other, none."""
+
+    def load_into(self, model: nn.Module) -> None:
+        """Put the weights into a model, which gets their widths; a CheckpointError if they are of another model."""
+        resize(model, self.widths)
+        load_weights(model, self.weights)
+
+
+def open_saved(path: Path, trust_code: bool = False) -> Saved:
+    """The weights of a run folder (of its newest checkpoint, if it did not finish) or of a safetensors file."""
+    if path.is_file():
+        weights, settings = read_model(path)
+        tree = parse_toml(settings, path, trust_code) if settings else {}
+        return Saved(weights, path, tree, _widths(read_description(path), path))
+    folder = RunFolder(path)
+    if not folder.config.exists():
+        raise ConfigError(f"{path} is neither a run folder nor a safetensors file")
+    settings, widths = read_recipe(str(folder.config), trust_code), widths_of(folder)
+    if folder.model.exists():
+        return Saved(read_model(folder.model)[0], folder.model, settings, widths)
+    newest = checkpoint.latest(folder.checkpoints)
+    if newest.fallback:
+        warnings.warn(newest.fallback, stacklevel=2)
+    return Saved(weights_of(newest), newest.path, settings, widths)
+
+
+def weights_of(saved: checkpoint.Checkpoint) -> dict[str, Tensor]:
+    """The model's weights in a checkpoint."""
+    pieces = saved.pieces()
+    return {name.removeprefix("model."): pieces[name] for name in pieces if name.startswith("model.")}
+
+
+def widths_of(folder: RunFolder) -> Widths:
+    """The widths of the network of a run folder, if it has shrunk."""
+    if not folder.description.exists():
+        return {}
+    try:
+        return _widths(read_text(folder.description), folder.description)
+    except OSError as error:
+        raise CheckpointError(f"cannot read {folder.description}: {error.strerror}") from None
+
+
+def _widths(text: str | None, source: Path) -> Widths:
+    return ModelDescription.from_json(text, source).widths if text else {}
+
+
+def config_for(saved: Saved, changes: Tree) -> RunConfig:
+    """The settings of saved weights: those of their run, with the user's changes."""
+    if not saved.settings and "model" not in changes:
+        raise ConfigError(f"{saved.source} does not record its model", "Pass it, for example --model lenet.")
+    return from_tree(merge(saved.settings, changes))

@@ -1,0 +1,131 @@
+"""Builds the layout of a run: how one replica of the model is divided among workers."""
+
+import math
+import warnings
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from shoal import models
+from shoal.comm.agree import check_same_model
+from shoal.comm.mesh import Mesh
+from shoal.config.schema import RpcConfig, RunConfig
+from shoal.events.spans import SpanRecorder
+from shoal.parallel.conditions import under_conditions
+from shoal.parallel.gradient_engine import build_engine
+from shoal.parallel.layout.layout import Layout
+from shoal.parallel.layout.pipeline.cut import cut_by_cost, cut_by_name
+from shoal.parallel.layout.pipeline.layout import Pipelined, PipelinePlan
+from shoal.parallel.layout.sequence import check_order, layers_of
+from shoal.parallel.layout.tensor.divide import TensorParts, divide
+from shoal.parallel.layout.tensor.plan import read_plan
+from shoal.parallel.layout.whole import Whole
+from shoal.parallel.leaf_sums import LeafSums
+from shoal.parallel.rpc.division import cut_for_rpc
+from shoal.parallel.strategy import Gradients
+from shoal.parallel.training_clock import TrainingClock
+from shoal.training.memory.prepare import prepare_activations, refuse_dropout_in_threads
+
+MEASURED_SAMPLES = 16
+"""Samples with which the layers of a model are timed."""
+
+
+def build_layout(
+    config: RunConfig, mesh: Mesh, model: nn.Module, sample: Tensor, span: SpanRecorder, clock: TrainingClock
+) -> Layout:
+    """The layout of a mesh, for a model that every worker has built from the same seed.
+
+    `sample` are the inputs of a few samples, to try the divided model with.
+    """
+    check_same_model(mesh.world, {name: p for name, p in model.named_parameters() if p.requires_grad})
+    data = mesh.axis("data")
+    parts = tensor_parts(config, mesh, model, sample)
+    activations = prepare_activations(config, model, sample.device)
+    saving = None if activations is None else activations.saving
+    engine = build_engine(config.engine, model, config.loss, span, config.precision, saving)
+
+    def conditions(gradients: Gradients) -> Gradients:
+        bottlenecks, faults = config.launch.bottleneck, config.launch.fault
+        params, rank = engine.params.values(), mesh.world.rank
+        return under_conditions(
+            gradients, params, engine.on_final, bottlenecks, faults, rank, clock, config.seed, span
+        )
+
+    _mention_host_memory(mesh, sample.device)
+    replica = data.rank if data is not None else 0
+    loss, stages = models.build_loss(config.loss), mesh.axis("pipeline")
+    if stages is not None and stages.size > 1:
+        plan = PipelinePlan(
+            config.pipeline.schedule,
+            config.pipeline.microbatches,
+            config.pipeline.weight_gradients == "once",
+            config.pipeline.recompute,
+        )
+        layers = cut_by_name(model, config.pipeline.cut)
+        return Pipelined(model, layers, stages, loss, engine.autocast, span, plan, replica, parts)
+    leaf_sums = LeafSums(model, engine.params, span) if config.train.reduction == "invariant" else None
+    return Whole(model, loss, engine, span, conditions, replica, parts, leaf_sums)
+
+
+def with_cut(config: RunConfig, mesh: Mesh, model: nn.Module, sample: Tensor, batch_size: int) -> RunConfig:
+    """The config with the layers at which the stages of a pipeline begin: as the user says, else as rank 0 measures.
+
+    A part of the run's settings, so that a resumed run has the same stages. Call it before the layers are divided:
+    afterwards they communicate, and one worker cannot measure them alone.
+    """
+    num_stages = mesh.sizes.get("pipeline", 1)
+    if num_stages == 1:
+        return config
+    pipeline, share = config.pipeline, math.ceil(batch_size / mesh.sizes.get("data", 1))
+    pipeline.check_fits(num_stages, share, config.train.micro_batch)
+    if pipeline.recompute:
+        refuse_dropout_in_threads(config, model, "--pipeline.recompute")
+    if pipeline.cut:
+        return config
+    rows = torch.arange(MEASURED_SAMPLES, device=sample.device) % len(sample)
+    stages = cut_by_cost(model, num_stages, mesh.world, sample[rows])
+    return replace(config, pipeline=replace(pipeline, cut=tuple(stage[0].name for stage in stages[1:])))
+
+
+def check_stages(config: RunConfig, model: nn.Module, sample: Tensor) -> None:
+    """Refuse a model that its layers, one after the other, do not compute; call it before a model is cut."""
+    if config.axes.get("pipeline", 1) > 1:
+        names = config.pipeline.cut
+        # Where it will be cut is not known yet: any two layers may be separated.
+        stages = cut_by_name(model, names) if names else [[layer] for layer in layers_of(model)]
+    elif isinstance(config.sync, RpcConfig):
+        stages = cut_for_rpc(model, config.sync.cut, config.launch.workers)
+    else:
+        return
+    check_order(model, stages, sample)
+
+
+def _mention_host_memory(mesh: Mesh, device: torch.device) -> None:
+    """Warn once if the stages of a pipeline share a GPU: NCCL needs one for each, so messages leave the GPU."""
+    if (
+        mesh.sizes.get("pipeline", 1) > 1
+        and device.type == "cuda"
+        and mesh.world.kind != "nccl"
+        and mesh.world.rank == 0
+    ):
+        gpus = torch.cuda.device_count()
+        warnings.warn(
+            f"{mesh.world.size} workers share {gpus} GPU{'s' * (gpus > 1)}: what stages send to each other goes "
+            "through host memory",
+            stacklevel=3,
+        )
+
+
+def tensor_parts(config: RunConfig, mesh: Mesh, model: nn.Module, sample: Tensor) -> TensorParts | None:
+    """Divide the layers of the model among the workers of the tensor axis, in place; None without such an axis."""
+    group = mesh.axis("tensor")
+    if group is None or group.size == 1:
+        return None
+    if sample.is_cuda and group.kind != "nccl" and mesh.world.rank == 0:
+        warnings.warn(
+            "workers that divide a layer share a GPU: what they send each other in every layer goes through the host's "
+            "memory",
+            stacklevel=2,
+        )
+    return divide(model, group, read_plan(config.tensor.plan) if config.tensor.plan else None, sample)

@@ -1,0 +1,130 @@
+"""The step log: reads the loss of each step, checks it and writes it to the event file.
+
+On a GPU, reading a loss makes the host wait for the device. There, losses are read together every KEPT_EVERY steps; an
+error about a loss that is not finite still names the step of that loss.
+"""
+
+import math
+import time
+from typing import Any, NamedTuple
+
+import torch
+
+from shoal.errors import DivergedError
+from shoal.events.file import EventFile
+from shoal.events.spans import KEPT_EVERY, OUTSIDE_STEPS, Span, SpanRecorder, totals_ns
+from shoal.parallel.strategy import StepResult
+from shoal.training.observer import Observer
+from shoal.training.progress import Progress
+
+
+class _Pending(NamedTuple):
+    step: int
+    epoch: int
+    num_samples: int
+    lr: float
+    result: StepResult
+    marks: list[tuple[str, Any, Any, Any]]
+    calls: list[Span]
+
+
+class StepLog:
+    """Logs every step of the loop, and adds losses and seconds to `progress` when they are known.
+
+    Seconds count training only: not evaluation, checkpoints or compiling (`--engine static`).
+
+    `calls` is the list to which the traced group appends its spans.
+    """
+
+    def __init__(
+        self,
+        events: EventFile,
+        span: SpanRecorder,
+        calls: list[Span],
+        observer: Observer,
+        device: torch.device,
+        keep_all_spans: bool,
+    ) -> None:
+        self._events = events
+        self._span = span
+        self._calls = calls
+        self._observer = observer
+        self._lag = KEPT_EVERY if device.type == "cuda" else 1
+        self._keep_all = keep_all_spans
+        self._calls.clear()  # calls made while building belong to no step
+        self._pending: list[_Pending] = []
+        self._since = time.perf_counter()
+        self.stop_signal = 0
+        """The stop signal, once all workers have it; 0 for none."""
+
+    def begin(self, step: int) -> None:
+        """Decide whether the spans of the next step are measured."""
+        self._span.active = self._lag == 1 or self._keeps_spans(step)
+
+    def step(self, progress: Progress, result: StepResult, num_samples: int, lr: float) -> Progress:
+        """Log a finished step; `progress` already counts it."""
+        marks, calls = self._span.take(), self._calls[:]
+        self._calls.clear()
+        self._pending.append(
+            _Pending(progress.step - 1, progress.epoch, num_samples, lr, result, marks, calls)
+        )
+        return self.settle(progress) if len(self._pending) >= self._lag else progress
+
+    def settle(self, progress: Progress) -> Progress:
+        """Wait for the losses of all pending steps, check them and write them."""
+        if not self._pending:
+            return progress
+        pending, self._pending = self._pending, []
+        losses = (
+            [pending[0].result.loss.item()]
+            if len(pending) == 1
+            else torch.stack([entry.result.loss for entry in pending]).tolist()
+        )
+        now = time.perf_counter()
+        compiling = [mark for entry in pending for mark in entry.marks if mark[1] == "compile"]
+        compile_s = sum(span.duration_ns for span in self._span.read(compiling, OUTSIDE_STEPS)) / 1e9
+        per_step = max(0.0, now - self._since - compile_s) / len(pending)
+        self._since = now
+        for entry, loss in zip(pending, losses, strict=True):
+            settle = entry.result.settle
+            stop_signal = settle() if settle else entry.result.stop_signal
+            self.stop_signal = self.stop_signal or stop_signal
+            progress = progress.settled(loss * entry.num_samples, per_step)
+            self._write(entry, loss, progress.seconds)
+        self._observer.stepped(progress, losses[-1])
+        return progress
+
+    def restart_clock(self) -> None:
+        """Exclude the time and the calls since the last step: evaluation and checkpoints are not training."""
+        self._since = time.perf_counter()
+        self._calls.clear()
+
+    def discard(self) -> None:
+        """Forget spans and calls since the last step: those of a worker that serves others."""
+        self._span.take()
+        self._calls.clear()
+
+    def _keeps_spans(self, step: int) -> bool:
+        return self._keep_all or step % KEPT_EVERY == 0
+
+    def _write(self, entry: _Pending, loss: float, seconds: float) -> None:
+        if not math.isfinite(loss):
+            raise DivergedError(
+                f"the loss of step {entry.step} (epoch {entry.epoch}) is {loss}: training has diverged",
+                f"The learning rate was {entry.lr:g}: try {entry.lr / 10:g}, or --clip-norm 1.",
+            )
+        spans: list[Span] = self._span.read(entry.marks, entry.step)
+        record: dict[str, Any] = {
+            "event": "step",
+            "step": entry.step,
+            "epoch": entry.epoch,
+            "samples": entry.num_samples,
+            "loss": loss,
+            "lr": entry.lr,
+            "seconds": round(seconds, 6),
+            "totals_ns": totals_ns(spans),
+            "blocked_ns": sum(call.duration_ns for call in entry.calls),
+        }
+        if self._keeps_spans(entry.step):
+            record["spans"] = [span[1:] for span in (*spans, *entry.calls)]
+        self._events.append(record)

@@ -1,0 +1,82 @@
+"""Dropout: other masks on every worker, the same under every launcher, and the same after a resume."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from small_runs import train
+
+from shoal.comm.threads import run_threads
+from shoal.training.random_state import RandomState
+
+NET = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(16, 32), nn.Linear(32, 3)
+
+    def forward(self, inputs):
+        return self.last(nn.functional.dropout(torch.tanh(self.first(inputs.flatten(1))), 0.5, self.training))
+"""
+FLAGS = "--data synthetic --data.samples 90 --data.shape 1,4,4 --data.classes 3 --model dropout_net:Net "
+FLAGS += (
+    "--batch-size 32 --epochs 2 --threads 1 --device cpu --optimizer sgd --lr 0.1 --strategy ddp --workers 2"
+)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    (tmp_path / "dropout_net.py").write_text(NET)
+    monkeypatch.chdir(tmp_path)
+
+
+def test_threads_and_processes_draw_the_same(capsys):
+    by_threads = train(capsys, FLAGS, "--launcher threads --name a")
+    again = train(capsys, FLAGS, "--launcher threads --name b")
+    by_processes = train(capsys, FLAGS, "--launcher processes --name c")
+    assert by_threads["weights_sha256"] == again["weights_sha256"] == by_processes["weights_sha256"]
+
+
+@pytest.mark.parametrize("launcher", ["threads", "processes"])
+def test_a_resumed_run_goes_on_with_every_workers_own_state(capsys, launcher):
+    whole = train(capsys, FLAGS, f"--launcher {launcher} --name whole")
+    train(capsys, FLAGS, f"--launcher {launcher} --name cut --steps 4")
+    assert len(list(Path("runs/cut/checkpoints/step-000004").glob("rank*.safetensors"))) == 2
+    resumed = train(
+        capsys, f"--model dropout_net:Net --resume runs/cut --launcher {launcher} --steps {whole['steps']}"
+    )
+    assert resumed["weights_sha256"] == whole["weights_sha256"]
+
+
+def test_workers_draw_different_numbers_and_each_the_same_again():
+    def work(group):
+        with RandomState(3, group.rank, shared_by_threads=True) as random:
+            drawn = [torch.rand(4) for _ in range(2)]
+            saved = {piece.name: piece.tensor for piece in random.pieces()}
+            after = torch.rand(4)
+            random.load(saved)
+            assert torch.equal(torch.rand(4), after)
+            return torch.cat(drawn)
+
+    first, second = run_threads(3, work), run_threads(3, work)
+    for drawn, drawn_again in zip(first, second, strict=True):
+        assert torch.equal(drawn, drawn_again)
+    assert len({tuple(drawn.tolist()) for drawn in first}) == 3
+
+
+def test_rank_0_draws_what_one_machine_draws():
+    torch.manual_seed(3)
+    expected = torch.rand(8)
+    with RandomState(3, 0, shared_by_threads=True):
+        assert torch.equal(torch.rand(8), expected)
+
+
+def test_threads_swap_nothing_once_the_model_draws_nothing():
+    with RandomState(3, 0, shared_by_threads=True) as random:
+        random.after_step()
+        state = torch.get_rng_state()
+        torch.rand(4)
+        assert not torch.equal(torch.get_rng_state(), state), "torch's own generator is used again"

@@ -1,0 +1,37 @@
+"""The seconds of a run: compiling is not training."""
+
+from pathlib import Path
+
+import pytest
+
+from shoal.config.read import read
+from shoal.events.file import read_events
+from shoal.events.folder import RunFolder
+from shoal.events.spans import HostClock, SpanRecorder
+from shoal.training import worker
+
+FLAGS = "--data synthetic --data.samples 80 --data.shape 1,4,4 --data.classes 3 --model mlp --model.hidden 8 "
+FLAGS += "--batch-size 32 --epochs 2 --threads 1 --device cpu --engine static"
+
+
+@pytest.mark.parametrize("by", ["", "--strategy ddp --workers 1"], ids=["single", "ddp"])
+def test_compiling_does_not_count_as_training(tmp_path, by):
+    result = worker.run(read(None, [*FLAGS.split(), *by.split(), "--runs-dir", str(tmp_path)]))
+    events = read_events(RunFolder(Path(result.run)).events())
+    steps = [event for event in events if event["event"] == "step"]
+    compiling = [event["step"] for event in steps if "compile" in event["totals_ns"]]
+    assert compiling == [0, 2]  # 32 samples, then the 16 that an epoch ends with
+    compile_s = sum(event["totals_ns"].get("compile", 0) for event in steps) / 1e9
+    compute_s = sum(event["totals_ns"]["compute"] for event in steps) / 1e9
+    assert compile_s > 0
+    assert compute_s <= result.seconds  # compiling is in neither
+    # The wall time of the run's steps is at least both together: what is reported leaves compiling out.
+    assert result.seconds + compile_s <= (events[-1]["time_ns"] - events[0]["time_ns"]) / 1e9
+
+
+def test_compiling_is_measured_in_steps_whose_spans_are_not():
+    spans = SpanRecorder(HostClock())
+    spans.active = False
+    with spans("forward", "compute"), spans("compile", "compile"):
+        pass
+    assert [name for name, *_ in spans.marks] == ["compile"]
