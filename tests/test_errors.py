@@ -18,6 +18,7 @@ KINDS = {
     errors.DivergedError: ArithmeticError,
     errors.AutogradError: RuntimeError,
     errors.WorkerError: RuntimeError,
+    errors.CallbackError: RuntimeError,
     errors.GroupError: RuntimeError,
     errors.MemberError: RuntimeError,
     errors.MemberTimeoutError: TimeoutError,

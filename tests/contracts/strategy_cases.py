@@ -204,7 +204,7 @@ def rate(step):
 
 def one_machines(pieces):
     """The pieces that `single` has, too."""
-    return [piece for piece in pieces if not piece.name.startswith(("local.", "server.", "exchange."))]
+    return [piece for piece in pieces if not piece.name.startswith(("local.", "server."))]
 
 
 def state_of(strategy):

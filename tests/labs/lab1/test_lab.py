@@ -40,7 +40,7 @@ def test_the_folder_holds_report_figures_tables_and_runs(finished):
 def test_the_report_has_the_courses_sections_and_leaves_no_place_empty(finished):
     outcome, words, _ = finished
     assert_whole(outcome.folder, words)
-    assert "addcdiv" in text_of(outcome.folder)  # Adam's own source
+    assert "class Adam" in text_of(outcome.folder)  # its own source
 
 
 def test_every_candidate_is_printed_and_in_the_report(finished):

@@ -51,7 +51,8 @@ def _section(path: str, choices: list[Section]) -> list[str]:
         if path == "sync":
             lines.append(wrapped(_STRATEGY, 2))
     elif path:
-        lines.append(f"{bold(f'[{path}]')}  {choices[0].sentence}")
+        about = wrapped(f"[{path}]  {choices[0].sentence}", 0, 2)
+        lines.append(about.replace(f"[{path}]", bold(f"[{path}]"), 1))
     for choice in choices:
         if choice.name:
             default = " (default)" if choice.is_default else ""

@@ -36,8 +36,14 @@ def history_of(strategy, shares, parts=1, steps=STEPS, first=0, events=None):
             loss = strategy.step(share_of(strategy, step, shares, parts), rate(step)).loss.item()
             strategy.consolidate()
             strategy.pause(Pause(NO_PROGRESS, is_end=step == steps - 1))
-        places = {piece.name: piece.place for piece in one_machines(strategy.pieces())}
-        history.append((state_of(strategy), loss, places))
+        # The memory of a codec is a worker's own.
+        places = {
+            piece.name: piece.place
+            for piece in one_machines(strategy.pieces())
+            if "exchange." not in piece.name
+        }
+        state = {name: tensor for name, tensor in state_of(strategy).items() if name in places}
+        history.append((state, loss, places))
     return history
 
 
