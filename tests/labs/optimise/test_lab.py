@@ -34,7 +34,7 @@ TINY = Plan(
             pruning.Size(samples=100, epochs=1, finetune=1, seeds=1, rounds=2), model=MlpConfig(hidden=(16,))
         ),
         "memory": memory.Plan(
-            memory.Size(rounds=1, batch=4, model=TransformerConfig(layers=1, width=16, heads=2))
+            memory.Size(rounds=1, batch=4, model=TransformerConfig(layers=2, width=16, heads=2))
         ),
     },
 )
