@@ -20,6 +20,7 @@ for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
 
 
 LONG = (
+    "faults/test_suite.py",
     "labs/check/sandbox/test_worker.py",
     "labs/check/test_solution.py",
     "labs/lab2/test_lab.py",
@@ -32,6 +33,7 @@ LONG = (
     "labs/optimise/test_lab.py",
     "processes/test_examples.py",
     "processes/test_faults.py",
+    "processes/test_group_faults.py",
     "processes/test_invariant.py",
     "processes/test_launch.py",
     "processes/test_local.py",
