@@ -85,16 +85,15 @@ def _as_module(
     if not _IN_USE.acquire(blocking=False):
         raise ConfigError("another shoal.fit is at work in this process", "Call them one after the other.")
     module = ModuleType(MODULE, "Objects that a program gave to shoal.fit.")
-    functions: dict[str, Any] = {
-        "model": (lambda: _copy(model)) if isinstance(model, nn.Module) else model,
-        "data": data if isinstance(data, str) or callable(data) else lambda: data,
-        "loss": loss if isinstance(loss, str) else _summed(loss),
-        "optimizer": make_optimizer,
+    functions: dict[str, tuple[Any, Any]] = {
+        "model": (model, (lambda: _copy(model)) if isinstance(model, nn.Module) else model),
+        "data": (data, data if isinstance(data, str) or callable(data) else lambda: data),
+        "loss": (loss, loss if isinstance(loss, str) else _summed(loss)),
+        "optimizer": (make_optimizer, make_optimizer),
     }
     named: dict[str, Any] = {}
-    given = {"model": model, "data": data, "loss": loss, "optimizer": make_optimizer}
-    for kind, function in functions.items():
-        name = _name_of(given[kind], kind)
+    for kind, (given, function) in functions.items():
+        name = _name_of(given, kind)
         name = kind if hasattr(module, name) else name
         named[kind] = f"{MODULE}:{name}" if callable(function) else function
         setattr(module, name, function)

@@ -16,17 +16,13 @@ from typing import final
 
 import torch
 
-from shoal.comm.secret import inheritable, new_secret, receive
-from shoal.comm.store import listen, serve
-from shoal.config.checks.resources import check_memory
+from shoal.comm.secret import inheritable, receive
 from shoal.errors import ConfigError
 from shoal.launch.failure import failure_of
-from shoal.launch.orphans import OrphanKiller, orphan_killer
-from shoal.launch.processes import STORE_TIMEOUT_S, ProcessHandle, place_variables
+from shoal.launch.orphans import OrphanKiller
+from shoal.launch.processes import ProcessHandle, place_variables, run_at
 from shoal.launch.reports import Reporter
-from shoal.launch.signals import SignalRelay
-from shoal.launch.start import start
-from shoal.launch.supervise import Listener, Policy, supervise
+from shoal.launch.supervise import Listener, Policy
 from shoal.launch.worker_main import die_with_parent
 from shoal.training.stop import stop_signals
 
@@ -40,14 +36,7 @@ def run(work: Work, workers: int, listener: Listener | None = None, policy: Poli
             "this process has used the GPU, so its workers cannot be copies of it",
             "Use launcher='threads', or start a program with `shoal launch`.",
         )
-    check_memory(workers)
-    server = listen("127.0.0.1", 0)
-    port = server.getsockname()[1]
-    store = serve(server, STORE_TIMEOUT_S)
-    with SignalRelay() as signals, orphan_killer() as orphans:
-        handles = start(work, [ForkPlace(port, orphans, new_secret())] * workers)
-        supervise(handles, policy or Policy(), listener, signals)
-    del store
+    run_at(ForkPlace, work, workers, listener, policy)
 
 
 @final

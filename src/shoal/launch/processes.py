@@ -13,8 +13,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import IO, Any, Protocol, final
+from typing import IO, Any, Protocol, TypeVar, final
 
 from shoal.comm.liveness.watch import ProcessWatch
 from shoal.comm.secret import inheritable, new_secret, without_secret
@@ -24,10 +25,11 @@ from shoal.launch.cores import threads_per_worker
 from shoal.launch.handle import WorkerHandle
 from shoal.launch.orphans import OrphanKiller, orphan_killer
 from shoal.launch.signals import SignalRelay
-from shoal.launch.start import start
+from shoal.launch.start import WorkerPlace, start
 from shoal.launch.supervise import Listener, Policy, supervise
 
 STORE_TIMEOUT_S = 60.0
+Task = TypeVar("Task")
 
 
 @dataclass(frozen=True)
@@ -46,12 +48,26 @@ def run(
     task: ProcessTask, workers: int, listener: Listener | None = None, policy: Policy | None = None
 ) -> None:
     """Run a task in one process per worker; raise the first failure."""
+    run_at(ProcessPlace, task, workers, listener, policy)
+
+
+def run_at(
+    place: Callable[[int, OrphanKiller, bytes], "WorkerPlace[Task, ProcessHandle]"],
+    task: Task,
+    workers: int,
+    listener: Listener | None = None,
+    policy: Policy | None = None,
+) -> None:
+    """Run a task in one process per worker, each started by a `place`; raise the first failure.
+
+    A place is made from the port of the store, the killer of orphans and the secret of the run.
+    """
     check_memory(workers)
     server = listen("127.0.0.1", 0)
     port = server.getsockname()[1]
     store = serve(server, STORE_TIMEOUT_S)
     with SignalRelay() as signals, orphan_killer() as orphans:
-        handles = start(task, [ProcessPlace(port, orphans, new_secret())] * workers)
+        handles = start(task, [place(port, orphans, new_secret())] * workers)
         supervise(handles, policy or Policy(), listener, signals)
     del store
 

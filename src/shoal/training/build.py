@@ -136,33 +136,18 @@ def build(
     config = with_cut(config, mesh, model, few_inputs(dataset), batch_size)
     layout = build_layout(config, mesh, model, few_inputs(dataset), span, training_clock)
     data_axis = peers if serves else mesh.axis("data") or alone()
-    total = exact_total
     if train.reduction == "invariant":
-        data_axis, total = tree_summed(data_axis), total_of_rows
+        data_axis = tree_summed(data_axis)
     masks = WeightMasks(layout.params, config.prune) if isinstance(config.prune, WeightPruneConfig) else None
-    update = Update(
-        layout,
-        lambda params: optim.build(config.optimizer, params),
-        train.clip_norm,
-        masks=masks,
-        storage=storage_of(config),
-    )
-    exchange = build_exchange(
-        config.exchange, config.axes["data"] if serves else data_axis.size, training_clock
-    )
+    sharing = config.axes["data"] if serves else data_axis.size
+    exchange = build_exchange(config.exchange, sharing, training_clock)
     if masks is not None:
         exchange = KeptOnly(exchange, masks)
-    inside = layout.updates_inside  # before such an update the workers cannot agree on anything
-    inside |= config.memory.step_in_backward
-    remedies = Remedies(config.can.clips and not inside, not inside, config.can.exchanges)
-    guard = Guard(data_axis, exchange, train.on_nonfinite, layout.sharded_over, remedies, total)
-    assert config.sync is not None  # `RunConfig` has filled it in
     world = group if config.num_servers else None
-    parts = SyncParts(
-        layout, update, data_axis, exchange, guard, world, training_clock, config.memory.step_in_backward
-    )
+    parts = _sync_parts(config, layout, data_axis, exchange, masks, world, training_clock)
+    assert config.sync is not None  # `RunConfig` has filled it in
     strategy = SYNCS[config.sync.name](parts, config.sync)
-    multiplier, base_lr = factor(config.schedule, steps), update.base_lr
+    multiplier, base_lr = factor(config.schedule, steps), parts.update.base_lr
     return Built(
         config,
         device,
@@ -181,6 +166,31 @@ def build(
         starting_point=starting_point,
         masks=masks,
     )
+
+
+def _sync_parts(
+    config: RunConfig,
+    layout: Layout,
+    data_axis: Group,
+    exchange: Exchange,
+    masks: WeightMasks | None,
+    world: Group | None,
+    training_clock: TrainingClock,
+) -> SyncParts:
+    """What every sync is built from: update and guard are made here."""
+    train, in_backward = config.train, config.memory.step_in_backward
+    update = Update(
+        layout,
+        lambda params: optim.build(config.optimizer, params),
+        train.clip_norm,
+        masks=masks,
+        storage=storage_of(config),
+    )
+    inside = layout.updates_inside or in_backward  # the workers cannot agree before such an update
+    remedies = Remedies(config.can.clips and not inside, not inside, config.can.exchanges)
+    total = total_of_rows if train.reduction == "invariant" else exact_total
+    guard = Guard(data_axis, exchange, train.on_nonfinite, layout.sharded_over, remedies, total)
+    return SyncParts(layout, update, data_axis, exchange, guard, world, training_clock, in_backward)
 
 
 def _peers(config: RunConfig, group: Traced) -> Group:

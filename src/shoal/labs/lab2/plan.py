@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from shoal.config import schema
+from shoal.config.sections.sync import Combine
 from shoal.labs.lab2.branches import ALL, COURSE, exchange_of
 from shoal.labs.plans import at_least_two, seeds_from
 from shoal.labs.rotation import Rotation
@@ -33,7 +34,6 @@ def _sgd(rate: float) -> schema.SgdConfig:
 
 
 SGD, ADAM = _sgd(RATE), schema.AdamConfig(lr=ADAM_RATE)
-Combine = Literal["exact", "sum", "mean", "weighted_mean"]
 SLOWDOWN, SHARE = 3, 0.8
 """The slow worker computes this many times as long; the overloaded one has this part of the batch."""
 SLOW = 1
