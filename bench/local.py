@@ -6,7 +6,9 @@ All rivals are `--strategy local` on the same two processes, and take turns:
     blocking           all weights every 20 steps; the workers wait for them
     overlapped         the same, applied 19 steps later, while the workers go on (`overlap`)
     streaming          a quarter of the weights every 5 steps, applied 10 steps later (`fragments`, `overlap`)
-    predicted          not measured: no communication, in every interval the slower worker's, + bytes ÷ rate
+    slower worker      not measured: no communication, in every interval the slower worker's. Who averages waits for
+                       the other once per interval, and cannot be faster
+    predicted          not measured: slower worker + bytes ÷ rate
 
 A round trains one interval to fill the link, then the measured intervals: of every rival, as many averagings end within
 the measured steps as begin there. It ends when the link is empty. Times and percentiles are means over both workers: a
@@ -139,6 +141,7 @@ def reported(steps: Mapping[str, Tensor], num_bytes: int, given: argparse.Namesp
     moving = given.intervals * 8 * num_bytes / (given.rate * 1e6)
     # Before an averaging, the faster worker waits for the slower one.
     slower = steps["no communication"].sum(3).amax(0).sum(1)
+    seconds["slower worker"] = slower.tolist()
     seconds["predicted"] = (slower + moving).tolist()
     peaks = {name: each.flatten(2).quantile(0.95, 2).mean(0).tolist() for name, each in steps.items()}
     link = f"{WORKERS} workers over {given.rate:g} Mbit/s{', simulated' * given.simulated}"

@@ -3,6 +3,7 @@
 Two processes, one thread each, 64 samples per worker. All rivals live in the same two processes and take turns:
 
     no communication   each worker trains alone: what communication costs is what lies above this
+    two barriers       the same, and the workers wait for each other twice per step: what no exchange can be faster than
     torch              torch.nn.parallel.DistributedDataParallel on gloo, as it comes
     torch, tuned       the same with static_graph and gradient_as_bucket_view
     shm, gloo          shoal.DistributedDataParallel in the same loop, on shared memory and on gloo
@@ -122,6 +123,7 @@ class Rivals:
         torch_ddp = nn.parallel.DistributedDataParallel
         return {
             "no communication": self._loop(self._model()),
+            "two barriers": self._waiting(groups["shm"]),
             "torch": self._loop(torch_ddp(self._model())),
             "torch, tuned": self._loop(
                 torch_ddp(self._model(), static_graph=True, gradient_as_bucket_view=True)
@@ -151,6 +153,17 @@ class Rivals:
             optimizer.zero_grad()
             F.cross_entropy(model(inputs), labels).backward()
             optimizer.step()
+
+        return step
+
+    def _waiting(self, group: Group) -> Step:
+        """A step of one's own, after which the workers wait for each other as often as `onecopy` has to."""
+        train = self._loop(self._model())
+
+        def step() -> None:
+            train()
+            group.barrier().wait()
+            group.barrier().wait()
 
         return step
 
@@ -219,6 +232,7 @@ def obey(pipe: Connection, make: Callable[..., dict[str, Step]]) -> None:
 PAIR, RANK_0, THIRD = (0, 1), (0,), (2,)
 WHO = {
     "no communication": PAIR,
+    "two barriers": PAIR,
     "torch": PAIR,
     "torch, tuned": PAIR,
     "shm": PAIR,

@@ -40,6 +40,7 @@ def test_temporaries_are_those_of_the_readable_step():
 def test_a_step_has_one_sample_for_each_worker_and_each_micro_batch():
     for flags, count in {
         "--strategy ddp --workers 3": 3,
+        "--strategy ddp --workers 2 --batch-size 64 --micro-batch 8": 4,
         "--strategy dp --workers 3": 3,
         "--strategy tensor --workers 2": 1,
         "--mesh data=2,pipeline=2 --workers 4 --pipeline.microbatches 4": 8,
@@ -72,7 +73,10 @@ def test_frozen_parameters_and_buffers_are_fixed():
 
 def test_fresh_gradients_are_the_largest_and_the_small():
     flags = "--model mlp --model.hidden 512,512 --strategy ddp --workers 2"
-    assert sizes(flags).largest == 4 * (784 * 512 + 512 + 512 + 512 * 10 + 10)
+    small = 4 * (512 + 512 + 512 * 10 + 10)
+    assert sizes(flags).largest == small, "large linear layers compute theirs where they stay"
+    for copied in ("--micro-batch 8", "--precision bf16", "--strategy zero"):
+        assert sizes(f"{flags} {copied}").largest == 4 * 784 * 512 + small, copied
     static = sizes(f"{flags} --engine static")
     assert static.largest == static.weights
 

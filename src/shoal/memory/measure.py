@@ -45,7 +45,7 @@ from shoal.memory.formulas import (
     components,
     total,
 )
-from shoal.memory.sizes import leaves_of, samples_per_step, sizes_of, small_run, without_memory
+from shoal.memory.sizes import accumulates, samples_per_step, sizes_of, small_run, without_memory
 from shoal.memory.watch import MemoryWatch, StepMemory
 from shoal.parallel.strategy import Share
 from shoal.training.build import Built, build, torch_settings
@@ -211,7 +211,7 @@ def _step(built: Built, group: Group) -> None:
     count = samples_per_step(built.config)
     each = count // strategy.data_size
     mine = torch.arange(strategy.data_rank * each, (strategy.data_rank + 1) * each)
-    parts = mine.split(1 if leaves_of(built.config) else len(mine))
+    parts = mine.split(1 if accumulates(built.config) else len(mine))
     batches = tuple(built.data.training_batch(part, built.config.seed, 0) for part in parts)
     group.barrier().wait()
     result = strategy.step(Share(batches, count, len(mine)), built.lr(0))

@@ -16,6 +16,7 @@ from shoal.config.schema import (
     DdpConfig,
     GlobalConfig,
     LocalConfig,
+    OneCopyConfig,
     RunConfig,
     SgdConfig,
     SyncConfig,
@@ -30,6 +31,7 @@ from shoal.models.builder import on_meta
 from shoal.optim.chunks import BYTES_PER_THREAD
 from shoal.optim.compact.optimizer import CHUNK_ON_GPU, CHUNK_PER_THREAD, SMALL, encoded_bytes
 from shoal.optim.state_kinds import state_bytes
+from shoal.parallel.buckets.linear_gradients import covered
 from shoal.parallel.buckets.plan import MIB, Kind, Size, plan
 from shoal.parallel.buckets.reducer import MOVED_BYTES
 from shoal.parallel.sync.step_in_backward import bucket_bytes
@@ -39,7 +41,7 @@ from shoal.training.memory.storage import storage_of
 
 
 def small_run(config: RunConfig) -> RunConfig:
-    """The same run on a few generated samples of the same shape, one sample of each worker and leaf in a step.
+    """The same run on a few generated samples of the same shape, one sample of each worker and part in a step.
 
     The data set is no part of the formulas, and need not be on this machine.
     """
@@ -54,7 +56,7 @@ def small_run(config: RunConfig) -> RunConfig:
     train = config.train
     if config.optimizer.name != "gd":
         train = replace(train, batch_size=samples_per_step(config))
-    if leaves_of(config):
+    if accumulates(config):
         train = replace(train, micro_batch=1)
     return replace(config, data=small, train=train, partition=GlobalConfig(), sync=_every_step(config.sync))
 
@@ -68,13 +70,18 @@ def _every_step(sync: SyncConfig | None) -> SyncConfig | None:
 
 
 def samples_per_step(config: RunConfig) -> int:
-    """One sample for each worker of the data axis; in a pipeline one for each micro-batch, and one for each leaf."""
+    """One sample for each worker of the data axis; in a pipeline one for each micro-batch, and one for each leaf.
+
+    Two for a worker that adds up parts, however many they are.
+    """
     axes = config.axes
     if leaves := leaves_of(config):
         return axes.get("data", 1) * leaves
     if config.sync is not None and config.sync.name == "dp":
         return config.launch.workers
-    return axes.get("data", 1) * (config.pipeline.microbatches if axes.get("pipeline", 1) > 1 else 1)
+    if axes.get("pipeline", 1) > 1:
+        return axes.get("data", 1) * config.pipeline.microbatches
+    return axes.get("data", 1) * (2 if accumulates(config) else 1)
 
 
 def leaves_of(config: RunConfig) -> int:
@@ -106,7 +113,7 @@ def sizes_of(
         state=_state_bytes(config, trained),
         updated_in_backward=_updated_in_backward(config, trained, size),
         fixed=sum(tensor.nbytes for tensor in fixed),
-        largest=_fresh(config, [param.nbytes for param in trained]),
+        largest=_fresh(config, model, params, is_gpu),
         maps_memory=maps_memory,
         temporaries=_temporaries(config, largest, is_gpu),
         slots=NUM_SLOTS * SLOT_BYTES if maps_memory else 0,
@@ -149,12 +156,28 @@ def _updated_in_backward(config: RunConfig, params: list[Tensor], workers: int) 
     return max(bucket.numel * bucket.kind.dtype.itemsize for bucket in buckets)
 
 
-def _fresh(config: RunConfig, sizes: list[int]) -> int:
-    """The largest gradient, if it is moved when it is final, and all that are not."""
+def _fresh(config: RunConfig, model: nn.Module, params: Mapping[str, Tensor], is_gpu: bool) -> int:
+    """Gradients in memory of their own: the largest of those that are moved when they are final, and all that are not.
+
+    Those of large linear layers are computed where they stay.
+    """
+    sizes = {id(param): _as_stored(config, param).nbytes for param in params.values()}
     if config.engine == "static":
-        return sum(sizes)  # the compiled graph keeps memory for all of them
-    moved = [num_bytes for num_bytes in sizes if num_bytes >= MOVED_BYTES]
-    return max(moved, default=0) + sum(num_bytes for num_bytes in sizes if num_bytes < MOVED_BYTES)
+        return sum(sizes.values())  # the compiled graph keeps memory for all of them
+    has_slots = isinstance(config.sync, DdpConfig | OneCopyConfig) and config.engine == "torch" and not is_gpu
+    computes_there = has_slots and config.precision != "bf16" and not accumulates(config)
+    in_slots = {id(layer.weight) for layer in covered(model)} if computes_there else set[int]()
+    moved = [each for key, each in sizes.items() if each >= MOVED_BYTES and key not in in_slots]
+    return max(moved, default=0) + sum(each for each in sizes.values() if each < MOVED_BYTES)
+
+
+def accumulates(config: RunConfig) -> bool:
+    """Whether gradients are sums over parts or leaves, to which each part's gradient is added."""
+    if config.axes.get("pipeline", 1) > 1:
+        return leaves_of(config) > 0
+    batch_size = config.train.batch_size
+    share = -(-batch_size // config.axes.get("data", 1)) if isinstance(batch_size, int) else 0
+    return leaves_of(config) > 0 or share > config.train.micro_batch
 
 
 def _of_zero(

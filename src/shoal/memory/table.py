@@ -68,7 +68,7 @@ def _notes(worker: WorkerMemory) -> list[str]:
         + (
             "all gradients"
             if sizes.largest == sizes.weights
-            else "the largest gradient and those below 256 KiB"
+            else "the largest gradient that is copied, and those below 256 KiB"
         ),
         "B": f"{_mib(sizes.updated_in_backward)} MiB, the largest bucket of gradients",
         "S": f"{_mib(sizes.slots)} MiB of slots",

@@ -13,7 +13,7 @@ from shoal.parallel.buckets.bucket import Bucket
 class Slot:
     """The slot of one parameter's gradient."""
 
-    __slots__ = ("arrived", "filling", "index", "name", "param", "view")
+    __slots__ = ("arrived", "filling", "index", "is_lent", "name", "param", "view")
 
     def __init__(self, index: int, name: str, param: Tensor) -> None:
         self.index = index
@@ -21,8 +21,20 @@ class Slot:
         self.param = param
         self.arrived = False
         """Whether its gradient has become final in the pass that is exchanged."""
+        self.is_lent = False
+        """Whether a gradient of the pass that is exchanged has been computed in the slot."""
         self.view: Tensor
         self.filling: Filling
+
+    def lend(self) -> Tensor | None:
+        """Memory to compute the gradient in: the first of a pass, if there is none yet to which it is added."""
+        if self.is_lent or self.param.grad is not None:
+            return None
+        if getrefcount(self.view) > _REFERENCES:
+            self.release_view()
+        self.is_lent = True
+        # Autograd keeps a tensor that only it has a reference to, and copies any other.
+        return self.view.detach()
 
     def release_view(self) -> None:
         """Give the old view memory of its own: the program has kept the last gradient (`[param.grad for …]`)."""
@@ -89,9 +101,11 @@ def fill(slots: Iterable[Slot], weight: Factor | None) -> list[Slot]:
                     f"parameter '{slot.name}' has a sparse gradient, but buckets hold dense gradients",
                     "Build the layer with sparse=False.",
                 )
+            slot.param.grad = view
+            if weight is None and slot.is_lent and grad.data_ptr() == view.data_ptr():
+                continue  # computed there
             views.append(view)
             grads.append(grad)
-            slot.param.grad = view
     if weight is None:
         if views:
             torch._foreach_copy_(views, grads)  # pyright: ignore[reportPrivateUsage]

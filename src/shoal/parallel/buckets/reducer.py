@@ -12,12 +12,13 @@ from functools import partial
 from typing import final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from shoal.comm.group import Group, Work
 from shoal.errors import ConfigError
 from shoal.parallel.buckets.bucket import Bucket
 from shoal.parallel.buckets.gradient_slots import Factor, Filling, Slot, fill
+from shoal.parallel.buckets.linear_gradients import LinearGradients
 from shoal.parallel.buckets.plan import Memory
 from shoal.parallel.buckets.unused import Unused, present_somewhere, refuse_unused
 from shoal.parallel.gradient_engine import OnFinal
@@ -92,6 +93,7 @@ class Reducer:
         self._options = options
         self._begins = begins
         self._slots = [Slot(index, name, param) for index, (name, param) in enumerate(params.items())]
+        self._large = [slot for slot in self._slots if slot.param.nbytes >= MOVED_BYTES]
         self._memory = Memory(group, params, options.num_piggyback)
         self._order = [*reversed(range(len(self._slots)))]
         planned = self._memory.cut(self._order, options.first_bytes, options.most_bytes)
@@ -100,6 +102,7 @@ class Reducer:
         self._seen: list[int] | None = [] if self.is_early else None
         """The order in which gradients become final; None once the buckets follow it, or where it does not matter."""
         self._fillings: list[Filling] = []
+        self._linear: LinearGradients | None = None
         self._cut()
         self._exchanging = False
         self._weight: Factor | None = None
@@ -185,6 +188,10 @@ class Reducer:
                 self._fillings[-1].num_missing += 1  # until `complete`
             for slot in self._slots:
                 slot.arrived = False
+        for slot in self._large:
+            slot.is_lent = False
+        if self._linear is not None:
+            self._linear.begin()
         self._next = 0
         if weight is not None and weight != self._last_weight.value:
             self._last_weight = Factor(weight)
@@ -196,6 +203,7 @@ class Reducer:
         without_samples = not self._exchanging
         if without_samples:
             self.prepare(weight=0.0)
+        self._end_linear()
         left = self._fillings[self._next :]
         absent = fill([slot for filling in left for slot in filling.slots if not slot.arrived], self._weight)
         if absent and self._options.unused == "refuse" and not without_samples:
@@ -226,15 +234,25 @@ class Reducer:
     def abandon(self) -> None:
         """Forget the announced pass: it has failed, here and on all other workers. Wait for what is being sent."""
         self._exchanging, self._weight = False, None
+        self._end_linear()
         for work in self._works:
             work.wait()
         self._works.clear()
         self._seen = None if self._seen is None else []
 
+    def write_to_slots(self, model: nn.Module) -> None:
+        """Have large linear layers compute their weights' gradients in the slots, where no copy is needed then."""
+        if self._options.once and self._options.final_in_backward:
+            self._linear = LinearGradients(model, self._large)
+
     def remove(self) -> None:
         """Remove the hooks from the parameters."""
         for remove in self._removers:
             remove()
+
+    def _end_linear(self) -> None:
+        if self._linear is not None:
+            self._linear.end()
 
     def _send_full(self) -> None:
         """Send all buckets that are full and whose turn it is."""

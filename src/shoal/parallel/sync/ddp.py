@@ -69,6 +69,7 @@ class Ddp(Sync):
             num_piggyback=ROW * group.size if parts.exchange.is_sum else 0,
         )
         self._reducer = Reducer(group, layout.params, layout.on_final, self._send, options)
+        self._reducer.write_to_slots(layout.model)
 
     def _send(self, bucket: Bucket) -> Work:
         self._guard.look(bucket.gradients)

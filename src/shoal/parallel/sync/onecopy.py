@@ -54,6 +54,7 @@ class OneCopySync(Sync):
             num_piggyback=ROW * group.size,
         )
         self._reducer = Reducer(group, layout.params, layout.on_final, self._send, options)
+        self._reducer.write_to_slots(layout.model)
         slices = Slices(layout, group)
         self._weights = MappedWeights(group, layout.params, self._reducer.buckets, slices)
         self._may_be_unused = config.unused == "zero"
