@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from shoal.comm.reduction import Op, makes_sense, num_scratch, tree_reduce, tree_steps
+from shoal.comm.threads import run_threads
+from shoal.errors import GroupError
 
 
 def level_by_level(values):
@@ -58,6 +60,17 @@ def test_not_a_number_is_not_lost():
         out = torch.empty(1)
         tree_reduce(op, [torch.tensor([1.0]), torch.tensor([float("nan")]), torch.tensor([2.0])], out=out)
         assert out.isnan().all()
+
+
+def test_a_reduction_by_its_name():
+    def work(group):
+        found = torch.tensor([float(group.rank)])
+        group.all_reduce(found, op="max").wait()
+        with pytest.raises(GroupError, match="there is no reduction 'mean'"):
+            group.all_reduce(found, op="mean")
+        return found.item()
+
+    assert run_threads(3, work) == [2.0] * 3
 
 
 def test_what_makes_sense():

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from shoal.comm.liveness.judge import BUSY_S as BUSY_S
 from shoal.comm.liveness.judge import SlowMemberWarning as SlowMemberWarning
-from shoal.comm.reduction import Op
+from shoal.comm.reduction import Op, OpName
 from shoal.comm.signature import (
     Signature,
     check_agreement,
@@ -214,13 +214,13 @@ class Group(ABC):
 
     # Collectives.
 
-    def all_reduce(self, buffer: Tensor, op: Op = Op.SUM) -> Work:
+    def all_reduce(self, buffer: Tensor, op: Op | OpName = Op.SUM) -> Work:
         """Make `buffer` the reduction of all members' buffers, on every member."""
         return self._issue(
             checked_signature("all_reduce", self.size, buffer.dtype, buffer.numel(), op), buffer
         )
 
-    def reduce_scatter(self, piece: Tensor, whole: Tensor, op: Op = Op.SUM) -> Work:
+    def reduce_scatter(self, piece: Tensor, whole: Tensor, op: Op | OpName = Op.SUM) -> Work:
         """Give member i the reduction of all members' i-th piece of `whole`."""
         check_whole("reduce_scatter", self.size, whole, piece)
         call = checked_signature("reduce_scatter", self.size, piece.dtype, piece.numel(), op)
@@ -247,7 +247,7 @@ class Group(ABC):
         call = checked_signature("broadcast", self.size, buffer.dtype, buffer.numel(), None, root)
         return self._issue(call, buffer)
 
-    def reduce(self, buffer: Tensor, root: int = 0, op: Op = Op.SUM) -> Work:
+    def reduce(self, buffer: Tensor, root: int = 0, op: Op | OpName = Op.SUM) -> Work:
         """Make the root's `buffer` the reduction of all; the others' stay as they are."""
         return self._issue(
             checked_signature("reduce", self.size, buffer.dtype, buffer.numel(), op, root), buffer

@@ -8,7 +8,7 @@ orders (log₂ size additions deep instead of size), and it does not depend on t
 from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -25,6 +25,9 @@ class Op(Enum):
 
     # Enum's own hash is written in Python, and every call looks its operation up a few times.
     __hash__ = object.__hash__
+
+
+OpName = Literal["sum", "average", "min", "max", "product"]
 
 
 COMBINE: dict[Op, Callable[..., Tensor]] = {

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from shoal.comm.reduction import Op, makes_sense
+from shoal.comm.reduction import Op, OpName, makes_sense
 from shoal.errors import GroupError, MismatchError
 
 DTYPES: tuple[torch.dtype, ...] = (
@@ -68,17 +68,32 @@ class Signature(NamedTuple):
 
 @lru_cache(maxsize=8192)
 def checked_signature(
-    operation: str, size: int, dtype: torch.dtype, numel: int, op: Op | None = None, root: int | None = None
+    operation: str,
+    size: int,
+    dtype: torch.dtype,
+    numel: int,
+    op: Op | OpName | None = None,
+    root: int | None = None,
 ) -> Signature:
     """The signature of a call, after the checks that one member can make alone."""
     if dtype not in DTYPES:
         raise GroupError(f"{operation} cannot move {dtype}", "Convert the tensor first.")
     if root is not None and not 0 <= root < size:
         raise GroupError(f"{operation} has root {root}, but the ranks are 0 to {size - 1}")
+    if op is not None and not isinstance(op, Op):
+        op = _named(op)
     if op is not None and not makes_sense(op, dtype):
         fitting = ", ".join(each.value for each in Op if makes_sense(each, dtype))
         raise GroupError(f"{operation} cannot take the {op.value} of {dtype}", f"Possible: {fitting}.")
     return Signature(operation, dtype, numel, op, root)
+
+
+def _named(op: str) -> Op:
+    try:
+        return Op(op)
+    except ValueError:
+        names = ", ".join(each.value for each in Op)
+        raise GroupError(f"there is no reduction {op!r}", f"Possible: {names}.") from None
 
 
 def check_whole(operation: str, size: int, whole: Tensor, piece: Tensor) -> None:
