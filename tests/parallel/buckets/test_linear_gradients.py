@@ -1,6 +1,7 @@
 """Gradients of linear layers that are computed in their slots: the bits of autograd, and no copy."""
 
 import copy
+import pickle
 from collections.abc import Callable
 
 import pytest
@@ -9,8 +10,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from shoal.comm.alone import alone
-from shoal.comm.group import Finished
+from shoal.comm.group import Finished, Group
+from shoal.comm.threads import run_threads
 from shoal.parallel.buckets.reducer import MOVED_BYTES, Reducer, ReducerOptions
+from shoal.parallel.wrapper.distributed_data_parallel import DistributedDataParallel
 
 SIDE = int((MOVED_BYTES / 4) ** 0.5)
 """Of the smallest square matrix whose gradient is computed in its slot."""
@@ -224,3 +227,116 @@ def test_a_subclass_and_a_replaced_weight_keep_their_own_forward() -> None:
     assert torch.equal(mine, other)
     reducer.abandon()
     assert "forward" not in vars(model[1])
+
+
+# Under the wrapper, where the program decides when forward and backward run.
+
+
+class Vectorised(nn.Module):
+    """Uses the transformations of `torch.func`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(SIDE, SIDE)
+
+    def forward(self, x: Tensor) -> Tensor:
+        slopes = torch.func.vmap(torch.func.grad(lambda each: self.layer(each).square().sum()))(x[:, None])
+        return self.layer(x) + slopes[:, 0]
+
+
+def two_forwards(model: nn.Module, x: Tensor) -> None:
+    (model(x).square().mean() + model(2 * x).sum()).backward()
+
+
+def two_backwards(model: nn.Module, x: Tensor) -> None:
+    loss = model(x).square().mean()
+    loss.backward(retain_graph=True)
+    loss.backward()
+
+
+def an_error_between(model: nn.Module, x: Tensor) -> None:
+    def fail(gradient: Tensor) -> Tensor:
+        raise ZeroDivisionError
+
+    given = x.clone().requires_grad_()
+    given.register_hook(fail)
+    with pytest.raises(ZeroDivisionError):
+        model(given).sum().backward()
+    model.zero_grad()
+    model(x).square().mean().backward()
+
+
+def accumulated(model: nn.Module, x: Tensor) -> None:
+    with model.no_sync():  # pyright: ignore[reportCallIssue, reportAttributeAccessIssue]
+        model(2 * x).sum().backward()
+    model(x).square().mean().backward()
+
+
+def a_copy_between(model: nn.Module, x: Tensor) -> None:
+    loss = model(x).square().mean()
+    twin = copy.deepcopy(model.module)
+    with torch.no_grad():
+        for param in twin.parameters():
+            param.zero_()
+        assert not twin(x).any(), "a copy computes with its own weights"
+    assert pickle.loads(pickle.dumps(model.module))(x).equal(model.module(x))
+    loss.backward()
+
+
+PROGRAMS: list[Callable[[nn.Module, Tensor], None]] = [
+    two_forwards,
+    two_backwards,
+    an_error_between,
+    accumulated,
+    a_copy_between,
+]
+WRAPPED = [*((program, Twice) for program in PROGRAMS), (two_forwards, Vectorised), (two_forwards, Looks)]
+
+
+@pytest.mark.parametrize(("program", "make"), WRAPPED, ids=lambda each: each.__name__)
+def test_the_wrapper_has_the_same_bits_with_and_without_slots(
+    monkeypatch: pytest.MonkeyPatch,
+    program: Callable[[nn.Module, Tensor], None],
+    make: Callable[[], nn.Module],
+) -> None:
+    weights = seeded(make).state_dict()
+
+    def work(group: Group) -> list[Tensor]:
+        own = make()
+        own.load_state_dict(weights)
+        model = DistributedDataParallel(own, group)
+        found: list[Tensor] = []
+        for step in range(2):
+            model.zero_grad()
+            program(model, inputs(3 + group.rank + step))
+            found += [param.grad.clone() for param in model.parameters() if param.grad is not None]
+        return found
+
+    with_slots = run_threads(2, work)
+    monkeypatch.setattr(Reducer, "write_to_slots", lambda *_: None)
+    without = run_threads(2, work)
+    for ours, copied in zip(with_slots, without, strict=True):
+        assert all(torch.equal(each, other) for each, other in zip(ours, copied, strict=True))
+
+
+def test_a_hook_may_keep_gradients() -> None:
+    layer = nn.Linear(SIDE, SIDE)
+    kept: list[Tensor] = []
+    layer.weight.register_hook(kept.append)
+    reducer = reducer_of(layer)
+    for factor in (1.0, 2.0):
+        gradients(layer, lambda model, factor=factor: factor * model(inputs(4)).sum(), reducer)
+    assert torch.equal(2 * kept[0], kept[1])
+
+
+def test_a_forward_of_the_programs_own_stays() -> None:
+    model = nn.Sequential(nn.Linear(SIDE, SIDE))
+    reducer = reducer_of(model)
+    doubled = model[0].forward = lambda x: 2 * nn.functional.linear(x, model[0].weight, model[0].bias)
+    expected = model(inputs(4)).detach()
+    reducer.prepare()
+    found = model(inputs(4))
+    found.sum().backward()
+    reducer.complete()
+    assert torch.equal(found, expected)
+    assert model[0].forward is doubled

@@ -27,8 +27,11 @@ class Slot:
         self.filling: Filling
 
     def lend(self) -> Tensor | None:
-        """Memory to compute the gradient in: the first of a pass, if there is none yet to which it is added."""
-        if self.is_lent or self.param.grad is not None:
+        """Memory to compute the gradient in: the first of a pass, if there is none yet to which it is added.
+
+        None if the program has hooks on the gradient, which may keep it.
+        """
+        if self.is_lent or self.param.grad is not None or self.param._backward_hooks:  # pyright: ignore[reportPrivateUsage]
             return None
         if getrefcount(self.view) > _REFERENCES:
             self.release_view()

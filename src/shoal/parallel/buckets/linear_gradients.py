@@ -10,11 +10,12 @@ a second gradient of the same weights, gradients of gradients, a weight that a h
 and the gradient is copied.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 from shoal.parallel.buckets.gradient_slots import Slot
@@ -24,26 +25,31 @@ from shoal.parallel.buckets.gradient_slots import Slot
 class LinearGradients:
     """Linear layers of a model whose weights' gradients are computed in these slots, between `begin` and `end`.
 
-    Outside of that the layers are as they were: they can be copied, saved and compiled.
+    Outside of that the layers are as they were.
     """
 
     def __init__(self, model: nn.Module, slots: Iterable[Slot]) -> None:
-        slot_of = {id(slot.param): slot for slot in slots}
-        self._forwards: list[tuple[dict[str, Any], Callable[[Tensor], Tensor]]] = []
+        slot_of = {id(slot.param): slot for slot in slots if slot.param.is_cpu}
+        self._slots = [slot_of[id(layer.weight)] for layer in covered(model) if id(layer.weight) in slot_of]
+        self._forwards = [
+            (vars(layer), _Forward(layer, slot_of[id(layer.weight)]))
+            for layer in covered(model)
+            if id(layer.weight) in slot_of
+        ]
         """The attributes of each layer, and the forward pass that replaces its own."""
-        for layer in covered(model):
-            if (slot := slot_of.get(id(layer.weight))) is not None and layer.weight.is_cpu:
-                self._forwards.append((vars(layer), _forward_of(layer, slot)))
 
     def begin(self) -> None:
-        """Replace the layers' forward pass."""
+        """Replace the layers' forward pass, unless the program has done so itself."""
         for attributes, forward in self._forwards:
-            attributes["forward"] = forward
+            attributes.setdefault("forward", forward)
 
     def end(self) -> None:
-        """Give the layers their own forward pass again."""
-        for attributes, _ in self._forwards:
-            attributes.pop("forward", None)
+        """Give the layers their own forward pass again. The slots are free for the next pass."""
+        for attributes, forward in self._forwards:
+            if attributes.get("forward") is forward:
+                del attributes["forward"]
+        for slot in self._slots:
+            slot.is_lent = False
 
 
 def covered(model: nn.Module) -> list[nn.Linear]:
@@ -57,24 +63,36 @@ def covered(model: nn.Module) -> list[nn.Linear]:
     ]
 
 
-def _forward_of(layer: nn.Linear, slot: Slot) -> Callable[[Tensor], Tensor]:
-    def forward(input: Tensor) -> Tensor:  # noqa: A002 (torch's name for it)
-        weight, bias = layer.weight, layer.bias
-        is_covered = (
+@final
+class _Forward:
+    """The forward pass of a layer whose weight has a slot. A copy of the layer gets its own class's again."""
+
+    def __init__(self, layer: nn.Linear, slot: Slot) -> None:
+        self._layer, self._slot = layer, slot
+
+    def __call__(self, input: Tensor) -> Tensor:  # noqa: A002 (torch's name for it)
+        weight, bias = self._layer.weight, self._layer.bias
+        if self._covers(input, weight):
+            return _Linear.apply(input, weight, bias, self._slot)  # pyright: ignore[reportReturnType, reportUnknownVariableType]
+        return F.linear(input, weight, bias)
+
+    def _covers(self, inputs: Tensor, weight: Tensor) -> bool:
+        return (
             torch.is_grad_enabled()
-            and weight is slot.param
-            and type(input) is Tensor
-            and input.dim() >= 2
-            and input.is_contiguous()
-            and input.dtype == weight.dtype
+            and weight is self._slot.param
+            and type(inputs) is Tensor
+            and inputs.dim() >= 2
+            and inputs.is_contiguous()
+            and inputs.dtype == weight.dtype
             and not torch.is_autocast_enabled("cpu")
             and not torch.compiler.is_compiling()
+            # `torch.func` and forward-mode differentiation need to see the operations themselves.
+            and not torch._C._are_functorch_transforms_active()  # pyright: ignore[reportPrivateUsage]
+            and forward_ad._current_level < 0  # pyright: ignore[reportPrivateUsage]
         )
-        if not is_covered:
-            return F.linear(input, weight, bias)
-        return _Linear.apply(input, weight, bias, slot)  # pyright: ignore[reportReturnType, reportUnknownVariableType]
 
-    return forward
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (self._layer, "forward")
 
 
 class _Linear(torch.autograd.Function):

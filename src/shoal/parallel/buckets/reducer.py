@@ -93,7 +93,6 @@ class Reducer:
         self._options = options
         self._begins = begins
         self._slots = [Slot(index, name, param) for index, (name, param) in enumerate(params.items())]
-        self._large = [slot for slot in self._slots if slot.param.nbytes >= MOVED_BYTES]
         self._memory = Memory(group, params, options.num_piggyback)
         self._order = [*reversed(range(len(self._slots)))]
         planned = self._memory.cut(self._order, options.first_bytes, options.most_bytes)
@@ -188,10 +187,7 @@ class Reducer:
                 self._fillings[-1].num_missing += 1  # until `complete`
             for slot in self._slots:
                 slot.arrived = False
-        for slot in self._large:
-            slot.is_lent = False
-        if self._linear is not None:
-            self._linear.begin()
+        self.before_forward()
         self._next = 0
         if weight is not None and weight != self._last_weight.value:
             self._last_weight = Factor(weight)
@@ -203,7 +199,6 @@ class Reducer:
         without_samples = not self._exchanging
         if without_samples:
             self.prepare(weight=0.0)
-        self._end_linear()
         left = self._fillings[self._next :]
         absent = fill([slot for filling in left for slot in filling.slots if not slot.arrived], self._weight)
         if absent and self._options.unused == "refuse" and not without_samples:
@@ -213,6 +208,7 @@ class Reducer:
         self._send_full()
         self._exchanging = False
         self._weight = None
+        self.release_slots()
         present = self._present_somewhere(absent) if self._options.unused == "zero" else None
         for slot in absent:
             if present is None or present[slot.index]:
@@ -234,7 +230,7 @@ class Reducer:
     def abandon(self) -> None:
         """Forget the announced pass: it has failed, here and on all other workers. Wait for what is being sent."""
         self._exchanging, self._weight = False, None
-        self._end_linear()
+        self.release_slots()
         for work in self._works:
             work.wait()
         self._works.clear()
@@ -243,16 +239,23 @@ class Reducer:
     def write_to_slots(self, model: nn.Module) -> None:
         """Have large linear layers compute their weights' gradients in the slots, where no copy is needed then."""
         if self._options.once and self._options.final_in_backward:
-            self._linear = LinearGradients(model, self._large)
+            large = [slot for slot in self._slots if slot.param.nbytes >= MOVED_BYTES]
+            self._linear = LinearGradients(model, large)
+
+    def before_forward(self) -> None:
+        """A forward pass begins whose gradients are exchanged. `prepare` includes it."""
+        if self._linear is not None:
+            self._linear.begin()
+
+    def release_slots(self) -> None:
+        """No gradient is computed in a slot until the next pass."""
+        if self._linear is not None:
+            self._linear.end()
 
     def remove(self) -> None:
         """Remove the hooks from the parameters."""
         for remove in self._removers:
             remove()
-
-    def _end_linear(self) -> None:
-        if self._linear is not None:
-            self._linear.end()
 
     def _send_full(self) -> None:
         """Send all buckets that are full and whose turn it is."""

@@ -85,6 +85,7 @@ class ModuleSync:
             ),
             begins=self._backward_begins,
         )
+        self._reducer.write_to_slots(module)
         self._sparse = SparseGradients(group, sparse, self._finite_check.look_at)
         hooks = [param.register_post_accumulate_grad_hook(self._sparse_gradient) for param in sparse.values()]
         self._removers = [self._reducer.remove, *(hook.remove for hook in hooks)]
@@ -96,6 +97,7 @@ class ModuleSync:
 
     def remove(self) -> None:
         """Remove the hooks from the parameters."""
+        self._reducer.release_slots()
         for remove in self._removers:
             remove()
 
@@ -140,6 +142,8 @@ class ModuleSync:
         self._exchanges = exchanges
         if not torch.compiler.is_compiling():
             self._epoch_check.look()
+            if exchanges:
+                self._reducer.before_forward()
 
     def watch(self, output: Any) -> None:
         """Make backward through this output exchange, unless the forward pass ran under `no_sync`."""
@@ -187,6 +191,7 @@ class ModuleSync:
     def _backward_has_failed(self) -> None:
         if self._reducer.is_exchanging:
             self._reducer.abandon()
+        self._reducer.release_slots()
 
     def finish(self) -> None:
         """Wait until gradients and buffers are equal on all workers; without a pass, take part with zeros."""
