@@ -279,7 +279,9 @@ def a_copy_between(model: nn.Module, x: Tensor) -> None:
         for param in twin.parameters():
             param.zero_()
         assert not twin(x).any(), "a copy computes with its own weights"
-    assert pickle.loads(pickle.dumps(model.module))(x).equal(model.module(x))
+    saved = pickle.dumps(model.module)
+    assert pickle.loads(saved)(x).equal(model.module(x))
+    assert len(saved) < 1.1 * sum(param.nbytes for param in twin.parameters()), "gradients are not part of it"
     loss.backward()
 
 
