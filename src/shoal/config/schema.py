@@ -95,7 +95,7 @@ from shoal.config.sections.sync import (
     SyncConfig,
     ZeroConfig,
 )
-from shoal.config.sections.train import CheckpointConfig, OutputConfig, TrainConfig
+from shoal.config.sections.train import CheckpointConfig, OutputConfig, StopConfig, TrainConfig
 from shoal.config.sections.values import Count, Custom
 from shoal.errors import ConfigError
 
@@ -162,6 +162,7 @@ __all__ = [
     "SpeedConfig",
     "StagesConfig",
     "StepDecayConfig",
+    "StopConfig",
     "StratifiedConfig",
     "SyncConfig",
     "SyntheticConfig",
@@ -203,6 +204,7 @@ class RunConfig(Checked):
     memory: MemoryConfig = field(default_factory=MemoryConfig)
     launch: LaunchConfig = field(default_factory=LaunchConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+    stop: StopConfig = field(default_factory=StopConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     output: OutputConfig = field(default_factory=OutputConfig)
 
@@ -224,6 +226,7 @@ class RunConfig(Checked):
             )
         self._check_capabilities()
         self._check_layouts(axes)
+        self._check_stop()
         if self.train.reduction == "invariant":
             check_invariant(self)
             check_power_of_two(axes.get("data", 1))
@@ -313,6 +316,15 @@ class RunConfig(Checked):
             raise ConfigError(
                 f"{shares}, but with --partition {self.partition.name} each worker has data of its own",
                 "Use --partition global.",
+            )
+
+    def _check_stop(self) -> None:
+        """Refuse early stopping without a validation set. Data of one's own may have one: `build` looks."""
+        self.stop.check_metric(self.train.metrics)
+        if self.stop.patience is not None and not getattr(self.data, "validation", True):
+            raise ConfigError(
+                f"--stop.patience {self.stop.patience} needs a validation set",
+                "Hold one out: --validation 0.1.",
             )
 
     def _check_layouts(self, axes: Mapping[str, int]) -> None:
@@ -426,6 +438,7 @@ SHORT_FLAGS: dict[str, str] = {
     "micro-batch": "train.micro_batch",
     "reduction": "train.reduction",
     "clip-norm": "train.clip_norm",
+    "metrics": "train.metrics",
     "checkpoint-every": "checkpoint.every",
     "runs-dir": "output.dir",
     "name": "output.name",

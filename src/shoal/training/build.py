@@ -1,6 +1,6 @@
 """Builds everything that a run needs from its config. Errors are raised here, before anything is written."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +22,7 @@ from shoal.data.load import load
 from shoal.errors import ConfigError
 from shoal.events.folder import RunFolder
 from shoal.events.spans import Clock, SpanRecorder
+from shoal.models.measures import Measure, measures_for
 from shoal.parallel.dp import Dp
 from shoal.parallel.exchange.build import build_exchange
 from shoal.parallel.exchange.exchange import Exchange
@@ -43,6 +44,7 @@ from shoal.parallel.training_clock import TrainingClock
 from shoal.parallel.update import Update
 from shoal.prune.masks import WeightMasks
 from shoal.training.clock import clock_of
+from shoal.training.evaluation.best import BestEpoch
 from shoal.training.memory.storage import storage_of, store_parameters
 from shoal.training.progress import Progress, total_steps
 from shoal.training.prune.starting import StartingPoint, prepare
@@ -84,6 +86,10 @@ class Built:
     """What was done to the model before the first step."""
     masks: WeightMasks | None
     """Which weights are kept, with `--prune magnitude` or `movement`."""
+    measures: Sequence[Measure] = ()
+    """The metrics of evaluations, beside loss and accuracy."""
+    best: BestEpoch | None = None
+    """Compares epochs, where there is a validation set."""
 
     @property
     def sample(self) -> torch.Tensor:
@@ -119,6 +125,8 @@ def build(
     group.beat(BUSY_S)  # reading a data set may take long while other workers wait
     dataset = load(config.data).to(device)
     model = build_model(config, dataset)
+    measures = build_measures(config, model, dataset)
+    best = build_best(config, dataset, measures)
     starting_point = prepare(model, config, few_inputs(dataset).cpu(), resumed)
     store_parameters(config, model)
     model.to(device)
@@ -134,7 +142,7 @@ def build(
     mesh = Mesh(alone(), {"data": 1}) if serves else Mesh(peers, config.axes)
     check_stages(config, model, few_inputs(dataset))
     config = with_cut(config, mesh, model, few_inputs(dataset), batch_size)
-    layout = build_layout(config, mesh, model, few_inputs(dataset), span, training_clock)
+    layout = build_layout(config, mesh, model, few_inputs(dataset), span, training_clock, measures)
     data_axis = peers if serves else mesh.axis("data") or alone()
     if train.reduction == "invariant":
         data_axis = tree_summed(data_axis)
@@ -165,6 +173,8 @@ def build(
         exchange=exchange,
         starting_point=starting_point,
         masks=masks,
+        measures=measures,
+        best=best,
     )
 
 
@@ -207,6 +217,24 @@ def build_model(config: RunConfig, dataset: DataSet) -> nn.Module:
     model = models.build(config.model, dataset.input_shape, dataset.outputs, config.seed)
     models.check_fit(model, config.loss, few_inputs(dataset).cpu(), dataset.train.labels.cpu())
     return model
+
+
+def build_measures(config: RunConfig, model: nn.Module, dataset: DataSet) -> tuple[Measure, ...]:
+    """The metrics of a run, each tried on a few samples; the model must be whole."""
+    inputs = few_inputs(dataset)
+    return measures_for(config.train.metrics, model, inputs, dataset.train.labels[: len(inputs)])
+
+
+def build_best(config: RunConfig, dataset: DataSet, measures: Sequence[Measure]) -> BestEpoch | None:
+    """What compares the epochs; None without a validation set, which early stopping needs."""
+    if dataset.validation is not None:
+        return BestEpoch.of(config.stop, measures, dataset.task == "regression")
+    if config.stop.patience is not None:  # only the data shows whether data of one's own has such a set
+        raise ConfigError(
+            f"--stop.patience needs a validation set, and {dataset.name} has none",
+            "Hold one out: --validation 0.1.",
+        )
+    return None
 
 
 def few_inputs(dataset: DataSet) -> torch.Tensor:

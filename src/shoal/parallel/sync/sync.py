@@ -86,7 +86,7 @@ class Sync(Strategy):
                 self._guard.look(param.grad)
 
     def evaluate(self, batch: Batch) -> Sums:
-        """Loss and number of correct predictions on a batch."""
+        """Loss, correct predictions and metrics on a batch."""
         return self._layout.evaluate(batch)
 
     def pieces(self) -> list[Piece]:
