@@ -15,6 +15,7 @@ _LAZY = {
     "notebook_launch": "shoal.api.notebook",
     "Callback": "shoal.api.callbacks",
     "Metric": "shoal.models.metrics",
+    "ReplicaSync": "shoal.parallel.sync.replicas",
     "join": "shoal.comm.join",
     "DistributedDataParallel": "shoal.parallel.wrapper.distributed_data_parallel",
     "OneCopy": "shoal.parallel.wrapper.one_copy",

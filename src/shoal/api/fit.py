@@ -20,6 +20,7 @@ from shoal.errors import ConfigError
 from shoal.events.folder import RunFolder
 from shoal.models.metrics import Metric
 from shoal.parallel.state import load_weights
+from shoal.parallel.strategy import Strategy
 from shoal.training.result import Result
 from shoal.training.weights import read_model
 
@@ -37,6 +38,7 @@ def fit(
     make_optimizer: str | dict[str, Any] | MakeOptimizer = "adam",
     *,
     metrics: str | Sequence[str | Metric | Measured] = (),
+    strategy: str | dict[str, Any] | Callable[[Any], Strategy] | None = None,
     callbacks: Sequence[Callback] = (),
     resume: str | Path | None = None,
     progress: bool = True,
@@ -55,11 +57,12 @@ def fit(
       the parameters. Or the name of one of ours, or a dictionary with its settings.
     - `metrics`: names ("top5"), functions (outputs, labels) → one number for each sample, or objects of classes that
       derive from `shoal.Metric`.
+    - `strategy`: a name, or a class that derives from `shoal.ReplicaSync`.
     - Other settings are those of `shoal.train`. `resume` is the folder of a stopped run of the same objects.
 
     Worker processes are copies of this one and compute with one thread each; with launcher="threads" they are threads.
     """
-    with _as_module(model, data, loss, make_optimizer, metrics) as named:
+    with _as_module(model, data, loss, make_optimizer, metrics, strategy) as named:
         taken = named.keys() & settings.keys()
         if taken:
             raise ConfigError(
@@ -86,6 +89,7 @@ def _as_module(
     loss: str | Loss,
     make_optimizer: Any,
     metrics: str | Sequence[str | Metric | Measured],
+    strategy: str | dict[str, Any] | Callable[[Any], Strategy] | None,
 ) -> Generator[dict[str, Any]]:
     """The objects as functions of a module that exists in memory only: settings name them as any of a user's own.
 
@@ -106,6 +110,12 @@ def _as_module(
         name = kind if hasattr(module, name) else name
         named[kind] = f"{MODULE}:{name}" if callable(function) else function
         setattr(module, name, function)
+    if callable(strategy):
+        name = _name_of(strategy, "strategy")
+        setattr(module, name, strategy)
+        named["strategy"] = f"{MODULE}:{name}"
+    elif strategy is not None:
+        named["strategy"] = strategy
     if metrics:
         named["metrics"] = (
             metrics if isinstance(metrics, str) else [_name_metric(module, each) for each in metrics]

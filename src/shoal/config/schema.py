@@ -82,6 +82,7 @@ from shoal.config.sections.prune import (
     WeightPruneConfig,
 )
 from shoal.config.sections.sync import (
+    OWN_SYNC,
     STRATEGIES,
     Capabilities,
     DdpConfig,
@@ -218,7 +219,12 @@ class RunConfig(Checked):
         axes = self.axes
         check_product(axes, self.launch.workers)
         pair = layout_of(axes), self._sync.name
-        if pair not in STRATEGIES.values():
+        if isinstance(self.sync, Custom) and pair[0] != "whole":
+            raise ConfigError(
+                f"strategy {self.sync.name} divides no model, but --mesh is {self.mesh}",
+                "Use --workers, or --mesh data=N.",
+            )
+        if pair not in STRATEGIES.values() and not isinstance(self.sync, Custom):
             syncs = [sync for layout, sync in STRATEGIES.values() if layout == pair[0]]
             raise ConfigError(
                 f"layout {pair[0]} does not support sync {pair[1]}",
@@ -269,7 +275,7 @@ class RunConfig(Checked):
 
     def _check_capabilities(self) -> None:
         """Refuse settings that the strategy does not support, as its sync declares."""
-        strategy, can, workers = self.strategy, self._sync.CAN, self.launch.workers
+        strategy, can, workers = self.strategy, self.can, self.launch.workers
         if can.most_workers is not None and workers > can.most_workers:
             raise ConfigError(
                 f"strategy {strategy} runs on {can.most_workers} worker, but --workers is {workers}",
@@ -386,11 +392,13 @@ class RunConfig(Checked):
     @property
     def can(self) -> Capabilities:
         """What the strategy can be combined with."""
-        return self._sync.CAN
+        return OWN_SYNC if isinstance(self._sync, Custom) else self._sync.CAN
 
     @property
     def strategy(self) -> str:
-        """The name of the strategy: the pair (layout, sync)."""
+        """The name of the strategy: the pair (layout, sync), or the user's own."""
+        if isinstance(self._sync, Custom):
+            return self._sync.name
         pair = layout_of(self.axes), self._sync.name
         return next(name for name, known in STRATEGIES.items() if known == pair)
 

@@ -15,7 +15,7 @@ from shoal.comm.mesh import Mesh
 from shoal.comm.traced import Traced
 from shoal.comm.tree_sums import tree_summed
 from shoal.config.checks.resources import check_resources
-from shoal.config.schema import DdpConfig, RunConfig, WeightPruneConfig, ZeroConfig
+from shoal.config.schema import Custom, DdpConfig, RunConfig, WeightPruneConfig, ZeroConfig
 from shoal.data.dataset import DataSet
 from shoal.data.division import Division
 from shoal.data.load import load
@@ -39,6 +39,7 @@ from shoal.parallel.sync.none import NoSync
 from shoal.parallel.sync.onecopy import OneCopySync
 from shoal.parallel.sync.server.build import server_sync
 from shoal.parallel.sync.sync import SyncParts
+from shoal.parallel.sync.user_sync import build_user_sync
 from shoal.parallel.sync.zero.zero import Zero
 from shoal.parallel.training_clock import TrainingClock
 from shoal.parallel.update import Update
@@ -126,7 +127,7 @@ def build(
     dataset = load(config.data).to(device)
     model = build_model(config, dataset)
     measures = build_measures(config, model, dataset)
-    best = build_best(config, dataset, measures)
+    best = BestEpoch.of(config.stop, dataset, measures)
     starting_point = prepare(model, config, few_inputs(dataset).cpu(), resumed)
     store_parameters(config, model)
     model.to(device)
@@ -154,7 +155,10 @@ def build(
     world = group if config.num_servers else None
     parts = _sync_parts(config, layout, data_axis, exchange, masks, world, training_clock)
     assert config.sync is not None  # `RunConfig` has filled it in
-    strategy = SYNCS[config.sync.name](parts, config.sync)
+    if isinstance(config.sync, Custom):
+        strategy = build_user_sync(parts, config.sync)
+    else:
+        strategy = SYNCS[config.sync.name](parts, config.sync)
     multiplier, base_lr = factor(config.schedule, steps), parts.update.base_lr
     return Built(
         config,
@@ -223,18 +227,6 @@ def build_measures(config: RunConfig, model: nn.Module, dataset: DataSet) -> tup
     """The metrics of a run, each tried on a few samples; the model must be whole."""
     inputs = few_inputs(dataset)
     return measures_for(config.train.metrics, model, inputs, dataset.train.labels[: len(inputs)])
-
-
-def build_best(config: RunConfig, dataset: DataSet, measures: Sequence[Measure]) -> BestEpoch | None:
-    """What compares the epochs; None without a validation set, which early stopping needs."""
-    if dataset.validation is not None:
-        return BestEpoch.of(config.stop, measures, dataset.task == "regression")
-    if config.stop.patience is not None:  # only the data shows whether data of one's own has such a set
-        raise ConfigError(
-            f"--stop.patience needs a validation set, and {dataset.name} has none",
-            "Hold one out: --validation 0.1.",
-        )
-    return None
 
 
 def few_inputs(dataset: DataSet) -> torch.Tensor:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shoal.config.schema import StopConfig
+from shoal.data.dataset import DataSet
 from shoal.errors import ConfigError
 from shoal.models.measures import Measure
 from shoal.training.evaluation.evaluate import Metrics
@@ -26,9 +27,19 @@ class BestEpoch:
     least_change: float = 0.0
 
     @classmethod
-    def of(cls, config: StopConfig, measures: Sequence[Measure], is_regression: bool) -> "BestEpoch":
-        """As the settings of a run say; losses are better if they are lower, a metric as it declares."""
-        if config.metric == "accuracy" and is_regression:
+    def of(cls, config: StopConfig, data: DataSet, measures: Sequence[Measure]) -> "BestEpoch | None":
+        """As the settings of a run say; None without a validation set, which early stopping needs.
+
+        Losses are better if they are lower, a metric as it declares.
+        """
+        if data.validation is None:
+            if config.patience is not None:  # only the data shows whether data of one's own has such a set
+                raise ConfigError(
+                    f"--stop.patience needs a validation set, and {data.name} has none",
+                    "Hold one out: --validation 0.1.",
+                )
+            return None
+        if config.metric == "accuracy" and data.task == "regression":
             raise ConfigError(
                 "--stop.metric accuracy needs labels that are classes, and this is regression",
                 "Use --stop.metric loss.",
