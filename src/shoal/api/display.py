@@ -72,9 +72,10 @@ class Quiet:
             "weights": f"sha256 {result.weights_sha256[:16]}…",
             "model": f"{result.run}/model.safetensors",
         }
+        width = max(14, *(len(name) for name in rows))
         for name, value in rows.items():
             if value is not None:
-                self.say(f"  {name:14} {value}")
+                self.say(f"  {name:{width}} {value}")
         for line in codec_lines(RunFolder(Path(result.run))) if result.codec else ():
             self.say(f"    {line}")
 
