@@ -109,6 +109,7 @@ def test_the_loop_of_a_pipeline():
         ["--data", "mine:data", "--data.n", "100"],
         ["--schedule", "mine:schedule", "--schedule.power", "2"],
         ["--loss", "mine:loss"],
+        ["--metrics", "mine:margin,top3"],
         ["--optimizer", "mine:optimizer", "--lr", "0.1"],
         ["--strategy", "naive", "--exchange", "mine:exchange"],
         ["--strategy", "naive", "--partition", "mine:partition"],

@@ -14,6 +14,8 @@ _LAZY = {
     "fit": "shoal.api.fit",
     "notebook_launch": "shoal.api.notebook",
     "Callback": "shoal.api.callbacks",
+    "Metric": "shoal.models.metrics",
+    "ReplicaSync": "shoal.parallel.sync.replicas",
     "join": "shoal.comm.join",
     "DistributedDataParallel": "shoal.parallel.wrapper.distributed_data_parallel",
     "OneCopy": "shoal.parallel.wrapper.one_copy",

@@ -9,8 +9,10 @@ from shoal.data.division.samplers import PartitionSampler as PartitionSampler
 from shoal.data.division.samplers import RandomSampler as RandomSampler
 from shoal.data.division.subsets import DatasetPartitioner as DatasetPartitioner
 from shoal.data.division.subsets import partition as partition
+from shoal.models.metrics import Metric as Metric
 from shoal.parallel.by_hand.average_gradients import average_gradients as average_gradients
 from shoal.parallel.layout.tensor.divide import tensor_parallel as tensor_parallel
+from shoal.parallel.sync.replicas import ReplicaSync as ReplicaSync
 from shoal.parallel.sync_batchnorm import SyncBatchNorm as SyncBatchNorm
 from shoal.parallel.wrapper.distributed_data_parallel import (
     DistributedDataParallel as DistributedDataParallel,

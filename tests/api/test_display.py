@@ -4,7 +4,7 @@ import pytest
 
 from shoal.api.display import epoch_line, extent, headline
 from shoal.config.read import read
-from shoal.training.evaluate import Metrics
+from shoal.training.evaluation.evaluate import Metrics
 from shoal.training.progress import Progress
 
 

@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from shoal.api.fit import fit
 from shoal.errors import ConfigError, ShoalError
+from shoal.models.metrics import Metric
 
 torch.manual_seed(0)
 INPUTS = torch.randn(96, 6, generator=torch.Generator().manual_seed(1))
@@ -126,3 +127,31 @@ def test_two_at_the_same_time_are_refused(tmp_path):
         return DATA
 
     fit(NET, data, progress=False, steps=1, runs_dir=str(tmp_path))
+
+
+def right(outputs, labels):
+    return outputs.argmax(1) == labels
+
+
+def test_metrics_of_a_program(tmp_path):
+    class Largest(Metric):
+        def sums(self, outputs, labels):
+            return torch.stack([outputs.exp().sum(), torch.tensor(float(len(labels)))])
+
+        def value(self, sums):
+            return sums[0] / sums[1]
+
+    metrics = ["top2", right, Largest(), lambda outputs, labels: outputs[:, 0]]
+    result, model = fitted(tmp_path, metrics=metrics, strategy="ddp", workers=2)
+    outputs = model(INPUTS[72:]).detach()
+    assert result.test_metrics == pytest.approx(
+        {
+            "top2": (outputs.topk(2).indices == LABELS[72:, None]).any(1).float().mean().item(),
+            "right": result.test_accuracy,
+            "Largest": outputs.exp().sum().item() / 24,
+            "metric": outputs[:, 0].mean().item(),
+        },
+        rel=1e-5,
+    )
+    with pytest.raises(ConfigError, match="two objects are called right"):
+        fitted(tmp_path, metrics=[right, right])

@@ -108,6 +108,8 @@ def test_bad_usage_is_one_sentence(words, sentence, capsys):
 
 def test_help(capsys):
     assert main(["check", "--help"]) == 0
+    assert "strategy  Run the contract of strategies" in capsys.readouterr().out
+    assert main(["check", "exchange", "--help"]) == 0
     assert "--rule" in capsys.readouterr().out
 
 

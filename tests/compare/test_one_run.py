@@ -34,7 +34,7 @@ def test_the_page_has_everything(runs, name, tmp_path):
     assert f"shoal train {runs}/{name}/config.toml" in page
     assert "hidden = [8]" in page
     assert "torch 2" in page
-    assert page.count("| 2 | 8 |") == 1, "a validation after every epoch"
+    assert page.count("| 2 (best) | 8 |") == 1, "a validation after every epoch"
     assert len((tmp_path / "tables" / "steps.csv").read_text().splitlines()) == 9
     assert (tmp_path / "figures" / "loss.png").stat().st_size > 1000
     assert "<svg" in (tmp_path / "report.html").read_text(encoding="utf-8")

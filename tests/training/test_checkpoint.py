@@ -46,6 +46,15 @@ def test_older_ones_go_once_newer_ones_are_safe(tmp_path):
     assert checkpoint.latest(tmp_path).progress.step == 1000000
 
 
+def test_the_best_one_stays(tmp_path):
+    pieces = [Piece.whole(name, tensor) for name, tensor in TENSORS.items()]
+    for step, best in ((5, 5), (10, 10), (15, 10), (20, 10)):
+        checkpoint.save(tmp_path, pieces, Progress(step=step, best_step=best, best_value=0.5), keep=1)
+    assert sorted(os.listdir(tmp_path)) == ["step-000010", "step-000020"]
+    assert checkpoint.best(tmp_path).progress.step == 10
+    assert checkpoint.latest(tmp_path).progress.step == 20
+
+
 def test_a_damaged_one_is_passed_over_for_the_one_before(tmp_path):
     save(tmp_path, 5)
     path = save(tmp_path, 10) / checkpoint.tensors_of(0)

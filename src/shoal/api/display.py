@@ -9,13 +9,14 @@ from typing import TextIO
 
 from shoal.api.settings import MODULE
 from shoal.config.mesh import grid
+from shoal.config.metrics import in_words, list_in_words
 from shoal.config.schema import RunConfig
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
 from shoal.labs.terminal import aligned
 from shoal.printable import printable, unless_hung_up
 from shoal.report.staleness import staleness_of
-from shoal.training.evaluate import Metrics
+from shoal.training.evaluation.evaluate import Metrics
 from shoal.training.progress import Progress
 from shoal.training.result import Result
 
@@ -62,16 +63,19 @@ class Quiet:
         rows = {
             "test accuracy": None if accuracy is None else f"{100 * accuracy:.2f} %",
             "test loss": None if loss is None else f"{loss:.4f}",
+            **{f"test {name}": in_words(name, value) for name, value in (result.test_metrics or {}).items()},
             "training loss": f"{result.final_loss:.4f}  (mean of the last epoch)",
+            **best_rows(result),
             "training time": f"{result.seconds:.2f} s for {speed}",
             **server_rows(result),
             "codec": None if result.codec is None else f"{result.codec}  (chosen by compressed:auto)",
             "weights": f"sha256 {result.weights_sha256[:16]}…",
             "model": f"{result.run}/model.safetensors",
         }
+        width = max(14, *(len(name) for name in rows))
         for name, value in rows.items():
             if value is not None:
-                self.say(f"  {name:14} {value}")
+                self.say(f"  {name:{width}} {value}")
         for line in codec_lines(RunFolder(Path(result.run))) if result.codec else ():
             self.say(f"    {line}")
 
@@ -164,6 +168,21 @@ class Live(Plain):
         return f"epoch {min(progress.epoch + 1, self._epochs)}/{self._epochs}"
 
 
+def best_rows(result: Result) -> dict[str, str]:
+    """The best epoch on the validation set, and why a run stopped early."""
+    if result.best is None:
+        return {}
+    metric, value, epoch = result.best["metric"], result.best["value"], result.best["epoch"]
+    shown = f"validation {metric} {in_words(metric, value)}"
+    rows = {"best epoch": f"{epoch}: {shown}  (checkpoint best)"}
+    if result.stopped_early:
+        waited = result.epochs - epoch
+        rows["stopped early"] = (
+            f"after epoch {result.epochs}: no better {metric} for {waited} epoch{'s' * (waited > 1)}"
+        )
+    return rows
+
+
 def server_rows(result: Result) -> dict[str, str]:
     """What a parameter server has done; where updates are stale, how stale, and what that means."""
     if result.server is None:
@@ -229,14 +248,15 @@ def counted(steps: int) -> str:
 
 
 def epoch_line(progress: Progress, epochs: int, metrics: Metrics | None) -> str:
-    """The numbers of an epoch; also with validation, the line fits 80 columns."""
+    """The numbers of an epoch; also with validation, the line fits 80 columns. More metrics are on a second one."""
     line = f"  epoch {progress.epoch}/{epochs}  step {progress.step}  "
     if not metrics:
         return f"{line}training loss {progress.last_epoch_loss:.4f}  {progress.seconds:.1f} s"
     line += f"loss {progress.last_epoch_loss:.4f}, validation {metrics.loss:.4f}"
     if metrics.accuracy is not None:
         line += f", accuracy {100 * metrics.accuracy:.2f} %"
-    return f"{line}  {progress.seconds:.1f} s"
+    line += f"  {progress.seconds:.1f} s"
+    return f"{line}\n    validation {list_in_words(metrics.metrics)}" if metrics.metrics else line
 
 
 @contextmanager

@@ -5,7 +5,8 @@ from shoal.api.loggers import loggers_of
 from shoal.config.schema import RunConfig
 from shoal.data.load import load
 from shoal.launch.run import check_run
-from shoal.training.build import build_model, torch_settings
+from shoal.training.build import build_measures, build_model, torch_settings
+from shoal.training.evaluation.best import BestEpoch
 from shoal.training.progress import total_steps
 
 
@@ -16,6 +17,7 @@ def dry_run(config: RunConfig) -> list[str]:
     with torch_settings(config) as device:
         data = load(config.data)
         model = build_model(config, data)
+        BestEpoch.of(config.stop, data, build_measures(config, model, data))
     train, samples = config.train, len(data.train)
     batch = train.batch_size if isinstance(train.batch_size, int) else samples
     steps = total_steps(samples, batch, train.epochs, train.steps)

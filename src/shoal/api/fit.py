@@ -18,12 +18,15 @@ from shoal.api.settings import MODULE, config_of, tree_of
 from shoal.api.train import observed
 from shoal.errors import ConfigError
 from shoal.events.folder import RunFolder
+from shoal.models.metrics import Metric
 from shoal.parallel.state import load_weights
+from shoal.parallel.strategy import Strategy
 from shoal.training.result import Result
 from shoal.training.weights import read_model
 
 Loss = Callable[[Any, Any], Tensor]
 MakeOptimizer = Callable[[Any], torch.optim.Optimizer]
+Measured = Callable[[Any, Any], Tensor]
 
 _IN_USE = threading.Lock()
 
@@ -34,6 +37,8 @@ def fit(
     loss: str | Loss = "cross_entropy",
     make_optimizer: str | dict[str, Any] | MakeOptimizer = "adam",
     *,
+    metrics: str | Sequence[str | Metric | Measured] = (),
+    strategy: str | dict[str, Any] | Callable[[Any], Strategy] | None = None,
     callbacks: Sequence[Callback] = (),
     resume: str | Path | None = None,
     progress: bool = True,
@@ -50,11 +55,14 @@ def fit(
     - `loss(outputs, labels)` returns the mean over the samples, as torch's losses do; or the name of one of ours.
     - `make_optimizer(params)` returns a torch optimizer: a function, because a strategy may give each worker a part of
       the parameters. Or the name of one of ours, or a dictionary with its settings.
+    - `metrics`: names ("top5"), functions (outputs, labels) → one number for each sample, or objects of classes that
+      derive from `shoal.Metric`.
+    - `strategy`: a name, or a class that derives from `shoal.ReplicaSync`.
     - Other settings are those of `shoal.train`. `resume` is the folder of a stopped run of the same objects.
 
     Worker processes are copies of this one and compute with one thread each; with launcher="threads" they are threads.
     """
-    with _as_module(model, data, loss, make_optimizer) as named:
+    with _as_module(model, data, loss, make_optimizer, metrics, strategy) as named:
         taken = named.keys() & settings.keys()
         if taken:
             raise ConfigError(
@@ -76,7 +84,12 @@ def fit(
 
 @contextmanager
 def _as_module(
-    model: nn.Module | Callable[[], nn.Module], data: Any, loss: str | Loss, make_optimizer: Any
+    model: nn.Module | Callable[[], nn.Module],
+    data: Any,
+    loss: str | Loss,
+    make_optimizer: Any,
+    metrics: str | Sequence[str | Metric | Measured],
+    strategy: str | dict[str, Any] | Callable[[Any], Strategy] | None,
 ) -> Generator[dict[str, Any]]:
     """The objects as functions of a module that exists in memory only: settings name them as any of a user's own.
 
@@ -97,12 +110,33 @@ def _as_module(
         name = kind if hasattr(module, name) else name
         named[kind] = f"{MODULE}:{name}" if callable(function) else function
         setattr(module, name, function)
+    if callable(strategy):
+        name = _name_of(strategy, "strategy")
+        setattr(module, name, strategy)
+        named["strategy"] = f"{MODULE}:{name}"
+    elif strategy is not None:
+        named["strategy"] = strategy
+    if metrics:
+        named["metrics"] = (
+            metrics if isinstance(metrics, str) else [_name_metric(module, each) for each in metrics]
+        )
     sys.modules[MODULE] = module
     try:
         yield named
     finally:
         del sys.modules[MODULE]
         _IN_USE.release()
+
+
+def _name_metric(module: ModuleType, metric: str | Metric | Measured) -> str:
+    """The name of a metric in the settings; a function or an object becomes one of the module's."""
+    if isinstance(metric, str):
+        return metric
+    name = type(metric).__name__ if isinstance(metric, Metric) else _name_of(metric, "metric")
+    if hasattr(module, name):
+        raise ConfigError(f"two objects are called {name}", "Rename the metric.")
+    setattr(module, name, (lambda: metric) if isinstance(metric, Metric) else metric)
+    return f"{MODULE}:{name}"
 
 
 def _name_of(given: Any, otherwise: str) -> str:

@@ -7,9 +7,10 @@ from typing import Any, TextIO
 
 from shoal.api.callbacks import Callback
 from shoal.config.custom import calling, load
+from shoal.config.metrics import ALWAYS, label_of
 from shoal.config.schema import Custom, RunConfig
 from shoal.errors import ConfigError
-from shoal.training.evaluate import Metrics
+from shoal.training.evaluation.evaluate import Metrics
 from shoal.training.result import Result
 
 COLUMNS = ("step", "epoch", "training_loss", "validation_loss", "validation_accuracy")
@@ -17,15 +18,19 @@ COLUMNS = ("step", "epoch", "training_loss", "validation_loss", "validation_accu
 
 def loggers_of(config: RunConfig) -> Sequence[Callback]:
     """The loggers that a run's settings name; what is not installed is refused before the run begins."""
+    labels = [label_of(name) for name in config.train.metrics if name not in ALWAYS]
     return [
-        _LOGGERS[name]() if name in _LOGGERS else _own(Custom(name=name)) for name in config.output.logger
+        _LOGGERS[name](labels) if name in _LOGGERS else _own(Custom(name=name))
+        for name in config.output.logger
     ]
 
 
 class CsvLogger(Callback):
     """Writes `metrics.csv` into the run folder: a row after each step, and one with validation after each epoch."""
 
-    def __init__(self) -> None:
+    def __init__(self, metrics: Sequence[str] = ()) -> None:
+        """`metrics` are the names of those beside loss and accuracy, each with a column."""
+        self._metrics = metrics
         self._file: TextIO | None = None
 
     def start(self, folder: Path, step: int, total_steps: int) -> None:
@@ -34,18 +39,19 @@ class CsvLogger(Callback):
         rows = list(csv.reader(path.open(encoding="utf-8", newline="")))[1:] if path.exists() else []
         self._file = path.open("w", encoding="utf-8", newline="")
         self._rows = csv.writer(self._file)
-        self._rows.writerow(COLUMNS)
+        self._rows.writerow((*COLUMNS, *(f"validation_{name}" for name in self._metrics)))
         self._rows.writerows(row for row in rows if row[:1] and row[0].isdigit() and int(row[0]) <= step)
         self._last = step
 
     def step(self, step: int, loss: float) -> None:
         """A row."""
         self._last = step
-        self._rows.writerow((step, "", repr(loss), "", ""))
+        self._rows.writerow((step, "", repr(loss), "", "", *("" for _ in self._metrics)))
 
     def epoch(self, epoch: int, loss: float | None, validation: Metrics | None) -> None:
         """A row with the mean loss of the epoch."""
-        measured = (validation.loss, validation.accuracy) if validation else ("", "")
+        found = validation.by_name if validation else {}
+        measured = (found.get(name, "") for name in (*ALWAYS, *self._metrics))
         self._rows.writerow((self._last, epoch, repr(loss), *measured))
         self._flush()
 
@@ -90,15 +96,16 @@ class TensorboardLogger(Callback):
     def epoch(self, epoch: int, loss: float | None, validation: Metrics | None) -> None:
         """The metrics on the validation set, at the step where the epoch ended."""
         if validation is not None:
-            self._writer.add_scalar("loss/validation", validation.loss, self._last)
-            if validation.accuracy is not None:
-                self._writer.add_scalar("accuracy/validation", validation.accuracy, self._last)
+            for name, value in validation.by_name.items():
+                self._writer.add_scalar(f"{name}/validation", value, self._last)
         self._writer.flush()
 
     def end(self, result: Result) -> None:
         """The result on the test set, then the end."""
         if result.test_accuracy is not None:
             self._writer.add_scalar("accuracy/test", result.test_accuracy, result.steps)
+        for name, value in (result.test_metrics or {}).items():
+            self._writer.add_scalar(f"{name}/test", value, result.steps)
         self._writer.close()
 
 
@@ -113,4 +120,8 @@ def _own(config: Custom) -> Callback:
     return logger
 
 
-_LOGGERS: dict[str, Callable[[], Callback]] = {"csv": CsvLogger, "tensorboard": TensorboardLogger}
+_LOGGERS: dict[str, Callable[[Sequence[str]], Callback]] = {
+    "csv": CsvLogger,
+    "tensorboard": lambda metrics: TensorboardLogger(),
+}
+"""Each takes the names of the metrics beside loss and accuracy."""

@@ -13,6 +13,8 @@ MAY_CHANGE = {
     "train.micro_batch",
     "train.balance",
     "train.on_nonfinite",
+    "train.metrics",
+    "stop.patience",
     "device",
     "threads",
     "data.dir",

@@ -23,6 +23,29 @@ def config_of(recipe: str | None, settings: Mapping[str, Any], trust_code: bool 
     return from_tree(merge(tree, tree_of(settings)))
 
 
+def path_of_function(kind: str, function: Any) -> str:
+    """The `package.module:function` of an object, for workers that import it.
+
+    >>> import math
+    >>> path_of_function("loss", math.hypot)
+    'math:hypot'
+    """
+    module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
+    where = (
+        "in the program itself, which workers do not import"
+        if module == "__main__"
+        else "inside a function"
+        if "<" in name
+        else ""
+    )
+    if where or not module or not name:
+        raise ConfigError(
+            f"{kind} {name or repr(function)} is defined {where or 'where no module names it'}",
+            "Put it into a module, or use shoal.fit, whose workers are copies of the program.",
+        )
+    return f"{module}:{name}"
+
+
 def tree_of(settings: Mapping[str, Any]) -> Tree:
     """The tree that keywords describe: a short name, a path with dots, or a section with a dictionary.
 
@@ -33,6 +56,8 @@ def tree_of(settings: Mapping[str, Any]) -> Tree:
     """
     tree: Tree = {}
     for name, value in settings.items():
+        if callable(value):
+            value = path_of_function(name, value)
         if isinstance(value, Mapping) and (name == "strategy" or choices(kinds_of(RunConfig).get(name))):
             tree.setdefault(name, {}).update(cast(Mapping[str, Any], value))
             continue

@@ -1,6 +1,7 @@
 """`shoal check`: run our contract tests on the user's own code."""
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -42,26 +43,70 @@ def run(given: Given[CheckFlags]) -> int:
     name = given.words[0]
     subject = _subject(given)
 
-    from shoal.parallel.exchange.contract import Verdict, examine
+    from shoal.parallel.exchange.contract import examine
 
-    as_json = given.flags.json
+    title = f"{text.bold(name)}: {_in_words(subject)}"
+    about = {"exchange": name, "workers": list(subject.sizes), "rule": subject.is_rule}
+    return _report(examine(subject), title, about, given.flags.json)
+
+
+def _report(found: "Iterable[Verdict]", title: str, about: Mapping[str, object], as_json: bool) -> int:
+    """Show the verdicts as they come, or all as one line of JSON; the exit code."""
     verdicts: list[Verdict] = []
     if not as_json:
-        text.show(f"{text.bold(name)}: {_in_words(subject)}\n")
-    for verdict in examine(subject):
+        text.show(f"{title}\n")
+    for verdict in found:
         verdicts.append(verdict)
         if not as_json:
             _show(verdict)
     failed = sum(bool(verdict.problem) for verdict in verdicts)
     if as_json:
         checks = [verdict._asdict() | {"passed": not verdict.problem} for verdict in verdicts]
-        about = {"exchange": name, "workers": list(subject.sizes), "rule": subject.is_rule}
-        text.show(json.dumps(about | {"passed": not failed, "checks": checks}))
+        text.show(json.dumps({**about, "passed": not failed, "checks": checks}))
     else:
         text.show(
             f"\n{failed} of {len(verdicts)} checks failed" if failed else f"\nall {len(verdicts)} passed"
         )
     return 1 if failed else 0
+
+
+@dataclass(frozen=True)
+class StrategyFlags(Flags):
+    """The size of the tests."""
+
+    workers: Annotated[int, AtLeast(2), AtMost(12)] = 3
+    """Largest number of workers; they are threads."""
+    limit: Seconds = 20.0
+    """Time limit of a few steps, in seconds."""
+    json: bool = False
+    """Print the verdicts as JSON."""
+
+
+def run_strategy(given: Given[StrategyFlags]) -> int:
+    """Run the contract of strategies on one of yours, a class that derives from shoal.ReplicaSync.
+
+    Options of the class are written --strategy.KEY VALUE, as for `shoal train`. A strategy that declares is_exact =
+    False need not equal one machine, but must keep one model to evaluate and resume with the same bits.
+
+    Exit code 0: it keeps the contract. 1: it does not. 2: it could not be checked.
+    """
+    name, flags = given.words[0], given.flags
+
+    from shoal.config.read import read
+
+    config = read(None, ["--strategy", name, *given.settings]).sync
+
+    from shoal.comm.alone import alone
+    from shoal.parallel.sync.contract import StrategySubject, examine_strategy, parts_for
+    from shoal.parallel.sync.user_sync import is_exact, make_user_sync
+
+    make = make_user_sync(config)
+    make(parts_for(alone(), "sgd"))  # what cannot be constructed cannot be checked
+    subject = StrategySubject(make, range(1, flags.workers + 1), is_exact(config), flags.limit)
+    what = "equals one machine" if subject.is_exact else "an algorithm of its own"
+    title = f"{text.bold(name)}: {what}, with 1 to {flags.workers} workers"
+    about = {"strategy": name, "workers": list(subject.sizes), "is_exact": subject.is_exact}
+    return _report(examine_strategy(subject), title, about, flags.json)
 
 
 def _subject(given: Given[CheckFlags]) -> "Subject":
@@ -96,11 +141,14 @@ def _show(verdict: "Verdict") -> None:
 
 COMMAND = CommandGroup(
     "check",
-    "Run our contract tests on your own exchange.",
+    "Run our contract tests on your own exchange or strategy.",
     {
         "exchange": Command(
             "check exchange", run, CheckFlags, "package.module:function", settings=("exchange",)
-        )
+        ),
+        "strategy": Command(
+            "check strategy", run_strategy, StrategyFlags, "package.module:Class", settings=("strategy",)
+        ),
     },
     kind="contract",
 )

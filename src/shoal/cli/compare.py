@@ -188,12 +188,16 @@ def _show_table(comparison: "Comparison", console: "Console") -> None:
     from shoal.compare import table
 
     names, *results = _columns(table.HEADER, table.table_rows(comparison))
+    metrics = _columns(table.metric_names(comparison), table.metric_rows(comparison))
     shares = _columns(table.SHARES, table.share_rows(comparison))
     before = table.SHARES_AT - 1
-    tables = [[*results[:before], *shares, *results[before:]]]
+    tables = [[*results[:before], *shares, *results[before:], *metrics]]
     if not _fits([names, *tables[0]], console):
         times, equality = results[: table.EQUALITY_AT - 1], results[table.EQUALITY_AT - 1 :]
-        tables = [*_narrowed(names, times, console), *_narrowed(names, [*equality, *shares], console)]
+        tables = [
+            *_narrowed(names, times, console),
+            *_narrowed(names, [*equality, *shares, *metrics], console),
+        ]
     for number, columns in enumerate(tables):
         console.print(*[""] * bool(number), _table([names, *columns]), sep="\n")
     legend = f"\n{table.LEGEND} {table.SHARES_LEGEND}\n"

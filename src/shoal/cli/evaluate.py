@@ -1,4 +1,4 @@
-"""`shoal evaluate`: loss and accuracy of saved weights."""
+"""`shoal evaluate`: loss, accuracy and metrics of saved weights."""
 
 import json
 from dataclasses import dataclass
@@ -17,6 +17,8 @@ class EvaluateFlags(Flags):
 
     split: Literal["test", "train", "validation"] = "test"
     """Which part of the data."""
+    checkpoint: str = ""
+    """Of a run, this checkpoint: best (on the validation set), last, or a step; default: the final weights."""
     json: bool = False
     """Print the result as one line of JSON."""
     trust_code: bool = False
@@ -24,20 +26,25 @@ class EvaluateFlags(Flags):
 
 
 def run(given: Given[EvaluateFlags]) -> int:
-    """Show loss and accuracy of a run, or of a weights file, on any data set.
+    """Show loss, accuracy and --metrics of a run, or of a weights file, on any data set.
 
-    RUN is a run folder; if the run did not finish, its newest checkpoint is used. FILE is a safetensors file. One that
+    RUN is a run folder; if the run did not finish, its newest checkpoint is used. `--checkpoint best` is the best epoch
+    on the validation set. FILE is a safetensors file. One that
     shoal wrote names its model; for any other, add --model NAME.
 
     A model or loss of your own, package.module:function, runs only if you name it here (--model my:Net) or add
     --trust-code: a file may be somebody else's.
 
-    Settings of data, model and loss, --device and --threads are those of `shoal train`: --data mnist.
+    Settings of data, model and loss, --metrics, --device and --threads are those of `shoal train`: --data mnist.
     """
     path, split = Path(given.words[0]), given.flags.split
     if not path.exists():
         raise ConfigError(f"{path} does not exist", "Give a run folder or a weights file (.safetensors).")
 
+    if given.flags.checkpoint:
+        path = _checkpoint(path, given.flags.checkpoint)
+
+    from shoal.config.metrics import list_in_words
     from shoal.config.read import read_flags
     from shoal.training.reopen import config_for, evaluate_saved, open_saved
 
@@ -47,13 +54,22 @@ def run(given: Given[EvaluateFlags]) -> int:
     metrics = evaluate_saved(saved, config, split)
     if given.flags.json:
         about = {"source": str(saved.source), "data": config.data.name, "split": split}
-        text.show(json.dumps(about | metrics._asdict()))
+        text.show(json.dumps(about | metrics.record()))
     else:
-        accuracy = "" if metrics.accuracy is None else f", accuracy {100 * metrics.accuracy:.2f} %"
         where = f"{saved.source} on {config.data.name} ({split}, {metrics.samples:,} samples)"
-        text.show(f"{where}: loss {metrics.loss:.4f}{accuracy}")
+        text.show(f"{where}: {list_in_words(metrics.by_name)}")
     return 0
 
 
-_SETTINGS = ("data", "model", "loss", "device", "threads")
+def _checkpoint(path: Path, name: str) -> Path:
+    from shoal.events.folder import RunFolder
+
+    if not RunFolder(path).config.exists():
+        raise ConfigError(
+            f"--checkpoint {name} is for a run folder, and {path} is not one", "Give runs/NAME."
+        )
+    return RunFolder(path).checkpoints / name
+
+
+_SETTINGS = ("data", "model", "loss", "train.metrics", "device", "threads")
 COMMAND = Command("evaluate", run, EvaluateFlags, words="RUN|FILE", settings=_SETTINGS)

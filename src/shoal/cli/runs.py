@@ -18,7 +18,7 @@ class RunsFlags(Flags):
     where: Annotated[tuple[str, ...], Several()] = ()
     """Only runs that satisfy this: strategy=ddp, "accuracy>0.9", optimizer.lr=0.01; repeatable."""
     sort: str = ""
-    """Order by a column, a setting or a result, such as accuracy; default: by time."""
+    """Order by a column, a setting or a result, such as accuracy or top5; default: by time."""
     json: bool = False
     """Print one line of JSON for each run, with all settings and results."""
 
@@ -29,7 +29,7 @@ def run(given: Given[RunsFlags]) -> int:
     Conditions and orders use the columns, every setting (optimizer.lr) and every result (bytes_sent).
     """
     from shoal.labs.terminal import aligned
-    from shoal.report.run_table import COLUMNS, listed_runs, matching, ordered, row_of
+    from shoal.report.run_table import COLUMNS, listed_runs, matching, metrics_of, ordered, row_of
 
     flags = given.flags
     runs, damaged = listed_runs(Path(given.words[0] if given.words else "runs"))
@@ -43,8 +43,10 @@ def run(given: Given[RunsFlags]) -> int:
         for each in runs:
             text.show(json.dumps({"path": str(each.path), **each.values}, default=str))
     elif runs:
-        right = frozenset({6, 8, 9, 10, 11})
-        text.show(aligned(["began", *COLUMNS], [row_of(each) for each in runs], right=right))
+        metrics = metrics_of(runs)
+        right = frozenset({6, 8, 9, 10, 11, *range(12, 12 + len(metrics))})
+        rows = [row_of(each, metrics) for each in runs]
+        text.show(aligned(["began", *COLUMNS, *metrics], rows, right=right))
     else:
         text.show("no runs" + (" that satisfy these conditions" if flags.where else ""))
     return 0

@@ -8,7 +8,16 @@ from shoal.compare.equality import EQUALITY
 from shoal.compare.figures import loss_figure, time_figure
 from shoal.compare.remark import Remark
 from shoal.compare.server_progress import server_blocks
-from shoal.compare.table import HEADER, LEGEND, as_data, described, table_rows, worker_rows
+from shoal.compare.table import (
+    HEADER,
+    LEGEND,
+    as_data,
+    described,
+    metric_names,
+    metric_rows,
+    table_rows,
+    worker_rows,
+)
 from shoal.compare.verdict import THRESHOLDS
 from shoal.report.canvas import Drawing
 from shoal.report.document import Block, Bullets, Code, Document, Figure, Heading, Judgement, Paragraph, Table
@@ -69,6 +78,7 @@ def _document(
         *([Bullets(comparison.notes)] if comparison.notes else []),
         Heading("Results"),
         Table("All runs", HEADER, table_rows(comparison), frozenset(range(1, len(HEADER)))),
+        *_metrics(comparison),
         Paragraph(LEGEND),
         *(figure_of(name, drawing) for name, drawing in drawings.items()),
         Table(
@@ -82,6 +92,16 @@ def _document(
     ]
     title = f"{first.config.model.name} on {first.config.data.name}, trained in {len(entries)} ways"
     return Document(title, "en", blocks)
+
+
+def _metrics(comparison: Comparison) -> list[Block]:
+    names = metric_names(comparison)
+    if not names:
+        return []
+    rows = [
+        [entry.name, *cells] for entry, cells in zip(comparison.entries, metric_rows(comparison), strict=True)
+    ]
+    return [Table("Metrics on the test set", ["run", *names], rows, frozenset(range(1, len(names) + 1)))]
 
 
 def _opening(first: ComparedRun) -> str:

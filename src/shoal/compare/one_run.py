@@ -10,6 +10,7 @@ from shoal.compare.comparison import ComparedRun, Comparison
 from shoal.compare.document import WORKER_HEADER, figure_of, waiting_and_moving
 from shoal.compare.figures import loss_figure, time_figure
 from shoal.compare.table import described, worker_rows
+from shoal.config.metrics import in_words
 from shoal.config.write import to_toml
 from shoal.events.file import read_events
 from shoal.report.canvas import Drawing
@@ -20,6 +21,7 @@ from shoal.report.markdown import to_markdown
 from shoal.report.tables import to_csv
 
 VALIDATION_HEADER = ("epoch", "step", "loss", "accuracy")
+BEST = " (best)"
 
 
 def write_run_report(folder: Path, run: Comparison) -> None:
@@ -50,8 +52,12 @@ def numbers_of(entry: ComparedRun) -> dict[str, str]:
     rows = {
         "test accuracy": _percent(result["test_accuracy"]),
         "test loss": _number(result["test_loss"]),
+        **_metrics("test", result.get("test_metrics")),
         "validation accuracy": _percent(result.get("validation_accuracy")),
         "validation loss": _number(result.get("validation_loss")),
+        **_metrics("validation", result.get("validation_metrics")),
+        "best epoch": _best(result),
+        "stopped early": f"after epoch {result['epochs']}" if result.get("stopped_early") else None,
         "training loss, mean of the last epoch": _number(result.get("final_loss")),
         "steps": f"{result['steps']:,}",
         "training time": f"{result['seconds']:.2f} s",
@@ -64,15 +70,6 @@ def numbers_of(entry: ComparedRun) -> dict[str, str]:
 
 def _document(entry: ComparedRun, drawings: Mapping[str, Drawing]) -> Document:
     config, path = entry.config, entry.run.folder.path
-    validations = [
-        [
-            str(each["epoch"]),
-            str(each["step"]),
-            _number(each["loss"]) or "",
-            _percent(each["accuracy"]) or "–",
-        ]
-        for each in entry.run.validations
-    ]
     delay = 100 * (entry.not_scheduled or 0.0)
     busy = f"The machine was busy: a thread was ready but not scheduled for {delay:.0f} % of the time."
     blocks: list[Block] = [
@@ -81,7 +78,7 @@ def _document(entry: ComparedRun, drawings: Mapping[str, Drawing]) -> Document:
         Heading("Results"),
         Table("Numbers of the run", ["", ""], [[*row] for row in numbers_of(entry).items()]),
         figure_of("loss", drawings["loss"], "Training loss against steps and against time."),
-        *([Table("Validation", VALIDATION_HEADER, validations, frozenset(range(4)))] if validations else []),
+        *_validations(entry),
         Heading("Where the time went"),
         *([Paragraph(busy)] if entry.was_delayed else []),
         figure_of("time", drawings["time"]),
@@ -93,6 +90,42 @@ def _document(entry: ComparedRun, drawings: Mapping[str, Drawing]) -> Document:
         Table("Each start of the run", ["", ""], _starts(entry)),
     ]
     return Document(f"{config.model.name} on {config.data.name}: {path.name}", "en", blocks)
+
+
+def _validations(entry: ComparedRun) -> list[Block]:
+    """The table of all validations, with a column for each metric."""
+    found = entry.run.validations
+    if not found:
+        return []
+    best = (entry.run.result.get("best") or {}).get("epoch")
+    names = list(dict.fromkeys(name for each in found for name in each.get("metrics") or {}))
+    rows = [
+        [
+            f"{each['epoch']}{BEST * (each['epoch'] == best)}",
+            str(each["step"]),
+            _number(each["loss"]) or "",
+            _percent(each["accuracy"]) or "–",
+            *(
+                in_words(name, each["metrics"][name]) if name in (each.get("metrics") or {}) else "–"
+                for name in names
+            ),
+        ]
+        for each in found
+    ]
+    header = (*VALIDATION_HEADER, *names)
+    return [Table("Validation", header, rows, frozenset(range(len(header))))]
+
+
+def _metrics(split: str, values: Mapping[str, float] | None) -> dict[str, str]:
+    return {f"{split} {name}": in_words(name, value) for name, value in (values or {}).items()}
+
+
+def _best(result: Mapping[str, Any]) -> str | None:
+    best = result.get("best")
+    if best is None:
+        return None
+    value = in_words(best["metric"], best["value"])
+    return f"{best['epoch']} of {result['epochs']}, validation {best['metric']} {value}"
 
 
 def _starts(entry: ComparedRun) -> Sequence[list[str]]:

@@ -6,6 +6,7 @@ from typing import Any
 from shoal.compare.comparison import KINDS, ComparedRun, Comparison, is_faster, same_bits, speed_up
 from shoal.compare.invariant_bits import FAILED, STEPS
 from shoal.compare.weights import FIRST_STEP_BOUND
+from shoal.config.metrics import in_words
 from shoal.config.schema import RunConfig
 
 ONE_STEP, SAME_BITS = f"one step (≤\N{NO-BREAK SPACE}{FIRST_STEP_BOUND:.0e})", "same bits as"
@@ -27,6 +28,23 @@ LEGEND = (
     f"invariant bits: whether {STEPS} steps with --reduction invariant give the weights of the reference."
 )
 SHARES_LEGEND = "compute, move, wait: parts of the training time, means over the workers."
+
+
+def metric_names(comparison: Comparison) -> list[str]:
+    """The metrics that any of the runs measured on the test set, beside accuracy."""
+    found = (entry.run.result.get("test_metrics") or {} for entry in comparison.entries)
+    return list(dict.fromkeys(name for metrics in found for name in metrics))
+
+
+def metric_rows(comparison: Comparison) -> list[list[str]]:
+    """A row for each run, under the names of the metrics."""
+    names = metric_names(comparison)
+    return [[_metric(entry, name) for name in names] for entry in comparison.entries]
+
+
+def _metric(entry: ComparedRun, name: str) -> str:
+    values = entry.run.result.get("test_metrics") or {}
+    return in_words(name, values[name]) if name in values else "–"
 
 
 def table_rows(comparison: Comparison) -> list[list[str]]:
@@ -134,6 +152,7 @@ def as_data(entry: ComparedRun, comparison: Comparison) -> dict[str, Any]:
         "strategy": entry.config.strategy,
         "workers": entry.workers,
         **{key: result[key] for key in ("test_accuracy", "test_loss", "seconds")},
+        **{f"test_{name}": (result.get("test_metrics") or {}).get(name) for name in metric_names(comparison)},
         "samples_per_s": round(entry.samples_per_s, 3),
         "speed_up_over_all_cores": _rounded(speed_up(entry, comparison.all_cores)),
         "speed_up_over_one_core": _rounded(speed_up(entry, comparison.one_core)),

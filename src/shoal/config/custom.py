@@ -63,6 +63,7 @@ def named_code(config: RunConfig) -> list[tuple[str, Custom]]:
     if isinstance(config.sync, ZeroConfig) and config.sync.unit_of is not None:
         chosen.append(("strategy.unit_of", Custom(name=config.sync.unit_of)))
     chosen += [("logger", Custom(name=name)) for name in config.output.logger if ":" in name]
+    chosen += [("metrics", Custom(name=name)) for name in config.train.metrics if ":" in name]
     return [(kind, choice) for kind, choice in chosen if isinstance(choice, Custom)]
 
 

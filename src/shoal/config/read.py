@@ -195,9 +195,13 @@ def expand_strategy(tree: Tree) -> Tree:
     strategy, sync = (_as_table(tree.get(key, {}), key) for key in ("strategy", "sync"))
     name, layout = strategy.get("name", ""), "whole"
     if "name" in strategy:
-        if name not in STRATEGIES:
-            raise ConfigError(unknown("strategy", str(name), STRATEGIES))
-        layout, named = STRATEGIES[name]
+        is_own = isinstance(name, str) and ":" in name
+        if name not in STRATEGIES and not is_own:
+            raise ConfigError(
+                unknown("strategy", str(name), STRATEGIES),
+                "For one of your own, write package.module:function.",
+            )
+        layout, named = ("whole", name) if is_own else STRATEGIES[name]
         if sync.get("name", named) != named:
             raise ConfigError(
                 f"strategy {name} has sync {named}, but --sync is {sync['name']}",

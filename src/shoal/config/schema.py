@@ -82,6 +82,7 @@ from shoal.config.sections.prune import (
     WeightPruneConfig,
 )
 from shoal.config.sections.sync import (
+    OWN_SYNC,
     STRATEGIES,
     Capabilities,
     DdpConfig,
@@ -95,7 +96,7 @@ from shoal.config.sections.sync import (
     SyncConfig,
     ZeroConfig,
 )
-from shoal.config.sections.train import CheckpointConfig, OutputConfig, TrainConfig
+from shoal.config.sections.train import CheckpointConfig, OutputConfig, StopConfig, TrainConfig
 from shoal.config.sections.values import Count, Custom
 from shoal.errors import ConfigError
 
@@ -162,6 +163,7 @@ __all__ = [
     "SpeedConfig",
     "StagesConfig",
     "StepDecayConfig",
+    "StopConfig",
     "StratifiedConfig",
     "SyncConfig",
     "SyntheticConfig",
@@ -203,6 +205,7 @@ class RunConfig(Checked):
     memory: MemoryConfig = field(default_factory=MemoryConfig)
     launch: LaunchConfig = field(default_factory=LaunchConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+    stop: StopConfig = field(default_factory=StopConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     output: OutputConfig = field(default_factory=OutputConfig)
 
@@ -216,7 +219,12 @@ class RunConfig(Checked):
         axes = self.axes
         check_product(axes, self.launch.workers)
         pair = layout_of(axes), self._sync.name
-        if pair not in STRATEGIES.values():
+        if isinstance(self.sync, Custom) and pair[0] != "whole":
+            raise ConfigError(
+                f"strategy {self.sync.name} divides no model, but --mesh is {self.mesh}",
+                "Use --workers, or --mesh data=N.",
+            )
+        if pair not in STRATEGIES.values() and not isinstance(self.sync, Custom):
             syncs = [sync for layout, sync in STRATEGIES.values() if layout == pair[0]]
             raise ConfigError(
                 f"layout {pair[0]} does not support sync {pair[1]}",
@@ -224,6 +232,7 @@ class RunConfig(Checked):
             )
         self._check_capabilities()
         self._check_layouts(axes)
+        self._check_stop()
         if self.train.reduction == "invariant":
             check_invariant(self)
             check_power_of_two(axes.get("data", 1))
@@ -266,7 +275,7 @@ class RunConfig(Checked):
 
     def _check_capabilities(self) -> None:
         """Refuse settings that the strategy does not support, as its sync declares."""
-        strategy, can, workers = self.strategy, self._sync.CAN, self.launch.workers
+        strategy, can, workers = self.strategy, self.can, self.launch.workers
         if can.most_workers is not None and workers > can.most_workers:
             raise ConfigError(
                 f"strategy {strategy} runs on {can.most_workers} worker, but --workers is {workers}",
@@ -313,6 +322,15 @@ class RunConfig(Checked):
             raise ConfigError(
                 f"{shares}, but with --partition {self.partition.name} each worker has data of its own",
                 "Use --partition global.",
+            )
+
+    def _check_stop(self) -> None:
+        """Refuse early stopping without a validation set. Data of one's own may have one: `build` looks."""
+        self.stop.check_metric(self.train.metrics)
+        if self.stop.patience is not None and not getattr(self.data, "validation", True):
+            raise ConfigError(
+                f"--stop.patience {self.stop.patience} needs a validation set",
+                "Hold one out: --validation 0.1.",
             )
 
     def _check_layouts(self, axes: Mapping[str, int]) -> None:
@@ -374,11 +392,13 @@ class RunConfig(Checked):
     @property
     def can(self) -> Capabilities:
         """What the strategy can be combined with."""
-        return self._sync.CAN
+        return OWN_SYNC if isinstance(self._sync, Custom) else self._sync.CAN
 
     @property
     def strategy(self) -> str:
-        """The name of the strategy: the pair (layout, sync)."""
+        """The name of the strategy: the pair (layout, sync), or the user's own."""
+        if isinstance(self._sync, Custom):
+            return self._sync.name
         pair = layout_of(self.axes), self._sync.name
         return next(name for name, known in STRATEGIES.items() if known == pair)
 
@@ -426,6 +446,7 @@ SHORT_FLAGS: dict[str, str] = {
     "micro-batch": "train.micro_batch",
     "reduction": "train.reduction",
     "clip-norm": "train.clip_norm",
+    "metrics": "train.metrics",
     "checkpoint-every": "checkpoint.every",
     "runs-dir": "output.dir",
     "name": "output.name",

@@ -19,6 +19,7 @@ from shoal.config.schema import (
     OneCopyConfig,
     RunConfig,
     SgdConfig,
+    StopConfig,
     SyncConfig,
     SyntheticConfig,
     ZeroConfig,
@@ -53,12 +54,13 @@ def small_run(config: RunConfig) -> RunConfig:
         small = data  # only the user's function knows the shape
     else:
         small = SyntheticConfig(samples=samples, shape=input_shape(data))
-    train = config.train
+    train = replace(config.train, metrics=())  # an evaluation is no part of them either
     if config.optimizer.name != "gd":
         train = replace(train, batch_size=samples_per_step(config))
     if accumulates(config):
         train = replace(train, micro_batch=1)
-    return replace(config, data=small, train=train, partition=GlobalConfig(), sync=_every_step(config.sync))
+    sync = _every_step(config.sync)
+    return replace(config, data=small, train=train, stop=StopConfig(), partition=GlobalConfig(), sync=sync)
 
 
 def _every_step(sync: SyncConfig | None) -> SyncConfig | None:

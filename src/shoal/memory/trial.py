@@ -24,7 +24,7 @@ from shoal.config.checks.resources import check_resources, input_shape
 from shoal.config.checks.supported import check_world
 from shoal.config.mesh import check_divided
 from shoal.config.plain import from_plain, to_plain
-from shoal.config.schema import Custom, GlobalConfig, RunConfig, SyntheticConfig
+from shoal.config.schema import Custom, GlobalConfig, RunConfig, StopConfig, SyntheticConfig
 from shoal.errors import ConfigError
 from shoal.launch import programs
 from shoal.launch.one_worker import joined_group
@@ -99,7 +99,10 @@ def _generated(config: RunConfig) -> RunConfig:
         small = data
     else:
         small = SyntheticConfig(samples=samples, shape=input_shape(data))
-    return replace(config, data=small, partition=GlobalConfig(), memory=replace(config.memory, budget=None))
+    train, memory = replace(config.train, metrics=()), replace(config.memory, budget=None)
+    return replace(
+        config, data=small, train=train, stop=StopConfig(), partition=GlobalConfig(), memory=memory
+    )
 
 
 # In a worker.

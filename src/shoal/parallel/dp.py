@@ -160,7 +160,7 @@ class Dp(Strategy):
         return _Plan.decoded(header)
 
     def evaluate(self, batch: Batch) -> Sums:
-        """Loss and number of correct predictions on a batch; after a broadcast every worker has the whole model."""
+        """Loss, correct predictions and metrics on a batch; after a broadcast every worker has the whole model."""
         return self._layout.evaluate(batch)
 
     def pieces(self) -> list[Piece]:

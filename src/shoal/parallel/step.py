@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.autograd import Variable
 
 from shoal.data.dataset import Batch
+from shoal.models.measures import Measure
 from shoal.parallel.strategy import Gradients, Share, Sums
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -58,21 +59,27 @@ def gradients_from(output: Tensor, gradient: Tensor, inputs: Sequence[Tensor]) -
 
 
 @torch.no_grad()
-def evaluate_batch(model: nn.Module, loss: Loss, batch: Batch) -> Sums:
-    """Loss and correct predictions of a whole model on a batch, in evaluation mode; none correct for regression."""
+def evaluate_batch(model: nn.Module, loss: Loss, batch: Batch, measures: Sequence[Measure] = ()) -> Sums:
+    """Loss, correct predictions and metrics of a whole model on a batch, in evaluation mode."""
     was_training = model.training
     model.eval()
     try:
         outputs = model(batch.inputs)
     finally:
         model.train(was_training)
-    return sums_of(outputs, loss, batch)
+    return sums_of(outputs, loss, batch, measures)
 
 
-def sums_of(outputs: Tensor, loss: Loss, batch: Batch) -> Sums:
-    """Loss and correct predictions of a batch whose outputs are known; none correct for regression."""
-    loss_sum = loss(outputs, batch.labels)
-    if batch.labels.is_floating_point():
-        return Sums(loss_sum, torch.zeros_like(loss_sum), 0, batch.num_samples)
-    hits = (outputs.argmax(-1) == batch.labels).sum()
-    return Sums(loss_sum, hits, batch.labels.numel(), batch.num_samples)
+def sums_of(outputs: Tensor, loss: Loss, batch: Batch, measures: Sequence[Measure] = ()) -> Sums:
+    """Loss, correct predictions and metrics of a batch whose outputs are known; none correct for regression."""
+    loss_sum, labels = loss(outputs, batch.labels), batch.labels
+    metrics = torch.cat([each.sums(outputs, labels) for each in measures]) if measures else None
+    if labels.is_floating_point():
+        return Sums(loss_sum, torch.zeros_like(loss_sum), 0, batch.num_samples, metrics)
+    hits = (outputs.argmax(-1) == labels).sum()
+    return Sums(loss_sum, hits, labels.numel(), batch.num_samples, metrics)
+
+
+def width_of(measures: Sequence[Measure]) -> int:
+    """The number of elements of `Sums.packed`."""
+    return 2 + sum(each.width for each in measures)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from shoal.comm.group import Group
@@ -53,6 +54,13 @@ class Sums(NamedTuple):
     correct: Tensor
     predictions: int
     samples: int
+    metrics: Tensor | None = None
+    """The sums of all metrics of `--metrics`, one after the other, in float64."""
+
+    def packed(self) -> Tensor:
+        """Loss, correct predictions and metrics as one vector in float64, which can be summed and sent."""
+        first = torch.stack([self.loss.double(), self.correct.double()])
+        return first if self.metrics is None else torch.cat([first, self.metrics])
 
 
 class Pause(NamedTuple):
@@ -111,7 +119,10 @@ class Strategy(ABC):
 
     @abstractmethod
     def evaluate(self, batch: Batch) -> Sums:
-        """Loss and correct predictions on a batch; the workers of a replica call it together, with the same result."""
+        """Loss, correct predictions and metrics on a batch.
+
+        The workers of a replica call it together, with the same result.
+        """
 
     @abstractmethod
     def pieces(self) -> list[Piece]:

@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from shoal.config.metrics import in_words
 from shoal.config.read import from_tree, read_recipe
 from shoal.config.write import flat
 from shoal.errors import ConfigError, ShoalError, unknown
@@ -74,7 +75,12 @@ def _listed(path: Path) -> ListedRun:
         "seconds": result.get("seconds"),
     }
     began = datetime.fromtimestamp(folder.config.stat().st_mtime)
-    return ListedRun(path, flat(config) | result | columns, began)
+    metrics = dict[str, float](result.get("test_metrics") or {})
+    metrics |= {
+        f"validation_{name}": value for name, value in (result.get("validation_metrics") or {}).items()
+    }
+    best = {f"best_{name}": value for name, value in (result.get("best") or {}).items()}
+    return ListedRun(path, metrics | flat(config) | result | best | columns, began)
 
 
 def matching(runs: Sequence[ListedRun], condition: str) -> list[ListedRun]:
@@ -120,8 +126,13 @@ def _check_name(runs: Sequence[ListedRun], name: str) -> None:
         raise ConfigError(unknown("column", name, known))
 
 
-def row_of(run: ListedRun) -> list[str]:
-    """The cells of a run's row, each with its unit."""
+def metrics_of(runs: Sequence[ListedRun]) -> list[str]:
+    """The names of the metrics that any of the runs measured on its test set: a column for each."""
+    return list(dict.fromkeys(name for run in runs for name in run.values.get("test_metrics") or {}))
+
+
+def row_of(run: ListedRun, metrics: Sequence[str] = ()) -> list[str]:
+    """The cells of a run's row, each with its unit; those of `metrics` come last."""
     values = run.values
     accuracy, loss, seconds = values["accuracy"], values["loss"], values["seconds"]
     last = [
@@ -130,4 +141,6 @@ def row_of(run: ListedRun) -> list[str]:
         "–" if seconds is None else f"{seconds:.1f} s",
     ]
     first = ["–" if values[column] is None else str(values[column]) for column in COLUMNS[:-3]]
-    return [f"{run.began:%Y-%m-%d %H:%M}", *first, *last]
+    measured: Mapping[str, float] = values.get("test_metrics") or {}
+    more = [in_words(name, measured[name]) if name in measured else "–" for name in metrics]
+    return [f"{run.began:%Y-%m-%d %H:%M}", *first, *last, *more]

@@ -1,6 +1,6 @@
 """Builds everything that a run needs from its config. Errors are raised here, before anything is written."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,13 +15,14 @@ from shoal.comm.mesh import Mesh
 from shoal.comm.traced import Traced
 from shoal.comm.tree_sums import tree_summed
 from shoal.config.checks.resources import check_resources
-from shoal.config.schema import DdpConfig, RunConfig, WeightPruneConfig, ZeroConfig
+from shoal.config.schema import Custom, DdpConfig, RunConfig, WeightPruneConfig, ZeroConfig
 from shoal.data.dataset import DataSet
 from shoal.data.division import Division
 from shoal.data.load import load
 from shoal.errors import ConfigError
 from shoal.events.folder import RunFolder
 from shoal.events.spans import Clock, SpanRecorder
+from shoal.models.measures import Measure, measures_for
 from shoal.parallel.dp import Dp
 from shoal.parallel.exchange.build import build_exchange
 from shoal.parallel.exchange.exchange import Exchange
@@ -38,11 +39,13 @@ from shoal.parallel.sync.none import NoSync
 from shoal.parallel.sync.onecopy import OneCopySync
 from shoal.parallel.sync.server.build import server_sync
 from shoal.parallel.sync.sync import SyncParts
+from shoal.parallel.sync.user_sync import build_user_sync
 from shoal.parallel.sync.zero.zero import Zero
 from shoal.parallel.training_clock import TrainingClock
 from shoal.parallel.update import Update
 from shoal.prune.masks import WeightMasks
 from shoal.training.clock import clock_of
+from shoal.training.evaluation.best import BestEpoch
 from shoal.training.memory.storage import storage_of, store_parameters
 from shoal.training.progress import Progress, total_steps
 from shoal.training.prune.starting import StartingPoint, prepare
@@ -84,6 +87,10 @@ class Built:
     """What was done to the model before the first step."""
     masks: WeightMasks | None
     """Which weights are kept, with `--prune magnitude` or `movement`."""
+    measures: Sequence[Measure] = ()
+    """The metrics of evaluations, beside loss and accuracy."""
+    best: BestEpoch | None = None
+    """Compares epochs, where there is a validation set."""
 
     @property
     def sample(self) -> torch.Tensor:
@@ -119,6 +126,8 @@ def build(
     group.beat(BUSY_S)  # reading a data set may take long while other workers wait
     dataset = load(config.data).to(device)
     model = build_model(config, dataset)
+    measures = build_measures(config, model, dataset)
+    best = BestEpoch.of(config.stop, dataset, measures)
     starting_point = prepare(model, config, few_inputs(dataset).cpu(), resumed)
     store_parameters(config, model)
     model.to(device)
@@ -134,7 +143,7 @@ def build(
     mesh = Mesh(alone(), {"data": 1}) if serves else Mesh(peers, config.axes)
     check_stages(config, model, few_inputs(dataset))
     config = with_cut(config, mesh, model, few_inputs(dataset), batch_size)
-    layout = build_layout(config, mesh, model, few_inputs(dataset), span, training_clock)
+    layout = build_layout(config, mesh, model, few_inputs(dataset), span, training_clock, measures)
     data_axis = peers if serves else mesh.axis("data") or alone()
     if train.reduction == "invariant":
         data_axis = tree_summed(data_axis)
@@ -146,7 +155,10 @@ def build(
     world = group if config.num_servers else None
     parts = _sync_parts(config, layout, data_axis, exchange, masks, world, training_clock)
     assert config.sync is not None  # `RunConfig` has filled it in
-    strategy = SYNCS[config.sync.name](parts, config.sync)
+    if isinstance(config.sync, Custom):
+        strategy = build_user_sync(parts, config.sync)
+    else:
+        strategy = SYNCS[config.sync.name](parts, config.sync)
     multiplier, base_lr = factor(config.schedule, steps), parts.update.base_lr
     return Built(
         config,
@@ -165,6 +177,8 @@ def build(
         exchange=exchange,
         starting_point=starting_point,
         masks=masks,
+        measures=measures,
+        best=best,
     )
 
 
@@ -207,6 +221,12 @@ def build_model(config: RunConfig, dataset: DataSet) -> nn.Module:
     model = models.build(config.model, dataset.input_shape, dataset.outputs, config.seed)
     models.check_fit(model, config.loss, few_inputs(dataset).cpu(), dataset.train.labels.cpu())
     return model
+
+
+def build_measures(config: RunConfig, model: nn.Module, dataset: DataSet) -> tuple[Measure, ...]:
+    """The metrics of a run, each tried on a few samples; the model must be whole."""
+    inputs = few_inputs(dataset)
+    return measures_for(config.train.metrics, model, inputs, dataset.train.labels[: len(inputs)])
 
 
 def few_inputs(dataset: DataSet) -> torch.Tensor:

@@ -41,6 +41,11 @@ def tensors_of(rank: int) -> str:
     return f"rank{rank}.safetensors"
 
 
+def name_of(step: int) -> str:
+    """The name of the checkpoint of a step."""
+    return f"step-{step:06d}"
+
+
 class SavedPieces(Mapping[str, Tensor]):
     """The whole tensors of a checkpoint by name, on the host; each is read, and put together, when it is asked for."""
 
@@ -104,12 +109,12 @@ class Checkpoint:
 def save(
     folder: Path, pieces: Sequence[Piece], progress: Progress, keep: int, group: Group | None = None
 ) -> Path:
-    """Write `folder/step-…`, then delete all but the newest `keep`; on an error everything older is still there.
+    """Write `folder/step-…`, then delete all but the newest `keep` and the best; on an error all older ones stay.
 
     A collective of the group's workers, each with the pieces it holds. An error on one of them is raised on all.
     """
     group = group or alone()
-    name = f"step-{progress.step:06d}"
+    name = name_of(progress.step)
     final, beside = folder / name, folder / f"{name}.tmp"
     owned = [piece for piece in pieces if piece.is_saved]
 
@@ -156,7 +161,8 @@ def save(
         raise
     if group.rank == 0:
         for old in _by_age(folder)[keep:]:
-            shutil.rmtree(old, ignore_errors=True)
+            if old.name != name_of(progress.best_step):
+                shutil.rmtree(old, ignore_errors=True)
     return final
 
 
@@ -180,6 +186,32 @@ def latest(folder: Path, check: Callable[[Progress], None] = lambda progress: No
     if faults:
         raise CheckpointError(f"no checkpoint in {folder} can be used: {'; '.join(faults)}")
     raise CheckpointError(f"{folder} holds no checkpoint", "Start the run again without --resume.")
+
+
+def best(folder: Path) -> Checkpoint:
+    """The checkpoint of the best epoch on the validation set, which the newest checkpoint names."""
+    newest = latest(folder)
+    step = newest.progress.best_step
+    if not step:
+        raise CheckpointError(
+            f"{folder} has no best checkpoint: no epoch was validated before step {newest.progress.step}",
+            "Hold out a validation set: --validation 0.1.",
+        )
+    return verify(folder / name_of(step))
+
+
+def named(folder: Path, name: str) -> Checkpoint:
+    """The checkpoint that a user names: best, last, a step, or the folder of one."""
+    if name in ("best", "last"):
+        return best(folder) if name == "best" else latest(folder)
+    path = folder / (name_of(int(name)) if name.isascii() and name.isdigit() else name)
+    if path not in (found := _by_age(folder)):
+        known = ", ".join(str(int(each.name[5:])) for each in reversed(found))
+        raise CheckpointError(
+            f"{folder} has no checkpoint '{name}'",
+            f"It has best, last, and those of the steps {known or '–'}.",
+        )
+    return verify(path)
 
 
 def verify(path: Path) -> Checkpoint:

@@ -14,7 +14,7 @@ Stopping needs no collective of its own: the stop signal enters the step with th
 same on all workers.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -23,11 +23,13 @@ from torch import Tensor
 from shoal.data.dataset import Batch, DataSet
 from shoal.data.division import Division
 from shoal.events.spans import SpanRecorder
+from shoal.models.measures import Measure
 from shoal.parallel.strategy import Pause, Serving, Share, StepResult, Strategy, Turn
 from shoal.parallel.sync.own_losses import agreed_loss
 from shoal.parallel.training_clock import TrainingClock
 from shoal.training.balance import Balance
-from shoal.training.evaluate import Metrics, evaluate
+from shoal.training.evaluation.best import BestEpoch
+from shoal.training.evaluation.evaluate import Metrics, evaluate
 from shoal.training.leaf_seeds import seeding
 from shoal.training.memory.limit import MemoryLimit
 from shoal.training.progress import Progress
@@ -70,8 +72,12 @@ class Job:
     random: RandomState
     record: Callable[[dict[str, Any]], None] = lambda record: None
     """Writes a record to this worker's events."""
+    measures: Sequence[Measure] = ()
+    """The metrics of a validation."""
     balance: Balance | None = None
     """Divides batches by measured speed (`--balance`)."""
+    best: BestEpoch | None = None
+    """Compares the epochs, where there is a validation set."""
     pruning: Pruning | None = None
     """Changes the masks of pruned weights (`--prune`)."""
     memory: MemoryLimit | None = None
@@ -94,12 +100,17 @@ class Job:
         """The signal for which all workers stop now, 0 for none. A single worker need not wait for a step's result."""
         return self.log.stop_signal or (self.stop_signal() if self.is_alone else 0)
 
+    def is_done(self, progress: Progress) -> bool:
+        """Whether the run has made all its steps, or has waited long enough for a better epoch."""
+        is_over = self.best is not None and self.best.is_over(progress)
+        return progress.step >= self.total_steps or is_over
+
 
 def train(job: Job, progress: Progress) -> Progress:
-    """Train from `progress` to the last step or until a stop signal; then save."""
+    """Train from `progress` to the last step, until no epoch gets better or until a stop signal; then save."""
     if job.strategy.serves:
         return serve(job, progress)
-    while progress.step < job.total_steps and not job.stopped_by:
+    while not job.is_done(progress) and not job.stopped_by:
         progress = train_epoch(job, progress)
         if progress.consumed == len(job.data.train):
             progress = end_epoch(job, progress)
@@ -134,7 +145,8 @@ def train_epoch(job: Job, progress: Progress) -> Progress:
             job.balance.stepped(progress.step, len(mine))
         progress = progress.after_step(count)
         progress = job.log.step(progress, result, count, lr)
-        if job.is_save_due(progress.step):
+        # The checkpoint of an epoch's last step follows its validation (`end_epoch`).
+        if job.is_save_due(progress.step) and progress.consumed < num_samples:
             progress = save(job, job.log.settle(progress))
             job.log.restart_clock()
     return job.log.settle(progress)
@@ -167,7 +179,7 @@ def train_by_turns(job: Job, first: Progress, division: Division) -> Progress:
     reached = first.ahead(turn.step, job.batch_size, num_samples)
     of_all = agreed_loss(job.strategy.copies, mine.epoch_loss_sum, part=1.0)
     reached = replace(reached, epoch_loss_sum=first.epoch_loss_sum + of_all, seconds=mine.seconds)
-    if job.is_save_due(reached.step):
+    if job.is_save_due(reached.step) and reached.consumed < num_samples:
         reached = save(job, reached)
         job.log.restart_clock()
     return reached
@@ -214,15 +226,20 @@ def parts_of(job: Job, mine: Tensor, epoch: int) -> Iterator[Batch]:
 
 
 def end_epoch(job: Job, progress: Progress) -> Progress:
-    """Validate if there is a validation set; save unless checkpoints are saved every few steps."""
+    """Validate if there is a validation set; save, unless checkpoints are saved every few steps and this is no better.
+
+    All workers have the same metrics, to the bit, so all agree on which epoch is the best and when to stop.
+    """
     progress = progress.agreed(job.strategy.agree_on_loss).after_epoch()
     held_out = job.data.validation
     metrics = None
-    if held_out is not None:
+    if held_out is not None and job.best is not None:
         job.strategy.consolidate()
-        metrics = evaluate(job.strategy.evaluate, job.data, held_out, job.strategy.copies)
+        metrics = evaluate(job.strategy.evaluate, job.data, held_out, job.strategy.copies, job.measures)
+        progress = job.best.after(progress, metrics)
     job.validated(progress, metrics)
-    if job.save_every is None:
+    is_best = progress.best_step == progress.step
+    if job.save_every is None or is_best or job.is_save_due(progress.step):
         progress = save(job, progress)
     job.log.restart_clock()
     return progress

@@ -4,7 +4,7 @@ from typing import Protocol
 
 from shoal.config.schema import RunConfig
 from shoal.events.folder import RunFolder
-from shoal.training.evaluate import Metrics
+from shoal.training.evaluation.evaluate import Metrics
 from shoal.training.progress import Progress
 
 

@@ -7,6 +7,9 @@ from typing import Any
 
 from shoal.errors import CheckpointError
 
+COUNTS = ("step", "epoch", "consumed", "divided_among", "best_step", "best_epoch")
+MAY_BE_NONE = ("last_epoch_loss", "best_value")
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -23,6 +26,12 @@ class Progress:
     """Time spent in training steps, over all attempts."""
     divided_among: int = 1
     """Number of workers when this epoch began; it determines the order of the samples for the whole epoch."""
+    best_value: float | None = None
+    """The best value of `--stop.metric` on the validation set so far."""
+    best_step: int = 0
+    """The step of its checkpoint; 0 before the first validation."""
+    best_epoch: int = 0
+    """The number of epochs after which it was measured."""
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "Progress":
@@ -32,12 +41,12 @@ class Progress:
             raise CheckpointError(f"unknown progress '{min(unknown)}'")
         for name, value in record.items():
             least = 1 if name == "divided_among" else 0
-            if name in ("step", "epoch", "consumed", "divided_among"):
+            if name in COUNTS:
                 is_valid = type(value) is int and least <= value < 2**63
             elif name == "seconds":
                 is_valid = type(value) in (int, float) and 0 <= value < math.inf
             else:
-                is_valid = type(value) in (int, float) or (value is None and name == "last_epoch_loss")
+                is_valid = type(value) in (int, float) or (value is None and name in MAY_BE_NONE)
             if not is_valid:
                 raise CheckpointError(f"progress '{name}' cannot be {str(value)[:40]}")
         return cls(**record)

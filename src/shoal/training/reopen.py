@@ -13,15 +13,15 @@ from shoal.data.dataset import DataSet
 from shoal.data.load import load
 from shoal.errors import CheckpointError, ConfigError
 from shoal.parallel.step import evaluate_batch
-from shoal.training.build import build_model, torch_settings
-from shoal.training.evaluate import Metrics, evaluate
+from shoal.training.build import build_measures, build_model, torch_settings
+from shoal.training.evaluation.evaluate import Metrics, evaluate
 from shoal.training.saved import Saved, config_for, open_saved
 
 __all__ = ["Saved", "config_for", "evaluate_model", "evaluate_saved", "open_saved"]
 
 
 def evaluate_saved(saved: Saved, config: RunConfig, split: str) -> Metrics:
-    """Loss and accuracy of saved weights on a split of the data that the config names."""
+    """Loss, accuracy and metrics of saved weights on a split of the data that the config names."""
     with torch_settings(config) as device:
         dataset = load(config.data).to(device)
         model = build_model(config, dataset)
@@ -35,10 +35,12 @@ def evaluate_saved(saved: Saved, config: RunConfig, split: str) -> Metrics:
 
 
 def evaluate_model(model: nn.Module, config: RunConfig, dataset: DataSet, split: str) -> Metrics:
-    """Loss and accuracy of a model on a split of a data set."""
+    """Loss, accuracy and metrics of a model on a split of a data set."""
     part = {"train": dataset.train, "validation": dataset.validation, "test": dataset.test}[split]
     if part is None:
         raise ConfigError(f"{config.data.name} has no validation set", "Hold one out: --validation 0.1.")
-    loss = models.build_loss(config.loss)
+    loss, measures = models.build_loss(config.loss), build_measures(config, model, dataset)
     with torch.inference_mode():
-        return evaluate(lambda batch: evaluate_batch(model, loss, batch), dataset, part, alone())
+        return evaluate(
+            lambda batch: evaluate_batch(model, loss, batch, measures), dataset, part, alone(), measures
+        )

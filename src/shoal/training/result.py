@@ -38,6 +38,14 @@ class Result:
     device: str
     stopped_by: int | None
     """The signal that stopped the run, if one did."""
+    test_metrics: Mapping[str, float] | None = None
+    """What `--metrics` names, by name, on the test set."""
+    validation_metrics: Mapping[str, float] | None = None
+    """The same on the validation set."""
+    best: Mapping[str, Any] | None = None
+    """With a validation set, the best epoch: metric, value, epoch, step. Its checkpoint is called `best`."""
+    stopped_early: bool = False
+    """Whether `--stop.patience` ended the run before its last step."""
     unusable_checkpoints: Sequence[str] = ()
     """What was wrong with checkpoints that were newer than the one this run resumed from."""
     server: Mapping[str, Any] | None = None

@@ -34,12 +34,30 @@ class Saved(NamedTuple):
         load_weights(model, self.weights)
 
 
+def exists(path: Path) -> bool:
+    """Whether there is a file or folder, or a run with checkpoints that may have one of this name."""
+    return path.exists() or _run_of_checkpoint(path) is not None
+
+
+def _run_of_checkpoint(path: Path) -> RunFolder | None:
+    """The run that RUN/checkpoints/NAME belongs to."""
+    folder = RunFolder(path.parent.parent)
+    return folder if path.parent == folder.checkpoints and folder.config.exists() else None
+
+
 def open_saved(path: Path, trust_code: bool = False) -> Saved:
-    """The weights of a run folder (of its newest checkpoint, if it did not finish) or of a safetensors file."""
+    """The weights of a run folder (of its newest checkpoint, if it did not finish) or of a safetensors file.
+
+    RUN/checkpoints/best and RUN/checkpoints/last are the weights of a checkpoint, and so is that of a step.
+    """
     if path.is_file():
         weights, settings = read_model(path)
         tree = parse_toml(settings, path, trust_code) if settings else {}
         return Saved(weights, path, tree, _widths(read_description(path), path))
+    if (run := _run_of_checkpoint(path)) is not None:
+        found = checkpoint.named(run.checkpoints, path.name)
+        settings = read_recipe(str(run.config), trust_code)
+        return Saved(weights_of(found), found.path, settings, widths_of(run))
     folder = RunFolder(path)
     if not folder.config.exists():
         raise ConfigError(f"{path} is neither a run folder nor a safetensors file")
@@ -76,4 +94,6 @@ def config_for(saved: Saved, changes: Tree) -> RunConfig:
     """The settings of saved weights: those of their run, with the user's changes."""
     if not saved.settings and "model" not in changes:
         raise ConfigError(f"{saved.source} does not record its model", "Pass it, for example --model lenet.")
-    return from_tree(merge(saved.settings, changes))
+    # When to stop has no effect on saved weights, and may not fit other data.
+    settings = {key: value for key, value in saved.settings.items() if key != "stop"}
+    return from_tree(merge(settings, changes))

@@ -35,7 +35,7 @@ from shoal.training import checkpoint
 from shoal.training.balance import balance_of
 from shoal.training.build import Built, build, torch_settings
 from shoal.training.clock import measure_clock_offset
-from shoal.training.evaluate import Metrics, evaluate
+from shoal.training.evaluation.evaluate import Metrics, evaluate
 from shoal.training.loop import Job, train
 from shoal.training.memory.limit import MemoryLimit
 from shoal.training.observer import Observer, Silent
@@ -123,7 +123,7 @@ def _work(
                 raise
             not_scheduled = run_delay.fraction()
             clock = measure_clock_offset(group.untraced)
-            result = _finish(built, folder, progress, notes, job.stopped_by)
+            result = _finish(built, folder, progress, notes, job)
             end = {"event": "end", "status": result.status, "step": progress.step, "time_ns": time.time_ns()}
             events.append(end | {"clock": clock._asdict(), "not_scheduled": not_scheduled})
             if first:
@@ -222,7 +222,7 @@ class _Notes:
         if metrics:
             self.validation = metrics
             self.events.append(
-                {"event": "validation", "step": progress.step, "epoch": progress.epoch, **metrics._asdict()}
+                {"event": "validation", "step": progress.step, "epoch": progress.epoch, **metrics.record()}
             )
         self.observer.validated(progress, metrics)
 
@@ -245,6 +245,8 @@ def _job(
         stop_signal=lambda: stop.signal or 0,
         is_alone=built.group.size == 1,
         validated=notes.validated,
+        measures=built.measures,
+        best=built.best,
         training_clock=built.training_clock,
         log=log,
         span=built.span,
@@ -276,19 +278,19 @@ def _write_network(built: Built, folder: RunFolder) -> None:
     write_network(folder, _description(built), built.layout.model, built.sample, title)
 
 
-def _finish(built: Built, folder: RunFolder, progress: Progress, notes: _Notes, stop_signal: int) -> Result:
+def _finish(built: Built, folder: RunFolder, progress: Progress, notes: _Notes, job: Job) -> Result:
     """Evaluate and export the model, and return the result; for a stopped run, only compute the fingerprint."""
     group, strategy, data, config = built.group, built.strategy, built.data, built.config
-    done = progress.step >= built.total_steps
+    done = job.is_done(progress)
     test, validation = None, notes.validation
     evaluates = (
         done and not strategy.serves
     )  # a worker that serves answers the others until all have met below
     if evaluates and config.train.test:  # the only time that the test set is read
-        test = evaluate(strategy.evaluate, data, data.test, strategy.copies)
+        test = evaluate(strategy.evaluate, data, data.test, strategy.copies, built.measures)
     if evaluates and validation is None and data.validation is not None:
         # The run was stopped after its last step, before the validation.
-        validation = evaluate(strategy.evaluate, data, data.validation, strategy.copies)
+        validation = evaluate(strategy.evaluate, data, data.validation, strategy.copies, built.measures)
     if done:
         wholes = WholeTensors(strategy.pieces(), group)
         settings = {"shoal": to_toml(config)}
@@ -314,6 +316,10 @@ def _finish(built: Built, folder: RunFolder, progress: Progress, notes: _Notes, 
         test_accuracy=test.accuracy if test else None,
         validation_loss=validation.loss if validation else None,
         validation_accuracy=validation.accuracy if validation else None,
+        test_metrics=test.metrics if test else None,
+        validation_metrics=validation.metrics if validation else None,
+        best=job.best.record(progress) if job.best else None,
+        stopped_early=done and progress.step < built.total_steps,
         seconds=round(progress.seconds, 6),
         samples_per_s=round(samples / progress.seconds, 3) if progress.seconds else 0.0,
         bytes_sent=sum(total.num_bytes for name, total in totals.items() if name != "recv"),
@@ -321,7 +327,7 @@ def _finish(built: Built, folder: RunFolder, progress: Progress, notes: _Notes, 
         weights_sha256=sha256,
         run=str(folder.path),
         device=str(built.device),
-        stopped_by=None if done else stop_signal,
+        stopped_by=None if done else job.stopped_by,
         unusable_checkpoints=notes.unusable_checkpoints,
         server=strategy.summary() or None,
         codec=built.exchange.chosen if isinstance(built.exchange, Auto) else None,

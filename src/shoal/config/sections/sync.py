@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal, get_args
 from shoal.config.kinds import AtLeast, AtMost, Checked, ImportPath
 from shoal.config.sections.capabilities import Capabilities as Capabilities
 from shoal.config.sections.server import ServerConfig as ServerConfig
-from shoal.config.sections.values import Count, Fraction, Mebibytes, PositiveFloat
+from shoal.config.sections.values import Count, Custom, Fraction, Mebibytes, PositiveFloat
 from shoal.errors import ConfigError, unknown
 
 
@@ -237,7 +237,10 @@ SyncConfig = (
     | LocalConfig
     | ServerConfig
     | RpcConfig
+    | Custom
 )
+OWN_SYNC = Capabilities(exchanges=False)
+"""What a sync of the user's own can be combined with: it decides itself what workers exchange."""
 
 DIVIDED_LAYOUTS = ("pipeline", "tensor", "pipeline+tensor")
 """Layouts that divide the model: the mesh names their axes."""

@@ -5,7 +5,8 @@ from pathlib import PurePath
 from typing import Annotated, Literal
 
 from shoal.config.kinds import Checked, Several
-from shoal.config.sections.values import Count, PositiveFloat
+from shoal.config.metrics import ALWAYS, check_metric_names, label_of
+from shoal.config.sections.values import Count, NonNegative, PositiveFloat
 from shoal.errors import ConfigError, unknown
 from shoal.printable import printable
 
@@ -34,6 +35,35 @@ class TrainConfig(Checked):
     """A worker's gradient is not finite: stop with an error that names the worker, or skip the update."""
     test: bool = True
     """Evaluate on the test set at the end; use false while you tune settings."""
+    metrics: tuple[str, ...] = ()
+    """More metrics than loss and accuracy: top5 (any K), perplexity, package.module:function; separated by commas."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_metric_names(self.metrics)
+
+
+@dataclass(frozen=True)
+class StopConfig(Checked):
+    """When to stop early, and which epoch is the best: both by the validation set (--validation), after every epoch."""
+
+    patience: Count | None = None
+    """Stop after this many epochs in a row without a better one; none: make all steps."""
+    metric: str = "loss"
+    """What decides: loss, accuracy, or one of --metrics."""
+    goal: Literal["auto", "lower", "higher"] = "auto"
+    """Which values are better; auto: lower for loss and perplexity, higher for others, unless a metric declares it."""
+    least_change: NonNegative = 0.0
+    """An epoch is better if its value differs from the best one by more than this."""
+
+    def check_metric(self, metrics: tuple[str, ...]) -> None:
+        """Refuse a metric that the run does not have."""
+        known = [*ALWAYS, *(label_of(name) for name in metrics if name not in ALWAYS)]
+        if self.metric not in known:
+            raise ConfigError(
+                unknown("--stop.metric", self.metric, known),
+                f"Add it to --metrics: --metrics {','.join([*metrics, self.metric])}.",
+            )
 
 
 @dataclass(frozen=True)
@@ -43,7 +73,7 @@ class CheckpointConfig(Checked):
     every: Count | None = None
     """Steps between checkpoints; none: save after every epoch."""
     keep: Count = 2
-    """Checkpoints to keep; older ones are deleted after a newer one is on disk."""
+    """Checkpoints to keep beside the best on the validation set; others are deleted after a newer one is on disk."""
     first_step: bool = False
     """Save after the first step, too, and export the state of model and optimizer; `shoal compare` compares it."""
 

@@ -13,6 +13,8 @@ from shoal.config.checks.resources import memory_bytes
 from shoal.data.dataset import Split
 from shoal.errors import DataError
 
+OBJECT_BYTES = 1000
+"""What Python and torch need for the two tensors of a sample, beside their numbers."""
 MEMORY_SHARE = 0.5
 """The part of the machine's memory that samples may take while they are read: an endless iterable is noticed by it."""
 
@@ -79,7 +81,7 @@ def _read(found: Any, where: str) -> tuple[Tensor, Tensor]:
     pairs, num_bytes, most = list[tuple[Tensor, Tensor]](), 0, MEMORY_SHARE * memory_bytes()
     for index, sample in enumerate(_samples(found, where)):
         pairs.append(_pair(sample, index, where))
-        num_bytes += sum(part.nbytes for part in pairs[-1])
+        num_bytes += OBJECT_BYTES + sum(part.nbytes for part in pairs[-1])
         if num_bytes > most:
             raise DataError(
                 f"{where} has more than {index:,} samples, {num_bytes / 2**30:.1f} GiB: too many for this machine's "

@@ -124,13 +124,18 @@ def exchanged(
 
 def together(subject: Subject, size: int, work: Callable[[Group, Exchange], Value]) -> list[Value]:
     """The results of `work(group, exchange)` of all workers, in rank order; a failure raises `Broken`."""
+    return together_on(size, subject.limit_s, lambda group: work(group, subject.make(size)))
+
+
+def together_on(size: int, limit_s: float, work: Callable[[Group], Value]) -> list[Value]:
+    """The results of `work(group)` of all workers, each a thread, within a time limit; a failure raises `Broken`."""
     values: dict[int, Value] = {}
     failures: list[tuple[int, BaseException]] = []
 
     def member(group: ThreadGroup) -> None:
         try:
             group.beat()
-            values[group.rank] = work(group, subject.make(size))
+            values[group.rank] = work(group)
         except BaseException as error:
             failures.append((group.rank, error))
             group.fail(error)
@@ -138,11 +143,11 @@ def together(subject: Subject, size: int, work: Callable[[Group, Exchange], Valu
             group.close()
 
     # The group times out first: its error says which call and which member the others wait for.
-    groups = ThreadGroup.world(size, subject.limit_s / 2)
+    groups = ThreadGroup.world(size, limit_s / 2)
     threads = [threading.Thread(target=member, args=(group,), daemon=True) for group in groups]
     for thread in threads:
         thread.start()
-    _wait(threads, failures, subject.limit_s)
+    _wait(threads, failures, limit_s)
     alive = [rank for rank, thread in enumerate(threads) if thread.is_alive()]
     if failures:
         # An error that follows from another worker's failure is not the cause.
@@ -150,7 +155,7 @@ def together(subject: Subject, size: int, work: Callable[[Group, Exchange], Valu
         raise (Stuck if alive else Broken)(f"rank {rank}: {_message(error)}")
     if alive:
         place = _place(threads[alive[0]])
-        raise Stuck(f"rank {alive[0]} has not returned after {subject.limit_s:g} s: it is {place}")
+        raise Stuck(f"rank {alive[0]} has not returned after {limit_s:g} s: it is {place}")
     return [values[rank] for rank in range(size)]
 
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from shoal.comm.group import Group
 from shoal.data.dataset import Batch
 from shoal.events.spans import SpanRecorder
+from shoal.models.measures import Measure
 from shoal.parallel.gradient_engine import OnFinal
 from shoal.parallel.norms import in_order
 from shoal.parallel.piece import Piece, Place
@@ -42,6 +43,9 @@ class Layout(ABC):
     updates_inside: bool = False
     """Whether a step updates after every micro-batch: then a sync calls `update_each` instead of `gradients`."""
 
+    measures: Sequence[Measure] = ()
+    """The metrics that `evaluate` sums beside the loss."""
+
     @abstractmethod
     def gradients(self, share: Share, before_last: Callable[[], None] | None = None) -> Tensor:
         """Set fresh gradients of a whole share, and return this worker's part of its loss.
@@ -63,7 +67,10 @@ class Layout(ABC):
 
     @abstractmethod
     def evaluate(self, batch: Batch) -> Sums:
-        """Loss and correct predictions on a batch, in evaluation mode; the same on all workers of the replica."""
+        """Loss, correct predictions and metrics on a batch, in evaluation mode.
+
+        The same on all workers of the replica.
+        """
 
     @abstractmethod
     def place_of(self, name: str) -> Place:

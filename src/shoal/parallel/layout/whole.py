@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from shoal.comm.group import Group
 from shoal.data.dataset import Batch
 from shoal.events.spans import SpanRecorder
+from shoal.models.measures import Measure
 from shoal.parallel.gradient_engine import GradientEngine
 from shoal.parallel.layout.layout import Layout
 from shoal.parallel.layout.tensor.divide import TensorParts, place_in
@@ -43,13 +44,14 @@ class Whole(Layout):
         replica: int = 0,
         parts: TensorParts | None = None,
         leaf_sums: LeafSums | None = None,
+        measures: Sequence[Measure] = (),
     ) -> None:
         self.model = model
         self.params = engine.params
         self.on_final = engine.on_final
         self.autocast = engine.autocast
         self.span = span
-        self.loss = loss
+        self.loss, self.measures = loss, measures
         self.conditions = conditions
         """Applies the simulated bottlenecks and faults to a function that computes gradients."""
         dtypes = [param.dtype for param in self.params.values()]
@@ -75,10 +77,10 @@ class Whole(Layout):
         return loss if self._counts_loss else self.zero
 
     def evaluate(self, batch: Batch) -> Sums:
-        """Loss and number of correct predictions on a batch."""
+        """Loss, correct predictions and metrics on a batch."""
         # Parameters in bfloat16 do not combine with inputs in float32 otherwise.
         with self.autocast(batch.inputs.device.type) if self._is_mixed else nullcontext():
-            return evaluate_batch(self.model, self.loss, batch)
+            return evaluate_batch(self.model, self.loss, batch, self.measures)
 
     def place_of(self, name: str) -> Place:
         """The whole parameter, or this worker's part of it."""

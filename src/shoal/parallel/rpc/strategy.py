@@ -73,6 +73,7 @@ class Rpc(Strategy):
         self.serves = group.rank > 0
         self._group, self._guard = group, parts.guard
         self._span, self._loss, self._zero = whole.span, whole.loss, whole.zero
+        self._measures = whole.measures
         self._num_microbatches = config.microbatches
         ranks = stage_ranks(group.size)
         stages = cut_for_rpc(whole.model, config.cut, group.size)
@@ -180,14 +181,14 @@ class Rpc(Strategy):
         return verdict.stop_signal, verdict.may_update
 
     def evaluate(self, batch: Batch) -> Sums:
-        """Loss and number of correct predictions on a batch; only the driver calls it."""
+        """Loss, correct predictions and metrics on a batch; only the driver calls it."""
         self._where = "an evaluation"
 
         def outputs() -> Tensor:
             return self._forward(batch.inputs, training=False).wait()
 
         with torch.no_grad():
-            return sums_of(self._watched(outputs), self._loss, batch)
+            return sums_of(self._watched(outputs), self._loss, batch, self._measures)
 
     def pause(self, pause: Pause) -> None:
         """Make the other workers save."""

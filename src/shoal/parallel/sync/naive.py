@@ -6,14 +6,11 @@ The simplest sync, and the one to read first: no buckets, no overlap, one exchan
 from dataclasses import replace
 from typing import final
 
-import torch
 from torch import Tensor
 
-from shoal.comm.reduction import Op
 from shoal.config.schema import NaiveConfig
 from shoal.config.sections.sync import Combine
 from shoal.parallel.buckets.bucket import Bucket
-from shoal.parallel.buckets.gradient_slots import ABSENT
 from shoal.parallel.strategy import Share, StepResult
 from shoal.parallel.sync.initial_state import sync_initial_state
 from shoal.parallel.sync.sync import Sync, SyncParts
@@ -79,23 +76,6 @@ class Naive(Sync):
             return self._layout.gradients(share)
         own = replace(share, num_samples_global=max(1, share.num_samples))
         return self._layout.gradients(own) * part
-
-    def _present_gradients(self) -> dict[str, Tensor]:
-        """The gradients that exist; −0, which changes no sum, where only other workers' samples reached a parameter.
-
-        A parameter that no worker's samples reached keeps no gradient at all, as on one machine, where the optimizer
-        then skips it. So the workers first exchange which gradients exist.
-        """
-        params = self._layout.params
-        present = torch.tensor([param.grad is not None for param in params.values()], dtype=torch.int32)
-        self._group.all_reduce(present, Op.MAX).wait()
-        grads: dict[str, Tensor] = {}
-        for (name, param), somewhere in zip(params.items(), present.tolist(), strict=True):
-            if somewhere:
-                grads[name] = param.grad = (
-                    torch.full_like(param, ABSENT) if param.grad is None else param.grad
-                )
-        return grads
 
     def _sum_gradients(self, grads: dict[str, Tensor], part: float) -> None:
         """Aggregate every gradient over the workers."""

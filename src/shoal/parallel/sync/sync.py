@@ -3,10 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from shoal.comm.group import Group
+from shoal.comm.reduction import Op
 from shoal.data.dataset import Batch
+from shoal.parallel.buckets.gradient_slots import ABSENT
 from shoal.parallel.exchange.exchange import Exchange
 from shoal.parallel.guard import Guard
 from shoal.parallel.layout.layout import Layout
@@ -85,8 +88,25 @@ class Sync(Strategy):
             if param.grad is not None:
                 self._guard.look(param.grad)
 
+    def _present_gradients(self) -> dict[str, Tensor]:
+        """The gradients that exist; −0, which changes no sum, where only other workers' samples reached a parameter.
+
+        A parameter that no worker's samples reached keeps no gradient at all, as on one machine, where the optimizer
+        then skips it. So the workers first exchange which gradients exist.
+        """
+        params = self._layout.params
+        present = torch.tensor([param.grad is not None for param in params.values()], dtype=torch.int32)
+        self._group.all_reduce(present, Op.MAX).wait()
+        grads: dict[str, Tensor] = {}
+        for (name, param), somewhere in zip(params.items(), present.tolist(), strict=True):
+            if somewhere:
+                grads[name] = param.grad = (
+                    torch.full_like(param, ABSENT) if param.grad is None else param.grad
+                )
+        return grads
+
     def evaluate(self, batch: Batch) -> Sums:
-        """Loss and number of correct predictions on a batch."""
+        """Loss, correct predictions and metrics on a batch."""
         return self._layout.evaluate(batch)
 
     def pieces(self) -> list[Piece]:

@@ -11,7 +11,7 @@ from shoal.data.load import load
 from shoal.prune.channels.choose import fixed_parts
 from shoal.prune.masks import WeightMasks
 from shoal.training.build import build_model, few_inputs, torch_settings
-from shoal.training.evaluate import Metrics
+from shoal.training.evaluation.evaluate import Metrics
 from shoal.training.prune.starting import load_start, prepare
 from shoal.training.reopen import evaluate_model
 from shoal.training.saved import Saved, config_for

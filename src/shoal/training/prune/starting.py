@@ -14,7 +14,7 @@ from shoal.prune.channels.choose import choose_channels
 from shoal.prune.channels.shrink import shrink
 from shoal.prune.channels.widths import Widths, resize
 from shoal.training import checkpoint
-from shoal.training.saved import open_saved, weights_of, widths_of
+from shoal.training.saved import exists, open_saved, weights_of, widths_of
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def _weights_at(step: int, initial: Mapping[str, Tensor], start: str) -> Mapping
 def load_start(model: nn.Module, start: str) -> Widths:
     """Load the weights of a run folder or a file; returns the widths of their network, if it has shrunk."""
     path = Path(start)
-    if not path.exists():
+    if not exists(path):
         raise ConfigError(f"--start {start} does not exist", "Give a run folder or a safetensors file.")
     saved = open_saved(path)
     try:

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -12,6 +13,7 @@ from shoal.comm.agree import check_same_model
 from shoal.comm.mesh import Mesh
 from shoal.config.schema import RpcConfig, RunConfig
 from shoal.events.spans import SpanRecorder
+from shoal.models.measures import Measure
 from shoal.parallel.conditions import under_conditions
 from shoal.parallel.gradient_engine import build_engine
 from shoal.parallel.layout.layout import Layout
@@ -32,7 +34,13 @@ MEASURED_SAMPLES = 16
 
 
 def build_layout(
-    config: RunConfig, mesh: Mesh, model: nn.Module, sample: Tensor, span: SpanRecorder, clock: TrainingClock
+    config: RunConfig,
+    mesh: Mesh,
+    model: nn.Module,
+    sample: Tensor,
+    span: SpanRecorder,
+    clock: TrainingClock,
+    measures: Sequence[Measure] = (),
 ) -> Layout:
     """The layout of a mesh, for a model that every worker has built from the same seed.
 
@@ -63,9 +71,9 @@ def build_layout(
             config.pipeline.recompute,
         )
         layers = cut_by_name(model, config.pipeline.cut)
-        return Pipelined(model, layers, stages, loss, engine.autocast, span, plan, replica, parts)
+        return Pipelined(model, layers, stages, loss, engine.autocast, span, plan, replica, parts, measures)
     leaf_sums = LeafSums(model, engine.params, span) if config.train.reduction == "invariant" else None
-    return Whole(model, loss, engine, span, conditions, replica, parts, leaf_sums)
+    return Whole(model, loss, engine, span, conditions, replica, parts, leaf_sums, measures)
 
 
 def with_cut(config: RunConfig, mesh: Mesh, model: nn.Module, sample: Tensor, batch_size: int) -> RunConfig:

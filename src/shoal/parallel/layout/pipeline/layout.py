@@ -13,6 +13,7 @@ from shoal.data.dataset import Batch
 from shoal.errors import ConfigError
 from shoal.events.spans import SpanRecorder
 from shoal.models.evaluation_mode import evaluation_mode
+from shoal.models.measures import Measure
 from shoal.parallel.layout.layout import Layout
 from shoal.parallel.layout.pipeline.forms import Form, Forms, learn_forms, share_form
 from shoal.parallel.layout.pipeline.interpreter import Interpreter
@@ -25,7 +26,7 @@ from shoal.parallel.layout.sequence import NamedLayer
 from shoal.parallel.layout.tensor.divide import TensorParts, place_in
 from shoal.parallel.piece import Piece, Place
 from shoal.parallel.state import model_pieces, names_of, parts_of
-from shoal.parallel.step import Loss, sums_of
+from shoal.parallel.step import Loss, sums_of, width_of
 from shoal.parallel.strategy import Share, Sums
 
 
@@ -84,6 +85,7 @@ class Pipelined(Layout):
         plan: PipelinePlan,
         replica: int = 0,
         parts: TensorParts | None = None,
+        measures: Sequence[Measure] = (),
     ) -> None:
         """`stages` are the layers of every stage, cut from `model`; of these, only this worker's are kept.
 
@@ -113,7 +115,7 @@ class Pipelined(Layout):
         self.trained_names = names_of(whole, self.params)
         self.zero = next(iter(self.params.values())).detach().new_zeros(())
         self._callbacks: dict[Tensor, list[Callable[[Tensor], None]]] = {}
-        self._loss, self._autocast = loss, autocast
+        self._loss, self._autocast, self.measures = loss, autocast, measures
         self._stage = PipelineStage(
             self.model,
             loss if self._is_last else None,
@@ -176,15 +178,15 @@ class Pipelined(Layout):
 
     @torch.no_grad()
     def evaluate(self, batch: Batch) -> Sums:
-        """Loss and correct predictions on a batch."""
-        numbers = torch.zeros(2, dtype=torch.float64, device=self.zero.device)
+        """Loss, correct predictions and metrics on a batch: the last stage has the outputs, and sends the sums."""
+        numbers = torch.zeros(width_of(self.measures), dtype=torch.float64, device=self.zero.device)
         outputs = self._inferred(batch.inputs)
         if outputs is not None:
-            found = sums_of(outputs, self._loss, batch)
-            numbers[0], numbers[1] = found.loss, found.correct
+            numbers.copy_(sums_of(outputs, self._loss, batch, self.measures).packed())
         self._group.broadcast(numbers, root=self._group.size - 1).wait()
         predictions = 0 if batch.labels.is_floating_point() else batch.labels.numel()
-        return Sums(numbers[0].to(self.zero.dtype), numbers[1], predictions, batch.num_samples)
+        loss = numbers[0].to(self.zero.dtype)
+        return Sums(loss, numbers[1], predictions, batch.num_samples, numbers[2:])
 
     @torch.no_grad()
     def predict(self, inputs: Tensor) -> Tensor:

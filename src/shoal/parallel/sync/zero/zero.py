@@ -131,7 +131,7 @@ class Zero(Sync):
 
     @torch.no_grad()
     def evaluate(self, batch: Batch) -> Sums:
-        """Loss and number of correct predictions on a batch.
+        """Loss, correct predictions and metrics on a batch.
 
         Where parameters are gathered, all workers call this together, and divide the batch among them.
         """
@@ -145,12 +145,15 @@ class Zero(Sync):
         inputs, labels = (each[mine if has_samples else slice(1)] for each in (batch.inputs, batch.labels))
         sums = super().evaluate(Batch(inputs, labels, len(inputs)))
         shards.release()
-        numbers = torch.zeros(3, dtype=torch.float64)
-        if has_samples:
-            numbers = numbers.new_tensor([sums.loss.item(), sums.correct.item(), sums.predictions])
+        numbers = torch.cat([sums.packed().cpu(), torch.tensor([sums.predictions], dtype=torch.float64)])
+        if not has_samples:
+            numbers.zero_()
         group.all_reduce(numbers).wait()
-        loss, correct, predictions = numbers
-        return Sums(loss.to(sums.loss), correct.to(sums.correct), int(predictions), batch.num_samples)
+        loss, correct, *_, predictions = numbers
+        metrics = numbers[2:-1].to(sums.loss.device)
+        return Sums(
+            loss.to(sums.loss), correct.to(sums.correct), int(predictions), batch.num_samples, metrics
+        )
 
     def pieces(self) -> list[Piece]:
         """Parameters and optimizer state: in stage 3 this worker's part of each, in the others all parameters."""

@@ -1,0 +1,1 @@
+"""Evaluation: a split in batches, and which epoch has been the best."""
