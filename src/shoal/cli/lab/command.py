@@ -88,8 +88,8 @@ class Lab4Flags(DataFlags):
 
 
 @dataclass(frozen=True)
-class OptimiseFlags(RerunFlags):
-    """The lab on optimisation has one number of workers."""
+class OptimiseFlags(DataFlags):
+    """The lab on optimisation has one number of workers; its part on memory has generated data."""
 
     workers: int | None = None
     """Number of workers that exchange gradients (default 2); the part on slow workers has at least 3."""
