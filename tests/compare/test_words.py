@@ -45,6 +45,7 @@ def groups_of_runs(runs):
         "shm": (f"{DDP} --group shm", {"ranks": even, "step_ms": 9.5, "noise": 0.3}),
         "naive": ("--strategy naive --workers 2 --threads 1", {"ranks": moving}),
         "dp": ("--strategy dp --workers 2 --threads 1", {"ranks": slow}),
+        "central": ("--strategy dp --workers 2 --threads 1", {"ranks": moving}),
         "ring": (f"{DDP} --exchange by:ring", {"ranks": moving}),
         "pipe": ("--strategy pipeline --workers 2 --threads 1", {"ranks": uneven}),
         "tensor": ("--strategy tensor --workers 2 --threads 1", {"ranks": uneven}),

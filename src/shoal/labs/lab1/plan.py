@@ -51,12 +51,12 @@ FULL: dict[str, Size] = {
     "mnist": Size(40, 4, seeds=5, sweep_part=4),
     "fashion-mnist": Size(40, 4, seeds=5, sweep_part=4),
 }
-QUICK = Size(10, 5, seeds=11, sweep_part=1)
+QUICK = Size(20, 10, seeds=11, sweep_part=1)
 DATA = tuple(FULL)
 FULL_VALIDATION, QUICK_VALIDATION = 0.1, 0.2
 """Part of the training set held out."""
-QUICK_SAMPLES = 2000
-"""Samples of the training set that a quick run uses, so that GD can make more than a few steps."""
+QUICK_SAMPLES = 1000
+"""Samples of the training set that a quick run uses: few, so that GD can make twenty steps and SGD come near a minimum."""
 
 
 @dataclass(frozen=True)
