@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 
 from shoal.cli.compare import _show_table
@@ -52,7 +53,8 @@ def test_trained_compared_reported_and_compared_again(here, capsys):
         )
 
     before = {path: path.stat().st_mtime_ns for path in (here / "out/runs").rglob("*")}
-    assert main(["compare", "out/runs/two", "out/runs/one", "--json", "--out", "again"]) == 0
+    runs = ["out/runs/two", "out/runs/one"]
+    assert main(["compare", *runs, "--lang", "zh", "--json", "--out", "again"]) == 0
     captured = capsys.readouterr()
     (line,) = captured.out.splitlines()
     found = json.loads(line)
@@ -60,12 +62,16 @@ def test_trained_compared_reported_and_compared_again(here, capsys):
     two, one = found["runs"]
     assert one["first_step_difference"] == one["final_difference"] == 0
     assert two["first_step_difference"] < 1e-5
-    assert [word["word"] for word in found["verdict"] if word["word"] in ("equal", "differs")] == ["equal"]
+    equal = [remark for remark in found["verdict"] if remark["kind"] in ("equal", "differs")]
+    assert [(remark["kind"], remark["word"]) for remark in equal] == [("equal", "等价")]
     assert (one["same_bits_as"] == ["two"]) is (one["weights_sha256"] == two["weights_sha256"])
     assert two["speed_up_over_one_core"] > 0
     assert 0.5 < sum(two[f"{kind}_share"] for kind in ("compute", "move", "wait", "other")) < 1.01
     assert found["report"] == "again/report.html"
-    assert "× one" in captured.err
+    assert "一个核心" in captured.err
+    assert "等价" in captured.err
+    assert max(map(cell_len, captured.err.splitlines())) <= 120
+    assert "等价" in (here / "again/report.md").read_text(encoding="utf-8")
     assert {path: path.stat().st_mtime_ns for path in (here / "out/runs").rglob("*")} == before
 
 

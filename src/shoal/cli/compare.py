@@ -189,7 +189,7 @@ def _show(
     with console.capture() as shown:
         console.print()
         _show_table(comparison, console, words)
-        _show_verdict(remarks, console)
+        _show_verdict(remarks, console, words)
         for note in notes(comparison, words):
             line = printable(words("note", note=note))
             console.print(line, markup=False, width=_text_width(console))
@@ -257,7 +257,7 @@ def _text_width(console: "Console") -> int:
     return min(console.width, 100)
 
 
-def _show_verdict(remarks: "Sequence[Remark]", console: "Console") -> None:
+def _show_verdict(remarks: "Sequence[Remark]", console: "Console", words: "Words") -> None:
     from rich.markup import escape
     from rich.table import Table
 
@@ -266,10 +266,9 @@ def _show_verdict(remarks: "Sequence[Remark]", console: "Console") -> None:
     grid.add_column()
     for remark in remarks:
         advice = f"\n→ {escape(printable(remark.advice))}" if remark.advice else ""
-        grid.add_row(
-            f"[{COLOURS[remark.tone]}]{remark.word}[/]",
-            f"[bold]{escape(printable(remark.claim))}[/bold] {escape(printable(remark.numbers))}{advice}",
-        )
+        claim = f"[bold]{escape(printable(remark.claim))}[/bold]"
+        shown = words("join.sentences", first=claim, last=escape(printable(remark.numbers)))
+        grid.add_row(f"[{COLOURS[remark.tone]}]{remark.word}[/]", shown + advice)
     console.print(grid, width=_text_width(console))
 
 

@@ -18,7 +18,7 @@ class LabFlags(Flags):
     """What every lab takes."""
 
     quick: bool = False
-    """Use fewer steps, seeds and samples: one or two minutes."""
+    """Use fewer steps and samples, in lab 1 also a smaller network: one or two minutes."""
     lang: Literal["en", "zh"] = "en"
     """Language of the report."""
     out: Path | None = None
