@@ -29,7 +29,7 @@ QUICK_RATES: dict[Name, tuple[float, ...]] = {
 
 BATCH_SIZE = 64
 QUICK_MODEL = schema.MlpConfig()
-"""Of a quick run. It leaves the plateau at the start sooner than convolutions do, so that few steps show a difference."""
+"""Of a quick run. It leaves the plateau at the start sooner than convolutions do: few steps show a difference."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ DATA = tuple(FULL)
 FULL_VALIDATION, QUICK_VALIDATION = 0.1, 0.2
 """Part of the training set held out."""
 QUICK_SAMPLES = 1000
-"""Samples of the training set that a quick run uses: few, so that GD can make twenty steps and SGD come near a minimum."""
+"""Samples of the training set that a quick run uses: few, so that GD makes twenty steps and SGD nears a minimum."""
 
 
 @dataclass(frozen=True)
