@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -71,7 +72,12 @@ def test_trained_compared_reported_and_compared_again(here, capsys):
     assert "一个核心" in captured.err
     assert "等价" in captured.err
     assert max(map(cell_len, captured.err.splitlines())) <= 120
-    assert "等价" in (here / "again/report.md").read_text(encoding="utf-8")
+    page = (here / "again/report.html").read_text(encoding="utf-8")
+    assert '<html lang="zh' in page
+    labels = set(re.findall(r"<text[^>]*>([^<]*)</text>", page))
+    assert {"训练时间（s）", "按步数", "计算", "等待"} <= labels
+    assert not {"by step", "compute", "wait", "steps"} & labels
+    assert (here / "again/tables/runs.csv").read_text().startswith("name,how,strategy,workers")
     assert {path: path.stat().st_mtime_ns for path in (here / "out/runs").rglob("*")} == before
 
 
