@@ -52,7 +52,7 @@ FULL: dict[str, Size] = {
     "mnist": Size(40, 4, seeds=5, sweep_part=4),
     "fashion-mnist": Size(40, 4, seeds=5, sweep_part=4),
 }
-QUICK = Size(20, 10, seeds=11, sweep_part=1)
+QUICK = Size(20, 15, seeds=11, sweep_part=1)
 DATA = tuple(FULL)
 FULL_VALIDATION, QUICK_VALIDATION = 0.1, 0.2
 """Part of the training set held out."""
