@@ -21,11 +21,11 @@ RATES: dict[Name, tuple[float, ...]] = {
 }
 """A decade and a half around each optimizer's usual rate: the same number of candidates for each."""
 QUICK_RATES: dict[Name, tuple[float, ...]] = {
-    "gd": (0.03, 0.1, 0.3),
-    "sgd": (0.03, 0.1, 0.3),
-    "adam": (3e-3, 1e-2, 3e-2),
+    "gd": (0.03, 0.1, 0.3, 1.0, 3.0),
+    "sgd": (0.03, 0.1, 0.3, 1.0, 3.0),
+    "adam": (3e-4, 1e-3, 3e-3, 1e-2, 3e-2),
 }
-"""A decade each, for a quick run."""
+"""Two decades each, for the network of a quick run."""
 
 BATCH_SIZE = 64
 QUICK_MODEL = schema.MlpConfig()
