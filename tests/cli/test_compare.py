@@ -2,17 +2,20 @@
 
 import io
 import json
+import re
 import signal
 import subprocess
 import sys
 import time
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 
 from shoal.cli.compare import _show_table
 from shoal.cli.main import main
 from shoal.compare.comparison import compare
+from shoal.labs.words import load_words
 
 TINY = """flags = '''--data synthetic --data.samples 100 --data.shape 1,4,4 --data.classes 3 --model mlp
            --model.hidden 8 --batch-size 32 --epochs 3 --threads 1 --device cpu --trace'''
@@ -41,7 +44,7 @@ def test_trained_compared_reported_and_compared_again(here, capsys):
     comparison = compare([here / "out/runs/one", here / "out/runs/two"])
     for width in (30, 60, 80, 100):
         console = Console(file=io.StringIO(), width=width)
-        _show_table(comparison, console)
+        _show_table(comparison, console, load_words("shoal.compare", "en"))
         shown = console.file.getvalue()
         assert "…" not in shown
         assert max(map(len, shown.splitlines())) <= width
@@ -51,7 +54,8 @@ def test_trained_compared_reported_and_compared_again(here, capsys):
         )
 
     before = {path: path.stat().st_mtime_ns for path in (here / "out/runs").rglob("*")}
-    assert main(["compare", "out/runs/two", "out/runs/one", "--json", "--out", "again"]) == 0
+    runs = ["out/runs/two", "out/runs/one"]
+    assert main(["compare", *runs, "--lang", "zh", "--json", "--out", "again"]) == 0
     captured = capsys.readouterr()
     (line,) = captured.out.splitlines()
     found = json.loads(line)
@@ -59,12 +63,21 @@ def test_trained_compared_reported_and_compared_again(here, capsys):
     two, one = found["runs"]
     assert one["first_step_difference"] == one["final_difference"] == 0
     assert two["first_step_difference"] < 1e-5
-    assert [word["word"] for word in found["verdict"] if word["word"] in ("equal", "differs")] == ["equal"]
+    equal = [remark for remark in found["verdict"] if remark["kind"] in ("equal", "differs")]
+    assert [(remark["kind"], remark["word"]) for remark in equal] == [("equal", "等价")]
     assert (one["same_bits_as"] == ["two"]) is (one["weights_sha256"] == two["weights_sha256"])
     assert two["speed_up_over_one_core"] > 0
     assert 0.5 < sum(two[f"{kind}_share"] for kind in ("compute", "move", "wait", "other")) < 1.01
     assert found["report"] == "again/report.html"
-    assert "× one" in captured.err
+    assert "一个核心" in captured.err
+    assert "等价" in captured.err
+    assert max(map(cell_len, captured.err.splitlines())) <= 120
+    page = (here / "again/report.html").read_text(encoding="utf-8")
+    assert '<html lang="zh' in page
+    labels = set(re.findall(r"<text[^>]*>([^<]*)</text>", page))
+    assert {"训练时间（s）", "按步数", "计算", "等待"} <= labels
+    assert not {"by step", "compute", "wait", "steps"} & labels
+    assert (here / "again/tables/runs.csv").read_text().startswith("name,how,strategy,workers")
     assert {path: path.stat().st_mtime_ns for path in (here / "out/runs").rglob("*")} == before
 
 

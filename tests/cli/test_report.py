@@ -16,8 +16,10 @@ def here(tmp_path, monkeypatch):
 def test_a_finished_run_has_its_page(here, capsys):
     assert main(["train", *TINY.split(), "--batch-size", "8", "--name", "it", "--quiet"]) == 0
     capsys.readouterr()
-    assert main(["report", "runs/it", "--out", "page"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "page/report.html"
+    assert main(["report", "runs/it", "--out", "page", "--lang", "zh"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[-1] == "page/report.html"
+    assert any(line.split()[0] == "测试准确率" for line in shown)
     assert (here / "page" / "report.html").exists()
 
 

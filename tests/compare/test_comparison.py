@@ -6,77 +6,20 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from made_runs import DDP, with_invariant_steps, write_run
 from safetensors.numpy import save_file
 
 from shoal.compare.comparison import compare, is_faster, same_bits, settings_apart, speed_up
 from shoal.compare.document import write_report
-from shoal.compare.table import HEADER, INVARIANT, ONE_STEP, SAME_BITS, as_data, described, table_rows
+from shoal.compare.notes import notes
+from shoal.compare.table import COLUMNS, as_data, described, table_rows
 from shoal.compare.verdict import verdict
 from shoal.compare.weights import first_step_difference, largest_difference
 from shoal.config.read import read
-from shoal.config.write import to_toml
 from shoal.errors import ConfigError
+from shoal.labs.words import load_words
 
-DDP = "--strategy ddp --workers 2 --threads 1"
-STEPS = 40
-
-
-def write_run(
-    folder,
-    flags,
-    step_ms=10.0,
-    ranks=((9.0, 0.5, 0.0),),
-    noise=0.01,
-    turns=False,
-    weights=None,
-    gradient=None,
-    not_scheduled=0.01,
-    **result,
-):
-    """A finished run. Each rank computes, moves and waits for the given milliseconds in each step, or in turns."""
-    folder.mkdir(parents=True)
-    config = read("quickstart", flags.split())
-    (folder / "config.toml").write_text(to_toml(config), encoding="utf-8")
-    jitter = 1 + noise * np.sin(np.arange(STEPS))
-    ends_s = np.cumsum(jitter * step_ms) / 1e3
-    for rank in range(len(ranks)):
-        records = []
-        for number in range(STEPS):
-            compute, move, wait = ranks[(rank + number * turns) % len(ranks)]
-            last = max(c for c, _, _ in ranks)
-            start, end = compute, last + move
-            start_ns, end_ns = (round(t * 1e6) for t in (start, end if wait or move else start))
-            calls = [
-                ["all_reduce", "move", "main", start_ns, start_ns, 1000, "world", number],
-                ["all_reduce", "wait", "main", start_ns, end_ns, 0, "world", number],
-            ]
-            records.append(
-                {
-                    "event": "step",
-                    "step": number,
-                    "samples": 64,
-                    "loss": 2.0 / (number + 1),
-                    "seconds": ends_s[number],
-                }
-                | {"totals_ns": {"compute": round(compute * 1e6)}, "blocked_ns": end_ns - start_ns}
-                | {"spans": calls if len(ranks) > 1 else []}
-            )
-        records.append({"event": "end", "status": "completed", "not_scheduled": not_scheduled})
-        lines = "".join(json.dumps(record) + "\n" for record in records)
-        (folder / f"events.rank{rank}.jsonl").write_text(lines, encoding="utf-8")
-    weights = {"w": np.array([1.0, -2.0])} if weights is None else weights
-    save_file(weights, folder / "model.safetensors")
-    if gradient is not None:
-        state = {
-            "w": np.array([1.0]),
-            "optim.w.exp_avg": np.array(gradient),
-            "optim.w.exp_avg_sq": np.zeros(1),
-        }
-        save_file(state, folder / "first_step.safetensors")
-    closing = {"status": "completed", "steps": STEPS, "seconds": float(ends_s[-1]), "test_accuracy": 0.9635}
-    closing |= {"test_loss": 0.1, "bytes_sent": 1_500_000, "weights_sha256": str(weights), "device": "cpu"}
-    (folder / "result.json").write_text(json.dumps(closing | result), encoding="utf-8")
-    return folder
+EN = load_words("shoal.compare", "en")
 
 
 @pytest.fixture
@@ -89,15 +32,15 @@ def single(runs, **options):
 
 
 def claims(*folders):
-    return {(remark.word, remark.claim): remark for remark in verdict(compare(folders))}
+    return {(remark.word, remark.claim): remark for remark in verdict(compare(folders), EN)}
 
 
 def words(*folders):
-    return [remark.word for remark in verdict(compare(folders))]
+    return [remark.word for remark in verdict(compare(folders), EN)]
 
 
 def text_of(*folders):
-    return " ".join(f"{r.word} {r.claim} {r.numbers} {r.advice}" for r in verdict(compare(folders)))
+    return " ".join(f"{r.word} {r.claim} {r.numbers} {r.advice}" for r in verdict(compare(folders), EN))
 
 
 def test_speed_is_the_median_step_against_all_cores_and_one(runs):
@@ -113,14 +56,14 @@ def test_speed_is_the_median_step_against_all_cores_and_one(runs):
     assert speed_up(ddp, comparison.all_cores) == pytest.approx(1.25, rel=0.02)
     assert speed_up(ddp, comparison.one_core) == pytest.approx(2.0, rel=0.02)
     assert is_faster(ddp, comparison.all_cores) == "holds"
-    assert comparison.notes == ()
+    assert notes(comparison, EN) == []
 
 
 def test_a_difference_within_the_spread_is_marked_in_the_table(runs):
     folders = [single(runs, noise=0.3), write_run(runs / "ddp", DDP, step_ms=9.5, ranks=((9, 0.5, 0),) * 2)]
-    row = dict(zip(HEADER, table_rows(compare(folders))[1], strict=True))
-    assert row["× all cores"].startswith("≈ ")
-    assert row["× one core"] == "–"
+    row = dict(zip(COLUMNS, table_rows(compare(folders), EN)[1], strict=True))
+    assert row["all_cores"].startswith("≈ ")
+    assert row["one_core"] == "–"
     assert "undecided" in words(*folders)
     assert "do not differ significantly" in text_of(*folders)
 
@@ -143,7 +86,7 @@ def ddp(runs, name="ddp", **options):
 
 
 def cells(comparison, column):
-    return [row[HEADER.index(column)] for row in table_rows(comparison)]
+    return [row[COLUMNS.index(column)] for row in table_rows(comparison, EN)]
 
 
 def test_the_reference_has_the_workers_number_of_threads(runs):
@@ -152,7 +95,7 @@ def test_the_reference_has_the_workers_number_of_threads(runs):
     assert comparison.all_cores is comparison.one_process is comparison.entries[0]
     without = compare([runs / "single", runs / "ddp"])
     assert without.reference.name == "single"
-    assert "Each worker of ddp has 1 thread, single 2 threads: another number" in without.notes[0]
+    assert "Each worker of ddp has 1 thread, single 2 threads: another number" in notes(without, EN)[0]
 
 
 def test_the_threads_that_a_run_reported_count_before_its_settings(runs):
@@ -169,7 +112,7 @@ def test_the_threads_that_a_run_reported_count_before_its_settings(runs):
 def test_the_difference_after_one_step_is_shown_and_judged_by_its_bound(runs, gradient, cell):
     far = {"w": np.array([1.0, -2.2])}
     folders = [narrow(runs, gradient=[4.0, 2.0]), ddp(runs, gradient=gradient, weights=far)]
-    assert cells(compare(folders), ONE_STEP) == ["reference", cell]
+    assert cells(compare(folders), "one_step") == ["reference", cell]
     words_and_claims = [claim for claim in claims(*folders) if claim[0] in ("equal", "differs")]
     assert (
         words_and_claims
@@ -247,8 +190,8 @@ def test_runs_with_the_same_bits_are_named(runs):
     folders = [narrow(runs, weights=other), ddp(runs, "a"), ddp(runs, "b"), ddp(runs, "c")]
     comparison = compare(folders)
     assert [[entry.name for entry in group] for group in same_bits(comparison)] == [["a", "b", "c"]]
-    assert cells(comparison, SAME_BITS) == ["–", "2 others", "a", "a"]
-    assert as_data(comparison.entries[2], comparison)["same_bits_as"] == ["a", "c"]
+    assert cells(comparison, "same_bits") == ["–", "2 others", "a", "a"]
+    assert as_data(comparison.entries[2], comparison, EN)["same_bits_as"] == ["a", "c"]
     assert ("same bits", "a, b and c end with identical weights.") in claims(*folders)
     assert ("bits", "No two runs end with identical weights.") in claims(folders[0], folders[1])
 
@@ -281,7 +224,7 @@ def test_a_busy_machine_gets_no_verdict_on_speed(runs):
     assert "single was ready to run but not scheduled for 46 % of its time" in remark.numbers
     assert not {"faster", "slower", "undecided", "waits", "moves", "efficient"} & set(words(*folders))
     assert "× as fast" not in text_of(*folders)
-    assert cells(compare(folders), "× all cores") == cells(compare(folders), "× one core") == ["busy"] * 3
+    assert cells(compare(folders), "all_cores") == cells(compare(folders), "one_core") == ["busy"] * 3
     assert ("same bits", "single, narrow and ddp end with identical weights.") in found
 
 
@@ -290,7 +233,7 @@ def test_runs_on_an_idle_machine_are_judged_although_another_was_delayed(runs):
     found = claims(*folders)
     assert ("busy", "The machine was busy: the times of single are not comparable.") in found
     assert ("faster", "ddp is faster than one process with 1 thread.") in found
-    assert cells(compare(folders), "× one core")[1:] == ["1.00", "1.80"]
+    assert cells(compare(folders), "one_core")[1:] == ["1.00", "1.80"]
     assert "busy" not in words(*folders[1:])
 
 
@@ -377,7 +320,7 @@ def test_workers_that_wait_in_turns_are_no_slow_workers(runs):
 )
 def test_what_moves_much_gets_advice_that_fits(runs, flags, advice):
     moving = write_run(runs / "moving", flags, step_ms=10, ranks=((7, 3, 0), (7, 3, 0)))
-    (remark,) = [r for r in verdict(compare([single(runs), moving])) if r.word == "moves"]
+    (remark,) = [r for r in verdict(compare([single(runs), moving]), EN) if r.word == "moves"]
     assert "30 % of the workers' time, for 1 call and 1.0 kB in every step" in remark.numbers
     assert advice in remark.advice
 
@@ -402,7 +345,7 @@ def test_gloo_and_shared_memory_are_set_against_each_other(runs):
 
 def test_another_task_is_compared_with_a_note(runs):
     other = write_run(runs / "other", "--threads 2 --lr 0.1 --model mlp")
-    (note,) = compare([single(runs), other]).notes
+    (note,) = notes(compare([single(runs), other]), EN)
     assert note.startswith("other is another task than single:")
     assert "optimizer.lr = 0.1 (not 0.002)" in note
     assert "model.name = mlp (not lenet)" in note
@@ -411,9 +354,9 @@ def test_another_task_is_compared_with_a_note(runs):
 def test_other_cores_and_other_devices_are_compared_with_a_note(runs):
     four = write_run(runs / "four", "--strategy ddp --workers 4 --threads 1", ranks=((9, 0, 0),) * 4)
     gpu = write_run(runs / "gpu", "--threads 2", device="cuda:0")
-    notes = " ".join(compare([single(runs), four, gpu]).notes)
-    assert "four has 4 threads in all, single 2 threads in all" in notes
-    assert "gpu ran on cuda:0, single on cpu" in notes
+    noted = " ".join(notes(compare([single(runs), four, gpu]), EN))
+    assert "four has 4 threads in all, single 2 threads in all" in noted
+    assert "gpu ran on cuda:0, single on cpu" in noted
 
 
 def test_without_single_there_is_no_speed_up_and_a_note(runs):
@@ -421,8 +364,8 @@ def test_without_single_there_is_no_speed_up_and_a_note(runs):
     two = write_run(runs / "two", f"{DDP} --group gloo", ranks=((9, 0, 0), (9, 0, 0)))
     comparison = compare([one, two])
     assert comparison.reference is None
-    assert all(row[4] == row[5] == row[-3] == row[-1] == "–" for row in table_rows(comparison))
-    assert "No run is `single`" in comparison.notes[0]
+    assert all(row[4] == row[5] == row[-3] == row[-1] == "–" for row in table_rows(comparison, EN))
+    assert "No run is `single`" in notes(comparison, EN)[0]
 
 
 def test_one_core_alone_is_not_called_all_cores(runs):
@@ -452,9 +395,10 @@ def test_what_did_not_finish_is_left_out_where_two_others_did(runs):
     (folders[1] / "result.json").unlink()
     comparison = compare(folders)
     assert [entry.run.folder.path for entry in comparison.entries] == [folders[0], folders[2]]
-    assert f"{folders[1]} did not finish and is left out" in comparison.notes[0]
-    assert f"shoal train --resume {folders[1]}" in comparison.notes[0]
-    assert "--trust-code" not in comparison.notes[0]
+    (note,) = [note for note in notes(comparison, EN) if "did not finish" in note]
+    assert f"{folders[1]} did not finish and is left out" in note
+    assert f"shoal train --resume {folders[1]}" in note
+    assert "--trust-code" not in note
 
 
 def test_resuming_a_run_with_code_of_ones_own_needs_consent(runs):
@@ -490,7 +434,7 @@ def test_a_damaged_run_is_named_in_one_sentence(runs, file, content, sentence):
 def test_weights_that_cannot_be_read_are_noted(runs):
     folders = [single(runs / "a"), single(runs / "b")]
     (folders[1] / "model.safetensors").write_bytes(b"damaged")
-    assert "The weights of" in " ".join(compare(folders).notes)
+    assert "The weights of" in " ".join(notes(compare(folders), EN))
 
 
 def test_runs_of_one_name_are_distinguished_by_their_path(runs):
@@ -506,16 +450,16 @@ def test_settings_apart_see_through_choices():
 
 def test_a_run_is_described_in_a_few_words():
     flags = "--strategy ddp --workers 2 --threads 1 --balance --bottleneck rank=1,slowdown=3"
-    words = described(read("quickstart", flags.split()))
+    words = described(read("quickstart", flags.split()), EN)
     assert words == "ddp, 2 workers with 1 thread each, shared memory, bottleneck rank=1,slowdown=3, balanced"
-    assert described(read("quickstart", [])) == "single, 1 process with all threads"
+    assert described(read("quickstart", []), EN) == "single, 1 process with all threads"
 
 
 def test_the_report_holds_table_verdict_and_figures(runs, tmp_path):
     folders = [single(runs), write_run(runs / "slow", DDP, step_ms=10, ranks=((3, 0.5, 1), (9, 0.5, 1)))]
     comparison = compare(folders)
-    remarks = verdict(comparison)
-    write_report(tmp_path / "out", comparison, remarks, "shoal compare x", {"cores": "2"})
+    remarks = verdict(comparison, EN)
+    write_report(tmp_path / "out", comparison, remarks, "shoal compare x", {"cores": "2"}, EN)
     page = (tmp_path / "out/report.html").read_text(encoding="utf-8")
     markdown = (tmp_path / "out/report.md").read_text(encoding="utf-8")
     for word in ("rank 1 is slow", "× all cores", "reference", "measured on every step", "shoal compare x"):
@@ -540,7 +484,7 @@ def test_staleness_and_pushes_to_a_parameter_server_are_on_the_page(runs, tmp_pa
     ]
     (folder / "events.rank2.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     comparison = compare([single(runs), folder])
-    write_report(tmp_path / "out", comparison, [], "shoal compare x", {})
+    write_report(tmp_path / "out", comparison, [], "shoal compare x", {}, EN)
     page = (tmp_path / "out/report.md").read_text(encoding="utf-8")
     assert "Staleness of asp, by updates: 0: 75 %, 1: 25 % (mean 0.25, at most 1)." in page
     cells = [[cell.strip() for cell in line.split("|")] for line in page.splitlines() if "| asp" in line]
@@ -571,16 +515,6 @@ def test_runs_that_divide_the_model_have_remarks_of_their_own(runs):
     assert not any("--balance" in remark.advice for remark in found.values())
 
 
-def with_invariant_steps(folder, sha256):
-    """Give a run the result of its invariant steps; None: they failed."""
-    inside = folder / "invariant"
-    inside.mkdir()
-    if sha256 is not None:
-        closing = {"status": "completed", "weights_sha256": sha256}
-        (inside / "result.json").write_text(json.dumps(closing), encoding="utf-8")
-    return folder
-
-
 def test_invariant_bits_of_every_run(runs):
     one = with_invariant_steps(single(runs), "same")
     same = with_invariant_steps(write_run(runs / "same", DDP), "same")
@@ -588,10 +522,9 @@ def test_invariant_bits_of_every_run(runs):
     broken = with_invariant_steps(write_run(runs / "broken", DDP), None)
     without = write_run(runs / "without", DDP)
     found = compare([one, same, other, broken, without])
-    column = [row[HEADER.index(INVARIANT)] for row in table_rows(found)]
-    assert column == ["reference", "identical", "differs", "failed", "–"]
-    assert as_data(found.entries[1], found)["invariant_bits"] == "identical"
-    remarks = {remark.claim: remark for remark in verdict(found)}
+    assert cells(found, "invariant") == ["reference", "identical", "differs", "failed", "–"]
+    assert as_data(found.entries[1], found, EN)["invariant_bits"] == "identical"
+    remarks = {remark.claim: remark for remark in verdict(found, EN)}
     assert remarks["same: the bits of one process with --reduction invariant."].tone == "holds"
     assert remarks["other: its steps with --reduction invariant end with other bits."].tone == "fails"
     assert "broken/invariant" in remarks["broken: its steps with --reduction invariant failed."].advice

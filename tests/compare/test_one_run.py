@@ -5,9 +5,11 @@ import pytest
 from shoal.compare.comparison import compare
 from shoal.compare.one_run import numbers_of, write_run_report
 from shoal.config.read import read
+from shoal.labs.words import load_words
 from shoal.launch.run import launch_run
 from shoal.training.observer import Silent
 
+EN = load_words("shoal.compare", "en")
 FLAGS = (
     "--data synthetic --data.samples 64 --data.shape 1,4,4 --validation 0.25 --model mlp --model.hidden 8 "
 )
@@ -25,9 +27,9 @@ def runs(tmp_path_factory):
 @pytest.mark.parametrize("name", ["one", "two"])
 def test_the_page_has_everything(runs, name, tmp_path):
     found = compare([runs / name])
-    write_run_report(tmp_path, found)
+    write_run_report(tmp_path, found, EN)
     page = (tmp_path / "report.md").read_text(encoding="utf-8")
-    numbers = numbers_of(found.entries[0])
+    numbers = numbers_of(found.entries[0], EN)
     for value in numbers.values():
         assert value in page
     assert ("sent by a worker" in numbers) == (name == "two")

@@ -22,6 +22,18 @@ def test_every_run_of_a_lab_uses_the_chosen_data(number):
     assert all(run.data == chosen.data for run in lab.runs(chosen).values())
 
 
+def test_every_part_about_digits_uses_the_chosen_data():
+    own, chosen = plan_of("optimise").parts, plan_of("optimise", data="mnist", data_dir="files").parts
+    about_digits = [name for name in own if isinstance(own[name].data, DigitsConfig)]
+    assert about_digits == ["compression", "straggler", "pruning"]
+    for name in about_digits:
+        data = own[name].data
+        assert chosen[name].data == MnistConfig(dir="files", samples=data.samples, validation=data.validation)
+    assert chosen["memory"] == own["memory"]
+    runs = load_lab("optimise").runs(plan_of("optimise", data="mnist", samples=640))
+    assert {(run.data.name, run.data.samples) for run in runs.values()} == {("mnist", 640)}
+
+
 @pytest.mark.parametrize("number", ["2", "3", "4"])
 def test_the_number_of_samples_can_be_chosen(number):
     assert plan_of(number, samples=640).data.samples == 640

@@ -16,9 +16,12 @@ def places(sentence):
     return sorted((name, spec) for _, name, spec, _ in string.Formatter().parse(sentence) if name)
 
 
-@pytest.mark.parametrize("lab", LABS.values(), ids=LABS)
-def test_all_languages_have_the_same_keys_and_places(lab):
-    first, *others = (load_words(lab.package, lang).sentences for lang in LANGUAGES)
+PACKAGES = [*(lab.package for lab in LABS.values()), "shoal.compare"]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_all_languages_have_the_same_keys_and_places(package):
+    first, *others = (load_words(package, lang).sentences for lang in LANGUAGES)
     for other in others:
         assert other.keys() == first.keys()
         for key in first:
@@ -43,6 +46,15 @@ def test_chinese_sentences_have_chinese_punctuation(path):
         assert found is None, (key, sentence[max(0, found.start() - 20) : found.end() + 20])
 
 
+@pytest.mark.parametrize("lang", LANGUAGES)
+@pytest.mark.parametrize("package", PACKAGES)
+def test_sentences_have_no_marks_but_those_that_a_page_knows(package, lang):
+    """`code` and **strong**; a single star would be printed. Read-me files are Markdown of their own."""
+    for key, sentence in load_words(package, lang).sentences.items():
+        plain = re.sub(r"\*\*.+?\*\*", "", CODE.sub("", sentence))
+        assert key.startswith("readme") or not re.search(r"\*[^\s*][^*\n]*\*", plain), key
+
+
 def test_the_search_for_ascii_punctuation_finds_it():
     for wrong in ("损失,准确率", "损失: 低", "结束.", "一, 二", "损失(高)"):
         assert ASCII_MARKS.search(wrong), wrong
@@ -51,7 +63,7 @@ def test_the_search_for_ascii_punctuation_finds_it():
 
 
 @pytest.mark.parametrize("path", CHINESE_FILES, ids=lambda path: path.parts[-3])
-def test_all_labs_use_the_words_of_one_glossary(path):
+def test_all_pages_use_the_words_of_one_glossary(path):
     text = (resources.files("shoal.labs") / "words" / "glossary.toml").read_text(encoding="utf-8")
     for thing, words in tomllib.loads(text).items():
         for key, sentence in sentences_of(path):

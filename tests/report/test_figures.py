@@ -15,7 +15,7 @@ from shoal.report.canvas import (
     heat_map,
     painted,
 )
-from shoal.report.figures import Line, Mark, Panel, Style, _y_limits, coinciding, draw
+from shoal.report.figures import Line, Mark, Panel, Style, _y_limits, coinciding, draw, draw_grid
 
 STYLE = Style("gd", "blue")
 X = np.array([0.0, 1.0, 10.0, 100.0])
@@ -78,6 +78,30 @@ def test_many_panels_take_several_rows_of_the_page():
     svg = draw([panel() for _ in range(4)], height_in=2.0).wide_svg
     assert view_box(svg)[2] == pytest.approx(72 * PAGE_IN)
     assert view_box(svg)[3] > 72 * 4
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ("right sampler", "wrong: one worker's range", "wrong: a seed per rank", "random sampling"),
+        ("正确的采样器", "错误：只取一个节点的长度", "错误：每个 rank 一个种子", "随机采样"),
+    ],
+)
+@pytest.mark.parametrize("rows", [1, 3])
+def test_the_legend_of_one_column_of_panels_is_inside_the_drawing(rows, labels):
+    colours = ("blue", "vermilion", "green", "orange")
+    lines = [Line(Style(*each), X, Y) for each in zip(labels, colours, strict=True)]
+    drawing = draw_grid([[Panel("2 workers", "epoch", "loss", lines)]] * rows)
+    for svg in (drawing.wide_svg, drawing.narrow_svg):
+        _, _, width, height = view_box(svg)
+        for label in labels:
+            style, x, y = re.search(
+                rf'<text style="([^"]*)" x="([\d.]+)" y="([\d.]+)"[^>]*>{label}<', svg
+            ).groups()
+            assert "text-anchor" not in style or "start" in style
+            letters = sum(2 if letter > "\u2e80" else 1 for letter in label)
+            assert float(x) + 0.45 * TEXT_PT * letters < width
+            assert float(y) + 0.2 * TEXT_PT < height
 
 
 def test_a_drawing_has_no_colour_that_the_dark_theme_cannot_change(drawing):

@@ -2,13 +2,14 @@
 
 import json
 import os
+import re
 import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Literal, TextIO
 
 from shoal.cli import text
 from shoal.cli.command import Command, Given
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from shoal.compare.comparison import Comparison
+    from shoal.compare.remark import Remark
     from shoal.compare.variants import Variant
-    from shoal.compare.verdict import Remark
+    from shoal.words import Words
 
 Column = tuple[str, tuple[str, ...]]
 WIDEST = 120
@@ -37,6 +39,8 @@ class CompareFlags(Flags):
 
     out: Path | None = None
     """Folder of the report and its runs (default reports/compare-TIME)."""
+    lang: Literal["en", "zh"] = "en"
+    """Language of the table, the verdict and the report."""
     trust_code: bool = False
     """Run the functions of one's own (package.module:function) that the recipes name."""
     json: bool = False
@@ -64,19 +68,21 @@ def run(given: Given[CompareFlags]) -> int:
 
     from shoal.compare.variants import variants_of
     from shoal.labs.folder import claimed, report_folder
+    from shoal.labs.words import load_words
 
+    words = load_words("shoal.compare", flags.lang)
     variants = [] if are_runs else variants_of(given.words, given.settings, flags.trust_code)
     folder = report_folder(str(flags.out or ""), "compare")
     with claimed(folder):
         if are_runs:
             runs = [Path(name) for name in given.words]
         else:
-            runs = _train(variants, folder / "runs", stream, flags.quiet)
+            runs = _train(variants, folder / "runs", stream, flags.quiet, words)
         command = shlex.join(["shoal", "compare", *given.argv])
-        comparison, remarks = _compare(runs, folder, command, trained=not are_runs)
-    _show(comparison, remarks, folder, stream)
+        comparison, remarks = _compare(runs, folder, command, words, trained=not are_runs)
+    _show(comparison, remarks, folder, stream, words)
     if flags.json:
-        text.show(_as_json(comparison, remarks, folder))
+        text.show(_as_json(comparison, remarks, folder, words))
     return 0
 
 
@@ -104,7 +110,9 @@ def _are_runs(given: Given[CompareFlags]) -> bool:
     return bool(folders)
 
 
-def _train(variants: "Sequence[Variant]", folder: Path, stream: TextIO, quiet: bool) -> list[Path]:
+def _train(
+    variants: "Sequence[Variant]", folder: Path, stream: TextIO, quiet: bool, words: "Words"
+) -> list[Path]:
     """Train one variant after another, and once more those that other work on the machine delayed.
 
     If that is interrupted, the finished runs stay and can be compared.
@@ -119,20 +127,21 @@ def _train(variants: "Sequence[Variant]", folder: Path, stream: TextIO, quiet: b
     width = max(len(variant.name) for variant in variants)
     try:
         with watch_for(stream, quiet) as watch:
-            watch.say(f"{len(variants)} runs, one after another; a line for each when it is done")
+            watch.say(words("progress.compared", count=len(variants)))
             for number, variant in enumerate(variants, 1):
                 label = f"{number:{len(str(len(variants)))}}/{len(variants)}  {variant.name:{width}}"
+                how = described(variant.config, words)
                 start_s = time.perf_counter()
                 try:
-                    result = train(variant, folder, watch.running(f"  {label}  {described(variant.config)}"))
+                    result = train(variant, folder, watch.running(f"  {label}  {how}"))
                 except ShoalError as error:
                     if not (variant.may_be_left_out and error.exit_code == ConfigError.exit_code):
                         raise
-                    watch.say(f"  {label}  left out: {printable(error.message)}")
+                    watch.say(f"  {label}  {words('progress.left_out', why=printable(error.message))}")
                     continue
                 finished.append(folder / variant.name)
                 took_s[variant.name] = time.perf_counter() - start_s
-                watch.say(f"  {label}  {result.seconds:5.1f} s  {described(variant.config)}")
+                watch.say(f"  {label}  {result.seconds:5.1f} s  {how}")
             left_s = MOST_REPEATED_S
             for variant in [each for each in variants if each.name in took_s]:
                 processes = variant.config.launch.workers + variant.config.num_servers
@@ -140,21 +149,23 @@ def _train(variants: "Sequence[Variant]", folder: Path, stream: TextIO, quiet: b
                     continue  # its own processes delay each other, then as now
                 if (not_scheduled(folder / variant.name) or 0.0) > BUSY and took_s[variant.name] <= left_s:
                     left_s -= took_s[variant.name]
-                    train_again(variant, folder, watch.running(f"  {variant.name} again"))
-                    watch.say(f"  {variant.name} again: the machine was busy")
+                    train_again(
+                        variant, folder, watch.running(f"  {words('progress.again', name=variant.name)}")
+                    )
+                    watch.say(f"  {words('progress.busy_again', name=variant.name)}")
     except (KeyboardInterrupt, ShoalError):
         if finished:
             text.warn(
-                f"finished so far: {finished[0]}"
+                words("progress.finished_one", folder=finished[0])
                 if len(finished) == 1
-                else f"compare the finished runs: shoal compare {shlex.quote(str(folder))}/*"
+                else words("progress.finished", folder=shlex.quote(str(folder)))
             )
         raise
     return finished
 
 
 def _compare(
-    runs: Sequence[Path], folder: Path, command: str, trained: bool
+    runs: Sequence[Path], folder: Path, command: str, words: "Words", trained: bool
 ) -> "tuple[Comparison, list[Remark]]":
     from shoal.compare.comparison import compare
     from shoal.compare.document import write_report
@@ -162,34 +173,39 @@ def _compare(
     from shoal.labs.machine import machine
 
     comparison = compare(runs)
-    remarks = verdict(comparison)
-    write_report(folder, comparison, remarks, command, machine() if trained else {})
+    remarks = verdict(comparison, words)
+    write_report(folder, comparison, remarks, command, machine() if trained else {}, words)
     return comparison, remarks
 
 
-def _show(comparison: "Comparison", remarks: "Sequence[Remark]", folder: Path, stream: TextIO) -> None:
+def _show(
+    comparison: "Comparison", remarks: "Sequence[Remark]", folder: Path, stream: TextIO, words: "Words"
+) -> None:
     from rich.console import Console
+
+    from shoal.compare.notes import notes
 
     console = Console(file=stream, highlight=False, width=None if stream.isatty() else WIDEST)
     with console.capture() as shown:
         console.print()
-        _show_table(comparison, console)
-        _show_verdict(remarks, console)
-        for note in comparison.notes:
-            console.print(f"note: {printable(note)}", markup=False, width=_text_width(console))
+        _show_table(comparison, console, words)
+        _show_verdict(remarks, console, words)
+        for note in notes(comparison, words):
+            line = printable(words("note", note=note))
+            console.print(line, markup=False, width=_text_width(console))
         console.print(f"\n{printable(str(folder / 'report.html'))}", markup=False, soft_wrap=True)
     # Rich pads lines with spaces, which do not belong in a file.
     stream.write("\n".join(line.rstrip() for line in shown.get().split("\n")))
     stream.flush()
 
 
-def _show_table(comparison: "Comparison", console: "Console") -> None:
+def _show_table(comparison: "Comparison", console: "Console", words: "Words") -> None:
     """One table, or several below each other if the terminal is too narrow for one."""
     from shoal.compare import table
 
-    names, *results = _columns(table.HEADER, table.table_rows(comparison))
+    names, *results = _columns(table.header(words), table.table_rows(comparison, words))
     metrics = _columns(table.metric_names(comparison), table.metric_rows(comparison))
-    shares = _columns(table.SHARES, table.share_rows(comparison))
+    shares = _columns(table.share_header(words), table.share_rows(comparison))
     before = table.SHARES_AT - 1
     tables = [[*results[:before], *shares, *results[before:], *metrics]]
     if not _fits([names, *tables[0]], console):
@@ -200,8 +216,8 @@ def _show_table(comparison: "Comparison", console: "Console") -> None:
         ]
     for number, columns in enumerate(tables):
         console.print(*[""] * bool(number), _table([names, *columns]), sep="\n")
-    legend = f"\n{table.LEGEND} {table.SHARES_LEGEND}\n"
-    console.print(legend, style="dim", markup=False, width=_text_width(console))
+    legend = words("join.sentences", first=table.legend(words), last=words("legend.shares"))
+    console.print(f"\n{legend}\n", style="dim", markup=False, width=_text_width(console))
 
 
 def _columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[Column]:
@@ -225,7 +241,7 @@ def _fits(columns: Sequence[Column], console: "Console") -> bool:
 
 
 def _table(columns: Sequence[Column]) -> "Table":
-    """Names left-aligned, numbers right-aligned; a header breaks before its last word."""
+    """Names left-aligned, numbers right-aligned; a header breaks before its last word or a Chinese bracket."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -234,7 +250,7 @@ def _table(columns: Sequence[Column]) -> "Table":
         box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1), show_edge=False, header_style="bold"
     )
     for number, (name, _) in enumerate(columns):
-        header = "\n".join(name.rsplit(" ", 1))
+        header = "\n".join(re.split(r" (?=[^ ]*$)|(?=（)", name, maxsplit=1))
         table.add_column(header, justify="right" if number else "left", no_wrap=number > 0, overflow="fold")
     for row in zip(*(cells for _, cells in columns), strict=True):
         table.add_row(*(Text(printable(cell)) for cell in row))
@@ -245,7 +261,7 @@ def _text_width(console: "Console") -> int:
     return min(console.width, 100)
 
 
-def _show_verdict(remarks: "Sequence[Remark]", console: "Console") -> None:
+def _show_verdict(remarks: "Sequence[Remark]", console: "Console", words: "Words") -> None:
     from rich.markup import escape
     from rich.table import Table
 
@@ -254,21 +270,21 @@ def _show_verdict(remarks: "Sequence[Remark]", console: "Console") -> None:
     grid.add_column()
     for remark in remarks:
         advice = f"\n→ {escape(printable(remark.advice))}" if remark.advice else ""
-        grid.add_row(
-            f"[{COLOURS[remark.tone]}]{remark.word}[/]",
-            f"[bold]{escape(printable(remark.claim))}[/bold] {escape(printable(remark.numbers))}{advice}",
-        )
+        claim = f"[bold]{escape(printable(remark.claim))}[/bold]"
+        shown = words("join.sentences", first=claim, last=escape(printable(remark.numbers)))
+        grid.add_row(f"[{COLOURS[remark.tone]}]{remark.word}[/]", shown + advice)
     console.print(grid, width=_text_width(console))
 
 
-def _as_json(comparison: "Comparison", remarks: "Sequence[Remark]", folder: Path) -> str:
+def _as_json(comparison: "Comparison", remarks: "Sequence[Remark]", folder: Path, words: "Words") -> str:
+    from shoal.compare.notes import notes
     from shoal.compare.table import as_data
 
     return json.dumps(
         {
-            "runs": [as_data(entry, comparison) for entry in comparison.entries],
+            "runs": [as_data(entry, comparison, words) for entry in comparison.entries],
             "verdict": [vars(remark) for remark in remarks],
-            "notes": comparison.notes,
+            "notes": notes(comparison, words),
             "report": str(folder / "report.html"),
         }
     )

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from shoal.cli import text
 from shoal.cli.command import Command, Given
@@ -15,6 +16,8 @@ class ReportFlags(Flags):
 
     out: Path | None = None
     """Folder of the report (default reports/NAME-TIME)."""
+    lang: Literal["en", "zh"] = "en"
+    """Language of the report."""
 
 
 def run(given: Given[ReportFlags]) -> int:
@@ -29,12 +32,14 @@ def run(given: Given[ReportFlags]) -> int:
     from shoal.compare.comparison import compare
     from shoal.compare.one_run import numbers_of, write_run_report
     from shoal.labs.folder import claimed, report_folder
+    from shoal.labs.words import load_words
 
+    words = load_words("shoal.compare", given.flags.lang)
     found = compare([path])
     folder = report_folder(str(given.flags.out or ""), path.resolve().name)
     with claimed(folder):
-        write_run_report(folder, found)
-    text.show(text.rows(numbers_of(found.entries[0])))
+        write_run_report(folder, found, words)
+    text.show(text.rows(numbers_of(found.entries[0], words)))
     text.show(str(folder / "report.html"))
     return 0
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TextIO
 
 from shoal.errors import ShoalError, WorkerError
+from shoal.labs.terminal import width
 from shoal.printable import printable
 
 WIDEST = 100
@@ -134,15 +135,18 @@ def rows(pairs: Mapping[str, str]) -> str:
     >>> print(rows({"--out DIR": "Folder of the report.", "--json": "Print JSON."}))
       --out DIR  Folder of the report.
       --json     Print JSON.
+    >>> print(rows({"损失": "0.25", "loss": "0.25"}))
+      损失  0.25
+      loss  0.25
     """
-    room = min(max(map(len, pairs), default=0), page_width() // 2 - 4)
+    room = min(max(map(width, pairs), default=0), page_width() // 2 - 4)
     lines: list[str] = []
     for name, sentence in pairs.items():
         column = wrapped(sentence, room + 4)
-        if len(name) > room:
+        if width(name) > room:
             lines += [f"  {bold(name)}", column]
         else:
-            lines.append(f"  {bold(name)}{column[2 + len(name) :]}")
+            lines.append(f"  {bold(name)}{column[2 + width(name) :]}")
     return "\n".join(lines)
 
 

@@ -8,8 +8,8 @@ The reference for equality is one process with as many threads as each worker ha
 rounds differently. The references for speed are one process on all cores and one process on one core.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, mode
 from typing import Any
@@ -29,12 +29,6 @@ from shoal.report.communication import RankShares, communication
 from shoal.report.findings import Measured, Verdict, inside_run, lower
 from shoal.report.runs import Run, read_run
 
-FREE = (
-    "device", "engine", "threads", "mesh", "pipeline", "tensor", "launch", "output", "checkpoint", "sync", "exchange",
-    "partition",
-    "train.balance", "train.micro_batch", "train.reduction", "optimizer.fast", "train.test", "data.dir",
-)  # fmt: skip
-"""Settings in which runs of the same task may differ: how the work is done and divided."""
 RESULT = (
     "status", "weights_sha256", "device", "steps", "seconds", "bytes_sent", "test_accuracy", "test_loss",
 )  # fmt: skip
@@ -116,8 +110,8 @@ class Comparison:
     """One process with the most threads, if these are more than one: what every other run has to beat."""
     one_core: ComparedRun | None
     """One process on one core."""
-    notes: tuple[str, ...]
-    """What a reader must know before reading a number."""
+    unfinished: Mapping[Path, str] = field(default_factory=dict[Path, str])
+    """The folders of runs that did not finish and were left out, with the command that finishes each."""
 
     @property
     def one_process(self) -> ComparedRun | None:
@@ -136,7 +130,7 @@ class Comparison:
 
 
 def compare(folders: Sequence[Path]) -> Comparison:
-    """Compare finished runs. Unfinished ones are left out, with a note, if two others are there to compare."""
+    """Compare finished runs. Unfinished ones are left out if two others are there to compare."""
     finished = [folder for folder in folders if _is_finished(folder)]
     unfinished = {folder: _resume(folder) for folder in folders if folder not in finished}
     if unfinished and len(finished) < 2:
@@ -160,17 +154,7 @@ def compare(folders: Sequence[Path]) -> Comparison:
     reference = next((entry for entry in entries if entry.run is reference_run), None)
     all_cores = next((entry for entry in entries if entry.run is widest and entry.threads != 1), None)
     one_core = next((entry for entry in entries if entry.run in singles and entry.threads == 1), None)
-    notes = [
-        f"{folder} did not finish and is left out; finish it with: {command}"
-        for folder, command in unfinished.items()
-    ]
-    return Comparison(
-        tuple(entries),
-        reference,
-        all_cores,
-        one_core,
-        (*notes, *_notes(entries, reference, all_cores)),
-    )
+    return Comparison(tuple(entries), reference, all_cores, one_core, unfinished)
 
 
 def speed_up(entry: ComparedRun, reference: ComparedRun | None) -> float | None:
@@ -270,44 +254,3 @@ def _entry(name: str, run: Run, threads: int | None, reference: Run | None) -> C
     measured, delay = inside_run(sample_s[1:] or sample_s), not_scheduled(run.folder.path)
     invariant = invariant_sha256(run.folder.path)
     return ComparedRun(name, run, ranks, measured, threads, delay, first_step, difference, invariant)
-
-
-def _notes(
-    entries: Sequence[ComparedRun], reference: ComparedRun | None, all_cores: ComparedRun | None
-) -> Iterator[str]:
-    if reference is None:
-        yield "No run is `single`: no speed-up over one process and no difference from one machine can be given."
-    first = reference or entries[0]
-    for entry in entries:
-        other = [
-            f"{path} = {ours} (not {theirs})"
-            for path, (ours, theirs) in settings_apart(entry.config, first.config).items()
-            if not any(path == free or path.startswith(f"{free}.") for free in FREE)
-        ]
-        if other:
-            yield f"{entry.name} is another task than {first.name}: {', '.join(other)}."
-        if reference and entry.difference is None:
-            why = "a model.safetensors is missing, unreadable or of another model"
-            yield f"The weights of {entry.name} cannot be compared with {first.name}'s: {why}."
-        devices = entry.run.result["device"], first.run.result["device"]
-        if devices[0] != devices[1]:
-            yield f"{entry.name} ran on {devices[0]}, {first.name} on {devices[1]}."
-        elif all_cores and entry.workers > 1 and entry.cores() != all_cores.cores():
-            cores = f"{entry.name} has {_cores(entry)}, {all_cores.name} {_cores(all_cores)}"
-            yield f"{cores}: its speed-up over all cores does not compare equal resources."
-        if reference and entry.workers > 1 and entry.threads != reference.threads:
-            yield (
-                f"Each worker of {entry.name} has {_number(entry.threads)}, {reference.name} "
-                f"{_number(reference.threads)}: another number of threads rounds differently."
-            )
-
-
-def _cores(entry: ComparedRun) -> str:
-    cores = entry.cores()
-    return _number(cores) if cores is None else f"{_number(cores)} in all"
-
-
-def _number(threads: int | None) -> str:
-    if threads is None:
-        return "torch's default number of threads"
-    return f"{threads} thread{'s' * (threads > 1)}"

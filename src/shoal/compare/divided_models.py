@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 
 from shoal.compare.comparison import ComparedRun, Comparison
-from shoal.compare.remark import Remark, percent, size_in_words
+from shoal.compare.remark import Remark, percent, remark, size_in_words
 from shoal.parallel.layout.pipeline.formulas import FORMULAS
 from shoal.parallel.layout.pipeline.timing import UNIT_TIMES
+from shoal.words import Words
 
 
 def divides_model(entry: ComparedRun) -> bool:
@@ -13,65 +14,58 @@ def divides_model(entry: ComparedRun) -> bool:
     return entry.config.strategy == "rpc" or any(axis != "data" for axis in entry.config.axes)
 
 
-def divided_models(comparison: Comparison) -> Iterator[Remark]:
+def divided_models(comparison: Comparison, words: Words) -> Iterator[Remark]:
     """One remark for each run that divides the model."""
     for entry in comparison.several():
         axes = entry.config.axes
         if entry.config.strategy == "rpc":
-            yield _rpc(entry)
+            yield _rpc(entry, words)
         elif axes.get("pipeline", 1) > 1:
-            yield _pipeline(entry, axes["pipeline"])
+            yield _pipeline(entry, axes["pipeline"], words)
         elif axes.get("tensor", 1) > 1:
-            yield _tensor(entry)
+            yield _tensor(entry, words)
 
 
-def _pipeline(entry: ComparedRun, stages: int) -> Remark:
+def _pipeline(entry: ComparedRun, stages: int, words: Words) -> Remark:
     """The bubble that the schedule has by its formula, beside the time that stages really wait."""
     config = entry.config.pipeline
     formula, m = FORMULAS[config.schedule], config.microbatches
-    bubble = formula.bubble_of(stages, m, UNIT_TIMES)
     work = [rank.work_s.value for rank in entry.ranks]
-    numbers = (
-        f"Stages wait {percent(entry.shares['wait'])} of the time. {config.schedule} with {m} micro-batches on "
-        f"{stages} equal stages has a bubble of {formula.bubble} = {percent(bubble)}"
+    numbers = words(
+        "bubble.numbers",
+        wait=percent(entry.shares["wait"]),
+        schedule=config.schedule,
+        microbatches=m,
+        stages=stages,
+        formula=formula.bubble,
+        bubble=percent(formula.bubble_of(stages, m, UNIT_TIMES)),
+        longest=words("bubble.longest", ratio=max(work) / min(work)) if all(work) else "",
+        sent=_sent(entry, words),
     )
-    numbers += (
-        f"; the longest stage computes {max(work) / min(work):.1f} × as long as the shortest. "
-        if all(work)
-        else ". "
-    )
-    advice = (
-        f"Try --pipeline.microbatches {2 * m}: a smaller bubble. `shoal explain {config.schedule}` draws it."
-    )
-    claim = f"{entry.name}: stages wait for each other at the beginning and the end of a step."
-    return Remark("fails", "bubble", claim, numbers + _sent(entry), advice)
+    advice = words("bubble.advice", microbatches=2 * m, schedule=config.schedule)
+    return remark(words, "fails", "bubble", words("bubble.claim", name=entry.name), numbers, advice)
 
 
-def _tensor(entry: ComparedRun) -> Remark:
+def _tensor(entry: ComparedRun, words: Words) -> Remark:
     """What the workers exchange inside the layers."""
-    calls = sum(operation.calls for operation in entry.ranks[0].operations)
-    numbers = (
-        f"{calls:.0f} call{'s' * (round(calls) != 1)} in every step; moving and waiting take "
-        f"{percent(entry.shares['move'] + entry.shares['wait'])} of the time. {_sent(entry)}"
+    calls = round(sum(operation.calls for operation in entry.ranks[0].operations))
+    numbers = words(
+        "tensor.numbers",
+        calls=words.counted("call", calls),
+        percent=percent(entry.shares["move"] + entry.shares["wait"]),
+        sent=_sent(entry, words),
     )
-    claim = f"{entry.name}: the workers exchange activations in every divided layer."
-    return Remark(
-        "fails",
-        "moves",
-        claim,
-        numbers,
-        "Dividing layers pays where they are wide: try --model mlp --model.hidden 2048,2048.",
-    )
+    claim = words("tensor.claim", name=entry.name)
+    return remark(words, "fails", "moves", claim, numbers, words("tensor.advice"))
 
 
-def _rpc(entry: ComparedRun) -> Remark:
+def _rpc(entry: ComparedRun, words: Words) -> Remark:
     """Without micro-batches only one stage computes at a time."""
-    numbers = f"Workers compute {percent(entry.shares['compute'])} of the time. {_sent(entry)}"
-    claim = f"{entry.name}: while one worker computes its layers, the others wait."
-    advice = "Try --strategy.microbatches 4: stages overlap, as far as their layers take equally long."
-    return Remark("fails", "waits", claim, numbers, advice)
+    numbers = words("rpc.numbers", percent=percent(entry.shares["compute"]), sent=_sent(entry, words))
+    claim = words("rpc.claim", name=entry.name)
+    return remark(words, "fails", "waits", claim, numbers, words("rpc.advice"))
 
 
-def _sent(entry: ComparedRun) -> str:
+def _sent(entry: ComparedRun, words: Words) -> str:
     sent = entry.run.result["bytes_sent"] / entry.run.result["steps"]
-    return f"Rank 0 sends {size_in_words(sent)} per step."
+    return words("bubble.sent", size=size_in_words(sent))

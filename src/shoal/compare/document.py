@@ -3,45 +3,50 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from shoal.compare.comparison import KINDS, ComparedRun, Comparison
-from shoal.compare.equality import EQUALITY
+from shoal.compare.comparison import BUSY, KINDS, ComparedRun, Comparison
 from shoal.compare.figures import loss_figure, time_figure
-from shoal.compare.remark import Remark
+from shoal.compare.notes import notes
+from shoal.compare.remark import Remark, percent
 from shoal.compare.server_progress import server_blocks
 from shoal.compare.table import (
-    HEADER,
-    LEGEND,
     as_data,
     described,
+    header,
+    legend,
     metric_names,
     metric_rows,
     table_rows,
     worker_rows,
 )
-from shoal.compare.verdict import THRESHOLDS
+from shoal.compare.verdict import MATTERS, SLOWER
+from shoal.compare.weights import FIRST_STEP_BOUND
 from shoal.report.canvas import Drawing
 from shoal.report.document import Block, Bullets, Code, Document, Figure, Heading, Judgement, Paragraph, Table
+from shoal.report.findings import SPREADS
 from shoal.report.folder import write_files
 from shoal.report.html import to_html
 from shoal.report.markdown import to_markdown
 from shoal.report.tables import to_csv
+from shoal.words import Words
 
-WORKER_HEADER = ("run", "rank", *KINDS, "step (ms, mean)")
-CAPTIONS = {
-    "loss": "Training loss against steps and against time. Runs that compute the same coincide on the left, where "
-    "their colours take turns along one line; on the right the faster one is further left.",
-    "time": "Where the time of a step goes, for each worker. A worker that waits is not slow itself: look for the "
-    "worker of the same run that does not wait.",
-}
+WORKERS_CSV = ("run", "rank", *KINDS, "step (ms, mean)")
 
 
 def write_report(
-    folder: Path, comparison: Comparison, remarks: Sequence[Remark], command: str, machine: Mapping[str, str]
+    folder: Path,
+    comparison: Comparison,
+    remarks: Sequence[Remark],
+    command: str,
+    machine: Mapping[str, str],
+    words: Words,
 ) -> None:
-    """Write figures, tables, and the document as Markdown and as a page, which appears last."""
-    drawings = {"loss": loss_figure(comparison), "time": time_figure(comparison)}
-    document = _document(comparison, remarks, drawings, command, machine)
-    data = [as_data(entry, comparison) for entry in comparison.entries]
+    """Write figures, tables, and the document as Markdown and as a page, which appears last.
+
+    The names of columns in tables for other programs are the same in every language.
+    """
+    drawings = {"loss": loss_figure(comparison, words), "time": time_figure(comparison, words)}
+    document = _document(comparison, remarks, drawings, command, machine, words)
+    data = [as_data(entry, comparison, words) for entry in comparison.entries]
     write_files(
         folder,
         {
@@ -50,7 +55,7 @@ def write_report(
             PurePosixPath("tables/runs.csv"): to_csv(
                 list(data[0]), [list(map(_cell, row.values())) for row in data]
             ),
-            PurePosixPath("tables/workers.csv"): to_csv(WORKER_HEADER, worker_rows(comparison.entries)),
+            PurePosixPath("tables/workers.csv"): to_csv(WORKERS_CSV, worker_rows(comparison.entries)),
             PurePosixPath("report.md"): to_markdown(document),
             PurePosixPath("report.html"): to_html(document),
         },
@@ -63,52 +68,60 @@ def _document(
     drawings: Mapping[str, Drawing],
     command: str,
     machine: Mapping[str, str],
+    words: Words,
 ) -> Document:
     entries = comparison.entries
     first = comparison.reference or entries[0]
+    noted = notes(comparison, words)
     runs = [
-        [entry.name, described(entry.config), _delay(entry), f"`{entry.run.folder.path}`"]
+        [entry.name, described(entry.config, words), _delay(entry, words), f"`{entry.run.folder.path}`"]
         for entry in entries
     ]
+    runs_header = [words(f"column.{column}") for column in ("run", "how", "not_scheduled", "folder")]
+    columns = header(words)
     blocks: list[Block] = [
-        Paragraph(_opening(first)),
+        Paragraph(_opening(first, words)),
         Code(command, language="sh"),
-        Heading("Verdict"),
+        Heading(words("section.verdict")),
         *(Judgement(r.tone, r.word, r.claim, r.numbers, r.advice) for r in remarks),
-        *([Bullets(comparison.notes)] if comparison.notes else []),
-        Heading("Results"),
-        Table("All runs", HEADER, table_rows(comparison), frozenset(range(1, len(HEADER)))),
-        *_metrics(comparison),
-        Paragraph(LEGEND),
-        *(figure_of(name, drawing) for name, drawing in drawings.items()),
-        Table(
-            "Where the time of each worker went", WORKER_HEADER, worker_rows(entries), frozenset(range(1, 7))
-        ),
-        *server_blocks(entries),
-        Heading("How it was measured"),
-        Bullets([waiting_and_moving(entries), THRESHOLDS, EQUALITY]),
-        Table("The runs", ["run", "how", "ready but not scheduled", "folder"], runs),
-        *([Table("The machine", ["", ""], [[*item] for item in machine.items()])] if machine else []),
+        *([Bullets(noted)] if noted else []),
+        Heading(words("section.results")),
+        Table(words("table.runs"), columns, table_rows(comparison, words), frozenset(range(1, len(columns)))),
+        *_metrics(comparison, words),
+        Paragraph(legend(words)),
+        *(figure_of(name, drawing, words(f"figure.{name}_caption")) for name, drawing in drawings.items()),
+        workers_table("workers", entries, words),
+        *server_blocks(entries, words),
+        Heading(words("section.measured")),
+        Bullets([waiting_and_moving(entries, words), _thresholds(words), _equality(words)]),
+        Table(words("table.the_runs"), runs_header, runs),
+        *([Table(words("table.machine"), ["", ""], _machine(machine, words))] if machine else []),
     ]
-    title = f"{first.config.model.name} on {first.config.data.name}, trained in {len(entries)} ways"
-    return Document(title, "en", blocks)
+    names = {"model": first.config.model.name, "data": first.config.data.name}
+    return Document(words("title", count=len(entries), **names), words.lang, blocks)
 
 
-def _metrics(comparison: Comparison) -> list[Block]:
+def _metrics(comparison: Comparison, words: Words) -> list[Block]:
     names = metric_names(comparison)
     if not names:
         return []
     rows = [
         [entry.name, *cells] for entry, cells in zip(comparison.entries, metric_rows(comparison), strict=True)
     ]
-    return [Table("Metrics on the test set", ["run", *names], rows, frozenset(range(1, len(names) + 1)))]
+    return [
+        Table(
+            words("table.metrics"), [words("column.run"), *names], rows, frozenset(range(1, len(names) + 1))
+        )
+    ]
 
 
-def _opening(first: ComparedRun) -> str:
+def _opening(first: ComparedRun, words: Words) -> str:
     config = first.config
-    return (
-        f"{first.run.result['steps']} steps of {config.train.batch_size} samples with {config.optimizer.name}: every "
-        "run starts from the same weights and takes the same batches; only how the work of a batch is divided differs."
+    return words(
+        "opening",
+        steps=first.run.result["steps"],
+        batch=config.train.batch_size,
+        optimizer=config.optimizer.name,
     )
 
 
@@ -116,25 +129,42 @@ def _cell(value: object) -> object:
     return " ".join(map(str, value)) if isinstance(value, list) else value  # pyright: ignore[reportUnknownArgumentType]
 
 
-def _delay(entry: ComparedRun) -> str:
-    return "unknown" if entry.not_scheduled is None else f"{100 * entry.not_scheduled:.0f} %"
+def _delay(entry: ComparedRun, words: Words) -> str:
+    return words("cell.unknown") if entry.not_scheduled is None else percent(entry.not_scheduled)
 
 
-def waiting_and_moving(entries: Sequence[ComparedRun]) -> str:
+def _machine(facts: Mapping[str, str], words: Words) -> list[list[str]]:
+    return [[words(f"machine.{key}"), value] for key, value in facts.items()]
+
+
+def _thresholds(words: Words) -> str:
+    limits = {"matters": percent(MATTERS), "busy": percent(BUSY)}
+    return words("measured.thresholds", slower=SLOWER, spreads=SPREADS, **limits)
+
+
+def _equality(words: Words) -> str:
+    return words("measured.equality", bound=f"{FIRST_STEP_BOUND:.0e}")
+
+
+def workers_table(caption: str, entries: Sequence[ComparedRun], words: Words) -> Table:
+    """Where the time of each worker went."""
+    columns = ["column.run", "column.rank", *(f"kind.{kind}" for kind in KINDS), "column.step_ms"]
+    names = [words(column) for column in columns]
+    return Table(words(f"table.{caption}"), names, worker_rows(entries), frozenset(range(1, len(names))))
+
+
+def waiting_and_moving(entries: Sequence[ComparedRun], words: Words) -> str:
     """How waiting and moving were distinguished, and on which steps."""
     ranks = [rank for entry in entries for rank in entry.ranks]
     kept, steps = sum(rank.steps_kept for rank in ranks), sum(rank.steps for rank in ranks)
-    some = f"{kept:,} of {steps:,} steps and taken for all (`--trace` keeps all)"
-    return (
-        "A worker waits in a call until the last worker has entered it, and moves for the rest of the call. The two "
-        f"were measured on {'every step' if kept == steps else some}. The first two steps are left out: libraries are "
-        "still being loaded."
-    )
+    measured = words("measured.every_step")
+    if kept < steps:
+        measured = words("measured.some_steps", kept=kept, steps=steps)
+    return words("measured.waiting", steps=measured)
 
 
-def figure_of(name: str, drawing: Drawing, caption: str = "") -> Figure:
-    """A figure of the report's folder, with its caption of a comparison unless another is given."""
-    caption = caption or CAPTIONS[name]
+def figure_of(name: str, drawing: Drawing, caption: str) -> Figure:
+    """A figure of the report's folder."""
     return Figure(
         PurePosixPath(f"figures/{name}.png"), drawing.wide_svg, caption, caption, drawing.narrow_svg
     )

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from shoal.compare.comparison import KINDS, ComparedRun, Comparison
-from shoal.report.canvas import Drawing, axes_of, legend_below, legend_in, painted, rows_of
+from shoal.report.canvas import Drawing, axes_of, font_for, legend_below, legend_in, painted, rows_of
 from shoal.report.figures import coinciding
 from shoal.report.svg import COLOURS, FRAME
+from shoal.words import Words
 
 SMOOTHED_OVER = 10
 MOST_BARS = 24
@@ -23,11 +24,13 @@ REFERENCE_STYLE: dict[str, Any] = {
     "color": COLOURS["grey"], "linewidth": 6.0, "solid_capstyle": "round", "zorder": 1.5
 }  # fmt: skip
 """Below the other curves."""
+PANELS = (("step", "steps"), ("time", "seconds"))
+"""The way in which each panel shows the loss, and its unit."""
 MARKERS = "os^vDP<>Xpd"
 DASH_PT = 5.0
 
 
-def loss_figure(comparison: Comparison) -> Drawing:
+def loss_figure(comparison: Comparison, words: Words) -> Drawing:
     """Training loss against steps, where equal runs coincide, and against seconds, where they do not.
 
     The reference is a wide band, so that a curve on top of it can be seen. Curves that coincide take turns: each is
@@ -57,14 +60,14 @@ def loss_figure(comparison: Comparison) -> Drawing:
                 by_step = {**style, "linestyle": dashes[name], "dash_capstyle": "butt"}
             axes[0].plot(curve.steps, loss, **by_step)
             axes[1].plot(curve.seconds, loss, label=name, **style)
-        labels = (("by step", "steps"), ("by time", "training time (s)"))
+        labels = [(words(f"figure.by_{way}"), words(f"figure.{unit}")) for way, unit in PANELS]
         for position, (axis, (title, label)) in enumerate(zip(axes, labels, strict=True)):
             axis.set(title=title, xlabel=label, yscale="log")
             _grid(axis)
             _decimal_ticks(axis)
             axis.set_ylim(axes[0].get_ylim())
             if position % columns == 0:
-                axis.set_ylabel(f"training loss (nats, mean of {SMOOTHED_OVER} steps)")
+                axis.set_ylabel(words("figure.loss", steps=SMOOTHED_OVER))
             else:
                 axis.tick_params(labelleft=False)
         legend_below(figure, *axes)
@@ -72,7 +75,7 @@ def loss_figure(comparison: Comparison) -> Drawing:
     def height(columns: int, width_in: float) -> float:
         return 3.6 * rows_of(2, columns) + legend_in(names, width_in)
 
-    return painted(paint, height, columns=2)
+    return painted(paint, height, columns=2, font=font_for(words.lang))
 
 
 def distinct_colours(count: int) -> list[str]:
@@ -96,9 +99,9 @@ def turn_dashes(turn: int, of: int) -> Any:
     return "-" if of == 1 else ((of - turn) % of * DASH_PT, (DASH_PT, (of - 1) * DASH_PT))
 
 
-def time_figure(comparison: Comparison) -> Drawing:
+def time_figure(comparison: Comparison, words: Words) -> Drawing:
     """A bar for each worker: how long a step takes it, and what that time consists of."""
-    bars = _bars(comparison.entries)
+    bars = _bars(comparison.entries, words)
     positions = _positions([name for name, _, _ in bars])
 
     def paint(figure: Any, columns: int) -> None:
@@ -107,29 +110,32 @@ def time_figure(comparison: Comparison) -> Drawing:
         for kind, (colour, hatch) in LOOKS.items():
             lengths = [milliseconds[kind] for _, _, milliseconds in bars]
             looks = {"color": colour, "hatch": hatch, "edgecolor": FRAME["paper"], "linewidth": 0.4}
-            axis.barh(positions, lengths, 0.8, lefts, label=kind, **looks)
+            axis.barh(positions, lengths, 0.8, lefts, label=words(f"kind.{kind}"), **looks)
             lefts = [left + length for left, length in zip(lefts, lengths, strict=True)]
         axis.set_yticks(positions, [f"{name}  {worker}" for name, worker, _ in bars])
         axis.invert_yaxis()
-        axis.set_xlabel("time of a step (ms, mean)")
+        axis.set_xlabel(words("figure.step_ms"))
         _grid(axis)
         axis.grid(False, axis="y")
         axis.tick_params(axis="y", length=0)
         legend_below(figure, axis)
 
-    return painted(paint, lambda _, width_in: 0.8 + 0.27 * len(bars) + legend_in(KINDS, width_in))
+    def height(_: int, width_in: float) -> float:
+        return 0.8 + 0.27 * len(bars) + legend_in([words(f"kind.{kind}") for kind in KINDS], width_in)
+
+    return painted(paint, height, font=font_for(words.lang))
 
 
-def _bars(entries: Sequence[ComparedRun]) -> list[tuple[str, str, dict[str, float]]]:
+def _bars(entries: Sequence[ComparedRun], words: Words) -> list[tuple[str, str, dict[str, float]]]:
     """Name of the run, the worker, and milliseconds by kind."""
     by_worker = sum(len(entry.ranks) for entry in entries) <= MOST_BARS
     bars: list[tuple[str, str, dict[str, float]]] = []
     for entry in entries:
-        shares = {"mean": entry.shares}
+        shares = {words("figure.mean"): entry.shares}
         if by_worker:
             several = len(entry.ranks) > 1
             shares = {
-                f"rank {rank.rank}" * several: {kind: getattr(rank, kind) for kind in KINDS}
+                words("figure.rank", rank=rank.rank) * several: {kind: getattr(rank, kind) for kind in KINDS}
                 for rank in entry.ranks
             }
         step_ms = 1e3 * max(rank.train_s / rank.steps for rank in entry.ranks)

@@ -7,8 +7,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from shoal.compare.comparison import ComparedRun, Comparison
-from shoal.compare.document import WORKER_HEADER, figure_of, waiting_and_moving
+from shoal.compare.document import WORKERS_CSV, figure_of, waiting_and_moving, workers_table
 from shoal.compare.figures import loss_figure, time_figure
+from shoal.compare.remark import percent
 from shoal.compare.table import described, worker_rows
 from shoal.config.metrics import in_words
 from shoal.config.write import to_toml
@@ -19,16 +20,16 @@ from shoal.report.folder import write_files
 from shoal.report.html import to_html
 from shoal.report.markdown import to_markdown
 from shoal.report.tables import to_csv
+from shoal.words import Words
 
-VALIDATION_HEADER = ("epoch", "step", "loss", "accuracy")
-BEST = " (best)"
+VALIDATION_COLUMNS = ("epoch", "step", "loss", "accuracy")
 
 
-def write_run_report(folder: Path, run: Comparison) -> None:
+def write_run_report(folder: Path, run: Comparison, words: Words) -> None:
     """Write figures, tables, and the document as Markdown and as a page, which appears last."""
     (entry,) = run.entries
-    drawings = {"loss": loss_figure(run), "time": time_figure(run)}
-    document = _document(entry, drawings)
+    drawings = {"loss": loss_figure(run, words), "time": time_figure(run, words)}
+    document = _document(entry, drawings, words)
     curve = entry.run.curve
     steps = [
         [*row] for row in zip(curve.steps.tolist(), curve.seconds.tolist(), curve.loss.tolist(), strict=True)
@@ -39,60 +40,65 @@ def write_run_report(folder: Path, run: Comparison) -> None:
             **{PurePosixPath(f"figures/{name}.png"): drawing.png for name, drawing in drawings.items()},
             **{PurePosixPath(f"figures/{name}.pdf"): drawing.pdf for name, drawing in drawings.items()},
             PurePosixPath("tables/steps.csv"): to_csv(("step", "seconds", "loss"), steps),
-            PurePosixPath("tables/workers.csv"): to_csv(WORKER_HEADER, worker_rows(run.entries)),
+            PurePosixPath("tables/workers.csv"): to_csv(WORKERS_CSV, worker_rows(run.entries)),
             PurePosixPath("report.md"): to_markdown(document),
             PurePosixPath("report.html"): to_html(document),
         },
     )
 
 
-def numbers_of(entry: ComparedRun) -> dict[str, str]:
+def numbers_of(entry: ComparedRun, words: Words) -> dict[str, str]:
     """The numbers of a run, each with its unit; those that it does not have are left out."""
     result = entry.run.result
     rows = {
-        "test accuracy": _percent(result["test_accuracy"]),
-        "test loss": _number(result["test_loss"]),
-        **_metrics("test", result.get("test_metrics")),
-        "validation accuracy": _percent(result.get("validation_accuracy")),
-        "validation loss": _number(result.get("validation_loss")),
-        **_metrics("validation", result.get("validation_metrics")),
-        "best epoch": _best(result),
-        "stopped early": f"after epoch {result['epochs']}" if result.get("stopped_early") else None,
-        "training loss, mean of the last epoch": _number(result.get("final_loss")),
+        "test_accuracy": _percent(result["test_accuracy"]),
+        "test_loss": _number(result["test_loss"]),
+        "validation_accuracy": _percent(result.get("validation_accuracy")),
+        "validation_loss": _number(result.get("validation_loss")),
+        "best": _best(result, words),
+        "stopped_early": words("run.after_epoch", epoch=result["epochs"])
+        if result.get("stopped_early")
+        else None,
+        "final_loss": _number(result.get("final_loss")),
         "steps": f"{result['steps']:,}",
-        "training time": f"{result['seconds']:.2f} s",
-        "samples per second, in the median step": f"{entry.samples_per_s:,.0f}",
-        "sent by a worker": f"{result['bytes_sent'] / 1e6:.1f} MB" if entry.workers > 1 else None,
-        "weights, sha256": result["weights_sha256"],
+        "seconds": f"{result['seconds']:.2f} s",
+        "samples_per_s": f"{entry.samples_per_s:,.0f}",
+        "bytes_sent": f"{result['bytes_sent'] / 1e6:.1f} MB" if entry.workers > 1 else None,
+        "sha256": result["weights_sha256"],
     }
-    return {name: value for name, value in rows.items() if value is not None}
+    return {
+        **{words(f"run.{name}"): value for name, value in rows.items() if value is not None},
+        **_metrics("test", result.get("test_metrics"), words),
+        **_metrics("validation", result.get("validation_metrics"), words),
+    }
 
 
-def _document(entry: ComparedRun, drawings: Mapping[str, Drawing]) -> Document:
+def _document(entry: ComparedRun, drawings: Mapping[str, Drawing], words: Words) -> Document:
     config, path = entry.config, entry.run.folder.path
-    delay = 100 * (entry.not_scheduled or 0.0)
-    busy = f"The machine was busy: a thread was ready but not scheduled for {delay:.0f} % of the time."
+    busy = words("run.busy", percent=percent(entry.not_scheduled or 0.0))
+    numbers = [[*row] for row in numbers_of(entry, words).items()]
     blocks: list[Block] = [
-        Paragraph(f"{described(config)}. The same run again:"),
+        Paragraph(words("run.again", how=described(config, words))),
         Code(f"shoal train {shlex.quote(str(entry.run.folder.config))} --name again", language="sh"),
-        Heading("Results"),
-        Table("Numbers of the run", ["", ""], [[*row] for row in numbers_of(entry).items()]),
-        figure_of("loss", drawings["loss"], "Training loss against steps and against time."),
-        *_validations(entry),
-        Heading("Where the time went"),
+        Heading(words("section.results")),
+        Table(words("table.numbers"), ["", ""], numbers),
+        figure_of("loss", drawings["loss"], words("figure.one_loss_caption")),
+        *_validations(entry, words),
+        Heading(words("section.time")),
         *([Paragraph(busy)] if entry.was_delayed else []),
-        figure_of("time", drawings["time"]),
-        Table("Each worker", WORKER_HEADER, worker_rows([entry]), frozenset(range(1, 7))),
-        Bullets([waiting_and_moving([entry])]),
-        Heading("Settings"),
+        figure_of("time", drawings["time"], words("figure.time_caption")),
+        workers_table("each_worker", [entry], words),
+        Bullets([waiting_and_moving([entry], words)]),
+        Heading(words("section.settings")),
         Code(to_toml(config), language="toml"),
-        Heading("Environment"),
-        Table("Each start of the run", ["", ""], _starts(entry)),
+        Heading(words("section.environment")),
+        Table(words("table.starts"), ["", ""], _starts(entry, words)),
     ]
-    return Document(f"{config.model.name} on {config.data.name}: {path.name}", "en", blocks)
+    title = words("run.title", model=config.model.name, data=config.data.name, name=path.name)
+    return Document(title, words.lang, blocks)
 
 
-def _validations(entry: ComparedRun) -> list[Block]:
+def _validations(entry: ComparedRun, words: Words) -> list[Block]:
     """The table of all validations, with a column for each metric."""
     found = entry.run.validations
     if not found:
@@ -101,7 +107,7 @@ def _validations(entry: ComparedRun) -> list[Block]:
     names = list(dict.fromkeys(name for each in found for name in each.get("metrics") or {}))
     rows = [
         [
-            f"{each['epoch']}{BEST * (each['epoch'] == best)}",
+            words("run.best_epoch", epoch=each["epoch"]) if each["epoch"] == best else str(each["epoch"]),
             str(each["step"]),
             _number(each["loss"]) or "",
             _percent(each["accuracy"]) or "–",
@@ -112,37 +118,46 @@ def _validations(entry: ComparedRun) -> list[Block]:
         ]
         for each in found
     ]
-    header = (*VALIDATION_HEADER, *names)
-    return [Table("Validation", header, rows, frozenset(range(len(header))))]
+    header = [*(words(f"column.{column}") for column in VALIDATION_COLUMNS), *names]
+    return [Table(words("table.validation"), header, rows, frozenset(range(len(header))))]
 
 
-def _metrics(split: str, values: Mapping[str, float] | None) -> dict[str, str]:
-    return {f"{split} {name}": in_words(name, value) for name, value in (values or {}).items()}
+def _metrics(split: str, values: Mapping[str, float] | None, words: Words) -> dict[str, str]:
+    return {
+        words(f"run.{split}_metric", name=name): in_words(name, value)
+        for name, value in (values or {}).items()
+    }
 
 
-def _best(result: Mapping[str, Any]) -> str | None:
+def _best(result: Mapping[str, Any], words: Words) -> str | None:
     best = result.get("best")
     if best is None:
         return None
     value = in_words(best["metric"], best["value"])
-    return f"{best['epoch']} of {result['epochs']}, validation {best['metric']} {value}"
+    return words(
+        "run.best_is", epoch=best["epoch"], epochs=result["epochs"], metric=best["metric"], value=value
+    )
 
 
-def _starts(entry: ComparedRun) -> Sequence[list[str]]:
+def _starts(entry: ComparedRun, words: Words) -> Sequence[list[str]]:
     """When, where and with what the run was started; a resumed run was started several times."""
     rows: list[list[str]] = []
     for record in read_events(entry.run.folder.events()):
         if record["event"] == "start":
-            when = datetime.fromtimestamp(record["time_ns"] / 1e9)
-            rows.append([f"{when:%Y-%m-%d %H:%M:%S}, from step {record['step']}", _environment(record)])
+            when = f"{datetime.fromtimestamp(record['time_ns'] / 1e9):%Y-%m-%d %H:%M:%S}"
+            rows.append([words("run.start", when=when, step=record["step"]), _environment(record, words)])
     return rows
 
 
-def _environment(record: Mapping[str, Any]) -> str:
-    threads = record.get("threads", "?")
-    return (
-        f"{record.get('host', 'unknown host')}, {record.get('device', '?')}, {threads} threads in each of "
-        f"{record.get('workers', 1)} workers, shoal {record.get('version', '?')}, torch {record.get('torch', '?')}"
+def _environment(record: Mapping[str, Any], words: Words) -> str:
+    return words(
+        "run.environment",
+        host=record.get("host", words("run.unknown_host")),
+        device=record.get("device", "?"),
+        threads=record.get("threads", "?"),
+        workers=record.get("workers", 1),
+        version=record.get("version", "?"),
+        torch=record.get("torch", "?"),
     )
 
 

@@ -1,10 +1,11 @@
-"""Remarks, the points of a verdict, and the words that they share."""
+"""Remarks, the points of a verdict, and the phrases that they share."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shoal.compare.comparison import ComparedRun
 from shoal.report.findings import Verdict
+from shoal.words import Words
 
 
 @dataclass(frozen=True)
@@ -13,26 +14,33 @@ class Remark:
 
     tone: Verdict
     """holds: as it should be; fails: something costs time; undecided: the numbers do not say."""
+    kind: str
+    """What it is about, for programs: the same in every language."""
     word: str
     claim: str
     numbers: str
     advice: str = ""
 
 
-def listed(entries: Sequence[ComparedRun]) -> str:
-    """The names of runs as one phrase.
-
-    >>> listed([])
-    ''
-    """
-    *names, last = [entry.name for entry in entries] or [""]
-    return f"{', '.join(names)} and {last}" if names else last
+def remark(words: Words, tone: Verdict, kind: str, claim: str, numbers: str = "", advice: str = "") -> Remark:
+    """A remark of a kind, with the word for it."""
+    return Remark(tone, kind, words(f"word.{kind}"), claim, numbers, advice)
 
 
-def thread_count(entry: ComparedRun) -> str:
+def listed(names: Sequence[str], words: Words) -> str:
+    """Names as one phrase: a, b and c."""
+    *first, last = names
+    return words("join.and", first=words("join.comma").join(first), last=last) if first else last
+
+
+def names_of(entries: Sequence[ComparedRun], words: Words) -> str:
+    """The names of runs as one phrase."""
+    return listed([entry.name for entry in entries], words)
+
+
+def thread_count(entry: ComparedRun, words: Words) -> str:
     """The threads of a run's workers, in words."""
-    threads = entry.threads
-    return "all cores" if threads is None else f"{threads} thread{'s' * (threads > 1)}"
+    return words("count.all_cores") if entry.threads is None else words.counted("thread", entry.threads)
 
 
 def percent(part: float) -> str:

@@ -8,26 +8,38 @@ from shoal.compare.invariant_bits import FAILED, STEPS
 from shoal.compare.weights import FIRST_STEP_BOUND
 from shoal.config.metrics import in_words
 from shoal.config.schema import RunConfig
+from shoal.words import Words
 
-ONE_STEP, SAME_BITS = f"one step (≤\N{NO-BREAK SPACE}{FIRST_STEP_BOUND:.0e})", "same bits as"
-INVARIANT = "invariant bits"
-HEADER = (
-    "run", "accuracy", "time (s)", "samples/s", "× all cores", "× one core", "sent (MB)",
-    ONE_STEP, SAME_BITS, INVARIANT,
+COLUMNS = (
+    "run", "accuracy", "time", "samples", "all_cores", "one_core", "sent", "one_step", "same_bits", "invariant",
 )  # fmt: skip
+"""The columns of the table, as keys of the words."""
 SHARES = ("compute", "move", "wait")
 SHARES_AT = 6
 """The column of the first share, if the shares fit into the same table."""
-EQUALITY_AT = HEADER.index(ONE_STEP)
+EQUALITY_AT = COLUMNS.index("one_step")
 """The first column about equality."""
 
-LEGEND = (
-    "×: speed-up over one process, from the median steps; ≈: within their spread; busy: not comparable. sent: by rank "
-    "0. one step (≤ its bound): largest difference from the reference after one step from the same state. reference: "
-    "one process with the workers' number of threads. same bits as: identical final weights. "
-    f"invariant bits: whether {STEPS} steps with --reduction invariant give the weights of the reference."
-)
-SHARES_LEGEND = "compute, move, wait: parts of the training time, means over the workers."
+
+def header(words: Words) -> list[str]:
+    """The names of the columns."""
+    bound = f"{FIRST_STEP_BOUND:.0e}"
+    return [words(f"column.{column}", bound=bound) for column in COLUMNS]
+
+
+def share_header(words: Words) -> list[str]:
+    """The names of the columns with parts of the time."""
+    return [words(f"kind.{kind}") for kind in SHARES]
+
+
+def legend(words: Words) -> str:
+    """What the columns mean."""
+    return words("legend.table", steps=STEPS)
+
+
+def table_rows(comparison: Comparison, words: Words) -> list[list[str]]:
+    """A row for each run, under the header."""
+    return [_row(entry, comparison, words) for entry in comparison.entries]
 
 
 def metric_names(comparison: Comparison) -> list[str]:
@@ -47,94 +59,85 @@ def _metric(entry: ComparedRun, name: str) -> str:
     return in_words(name, values[name]) if name in values else "–"
 
 
-def table_rows(comparison: Comparison) -> list[list[str]]:
-    """A row for each run, under HEADER."""
-    return [_row(entry, comparison) for entry in comparison.entries]
-
-
 def share_rows(comparison: Comparison) -> list[list[str]]:
     """A row for each run, under SHARES."""
     return [[f"{100 * entry.shares[kind]:.0f} %" for kind in SHARES] for entry in comparison.entries]
 
 
-def _row(entry: ComparedRun, comparison: Comparison) -> list[str]:
-    result = entry.run.result
+def _row(entry: ComparedRun, comparison: Comparison, words: Words) -> list[str]:
+    result, invariant = entry.run.result, _invariant(entry, comparison)
     return [
         entry.name,
         "–" if entry.accuracy is None else f"{100 * entry.accuracy:.2f} %",
         f"{result['seconds']:.2f}",
         f"{entry.samples_per_s:,.0f}",
-        _speed_up(entry, comparison.all_cores),
-        _speed_up(entry, comparison.one_core),
+        _speed_up(entry, comparison.all_cores, words),
+        _speed_up(entry, comparison.one_core, words),
         f"{result['bytes_sent'] / 1e6:.1f}",
-        _first_step(entry, comparison.reference),
-        _same_bits(entry, comparison),
-        _invariant(entry, comparison),
+        _first_step(entry, comparison.reference, words),
+        _same_bits(entry, comparison, words),
+        "–" if invariant is None else words(f"cell.{invariant}"),
     ]
 
 
-def _speed_up(entry: ComparedRun, reference: ComparedRun | None) -> str:
+def _speed_up(entry: ComparedRun, reference: ComparedRun | None, words: Words) -> str:
     ratio = speed_up(entry, reference)
     if ratio is None or reference is None:
         return "–"
     if entry.was_delayed or reference.was_delayed:
-        return "busy"
+        return words("cell.busy")
     undecided = entry is not reference and is_faster(entry, reference) == "undecided"
     return f"{'≈ ' * undecided}{ratio:.2f}"
 
 
-def _first_step(entry: ComparedRun, reference: ComparedRun | None) -> str:
+def _first_step(entry: ComparedRun, reference: ComparedRun | None, words: Words) -> str:
     if entry is reference:
-        return "reference"
+        return words("cell.reference")
     return "–" if entry.first_step is None else f"{entry.first_step:.1e}"
 
 
-def _same_bits(entry: ComparedRun, comparison: Comparison) -> str:
+def _same_bits(entry: ComparedRun, comparison: Comparison, words: Words) -> str:
     """The first run with the same final weights; for that one itself, how many others have them."""
     group = next((group for group in same_bits(comparison) if entry in group), [])
     if not group:
         return "–"
     if entry is not group[0]:
         return group[0].name
-    others = len(group) - 1
-    return f"{others} other{'s' * (others > 1)}"
+    return words.counted("other", len(group) - 1)
 
 
-def _invariant(entry: ComparedRun, comparison: Comparison) -> str:
-    """Whether its invariant steps have the bits of one process."""
+def _invariant(entry: ComparedRun, comparison: Comparison) -> str | None:
+    """Whether its invariant steps have the bits of one process; None if that is not known."""
     reference = comparison.invariant
     if entry.invariant == FAILED:
         return FAILED
     if entry.invariant is None or reference is None:
-        return "–"
+        return None
     if entry is reference:
         return "reference"
     return "identical" if entry.invariant == reference.invariant else "differs"
 
 
-def described(config: RunConfig) -> str:
-    """How a run divides the work, in a few words.
-
-    >>> from shoal.config.read import read
-    >>> described(read(None, ["--strategy", "naive", "--workers", "2", "--group", "gloo", "--threads", "1"]))
-    'naive, 2 workers with 1 thread each, gloo'
-    >>> described(read(None, ["--strategy", "ddp", "--workers", "3", "--exchange", "by:ring"]))
-    'ddp, 3 workers sharing the cores, shared memory, exchange by:ring'
-    """
+def described(config: RunConfig, words: Words) -> str:
+    """How a run divides the work, in a few words: `naive, 2 workers with 1 thread each, gloo`."""
     launch, threads = config.launch, config.threads
-    count = "all threads" if threads is None else f"{threads} thread{'s' * (threads > 1)}"
-    words = [config.strategy]
+    count = words("count.all_threads") if threads is None else words.counted("thread", threads)
+    parts = [config.strategy]
     if launch.workers == 1:
-        words += [f"1 process with {count}"]
+        parts += [words("described.one_process", threads=count)]
     else:
-        words += [f"{launch.workers} workers {f'with {count} each' if threads else 'sharing the cores'}"]
-        group = "shared memory" if launch.group in ("auto", "shm") else launch.group
-        words += ["threads of one process" if launch.launcher == "threads" else group]
-    words += [f"exchange {_in_short(config.exchange)}"] * (config.exchange.name != "all_reduce")
-    words += [f"partition {_in_short(config.partition)}"] * (config.partition.name != "global")
-    words += [f"{condition.KIND} {condition}" for condition in (*launch.bottleneck, *launch.link)]
-    words += ["balanced"] * config.train.balance
-    return ", ".join(words)
+        divided = "workers" if threads else "sharing"
+        parts += [words(f"described.{divided}", workers=launch.workers, threads=count)]
+        group = words("described.shared_memory") if launch.group in ("auto", "shm") else launch.group
+        parts += [words("described.threads") if launch.launcher == "threads" else group]
+    if config.exchange.name != "all_reduce":
+        parts += [words("described.exchange", exchange=_in_short(config.exchange))]
+    if config.partition.name != "global":
+        parts += [words("described.partition", partition=_in_short(config.partition))]
+    conditions = (*launch.bottleneck, *launch.link)
+    parts += [words(f"described.{condition.KIND}", condition=condition) for condition in conditions]
+    parts += [words("described.balanced")] * config.train.balance
+    return words("join.clause").join(parts)
 
 
 def _in_short(choice: Any) -> str:
@@ -143,12 +146,12 @@ def _in_short(choice: Any) -> str:
     return f"{choice.name}:{getattr(choice, setting)}" if setting else choice.name
 
 
-def as_data(entry: ComparedRun, comparison: Comparison) -> dict[str, Any]:
-    """A run as numbers: what `--json` prints and the table of the report holds."""
+def as_data(entry: ComparedRun, comparison: Comparison, words: Words) -> dict[str, Any]:
+    """A run as numbers: what `--json` prints and the table of the report has; `how` alone is in words."""
     result = entry.run.result
     return {
         "name": entry.name,
-        "how": described(entry.config),
+        "how": described(entry.config, words),
         "strategy": entry.config.strategy,
         "workers": entry.workers,
         **{key: result[key] for key in ("test_accuracy", "test_loss", "seconds")},
@@ -171,7 +174,7 @@ def as_data(entry: ComparedRun, comparison: Comparison) -> dict[str, Any]:
             if other is not entry
         ],
         "invariant_sha256": entry.invariant,
-        "invariant_bits": _invariant(entry, comparison),
+        "invariant_bits": _invariant(entry, comparison) or "–",
         "run": str(entry.run.folder.path),
     }
 

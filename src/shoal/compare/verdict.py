@@ -7,19 +7,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
 
-from shoal.compare.comparison import (
-    BUSY,
-    ComparedRun,
-    Comparison,
-    is_faster,
-    settings_apart,
-    speed_up,
-)
+from shoal.compare.comparison import ComparedRun, Comparison, is_faster, settings_apart, speed_up
 from shoal.compare.divided_models import divided_models, divides_model
 from shoal.compare.equality import equality
-from shoal.compare.remark import Remark, listed, percent, size_in_words, thread_count
+from shoal.compare.remark import Remark, names_of, percent, remark, size_in_words, thread_count
 from shoal.report.communication import RankShares
-from shoal.report.findings import SPREADS, Verdict, higher
+from shoal.report.findings import Verdict, higher
+from shoal.words import Words
 
 Pair = tuple[ComparedRun, ComparedRun]
 
@@ -28,74 +22,69 @@ MATTERS = 0.10
 SLOWER = 1.2
 """A worker is slow if its own work takes this many times as long as another's."""
 
-THRESHOLDS = (
-    f"Waiting and moving are mentioned from {100 * MATTERS:.0f} % of the training time on. A worker is slow if its own "
-    f"work takes {SLOWER:g} times as long as that of the fastest, and the difference exceeds the spread of both. One "
-    f"run is faster than another if their median steps differ by more than {SPREADS:g} times the spread of both; this "
-    "spread does not include the variation from run to run. The machine was busy if a thread of a run was ready but "
-    f"not scheduled for more than {100 * BUSY:.0f} % of the training time; such a run is repeated once if time allows."
-)
 
-
-def verdict(comparison: Comparison) -> list[Remark]:
+def verdict(comparison: Comparison, words: Words) -> list[Remark]:
     """All remarks: what the times show, as far as they are comparable, and then whether the results are equal."""
     comparable = _without_delayed(comparison)
-    times = list(impossible(comparable)) or [remark for rule in TIME_RULES for remark in rule(comparable)]
-    return [*busy(comparison), *times, *equality(comparison)]
+    times = list(impossible(comparable, words)) or [
+        found for rule in TIME_RULES for found in rule(comparable, words)
+    ]
+    return [*busy(comparison, words), *times, *equality(comparison, words)]
 
 
-def busy(comparison: Comparison) -> Iterator[Remark]:
+def busy(comparison: Comparison, words: Words) -> Iterator[Remark]:
     """Runs that had to share the cores with other programs."""
     delayed = [entry for entry in comparison.entries if entry.was_delayed]
     if not delayed:
         return
-    claim = "The machine was busy: times are not comparable."
+    claim = words("busy.all")
     if len(delayed) < len(comparison.entries):
-        claim = f"The machine was busy: the times of {listed(delayed)} are not comparable."
+        claim = words("busy.some", names=names_of(delayed, words))
     most = max(delayed, key=lambda entry: entry.not_scheduled or 0.0)
-    numbers = (
-        f"{most.name} was ready to run but not scheduled for {percent(most.not_scheduled or 0)} of its time."
-    )
-    advice = "Close other programs, use no more workers than cores, and run the comparison again."
-    yield Remark("undecided", "busy", claim, numbers, advice)
+    numbers = words("busy.numbers", name=most.name, percent=percent(most.not_scheduled or 0))
+    yield remark(words, "undecided", "busy", claim, numbers, words("busy.advice"))
 
 
-def impossible(comparison: Comparison) -> Iterator[Remark]:
+def impossible(comparison: Comparison, words: Words) -> Iterator[Remark]:
     """A speed-up above the number of cores: something else slowed one process down."""
     reference = comparison.one_process
     above = [each for each in comparison.several() if reference and not _is_possible(each, reference)]
     if reference and above:
         best = min(above, key=lambda entry: entry.sample_s.value)
-        numbers = (
-            f"{best.name} seems {speed_up(best, reference):.2f} × as fast as one process with "
-            f"{thread_count(reference)}, on {best.cores()} cores."
+        numbers = words(
+            "impossible.numbers",
+            name=best.name,
+            ratio=speed_up(best, reference),
+            reference=_one_process(reference, words),
+            cores=best.cores(),
         )
-        claim = "The times are not comparable: no run can gain more than the number of its cores."
-        yield Remark("undecided", "busy", claim, numbers, "Run the comparison again on an idle machine.")
+        claim, advice = words("impossible.claim"), words("impossible.advice")
+        yield remark(words, "undecided", "busy", claim, numbers, advice)
 
 
-def speed(comparison: Comparison) -> Iterator[Remark]:
+def speed(comparison: Comparison, words: Words) -> Iterator[Remark]:
     """Compare the fastest run of several workers with one process, on all cores if there is such a run."""
     reference, several = comparison.one_process, comparison.several()
     if reference is None or not several:
         return
     best = min(several, key=lambda entry: entry.sample_s.value)
-    one_process = f"one process with {thread_count(reference)}"
-    claim, numbers, judged = _speeds(best, reference, one_process)
-    numbers = f"{best.name} is {numbers}"
+    one_process = _one_process(reference, words)
+    claim, ratio, judged = _speeds(best, reference, one_process, words)
+    numbers = words("speed.best", name=best.name, ratio=ratio)
     if judged == "fails":
-        claim = f"No run with several workers is as fast as {one_process}."
+        claim = words("speed.none_as_fast", reference=one_process)
     one_core = comparison.one_core
     if one_core and one_core is not reference and _is_possible(best, one_core):
-        numbers += f", and {speed_up(best, one_core):.2f} × as fast as one core"
+        numbers += words("speed.one_core", ratio=speed_up(best, one_core))
     if best.cores() and best.cores() == reference.cores():
-        numbers += f". Both use the same {best.cores()} cores, so 1 is the expected value"
+        numbers += words("speed.same_cores", cores=best.cores())
         # Threads share each operation and synchronise after it; workers share the batch and synchronise once a step.
-        numbers += "; more means that workers divide this model better than threads" * (judged == "holds")
-    yield _judged(judged, claim, numbers, _larger_batch(best) if judged == "fails" else "")
+        numbers += words("speed.better") if judged == "holds" else ""
+    advice = _larger_batch(best, words) if judged == "fails" else ""
+    yield remark(words, judged, _KINDS[judged], claim, numbers + words("speed.end"), advice)
 
 
-def waiting(comparison: Comparison) -> Iterator[Remark]:
+def waiting(comparison: Comparison, words: Words) -> Iterator[Remark]:
     """Runs whose workers wait for another one. Those that divide the model have remarks of their own."""
     # For a balanced run and its counterpart `balance` says more: it waits until its shares have settled.
     balanced = [after for _, after in _pairs(comparison, "train.balance", False, True)]
@@ -109,69 +98,58 @@ def waiting(comparison: Comparison) -> Iterator[Remark]:
             in_turns += [entry] * (entry not in balanced)
             continue
         most = max(entry.ranks, key=lambda rank: rank.wait)
-        numbers = (
-            f"{percent(entry.shares['wait'])} of the workers' time, {percent(most.wait)} of rank {most.rank}'s. "
-            f"Rank {slow.rank}'s own work takes {ratio:.1f} × as long as rank {quick.rank}'s."
-        )
-        claim = f"{entry.name}: rank {slow.rank} is slow, and the others wait for it."
-        yield Remark("fails", "waits", claim, numbers, _for_slow(entry))
+        shares = {"percent": percent(entry.shares["wait"]), "most": percent(most.wait), "rank": most.rank}
+        numbers = words("waits.numbers", slow=slow.rank, quick=quick.rank, ratio=ratio, **shares)
+        claim = words("waits.claim", name=entry.name, slow=slow.rank)
+        yield remark(words, "fails", "waits", claim, numbers, _for_slow(entry, words))
     if in_turns:
-        names = ", ".join(entry.name for entry in in_turns)
-        shares = ", ".join(percent(entry.shares["wait"]) for entry in in_turns)
-        yield Remark(
-            "fails",
-            "waits",
-            f"{names}: the workers wait for each other in turns.",
-            f"{shares} of the workers' time, though all have about the same work.",
-            "Use no more workers than free cores. Longer steps (a larger batch) outweigh short delays.",
-        )
+        comma = words("join.comma")
+        shares = comma.join(percent(entry.shares["wait"]) for entry in in_turns)
+        claim = words("waits.in_turns", names=comma.join(entry.name for entry in in_turns))
+        numbers = words("waits.in_turns_numbers", shares=shares)
+        yield remark(words, "fails", "waits", claim, numbers, words("waits.in_turns_advice"))
 
 
-def moving(comparison: Comparison) -> Iterator[Remark]:
+def moving(comparison: Comparison, words: Words) -> Iterator[Remark]:
     """Runs whose workers wait for bytes to move."""
     for entry in comparison.several():
         if entry.shares["move"] < MATTERS or divides_model(entry):
             continue
         rank = max(entry.ranks, key=lambda rank: rank.move)
-        calls = sum(operation.calls for operation in rank.operations)
+        calls = round(sum(operation.calls for operation in rank.operations))
         size = size_in_words(sum(operation.num_bytes for operation in rank.operations))
-        numbers = f"{percent(entry.shares['move'])} of the workers' time"
-        numbers += (
-            f", for {calls:.0f} call{'s' * (round(calls) > 1)} and {size} in every step" if calls else ""
-        )
-        yield Remark(
-            "fails", "moves", f"{entry.name}: exchanges take time.", f"{numbers}.", _for_moving(entry)
-        )
+        share = percent(entry.shares["move"])
+        numbers = words("moves.numbers", percent=share)
+        if calls:
+            numbers = words("moves.calls", percent=share, calls=words.counted("call", calls), size=size)
+        claim = words("moves.claim", name=entry.name)
+        yield remark(words, "fails", "moves", claim, numbers, _for_moving(entry, words))
 
 
-def balance(comparison: Comparison) -> Iterator[Remark]:
+def balance(comparison: Comparison, words: Words) -> Iterator[Remark]:
     """Runs that differ in --balance alone."""
     for plain, balanced in _pairs(comparison, "train.balance", False, True):
-        change = f"waiting goes from {percent(plain.shares['wait'])} to {percent(balanced.shares['wait'])}"
-        yield _pair(balanced, plain, f"{change}, including the steps before its shares settled")
+        waits = {"before": percent(plain.shares["wait"]), "after": percent(balanced.shares["wait"])}
+        yield _pair(balanced, plain, words("balance.change", **waits), words)
 
 
-def group(comparison: Comparison) -> Iterator[Remark]:
+def group(comparison: Comparison, words: Words) -> Iterator[Remark]:
     """Runs that differ in the group alone."""
     for gloo, shm in _pairs(comparison, "launch.group", "gloo", "shm"):
-        before, after = percent(gloo.shares["move"]), percent(shm.shares["move"])
-        yield _pair(shm, gloo, f"exchanges take {before} of the time on gloo, {after} in shared memory")
+        moves = {"before": percent(gloo.shares["move"]), "after": percent(shm.shares["move"])}
+        yield _pair(shm, gloo, words("group.change", **moves), words)
 
 
-def nothing_slow(comparison: Comparison) -> Iterator[Remark]:
+def nothing_slow(comparison: Comparison, words: Words) -> Iterator[Remark]:
     """No run waits or moves much."""
     several = comparison.several()
     if several and all(max(entry.shares["wait"], entry.shares["move"]) < MATTERS for entry in several):
         least = min(several, key=lambda entry: entry.shares["compute"])
-        numbers = (
-            f"The least busy, {least.name}, computes for {percent(least.shares['compute'])} of its time."
-        )
-        yield Remark(
-            "holds", "efficient", "Communication costs little: no run waits or moves for long.", numbers
-        )
+        numbers = words("efficient.numbers", name=least.name, percent=percent(least.shares["compute"]))
+        yield remark(words, "holds", "efficient", words("efficient.claim"), numbers)
 
 
-TIME_RULES: tuple[Callable[[Comparison], Iterator[Remark]], ...] = (
+TIME_RULES: tuple[Callable[[Comparison, Words], Iterator[Remark]], ...] = (
     speed, waiting, balance, moving, group, divided_models, nothing_slow,
 )  # fmt: skip
 
@@ -200,26 +178,26 @@ def _pairs(comparison: Comparison, path: str, before: object, after: object) -> 
             yield first, second
 
 
-def _pair(after: ComparedRun, before: ComparedRun, change: str) -> Remark:
-    claim, numbers, judged = _speeds(after, before, before.name)
-    return _judged(judged, claim, f"{numbers}: {change}")
+def _pair(after: ComparedRun, before: ComparedRun, change: str, words: Words) -> Remark:
+    claim, ratio, judged = _speeds(after, before, words("speed.run", name=before.name), words)
+    return remark(words, judged, _KINDS[judged], claim, words("speed.pair", ratio=ratio, change=change))
 
 
-def _speeds(entry: ComparedRun, reference: ComparedRun, named: str) -> tuple[str, str, Verdict]:
+def _speeds(entry: ComparedRun, reference: ComparedRun, named: str, words: Words) -> tuple[str, str, Verdict]:
     """A claim about the speed of two runs, its numbers and its verdict."""
-    judged, numbers = is_faster(entry, reference), f"{speed_up(entry, reference):.2f} × as fast"
+    judged, ratio = is_faster(entry, reference), speed_up(entry, reference)
+    claim = words(f"speed.{_KINDS[judged]}", name=entry.name, reference=named)
     if judged != "undecided":
-        return f"{entry.name} is {_WORDS[judged]} than {named}.", numbers, judged
-    spreads = [percent(each.sample_s.spread / each.sample_s.value) for each in (entry, reference)]
-    claim = f"{entry.name} and {named} do not differ significantly."
-    return claim, f"{numbers} (spread of the steps: ± {' and ± '.join(spreads)})", judged
+        return claim, words("speed.ratio", ratio=ratio), judged
+    first, second = (percent(each.sample_s.spread / each.sample_s.value) for each in (entry, reference))
+    return claim, words("speed.spread", ratio=ratio, first=first, second=second), judged
 
 
-def _judged(judged: Verdict, claim: str, numbers: str, advice: str = "") -> Remark:
-    return Remark(judged, _WORDS[judged], claim, f"{numbers}.", advice)
+_KINDS: dict[Verdict, str] = {"holds": "faster", "fails": "slower", "undecided": "undecided"}
 
 
-_WORDS: dict[Verdict, str] = {"holds": "faster", "fails": "slower", "undecided": "undecided"}
+def _one_process(reference: ComparedRun, words: Words) -> str:
+    return words("speed.one_process", threads=thread_count(reference, words))
 
 
 def _is_possible(entry: ComparedRun, reference: ComparedRun) -> bool:
@@ -232,31 +210,22 @@ def _work_s(rank: RankShares) -> float:
     return rank.work_s.value
 
 
-def _for_slow(entry: ComparedRun) -> str:
+def _for_slow(entry: ComparedRun, words: Words) -> str:
     if entry.config.strategy == "dp":
-        return (
-            "In dp rank 0 alone computes the loss and the update. Try --strategy ddp, where all do the same."
-        )
-    if entry.config.train.balance:
-        return (
-            "Its share is already smaller; the rest of its work does not depend on the share. Try without it."
-        )
-    return "Try --balance: the slow worker gets fewer samples of every batch."
+        return words("waits.dp")
+    return words("waits.balanced" if entry.config.train.balance else "waits.balance")
 
 
-def _for_moving(entry: ComparedRun) -> str:
+def _for_moving(entry: ComparedRun, words: Words) -> str:
     if entry.config.launch.group == "gloo" and not entry.config.launch.link:
-        return "If all workers are on one machine, try --group shm."
+        return words("moves.gloo")
     if entry.config.exchange.name != "all_reduce":
-        return "Try it without --exchange, with the group's own all-reduce."
-    if entry.config.strategy == "naive":
-        return "Try --strategy ddp: one bucket instead of a call for every parameter."
-    if entry.config.strategy == "dp":
-        return "All data pass through rank 0. Try --strategy ddp, where every worker reads its own."
-    return _larger_batch(entry)
+        return words("moves.exchange")
+    if entry.config.strategy in ("naive", "dp"):
+        return words(f"moves.{entry.config.strategy}")
+    return _larger_batch(entry, words)
 
 
-def _larger_batch(entry: ComparedRun) -> str:
+def _larger_batch(entry: ComparedRun, words: Words) -> str:
     size = entry.config.train.batch_size
-    known = isinstance(size, int)
-    return f"Try a larger batch: --batch-size {4 * size} exchanges a quarter as often." if known else ""
+    return words("speed.larger_batch", size=4 * size) if isinstance(size, int) else ""

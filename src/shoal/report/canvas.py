@@ -100,6 +100,11 @@ def chinese_font() -> str:
     return CHINESE_FONT
 
 
+def font_for(lang: str) -> str | None:
+    """The font for labels in a language; None: the usual one."""
+    return chinese_font() if lang == "zh" else None
+
+
 @contextmanager
 def in_our_style(font: str | None) -> Generator[None]:
     """Within this context matplotlib draws in our fonts, sizes and colours."""

@@ -53,12 +53,28 @@ class Staleness:
         >>> Staleness({0: 1, 1: 3}, (), 0).in_words()
         '0: 25 %, 1: 75 % (mean 0.75, at most 1)'
         """
-        parts = [(str(value), count) for value, count in self.histogram.items()]
-        if len(parts) > MOST_BARS:
-            rest = sum(count for _, count in parts[MOST_BARS - 1 :])
-            parts = [*parts[: MOST_BARS - 1], (f"{parts[MOST_BARS - 1][0]} or more", rest)]
-        shares = ", ".join(f"{name}: {100 * count / self.pushes:.0f} %" for name, count in parts)
+        names = [
+            (f"{value} or more" if and_more else value, share) for value, share, and_more in self.shares()
+        ]
+        shares = ", ".join(f"{name}: {100 * share:.0f} %" for name, share in names)
         return f"{shares} (mean {self.mean:.2f}, at most {max(self.histogram)})"
+
+    def shares(self) -> list[tuple[int, float, bool]]:
+        """Each staleness, the part of the pushes with it, and whether that includes all larger ones.
+
+        >>> Staleness({0: 1, 1: 3}, (), 0).shares()
+        [(0, 0.25, False), (1, 0.75, False)]
+        """
+        parts = list(self.histogram.items())
+        too_many = len(parts) > MOST_BARS
+        if too_many:
+            value, _ = parts[MOST_BARS - 1]
+            parts = [*parts[: MOST_BARS - 1], (value, sum(count for _, count in parts[MOST_BARS - 1 :]))]
+        last = len(parts) - 1
+        return [
+            (value, count / self.pushes, too_many and index == last)
+            for index, (value, count) in enumerate(parts)
+        ]
 
     def progress_in_words(self) -> str:
         """The pushes of every worker on one line."""

@@ -4,6 +4,7 @@ from shoal.errors import ConfigError
 from shoal.labs.lab2.branches import ALL, exchange_of
 from shoal.labs.lab2.plan import CONDITIONS, FULL, QUICK, plan_for
 from shoal.parallel.exchange.build import check_exchange
+from shoal.report.paired import FEWEST, outside_interval
 
 
 @pytest.mark.parametrize("quick", [True, False])
@@ -31,6 +32,13 @@ def test_the_rotation_is_what_the_stages_say(condition):
 def test_every_branch_has_steps_that_count_in_every_condition(size):
     assert set(size.rounds) == set(CONDITIONS)
     assert min(size.rounds.values()) * (size.branch_steps - 1) >= 2
+
+
+@pytest.mark.parametrize("size", [FULL, QUICK])
+def test_results_are_compared_by_students_t(size):
+    assert FEWEST + 2 <= size.seeds < 11
+    assert FEWEST + 2 <= size.fault_seeds < 11
+    assert outside_interval(size.contest_rounds) > 1  # one round may be disturbed
 
 
 def test_all_branches_have_as_many_steps():

@@ -20,6 +20,12 @@ NO_WORSE = {
     "undecided": [(by_seeds(GOOD, VAGUE), 4), (by_seeds(GOOD[:2], ALIKE[:2]), 4)],
 }
 COSTS = {"holds": [(HIGHER, 4)], "fails": [(LOWER, 4)], "undecided": [(SAME, 4)]}
+SLIGHTLY_WORSE = [0.938, 0.946, 0.932, 0.941]
+COSTS_MORE_THAN_A_MARGIN = {
+    "holds": [(HIGHER, 4), (by_seeds(GOOD, ALIKE), 4)],
+    "fails": [(LOWER, 4), (by_seeds(GOOD, SLIGHTLY_WORSE), 4)],
+    "undecided": [(SAME, 4), (by_seeds(GOOD, VAGUE), 4), (by_seeds(GOOD[:2], BAD[:2]), 4)],
+}
 FASTER = {"holds": [(HIGHER, 2)], "fails": [(LOWER, 2)], "undecided": [(SAME, 2)]}
 FORMULA = {
     "holds": [({2: num(0.5, 0.0), 4: num(0.26, 0.01)}, {2: 0.5, 4: 0.25})],
@@ -51,8 +57,8 @@ OUTCOMES = {
         "fails": [(LOWER, 0.7, 2)],
         "undecided": [(SAME, 0.7, 2)],
     },
-    claims.range_costs: COSTS,
-    claims.rank_seed_costs: COSTS,
+    claims.range_costs: COSTS_MORE_THAN_A_MARGIN,
+    claims.rank_seed_costs: COSTS_MORE_THAN_A_MARGIN,
     claims.loss_hides_it: COSTS,
     claims.wrong_is_refused: {
         "holds": [({"range": "no", "rank-seed": "no"},)],

@@ -1,8 +1,10 @@
+from dataclasses import replace
+
 import pytest
 
 from shoal.config.schema import SpeedConfig
 from shoal.errors import ConfigError
-from shoal.labs.lab3.plan import ALIKE, DECIDING, DIVISIONS, SLOW, UNLIKE, partition_of, plan_for
+from shoal.labs.lab3.plan import ALIKE, BATCH_SIZE, DECIDING, DIVISIONS, SLOW, UNLIKE, partition_of, plan_for
 from shoal.report.paired import FEWEST, outside_interval
 
 
@@ -36,6 +38,25 @@ def test_all_of_them_are_the_same_task_as_one_machines():
         if not name.startswith("equal-"):
             assert config.train.epochs == single.train.epochs
             assert config.optimizer == single.optimizer
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4])
+def test_on_a_gpu_one_machine_computes_in_the_parts_of_the_workers(workers):
+    plan = replace(plan_for(str(workers), quick=True, first_seed=0), device="cuda")
+    alone, together = plan.equal(workers)
+    assert alone.train.batch_size == together.train.batch_size == workers * alone.train.micro_batch
+    assert alone.launch.workers == 1
+    assert {alone.device, together.device} == {"cuda"}
+    runs = plan.runs()
+    assert runs[plan.equal_single(workers)] == alone
+    assert runs[f"equal-global-{workers}w"] == together
+
+
+def test_on_a_cpu_all_numbers_of_workers_are_compared_with_one_plain_run():
+    plan = plan_for("2,3", quick=True, first_seed=0)
+    assert plan.equal_single(2) == plan.equal_single(3) == "equal-single"
+    assert plan.equal(2)[0] == plan.equal(3)[0]
+    assert plan.equal(3)[0].train.micro_batch > BATCH_SIZE
 
 
 def test_parts_by_speed_know_the_slow_worker():

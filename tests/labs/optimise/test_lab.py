@@ -28,10 +28,16 @@ TINY = Plan(
             timed_by="threads",
         ),
         "straggler": straggler.Plan(
-            3, straggler.Size(samples=400, epochs=3), model=SMALL, timed_by="threads"
+            3,
+            straggler.Size(epochs=3),
+            DigitsConfig(samples=400, validation=0.2),
+            model=SMALL,
+            timed_by="threads",
         ),
         "pruning": pruning.Plan(
-            pruning.Size(samples=100, epochs=1, finetune=1, seeds=1, rounds=2), model=MlpConfig(hidden=(16,))
+            pruning.Size(epochs=1, finetune=1, seeds=1, rounds=2),
+            DigitsConfig(samples=100),
+            model=MlpConfig(hidden=(16,)),
         ),
         "memory": memory.Plan(
             memory.Size(rounds=1, batch=4, model=TransformerConfig(layers=2, width=16, heads=2))

@@ -18,7 +18,7 @@ class LabFlags(Flags):
     """What every lab takes."""
 
     quick: bool = False
-    """Use fewer steps, seeds and samples: one or two minutes."""
+    """Use fewer steps and samples, in lab 1 also a smaller network: one or two minutes."""
     lang: Literal["en", "zh"] = "en"
     """Language of the report."""
     out: Path | None = None
@@ -88,8 +88,8 @@ class Lab4Flags(DataFlags):
 
 
 @dataclass(frozen=True)
-class OptimiseFlags(RerunFlags):
-    """The lab on optimisation has one number of workers."""
+class OptimiseFlags(DataFlags):
+    """The lab on optimisation has one number of workers; its part on memory has generated data."""
 
     workers: int | None = None
     """Number of workers that exchange gradients (default 2); the part on slow workers has at least 3."""

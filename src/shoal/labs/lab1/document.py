@@ -36,7 +36,7 @@ def set_up(measured: Measurements, page: Page) -> list[Block]:
         Bullets(
             [
                 page("setup.data", data=plan.data.name, **measured.samples),
-                page("setup.model", parameters=measured.parameters),
+                page(f"setup.{plan.model.name}", parameters=measured.parameters),
                 page("setup.loss"),
                 page("setup.choice", held_out=100 * plan.data.validation),
                 page("setup.seeds", seeds=listed(plan.seeds)),

@@ -9,7 +9,7 @@ from shoal import data, models
 from shoal.labs.lab1.experiment import train
 from shoal.labs.lab1.noise import Noise, noise_of
 from shoal.labs.lab1.pace import StepTimes, samples_of, step_times
-from shoal.labs.lab1.plan import MODEL, NAMES, Name, Plan
+from shoal.labs.lab1.plan import NAMES, Name, Plan
 from shoal.labs.lab1.replay import whole_loss_after
 from shoal.labs.lab1.sweep import Sweep
 from shoal.labs.numbers import sample_counts
@@ -91,7 +91,7 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
     }
     runs.say("progress.noise")
     dataset = data.load(plan.data)
-    model = models.build(MODEL, dataset.input_shape, dataset.outputs, plan.first_seed)
+    model = models.build(plan.model, dataset.input_shape, dataset.outputs, plan.first_seed)
     return Measurements(
         plan=plan,
         samples=sample_counts(dataset),

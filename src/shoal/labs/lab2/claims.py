@@ -171,11 +171,10 @@ def mean_of_means_differs(difference: float, exact: float) -> Finding:
     return Finding("mean_of_means_differs", numbers, whether(difference > ROUNDING))
 
 
-def mean_of_means_costs(accuracies: Paired) -> Finding:
-    """The mean of means (second) ends with a lower accuracy."""
-    exact, means, lead = _percent(accuracies)
-    numbers = {"exact": exact, "means": means, "lead": lead}
-    return Finding("mean_of_means_costs", numbers, first_higher(accuracies), accuracies.pairs)
+def mean_of_means_costs(losses: Paired) -> Finding:
+    """The mean of means (first) ends with a higher loss, on batches that are the same for both."""
+    numbers = {"exact": losses.second, "means": losses.first, "lead": losses.difference}
+    return Finding("mean_of_means_costs", numbers, first_higher(losses), losses.pairs)
 
 
 # ── a faulty worker ──

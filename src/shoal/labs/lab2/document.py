@@ -55,6 +55,7 @@ def set_up(measured: Measurements, page: Page) -> list[Block]:
         "mbit": link.bits_per_s / 1e6,
         "latency": 1e3 * link.latency_s,
     }
+    learnt = {"model": plan.learn_model.name}
     sentences = [
         page("setup.data", **model),
         page("setup.training", batch=lab.BATCH_SIZE, **optimizers),
@@ -62,7 +63,7 @@ def set_up(measured: Measurements, page: Page) -> list[Block]:
         page("setup.conditions", **conditions),
         page("setup.pace", steps=size.pace_steps),
         page("setup.equal", steps=size.equal_steps),
-        page("setup.learn", steps=size.learn_steps, seeds=listed(plan.seeds)),
+        page("setup.learn", **learnt, steps=size.learn_steps, seeds=listed(plan.seeds)),
         page("setup.faults", workers=lab.FAULT_WORKERS, slow=lab.SLOW, steps=size.fault_steps),
     ]
     return [Bullets(sentences)]

@@ -100,7 +100,7 @@ def _uneven(measured: Measurements) -> list[Finding]:
         claims.exact_on_uneven(apart["uneven-exact"], apart["uneven-weighted_mean"]),
         claims.mean_of_means_differs(apart["uneven-mean"], apart["uneven-exact"]),
         claims.mean_of_means_costs(
-            by_seeds(measured.learnt["uneven-exact"].accuracies, measured.learnt["uneven-mean"].accuracies)
+            by_seeds(measured.learnt["uneven-mean"].losses, measured.learnt["uneven-exact"].losses)
         ),
     ]
 

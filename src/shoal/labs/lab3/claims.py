@@ -28,6 +28,20 @@ def no_worse(lost: Paired, margin: float) -> Verdict:
     return "holds" if value <= margin else "fails"
 
 
+def costs(lost: Paired, margin: float) -> Verdict:
+    """Whether the second number is lower than the first. A loss that is certainly within the margin is none.
+
+    >>> from shoal.report.paired import by_seeds
+    >>> noises = 0.001, 0.005, 0.1
+    >>> pairs = [by_seeds([0.94] * 6, [0.935 + noise * (-1) ** i for i in range(6)]) for noise in noises]
+    >>> [costs(pair, margin=0.03) for pair in pairs]
+    ['holds', 'fails', 'undecided']
+    """
+    if first_higher(lost) != "undecided" or lost.difference.basis == "none":
+        return first_higher(lost)
+    return "fails" if lost.difference.value + SPREADS * lost.difference.spread <= margin else "undecided"
+
+
 # ── one machine ──
 
 
@@ -162,8 +176,9 @@ def _costs(claim: str, accuracies: Paired, workers: int) -> Finding:
         "right": accuracies.first.scaled(100),
         "wrong": accuracies.second.scaled(100),
         "workers": workers,
+        "margin": 100 * MARGIN,
     }
-    return Finding(claim, numbers, first_higher(accuracies), accuracies.pairs)
+    return Finding(claim, numbers, costs(accuracies, MARGIN), accuracies.pairs)
 
 
 # ── speed ──

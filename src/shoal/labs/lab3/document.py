@@ -4,6 +4,7 @@ from typing import Any
 
 from shoal.data.division import order, partition
 from shoal.labs.lab3 import own_loop, wrong_samplers
+from shoal.labs.lab3.claims import ROUNDING
 from shoal.labs.lab3.figures import curve_names, label_of
 from shoal.labs.lab3.measure import Divided, Learnt, Measurements
 from shoal.labs.lab3.own_loop import SELDOM, WRONG
@@ -67,7 +68,8 @@ def set_up(measured: Measurements, page: Page) -> list[Block]:
         page("setup.seeds", seeds=listed(plan.seeds), few=size.few_seeds),
         page("setup.timed", cores=plan.cores, steps=size.timed_steps, rounds=size.rounds),
         page("setup.slow", slow=SLOW, slowdown=SLOWDOWN),
-        page("setup.equal", steps=size.equal_steps, rate=EQUAL_RATE),
+        page("setup.equal", steps=size.equal_steps, rate=EQUAL_RATE, bound=scientific(ROUNDING)),
+        *([page("setup.equal_on_gpu")] if plan.device == "cuda" else []),
         page("setup.own"),
     ]
     return [Bullets(sentences)]

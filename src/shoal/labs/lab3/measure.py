@@ -135,7 +135,7 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
         },
         own={(way, workers): _own(way, workers, results) for (way, workers), results in own.items()},
         from_single={
-            workers: runs.weight_difference(f"equal-global-{workers}w", "equal-single")
+            workers: runs.weight_difference(f"equal-global-{workers}w", plan.equal_single(workers))
             for workers in plan.workers
         },
         from_same_order=differences_from_same_order(plan),

@@ -1,6 +1,7 @@
 """Every division against one machine that takes the same samples: does it change anything else?"""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import cast
 
 import torch
@@ -21,9 +22,10 @@ from shoal.training.build import torch_settings
 def differences_from_same_order(plan: Plan) -> dict[str, float]:
     """Of every division: the largest relative difference of the weights from one machine that takes the same samples.
 
-    A small network, because the claim holds for any; with the largest number of workers of the plan.
+    A small network, because the claim holds for any; with the largest number of workers of the plan. It trains on the
+    CPU, also where the other runs use a GPU.
     """
-    config = plan.runs()["equal-single"]
+    config = replace(plan.equal(plan.most)[0], device="cpu")
     with torch_settings(config):
         data = load(config.data)
         return {name: _difference(name, config, data, plan.most) for name in DIVISIONS}

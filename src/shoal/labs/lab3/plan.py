@@ -4,7 +4,7 @@
 
     single-*          one machine, with every seed
     <division>-4w-*   the same training with the data divided, by threads
-    equal-*           a few steps, then the weights are compared
+    equal-*           a few steps, then the weights are compared; on a GPU one machine computes in the workers' parts
     timed-*-roundN    a few steps by processes, whose times are used, of some divisions and of one process on one core
                       and on all: they take turns (labs/timing). `slow` has equal parts where one worker is slow, the
                       baseline of parts by speed
@@ -82,8 +82,8 @@ class Size:
     """Few: after many steps, rounding alone makes two runs differ."""
 
 
-FULL = Size(epochs=6, seeds=8, few_seeds=3, rounds=21, few_rounds=15, timed_steps=16, equal_steps=20)
-QUICK = Size(epochs=6, seeds=7, few_seeds=1, rounds=15, few_rounds=11, timed_steps=10, equal_steps=10)
+FULL = Size(epochs=6, seeds=10, few_seeds=3, rounds=21, few_rounds=15, timed_steps=16, equal_steps=20)
+QUICK = Size(epochs=6, seeds=10, few_seeds=1, rounds=15, few_rounds=11, timed_steps=10, equal_steps=10)
 DATA = schema.DigitsConfig(samples=1800, validation=1 / 3)
 
 
@@ -191,19 +191,30 @@ class Plan:
             output=replace(config.output, trace=True),
         )
 
+    def equal(self, workers: int) -> tuple[schema.RunConfig, schema.RunConfig]:
+        """The same first steps on one machine, and with every step divided among the workers.
+
+        Libraries of a GPU choose their kernels by the number of samples, and kernels round differently: enough to flip
+        a ReLU, which a few steps amplify to more than rounding. So there one machine computes a batch in as many equal
+        parts as there are workers. The order of the sum is all that is left to differ, as on a CPU.
+        """
+        sgd, part = schema.SgdConfig(lr=EQUAL_RATE), BATCH_SIZE // workers
+        together = _shortened(self._run(self.first_seed, workers, sgd), self.size.equal_steps)
+        alone = replace(self._alone(self.first_seed), optimizer=sgd, train=together.train)
+        if self.device == "cpu":
+            return alone, together
+        train = replace(together.train, batch_size=part * workers)
+        return replace(alone, train=replace(train, micro_batch=part)), replace(together, train=train)
+
     def _equal(self) -> dict[str, schema.RunConfig]:
-        """The same first steps on one machine and with every step divided among the workers."""
-        sgd = schema.SgdConfig(lr=EQUAL_RATE)
-        runs = {"equal-single": replace(self._alone(self.first_seed), optimizer=sgd)}
+        runs: dict[str, schema.RunConfig] = {}
         for workers in self.workers:
-            runs[f"equal-global-{workers}w"] = self._run(self.first_seed, workers, sgd)
-        return {
-            name: replace(
-                config,
-                train=replace(config.train, epochs=NEVER, steps=self.size.equal_steps, test=False),
-            )
-            for name, config in runs.items()
-        }
+            runs[self.equal_single(workers)], runs[f"equal-global-{workers}w"] = self.equal(workers)
+        return runs
+
+    def equal_single(self, workers: int) -> str:
+        """The name of the run on one machine with which that of these workers is compared."""
+        return "equal-single" if self.device == "cpu" else f"equal-single-{workers}-parts"
 
     def _run(
         self, seed: int, workers: int = 1, optimizer: schema.OptimizerConfig | None = None

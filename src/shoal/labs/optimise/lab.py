@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from shoal import data
+from shoal.labs.choices import with_choices
 from shoal.labs.frame import LabSpec
 from shoal.labs.optimise.compression.document import closing_table
 from shoal.labs.optimise.compression.part import COMPRESSION
@@ -50,7 +51,11 @@ class Plan:
 def plan_for(settings: OptimiseSettings) -> Plan:
     """The plan of a run."""
     given = settings.workers, settings.quick, settings.seed
-    return Plan(settings.workers, settings.quick, {name: part.plan(*given) for name, part in PARTS.items()})
+    plans = {name: part.plan(*given) for name, part in PARTS.items()}
+    chosen = {
+        name: with_choices(plan, settings) if PARTS[name].takes_data else plan for name, plan in plans.items()
+    }
+    return Plan(settings.workers, settings.quick, chosen)
 
 
 def _merged(made: Iterable[Mapping[str, Value]]) -> dict[str, Value]:

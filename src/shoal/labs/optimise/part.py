@@ -25,6 +25,8 @@ class Part:
 
     plan: Callable[[int, bool, int], Any]
     """From workers, quick and the first seed."""
+    takes_data: bool = True
+    """Whether the user's data set takes the place of the plan's own."""
     runs: Callable[[Any], Mapping[str, RunConfig]] = no_runs
     measure: Callable[[Any, Runs], Any]
     findings: Callable[[Any], Mapping[str, Sequence[Finding]]]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from shoal.labs.words import Words
-from shoal.report.canvas import Drawing, chinese_font
+from shoal.report.canvas import Drawing, font_for
 from shoal.report.document import Figure
 from shoal.report.svg import for_page
 
@@ -47,7 +47,7 @@ class Pictures:
 
 def draw_all(words: Words, draws: Mapping[str, Draw]) -> Pictures:
     """Draw a lab's figures."""
-    font = chinese_font() if words.lang == "zh" else None
+    font = font_for(words.lang)
     return Pictures(
         {
             name: draw.draw(words) if isinstance(draw, Svg) else draw(words, font)

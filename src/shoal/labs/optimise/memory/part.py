@@ -10,6 +10,7 @@ from shoal.labs.optimise.part import Part
 
 MEMORY = Part(
     plan=plan_for,
+    takes_data=False,  # its transformer needs sequences
     measure=measure,
     findings=find,
     figures=figures,

@@ -30,6 +30,7 @@ def set_up(measured: Measurements, page: Page) -> list[Block]:
         page(
             "setup.pruning",
             model=plan.model.name,
+            data=plan.data.name,
             values=measured.num_values,
             epochs=size.epochs,
             finetune=size.finetune,

@@ -25,7 +25,6 @@ USUAL = {"weights": 0.8, "channels": 0.5}
 class Size:
     """How much is trained."""
 
-    samples: int | None
     epochs: int
     """Before pruning."""
     finetune: int
@@ -34,8 +33,8 @@ class Size:
     """Of the forward passes that are timed."""
 
 
-FULL = Size(samples=None, epochs=3, finetune=1, seeds=3, rounds=30)
-QUICK = Size(samples=4000, epochs=3, finetune=1, seeds=2, rounds=12)
+FULL = Size(epochs=3, finetune=1, seeds=3, rounds=30)
+QUICK, QUICK_SAMPLES = Size(epochs=3, finetune=1, seeds=2, rounds=12), 4000
 
 
 @dataclass(frozen=True)
@@ -43,13 +42,9 @@ class Plan:
     """The experiment."""
 
     size: Size
+    data: schema.DataConfig
     first_seed: int = 0
     model: schema.ModelConfig = field(default_factory=schema.LenetConfig)
-
-    @property
-    def data(self) -> schema.DigitsConfig:
-        """The digits."""
-        return schema.DigitsConfig(samples=self.size.samples)
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -89,4 +84,5 @@ def settings_of(kind: str, sparsity: float) -> dict[str, Any]:
 def plan_for(workers: int, quick: bool, first_seed: int) -> Plan:
     """The plan of a run; pruning needs one worker only."""
     del workers
-    return Plan(QUICK if quick else FULL, first_seed)
+    data = schema.DigitsConfig(samples=QUICK_SAMPLES if quick else None)
+    return Plan(QUICK if quick else FULL, data, first_seed)

@@ -39,6 +39,7 @@ def set_up(measured: Measurements, page: Page) -> list[Block]:
             lr=lab.LR,
             momentum=lab.MOMENTUM,
             samples=measured.samples,
+            data=plan.data.name,
             epochs=plan.size.epochs,
         ),
         page(

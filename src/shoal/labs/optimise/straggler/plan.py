@@ -42,12 +42,11 @@ VALIDATION = 0.2
 class Size:
     """How much is trained."""
 
-    samples: int
     epochs: int
 
 
-FULL = Size(samples=5000, epochs=8)
-QUICK = Size(samples=2400, epochs=5)
+FULL, FULL_SAMPLES = Size(epochs=8), 5000
+QUICK, QUICK_SAMPLES = Size(epochs=5), 2400
 
 
 def sync_of(way: str) -> schema.SyncConfig:
@@ -68,14 +67,11 @@ class Plan:
 
     workers: int
     size: Size
+    data: schema.DataConfig
+    """A part of it is held out."""
     seed: int = 0
     model: schema.ModelConfig = field(default_factory=schema.LenetConfig)
     timed_by: Literal["processes", "threads"] = "processes"
-
-    @property
-    def data(self) -> schema.DigitsConfig:
-        """The digits, a part of them held out."""
-        return schema.DigitsConfig(samples=self.size.samples, validation=VALIDATION)
 
     @property
     def slow(self) -> int:
@@ -124,4 +120,6 @@ class Plan:
 
 def plan_for(workers: int, quick: bool, first_seed: int) -> Plan:
     """The plan of a run."""
-    return Plan(max(workers, FEWEST), QUICK if quick else FULL, first_seed)
+    samples = QUICK_SAMPLES if quick else FULL_SAMPLES
+    data = schema.DigitsConfig(samples=samples, validation=VALIDATION)
+    return Plan(max(workers, FEWEST), QUICK if quick else FULL, data, first_seed)

@@ -1,0 +1,80 @@
+"""Finished runs made by hand: what each worker did in each step, and what it ended with."""
+
+import json
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from shoal.config.read import read
+from shoal.config.write import to_toml
+
+DDP = "--strategy ddp --workers 2 --threads 1"
+STEPS = 40
+
+
+def write_run(
+    folder,
+    flags,
+    step_ms=10.0,
+    ranks=((9.0, 0.5, 0.0),),
+    noise=0.01,
+    turns=False,
+    weights=None,
+    gradient=None,
+    not_scheduled=0.01,
+    **result,
+):
+    """A finished run. Each rank computes, moves and waits for the given milliseconds in each step, or in turns."""
+    folder.mkdir(parents=True)
+    config = read("quickstart", flags.split())
+    (folder / "config.toml").write_text(to_toml(config), encoding="utf-8")
+    jitter = 1 + noise * np.sin(np.arange(STEPS))
+    ends_s = np.cumsum(jitter * step_ms) / 1e3
+    for rank in range(len(ranks)):
+        records = []
+        for number in range(STEPS):
+            compute, move, wait = ranks[(rank + number * turns) % len(ranks)]
+            last = max(c for c, _, _ in ranks)
+            start, end = compute, last + move
+            start_ns, end_ns = (round(t * 1e6) for t in (start, end if wait or move else start))
+            calls = [
+                ["all_reduce", "move", "main", start_ns, start_ns, 1000, "world", number],
+                ["all_reduce", "wait", "main", start_ns, end_ns, 0, "world", number],
+            ]
+            records.append(
+                {
+                    "event": "step",
+                    "step": number,
+                    "samples": 64,
+                    "loss": 2.0 / (number + 1),
+                    "seconds": ends_s[number],
+                }
+                | {"totals_ns": {"compute": round(compute * 1e6)}, "blocked_ns": end_ns - start_ns}
+                | {"spans": calls if len(ranks) > 1 else []}
+            )
+        records.append({"event": "end", "status": "completed", "not_scheduled": not_scheduled})
+        lines = "".join(json.dumps(record) + "\n" for record in records)
+        (folder / f"events.rank{rank}.jsonl").write_text(lines, encoding="utf-8")
+    weights = {"w": np.array([1.0, -2.0])} if weights is None else weights
+    save_file(weights, folder / "model.safetensors")
+    if gradient is not None:
+        state = {
+            "w": np.array([1.0]),
+            "optim.w.exp_avg": np.array(gradient),
+            "optim.w.exp_avg_sq": np.zeros(1),
+        }
+        save_file(state, folder / "first_step.safetensors")
+    closing = {"status": "completed", "steps": STEPS, "seconds": float(ends_s[-1]), "test_accuracy": 0.9635}
+    closing |= {"test_loss": 0.1, "bytes_sent": 1_500_000, "weights_sha256": str(weights), "device": "cpu"}
+    (folder / "result.json").write_text(json.dumps(closing | result), encoding="utf-8")
+    return folder
+
+
+def with_invariant_steps(folder, sha256):
+    """Give a run the result of its invariant steps; None: they failed."""
+    inside = folder / "invariant"
+    inside.mkdir()
+    if sha256 is not None:
+        closing = {"status": "completed", "weights_sha256": sha256}
+        (inside / "result.json").write_text(json.dumps(closing), encoding="utf-8")
+    return folder

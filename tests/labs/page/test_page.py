@@ -1,0 +1,20 @@
+from types import SimpleNamespace
+
+import pytest
+
+from shoal.labs.catalogue import LABS
+from shoal.labs.page.page import opening
+from shoal.labs.words import LANGUAGES, load_words
+from shoal.report.document import Code, Paragraph
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+@pytest.mark.parametrize("lab", LABS.values(), ids=LABS)
+@pytest.mark.parametrize("taken", [(), ("single-seed0",)])
+def test_the_command_follows_the_sentence_that_announces_it(lab, lang, taken):
+    words = load_words(lab.package, lang)
+    runs = SimpleNamespace(words=words, earlier="reports/x", taken_over=taken, trained=["a"])
+    blocks = opening(True, "shoal lab x --quick", runs, busy=40.0)
+    place = blocks.index(Paragraph(words("intro.command")))
+    assert blocks[place + 1] == Code("shoal lab x --quick", language="sh")
+    assert any("40 %" in block.text for block in blocks)
