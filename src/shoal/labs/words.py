@@ -32,11 +32,14 @@ class Words:
         return self.sentences[key].format(**values)
 
 
-def load_words(package: str, lang: str) -> Words:
-    """The words of a lab's package in a language."""
+def load_words(package: str, lang: str, *more: str) -> Words:
+    """The words of a lab's package in a language; those of further packages replace them."""
     if lang not in LANGUAGES:
         raise ConfigError(unknown("language", lang, LANGUAGES))
-    return Words(lang, {**_sentences(SHARED, lang), **_sentences(package, lang)})
+    sentences = dict[str, str]()
+    for each in (SHARED, package, *more):
+        sentences |= _sentences(each, lang)
+    return Words(lang, sentences)
 
 
 def _sentences(package: str, lang: str) -> dict[str, str]:

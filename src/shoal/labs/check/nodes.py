@@ -193,9 +193,13 @@ def _record_calls(path: Path) -> None:
 
 
 def _described(error: BaseException, folder: str) -> dict[str, str]:
-    frames = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(folder)
-    ]
+    def frames_of(raised: BaseException) -> list[traceback.FrameSummary]:
+        every = traceback.extract_tb(raised.__traceback__)
+        return [frame for frame in every if frame.filename.startswith(folder)]
+
+    while not frames_of(error) and error.__cause__ is not None:
+        error = error.__cause__  # what the student's code raised, before code of ours gave it another name
+    frames = frames_of(error)
     place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     if isinstance(error, SyntaxError):
         place = f"{Path(error.filename or '').name}:{error.lineno}"
