@@ -19,7 +19,7 @@ def equal(part: str, difference: float, limit: float, steps: int, why: str) -> F
         "difference": scientific(difference),
         "limit": scientific(limit),
         "steps": steps,
-        "why": f" {why}." if why else "",
+        "why": why,
     }
     return Finding("own_equal", numbers, whether(difference <= limit))
 
@@ -78,7 +78,7 @@ def covers(part: str, workers: int, coverage: float, times: int, why: str) -> Fi
         "workers": workers,
         "coverage": 100 * coverage,
         "times": times,
-        "why": f" {why}." if why else "",
+        "why": why,
     }
     return Finding("own_covers", numbers, whether(coverage == 1 and times == 1))
 
@@ -90,7 +90,7 @@ def draws(part: str, workers: int, coverage: float, predicted: float, why: str) 
         "workers": workers,
         "coverage": 100 * coverage,
         "predicted": 100 * predicted,
-        "why": f" {why}." if why else "",
+        "why": why,
     }
     return Finding("own_draws", numbers, whether(abs(coverage - predicted) <= NEAR))
 
@@ -102,7 +102,7 @@ def new_order(part: str, workers: int, changes: bool) -> Finding:
 
 def trains(part: str, steps: int, asked: int, why: str) -> Finding:
     """The program trains without an error. `asked`: steps after which it is stopped; it may end earlier."""
-    numbers = {"part": part, "steps": steps, "asked": asked, "why": f" {why}" if why else ""}
+    numbers = {"part": part, "steps": steps, "asked": asked, "why": why}
     return Finding("own_trains", numbers, whether(steps > 0 and not why))
 
 
@@ -116,7 +116,7 @@ def gradient(part: Literal["first", "second"], difference: float, limit: float, 
     numbers = {
         "difference": scientific(difference),
         "limit": scientific(limit),
-        "why": f" {why}." if why else "",
+        "why": why,
     }
     return Finding(f"own_gradient_{part}", numbers, whether(difference <= limit))
 

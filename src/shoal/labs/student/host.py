@@ -70,13 +70,20 @@ class StudentHost:
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         """Call it in another process."""
-        (node,) = self.nodes(_called, 1, function.__module__, function.__qualname__, *args, meet=False)
+        module = function.__module__
+        given = (module, function.__qualname__, *args)
+        (node,) = self._run(_called, 1, *given, meet=False, imports=module)
         return node.answer
 
-    def nodes(self, work: Callable[..., Any], size: int, *args: Any, meet: bool = True) -> list[Node]:
-        """Run `work(rank, *args)` on some nodes; with `meet` they form a process group of torch."""
+    def nodes(self, work: Callable[..., Any], size: int, *args: Any) -> list[Node]:
+        """Run `work(rank, *args)` on some nodes, which form a process group of torch."""
+        return self._run(work, size, *args, meet=True)
+
+    def _run(
+        self, work: Callable[..., Any], size: int, *args: Any, meet: bool, imports: str = ""
+    ) -> list[Node]:
         folder = self.submission.file.parent
-        nodes = run_nodes(work, folder, size, *args, meet=meet, limit_s=self.limit_s)
+        nodes = run_nodes(work, folder, size, *args, meet=meet, limit_s=self.limit_s, imports=imports)
         raise_failures(nodes, self.submission, self.words)
         return nodes
 

@@ -1,6 +1,6 @@
 """A student's folder for one lab, and what `shoal lab check` says about its tasks."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -59,26 +59,35 @@ class TaskVerdict:
     """The sentences on what is wrong; empty where it is right."""
     stops: bool = False
     """Whether code that uses it would stop with an error, or never end."""
+    because: str = ""
+    """The same as a reason at the end of a paragraph."""
 
 
 def check_submission(submission: Submission, words: Words) -> tuple[TaskVerdict, ...]:
     """Check every task in a sandbox, as `shoal lab check` does; tasks that need not be done are left out."""
     (checked,) = check_folders(submission.number, [submission.folder])
-    return tuple(
-        TaskVerdict(
-            verdict.tasks,
-            verdict.word,
-            "; ".join(in_words(verdict.faults, words)),
-            any(fault.key in CANNOT_RUN for fault in verdict.faults),
-        )
-        for verdict in checked.verdicts
-        if verdict.counts
-    )
+    found: list[TaskVerdict] = []
+    for verdict in checked.verdicts:
+        if verdict.counts:
+            why = joined(in_words(verdict.faults, words), words)
+            stops = any(fault.key in CANNOT_RUN for fault in verdict.faults)
+            found.append(TaskVerdict(verdict.tasks, verdict.word, why, stops, because(why, words)))
+    return tuple(found)
 
 
 def in_words(faults: Iterable[Fault], words: Words) -> list[str]:
     """The sentences of faults."""
     return [words(f"check.{fault.key}", **fault.values) for fault in faults]
+
+
+def joined(sentences: Sequence[str], words: Words) -> str:
+    """Several sentences of the check as one."""
+    return words("own.between").join(sentences)
+
+
+def because(why: str, words: Words) -> str:
+    """What the check says, as a reason at the end of a paragraph; nothing where it says nothing."""
+    return words("own.because", why=why) if why else ""
 
 
 def verdicts_on(tasks: Collection[str], verdicts: Iterable[TaskVerdict]) -> list[TaskVerdict]:
@@ -87,5 +96,5 @@ def verdicts_on(tasks: Collection[str], verdicts: Iterable[TaskVerdict]) -> list
 
 
 def why_wrong(tasks: Collection[str], verdicts: Iterable[TaskVerdict]) -> str:
-    """What the check finds wrong with these tasks; empty for nothing."""
-    return "; ".join(each.why for each in verdicts_on(tasks, verdicts) if each.why)
+    """What the check finds wrong with these tasks, as a reason; empty for nothing."""
+    return "".join(each.because for each in verdicts_on(tasks, verdicts))

@@ -58,12 +58,6 @@ def test_adam_without_bias_correction_is_found_in_its_numbers_and_explained(tmp_
     assert_whole(outcome.folder, words)
 
 
-def test_gradients_that_are_not_cleared_are_not_hidden_by_our_loop(tmp_path):
-    folder = written_by_student(tmp_path / "in", "1", zero_grad="pass")
-    outcome, _ = report(folder, tmp_path / "out", tasks=TASKS)
-    assert set(equal_findings(outcome).values()) == {"fails"}
-
-
 def test_code_that_stops_in_training_leaves_one_sentence_and_no_folder(tmp_path):
     body = "if self.lr > 0.2: raise OverflowError('too far')\nparam -= self.lr * param.grad"
     folder = written_by_student(tmp_path / "in", "1", gd_step=body)

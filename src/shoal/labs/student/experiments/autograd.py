@@ -21,7 +21,7 @@ def measure(plan: StudentPlan, names: Sequence[str], host: StudentHost, runs: Ru
     """The tape as a whole: its operations and its walk back need each other."""
     steps, label = plan.size.steps // 4, runs.words("own_name.tape")
     runs.say("progress.own_part", part=label)
-    fits = [host.call(fitted, seed, steps) for seed in plan.seeds]
+    fits = host.call(fitted, plan.seeds, steps)
     times = host.call(timed, plan.size.rounds)
     worst = {key: max(fit[key] for fit in fits) for key in ("first", "second", "difference")}
     return {

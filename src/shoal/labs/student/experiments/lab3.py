@@ -45,7 +45,8 @@ def measure(plan: StudentPlan, names: Sequence[str], host: StudentHost, runs: Ru
             label = f"{SAMPLERS[name]}, W = {workers}"
             runs.say("progress.own_part", part=label)
             seen = host.call(divided, name, num_samples, workers, plan.first_seed)
-            own = [OwnResult(**host.call(train_student, name, to_plain(config))) for config in configs]
+            results = host.call(train_student, name, [to_plain(config) for config in configs])
+            own = [OwnResult(**result) for result in results]
             parts[label] = StudentPart(
                 f"{name}-{workers}",
                 label,

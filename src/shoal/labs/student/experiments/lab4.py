@@ -18,7 +18,7 @@ from shoal.labs.student.host import StudentHost, raise_failures
 from shoal.labs.student.nodes.lab4 import watched
 from shoal.labs.student.part import StudentMeasured, StudentPart, StudentPlan, StudentRun
 from shoal.labs.student.spec import StudentExperiment, student_lab
-from shoal.labs.student.submission import in_words
+from shoal.labs.student.submission import because, in_words, joined
 from shoal.report.findings import Finding
 
 PARTS: dict[str, tuple[str, ...]] = {
@@ -82,7 +82,7 @@ def part_of(name: str, label: str, nodes: Sequence[Node], host: StudentHost) -> 
         [answer["samples"] * (step + 1) for step in range(len(losses))],
         {
             "steps": answer["steps"],
-            "why": "; ".join(in_words(why_stopped(nodes), host.words)),
+            "why": because(joined(in_words(why_stopped(nodes), host.words), host.words), host.words),
             "difference": difference,
             "places": shown,
             "workers": len(where),
@@ -119,7 +119,7 @@ def findings(measured: StudentMeasured) -> Mapping[str, Sequence[Finding]]:
         if numbers["places"]:
             found.append(claims.split(part.label, numbers["places"], numbers["workers"]))
         if numbers["difference"] is not None:
-            why = "; ".join(verdict.why for verdict in measured.verdicts if verdict.word == "wrong")
+            why = "".join(verdict.because for verdict in measured.verdicts if verdict.word == "wrong")
             steps = len(part.runs[0].losses)
             found.append(claims.equal(part.label, numbers["difference"], EQUAL_WITHIN, steps, why))
     return {"own": found}

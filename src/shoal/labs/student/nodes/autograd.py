@@ -1,6 +1,7 @@
 """The student's tape: gradients against torch's, a line that is fitted with them, and what walking back costs."""
 
 import time
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
@@ -37,7 +38,12 @@ def residual_sum(tape: Any, w: Any, b: Any, x: Tensor, y: Tensor) -> Any:
     return (off * off).sum()
 
 
-def fitted(seed: int, steps: int) -> dict[str, Any]:
+def fitted(seeds: Sequence[int], steps: int) -> list[dict[str, Any]]:
+    """Fit a line for every seed."""
+    return [fit(seed, steps) for seed in seeds]
+
+
+def fit(seed: int, steps: int) -> dict[str, Any]:
     """Fit a line twice, with the tape's gradients and with torch's, and compare the gradients of the first step."""
     tape, (x, y) = import_module("tape"), points(seed)
     own, right = torch.zeros(2), torch.zeros(2, requires_grad=True)

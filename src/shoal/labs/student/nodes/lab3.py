@@ -1,6 +1,6 @@
 """The student's samplers in the lab's own training loop, and what they give to each node."""
 
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator, Sequence, Sized
 from dataclasses import asdict
 from itertools import chain
 from typing import Any
@@ -50,13 +50,13 @@ class EpochSampler:
         return len(self._numbers)
 
 
-def train_student(name: str, plain: dict[str, Any]) -> dict[str, Any]:
-    """Train in this process, by the lab's loop; workers are threads."""
+def train_student(name: str, plains: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Train in this process, once for each of these settings, by the lab's loop; workers are threads."""
 
     def sampler(dataset: Sized, _: Tensor, size: int, rank: int, seed: int) -> EpochSampler:
         return EpochSampler(name, dataset, size, rank, seed)
 
-    return asdict(train_way(Way(sampler), from_plain(plain)))
+    return [asdict(train_way(Way(sampler), from_plain(plain))) for plain in plains]
 
 
 def divided(name: str, num_samples: int, workers: int, seed: int) -> dict[str, Any]:
