@@ -33,8 +33,9 @@ COLLECTIVE_LIMIT_S = 8.0
 AFTER_AN_ERROR_S = 1.0
 """How long the others may still run after one of them has failed."""
 POLL_S = 0.01
-PRELOADED = ("torch.distributed", "torch.utils.data", "torch._dynamo")
-"""Imported before nodes are forked; an optimizer of torch imports the last when it is made, which takes seconds."""
+PRELOADED = ("torch.distributed.optim", "torch.distributed.rpc", "torch.utils.data", "torch._dynamo")
+"""Imported before nodes are forked. The first compiles functions that stand-ins replace; torch's optimizers import the
+last when they are made, which takes seconds."""
 COLLECTIVES = (
     *("all_reduce", "all_reduce_coalesced", "reduce", "reduce_scatter", "reduce_scatter_tensor"),
     *("all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_object"),
