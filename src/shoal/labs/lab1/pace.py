@@ -40,11 +40,11 @@ def step_times(configs: Mapping[Name, RunConfig], host: Host) -> StepTimes:
 
 def take_turns(plain: Mapping[Name, dict[str, Any]], names: Sequence[Name]) -> dict[str, list[float]]:
     """Seconds of a step of each rival, round by round; settings are plain data."""
-    configs = {name: from_plain(plain[name]) for name in names}
+    configs: dict[Name, RunConfig] = {name: from_plain(plain[name]) for name in names}
     with torch_settings(configs["sgd"]) as device:
         dataset = data.load(configs["sgd"].data).to(device)
         steps = {name: _step(config, dataset, samples_of(name, dataset)) for name, config in configs.items()}
-        found = contest(steps, ROUNDS, BUDGET_S).seconds
+        found = contest({str(name): step for name, step in steps.items()}, ROUNDS, BUDGET_S).seconds
         return {name: list(seconds) for name, seconds in found.items()}
 
 

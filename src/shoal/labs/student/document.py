@@ -9,6 +9,7 @@ from shoal.report.document import Block, Bullets, Code, Table
 from shoal.report.findings import Measured, over_seeds
 
 EMPTY = "–"
+TEXT_COLUMNS = ("called", "lengths", "places")
 
 
 def code(measured: StudentMeasured, page: Page) -> list[Block]:
@@ -75,7 +76,9 @@ def result_table(measured: StudentMeasured, page: Page) -> Table:
         header += page.header("own_results", column)
         for part in parts:
             rows[part.name].append(part.cells.get(column, EMPTY))
-    return page.table("own_results", header, list(rows.values()))
+    texts = [page(f"own_results.{column}_column") for column in TEXT_COLUMNS]
+    numbers = frozenset(place for place, title in enumerate(header) if place and title not in texts)
+    return page.table("own_results", header, list(rows.values()), numbers)
 
 
 def columns_of(parts: Sequence[StudentPart]) -> list[str]:

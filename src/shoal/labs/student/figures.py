@@ -42,8 +42,8 @@ def _lines(part: StudentPart, colour: str, words: Words) -> list[Line]:
 def _line(style: Style, x: Sequence[float], runs: Sequence[StudentRun]) -> Line:
     """Up to the first loss that is not a number; long curves are smoothed."""
     losses, places = np.array([run.losses for run in runs], dtype=np.float64), np.array(x, dtype=np.float64)
-    finite = np.isfinite(losses).all(axis=0)
-    length = max(1, int(finite.argmin()) if not finite.all() else len(finite))
+    broken = np.flatnonzero(~np.isfinite(losses).all(axis=0))
+    length = max(1, int(broken[0])) if len(broken) else len(places)
     losses, places = np.nan_to_num(losses[:, :length], posinf=1e9), places[:length]
     if length > FEW:
         kernel = np.ones(LAST) / LAST

@@ -40,7 +40,7 @@ class StudentOptimizer(torch.optim.Optimizer):
         self._own = make_student(rule)(iter(self._given), lr)
         self._left: list[Tensor | None] = [None] * len(self._given)
 
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Add what the last zero_grad left, step, and clear the gradients."""
         for param, left in zip(self._given, self._left, strict=True):
             if left is not None and param.grad is not None:
