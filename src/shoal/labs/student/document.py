@@ -39,11 +39,11 @@ def set_up(measured: StudentMeasured, page: Page) -> list[Block]:
 
 
 def results(measured: StudentMeasured, page: Page) -> list[Block]:
-    """The tasks, the curves, the end of training."""
+    """The tasks, the curves and the end of training, what else was measured."""
     blocks = tasks(measured, page)
     if any(part.runs for part in measured.parts.values()):
-        blocks += [*page.section("own_results"), page.figure("own", "own_results")]
-    return [*blocks, result_table(measured, page)]
+        blocks += [*page.section("own_results"), page.figure("own", "own_results"), end_table(measured, page)]
+    return [*blocks, fact_table(measured, page)]
 
 
 def tasks(measured: StudentMeasured, page: Page) -> list[Block]:
@@ -59,26 +59,26 @@ def tasks(measured: StudentMeasured, page: Page) -> list[Block]:
     ]
 
 
-def result_table(measured: StudentMeasured, page: Page) -> Table:
-    """A row for each part: the student's numbers beside those of the same training done right."""
+def end_table(measured: StudentMeasured, page: Page) -> Table:
+    """The end of training: the student's numbers beside those of the same training done right."""
     parts = list(measured.parts.values())
-    rows = {part.name: [part.label] for part in parts}
-    header = page.header("own_results", "part")
-    if any(part.runs for part in parts):
-        header += page.header("own_results", "loss", "right_loss")
-        for part in parts:
-            rows[part.name] += [_shown(part.losses(of), 4) for of in (part.runs, part.right)]
+    rows = [[part.label, *(_shown(part.losses(of), 4) for of in (part.runs, part.right))] for part in parts]
+    header = page.header("own_results", "part", "loss", "right_loss")
     if any(part.accuracies(part.runs) for part in parts):
         header += page.header("own_results", "accuracy", "right_accuracy")
-        for part in parts:
-            rows[part.name] += [_percent(part.accuracies(of)) for of in (part.runs, part.right)]
-    for column in columns_of(parts):
-        header += page.header("own_results", column)
-        for part in parts:
-            rows[part.name].append(part.cells.get(column, EMPTY))
-    texts = [page(f"own_results.{column}_column") for column in TEXT_COLUMNS]
-    numbers = frozenset(place for place, title in enumerate(header) if place and title not in texts)
-    return page.table("own_results", header, list(rows.values()), numbers)
+        for row, part in zip(rows, parts, strict=True):
+            row += [_percent(part.accuracies(of)) for of in (part.runs, part.right)]
+    return page.table("own_results", header, rows)
+
+
+def fact_table(measured: StudentMeasured, page: Page) -> Table:
+    """What else was measured of each part; the command line shows it at the end."""
+    parts = list(measured.parts.values())
+    columns = columns_of(parts)
+    rows = [[part.label, *(part.cells.get(column, EMPTY) for column in columns)] for part in parts]
+    header = [*page.header("own_results", "part"), *page.header("own_facts", *columns)]
+    right = frozenset(place for place, name in enumerate(columns, start=1) if name not in TEXT_COLUMNS)
+    return page.table("own_facts", header, rows, right)
 
 
 def columns_of(parts: Sequence[StudentPart]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import cycle
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from shoal.labs.words import Words
 from shoal.report.canvas import Drawing
 from shoal.report.figures import Line, Panel, Style, draw, seeds_line
 
-COLOURS = ("blue", "vermilion", "green", "purple")
+COLOURS = ("blue", "vermilion", "green", "purple", "orange", "sky", "olive", "brown")
 
 
 def figures(measured: StudentMeasured) -> dict[str, Draw]:
@@ -22,21 +23,27 @@ def figures(measured: StudentMeasured) -> dict[str, Draw]:
 
 def loss_figure(measured: StudentMeasured, words: Words, font: str | None) -> Drawing:
     """The student's lines are solid, the right ones dashed."""
-    lines = [
-        line
-        for colour, part in zip(COLOURS, measured.parts.values(), strict=False)
-        for line in _lines(part, colour, words)
-    ]
+    trained = [part for part in measured.parts.values() if part.runs]
+    lines = [*_right_lines(trained, words), *map(_own_line, trained, cycle(COLOURS))]
     axis = words(f"own.axis_{measured.plan.submission.number}")
     panel = Panel("", axis, words("own.loss_axis"), lines, log_x=False)
     return draw([panel], font=font, width_in=6.4)
 
 
-def _lines(part: StudentPart, colour: str, words: Words) -> list[Line]:
-    if not part.runs:
-        return []
-    right = Style(words("own.right_label", part=part.label), colour, "dashed", width=1.2)
-    return [_line(right, part.x, part.right), _line(Style(part.label, colour), part.x, part.runs)]
+def _right_lines(parts: Sequence[StudentPart], words: Words) -> list[Line]:
+    """What the parts are compared with: one line where that is the same for several."""
+    lines: list[Line] = []
+    for place, part in enumerate(parts):
+        if all(part.right != earlier.right for earlier in parts[:place]):
+            alone = all(part.right == other.right for other in parts)
+            label = words("own.right_line") if alone else words("own.right_label", part=part.label)
+            colour = "black" if alone else COLOURS[place % len(COLOURS)]
+            lines.append(_line(Style(label, colour, "dashed", width=1.2), part.x, part.right))
+    return lines
+
+
+def _own_line(part: StudentPart, colour: str) -> Line:
+    return _line(Style(part.label, colour), part.x, part.runs)
 
 
 def _line(style: Style, x: Sequence[float], runs: Sequence[StudentRun]) -> Line:

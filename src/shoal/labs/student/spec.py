@@ -77,7 +77,7 @@ def student_lab(experiment: StudentExperiment, **more: Any) -> LabSpec[Any, Stud
         "code": document.code,
         "set_up": document.set_up,
         "results": document.results,
-        "closing": document.result_table,
+        "closing": document.fact_table,
         "more_words": WORDS,
         "whole": True,
     }
