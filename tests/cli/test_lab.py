@@ -30,6 +30,8 @@ def test_the_labs_and_flags_are_listed(capsys, words):
         (("1", "--data", "mnist", "--data-dir", "/nowhere"), "/nowhere"),
         (("1", "--seed", "many"), "--seed: expected an integer, got 'many'"),
         (("2", "--workers", "few"), "--workers: expected an integer, got 'few'"),
+        (("2", "--solution", "nowhere"), "--solution nowhere is not a folder"),
+        (("optimise", "--solution", "."), "`shoal lab optimise` has no --solution"),
         (("1", "--workers", "2"), "`shoal lab 1` has no --workers: it belongs to 2, 3, 4"),
         (("1", "2"), "unexpected argument '2'"),
         (("start", "1", "--quick"), "`shoal lab start` has no --quick"),

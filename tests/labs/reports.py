@@ -28,7 +28,7 @@ def again_in_chinese(lab, plan, folder, earlier, *trainers):
         raise AssertionError("trained again")
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("shoal.labs.runs.launch_run", "shoal.labs.timing.turns.launch_run", *trainers):
+        for name in ("shoal.labs.student.host.launch_run", "shoal.labs.timing.turns.launch_run", *trainers):
             patch.setattr(name, train)
         words = load_words(lab.package, "zh")
         return run_plan(lab, plan, folder, f"shoal lab {lab.number}", words, QuietWatch(), earlier)

@@ -66,10 +66,10 @@ def test_a_page_for_which_no_earlier_run_fitted_says_so(tmp_path):
 
 
 def test_an_error_without_a_fault_ends_the_lab(tmp_path, monkeypatch):
-    def fail(config, observer):
+    def fail(*_):
         raise WorkerError("rank 1 of 2 was killed", "", 1)
 
-    monkeypatch.setattr("shoal.labs.runs.launch_run", fail)
+    monkeypatch.setattr("shoal.labs.student.host.launch_run", fail)
     with pytest.raises(WorkerError, match="was killed"):
         runs_in(tmp_path).train_all({"one": CONFIG})
 

@@ -21,7 +21,7 @@ PACKAGES = [*(lab.package for lab in LABS.values()), "shoal.compare"]
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_all_languages_have_the_same_keys_and_places(package):
-    first, *others = (load_words(package, lang).sentences for lang in LANGUAGES)
+    first, *others = (load_words(package, lang, "shoal.labs.student").sentences for lang in LANGUAGES)
     for other in others:
         assert other.keys() == first.keys()
         for key in first:
@@ -91,7 +91,7 @@ def test_an_unknown_language_answers_with_the_nearest():
 @pytest.mark.parametrize("lang", LANGUAGES)
 @pytest.mark.parametrize("lab", LABS.values(), ids=LABS)
 def test_every_finding_has_another_explanation_for_each_verdict(lab, lang):
-    words = load_words(lab.package, lang)
+    words = load_words(lab.package, lang, "shoal.labs.student")
     for claim, verdicts in explained(words).items():
         assert {"holds", "fails"} <= verdicts <= {"holds", "fails", "undecided"}, claim
         texts = {words.sentences[f"finding.{claim}.{verdict}"] for verdict in verdicts}

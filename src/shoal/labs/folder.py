@@ -1,5 +1,6 @@
 """The folder of a report: claimed before anything runs, filled at the end."""
 
+import shutil
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -24,8 +25,11 @@ def report_folder(out: str, lab: str) -> Path:
 
 
 @contextmanager
-def claimed(folder: Path) -> Generator[None]:
-    """Make the folder before anything runs. A folder in use is refused; after an error an empty one is removed."""
+def claimed(folder: Path, whole: bool = False) -> Generator[None]:
+    """Make the folder before anything runs. A folder in use is refused; after an error an empty one is removed.
+
+    With `whole` it is removed with all that is in it: runs of code that failed are of no use to a later report.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
@@ -38,7 +42,9 @@ def claimed(folder: Path) -> Generator[None]:
         ) from None
     try:
         yield
-    except BaseException:
+    except BaseException as error:
+        if whole and isinstance(error, Exception):
+            shutil.rmtree(folder, ignore_errors=True)
         with suppress(OSError):
             folder.rmdir()
         raise

@@ -71,18 +71,26 @@ class LabSpec(Generic[AnySettings, Plan, Measured]):
     tables: Callable[[Measured], Mapping[str, Records]]
     """Every number of the report for other programs."""
     principle: Callable[[Page], Sequence[Block]]
-    code: Callable[[Page], Sequence[Block]]
+    code: Callable[[Measured, Page], Sequence[Block]]
     set_up: Callable[[Measured, Page], Sequence[Block]]
     machine: Callable[[Measured], Mapping[str, str]] = _nothing
     """Facts about the machine that only this lab knows, or knows better."""
     results: Callable[[Measured, Page], Sequence[Block]]
     closing: Callable[[Measured, Page], Table]
     """The table that the command line shows at the end."""
+    more_words: str = ""
+    """A package whose words replace the lab's own."""
+    whole: bool = False
+    """Whether nothing stays of a report that could not be finished."""
 
     @property
     def package(self) -> str:
         """Where its modules and words are."""
         return lab_of(self.number).package
+
+    def words(self, lang: str) -> Words:
+        """Its words in a language."""
+        return load_words(self.package, lang, *filter(None, [self.more_words]))
 
 
 @dataclass(frozen=True)
@@ -95,22 +103,27 @@ class LabResult:
     """Verdict and claim, in words."""
 
 
-def load_lab(number: str) -> LabSpec[Any, Any, Any]:
-    """The lab of a number or name; imports torch."""
-    return import_module(f"{lab_of(number).package}.lab").LAB
+def load_lab(number: str, solution: str = "") -> LabSpec[Any, Any, Any]:
+    """The lab of a number or name, of our code or of a student's solution; imports torch."""
+    package = lab_of(number).package
+    if solution:
+        return import_module(f"shoal.labs.student.experiments.{package.rpartition('.')[2]}").LAB
+    return import_module(f"{package}.lab").LAB
 
 
 def folder_for(lab: LabSpec[Any, Any, Any], settings: LabSettings) -> Path:
     """The folder of a report."""
     stem = f"lab{lab.number}" if lab.number.isdecimal() else f"lab-{lab.number}"
-    return report_folder(settings.out, "-".join(filter(None, (stem, settings.variant))))
+    return report_folder(
+        settings.out, "-".join(filter(None, (stem, "solution" if settings.solution else settings.variant)))
+    )
 
 
 def run_lab(
     lab: LabSpec[AnySettings, Any, Any], settings: AnySettings, folder: Path, watch: Watch
 ) -> LabResult:
     """Run a lab as the command line does."""
-    words = load_words(lab.package, settings.lang)
+    words = lab.words(settings.lang)
     plan, earlier = with_choices(lab.plan(settings), settings), settings.earlier_runs()
     return run_plan(lab, plan, folder, command_of(lab.number, settings), words, watch, earlier)
 
@@ -129,7 +142,7 @@ def run_plan(
     lab.check(plan)
     configs = lab.runs(plan)
     runs, others = Runs(folder / "runs", words, watch, earlier), OtherWork()
-    with claimed(folder):
+    with claimed(folder, lab.whole):
         # Phase 2: train
         runs.say("progress.begin", folder=folder, **lab.subject(plan))
         runs.train_all(configs)
@@ -165,7 +178,7 @@ def _sections(lab: LabSpec[Any, Any, Measured], measured: Measured, page: Page) 
         *lab.principle(page),
         Heading(words("code.heading")),
         Paragraph(words("code.intro")),
-        *lab.code(page),
+        *lab.code(measured, page),
         Heading(words("setup.heading")),
         *lab.set_up(measured, page),
         machine_table({**machine(), **lab.machine(measured)}, words),

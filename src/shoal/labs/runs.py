@@ -14,9 +14,9 @@ from shoal.config.read import from_tree, read_recipe
 from shoal.config.schema import CheckpointConfig, RunConfig
 from shoal.errors import DivergedError, WorkerError
 from shoal.events.folder import RunFolder
+from shoal.labs.student.host import HERE, Host
 from shoal.labs.watch import Watch
 from shoal.labs.words import Words
-from shoal.launch.run import launch_run
 from shoal.training.result import Result
 
 NEVER = 10**9
@@ -32,11 +32,14 @@ class Runs:
 
     With `earlier`, the runs/ folder of an earlier report, a run that was finished there with the same settings is
     copied instead of trained. `taken_over` and `trained` list the names of the runs; `stopped` maps a run that a
-    faulty worker ended to the error message.
+    faulty worker ended to the error message. `host` is where they are trained.
     """
 
-    def __init__(self, folder: Path, words: Words, watch: Watch, earlier: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path, words: Words, watch: Watch, earlier: Path | None = None, host: Host = HERE
+    ) -> None:
         self.folder, self.words, self.watch, self.earlier = folder, words, watch, earlier
+        self.host = host
         self.taken_over: list[str] = []
         self.trained: list[str] = []
         self.stopped: dict[str, str] = {}
@@ -59,7 +62,7 @@ class Runs:
         result = self.reuse(name, partial(earlier_result, config))
         if result is None:
             self.trained.append(name)
-            result = launch_run(config, self.watch.running(label))
+            result = self.host.train(config, self.watch.running(label))
         if result.status != "completed":
             raise KeyboardInterrupt  # the worker ended its run in good order
         return replace(result, run=str(self.path(name)))

@@ -17,6 +17,8 @@ class LabSettings:
     seed: int = 0
     runs: str = ""
     """The folder of an earlier report, or its runs/ folder: runs that were finished there are not trained again."""
+    solution: str = ""
+    """The folder of a student's solution: the report is then about that code."""
     data: str = ""
     """The data set; empty: the lab's own."""
     data_dir: str = ""

@@ -8,6 +8,6 @@ SHARED = "shoal.labs"
 """The package whose words all labs share."""
 
 
-def load_words(package: str, lang: str) -> Words:
-    """The words of a lab's package in a language."""
-    return read_words(lang, SHARED, package)
+def load_words(package: str, lang: str, *more: str) -> Words:
+    """The words of a lab's package in a language; those of further packages replace them."""
+    return read_words(lang, SHARED, package, *more)

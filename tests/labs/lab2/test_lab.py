@@ -51,14 +51,14 @@ def in_chinese(finished, tmp_path_factory):
     outcome, _, _ = finished
     words, folder = load_words(LAB.package, "zh"), tmp_path_factory.mktemp("lab") / "zh"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shoal.labs.runs.launch_run", only_what_was_stopped)
+        patch.setattr("shoal.labs.student.host.launch_run", only_what_was_stopped)
         patch.setattr("shoal.labs.timing.turns.launch_run", only_what_was_stopped)
         drawn = dict.fromkeys(FIGURES, Drawing(b"", b"", "", ""))
         patch.setattr("shoal.labs.frame.draw_all", lambda *_: Pictures(drawn))
         return run_plan(LAB, TINY, folder, "", words, QuietWatch(), outcome.folder / "runs"), words
 
 
-def only_what_was_stopped(config, observer):
+def only_what_was_stopped(config, observer, *_):
     from shoal.launch.run import launch_run
 
     assert config.launch.fault, f"{config.output.name} was trained again"
@@ -124,10 +124,10 @@ def test_every_run_is_printed(finished):
 
 
 def test_an_error_that_no_fault_explains_ends_the_lab(tmp_path, monkeypatch):
-    def fail(config, observer):
+    def fail(*_):
         raise WorkerError("rank 1 of 2 was killed", "", 1)
 
-    monkeypatch.setattr("shoal.labs.runs.launch_run", fail)
+    monkeypatch.setattr("shoal.labs.student.host.launch_run", fail)
     with pytest.raises(WorkerError, match="was killed"):
         run_plan(LAB, TINY, tmp_path / "out", "", load_words(LAB.package, "en"), QuietWatch())
     assert not (tmp_path / "out").exists()

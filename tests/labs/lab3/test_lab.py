@@ -85,7 +85,7 @@ def test_runs_with_other_settings_are_made_again(finished, tmp_path, monkeypatch
     def train(*_):
         raise AssertionError("trained again")
 
-    monkeypatch.setattr("shoal.labs.runs.launch_run", train)
+    monkeypatch.setattr("shoal.labs.student.host.launch_run", train)
     words = load_words(LAB.package, "en")
     with pytest.raises(AssertionError, match="trained again"):
         run_plan(

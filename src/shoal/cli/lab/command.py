@@ -30,6 +30,14 @@ class LabFlags(Flags):
 
 
 @dataclass(frozen=True)
+class SolutionFlags(LabFlags):
+    """What labs with a hand-out take."""
+
+    solution: Path | None = None
+    """Folder with your own solution: the report is then about your code (default: Shoal's)."""
+
+
+@dataclass(frozen=True)
 class RerunFlags(LabFlags):
     """What labs that train take."""
 
@@ -38,7 +46,7 @@ class RerunFlags(LabFlags):
 
 
 @dataclass(frozen=True)
-class Lab1Flags(RerunFlags):
+class Lab1Flags(RerunFlags, SolutionFlags):
     """Labs that train have several data sets."""
 
     data: str | None = None
@@ -110,7 +118,7 @@ FLAGS: dict[str, type[LabFlags]] = {
     "2": Lab2Flags,
     "3": Lab3Flags,
     "4": Lab4Flags,
-    "autograd": LabFlags,
+    "autograd": SolutionFlags,
     "optimise": OptimiseFlags,
 }
 
@@ -129,11 +137,11 @@ def _run(given: Given[LabFlags]) -> int:
     from shoal.labs.frame import folder_for, load_lab, run_lab
     from shoal.labs.terminal import aligned
     from shoal.labs.watch import watch_for
-    from shoal.labs.words import load_words
 
-    lab = load_lab(given.command.name.removeprefix("lab "))
-    settings = lab.settings(**_settings(given.flags))
-    words = load_words(lab.package, settings.lang)
+    chosen = _settings(given.flags)
+    lab = load_lab(given.command.name.removeprefix("lab "), chosen.get("solution", ""))
+    settings = lab.settings(**chosen)
+    words = lab.words(settings.lang)
     folder = folder_for(lab, settings)
     quiet = given.flags.quiet
     try:

@@ -33,6 +33,9 @@ COLLECTIVE_LIMIT_S = 8.0
 AFTER_AN_ERROR_S = 1.0
 """How long the others may still run after one of them has failed."""
 POLL_S = 0.01
+PRELOADED = ("torch.distributed.optim", "torch.distributed.rpc", "torch.utils.data", "torch._dynamo")
+"""Imported before nodes are forked. The first compiles functions that stand-ins replace; torch's optimizers import the
+last when they are made, which takes seconds."""
 COLLECTIVES = (
     *("all_reduce", "all_reduce_coalesced", "reduce", "reduce_scatter", "reduce_scatter_tensor"),
     *("all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_object"),
@@ -64,19 +67,25 @@ class Node:
 
 
 def run_nodes(
-    work: Callable[..., Any], folder: Path, size: int, *args: Any, meet: bool, limit_s: float | None = None
+    work: Callable[..., Any],
+    folder: Path,
+    size: int,
+    *args: Any,
+    meet: bool,
+    limit_s: float | None = None,
+    imports: str = "",
 ) -> list[Node]:
     """Run `work(rank, *args)` on each node, with the student's folder first in its path.
 
     `work` is a function of a module; its arguments and its answer must be representable in JSON. `meet`: the nodes
-    form a process group of torch. `limit_s`: how long they may take for the work.
+    form a process group of torch. `limit_s`: how long they may take for the work. `imports`: a module that the work
+    imports; the first nodes of a program decide what the server has imported for all.
     """
     method = START_METHOD.get()
     context: Any = get_context(method if method in get_all_start_methods() else "spawn")
     if hasattr(context, "set_forkserver_preload"):
-        context.set_forkserver_preload(
-            ["torch.distributed", "torch.utils.data", "shoal.data", work.__module__]
-        )
+        modules = (*PRELOADED, "shoal.data", work.__module__, imports)
+        context.set_forkserver_preload(list(filter(None, modules)))
     name = f"{work.__module__}:{work.__qualname__}"
     with TemporaryDirectory(prefix="shoal-check-") as scratch:
         given = (name, args, size, str(folder.resolve()), scratch, meet)
@@ -193,9 +202,13 @@ def _record_calls(path: Path) -> None:
 
 
 def _described(error: BaseException, folder: str) -> dict[str, str]:
-    frames = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(folder)
-    ]
+    def frames_of(raised: BaseException) -> list[traceback.FrameSummary]:
+        every = traceback.extract_tb(raised.__traceback__)
+        return [frame for frame in every if frame.filename.startswith(folder)]
+
+    while not frames_of(error) and error.__cause__ is not None:
+        error = error.__cause__  # what the student's code raised, before code of ours gave it another name
+    frames = frames_of(error)
     place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     if isinstance(error, SyntaxError):
         place = f"{Path(error.filename or '').name}:{error.lineno}"

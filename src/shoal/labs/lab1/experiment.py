@@ -10,7 +10,7 @@ from shoal.events.folder import RunFolder
 from shoal.labs.lab1.plan import NAMES, Name, Plan
 from shoal.labs.lab1.sweep import Sweep, sweep
 from shoal.labs.runs import Runs
-from shoal.training import worker
+from shoal.training.observer import Silent
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def _read_test(plan: Plan, name: Name, rate: float, runs: Runs) -> Path:
     """Evaluate a run of the search on the test set, which the search itself must not read."""
     run = sweep_run(name, rate)
     config = plan.config(name, rate, plan.first_seed, plan.passes(name), test=True)
-    worker.run(runs.placed(run, config), resumed=RunFolder(runs.path(run)))
+    runs.host.train(runs.placed(run, config), Silent(), RunFolder(runs.path(run)))
     return runs.path(run)
 
 

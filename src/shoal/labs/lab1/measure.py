@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from shoal import data, models
+from shoal.config.plain import to_plain
+from shoal.config.schema import RunConfig
 from shoal.labs.lab1.experiment import train
 from shoal.labs.lab1.noise import Noise, noise_of
 from shoal.labs.lab1.pace import StepTimes, samples_of, step_times
@@ -89,6 +91,10 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
     series: dict[Name, Series] = {
         name: Series(name, tuple(map(read_run, made.final[name]))) for name in NAMES
     }
+
+    def final(name: Name, seed: int) -> RunConfig:
+        return plan.config(name, made.sweeps[name].best.rate, seed, plan.passes(name), test=False)
+
     runs.say("progress.noise")
     dataset = data.load(plan.data)
     model = models.build(plan.model, dataset.input_shape, dataset.outputs, plan.first_seed)
@@ -100,10 +106,10 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
         sweeps=made.sweeps,
         noise=tuple(noise_of(run) for run in made.final["sgd"]),
         sgd_whole_losses=tuple(
-            whole_loss_after(run, round(steps))
-            for run, steps in zip(made.final["sgd"], series["gd"].ends("steps"), strict=True)
+            runs.host.call(whole_loss_after, to_plain(final("sgd", seed)), round(steps))
+            for seed, steps in zip(plan.seeds, series["gd"].ends("steps"), strict=True)
         ),
-        steps=step_times(plan, {name: made.sweeps[name].best.rate for name in NAMES}),
+        steps=step_times({name: final(name, plan.first_seed) for name in NAMES}, runs.host),
         step_samples={name: samples_of(name, dataset) for name in NAMES},
     )
 

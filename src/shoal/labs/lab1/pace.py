@@ -1,15 +1,18 @@
 """What a step of each optimizer costs: the three take turns, so that a slow second affects all of them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from shoal import data, models, optim
+from shoal.config.plain import from_plain, to_plain
 from shoal.config.schema import RunConfig
 from shoal.data.dataset import DataSet
 from shoal.data.division.order import epoch_order
-from shoal.labs.lab1.plan import BATCH_SIZE, NAMES, Name, Plan
+from shoal.labs.lab1.plan import BATCH_SIZE, Name
+from shoal.labs.student.host import Host
 from shoal.labs.timing.contest import Contest, contest
 from shoal.training.build import torch_settings
 
@@ -28,19 +31,25 @@ class StepTimes:
     """GD and SGD."""
 
 
-def step_times(plan: Plan, rates: Mapping[Name, float]) -> StepTimes:
+def step_times(configs: Mapping[Name, RunConfig], host: Host) -> StepTimes:
     """Time the steps of every optimizer."""
-    configs: dict[Name, RunConfig] = {
-        name: plan.config(name, rates[name], plan.first_seed, plan.passes(name), test=False) for name in NAMES
-    }
+    plain = {name: to_plain(config) for name, config in configs.items()}
+    small, large = (host.call(take_turns, plain, names) for names in (("sgd", "adam"), ("gd", "sgd")))
+    return StepTimes(_contest(small), _contest(large))
+
+
+def take_turns(plain: Mapping[Name, dict[str, Any]], names: Sequence[Name]) -> dict[str, list[float]]:
+    """Seconds of a step of each rival, round by round; settings are plain data."""
+    configs: dict[Name, RunConfig] = {name: from_plain(plain[name]) for name in names}
     with torch_settings(configs["sgd"]) as device:
-        dataset = data.load(plan.data).to(device)
+        dataset = data.load(configs["sgd"].data).to(device)
         steps = {name: _step(config, dataset, samples_of(name, dataset)) for name, config in configs.items()}
+        found = contest({str(name): step for name, step in steps.items()}, ROUNDS, BUDGET_S).seconds
+        return {name: list(seconds) for name, seconds in found.items()}
 
-        def rivals(*names: Name) -> Contest:
-            return contest({name: steps[name] for name in names}, ROUNDS, BUDGET_S)
 
-        return StepTimes(small=rivals("sgd", "adam"), large=rivals("gd", "sgd"))
+def _contest(seconds: Mapping[str, Sequence[float]]) -> Contest:
+    return Contest({name: tuple(each) for name, each in seconds.items()})
 
 
 def samples_of(name: Name, dataset: DataSet) -> int:

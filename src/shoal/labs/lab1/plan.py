@@ -27,6 +27,8 @@ QUICK_RATES: dict[Name, tuple[float, ...]] = {
 }
 """Two decades each, for the network of a quick run."""
 
+STUDENTS = "shoal.labs.student.nodes.lab1:student_optimizer"
+"""Builds the optimizer of a student's file, in a process that can import it."""
 BATCH_SIZE = 64
 QUICK_MODEL = schema.MlpConfig()
 """Of a quick run. It leaves the plateau at the start sooner than convolutions do: few steps show a difference."""
@@ -70,6 +72,8 @@ class Plan:
     quick: bool = False
     model: schema.ModelConfig = field(default_factory=schema.LenetConfig)
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    code: str = ""
+    """The fingerprint of a student's code, whose optimizers are then used; empty: ours."""
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -88,6 +92,13 @@ class Plan:
         """Passes of a candidate's run: the same part of the final ones for every optimizer."""
         return max(1, self.passes(name) // self.size.sweep_part)
 
+    def optimizer(self, name: Name, rate: float) -> schema.OptimizerConfig:
+        """An optimizer as the settings of a run name it."""
+        if self.code:
+            return schema.Custom(STUDENTS, (("rule", name), ("lr", rate), ("code", self.code)))
+        # The readable step, so that the code which the report shows is the code that ran.
+        return OPTIMIZERS[name](lr=rate, fast=False)
+
     def config(self, name: Name, rate: float, seed: int, passes: int, test: bool) -> schema.RunConfig:
         """One run of the experiment; `test` says whether it may read the test set."""
         return schema.RunConfig(
@@ -95,8 +106,7 @@ class Plan:
             device=self.device,
             data=self.data,
             model=self.model,
-            # The readable step, so that the code which the report shows is the code that ran.
-            optimizer=OPTIMIZERS[name](lr=rate, fast=False),
+            optimizer=self.optimizer(name, rate),
             train=schema.TrainConfig(
                 epochs=passes, batch_size="all" if name == "gd" else BATCH_SIZE, test=test
             ),

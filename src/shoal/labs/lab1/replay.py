@@ -5,21 +5,20 @@ The run itself knows only the losses of its batches, and the loss of one batch s
 
 from collections.abc import Iterator
 from itertools import count, islice
-from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from shoal import data, models, optim
-from shoal.config.read import from_tree, read_recipe
+from shoal.config.plain import from_plain
 from shoal.data.division.order import epoch_order
-from shoal.events.folder import RunFolder
 from shoal.labs.lab1.plan import BATCH_SIZE
 
 
-def whole_loss_after(run: Path, steps: int) -> float:
-    """The mean loss over all training samples after the first steps of a run."""
-    config = from_tree(read_recipe(str(RunFolder(run).config)))
+def whole_loss_after(plain: dict[str, Any], steps: int) -> float:
+    """The mean loss over all training samples after the first steps of a run with these settings, as plain data."""
+    config = from_plain(plain)
     dataset = data.load(config.data)
     model = models.build(config.model, dataset.input_shape, dataset.outputs, config.seed)
     loss, optimizer = models.build_loss(config.loss), optim.build(config.optimizer, model.parameters())

@@ -134,6 +134,11 @@ def _trained_or_taken_over(way: str, name: str, config: RunConfig, runs: Runs) -
 
 def train_own(way: str, config: RunConfig) -> OwnResult:
     """Train as a config says, but by the loop and the samplers of this file."""
+    return train_way(WAYS[way], config)
+
+
+def train_way(way: Way, config: RunConfig) -> OwnResult:
+    """Train as a config says, but by the loop of this file and any sampler."""
     with torch_settings(config):
         data = load(config.data)
         every = torch.arange(len(data.train))
@@ -141,7 +146,7 @@ def train_own(way: str, config: RunConfig) -> OwnResult:
         samples = TensorDataset(batch.inputs, batch.labels, every)
 
         def work(group: Group) -> _Seen:
-            return train_worker(WAYS[way], config, data, samples, group)
+            return train_worker(way, config, data, samples, group)
 
         workers = threads.run(config.launch.workers, work)
     epochs = range(config.train.epochs)

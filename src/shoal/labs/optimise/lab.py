@@ -86,7 +86,7 @@ LAB = LabSpec(
     figures=lambda measured: _of_all(lambda part, given: part.figures(given), measured),
     tables=lambda measured: _of_all(lambda part, given: part.tables(given), measured),
     principle=lambda page: [block for part in PARTS.values() for block in part.principle(page)],
-    code=lambda page: [block for part in PARTS.values() for block in part.code(page)],
+    code=lambda _, page: [block for part in PARTS.values() for block in part.code(page)],
     set_up=set_up,
     results=lambda measured, page: [
         block for name, part in PARTS.items() for block in part.results(measured[name], page)

@@ -99,7 +99,7 @@ def _run(
     folder: Path, size: int, steps: int, flags: Sequence[str], microbatches: int, limit_s: float
 ) -> list[Node]:
     with TemporaryDirectory(prefix="shoal-check-") as scratch:
-        address = [f"--n_devices={size}", "--master_addr=127.0.0.1", f"--master_port={_free_port()}"]
+        address = [f"--n_devices={size}", "--master_addr=127.0.0.1", f"--master_port={free_port()}"]
         given = (str(folder.resolve()), [*address, *flags], steps, scratch, microbatches, limit_s)
         return run_nodes(worker, folder, size, *given, meet=False, limit_s=limit_s + 2 * GOODBYE_S)
 
@@ -236,7 +236,8 @@ def _is_connected() -> bool:
     return rpc.api._is_current_rpc_agent_set()  # pyright: ignore
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this machine that no program listens on."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]

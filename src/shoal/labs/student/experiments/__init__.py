@@ -1,0 +1,1 @@
+"""What is measured of a student's code, a file for each lab."""

@@ -1,0 +1,124 @@
+"""Lab 2 with the student's averages: nodes that agree by each of them, against one machine with the whole batches."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from shoal.labs.numbers import scientific
+from shoal.labs.runs import Runs
+from shoal.labs.student import claims
+from shoal.labs.student.host import StudentHost
+from shoal.labs.student.loop import BATCH, accuracy, batches, digits, network, train
+from shoal.labs.student.nodes.lab2 import DELAY_S, NODES, UNEVEN, function_of, timed, trained
+from shoal.labs.student.part import StudentMeasured, StudentPart, StudentPlan, StudentRun
+from shoal.labs.student.spec import StudentExperiment, student_lab
+from shoal.labs.student.submission import why_wrong
+from shoal.report.findings import Finding, inside_run
+from shoal.report.paired import by_rounds, by_seeds
+
+EQUAL_WITHIN = 1e-4
+"""Of the largest weight: after a few steps in float32 a right average differs by less."""
+AVERAGES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "allreduce": ("all_reduce", ()),
+    "allgather": ("all_gather", ("all_reduce",)),
+    "reduce": ("reduce", ("all_reduce", "all_gather")),
+}
+"""The collective in the name of each function, and collectives that would do its work."""
+
+
+PARTS = {name: (function_of(name),) for name in AVERAGES}
+
+
+def one_machine(seed: int, samples: int, steps: int) -> StudentRun:
+    """The same training in one process."""
+    dataset = digits(samples)
+    model = network(dataset, seed)
+    losses = train(dataset, model, batches(dataset, seed, steps))
+    return StudentRun(losses, accuracy(model, dataset))
+
+
+def measure(plan: StudentPlan, names: Sequence[str], host: StudentHost, runs: Runs) -> dict[str, StudentPart]:
+    """Every average that was written."""
+    size, parts = plan.size, dict[str, StudentPart]()
+    runs.say("progress.own_right")
+    right = tuple(one_machine(seed, size.samples, size.steps) for seed in plan.seeds)
+    runs.say("progress.own_times")
+    times = host.nodes(timed, NODES, list(names), size.samples, size.rounds)[0].answer
+    for name in names:
+        label = runs.words(f"own_name.{name}")
+        runs.say("progress.own_part", part=label)
+        given = (name, list(plan.seeds), size.samples, size.steps, size.equal_steps)
+        nodes = host.nodes(trained, NODES, *given)
+        answers = [list(each) for each in zip(*(node.answer for node in nodes), strict=True)]
+        calls = sorted({call.partition("(")[0] for node in nodes for call in node.calls})
+        parts[name] = _part(name, label, answers, right, calls, times[name])
+    return parts
+
+
+def _part(
+    name: str,
+    label: str,
+    answers: Sequence[Sequence[Mapping[str, Any]]],
+    right: tuple[StudentRun, ...],
+    calls: Sequence[str],
+    times: Sequence[Sequence[float]],
+) -> StudentPart:
+    """A part from what its nodes answered, seed by seed."""
+    own = tuple(
+        StudentRun(
+            [sum(each) / NODES for each in zip(*(node["losses"] for node in nodes), strict=True)],
+            nodes[0]["accuracy"],
+        )
+        for nodes in answers
+    )
+    worst = {
+        key: max(node[key] for nodes in answers for node in nodes)
+        for key in ("difference", "uneven", "between")
+    }
+    even = [each[0] for each in times]
+    return StudentPart(
+        name,
+        label,
+        own,
+        right,
+        [BATCH * (step + 1) for step in range(len(own[0].losses))],
+        {**worst, "calls": calls, "even_ms": even, "slow_ms": [each[1] for each in times]},
+        {
+            "difference": scientific(worst["difference"]),
+            "called": ", ".join(calls) or "–",
+            "time": f"{inside_run(even):.2f}",
+        },
+    )
+
+
+def findings(measured: StudentMeasured) -> Mapping[str, Sequence[Finding]]:
+    """About each average, then about their times."""
+    steps, parts = measured.plan.size.equal_steps, measured.parts
+    own: list[Finding] = []
+    cost: list[Finding] = []
+    for name, part in parts.items():
+        label, numbers = part.label, part.numbers
+        accuracies = [part.accuracies(of) for of in (part.right, part.runs)]
+        own += [
+            claims.equal(
+                label, numbers["difference"], EQUAL_WITHIN, steps, why_wrong(PARTS[name], measured.verdicts)
+            ),
+            claims.same_on_all(label, numbers["between"], EQUAL_WITHIN),
+            claims.calls(label, AVERAGES[name][0], numbers["calls"], AVERAGES[name][1]),
+            claims.as_accurate(label, by_seeds(*accuracies)),
+        ]
+        if (
+            numbers["difference"] <= EQUAL_WITHIN
+        ):  # what is wrong with even shares is not explained by uneven ones
+            own.append(claims.uneven(label, numbers["uneven"], EQUAL_WITHIN, UNEVEN))
+        slow = by_rounds(numbers["slow_ms"], numbers["even_ms"])
+        cost.append(claims.slow_node(label, slow, 1e3 * DELAY_S))
+    for first, second in pairwise(parts.values()):
+        times = by_rounds(first.numbers["even_ms"], second.numbers["even_ms"])
+        cost.append(claims.faster(first.label, second.label, times))
+    return {"own": own, "own_cost": cost}
+
+
+LAB = student_lab(
+    StudentExperiment(number="2", file="dist_utils.py", parts=PARTS, measure=measure, findings=findings)
+)

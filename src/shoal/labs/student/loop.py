@@ -1,0 +1,81 @@
+"""The training loop of the experiments: the labs' network on their digits, with what makes the gradients agree."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from shoal import data, models
+from shoal.config.schema import DigitsConfig, LenetConfig
+from shoal.data.dataset import DataSet
+
+BATCH = 64
+RATE = 0.1
+"""Learning rate of SGD."""
+TEST_BATCH = 500
+FAR = 1e9
+"""The difference of weights that are not numbers."""
+
+
+def digits(samples: int) -> DataSet:
+    """The labs' digits."""
+    return data.load(DigitsConfig(samples=samples))
+
+
+def network(dataset: DataSet, seed: int) -> nn.Module:
+    """The labs' network with weights from the seed."""
+    return models.build(LenetConfig(), dataset.input_shape, dataset.outputs, seed)
+
+
+def batches(dataset: DataSet, seed: int, steps: int) -> list[Tensor]:
+    """The samples of each step: the same on every node and on one machine."""
+    generator, found = torch.Generator().manual_seed(seed), list[Tensor]()
+    while len(found) < steps:
+        order = torch.randperm(len(dataset.train), generator=generator)
+        found += [batch for batch in order.split(BATCH) if len(batch) == min(BATCH, len(order))]
+    return found[:steps]
+
+
+def flat(model: nn.Module) -> Tensor:
+    """A copy of all weights."""
+    return torch.cat([param.detach().flatten() for param in model.parameters()])
+
+
+def apart(own: Tensor, right: Tensor) -> float:
+    """max|a − b| / max|b|.
+
+    >>> apart(torch.tensor([1.0, 2.5]), torch.tensor([1.0, 2.0]))
+    0.25
+    """
+    return float((own - right).abs().max() / right.abs().max()) if bool(own.isfinite().all()) else FAR
+
+
+@torch.no_grad()
+def accuracy(model: nn.Module, dataset: DataSet) -> float:
+    """The part of the test set that is labelled correctly."""
+    correct = 0
+    for numbers in torch.arange(len(dataset.test)).split(TEST_BATCH):
+        batch = dataset.batch(dataset.test, numbers)
+        correct += int((model(batch.inputs).argmax(1) == batch.labels).sum())
+    return correct / len(dataset.test)
+
+
+def train(
+    dataset: DataSet,
+    model: nn.Module,
+    steps: Iterable[Tensor],
+    average: Callable[[nn.Module], Any] | None = None,
+) -> list[float]:
+    """Train by SGD; `average` makes the gradients of all nodes one. Returns the mean loss of each step's samples."""
+    optimizer, losses = torch.optim.SGD(model.parameters(), lr=RATE), list[float]()
+    for numbers in steps:
+        batch = dataset.batch(dataset.train, numbers)
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(batch.inputs), batch.labels)
+        loss.backward()
+        if average is not None:
+            average(model)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses

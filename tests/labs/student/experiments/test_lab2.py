@@ -1,0 +1,57 @@
+"""Lab 2 with a student's averages: two real nodes against one machine."""
+
+from reports import assert_whole, rows, text_of
+from student_folders import report_of, written_by_student
+
+TASKS = ("allreduce_average_gradients", "allgather_average_gradients", "reduce_average_gradients")
+
+
+def verdicts(outcome):
+    """The verdict on every claim, by claim and function."""
+    found = {}
+    for row in rows(outcome.folder, "findings"):
+        part = row["numbers"].partition(";")[0].partition(" = ")[2].removesuffix("_average_gradients")
+        found[row["claim"], part] = row["verdict"]
+    return found
+
+
+def test_right_averages_equal_one_machine(tmp_path):
+    folder = written_by_student(tmp_path / "in", "2")
+    outcome, words = report_of(folder, "2", "dist_utils.py", tmp_path / "out", tasks=TASKS)
+    found = verdicts(outcome)
+    for name in ("allreduce", "allgather", "reduce"):
+        assert {found[claim, name] for claim in ("own_equal", "own_nodes", "own_calls")} == {"holds"}
+        assert found["own_uneven", name] == "fails"  # a mean of means
+    assert_whole(outcome.folder, words)
+    assert "def reduce_average_gradients" in text_of(outcome.folder)
+    assert len(rows(outcome.folder, "runs")) == 3 * 2 * 2
+
+
+def test_wrong_averages_are_found_by_their_numbers(tmp_path):
+    folder = written_by_student(
+        tmp_path / "in",
+        "2",
+        allreduce_average_gradients="for param in model.parameters():\n    dist.all_reduce(param.grad)",
+        allgather_average_gradients="""
+        for param in model.parameters():
+            dist.all_reduce(param.grad)
+            param.grad /= dist.get_world_size()
+        """,
+        reduce_average_gradients="""
+        for param in model.parameters():
+            dist.reduce(param.grad, 0)
+            param.grad /= dist.get_world_size()
+        """,
+    )
+    outcome, words = report_of(folder, "2", "dist_utils.py", tmp_path / "out", lang="zh", tasks=TASKS)
+    found = verdicts(outcome)
+    assert found["own_equal", "allreduce"] == "fails"  # a sum
+    assert (found["own_equal", "allgather"], found["own_calls", "allgather"]) == ("holds", "fails")
+    assert found["own_nodes", "reduce"] == "fails"  # one node has the mean
+    assert_whole(outcome.folder, words)
+
+
+def test_the_courses_hand_out_has_two_averages(tmp_path):
+    folder = written_by_student(tmp_path / "in", "2")
+    outcome, _ = report_of(folder, "2", "dist_utils.py", tmp_path / "out", tasks=TASKS[:2])
+    assert {row["part"] for row in rows(outcome.folder, "runs")} == {"allreduce", "allgather"}

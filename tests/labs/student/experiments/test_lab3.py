@@ -1,0 +1,47 @@
+"""Lab 3 with a student's samplers: what they divide, and what training with them learns."""
+
+from dataclasses import replace
+
+from reports import assert_whole, rows
+from student_folders import report_of, written_by_student
+
+from shoal.config.schema import DigitsConfig
+from shoal.labs.lab3.plan import QUICK, Plan
+
+TASKS = ("random_partition", "random_sampling")
+
+
+def lab_plan(_):
+    data = DigitsConfig(samples=240, validation=1 / 3)
+    return Plan((2,), replace(QUICK, epochs=2), quick=True, data=data)
+
+
+def report(folder, out, **more):
+    outcome, words = report_of(folder, "3", "sampler.py", out, lab_plan=lab_plan, tasks=TASKS, **more)
+    assert_whole(outcome.folder, words)
+    findings = rows(outcome.folder, "findings")
+    return {(row["claim"], row["numbers"].split("; ")[0].removeprefix("part = ")): row for row in findings}
+
+
+def test_a_right_sampler_divides_the_data_once(tmp_path):
+    found = report(written_by_student(tmp_path / "in", "3"), tmp_path / "out")
+    assert found["own_covers", "MySampler"]["verdict"] == "holds"
+    assert found["own_draws", "MyRandomSampler"]["verdict"] == "holds"
+    assert found["own_epochs", "MySampler"]["verdict"] == "holds"
+    assert ("own_accuracy", "MySampler, W = 2") in found
+
+
+def test_a_range_of_one_nodes_length_sees_half_of_the_data(tmp_path):
+    folder = written_by_student(tmp_path / "in", "3", random_partition="return iter(range(len(self)))")
+    found = report(folder, tmp_path / "out", lang="zh")
+    covers = found["own_covers", "MySampler"]
+    assert covers["verdict"] == "fails"
+    assert "coverage = 50.0" in covers["numbers"]
+    assert found["own_epochs", "MySampler"]["verdict"] == "fails"
+
+
+def test_a_sampler_that_gives_everything_to_every_node_still_trains(tmp_path):
+    body = "return iter(torch.randperm(len(self.dataset)).tolist())"
+    folder = written_by_student(tmp_path / "in", "3", random_partition=body)
+    covers = report(folder, tmp_path / "out")["own_covers", "MySampler"]
+    assert (covers["verdict"], "times = 2" in covers["numbers"]) == ("fails", True)

@@ -1,0 +1,49 @@
+"""Every claim about a student's code, with either outcome, in both languages."""
+
+import pytest
+
+from shoal.labs.catalogue import LABS
+from shoal.labs.page.analysis import judgement
+from shoal.labs.student import claims
+from shoal.labs.words import load_words
+from shoal.report.paired import by_rounds, by_seeds
+
+LOW, HIGH = [1.0 + 0.01 * i for i in range(12)], [2.0 + 0.01 * i for i in range(12)]
+CASES = {
+    "equal": [claims.equal("p", value, 1e-4, 5, "the sum") for value in (1e-7, 1e-2)],
+    "nodes": [claims.same_on_all("p", value, 1e-4) for value in (0.0, 1e-2)],
+    "calls": [
+        claims.calls("p", "reduce", names, ("all_reduce",))
+        for names in (["broadcast", "reduce"], ["all_reduce", "reduce"])
+    ],
+    "uneven": [claims.uneven("p", value, 1e-4, (48, 16)) for value in (1e-7, 1e-2)],
+    "slow": [claims.slow_node("p", by_rounds(*times), 5.0) for times in ((HIGH, LOW), (LOW, HIGH))],
+    "faster": [claims.faster("a", "b", by_rounds(*times)) for times in ((LOW, HIGH), (HIGH, LOW))],
+    "accurate": [
+        claims.as_accurate("p", by_seeds([0.9] * 6, [own + 0.001 * i for i in range(6)]))
+        for own in (0.9, 0.5)
+    ],
+    "covers": [claims.covers("p", 2, *seen, "") for seen in ((1.0, 1), (0.5, 2))],
+    "twice": [claims.covers("p", 2, 1.0, times, "") for times in (1, 2)],
+    "draws": [claims.draws("p", 2, seen, 0.632, "") for seen in (0.63, 0.5)],
+    "epochs": [claims.new_order("p", 2, changes) for changes in (True, False)],
+    "trains": [claims.trains("p", steps, 8, why) for steps, why in ((8, ""), (3, "waits"))],
+    "split": [claims.split("p", "worker1: conv1", count) for count in (2, 1)],
+    "gradient": [claims.gradient("first", value, 1e-5, "") for value in (1e-7, 1.0)],
+    "second": [claims.gradient("second", value, 1e-5, "") for value in (1e-7, 1.0)],
+    "backward": [claims.backward_longer(by_rounds(*times), 50, 90) for times in ((HIGH, LOW), (LOW, HIGH))],
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_numbers_decide(case):
+    holds, fails = CASES[case]
+    assert (holds.verdict, fails.verdict) == ("holds", "fails")
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_every_verdict_has_words(lang):
+    for lab in LABS.values():
+        words = load_words(lab.package, lang, "shoal.labs.student")
+        for finding in (each for pair in CASES.values() for each in pair):
+            assert "{" not in judgement(finding, words).reason

@@ -1,0 +1,85 @@
+"""What is refused before anything is measured, and which parts of a folder can be measured."""
+
+import pytest
+from student_folders import written_by_student
+
+from shoal.errors import ConfigError
+from shoal.labs.frame import folder_for, load_lab
+from shoal.labs.handout.start import skeleton
+from shoal.labs.student.experiments import lab2, lab4
+from shoal.labs.student.spec import StudentExperiment, usable
+from shoal.labs.student.submission import TaskVerdict, read_submission
+from shoal.report.folder import write_files
+
+EXPERIMENT = StudentExperiment(
+    number="2", file="dist_utils.py", parts=lab2.PARTS, measure=lab2.measure, findings=lab2.findings
+)
+WHOLE = StudentExperiment(
+    number="4", file="model.py", parts=lab4.PARTS, measure=lab4.measure, findings=lab4.findings, stops=False
+)
+
+
+@pytest.fixture
+def submission(tmp_path):
+    written_by_student(tmp_path, "2")
+    return read_submission("2", str(tmp_path), "dist_utils.py")
+
+
+def verdict(task, word, why="", stops=False):
+    return TaskVerdict((task,), word, why, stops)
+
+
+def test_parts_that_are_not_written_are_left_out(submission):
+    found = [
+        verdict("allreduce_average_gradients", "wrong", "the sum"),
+        verdict("allgather_average_gradients", "open", "not done"),
+    ]
+    assert usable(EXPERIMENT, submission, found) == ["allreduce"]
+    with pytest.raises(ConfigError, match="no task of this lab is written yet"):
+        usable(EXPERIMENT, submission, found[1:])
+
+
+def test_code_that_would_stop_is_one_sentence(submission):
+    why = "your code raises NameError: name 'x' is not defined (dist_utils.py:30)"
+    with pytest.raises(
+        ConfigError, match=r"^dist_utils.py: your code raises NameError.*dist_utils.py:30\)"
+    ) as error:
+        usable(EXPERIMENT, submission, [verdict("allreduce_average_gradients", "wrong", why, stops=True)])
+    assert "shoal lab check 2" in error.value.hint
+
+
+def test_a_program_that_is_watched_is_reported_on_though_it_stops(submission):
+    found = [verdict("stages", "open"), verdict("train_step", "wrong", "hangs", stops=True)]
+    assert usable(WHOLE, submission, found) == ["whole"]
+
+
+def test_a_folder_that_is_not_there_and_one_without_the_file(tmp_path):
+    with pytest.raises(ConfigError, match="nowhere is not a folder"):
+        read_submission("1", "nowhere", "MyOptimizer.py")
+    with pytest.raises(ConfigError, match="there is no task1/pytorch/MyOptimizer.py"):
+        read_submission("1", str(tmp_path), "MyOptimizer.py")
+
+
+def test_the_fingerprint_follows_the_code(tmp_path):
+    first = read_submission("1", str(written_by_student(tmp_path / "a", "1")), "MyOptimizer.py")
+    same = read_submission("1", str(written_by_student(tmp_path / "b", "1")), "MyOptimizer.py")
+    other = read_submission(
+        "1", str(written_by_student(tmp_path / "c", "1", gd_step="pass")), "MyOptimizer.py"
+    )
+    assert first.fingerprint == same.fingerprint != other.fingerprint
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_hand_outs_of_both_languages_are_found_from_their_folder_or_one_below(tmp_path, lang):
+    write_files(tmp_path, skeleton("1", lang))
+    for folder in (tmp_path, tmp_path / "task1", tmp_path / "task1" / "pytorch"):
+        found = read_submission("1", str(folder), "MyOptimizer.py")
+        assert found.file == tmp_path / "task1" / "pytorch" / "MyOptimizer.py"
+
+
+def test_flags_without_an_effect_are_refused(tmp_path):
+    lab = load_lab("2", str(tmp_path))
+    settings = lab.settings(solution=str(tmp_path), workers=3)
+    with pytest.raises(ConfigError, match="--workers has no effect with --solution"):
+        lab.plan(settings)
+    assert "lab2-solution" in str(folder_for(lab, settings))
