@@ -51,7 +51,7 @@ def updates_alone(optimizer: torch.optim.Optimizer) -> bool:
     return isinstance(optimizer, Elementwise | Compact) or type(optimizer) in _ELEMENTWISE
 
 
-def _step(optimizer: torch.optim.Optimizer) -> Callable[..., object]:
+def bare_step(optimizer: torch.optim.Optimizer) -> Callable[..., object]:
     """The step of an optimizer; of our own without torch's wrapper, where that has nothing to do.
 
     It calls hooks, and records the step for torch's profiler: a twentieth of a step of a small model.
@@ -169,6 +169,11 @@ class Update:
         return Update(slices, self._make_optimizer, self.clip_norm, keeper, storage=self._storage)
 
     @property
+    def has_known_state(self) -> bool:
+        """Whether the optimizer is one of ours, as it is: the names and shapes of its state are known beforehand."""
+        return isinstance(self._optimizer, Elementwise)
+
+    @property
     def can_be_masked(self) -> bool:
         """Whether `unless` is supported: the device can skip the update without the host."""
         return isinstance(self._optimizer, Elementwise) and self._optimizer.fast and self._keeper is None
@@ -212,10 +217,10 @@ class Update:
         if self._keeper is not None:
             self._keeper.step()
         elif unless is None:
-            _step(optimizer)()
+            bare_step(optimizer)()
         else:
             assert isinstance(optimizer, Elementwise)
-            _step(optimizer)(found_inf=unless)
+            bare_step(optimizer)(found_inf=unless)
         if self._masks is not None:
             self._masks.after_update()
 

@@ -2,7 +2,6 @@
 
 from typing import Any, final
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -84,19 +83,17 @@ class Hogwild(Sync):
         if missing and share.num_samples and self._config.unused == "refuse":
             refuse_unused(self._group, missing, len(params))
         grads = [param.grad for param in params.values() if param.grad is not None]
-        if grads:  # the norm of all norms is the norm of all gradients
-            norms = torch._foreach_norm(grads)  # pyright: ignore[reportPrivateUsage]
-            self._guard.look(torch.stack([norm.to(loss.dtype) for norm in norms]))
+        for grad in grads:
+            self._guard.look(grad)
         rank = self._group.rank
         self._guard.write(self._row, loss, share)
-        row = self._row.numpy()[rank]
+        row: list[float] = self._row.numpy()[rank].tolist()
         clip_alone(grads, row[2], row[1], self._update.clip_norm)
-        rows = self._board.copy()
-        # What others report is for comparison: a gradient that is not finite is its own worker's affair.
-        rows[~np.isfinite(rows).all(axis=1)] = 0
+        rows: list[list[float]] = self._board.tolist()
         rows[rank] = row
-        verdict = self._guard.read(torch.from_numpy(rows), loss)
-        self._board[rank] = row if verdict.may_update else (0, 0, 0, row[3])
+        verdict = self._guard.decide(rows, loss)
+        # Others compare their gradients with this one: one that is not finite is its own worker's affair.
+        self._board[rank] = row if verdict.may_update else (0.0, 0.0, 0.0, row[3])
         return verdict.may_update
 
     def _agreed_stop(self) -> int:
