@@ -155,6 +155,12 @@ class Guard:
             mine = table[rank]
             mine[0], mine[1], mine[2], mine[3] = loss, part, square, stop_signal
 
+    def row(self, loss: Tensor, share: Share) -> list[float]:
+        """This worker's row, for callers that bring it to the others themselves; of a replica on one worker."""
+        square, self._square = self._square, None
+        part = share.num_samples / share.num_samples_global
+        return [loss.item(), part, 0.0 if square is None else square.item(), float(share.stop_signal)]
+
     def _over_replica(self, loss: Tensor, square: Tensor, stop_signal: int) -> tuple[Tensor, Tensor, Tensor]:
         """The row of a replica that is divided among workers: losses and squares add up, any stop signal counts."""
         mine = torch.stack((loss, square.to(loss.dtype), loss.new_full((), stop_signal)))
@@ -172,15 +178,20 @@ class Guard:
         """
         return self.decide(table.tolist(), like)
 
+    def permits(self, rows: Sequence[Sequence[float]]) -> bool:
+        """Whether an update may be made with the gradients of these rows; an error names the bad ones."""
+        losses, squares = [row[0] for row in rows], [row[2] for row in rows]
+        bad = _bad(losses, squares)
+        if not bad:
+            self._mention_giant(squares)
+            return True
+        return self._may_update(bad, _what_is_bad(bad, losses, squares, self._replica_size))
+
     def decide(self, rows: Sequence[Sequence[float]], like: Tensor) -> GuardVerdict:
         """The same from rows that are numbers already."""
         stop_signal = int(max(stop for _, _, _, stop in rows))
         losses, squares = [row[0] for row in rows], [row[2] for row in rows]
-        bad = tuple(
-            rank
-            for rank, (loss, square) in enumerate(zip(losses, squares, strict=True))
-            if not (math.isfinite(loss) and math.isfinite(square))
-        )
+        bad = _bad(losses, squares)
         good_loss = self._total([0.0 if rank in bad else loss for rank, loss in enumerate(losses)], like)
         if not bad:
             self._mention_giant(squares)
@@ -235,6 +246,15 @@ class Guard:
                 f"{math.sqrt(others):.3g}{times_so_far}: if that is a fault, {tolerated}--clip-norm limits the step",
                 stacklevel=3,
             )
+
+
+def _bad(losses: Sequence[float], squares: Sequence[float]) -> tuple[int, ...]:
+    """The replicas whose loss or gradient is not finite."""
+    return tuple(
+        rank
+        for rank, (loss, square) in enumerate(zip(losses, squares, strict=True))
+        if not (math.isfinite(loss) and math.isfinite(square))
+    )
 
 
 def _workers(replica: int, size: int) -> str:

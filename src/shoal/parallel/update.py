@@ -166,7 +166,11 @@ class Update:
     def over(self, slices: Updated, keeper: MakeKeeper | None = None) -> "Update":
         """The same update of other tensors: of the slices that a worker owns. `keeper` keeps the optimizer's state."""
         self.check_divisible()
-        return Update(slices, self._make_optimizer, self.clip_norm, keeper, storage=self._storage)
+        return self.of(slices, keeper)
+
+    def of(self, tensors: Updated, keeper: MakeKeeper | None = None) -> "Update":
+        """The same update of other tensors that are whole parameters, as in another copy of the model."""
+        return Update(tensors, self._make_optimizer, self.clip_norm, keeper, storage=self._storage)
 
     @property
     def has_known_state(self) -> bool:

@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, final
 
-import torch
 from torch import Tensor
 
 from shoal.comm.group import Group
@@ -14,7 +13,6 @@ from shoal.parallel.buckets.buffer_sync import buffer_sync_of
 from shoal.parallel.buckets.unused import refuse_unused
 from shoal.parallel.exchange.compressed import Compressed
 from shoal.parallel.exchange.exchange import Exchange, pieces_under
-from shoal.parallel.guard import ROW
 from shoal.parallel.piece import Piece
 from shoal.parallel.strategy import EndOfTurns, Pause, Share, StepResult, Turn
 from shoal.parallel.sync.initial_state import sync_initial_state
@@ -72,7 +70,6 @@ class ServerWorker(Sync):
         self._segment = 0, 0
         self._samples = [0, 0]
         """Samples of this worker's shares, and of all shares of the same steps."""
-        self._table = torch.zeros((parts.group.size, ROW), dtype=torch.float64)
 
     def _encoder_of(self, exchange: Exchange) -> PushEncoder | None:
         if not isinstance(exchange, Compressed):
@@ -132,8 +129,7 @@ class ServerWorker(Sync):
             refuse_unused(self._world, missing, len(self._layout.params))
         for flat in self._client.flat.flat_gradients:
             self._guard.look(flat)
-        self._guard.write(self._table, loss, share)
-        row: list[float] = self._table.numpy()[self._group.rank].tolist()
+        row = self._guard.row(loss, share)
         if not self._config.gathers:
             clip_alone(self._client.flat.flat_gradients, row[2], row[1], self._update.clip_norm)
         return row

@@ -40,7 +40,6 @@ class MappedClient:
         self._journal, rows, self._mutex = MappedNumbers.of(world, workers, config.bound)
         # As a numpy array: operations on a few numbers take a tenth of torch's time, in every step.
         self._rows = rows.numpy()
-        self._like = layout.zero
         self.replies: list[Reply] = []
         """The last reply, of the one server."""
         self._sequence = self._version = 0
@@ -78,7 +77,7 @@ class MappedClient:
         rank, row = self._world.rank, [request.loss, request.part, request.square, 0.0]
         rows = self._rows.tolist()
         rows[rank] = row
-        may_update = self._guard.decide(rows, self._like).may_update
+        may_update = self._guard.permits(rows)
         # A bad push counts once.
         self._rows[rank] = row if may_update else 0.0
         return may_update

@@ -20,7 +20,7 @@ If a worker is killed in the middle of an update, the weights in memory are wort
 (`on_lost stop`), and is resumed from its last checkpoint. `on_lost continue` therefore uses messages.
 """
 
-from collections.abc import MutableSequence, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, final
 
 from shoal.parallel.strategy import EndOfTurns, Turn
@@ -77,7 +77,7 @@ class Journal:
     [Entry(version=1, rank=1, sequence=1, step=0, from_version=0, staleness=0, share=1, is_skipped=0)]
     """
 
-    def __init__(self, words: MutableSequence[int], workers: int, bound: int | None) -> None:
+    def __init__(self, words: "list[int] | memoryview[int]", workers: int, bound: int | None) -> None:
         """`bound` limits how far the clocks are apart; None: no limit."""
         self._words, self._workers, self._bound = words, workers, bound
         self._last = _HEADER

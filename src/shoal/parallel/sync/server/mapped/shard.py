@@ -90,7 +90,7 @@ class MappedNumbers(NamedTuple):
     """What all ranks know about the updates."""
 
     journal: Journal
-    rows: "torch.Tensor"
+    rows: Tensor
     """What each worker last reported to the guard."""
     mutex: Mutex
     """Held by the one that changes weights and journal, or reads them."""
@@ -100,7 +100,7 @@ class MappedNumbers(NamedTuple):
         """A collective of the world."""
         words = world.common(Journal.num_words(workers), torch.int64)
         rows = world.common(workers * ROW, torch.float64).view(workers, ROW)
-        journal = Journal(memoryview(words.numpy()), workers, bound)  # its elements are ints, read in 40 ns
+        journal = Journal(words.numpy().data, workers, bound)  # its elements are ints, read in 40 ns
         return cls(journal, rows, Mutex(world, "the weights of the server"))
 
 
