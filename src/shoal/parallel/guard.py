@@ -179,13 +179,13 @@ class Guard:
         return self.decide(table.tolist(), like)
 
     def permits(self, rows: Sequence[Sequence[float]]) -> bool:
-        """Whether an update may be made with the gradients of these rows; an error names the bad ones."""
+        """Whether this worker may update by itself, given its row and the last ones of others; an error names it."""
         losses, squares = [row[0] for row in rows], [row[2] for row in rows]
         bad = _bad(losses, squares)
         if not bad:
             self._mention_giant(squares)
             return True
-        return self._may_update(bad, _what_is_bad(bad, losses, squares, self._replica_size))
+        return self._may_update(bad, _what_is_bad(bad, losses, squares, self._replica_size), warns=True)
 
     def decide(self, rows: Sequence[Sequence[float]], like: Tensor) -> GuardVerdict:
         """The same from rows that are numbers already."""
@@ -197,7 +197,8 @@ class Guard:
             self._mention_giant(squares)
             self._last_loss = good_loss
             return GuardVerdict(like.new_full((), good_loss), True, stop_signal)
-        may_update = self._may_update(bad, _what_is_bad(bad, losses, squares, self._replica_size))
+        what = _what_is_bad(bad, losses, squares, self._replica_size)
+        may_update = self._may_update(bad, what, warns=self._group.rank == 0)
         good_part = math.fsum(row[1] for rank, row in enumerate(rows) if rank not in bad)
         all_parts = math.fsum(row[1] for row in rows)
         # Where no worker has a finite loss, the last one stands.
@@ -213,8 +214,8 @@ class Guard:
         is_bad = (~rows[:, (0, 2)].isfinite()).any().to(torch.float32)
         return rows[:, 0].sum(), is_bad, lambda: self.read(rows, like).stop_signal
 
-    def _may_update(self, bad: tuple[int, ...], what: str) -> bool:
-        """Whether the exchange tolerates these bad workers; if not, the policy decides."""
+    def _may_update(self, bad: tuple[int, ...], what: str, warns: bool) -> bool:
+        """Whether the exchange tolerates these bad workers; if not, the policy decides. One worker `warns` for all."""
         tolerates = self._exchange.tolerates
         if len(bad) > tolerates and self._on_nonfinite == "stop":
             limit = f" (the exchange tolerates {tolerates})" if tolerates else ""
@@ -222,7 +223,7 @@ class Guard:
         self._times_bad[bad] += 1
         times = self._times_bad[bad]
         # Repeat the warning after 10, 100, … times, so that the end of a log shows it.
-        if self._group.rank == 0 and math.log10(times).is_integer():
+        if warns and math.log10(times).is_integer():
             done = "the exchange leaves it out" if len(bad) <= tolerates else "the step is left out"
             times_so_far = f" ({times} times so far)" if times > 1 else ""
             warnings.warn(f"{what}: {done}{times_so_far}", stacklevel=3)
