@@ -266,6 +266,17 @@ class World:
         newest = max((self.members[place].alive_ns for place in missing), default=0)
         self.members[rank].alive_ns = max(self.members[rank].alive_ns, newest)
 
+    def check_members(self, rank: int, label: str, waited_s: float) -> None:
+        """Raise when a member will not come, for a wait outside of all meetings."""
+        with self.changed:
+            others = [place for place in range(len(self.members)) if place != rank]
+            for place in others:
+                error = self.judge.judge_idle(self._facts(place, label, waited_s))
+                if error is not None:
+                    raise error
+            newest = max((self.members[place].alive_ns for place in others), default=0)
+            self.members[rank].alive_ns = max(self.members[rank].alive_ns, newest)
+
     def _facts(self, place: int, label: str, waited_s: float) -> Facts:
         member = self.members[place]
         last_words = member.last_words

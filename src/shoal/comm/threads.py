@@ -123,6 +123,10 @@ class ThreadGroup(Group):
         """Report progress outside of calls, or work that may take `busy_s`."""
         self._world.members[self.rank].beat(busy_s)
 
+    def check_members(self, label: str, waited_s: float) -> None:
+        """Raise when a member will not come."""
+        self._world.check_members(self.rank, label, waited_s)
+
     def fail(self, error: BaseException) -> None:
         """Report to all members, in every group of this thread, that it ends with an error."""
         member = self._world.members[self.rank]

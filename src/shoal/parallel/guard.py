@@ -155,6 +155,12 @@ class Guard:
             mine = table[rank]
             mine[0], mine[1], mine[2], mine[3] = loss, part, square, stop_signal
 
+    def row(self, loss: Tensor, share: Share) -> list[float]:
+        """This worker's row, for callers that bring it to the others themselves; of a replica on one worker."""
+        square, self._square = self._square, None
+        part = share.num_samples / share.num_samples_global
+        return [loss.item(), part, 0.0 if square is None else square.item(), float(share.stop_signal)]
+
     def _over_replica(self, loss: Tensor, square: Tensor, stop_signal: int) -> tuple[Tensor, Tensor, Tensor]:
         """The row of a replica that is divided among workers: losses and squares add up, any stop signal counts."""
         mine = torch.stack((loss, square.to(loss.dtype), loss.new_full((), stop_signal)))
@@ -172,21 +178,27 @@ class Guard:
         """
         return self.decide(table.tolist(), like)
 
+    def permits(self, rows: Sequence[Sequence[float]]) -> bool:
+        """Whether this worker may update by itself, given its row and the last ones of others; an error names it."""
+        losses, squares = [row[0] for row in rows], [row[2] for row in rows]
+        bad = _bad(losses, squares)
+        if not bad:
+            self._mention_giant(squares)
+            return True
+        return self._may_update(bad, _what_is_bad(bad, losses, squares, self._replica_size), warns=True)
+
     def decide(self, rows: Sequence[Sequence[float]], like: Tensor) -> GuardVerdict:
         """The same from rows that are numbers already."""
         stop_signal = int(max(stop for _, _, _, stop in rows))
         losses, squares = [row[0] for row in rows], [row[2] for row in rows]
-        bad = tuple(
-            rank
-            for rank, (loss, square) in enumerate(zip(losses, squares, strict=True))
-            if not (math.isfinite(loss) and math.isfinite(square))
-        )
+        bad = _bad(losses, squares)
         good_loss = self._total([0.0 if rank in bad else loss for rank, loss in enumerate(losses)], like)
         if not bad:
             self._mention_giant(squares)
             self._last_loss = good_loss
             return GuardVerdict(like.new_full((), good_loss), True, stop_signal)
-        may_update = self._may_update(bad, _what_is_bad(bad, losses, squares, self._replica_size))
+        what = _what_is_bad(bad, losses, squares, self._replica_size)
+        may_update = self._may_update(bad, what, warns=self._group.rank == 0)
         good_part = math.fsum(row[1] for rank, row in enumerate(rows) if rank not in bad)
         all_parts = math.fsum(row[1] for row in rows)
         # Where no worker has a finite loss, the last one stands.
@@ -202,8 +214,8 @@ class Guard:
         is_bad = (~rows[:, (0, 2)].isfinite()).any().to(torch.float32)
         return rows[:, 0].sum(), is_bad, lambda: self.read(rows, like).stop_signal
 
-    def _may_update(self, bad: tuple[int, ...], what: str) -> bool:
-        """Whether the exchange tolerates these bad workers; if not, the policy decides."""
+    def _may_update(self, bad: tuple[int, ...], what: str, warns: bool) -> bool:
+        """Whether the exchange tolerates these bad workers; if not, the policy decides. One worker `warns` for all."""
         tolerates = self._exchange.tolerates
         if len(bad) > tolerates and self._on_nonfinite == "stop":
             limit = f" (the exchange tolerates {tolerates})" if tolerates else ""
@@ -211,7 +223,7 @@ class Guard:
         self._times_bad[bad] += 1
         times = self._times_bad[bad]
         # Repeat the warning after 10, 100, … times, so that the end of a log shows it.
-        if self._group.rank == 0 and math.log10(times).is_integer():
+        if warns and math.log10(times).is_integer():
             done = "the exchange leaves it out" if len(bad) <= tolerates else "the step is left out"
             times_so_far = f" ({times} times so far)" if times > 1 else ""
             warnings.warn(f"{what}: {done}{times_so_far}", stacklevel=3)
@@ -235,6 +247,15 @@ class Guard:
                 f"{math.sqrt(others):.3g}{times_so_far}: if that is a fault, {tolerated}--clip-norm limits the step",
                 stacklevel=3,
             )
+
+
+def _bad(losses: Sequence[float], squares: Sequence[float]) -> tuple[int, ...]:
+    """The replicas whose loss or gradient is not finite."""
+    return tuple(
+        rank
+        for rank, (loss, square) in enumerate(zip(losses, squares, strict=True))
+        if not (math.isfinite(loss) and math.isfinite(square))
+    )
 
 
 def _workers(replica: int, size: int) -> str:

@@ -51,7 +51,7 @@ def updates_alone(optimizer: torch.optim.Optimizer) -> bool:
     return isinstance(optimizer, Elementwise | Compact) or type(optimizer) in _ELEMENTWISE
 
 
-def _step(optimizer: torch.optim.Optimizer) -> Callable[..., object]:
+def bare_step(optimizer: torch.optim.Optimizer) -> Callable[..., object]:
     """The step of an optimizer; of our own without torch's wrapper, where that has nothing to do.
 
     It calls hooks, and records the step for torch's profiler: a twentieth of a step of a small model.
@@ -166,7 +166,16 @@ class Update:
     def over(self, slices: Updated, keeper: MakeKeeper | None = None) -> "Update":
         """The same update of other tensors: of the slices that a worker owns. `keeper` keeps the optimizer's state."""
         self.check_divisible()
-        return Update(slices, self._make_optimizer, self.clip_norm, keeper, storage=self._storage)
+        return self.of(slices, keeper)
+
+    def of(self, tensors: Updated, keeper: MakeKeeper | None = None) -> "Update":
+        """The same update of other tensors that are whole parameters, as in another copy of the model."""
+        return Update(tensors, self._make_optimizer, self.clip_norm, keeper, storage=self._storage)
+
+    @property
+    def has_known_state(self) -> bool:
+        """Whether the optimizer is one of ours, as it is: the names and shapes of its state are known beforehand."""
+        return isinstance(self._optimizer, Elementwise)
 
     @property
     def can_be_masked(self) -> bool:
@@ -212,10 +221,10 @@ class Update:
         if self._keeper is not None:
             self._keeper.step()
         elif unless is None:
-            _step(optimizer)()
+            bare_step(optimizer)()
         else:
             assert isinstance(optimizer, Elementwise)
-            _step(optimizer)(found_inf=unless)
+            bare_step(optimizer)(found_inf=unless)
         if self._masks is not None:
             self._masks.after_update()
 

@@ -110,8 +110,7 @@ class ParameterServer:
         self.workers.barrier().wait()
         self._client.ask(Request(Kind.READ))
         self.workers.barrier().wait()
-        if self.workers.rank == 0:
-            self._client.pause("done")
+        self._client.pause("done")
         return returned
 
     def zero_grad(self) -> None:

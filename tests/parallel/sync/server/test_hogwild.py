@@ -30,15 +30,16 @@ def test_workers_that_take_turns_add_up_to_one_machine():
 
     def work(group):
         strategy = strategy_of(group, HOGWILD, replica(OPTIMIZERS["gd"]))
-        update, strategy._update = strategy._update, None
         for step in range(10):
             mine = share_of(strategy, step, (7, 5))
             strategy._layout.gradients(mine)
+            strategy._flat.take_gradients()
             group.barrier().wait()
             for turn in range(2):
                 if group.rank == turn:
-                    update.without_clipping(rate(step))
+                    strategy._update.without_clipping(rate(step))
                 group.barrier().wait()
+            strategy.consolidate()
         return {name: param.detach().clone() for name, param in strategy._layout.params.items()}
 
     first, second = on_threads(2, work)

@@ -3,13 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import final
 
-import torch
 from torch import Tensor
 
 from shoal.comm.group import Group, Work
 from shoal.parallel.sync.server.push_codec import PushEncoder
 from shoal.parallel.sync.server.shards import FlatCopy
-from shoal.parallel.sync.server.wire import Kind, Reply, Request, empty_header, encoded, send_all
+from shoal.parallel.sync.server.wire import Kind, Reply, Request, empty_header, pause_servers, send_all
 
 
 @final
@@ -65,8 +64,5 @@ class ServerClient:
         return self.replies[0]
 
     def pause(self, text: str) -> None:
-        """End the serving of all servers, and give them a text. One worker does it, when no other asks any more."""
-        data = torch.tensor(list(text.encode()), dtype=torch.uint8)
-        for server in self.servers:
-            for message in (encoded(Request(Kind.PAUSE, step=len(data))), data):
-                self._world.send(message, server).wait()
+        """End the serving of all servers, and give them a text. All workers call it, when none asks any more."""
+        pause_servers(self._world, self.servers, text)

@@ -21,26 +21,43 @@ from shoal.parallel.sync.server.push_codec import PushFormat
 from shoal.parallel.sync.server.shards import Shard
 from shoal.parallel.sync.server.survivors import Survivors
 from shoal.parallel.sync.server.updates import Record, Rules, Updates
-from shoal.parallel.sync.server.wire import Kind, Reply, Request, empty_header, send_all
+from shoal.parallel.sync.server.wire import Kind, Reply, Request, empty_header, send_all, text_of_pause
 from shoal.parallel.sync.sync import SyncParts
 
 
+class ServingRank(Strategy):
+    """A rank that holds weights for the workers, and does not train."""
+
+    serves = True
+    data_rank = 0
+
+    def __init__(self, parts: SyncParts, world: Group) -> None:
+        """`parts.group` has all servers, `world` all workers and, after them, the servers."""
+        workers = world.size - parts.group.size
+        self.data_size, self.copies = workers, alone()
+        self.ledger_name = f"server.{workers}.{parts.group.size}.ledger{parts.group.rank}"
+        """Under which its ledger is saved."""
+
+    def step(self, share: Share, lr: float) -> StepResult:
+        """A server does not train."""
+        raise NotImplementedError("a server has no steps")
+
+    def evaluate(self, batch: Batch) -> Sums:
+        """A server does not evaluate."""
+        raise NotImplementedError("a server does not evaluate")
+
+
 @final
-class ServerRank(Strategy):
+class ServerRank(ServingRank):
     """One server. Phase 1, receive a request of any worker. Phase 2, update. Phase 3, reply to those that may go on.
 
     Costs, for n elements of its range: n in and n out for each push of each worker. A server that has W workers updates
     W times per step (asp, ssp), or once (bsp).
     """
 
-    serves = True
-    data_rank = 0
-
     def __init__(self, parts: SyncParts, config: ServerConfig, world: Group) -> None:
-        """`parts.group` has all servers, `world` all workers and, after them, the servers."""
-        workers = world.size - parts.group.size
-        self.data_size, self.copies = workers, alone()
-        self._world = world
+        super().__init__(parts, world)
+        workers, self._world = self.data_size, world
         sync_initial_state(world, parts.layout.pieces())
         exchange = parts.exchange
         encodes = isinstance(exchange, Compressed)
@@ -55,7 +72,6 @@ class ServerRank(Strategy):
         self._survivors = Survivors(world, workers) if config.on_lost == "continue" else None
         self._updates = Updates(self._shard, rules, parts.guard, parts.layout.zero)
         self._is_first = parts.group.rank == 0
-        self._ledger_name = f"server.{workers}.{parts.group.size}.ledger{parts.group.rank}"
 
     def serve(self, serving: Serving) -> Pause:
         """Answer requests until the workers pause."""
@@ -74,24 +90,16 @@ class ServerRank(Strategy):
         )
         return Pause(**said)
 
-    def step(self, share: Share, lr: float) -> StepResult:
-        """A server does not train."""
-        raise NotImplementedError("a server has no steps")
-
-    def evaluate(self, batch: Batch) -> Sums:
-        """A server does not evaluate."""
-        raise NotImplementedError("a server does not evaluate")
-
     def pieces(self) -> list[Piece]:
         """The optimizer's state of this server's slices, and its ledger; the workers hold the weights."""
         ledger = torch.tensor(self._updates.ledger.state())
-        return [*self._shard.pieces(), Piece.whole(self._ledger_name, ledger)]
+        return [*self._shard.pieces(), Piece.whole(self.ledger_name, ledger)]
 
     def load(self, saved: Mapping[str, Tensor]) -> None:
         """Load this server's slices; its ledger, if it was saved with as many workers and servers."""
         self._shard.load(saved)
-        if self._ledger_name in saved:
-            self._updates.ledger.restore(saved[self._ledger_name].tolist())
+        if self.ledger_name in saved:
+            self._updates.ledger.restore(saved[self.ledger_name].tolist())
         self._world.barrier().wait()
 
 
@@ -130,9 +138,7 @@ def answer_requests(
             send(replies)
         rank, request = receipt.source, Request.decoded(header)
         if request.kind == Kind.PAUSE:
-            text = torch.empty(request.step, dtype=torch.uint8)
-            world.recv(text, rank).wait()
-            return text.numpy().tobytes().decode()
+            return text_of_pause(world, rank, request)
         number = rank if survivors is None else survivors.first_number(rank)
         if request.kind == Kind.PUSH:
             rows = updates.memory_for(number, request)

@@ -79,7 +79,9 @@ class FlatCopy:
             gradients, weights, *_ = MappedCopies.of(world, params)
         else:
             gradients, weights = buckets_of(params), buckets_of(params)
-        self._slots = _views_by_name(gradients)
+        slots = _views_by_name(gradients)
+        self.slots = {name: slots[name] for name in params}
+        """The flat gradients in the parameters' shapes, under their names."""
         self._weights = _views_by_name(weights)
         self.gradients = [_ranges(gradients, server, servers) for server in range(servers)]
         self.weights = [_ranges(weights, server, servers) for server in range(servers)]
@@ -89,12 +91,18 @@ class FlatCopy:
 
     def take_gradients(self) -> list[str]:
         """Copy the gradients into flat memory, −0 where there is none; the names of parameters without one."""
-        present = {name: param.grad for name, param in self._params.items() if param.grad is not None}
-        missing = [name for name in self._params if name not in present]
-        if present:
-            torch._foreach_copy_([self._slots[name] for name in present], list(present.values()))  # pyright: ignore[reportPrivateUsage]
-        for name in missing:
-            self._slots[name].fill_(ABSENT)
+        missing: list[str] = []
+        slots, gradients = list[Tensor](), list[Tensor]()
+        for (name, slot), param in zip(self.slots.items(), self._params.values(), strict=True):
+            gradient = param.grad
+            if gradient is None:
+                missing.append(name)
+                slot.fill_(ABSENT)
+            else:
+                slots.append(slot)
+                gradients.append(gradient)
+        if slots:
+            torch._foreach_copy_(slots, gradients)  # pyright: ignore[reportPrivateUsage]
         return missing
 
     @torch.no_grad()
@@ -152,9 +160,7 @@ class Shard:
                 self._rows = [of_worker(self._mapped.all_gradients, rank) for rank in range(workers)]
             self._outboxes = [of_worker(self._mapped.all_weights, rank) for rank in range(workers)]
         self._discarded: list[Tensor] | None = None
-        for name, owned in self._slices.params.items():
-            place = self._slices.place_of(name)
-            owned.copy_(place.read(layout.params[name].detach(), tuple(owned.shape)))
+        take_initial_weights(self._slices, layout)
         self.update = update.over(self._slices)
 
     def receive(self, world: Group, rank: int, rows: Sequence[Tensor]) -> None:
@@ -196,9 +202,20 @@ class Shard:
 
     def load(self, saved: Mapping[str, Tensor]) -> None:
         """Load this server's slices of weights and of the optimizer's state."""
-        for name, owned in self._slices.params.items():
-            owned.copy_(read_part(name, saved[f"model.{name}"], self._slices.place_of(name), owned))
+        load_slices(self._slices, saved)
         self.update.load(saved)
+
+
+def take_initial_weights(slices: Slices, layout: Updated) -> None:
+    """Copy the parameters of a layout into the slices."""
+    for name, owned in slices.params.items():
+        owned.copy_(slices.place_of(name).read(layout.params[name].detach(), tuple(owned.shape)))
+
+
+def load_slices(slices: Slices, saved: Mapping[str, Tensor]) -> None:
+    """Load the parts of saved weights that the slices hold."""
+    for name, owned in slices.params.items():
+        owned.copy_(read_part(name, saved[f"model.{name}"], slices.place_of(name), owned))
 
 
 def _views_by_name(buckets: Sequence[Bucket]) -> dict[str, Tensor]:

@@ -75,8 +75,9 @@ class Updates:
         """The last request of each worker."""
         self._rows = [[0.0] * ROW for _ in range(rules.workers)]
         """What each worker last reported to the guard."""
-        self._sent: dict[int, list[Tensor]] = {}
-        """The weights that each worker has, if delays are compensated."""
+        first = [weights.clone() for weights in shard.weights] if rules.config.compensation else []
+        self._sent = dict.fromkeys(range(rules.workers), first)
+        """The weights that each worker has, if delays are compensated; all start with the same."""
         self._loss = 0.0
         self._stop_signal = 0
         self._stop_at: int | None = None
@@ -202,7 +203,7 @@ class Updates:
         (push,) = update.pushes
         for row, gradients in zip(shard.row(push.rank), shard.gradients, strict=True):
             gradients.copy_(row)
-        if config.compensation and request.part and push.rank in self._sent:
+        if config.compensation and request.part:
             strength = config.compensation / request.part
             for gradients, weights, old in zip(
                 shard.gradients, shard.weights, self._sent[push.rank], strict=True

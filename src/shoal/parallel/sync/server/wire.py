@@ -121,6 +121,23 @@ def empty_header(kind: type[Request] | type[Reply]) -> Tensor:
     return torch.empty(len(kind._fields), dtype=torch.float64)
 
 
+def pause_servers(group: Group, servers: Sequence[int], text: str) -> None:
+    """Send a PAUSE to these servers, and the text that follows it: rank 0 does it for all workers."""
+    if group.rank:
+        return
+    data = torch.tensor(list(text.encode()), dtype=torch.uint8)
+    for server in servers:
+        for message in (encoded(Request(Kind.PAUSE, step=len(data))), data):
+            group.send(message, server).wait()
+
+
+def text_of_pause(group: Group, rank: int, request: Request) -> str:
+    """Receive the text that follows a PAUSE of a worker."""
+    text = torch.empty(request.step, dtype=torch.uint8)
+    group.recv(text, rank).wait()
+    return text.numpy().tobytes().decode()
+
+
 def send_all(group: Group, to: int, header: Request | Reply, tensors: Sequence[Tensor]) -> list[Work]:
     """Start to send a header and what follows it; wait for the works before the tensors change."""
     return [

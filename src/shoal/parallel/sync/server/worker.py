@@ -13,13 +13,13 @@ from shoal.parallel.buckets.buffer_sync import buffer_sync_of
 from shoal.parallel.buckets.unused import refuse_unused
 from shoal.parallel.exchange.compressed import Compressed
 from shoal.parallel.exchange.exchange import Exchange, pieces_under
-from shoal.parallel.guard import ROW
 from shoal.parallel.piece import Piece
 from shoal.parallel.strategy import EndOfTurns, Pause, Share, StepResult, Turn
 from shoal.parallel.sync.initial_state import sync_initial_state
 from shoal.parallel.sync.own_losses import agreed_loss, part_of
 from shoal.parallel.sync.server.client import ServerClient
 from shoal.parallel.sync.server.clipping import clip_alone
+from shoal.parallel.sync.server.mapped.client import MappedClient
 from shoal.parallel.sync.server.push_codec import PushEncoder, PushFormat
 from shoal.parallel.sync.server.survivors import Loss, Survivors
 from shoal.parallel.sync.server.wire import Kind, Reply, Request
@@ -41,15 +41,24 @@ class ServerWorker(Sync):
     from each of them. Memory: gradients and weights once more, as flat buffers.
     """
 
-    def __init__(self, parts: SyncParts, config: ServerConfig, world: Group) -> None:
-        """`parts.group` has all workers that train, `world` these and, after them, the servers."""
+    def __init__(
+        self, parts: SyncParts, config: ServerConfig, world: Group, updates_in_place: bool = False
+    ) -> None:
+        """`parts.group` has all workers that train, `world` these and, after them, the servers.
+
+        If it `updates_in_place`, this worker does the server's part of phase 2 and 3, in memory that both map.
+        """
         super().__init__(parts)
         self._config, self._world = config, world
         layout = parts.layout
         sync_initial_state(world, layout.pieces())
-        self._client = ServerClient(world, world.size - parts.group.size, layout.params)
-        self._encoder = self._encoder_of(parts.exchange)
-        self._client.encoder = self._encoder
+        self._client: ServerClient | MappedClient
+        self._encoder: PushEncoder | None = None
+        if updates_in_place:
+            self._client = MappedClient(parts, config, world)
+        else:
+            self._client = ServerClient(world, world.size - parts.group.size, layout.params)
+            self._client.encoder = self._encoder = self._encoder_of(parts.exchange)
         self._buffers = buffer_sync_of(parts.group, layout.model)
         self.takes_turns = config.takes_turns
         self._survivors = (
@@ -120,9 +129,7 @@ class ServerWorker(Sync):
             refuse_unused(self._world, missing, len(self._layout.params))
         for flat in self._client.flat.flat_gradients:
             self._guard.look(flat)
-        table = loss.new_empty((self._group.size, ROW))
-        self._guard.write(table, loss, share)
-        row: list[float] = table[self._group.rank].tolist()
+        row = self._guard.row(loss, share)
         if not self._config.gathers:
             clip_alone(self._client.flat.flat_gradients, row[2], row[1], self._update.clip_norm)
         return row
@@ -165,8 +172,7 @@ class ServerWorker(Sync):
     def pause(self, pause: Pause) -> None:
         """Make the servers save, too, once no worker asks them for anything."""
         self._group.barrier().wait()
-        if self._group.rank == 0:
-            self._client.pause(json.dumps(pause._asdict()))
+        self._client.pause(json.dumps(pause._asdict()))
 
     def pieces(self) -> list[Piece]:
         """The model, and what this worker's pushes have left out; the servers hold the optimizer's state."""

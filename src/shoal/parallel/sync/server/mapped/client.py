@@ -1,0 +1,136 @@
+"""A worker that updates the weights of its server itself: takes the mutex in place of sending a message."""
+
+from typing import final
+
+import torch
+
+from shoal.comm.alone import alone
+from shoal.comm.group import Group
+from shoal.comm.shared_memory.mutex import wait_until
+from shoal.config.schema import ServerConfig
+from shoal.parallel.strategy import Turn
+from shoal.parallel.sync.server.mapped.shard import MappedNumbers, MappedShard
+from shoal.parallel.sync.server.shards import FlatCopy
+from shoal.parallel.sync.server.wire import Kind, Reply, Request, pause_servers
+from shoal.parallel.sync.sync import SyncParts
+
+
+@final
+class MappedClient:
+    """Answers a worker's requests as a server would, on the weights and the journal that all ranks map.
+
+    Phase 1, ask the guard. Phase 2, with the mutex: update the weights with this worker's gradients, write an entry.
+    Phase 3, copy the weights: at once or, with a bound, when no worker is too far behind.
+
+    Costs, with P bytes of parameters: P read and P written by the update, as on one machine; P copied out and P of
+    gradients copied together. The mutex is held for the update and the copy, a small part of a step.
+    """
+
+    def __init__(self, parts: SyncParts, config: ServerConfig, world: Group) -> None:
+        """A collective of the world: the server makes a `MappedServer`."""
+        layout, workers = parts.layout, parts.group.size
+        self._world, self._config, self._guard = world, config, parts.guard
+        self._params = list(layout.params.values())
+        self.servers = range(workers, world.size)
+        self.flat = FlatCopy(layout.params, 1, alone())
+        shard = MappedShard(layout, parts.update, world, self.flat.flat_gradients)
+        self._weights = [shard.weights[name] for name in layout.params]
+        self._gradients = [self.flat.slots[name] for name in layout.params]
+        self._update = shard.update
+        self._journal, rows, self._mutex = MappedNumbers.of(world, workers, config.bound)
+        # As a numpy array: operations on a few numbers take a tenth of torch's time, in every step.
+        self._rows = rows.numpy()
+        self.replies: list[Reply] = []
+        """The last reply, of the one server."""
+        self._sequence = self._version = 0
+        self._share = -1
+        self._pauses = 0
+
+    def ask(self, request: Request, gradients: bool = False) -> Reply:
+        """Do what a server does with a request; the parameters then are its newest weights."""
+        journal, rank = self._journal, self._world.rank
+        self._world.beat()  # it may not communicate for a whole epoch
+        if request.kind in (Kind.PULL, Kind.PUSH):
+            self._sequence += 1
+        may_update = gradients and self._may_update(request)
+        if not self._is_open():
+            wait_until(self._world, self._is_open, "the server")
+        with self._mutex:
+            if gradients:
+                self._push(request, may_update)
+            elif request.kind == Kind.PULL:
+                journal.finish(rank, self._sequence, request.step)
+            if reads_at_once := (request.kind in (Kind.READ, Kind.HELLO) or journal.may_go_on(rank)):
+                self._read(request)
+        if not reads_at_once:
+            wait_until(self._world, lambda: journal.may_go_on(rank), "the slowest worker")
+            with self._mutex:
+                self._read(request)
+        return self.replies[0]
+
+    def _is_open(self) -> bool:
+        """Whether the server has saved, and has room for an entry."""
+        return self._journal.is_over(self._pauses) and self._journal.has_room()
+
+    def _may_update(self, request: Request) -> bool:
+        """Ask the guard about this worker's gradient; it raises if a number that is not finite ends the run."""
+        rank, row = self._world.rank, [request.loss, request.part, request.square, 0.0]
+        rows = self._rows.tolist()
+        rows[rank] = row
+        may_update = self._guard.permits(rows)
+        # A bad push counts once.
+        self._rows[rank] = row if may_update else 0.0
+        return may_update
+
+    def _push(self, request: Request, may_update: bool) -> None:
+        """Update the weights, and write an entry."""
+        journal, config = self._journal, self._config
+        if may_update:
+            if config.compensation and request.part:
+                self._compensate(config.compensation / request.part)
+            damping = 1 + journal.version - self._version if config.damping else 1
+            self._update.without_clipping(request.lr / damping)
+        journal.write(
+            self._world.rank, self._sequence, self._version, request.step, self._share, not may_update
+        )
+        journal.note_stop(request.stop_signal)
+
+    @torch.no_grad()
+    def _compensate(self, strength: float) -> None:
+        """g ← g + strength·g⊙g⊙(θ − θ′): the parameters still are those of the gradient."""
+        for gradient, param, weights in zip(self._gradients, self._params, self._weights, strict=True):
+            gradient.addcmul_(gradient.square(), weights - param, value=strength)
+
+    @torch.no_grad()
+    def _read(self, request: Request) -> None:
+        """Copy the weights, and take a turn if the worker asks for one."""
+        journal, rank = self._journal, self._world.rank
+        torch._foreach_copy_(self._params, self._weights)  # pyright: ignore[reportPrivateUsage]
+        self._version = journal.version
+        staleness_sum, staleness_max, pushes = journal.staleness
+        reply = Reply(
+            self._sequence,
+            self._version,
+            staleness_sum=staleness_sum,
+            staleness_max=staleness_max,
+            pushes=pushes,
+        )
+        self._share = -1
+        if request.kind == Kind.HELLO:
+            self._sequence, step = journal.resume(rank)
+            reply = reply._replace(sequence=self._sequence, step=step)
+        elif request.end:
+            turn = journal.next_turn(request.first, request.end)
+            if isinstance(turn, Turn):
+                self._share = turn.share
+                reply = reply._replace(turn_step=turn.step, turn_share=turn.share, end=request.end)
+            else:
+                reply = reply._replace(end=turn.step, stop_signal=turn.stop_signal)
+        elif request.kind == Kind.PUSH:
+            reply = reply._replace(stop_signal=journal.stop_signal_after(request.step + 1))
+        self.replies = [reply]
+
+    def pause(self, text: str) -> None:
+        """End the serving of the server, and give it a text. All workers call it, when none asks any more."""
+        self._pauses += 1
+        pause_servers(self._world, self.servers, text)
