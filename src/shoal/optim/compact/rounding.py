@@ -87,7 +87,7 @@ def round_stochastically(
     >>> out = torch.empty(1000, dtype=torch.bfloat16)
     >>> round_stochastically(torch.full((1000,), 1 + 2**-9), out, rounding_key(0, "weight", 1), first=0)
     >>> out.unique().tolist(), out.float().mean().sub(1).mul(2**7)       # a quarter of the way
-    ([1.0, 1.0078125], tensor(0.2390))
+    ([1.0, 1.0078125], tensor(0.2690))
     """
     random = random_bits(key, first, (scratch or Scratch())("random", values).view(torch.int32))
     # Adding to the bits that are then dropped carries over with the probability that they stand for.
