@@ -26,6 +26,8 @@ _SHIFT = 23 - 10
 """Bits of a float32 by which a value is not looked up: the sign, the exponent and 10 bits of the mantissa are left."""
 _NUM_CELLS = 1 << (32 - _SHIFT)
 """A cell: the numbers that agree in these bits. A block's values are in few of them, so the cache has what is used."""
+TABLE_BYTES = 2 * _NUM_CELLS
+"""Of the tables that momenta and second moments are looked up in."""
 
 
 class _Tables(NamedTuple):
