@@ -112,6 +112,19 @@ def test_fine_tuning_by_several_workers_gives_the_same_masks(here, capsys):
     assert rates == ["constant", "cosine"], "the rate of the trained run was constant"
 
 
+def test_a_network_without_channels_begins_with_a_higher_rate_unless_the_user_sets_it(here, capsys):
+    trained(capsys, MODELS["mlp"])
+
+    def rate(name, flags):
+        prune(capsys, f"{flags} --name {name}")
+        return tomllib.loads((here / f"runs/{name}/config.toml").read_text())["optimizer"].get("lr", 1e-3)
+
+    assert rate("channels", "--structured") == pytest.approx(3e-3)
+    assert rate("weights", "--sparsity 0.5") == 1e-3
+    assert rate("own", "--structured --lr 1e-4") == 1e-4
+    assert rate("constant", "--structured --schedule constant") == 1e-3
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

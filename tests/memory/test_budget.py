@@ -4,28 +4,35 @@ import pytest
 
 from shoal.config.read import read
 from shoal.errors import ConfigError
-from shoal.memory.budget import MARGIN, within_budget
+from shoal.memory.budget import KnownTrials, UnknownTrialError, key_of, within_budget
+from shoal.memory.formulas import ACTIVATIONS
+from shoal.memory.search import MARGIN
 from shoal.memory.trial import Trial
 
 TEXT = "--model transformer --model.layers 4 --data synthetic --data.task text --device cpu --batch-size 32"
 
 
-def trying(configs):
+def parts(config):
     """A model of memory: 100 MB of activations, and 100 MB of everything else."""
-    found = []
-    for config in configs:
-        memory, parts = config.memory, -(-32 // min(32, config.train.micro_batch))
-        left, seconds = 1.0 / parts, 1.0 + 0.02 * (parts - 1)
-        if memory.checkpoint:
-            left, seconds = left * (1 - 0.8 / memory.checkpoint), seconds + 0.3 / memory.checkpoint
-        if memory.offload == "file":
-            left, seconds = left * 0.1, seconds + 0.5
-        found.append(Trial(int(100e6 + 100e6 * left), seconds))
-    return found
+    memory, micro_batches = config.memory, -(-32 // min(32, config.train.micro_batch))
+    left = 1.0 / micro_batches
+    if memory.checkpoint:
+        left *= 1 - 0.8 / memory.checkpoint
+    if memory.offload == "file":
+        left *= 0.1
+    return {ACTIVATIONS: int(100e6 * left), "rest": int(100e6)}
+
+
+def trying(config):
+    memory, micro_batches = config.memory, -(-32 // min(32, config.train.micro_batch))
+    seconds = 1.0 + 0.02 * (micro_batches - 1)
+    seconds += 0.3 / memory.checkpoint if memory.checkpoint else 0.0
+    seconds += 0.5 if memory.offload == "file" else 0.0
+    return Trial(sum(parts(config).values()), seconds)
 
 
 def chosen(budget, flags=""):
-    return within_budget(read(None, f"{TEXT} --memory.budget {budget} {flags}".split()), trying)
+    return within_budget(read(None, f"{TEXT} --memory.budget {budget} {flags}".split()), trying, parts)
 
 
 def test_a_run_that_fits_stays_as_it_is():
@@ -74,3 +81,13 @@ def test_what_cannot_be_measured_is_refused():
         chosen("100MB", "--strategy ddp --workers 2 --launcher threads")
     with pytest.raises(ConfigError, match="a batch of the whole training set cannot be tried"):
         within_budget(read(None, ["--optimizer", "gd", "--memory.budget", "100MB"]), trying)
+
+
+def test_known_trials_are_not_made_again():
+    config = read(None, TEXT.split())
+    other = read(None, f"{TEXT} --memory.checkpoint 1".split())
+    known = KnownTrials({key_of(config): Trial(1, 2.0)}, trying)
+    assert known(config) == Trial(1, 2.0)
+    assert known(other) == trying(other)
+    with pytest.raises(UnknownTrialError):
+        KnownTrials({})(other)

@@ -36,3 +36,15 @@ def test_a_step_is_seen_with_its_gradients_activations_and_state():
     with watch.watching(params) as seen:
         pass
     assert seen.peak == 0, "no sample outside of a step"
+
+
+def test_a_gradient_that_is_gone_at_once_is_seen():
+    """As that of a layer whose gradient is copied to a bucket, or used inside backward."""
+    layer, watch = nn.Linear(2048, 2048, bias=False), MemoryWatch(torch.device("cpu"))  # 16 MiB
+    layer.weight.register_post_accumulate_grad_hook(lambda param: setattr(param, "grad", None))
+    layer(torch.ones(1, 2048)).sum().backward()
+    return_freed_memory()
+    before = watch.now()
+    with watch.watching(layer.parameters(), only_in_use=True) as seen:
+        layer(torch.ones(1, 2048)).sum().backward()
+    assert layer.weight.nbytes <= seen.peak - before <= 1.5 * layer.weight.nbytes

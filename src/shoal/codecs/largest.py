@@ -2,10 +2,11 @@
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.codecs.chunks import chunks
+from shoal.codecs.chunks import CHUNK, chunks
 from shoal.codecs.codec import generator
 
 SMALL = 1 << 16
@@ -52,9 +53,17 @@ def sampled_threshold(x: Tensor, ratio: float, seed: int) -> Tensor:
 
 
 def reaching(x: Tensor, threshold: Tensor | float) -> Tensor:
-    """The positions of the elements whose magnitude reaches a threshold, ascending."""
-    reaches = torch.empty(x.numel(), dtype=torch.bool, device=x.device)
+    """The positions of the elements whose magnitude reaches a threshold, ascending.
+
+    On a CPU, chunk by chunk: no temporary is as large as the gradient.
+    """
+    if not x.is_cpu:
+        return (x.abs() >= threshold).nonzero().view(-1)
+    found = [np.empty(0, dtype=np.int64)]
+    magnitudes, reaches = x.new_empty(min(CHUNK, x.numel())), torch.empty(CHUNK, dtype=torch.bool)
     for start, chunk in chunks(x):
-        torch.ge(chunk.abs(), threshold, out=reaches[start : start + chunk.numel()])
-    # Numpy finds the few that are true several times as fast as torch does.
-    return torch.from_numpy(reaches.numpy().nonzero()[0]) if x.is_cpu else reaches.nonzero().view(-1)
+        size = chunk.numel()
+        torch.ge(torch.abs(chunk, out=magnitudes[:size]), threshold, out=reaches[:size])
+        # Numpy finds the few that are true several times as fast as torch does.
+        found.append(reaches[:size].numpy().nonzero()[0] + start)
+    return torch.from_numpy(np.concatenate(found))

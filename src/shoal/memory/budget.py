@@ -1,31 +1,41 @@
-"""`--memory.budget`: finds the fastest settings whose measured peak stays below it.
+"""`--memory.budget`: finds the fastest settings whose measured peak stays below it, before a run starts.
 
-Phase 1: try the run as it is, and with each technique alone: peak and time of a step, in real workers.
-Phase 2: predict the combinations from that. What two techniques leave of the activations multiplies; other savings and
-all costs in time add up. Try those that are predicted to be the fastest, and the one that saves most.
-Phase 3: of all that were tried and fit, take the fastest.
-
-Techniques that change what is computed (8-bit state, bf16 parameters) are tried only if no other settings fit.
+The search (`search.py`) runs in rank 0 of real workers, which try one variant after the other. They are started once,
+and once more for variants with off-loading, which need processes of their own (`trial.py`): the search then goes on
+with what is known. It is a function of the trials, so the launcher repeats it from what is known to find the choice.
 """
 
+import json
 import math
 import os
-from collections.abc import Callable, Sequence
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
+from typing import final
 
+import torch
+
+from shoal.comm.agree import gather_texts, share_text
+from shoal.comm.group import Group
 from shoal.comm.join import place_from_environment
+from shoal.config.plain import from_plain, to_plain
 from shoal.config.schema import RunConfig
 from shoal.errors import ConfigError
-from shoal.memory.formulas import ACTIVATIONS
-from shoal.memory.techniques import TECHNIQUES, MemoryVariant, combined, single_variants
-from shoal.memory.trial import Trial, check_can_try, try_each
+from shoal.launch import programs
+from shoal.launch.one_worker import joined_group
+from shoal.memory.search import MARGIN, Formulas, Parts, Search, Try
+from shoal.memory.technique_table import formula_parts
+from shoal.memory.techniques import MemoryVariant, single_variants
+from shoal.memory.trial import Trial, check_can_try, fullest_of, generated, offloads, tried
+from shoal.training.build import torch_settings
+from shoal.training.memory.peak import warm_up
 
-MARGIN = 1.05
-"""A peak may differ from run to run: so much must be free."""
-AT_ONCE = 5
-"""Combinations that are tried; if none of them fits, also the one that saves most."""
-
-Try = Callable[[Sequence[RunConfig]], list[Trial]]
+TIMED = 3
+"""Steps that are measured in each trial."""
 
 
 @dataclass(frozen=True)
@@ -63,24 +73,39 @@ def budgeted(config: RunConfig, is_one_worker: bool = False) -> tuple[RunConfig,
     return choice.variant.config, f"--memory.budget {config.memory.budget}: {choice.reason}"
 
 
-def within_budget(config: RunConfig, trying: Try = try_each) -> BudgetChoice:
-    """The run with the fastest settings that fit its budget; if none do, a ConfigError with the smallest that would."""
+def within_budget(
+    config: RunConfig,
+    trying: Try | None = None,
+    formula: Callable[[RunConfig], Parts | None] = formula_parts,
+) -> BudgetChoice:
+    """The run with the fastest settings that fit its budget; if none do, a ConfigError with the smallest that would.
+
+    Without `trying`, real workers do.
+    """
+    check_can_try(config)
+    formulas = {
+        each.flags: formula(each.config) for each in (MemoryVariant(config), *single_variants(config))
+    }
+    if trying is not None:
+        return _chosen(config, trying, formulas)
+    known: dict[str, Trial] = {}
+    while True:
+        try:
+            return _chosen(config, KnownTrials(known), formulas)
+        except UnknownTrialError:
+            known |= _explored(config, known, formulas)
+
+
+def _chosen(config: RunConfig, trying: Try, formulas: Formulas) -> BudgetChoice:
     budget = config.memory.budget_bytes
     assert budget is not None
-    check_can_try(config)
-    search = _Search(config, trying)
-    singles = single_variants(config)
-    search.add([MemoryVariant(config)])
-    if not search.fitting(budget):
-        exact = [each for each in singles if each.is_exact]
-        search.look_among(exact, budget)
-        if not search.fitting(budget) and len(exact) < len(singles):
-            search.look_among(singles, budget)
+    search = Search(config, trying, formulas)
+    search.run(budget)
     fitting = search.fitting(budget)
     if not fitting:
         variant = min(search.tried, key=lambda each: search.tried[each].peak)
         smallest = math.ceil(search.tried[variant].peak * MARGIN * MARGIN / 1e6)
-        raise ConfigError(
+        raise TooSmallError(
             f"--memory.budget {config.memory.budget} is too small: the smallest that would do is {smallest}MB"
             + f", with {variant.flags}" * bool(variant.flags),
             f"Use --memory.budget {smallest}MB, a smaller --batch-size, or more workers with --strategy zero.",
@@ -89,59 +114,92 @@ def within_budget(config: RunConfig, trying: Try = try_each) -> BudgetChoice:
     return BudgetChoice(best, search.tried[best], search.plain, budget)
 
 
-class _Search:
-    """What was tried so far."""
+class TooSmallError(ConfigError):
+    """No settings fit the budget."""
 
-    def __init__(self, config: RunConfig, trying: Try) -> None:
-        self._config, self._try = config, trying
-        self.tried: dict[MemoryVariant, Trial] = {}
 
-    @property
-    def plain(self) -> Trial:
-        """The run as it is."""
-        return next(trial for variant, trial in self.tried.items() if not variant.flags)
+# Trials in workers.
 
-    def add(self, variants: Sequence[MemoryVariant]) -> None:
-        """Try variants that were not tried yet."""
-        new = [variant for variant in variants if variant not in self.tried]
-        if new:
-            self.tried |= dict(zip(new, self._try([each.config for each in new]), strict=True))
 
-    def fitting(self, budget: int) -> list[MemoryVariant]:
-        """What fits, of all that were tried."""
-        return [variant for variant, trial in self.tried.items() if trial.peak * MARGIN <= budget]
+class UnknownTrialError(Exception):
+    """The search needs a trial that has not been made."""
 
-    def look_among(self, singles: list[MemoryVariant], budget: int) -> None:
-        """Try techniques alone, then the combinations that are promising."""
-        self.add(singles)
-        fastest = min((self.tried[each].seconds for each in self.fitting(budget)), default=math.inf)
-        predicted = {each: self._predicted(each, singles) for each in combined(self._config, singles)}
-        promising = [
-            each
-            for each, (peak, seconds) in predicted.items()
-            if peak * MARGIN <= budget and seconds < fastest
-        ]
-        promising.sort(key=lambda each: predicted[each][1])
-        smallest = sorted(predicted, key=lambda each: predicted[each][0])
-        if not promising and not self.fitting(budget):  # a prediction may be wrong
-            promising = smallest
-        self.add(promising[:AT_ONCE])
-        if not self.fitting(budget):
-            self.add(smallest[:1])
 
-    def _predicted(self, variant: MemoryVariant, singles: list[MemoryVariant]) -> tuple[float, float]:
-        """Peak and time of a combination, from its parts."""
-        parts = [each for each in singles if each.settings[0] in variant.settings]
-        saved = {each: self.plain.peak - self.tried[each].peak for each in parts}
-        of_activations = [each for each in parts if TECHNIQUES[each.techniques[0]].takes_away == ACTIVATIONS]
-        # No technique saves more activations than there are; the best one shows how many there are at least.
-        all_saved = [
-            self.plain.peak - trial.peak
-            for each, trial in self.tried.items()
-            if len(each.techniques) == 1 and TECHNIQUES[each.techniques[0]].takes_away == ACTIVATIONS
-        ]
-        activations = max(1.0, 1.05 * max(all_saved, default=0))
-        left = math.prod(min(1.0, 1 - saved[each] / activations) for each in of_activations)
-        others = sum(saved[each] for each in parts if each not in of_activations)
-        seconds = self.plain.seconds + sum(self.tried[each].seconds - self.plain.seconds for each in parts)
-        return self.plain.peak - activations * (1 - left) - others, seconds
+@final
+class KnownTrials:
+    """Answers with trials that have been made, and makes others if it can."""
+
+    def __init__(self, known: Mapping[str, Trial], trying: Try | None = None) -> None:
+        self._known, self._try = known, trying
+
+    def __call__(self, config: RunConfig) -> Trial:
+        """The trial of a variant."""
+        key = key_of(config)
+        if key in self._known:
+            return self._known[key]
+        if self._try is None:
+            raise UnknownTrialError
+        return self._try(config)
+
+
+def key_of(config: RunConfig) -> str:
+    """What distinguishes the variants of one run."""
+    return json.dumps(to_plain(config), sort_keys=True)
+
+
+def _explored(config: RunConfig, known: Mapping[str, Trial], formulas: Formulas) -> dict[str, Trial]:
+    """New trials: the search in new workers, until it ends or needs others."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trials.json"
+        given = {"config": to_plain(config), "known": known, "formulas": formulas, "path": str(path)}
+        settings = Path(folder) / "given.json"
+        settings.write_text(json.dumps(given))
+        programs.by_processes(__file__, [str(settings)], config.launch.workers)
+        return {key: Trial(*each) for key, each in json.loads(path.read_text()).items()}
+
+
+def work(config: RunConfig, known: Mapping[str, Trial], formulas: Formulas, path: Path) -> None:
+    """Explore as one worker: rank 0 decides what is tried."""
+    warnings.simplefilter("ignore")  # of gradients on generated data, which mean nothing here
+    with joined_group(config) as group, torch_settings(config) as device:
+        warm_up(device)
+        if group.rank == 0:
+            leading = _LeadingTrials(device, group)
+            with suppress(TooSmallError, UnknownTrialError):  # the launcher comes to the same result
+                _chosen(config, KnownTrials(known, leading), formulas)
+            share_text(group, "")
+            path.write_text(json.dumps(leading.made))
+        else:
+            while text := share_text(group, ""):
+                _together(from_plain(json.loads(text)), device, group)
+        group.barrier().wait()
+
+
+@final
+class _LeadingTrials:
+    """Trials that all workers make when rank 0 says so."""
+
+    def __init__(self, device: torch.device, group: Group) -> None:
+        self._device, self._group = device, group
+        self.made: dict[str, Trial] = {}
+        self._kind: bool | None = None
+
+    def __call__(self, config: RunConfig) -> Trial:
+        self._kind = offloads(config) if self._kind is None else self._kind
+        if offloads(config) != self._kind:
+            raise UnknownTrialError
+        share_text(self._group, json.dumps(to_plain(config)))
+        self.made[key_of(config)] = trial = _together(config, self._device, self._group)
+        return trial
+
+
+def _together(config: RunConfig, device: torch.device, group: Group) -> Trial:
+    """One variant, as all workers measure it."""
+    mine = tried(generated(config), device, group, TIMED)
+    return fullest_of([json.loads(each) for each in gather_texts(group, json.dumps(mine))])
+
+
+if __name__ == "__main__":
+    given = json.loads(Path(sys.argv[1]).read_text())
+    tried_before = {key: Trial(*each) for key, each in given["known"].items()}
+    work(from_plain(given["config"]), tried_before, given["formulas"], Path(given["path"]))

@@ -30,6 +30,7 @@ from shoal.memory.formulas import Sizes
 from shoal.memory.process import memory_id
 from shoal.models.builder import on_meta
 from shoal.optim.chunks import BYTES_PER_THREAD
+from shoal.optim.compact.dynamic_code import TABLE_BYTES
 from shoal.optim.compact.optimizer import CHUNK_ON_GPU, CHUNK_PER_THREAD, SMALL, encoded_bytes
 from shoal.optim.state_kinds import state_bytes
 from shoal.parallel.buckets.linear_gradients import covered
@@ -204,10 +205,13 @@ def _temporaries(config: RunConfig, largest: int, is_gpu: bool) -> int | None:
     optimizer = config.optimizer
     if isinstance(optimizer, Custom):
         return None
-    if storage_of(config) is not None:
-        # Two states and the parameters as floats, and two temporaries of encoding.
+    if (storage := storage_of(config)) is not None:
+        in_8_bits, in_bf16 = storage.state_bits == 8, config.memory.parameters == "bf16"
         chunk = CHUNK_ON_GPU if is_gpu else CHUNK_PER_THREAD * torch.get_num_threads()
-        return 5 * min(4 * chunk, largest)
+        # Of a chunk in float32: a temporary of the rule; two states, and where they are looked up; parameters,
+        # gradients and random numbers.
+        buffers = 1 + 3 * in_8_bits + 3 * in_bf16
+        return buffers * min(4 * chunk, largest * (1 + in_bf16)) + in_8_bits * TABLE_BYTES
     if optimizer.fast:
         return 0
     at_once = largest if is_gpu else min(largest, BYTES_PER_THREAD * torch.get_num_threads())

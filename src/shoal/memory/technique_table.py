@@ -43,6 +43,19 @@ def formula_bytes(config: RunConfig) -> int | None:
         return None
 
 
+def formula_parts(config: RunConfig) -> dict[str, int | None] | None:
+    """Bytes of each component of a worker by formula: 0 where it is elsewhere, None where they are not known."""
+    try:
+        found = by_formula(config, samples_at_once(config)).components
+    except ConfigError:
+        return None
+    parts: dict[str, int | None] = {}
+    for each in found:
+        mine, before = each.num_bytes if each.counts else 0, parts.get(each.name, 0)
+        parts[each.name] = None if mine is None or before is None else before + mine
+    return parts
+
+
 def samples_at_once(config: RunConfig) -> int:
     """Samples of a worker that go through the model at once."""
     batch = config.train.batch_size

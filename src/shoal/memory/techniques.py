@@ -32,6 +32,8 @@ class Setting:
 
     flags: str
     change: Change
+    usual_time: float = 1.0
+    """Of a step, as a multiple of the plain one's, before it is measured: cheap ones are tried first."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,8 @@ class Technique:
         return self.is_exact if isinstance(self.is_exact, bool) else self.is_exact(config)
 
 
-def _memory(flags: str, **values: Any) -> Setting:
-    return Setting(flags, lambda config: replace(config, memory=replace(config.memory, **values)))
+def _memory(flags: str, usual_time: float, **values: Any) -> Setting:
+    return Setting(flags, lambda config: replace(config, memory=replace(config.memory, **values)), usual_time)
 
 
 def checkpoint(config: RunConfig) -> Iterator[Setting]:
@@ -61,7 +63,7 @@ def checkpoint(config: RunConfig) -> Iterator[Setting]:
     if config.memory.checkpoint == NEUTRAL.checkpoint:
         blocks = _num_blocks(replace(config, memory=NEUTRAL))
         for every in (each for each in (4, 2, 1) if each <= blocks):
-            yield _memory(f"--memory.checkpoint {every}", checkpoint=every)
+            yield _memory(f"--memory.checkpoint {every}", 1 + 0.3 / every, checkpoint=every)
 
 
 @lru_cache(maxsize=8)
@@ -79,7 +81,7 @@ def offload(config: RunConfig) -> Iterator[Setting]:
     if config.memory.offload == NEUTRAL.offload:
         is_gpu = config.device == "cuda" or (config.device == "auto" and torch.cuda.is_available())
         for to in ("host", "file") if is_gpu else ("file",):
-            yield _memory(f"--memory.offload {to}", offload=to)
+            yield _memory(f"--memory.offload {to}", 1.5, offload=to)
 
 
 def accumulation(config: RunConfig) -> Iterator[Setting]:
@@ -96,6 +98,7 @@ def accumulation(config: RunConfig) -> Iterator[Setting]:
             yield Setting(
                 f"--micro-batch {size}",
                 lambda config, size=size: replace(config, train=replace(config.train, micro_batch=size)),
+                1 + 0.02 * parts,
             )
 
 
@@ -108,19 +111,19 @@ def _has_no_batch_statistics(config: RunConfig) -> bool:
 def step_in_backward(config: RunConfig) -> Iterator[Setting]:
     """Update parameters in backward, each when its gradient is final."""
     if not config.memory.step_in_backward:
-        yield _memory("--memory.step_in_backward", step_in_backward=True)
+        yield _memory("--memory.step_in_backward", 1.01, step_in_backward=True)
 
 
 def state_bits(config: RunConfig) -> Iterator[Setting]:
     """Keep optimizer state in 8 bits."""
     if config.memory.state_bits == NEUTRAL.state_bits:
-        yield _memory("--memory.state_bits 8", state_bits=8)
+        yield _memory("--memory.state_bits 8", 1.7, state_bits=8)
 
 
 def parameters(config: RunConfig) -> Iterator[Setting]:
     """Keep parameters in bfloat16."""
     if config.memory.parameters == NEUTRAL.parameters:
-        yield _memory("--memory.parameters bf16", parameters="bf16")
+        yield _memory("--memory.parameters bf16", 1.4, parameters="bf16")
 
 
 TECHNIQUES: dict[str, Technique] = {
@@ -143,6 +146,8 @@ class MemoryVariant:
     settings: tuple[str, ...] = ()
     """The flags of each technique."""
     is_exact: bool = True
+    usual_time: float = 1.0
+    """Of a step, as a multiple of the plain one's: what the settings cost together."""
 
     @property
     def flags(self) -> str:
@@ -185,4 +190,5 @@ def _with(name: str, variant: MemoryVariant) -> Iterator[MemoryVariant]:
             (*variant.techniques, name),
             (*variant.settings, setting.flags),
             variant.is_exact and technique.computes_the_same(variant.config),
+            variant.usual_time + setting.usual_time - 1,
         )

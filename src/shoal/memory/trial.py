@@ -33,8 +33,8 @@ from shoal.parallel.strategy import Share
 from shoal.training.build import Built, build, torch_settings
 from shoal.training.memory.peak import PeakMemory, warm_up
 
-WARM_UP, TIMED = 2, 5
-"""Steps before the measured ones, and measured ones."""
+WARM_UP, TIMED = 1, 5
+"""Steps before the measured ones, and measured ones. In the first, optimizer state is allocated and libraries start."""
 LONGEST_S = 2.0
 """No further step is timed after this."""
 
@@ -70,25 +70,43 @@ def check_can_try(config: RunConfig) -> None:
     check_divided(config.mesh, config.launch.workers)
 
 
+def offloads(config: RunConfig) -> bool:
+    """Whether a process allocates memory in another way for this variant.
+
+    Off-loading has the C library return large memory when it is freed. Where variants without it were tried before, it
+    would use gaps of the heap that they left, which are not returned. So each kind has processes of its own.
+    """
+    return config.memory.offload != "none"
+
+
 def try_each(configs: Sequence[RunConfig]) -> list[Trial]:
     """Measure variants of one run, which have the same workers."""
-    workers = configs[0].launch.workers
     for config in configs:
         check_can_try(config)
-    # Off-loading changes how a process allocates memory, for good: it comes last.
-    order = sorted(range(len(configs)), key=lambda at: configs[at].memory.offload != "none")
-    with tempfile.TemporaryDirectory() as folder:
-        plain = [to_plain(_generated(configs[at])) for at in order]
-        programs.by_processes(__file__, [json.dumps({"configs": plain, "folder": folder})], workers)
-        by_worker = [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(workers)]
     found: dict[int, Trial] = {}
-    for at, of_workers in zip(order, zip(*by_worker, strict=True), strict=True):
-        peaks, seconds = zip(*of_workers, strict=True)
-        found[at] = Trial(max(peaks), max(seconds))
+    for kind in (False, True):
+        of_kind = [at for at, config in enumerate(configs) if offloads(config) == kind]
+        if of_kind:
+            found |= zip(of_kind, _in_workers([configs[at] for at in of_kind]), strict=True)
     return [found[at] for at in range(len(configs))]
 
 
-def _generated(config: RunConfig) -> RunConfig:
+def _in_workers(configs: Sequence[RunConfig]) -> list[Trial]:
+    workers = configs[0].launch.workers
+    with tempfile.TemporaryDirectory() as folder:
+        plain = [to_plain(generated(config)) for config in configs]
+        programs.by_processes(__file__, [json.dumps({"configs": plain, "folder": folder})], workers)
+        by_worker = [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(workers)]
+    return [fullest_of(of_workers) for of_workers in zip(*by_worker, strict=True)]
+
+
+def fullest_of(trials: Sequence[Sequence[float]]) -> Trial:
+    """What all workers measured of one variant: the fullest one's peak, the slowest one's time."""
+    peaks, seconds = zip(*trials, strict=True)
+    return Trial(max(peaks), max(seconds))
+
+
+def generated(config: RunConfig) -> RunConfig:
     """The same run on generated data, enough for one step."""
     data, samples = config.data, config.train.batch_size
     assert isinstance(samples, int)
@@ -113,19 +131,20 @@ def work(configs: Sequence[RunConfig], folder: Path) -> None:
     warnings.simplefilter("ignore")  # of gradients on generated data, which mean nothing here
     with joined_group(configs[0]) as group, torch_settings(configs[0]) as device:
         warm_up(device)
-        found = [_tried(config, device, group) for config in configs]
+        found = [tried(config, device, group) for config in configs]
         (folder / f"{group.rank}.json").write_text(json.dumps(found))
         group.barrier().wait()
 
 
-def _tried(config: RunConfig, device: torch.device, group: Group) -> Trial:
+def tried(config: RunConfig, device: torch.device, group: Group, most: int = TIMED) -> Trial:
+    """Train a few steps of one variant; `most` of them are measured."""
     gc.collect()
     return_freed_memory()
     group.barrier().wait()
     peak = PeakMemory(device)
     built = build(config, device, traced(group))
     times: list[float] = []
-    for number in range(WARM_UP + TIMED):
+    for number in range(WARM_UP + most):
         if number == WARM_UP:
             peak.restart()  # what libraries need once, when they start, is gone
         seconds = _step(built, group, device)

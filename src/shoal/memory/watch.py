@@ -1,7 +1,8 @@
 """Watches the memory of a worker during a step: the peak, and which tensors are there.
 
 On a CPU it takes samples where memory is at its largest: at the ends of spans, whenever backward uses a saved
-activation, and before and after the optimizer's step. On a GPU torch's allocator knows the peak itself.
+activation or has computed the gradient of a parameter, and before and after the optimizer's step. On a GPU torch's
+allocator knows the peak itself.
 """
 
 import time
@@ -82,9 +83,14 @@ class MemoryWatch:
             torch.cuda.reset_peak_memory_stats(self._device)
         else:
             self._shared = [(each.start, each.stop) for each in process.mappings() if each.is_shared]
+        # A fresh gradient, before a bucket has it: nothing else is called while it is there. A hook of the parameter
+        # would keep layers from computing the gradient in the bucket itself.
+        trained = (param for param in self._params if param.requires_grad and param.is_leaf)
+        nodes = [torch.autograd.graph.get_gradient_edge(param).node for param in trained]
         handles = [
             register_optimizer_step_pre_hook(self._before_update),
             register_optimizer_step_post_hook(self._after_update),
+            *(node.register_prehook(lambda _: self._sample()) for node in nodes),
         ]
         try:
             with torch.autograd.graph.saved_tensors_hooks(self.pack, self.unpack):

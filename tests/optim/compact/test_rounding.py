@@ -3,12 +3,15 @@
 import pytest
 import torch
 
-from shoal.optim.compact.rounding import random_bits, round_stochastically, rounding_key
+from shoal.optim.compact.rounding import SEGMENT, random_bits, round_stochastically, rounding_key
 
 MANY = 2**16
 
 
-def rounded(values, key=7, first=0):
+KEY = rounding_key(0, "weight", 1)
+
+
+def rounded(values, key=KEY, first=0):
     out = torch.empty(values.shape, dtype=torch.bfloat16)
     round_stochastically(values.clone(), out, key, first)
     return out
@@ -42,17 +45,48 @@ def test_values_of_bfloat16_stay():
     assert rounded(torch.tensor([torch.nan])).isnan().all()
 
 
-def test_slices_are_rounded_like_the_whole():
-    values = torch.randn(5000, generator=torch.Generator().manual_seed(0))
-    parts = [rounded(values[start : start + 1024], first=start) for start in range(0, 5000, 1024)]
+@pytest.mark.parametrize("numel", [5000, 3 * SEGMENT + 17])
+def test_slices_are_rounded_like_the_whole(numel):
+    """Whether they begin and end with a segment or inside one."""
+    values = torch.randn(numel, generator=torch.Generator().manual_seed(0))
+    starts = [*range(0, numel, 1024)][:: 1 if numel < SEGMENT else 37]
+    parts = [
+        rounded(values[start:stop], first=start)
+        for start, stop in zip(starts, [*starts[1:], numel], strict=True)
+    ]
     assert torch.equal(torch.cat(parts), rounded(values))
 
 
+def drawn(key, numel=MANY, first=0):
+    return random_bits(key, first, torch.empty(numel, dtype=torch.int32))
+
+
 def test_random_bits_are_uniform_and_differ_by_key():
-    like = torch.empty(MANY)
-    first, second = (random_bits(rounding_key(0, "weight", step), 0, like) for step in (1, 2))
+    first, second = (drawn(rounding_key(0, "weight", step)) for step in (1, 2))
     counts = torch.bincount(first >> 8, minlength=256)
     assert (counts - 256).abs().max() < 6 * 16
     assert (first == second).float().mean() < 0.001
     assert abs(torch.corrcoef(torch.stack((first, second)).double())[0, 1]) < 0.02
-    assert len({rounding_key(*key) for key in [(0, "a", 1), (0, "a", 2), (0, "b", 1), (1, "a", 1)]}) == 4
+    keys = [(0, "a", 1), (0, "a", 2), (0, "b", 1), (1, "a", 1)]
+    assert len({rounding_key(*key) for key in keys}) == 4
+
+
+def test_elements_of_a_segment_are_independent_in_pairs():
+    """Over many updates: neighbours, elements of one column, and elements far apart."""
+    updates = torch.stack([drawn(rounding_key(0, "weight", step), 4096) for step in range(2000)]).double()
+    for distance in (1, 2, 64, 256, 1000):
+        pairs = updates[:, :32].flatten(), updates[:, distance : distance + 32].flatten()
+        assert abs(torch.corrcoef(torch.stack(pairs))[0, 1]) < 5 / (2000 * 32) ** 0.5
+
+
+def test_the_error_of_a_sum_is_that_of_independent_errors():
+    """The sum of a row's errors, over many updates: its variance is the sum of their variances."""
+    values = 1 + 2**-7 * torch.rand(256, generator=torch.Generator().manual_seed(1))
+    part = (values.double() - 1) * 2**7
+    errors = [
+        ((rounded(values, rounding_key(0, "w", step)).double() - 1) * 2**7 - part).sum()
+        for step in range(2000)
+    ]
+    found, expected = torch.stack(errors), (part * (1 - part)).sum()
+    assert abs(found.mean()) < 5 * (expected / 2000) ** 0.5
+    assert found.var() / expected == pytest.approx(1, abs=0.25)

@@ -11,23 +11,34 @@ magnitude, and the large ones matter most.
 """
 
 from functools import cached_property
-from typing import final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
+
+from shoal.optim.compact.scratch import Scratch
 
 BLOCK = 256
 """Values with a common scale. It divides the chunks at which parameters are cut into slices (`parallel/norms.py`), so
 that a slice has the blocks, and the bits, of the whole."""
 
-_MANTISSA_BITS = 10
-"""Bits of the mantissa by which a value is looked up."""
-_FIRST_EXPONENT = -25
-"""Values below 2 to this power, of a scale of 1, are looked up as if they were 0: 2⁻²⁵ < 10⁻⁷ / 2."""
-_SHIFT = 23 - _MANTISSA_BITS
-_FIRST_CELL = (127 + _FIRST_EXPONENT) << _MANTISSA_BITS
-_NUM_CELLS = (-_FIRST_EXPONENT << _MANTISSA_BITS) + 1
-"""A cell: the numbers that agree in exponent and first bits of the mantissa. The last cell is that of 1."""
+_SHIFT = 23 - 10
+"""Bits of a float32 by which a value is not looked up: the sign, the exponent and 10 bits of the mantissa are left."""
+_NUM_CELLS = 1 << (32 - _SHIFT)
+"""A cell: the numbers that agree in these bits. A block's values are in few of them, so the cache has what is used."""
+TABLE_BYTES = 2 * _NUM_CELLS
+"""Of the tables that momenta and second moments are looked up in."""
+
+
+class _Tables(NamedTuple):
+    """What encoding and decoding look up. Numbers are tensors, too: torch would convert them in every call."""
+
+    codes: Tensor
+    """Of each cell."""
+    values: Tensor
+    """Of each code."""
+    shift: Tensor
+    mask: Tensor
 
 
 @final
@@ -43,8 +54,8 @@ class DynamicCode:
         A · (0.45 · 10⁻ᵉ / 2^(b − e) + 2⁻¹¹ · 10⁻ᵉ)          half a step, and what a cell of the look-up adds
 
     so no value of the block is off by more than 0.0076 · A (signed) or 0.0041 · A (unsigned). The largest magnitude and
-    zeros are exact. Below the smallest step s = 10⁻ᵇ the error is at most s · A. Without a sign, a value that is not
-    zero is never decoded as zero: it is a second moment, and steps are divided by its root.
+    zeros are exact. Below the smallest step s = 10⁻ᵇ the error is at most s · A. Without a sign, no value above
+    10⁻⁴⁰ · A is decoded as zero: it is a second moment, and steps are divided by its root.
 
     Decoded values are encoded to the same bytes again, so a state that is saved as floats and loaded has the same bits.
     A block with a NaN is decoded as NaN.
@@ -59,7 +70,7 @@ class DynamicCode:
     def __init__(self, signed: bool) -> None:
         self.signed = signed
         self._decades = 6 if signed else 7
-        self._on_device: dict[torch.device, tuple[Tensor, Tensor]] = {}
+        self._on_device: dict[torch.device, _Tables] = {}
 
     @cached_property
     def magnitudes(self) -> Tensor:
@@ -80,52 +91,58 @@ class DynamicCode:
         # Below the smallest magnitude, its whole size: a value that is not zero may be rounded up to it.
         return bound.clamp_(min=10.0**-self._decades)
 
-    def encode(self, values: Tensor, codes: Tensor, scales: Tensor) -> None:
+    def encode(self, values: Tensor, codes: Tensor, scales: Tensor, scratch: Scratch | None = None) -> None:
         """Encode flat values into bytes and a scale for each block; the last block may be shorter."""
-        whole = values.numel() // BLOCK * BLOCK
-        if whole:
-            self._encode(values[:whole].view(-1, BLOCK), codes[:whole].view(-1, BLOCK), scales)
-        if whole < values.numel():
-            self._encode(values[whole:].view(1, -1), codes[whole:].view(1, -1), scales[whole // BLOCK :])
+        whole = len(values) // BLOCK * BLOCK
+        if whole not in (0, len(values)):
+            self.encode(values[:whole], codes[:whole], scales[:-1], scratch)
+            self.encode(values[whole:], codes[whole:], scales[-1:], scratch)
+            return
+        tables = self._tables(values.device)
+        scaled = (scratch or Scratch())("scaled", values)
+        rows, scaled_rows = values.view(len(scales), -1), scaled.view(len(scales), -1)
+        torch.amax(torch.abs(rows, out=scaled_rows) if self.signed else rows, 1, out=scales)
+        # Not multiplied by the inverse, which overflows for tiny scales; 0 is divided by the smallest number.
+        torch.div(rows, scales.clamp(min=2.0**-149)[:, None], out=scaled_rows)
+        # The first bits of a float, as a number without a sign, are the number of its cell.
+        index = scaled.view(torch.int32).bitwise_right_shift_(tables.shift).bitwise_and_(tables.mask)
+        torch.index_select(tables.codes, 0, index, out=codes)
 
-    def _encode(self, values: Tensor, codes: Tensor, scales: Tensor) -> None:
-        cells, _ = self._tables(values.device)
-        magnitudes = values.abs()
-        scale = magnitudes.amax(1)
-        scales[: len(scale)] = scale
-        scale.masked_fill_(scale == 0, 1.0)
-        # The bits of a positive float are in the order of its value: the first ones are the number of its cell.
-        index = magnitudes.div_(scale[:, None]).view(torch.int32).bitwise_right_shift_(_SHIFT)
-        index.sub_(_FIRST_CELL).clamp_(0, _NUM_CELLS - 1)
-        torch.index_select(cells, 0, index.view(-1), out=codes.view(-1))
-        if self.signed:
-            sign = torch.bitwise_right_shift(values.view(torch.int32), 24, out=index).bitwise_and_(0x80)
-            codes.bitwise_or_(sign.to(torch.uint8))
-        else:
-            codes.copy_(torch.maximum(codes, values > 0))
-
-    def decode(self, codes: Tensor, scales: Tensor, out: Tensor) -> Tensor:
+    def decode(self, codes: Tensor, scales: Tensor, out: Tensor, scratch: Scratch | None = None) -> Tensor:
         """Decode bytes into flat floats, which are returned."""
-        _, table = self._tables(codes.device)
-        torch.index_select(table, 0, codes.to(torch.int32), out=out)
-        whole = out.numel() // BLOCK * BLOCK
-        out[:whole].view(-1, BLOCK).mul_(scales[: whole // BLOCK, None])
-        if whole < out.numel():
-            out[whole:].mul_(scales[whole // BLOCK])
+        whole = len(codes) // BLOCK * BLOCK
+        if whole not in (0, len(codes)):
+            self.decode(codes[:whole], scales[:-1], out[:whole], scratch)
+            self.decode(codes[whole:], scales[-1:], out[whole:], scratch)
+            return out
+        index = (scratch or Scratch())("scaled", out).view(torch.int32).copy_(codes)
+        torch.index_select(self._tables(codes.device).values, 0, index, out=out)
+        out.view(len(scales), -1).mul_(scales[:, None])
         return out
 
-    def _tables(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """The code of each cell, and the value of each code."""
+    def _tables(self, device: torch.device) -> "_Tables":
         if device not in self._on_device:
-            bits = torch.arange(_NUM_CELLS, dtype=torch.int32).add_(_FIRST_CELL)
-            centres = bits.bitwise_left_shift(_SHIFT).add_(1 << (_SHIFT - 1)).view(torch.float32).double()
-            between = (self.magnitudes[1:] + self.magnitudes[:-1]) / 2
-            cells = torch.bucketize(centres, between).to(torch.uint8)
-            magnitudes = self.magnitudes.float()
-            # −0 has a code of its own, so that decoded values have their bytes again.
-            table = torch.cat((magnitudes, -magnitudes)) if self.signed else magnitudes
-            self._on_device[device] = cells.to(device), table.to(device)
+            numbers = (torch.tensor(number, dtype=torch.int32) for number in (_SHIFT, _NUM_CELLS - 1))
+            tables = self._codes_of_cells(), self._values_of_codes(), *numbers
+            self._on_device[device] = _Tables(*(table.to(device) for table in tables))
         return self._on_device[device]
+
+    def _codes_of_cells(self) -> Tensor:
+        """The code nearest to the middle of each cell."""
+        bits = torch.arange(_NUM_CELLS, dtype=torch.int32).bitwise_left_shift_(_SHIFT)
+        middles = bits.add_(1 << (_SHIFT - 1)).view(torch.float32)
+        between = (self.magnitudes[1:] + self.magnitudes[:-1]) / 2
+        codes = torch.bucketize(middles.abs(), between.float()).to(torch.uint8)
+        if self.signed:
+            # −0 has a code of its own, so that decoded values have their bytes again.
+            codes[_NUM_CELLS // 2 :] |= 0x80
+        else:
+            codes[1:].clamp_(min=1)  # the first cell is that of 0
+        return codes
+
+    def _values_of_codes(self) -> Tensor:
+        magnitudes = self.magnitudes.float()
+        return torch.cat((magnitudes, -magnitudes)) if self.signed else magnitudes
 
 
 SIGNED = DynamicCode(signed=True)

@@ -12,6 +12,7 @@ from torch import Tensor
 from shoal.errors import ConfigError
 from shoal.optim.compact.dynamic_code import BLOCK, SIGNED, UNSIGNED, DynamicCode
 from shoal.optim.compact.rounding import round_stochastically, rounding_key
+from shoal.optim.compact.scratch import Scratch
 from shoal.optim.elementwise import Elementwise, Group
 
 SMALL = 4096
@@ -74,7 +75,7 @@ class Compact(torch.optim.Optimizer):
         self._rule = _checked(rule, storage)
         self._storage = storage
         self._extents = dict(extents or {})
-        self._scratch: dict[tuple[int, torch.device], Tensor] = {}
+        self._scratch = Scratch()
         super().__init__(rule.param_groups, {})
         for index, param in enumerate(param for group in self.param_groups for param in group["params"]):
             if param.dtype not in (torch.float32, torch.bfloat16):
@@ -107,25 +108,30 @@ class Compact(torch.optim.Optimizer):
         rule, extent = self._rule, self._extents[id(param)]
         names = rule.state_names(group)
         count = self._count(param, names)
-        is_rounded = param.dtype == torch.bfloat16
+        update = rule.fused if rule.fast else rule.readable
+        key = rounding_key(self._storage.seed, extent.name, count)
         weights = param.detach().contiguous().view(-1)
         slopes = grad.contiguous().view(-1)
-        key = rounding_key(self._storage.seed, extent.name, count) if is_rounded else 0
-        for start in range(0, param.numel(), self._chunk_of(param)):
-            span = slice(start, min(start + self._chunk_of(param), param.numel()))
+        chunk = self._chunk_of(param)
+        columns = [self._in_chunks(param, name, chunk) for name in names]
+        first = extent.first
+        for weight, slope, *stored in zip(weights.split(chunk), slopes.split(chunk), *columns, strict=True):
             # Decode
-            states = [self._read(param, name, span, number) for number, name in enumerate(names)]
+            row = [self._as_floats("weight", weight), self._as_floats("slope", slope)]
+            row += [self._read(name, each) for name, each in zip(names, stored, strict=True)]
             # Update
-            row = (weights[span].float(), slopes[span].float(), *states)
-            update = rule.fused if rule.fast else rule.readable
-            update([row], group, count)
+            update([tuple(row)], group, count)
             # Encode
-            for name, state in zip(names, states, strict=True):
-                self._write(param, name, span, state)
-            if is_rounded:
-                round_stochastically(row[0], weights[span], key, extent.first + start)
+            for name, each, values in zip(names, stored, row[2:], strict=True):
+                self._write(name, each, values)
+            if weight.dtype != torch.float32:
+                round_stochastically(row[0], weight, key, first, self._scratch)
+            first += len(weight)
         if not param.is_contiguous():
             param.copy_(weights.view(param.shape))
+
+    def _as_floats(self, name: str, values: Tensor) -> Tensor:
+        return values if values.dtype == torch.float32 else self._scratch(name, values).copy_(values)
 
     def _chunk_of(self, param: Tensor) -> int:
         return CHUNK_PER_THREAD * torch.get_num_threads() if param.is_cpu else CHUNK_ON_GPU
@@ -155,25 +161,25 @@ class Compact(torch.optim.Optimizer):
     def _code_of(self, name: str) -> DynamicCode:
         return UNSIGNED if name in self._rule.nonnegative else SIGNED
 
-    def _read(self, param: Tensor, name: str, span: slice, number: int) -> Tensor:
-        """Values of a state as float32: to be updated in place, and written back."""
+    def _in_chunks(self, param: Tensor, name: str, chunk: int) -> "Sequence[_Stored]":
+        """A state in chunks: as float32, or as bytes and scales."""
         state = self.state[param]
         if name in state:
-            return state[name][span]
-        out = self._scratch_for(number, param)[: span.stop - span.start]
-        return self._code_of(name).decode(state[name + CODES][span], state[name + SCALES][_blocks(span)], out)
+            return state[name].split(chunk)
+        codes, scales = state[name + CODES].split(chunk), state[name + SCALES].split(chunk // BLOCK)
+        return [*zip(codes, scales, strict=True)]
 
-    def _write(self, param: Tensor, name: str, span: slice, values: Tensor) -> None:
-        state = self.state[param]
-        if name not in state:
-            codes, scales = state[name + CODES][span], state[name + SCALES][_blocks(span)]
-            self._code_of(name).encode(values, codes, scales)
+    def _read(self, name: str, stored: "_Stored") -> Tensor:
+        """Values of a state as float32: to be updated in place, and written back."""
+        if isinstance(stored, Tensor):
+            return stored
+        codes, scales = stored
+        return self._code_of(name).decode(codes, scales, self._scratch(name, codes), self._scratch)
 
-    def _scratch_for(self, number: int, param: Tensor) -> Tensor:
-        scratch, size = self._scratch.get((number, param.device)), self._chunk_of(param)
-        if scratch is None or len(scratch) < size:
-            scratch = self._scratch[number, param.device] = torch.empty(size, device=param.device)
-        return scratch
+    def _write(self, name: str, stored: "_Stored", values: Tensor) -> None:
+        if not isinstance(stored, Tensor):
+            codes, scales = stored
+            self._code_of(name).encode(values, codes, scales, self._scratch)
 
     def floats_of(self, param: Tensor) -> dict[str, Callable[[], Tensor]]:
         """The state of a parameter as any optimizer has it, by name; each is decoded when it is called for."""
@@ -200,17 +206,19 @@ class Compact(torch.optim.Optimizer):
             if name in floats:
                 self._create(param, name)
                 values = floats[name]().to(device=param.device, dtype=torch.float32).reshape(-1)
-                whole = slice(0, param.numel())
                 if name in self.state[param]:
                     self.state[param][name].copy_(values)
-                else:
-                    self._write(param, name, whole, values)
+                chunk = self._chunk_of(param)
+                for stored, part in zip(
+                    self._in_chunks(param, name, chunk), values.split(chunk), strict=True
+                ):
+                    self._write(name, stored, part)
         if "step" in floats:
             self.state[param]["step"] = torch.tensor(float(floats["step"]()))
 
 
-def _blocks(span: slice) -> slice:
-    return slice(span.start // BLOCK, -(-span.stop // BLOCK))
+_Stored = Tensor | tuple[Tensor, Tensor]
+"""A chunk of a state: its float32, or its bytes and scales."""
 
 
 def _checked(rule: torch.optim.Optimizer, storage: Storage) -> Elementwise:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from shoal.config.read import Tree, from_tree, merge
-from shoal.config.schema import RunConfig, WeightPruneConfig
+from shoal.config.schema import AdamConfig, AdamWConfig, RunConfig, WeightPruneConfig
 from shoal.data.load import load
 from shoal.prune.channels.choose import fixed_parts
 from shoal.prune.masks import WeightMasks
@@ -28,6 +28,10 @@ NOT_INHERITED = (
     "checkpoint",
 )
 """Sections of the trained run that say on which workers it ran; fine-tuning runs on one unless the user asks."""
+RATE_OF_CHANNELS = 3.0
+"""How much higher Adam's learning rate begins where channels were removed: a network that has lost half of them has to
+learn anew, and the run's own rate does not bring it there in an epoch. Chosen on a part of the training set (lenet,
+digits, three seeds: 2 recovers the accuracy on one of them, 3 and 5 on all)."""
 
 
 class Size(NamedTuple):
@@ -53,7 +57,8 @@ class PrunedOnce(NamedTuple):
 def pruning_config(saved: Saved, path: Path, prune: dict[str, Any], epochs: int, changes: Tree) -> RunConfig:
     """The run that starts from saved weights, prunes them before the first step, and trains on for some epochs.
 
-    A constant learning rate would leave the last steps as coarse as the first: it falls along a cosine instead.
+    A constant learning rate would leave the last steps as coarse as the first: it falls along a cosine instead, for
+    Adam without channels from a higher one (`RATE_OF_CHANNELS`). What the user sets stays.
     """
     trained = config_for(saved, {})
     inherited = {key: value for key, value in saved.settings.items() if key not in NOT_INHERITED}
@@ -61,6 +66,15 @@ def pruning_config(saved: Saved, path: Path, prune: dict[str, Any], epochs: int,
     train.pop("steps", None)
     if trained.schedule.name == "constant":
         inherited["schedule"] = {"name": "cosine"}
+        optimizer = trained.optimizer
+        if (
+            prune["name"] == "channels"
+            and "schedule" not in changes
+            and isinstance(optimizer, AdamConfig | AdamWConfig)
+        ):
+            given = inherited.get("optimizer", {})
+            own = given if isinstance(given, dict) else {}  # a name alone is a string
+            inherited["optimizer"] = {**own, "name": optimizer.name, "lr": RATE_OF_CHANNELS * optimizer.lr}
     folder = path.parent if path.is_dir() else Path(trained.output.dir)
     name = path.name if path.is_dir() else path.stem
     output = {**inherited.get("output", {}), "dir": str(folder), "name": _free_name(folder, f"{name}-pruned")}

@@ -1,0 +1,140 @@
+"""The search for settings that fit a budget: it predicts with formulas, and tries what should fit.
+
+Phase 1: try the run as it is. If it fits, that is all.
+Phase 2: predict the peak and the time of every combination of techniques. What two techniques leave of the activations
+multiplies; other savings and all costs in time add up. Savings come from the formulas of `shoal memory`, costs from a
+table; what has been tried replaces both.
+Phase 3: try the fastest that should fit, and go on while another one should be faster than the best so far.
+Phase 4: if none has fitted, try those that should save most.
+
+Techniques that change what is computed (8-bit state, bf16 parameters) are considered only if no others fit.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from shoal.config.schema import RunConfig
+from shoal.memory.formulas import ACTIVATIONS
+from shoal.memory.techniques import TECHNIQUES, MemoryVariant, combined, single_variants
+from shoal.memory.trial import Trial
+
+MARGIN = 1.05
+"""A peak may differ from run to run: so much must be free."""
+MOST_TRIALS = 5
+"""Of phase 3, each time."""
+SMALLEST = 2
+"""Variants of phase 4."""
+FASTER = 0.97
+"""What should be no faster than this part of the best time is not tried: times of a few steps differ as much."""
+
+Try = Callable[[RunConfig], Trial]
+Parts = Mapping[str, int | None]
+"""Bytes by formula, by component; None: not known in advance."""
+Formulas = Mapping[str, Parts | None]
+"""Of the run as it is (no flags) and with each technique alone, by flags; None where there is no formula."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a variant should need."""
+
+    peak: float
+    seconds: float
+
+
+class Search:
+    """What was tried so far, and what is predicted from it."""
+
+    def __init__(self, config: RunConfig, trying: Try, formulas: Formulas) -> None:
+        self._config, self._try, self._formulas = config, trying, formulas
+        self.singles = single_variants(config)
+        self.tried: dict[MemoryVariant, Trial] = {}
+        self._above: dict[MemoryVariant, float] = {}
+        """How much higher peaks were than predicted."""
+
+    def run(self, budget: int) -> None:
+        """Try until the fastest that fits is found, or nothing is left that might fit."""
+        self._add(MemoryVariant(self._config))
+        if self.fitting(budget):
+            return
+        exact = [each for each in self.singles if each.is_exact]
+        self._look_among(exact, budget)
+        if not self.fitting(budget) and len(exact) < len(self.singles):
+            self._look_among(self.singles, budget)
+
+    @property
+    def plain(self) -> Trial:
+        """The run as it is."""
+        return next(trial for variant, trial in self.tried.items() if not variant.flags)
+
+    def fitting(self, budget: int) -> list[MemoryVariant]:
+        """What fits, of all that were tried."""
+        return [variant for variant, trial in self.tried.items() if trial.peak * MARGIN <= budget]
+
+    def _look_among(self, singles: Sequence[MemoryVariant], budget: int) -> None:
+        for variant in singles:
+            if self._saved(variant) is None:
+                self._add(variant)
+        variants = [*singles, *combined(self._config, [*singles])]
+        for _ in range(MOST_TRIALS):
+            best = min((self.tried[each].seconds for each in self.fitting(budget)), default=math.inf)
+            predicted = {each: self._predicted(each) for each in variants if each not in self.tried}
+            promising = {
+                each: found
+                for each, found in predicted.items()
+                if found.peak * MARGIN <= budget and found.seconds < FASTER * best
+            }
+            if not promising:
+                break
+            self._add(min(promising, key=lambda each: (promising[each].seconds, promising[each].peak)))
+        for _ in range(SMALLEST):
+            left = [each for each in variants if each not in self.tried]
+            if left and not self.fitting(budget):
+                self._add(min(left, key=lambda each: self._predicted(each).peak))
+
+    def _add(self, variant: MemoryVariant) -> None:
+        predicted = self._predicted(variant).peak if self.tried else 0.0
+        self.tried[variant] = trial = self._try(variant.config)
+        self._above[variant] = trial.peak - predicted if len(variant.techniques) > 1 else 0.0
+
+    def _predicted(self, variant: MemoryVariant) -> Prediction:
+        """Peak and time of a variant, from its parts."""
+        parts = [each for each in self.singles if each.settings[0] in variant.settings]
+        saved = {each: self._saved(each) or 0.0 for each in parts}
+        activations = self._activations()
+        of_activations = [each for each in parts if _takes_activations(each)]
+        left = math.prod(min(1.0, max(0.0, 1 - saved[each] / activations)) for each in of_activations)
+        others = sum(saved[each] for each in parts if each not in of_activations)
+        # If a part of this variant needed more than predicted, so will this one.
+        included = (each for each in self._above if {*each.settings} <= {*variant.settings})
+        above = max((self._above[each] for each in included), default=0.0)
+        ratio = 1 + sum(self._time(each) - 1 for each in parts)
+        peak = self.plain.peak - activations * (1 - left) - others + max(0.0, above)
+        return Prediction(peak, self.plain.seconds * ratio)
+
+    def _saved(self, single: MemoryVariant) -> float | None:
+        """Bytes that one technique saves: as tried, or by formula."""
+        if single in self.tried:
+            return self.plain.peak - self.tried[single].peak
+        plain, mine = self._formulas.get(""), self._formulas.get(single.flags)
+        if plain is None or mine is None:
+            return None
+        pairs = ((plain.get(name, 0), mine.get(name, 0)) for name in {**plain, **mine})
+        return sum(before - after for before, after in pairs if before is not None and after is not None)
+
+    def _activations(self) -> float:
+        """Activations by formula or, without one, a little more than any technique has saved."""
+        if known := (self._formulas.get("") or {}).get(ACTIVATIONS):
+            return known
+        tried = (each for each in self.singles if each in self.tried and _takes_activations(each))
+        return max(1.0, 1.05 * max((self.plain.peak - self.tried[each].peak for each in tried), default=0))
+
+    def _time(self, single: MemoryVariant) -> float:
+        if single in self.tried:
+            return self.tried[single].seconds / self.plain.seconds
+        return single.usual_time
+
+
+def _takes_activations(single: MemoryVariant) -> bool:
+    return TECHNIQUES[single.techniques[0]].takes_away == ACTIVATIONS
