@@ -46,6 +46,21 @@ def test_a_resumed_run_has_each_step_once(here):
     assert steps == [str(step) for step in range(1, 7)]
 
 
+def test_a_metric_that_comes_later_has_a_column_of_its_own(here):
+    assert main(["train", *f"{TINY} --steps 4 --metrics top2 --logger csv".split()]) == 0
+    before = rows_of(here / "runs" / "it")
+    assert (
+        main(["train", *["--resume", "runs/it", "--steps", "8", "--metrics", "perplexity", "--quiet"]]) == 0
+    )
+    after = rows_of(here / "runs" / "it")
+    for old, new in zip(before, after, strict=False):
+        assert {name: new[name] for name in old if name in new} == {
+            name: old[name] for name in old if name in new
+        }
+        assert new["validation_perplexity"] == ""
+    assert float(after[-1]["validation_perplexity"]) > 1
+
+
 def test_tensorboard_files_are_read_back(here):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

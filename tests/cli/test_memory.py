@@ -47,4 +47,4 @@ def test_a_model_whose_training_does_not_fit_is_refused_before_it_is_built(capsy
     # Weights and gradients would fit, with the moments of Adam it does not.
     flags = "--model mlp --model.hidden 2048,2048 --optimizer adam --strategy ddp --workers 2"
     assert main(["memory", *flags.split()]) == 2
-    assert "(0.104 GiB by formula per worker)" in capsys.readouterr().err
+    assert "(0.0889 GiB by formula per worker)" in capsys.readouterr().err

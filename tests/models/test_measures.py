@@ -1,5 +1,7 @@
 """Metrics are tried on a few samples before a run begins: what cannot work is one clear sentence."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -77,8 +79,7 @@ def test_what_cannot_be_summed_is_refused(name, message):
 
 def test_a_few_samples_may_lack_what_a_metric_divides_by():
     (measure,) = measures_for(("own_measures:Division",), MODEL, INPUTS, LABELS)
-    with pytest.raises(ConfigError, match="Division raised ZeroDivisionError"):
-        measure.value(torch.zeros(2))
+    assert math.isnan(measure.value(torch.zeros(2)))
 
 
 @pytest.mark.parametrize("name", ["accuracy", "top2", "perplexity"])

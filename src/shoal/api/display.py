@@ -171,7 +171,8 @@ class Live(Plain):
 def best_rows(result: Result) -> dict[str, str]:
     """The best epoch on the validation set, and why a run stopped early."""
     if result.best is None:
-        return {}
+        reason = f"after epoch {result.epochs}: no epoch had a finite value on the validation set"
+        return {"stopped early": reason} if result.stopped_early else {}
     metric, value, epoch = result.best["metric"], result.best["value"], result.best["epoch"]
     shown = f"validation {metric} {in_words(metric, value)}"
     rows = {"best epoch": f"{epoch}: {shown}  (checkpoint best)"}

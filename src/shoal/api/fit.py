@@ -97,7 +97,26 @@ def _as_module(
     """
     if not _IN_USE.acquire(blocking=False):
         raise ConfigError("another shoal.fit is at work in this process", "Call them one after the other.")
-    module = ModuleType(MODULE, "Objects that a program gave to shoal.fit.")
+    try:
+        module = ModuleType(MODULE, "Objects that a program gave to shoal.fit.")
+        named = _named_in(module, model, data, loss, make_optimizer, metrics, strategy)
+        sys.modules[MODULE] = module
+        yield named
+    finally:
+        sys.modules.pop(MODULE, None)
+        _IN_USE.release()
+
+
+def _named_in(
+    module: ModuleType,
+    model: nn.Module | Callable[[], nn.Module],
+    data: Any,
+    loss: str | Loss,
+    make_optimizer: Any,
+    metrics: str | Sequence[str | Metric | Measured],
+    strategy: str | dict[str, Any] | Callable[[Any], Strategy] | None,
+) -> dict[str, Any]:
+    """Put the objects into the module; the settings that name them."""
     functions: dict[str, tuple[Any, Any]] = {
         "model": (model, (lambda: _copy(model)) if isinstance(model, nn.Module) else model),
         "data": (data, data if isinstance(data, str) or callable(data) else lambda: data),
@@ -112,6 +131,7 @@ def _as_module(
         setattr(module, name, function)
     if callable(strategy):
         name = _name_of(strategy, "strategy")
+        name = "strategy" if hasattr(module, name) else name
         setattr(module, name, strategy)
         named["strategy"] = f"{MODULE}:{name}"
     elif strategy is not None:
@@ -120,12 +140,7 @@ def _as_module(
         named["metrics"] = (
             metrics if isinstance(metrics, str) else [_name_metric(module, each) for each in metrics]
         )
-    sys.modules[MODULE] = module
-    try:
-        yield named
-    finally:
-        del sys.modules[MODULE]
-        _IN_USE.release()
+    return named
 
 
 def _name_metric(module: ModuleType, metric: str | Metric | Measured) -> str:

@@ -35,12 +35,20 @@ class CsvLogger(Callback):
 
     def start(self, folder: Path, step: int, total_steps: int) -> None:
         """Begin the file; of a resumed run, keep the rows of the steps that it has made."""
-        path = folder / "metrics.csv"
-        rows = list(csv.reader(path.open(encoding="utf-8", newline="")))[1:] if path.exists() else []
-        self._file = path.open("w", encoding="utf-8", newline="")
+        path, columns = folder / "metrics.csv", (*COLUMNS, *(f"validation_{name}" for name in self._metrics))
+        kept = [
+            [row.get(column) or "" for column in columns]
+            for row in _rows_of(path)
+            if int(row["step"]) <= step
+        ]
+        # A second file until it is complete: a crash here must not lose the rows of the steps before.
+        new = path.with_suffix(".csv.tmp")
+        self._file = new.open("w", encoding="utf-8", newline="")
         self._rows = csv.writer(self._file)
-        self._rows.writerow((*COLUMNS, *(f"validation_{name}" for name in self._metrics)))
-        self._rows.writerows(row for row in rows if row[:1] and row[0].isdigit() and int(row[0]) <= step)
+        self._rows.writerow(columns)
+        self._rows.writerows(kept)
+        self._flush()
+        new.replace(path)
         self._last = step
 
     def step(self, step: int, loss: float) -> None:
@@ -125,3 +133,11 @@ _LOGGERS: dict[str, Callable[[Sequence[str]], Callback]] = {
     "tensorboard": lambda metrics: TensorboardLogger(),
 }
 """Each takes the names of the metrics beside loss and accuracy."""
+
+
+def _rows_of(path: Path) -> list[dict[str, str]]:
+    """The rows of a log; one that a crash has cut off within its first cell is left out."""
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return [row for row in csv.DictReader(file) if (row.get("step") or "").isdigit()]

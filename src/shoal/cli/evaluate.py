@@ -29,11 +29,11 @@ def run(given: Given[EvaluateFlags]) -> int:
     """Show loss, accuracy and --metrics of a run, or of a weights file, on any data set.
 
     RUN is a run folder; if the run did not finish, its newest checkpoint is used. `--checkpoint best` is the best epoch
-    on the validation set. FILE is a safetensors file. One that
-    shoal wrote names its model; for any other, add --model NAME.
+    on the validation set. FILE is a safetensors file. One that shoal wrote names its model; for any other, add
+    --model NAME.
 
     A model or loss of your own, package.module:function, runs only if you name it here (--model my:Net) or add
-    --trust-code: a file may be somebody else's.
+    --trust-code: a file may come from somebody else.
 
     Settings of data, model and loss, --metrics, --device and --threads are those of `shoal train`: --data mnist.
     """

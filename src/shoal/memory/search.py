@@ -20,11 +20,11 @@ from shoal.memory.techniques import TECHNIQUES, MemoryVariant, combined, single_
 from shoal.memory.trial import Trial
 
 MARGIN = 1.05
-"""A peak may differ from run to run: so much must be free."""
+"""The budget must exceed a measured peak by this factor, because peaks differ from run to run."""
 MOST_TRIALS = 5
-"""Of phase 3, each time."""
+"""The largest number of trials in phase 3, each time."""
 SMALLEST = 2
-"""Variants of phase 4."""
+"""The largest number of trials in phase 4."""
 FASTER = 0.97
 """What should be no faster than this part of the best time is not tried: times of a few steps differ as much."""
 

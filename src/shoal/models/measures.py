@@ -1,5 +1,6 @@
 """The metrics of a run, each tried once on a few samples before the first step."""
 
+import math
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,9 +38,12 @@ class Measure:
         return found
 
     def value(self, sums: Tensor) -> float:
-        """The metric, from the sums over all samples."""
+        """The metric, from the sums over all samples; NaN if they lack what it divides by."""
         with _named(self.name):
-            value = self.metric.value(sums)
+            try:
+                value = self.metric.value(sums)
+            except ZeroDivisionError:
+                return math.nan
         if isinstance(value, Tensor) and value.numel() == 1:
             value = value.item()
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -84,12 +88,7 @@ def _tried(name: str, metric: Metric, outputs: Tensor, labels: Tensor) -> Measur
             f"add up to {_listed(total)}",
             "Return sums over the samples, not means.",
         )
-    try:
-        measure.value(together)
-    except ConfigError as error:
-        # A few samples may lack what the metric divides by.
-        if not isinstance(error.__cause__, ZeroDivisionError):
-            raise
+    measure.value(together)
     return measure
 
 

@@ -77,10 +77,17 @@ def test_a_resumed_run_of_replicas_that_differ_has_the_same_bits(capsys):
     train(capsys, FLAGS, way, "--name parts --steps 3")
     resumed = train(capsys, "--resume runs/parts --steps 8 --trust-code")
     assert resumed["weights_sha256"] == whole["weights_sha256"]
+    # Other workers than those that saved their weights continue with the average; also if no step is left.
+    more = train(capsys, "--resume runs/whole --trust-code --workers 4")
+    assert more["weights_sha256"] == whole["weights_sha256"]
     # What it saved is one model: any strategy continues with it.
     train(capsys, FLAGS, way, "--name other --steps 3")
     other = train(capsys, "--resume runs/other --steps 8 --strategy single --workers 1")
     assert other["status"] == "completed"
+
+
+def Adam(params):  # noqa: N802 (the name of a strategy below)
+    return torch.optim.Adam(params)
 
 
 class Summed(ReplicaSync):
@@ -100,10 +107,16 @@ def test_a_program_gives_the_class_itself(tmp_path):
     result = fit(nets[1], data, strategy=Local, workers=2, **small)
     assert result.strategy == "shoal_fit:Local"
     assert (nets[0].weight - nets[1].weight).abs().max() < 1e-5
+    Local.__name__ = "Adam"  # as the optimizer's
+    assert (
+        fit(nets[1], data, make_optimizer=Adam, strategy=Local, workers=2, **small).strategy
+        == "shoal_fit:strategy"
+    )
 
     settings = {"data": {"name": "synthetic", "samples": 60}, "model": "linear", "launcher": "threads"}
     by_name = train_by_keywords(strategy=Summed, workers=2, steps=2, progress=False, **settings)
     assert by_name.strategy.endswith("test_user_sync:Summed")
+    Local.__name__ = "Local"
     with pytest.raises(ConfigError, match="strategy .*Local is defined inside a function"):
         train_by_keywords(strategy=Local, workers=2, steps=2, progress=False, **settings)
 

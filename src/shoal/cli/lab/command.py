@@ -46,7 +46,7 @@ class RerunFlags(LabFlags):
 
 
 @dataclass(frozen=True)
-class Lab1Flags(RerunFlags, SolutionFlags):
+class DataFlags(RerunFlags):
     """Labs that train have several data sets."""
 
     data: str | None = None
@@ -56,7 +56,12 @@ class Lab1Flags(RerunFlags, SolutionFlags):
 
 
 @dataclass(frozen=True)
-class DataFlags(Lab1Flags):
+class Lab1Flags(DataFlags, SolutionFlags):
+    """Lab 1 trains on whole data sets."""
+
+
+@dataclass(frozen=True)
+class SampleFlags(DataFlags):
     """The other labs' plans limit the number of samples."""
 
     samples: Annotated[int, AtLeast(10)] | None = None
@@ -64,7 +69,7 @@ class DataFlags(Lab1Flags):
 
 
 @dataclass(frozen=True)
-class DeviceFlags(DataFlags):
+class DeviceFlags(SampleFlags, SolutionFlags):
     """Labs that can train on a GPU."""
 
     device: Literal["cpu", "cuda"] | None = None
@@ -88,7 +93,7 @@ class Lab3Flags(DeviceFlags):
 
 
 @dataclass(frozen=True)
-class Lab4Flags(DataFlags):
+class Lab4Flags(SampleFlags, SolutionFlags):
     """Lab 4 divides one model."""
 
     workers: int | None = None
@@ -96,7 +101,7 @@ class Lab4Flags(DataFlags):
 
 
 @dataclass(frozen=True)
-class OptimiseFlags(DataFlags):
+class OptimiseFlags(SampleFlags):
     """The lab on optimisation has one number of workers; its part on memory has generated data."""
 
     workers: int | None = None

@@ -42,11 +42,11 @@ class Mutex:
     """`with mutex:` one member of a group at a time. Making it is a collective of a group that `maps_memory`.
 
     All members open one file that only they know (`memfd`), and take its `flock`. A free lock costs one system call,
-    and giving it back another. They also order memory: who takes the lock sees all that the last one wrote before it
-    gave it back. The kernel takes the lock from a process that dies, so no death blocks the others; what the dead one
-    has left half done is theirs to know.
+    and giving it back another. A member that takes the lock sees everything that was written before it was given
+    back. The kernel takes the lock from a process that dies, so no death blocks the others; they must find out
+    themselves what it has left half done.
 
-    Not safe: taking it twice, and sharing one `Mutex` between threads.
+    Not safe: taking it twice, sharing one `Mutex` between threads, and forking: a child holds its parent's lock on.
     """
 
     def __init__(self, group: Group, label: str) -> None:

@@ -52,9 +52,9 @@ class StopConfig(Checked):
     metric: str = "loss"
     """What decides: loss, accuracy, or one of --metrics."""
     goal: Literal["auto", "lower", "higher"] = "auto"
-    """Which values are better; auto: lower for loss and perplexity, higher for others, unless a metric declares it."""
+    """Which values are better; auto: as the metric declares: lower for loss and perplexity, higher for accuracy."""
     least_change: NonNegative = 0.0
-    """An epoch is better if its value differs from the best one by more than this."""
+    """An epoch is better only if it improves on the best value by more than this."""
 
     def check_metric(self, metrics: tuple[str, ...]) -> None:
         """Refuse a metric that the run does not have."""

@@ -30,11 +30,10 @@ class LinearGradients:
 
     def __init__(self, model: nn.Module, slots: Iterable[Slot]) -> None:
         slot_of = {id(slot.param): slot for slot in slots if slot.param.is_cpu}
-        self._slots = [slot_of[id(layer.weight)] for layer in covered(model) if id(layer.weight) in slot_of]
+        layers = [layer for layer in covered(model) if id(layer.weight) in slot_of]
+        self._slots = [slot_of[id(layer.weight)] for layer in layers]
         self._forwards = [
-            (vars(layer), _Forward(layer, slot_of[id(layer.weight)]))
-            for layer in covered(model)
-            if id(layer.weight) in slot_of
+            (vars(layer), _Forward(layer, slot)) for layer, slot in zip(layers, self._slots, strict=True)
         ]
         """The attributes of each layer, and the forward pass that replaces its own."""
 
@@ -53,7 +52,7 @@ class LinearGradients:
 
 
 def covered(model: nn.Module) -> list[nn.Linear]:
-    """The layers whose weights' gradients can be computed in slots, if they are large enough to be worth it."""
+    """The plain linear layers of a model: their weights' gradients can be computed in slots."""
     return [
         layer
         for layer in model.modules()

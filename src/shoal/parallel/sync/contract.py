@@ -1,6 +1,6 @@
 """The contract of a strategy of whole replicas, as checks that run: on ours in the tests, on a user's in `shoal check`.
 
-Workers are threads that train a small network in float64, where nothing but a wrong sum or a lost state can be seen.
+Workers are threads that train a small network in float64, so that only a wrong sum or a lost state exceeds the bound.
 """
 
 import warnings

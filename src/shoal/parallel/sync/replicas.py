@@ -28,9 +28,9 @@ class ReplicaSync(Sync):
     workers agree on the loss, on stop signals, and that all gradients are finite. Phase 3, `combine` changes the
     gradients. Phase 4, the update: clipping, learning rate, optimizer. Phase 5, `mix` changes the weights.
 
-    As it is, it sums the gradients, which is what one machine computes. Options (`--strategy.KEY`) are arguments of the
-    constructor, after `parts`. Both methods are called by all workers together. Not safe: a method that some workers
-    skip, or in which they make different calls of the group.
+    By default it sums the gradients, which is what one machine computes. Options (`--strategy.KEY`) are arguments of
+    the constructor, after `parts`. Both methods are called by all workers together. Not safe: a method that some
+    workers skip, or in which they make different calls of the group.
     """
 
     is_exact: ClassVar[bool] = True
@@ -51,7 +51,7 @@ class ReplicaSync(Sync):
         return self._group
 
     def combine(self, gradients: Mapping[str, Tensor], part: float) -> None:
-        """Change the gradients in place, by the name of their parameter; as it is, sum them over the workers.
+        """Change the gradients in place, by the name of their parameter; the default sums them over the workers.
 
         `part` is this worker's fraction of the samples of the step: divided by it, gradients are the mean over its own.
         """
@@ -60,7 +60,7 @@ class ReplicaSync(Sync):
             self._group.all_reduce(gradient).wait()
 
     def mix(self, weights: Mapping[str, Tensor]) -> None:
-        """Change the weights in place, after the update; as it is, leave them."""
+        """Change the weights in place, after the update; the default does nothing."""
 
     def step(self, share: Share, lr: float) -> StepResult:
         """One update on one batch, of which this worker has a share."""
@@ -102,7 +102,7 @@ class ReplicaSync(Sync):
         return [*pieces, *(Piece.whole(self._own_name(name), each) for name, each in (own | moments).items())]
 
     def load(self, saved: Mapping[str, Tensor]) -> None:
-        """Load one machine's state; of replicas that differ, then this worker's own, if it was saved."""
+        """Load one machine's state; of replicas that differ, then this worker's own, if as many workers saved."""
         super().load(saved)
         self._own = None
         prefix = self._own_name("")
@@ -126,4 +126,4 @@ class ReplicaSync(Sync):
             self._own = None
 
     def _own_name(self, name: str) -> str:
-        return f"replica.rank{self._group.rank}.{name}"
+        return f"replica.rank{self._group.rank}of{self._group.size}.{name}"

@@ -37,22 +37,22 @@ def build_user_sync(parts: SyncParts, config: Custom) -> Strategy:
 
 
 def make_user_sync(config: object) -> Callable[[SyncParts], Strategy]:
-    """How to build the strategy of a user's path; any other is refused: our own tests check ours."""
-    return partial(build_user_sync, config=_own(config))
+    """How to build the strategy of a user's path; a ConfigError for a built-in one."""
+    return partial(build_user_sync, config=_custom(config))
 
 
 def is_exact(config: object) -> bool:
-    """Whether the strategy claims to equal one machine; what declares nothing does."""
-    custom = _own(config)
+    """Whether the strategy claims to equal one machine; True if it declares nothing."""
+    custom = _custom(config)
     with calling("strategy", custom):
         return bool(getattr(load("strategy", custom), "is_exact", True))
 
 
-def _own(config: object) -> Custom:
+def _custom(config: object) -> Custom:
     if not isinstance(config, Custom):
         name = getattr(config, "name", config)
         raise ConfigError(
-            f"{name} is a strategy of shoal's, which its tests check",
+            f"{name} is built into shoal; `shoal check strategy` checks strategies of your own",
             "Name one of yours: package.module:Class.",
         )
     return config

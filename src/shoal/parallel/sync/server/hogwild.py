@@ -137,7 +137,7 @@ class Hogwild(Sync):
         rows[rank] = row
         self._sees_stop = any(stop_signal for _, _, _, stop_signal in rows)
         may_update = self._guard.permits(rows)
-        # Others compare their gradients with this one: one that is not finite is its own worker's affair.
+        # Others compare their gradients with this row, so one that is not finite is not published.
         self._board[rank] = row if may_update else (0.0, 0.0, 0.0, row[3])
         return may_update
 

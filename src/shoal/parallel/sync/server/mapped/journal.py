@@ -8,7 +8,7 @@ A worker that holds the mutex of the weights changes them, and writes what it di
 step), the new version, its own sequence number and clock. The server reads entries and records them as events of the
 run. So an update costs a few stores and no message.
 
-What `ledger.py` decides about messages is here a matter of course, or the same rule::
+The rules of `ledger.py`, without messages::
 
     once       no message is lost or repeated: a worker writes its own update, in the order of its program. Weights and
                words are saved together, while no worker holds the mutex, and a run that was killed goes on from there.
@@ -16,7 +16,7 @@ What `ledger.py` decides about messages is here a matter of course, or the same 
     turns      the next turn is a counter. The first worker that finds none left closes the segment, and decides with
                which signal: all others get the same answer.
 
-If a worker is killed in the middle of an update, the weights in memory are worth nothing; the run stops
+If a worker is killed in the middle of an update, the weights in memory are half updated; the run stops
 (`on_lost stop`), and is resumed from its last checkpoint. `on_lost continue` therefore uses messages.
 """
 
@@ -103,7 +103,7 @@ class Journal:
     # Updates.
 
     def has_room(self) -> bool:
-        """Whether every worker can write one more entry. The only thing that a worker waits for the server for."""
+        """Whether every worker can write one more entry; if not, workers wait until the server has read some."""
         return self._words[_VERSION] - self._words[_RECORDED] <= CAPACITY - self._workers
 
     def write(

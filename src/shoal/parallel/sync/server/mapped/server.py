@@ -21,7 +21,7 @@ from shoal.parallel.sync.server.updates import Record
 from shoal.parallel.sync.server.wire import Request, empty_header, text_of_pause
 from shoal.parallel.sync.sync import SyncParts
 
-LOOK_EVERY_S = 0.001
+READ_EVERY_S = 0.001
 """How often it looks for entries and for the end: rarely enough to leave the cores to the workers."""
 
 
@@ -49,7 +49,7 @@ class MappedServer(ServingRank):
         receipt = self._world.recv(header, ANYONE)
         while not receipt.done():
             self._look(serving.stop_signal, serving.record)
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(READ_EVERY_S)
         receipt.wait()
         self._look(serving.stop_signal, serving.record)
         self._has_paused = True
