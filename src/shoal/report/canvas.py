@@ -111,7 +111,8 @@ def in_our_style(font: str | None) -> Generator[None]:
     from matplotlib import rc_context
 
     settings: dict[Any, Any] = {
-        "font.family": [*([font] if font else []), "DejaVu Sans"],
+        # Digits and Latin letters from DejaVu in every language: pages show them in it, so they must be measured in it.
+        "font.family": ["DejaVu Sans", *([font] if font else [])],
         "font.size": TEXT_PT,
         "axes.titlesize": 10.5,
         **dict.fromkeys(
