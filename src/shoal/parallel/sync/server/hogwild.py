@@ -79,8 +79,7 @@ class Hogwild(Sync):
     samples of a whole step, so for SGD the updates of one step add up to one machine's.
 
     A worker reads θ once per step, just after it has written it, when θ is still in the caches of its core. If it
-    computed with θ itself, every pass through the model would fetch what other cores have written meanwhile: the
-    gradients of a small mlp then took 12 % more time.
+    computed with θ itself, every pass through the model would fetch what other cores have written meanwhile.
 
     Workers meet to evaluate and to save. A checkpoint has the weights, and rank 0's moments. Runs do not repeat.
     Costs no communication; memory: weights once per machine, and weights, gradients and optimizer state of each worker.
