@@ -159,7 +159,7 @@ def test_the_examples_keep_it(capsys, words):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("ddp", "is a strategy of shoal's"),
+        ("ddp", "ddp is built into shoal"),
         ("no_such:Thing", "there is no module 'no_such'"),
         ("math:sqrt", "raised TypeError when it was constructed"),
         ("builtins:id", "returned a value of type int"),
