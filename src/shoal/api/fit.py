@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -62,7 +62,7 @@ def fit(
 
     Worker processes are copies of this one and compute with one thread each; with launcher="threads" they are threads.
     """
-    with _as_module(model, data, loss, make_optimizer, metrics, strategy) as named:
+    with _as_module(_Objects(model, data, loss, make_optimizer, metrics, strategy)) as named:
         taken = named.keys() & settings.keys()
         if taken:
             raise ConfigError(
@@ -82,15 +82,19 @@ def fit(
     return result
 
 
+class _Objects(NamedTuple):
+    """What a program gives to `fit`."""
+
+    model: nn.Module | Callable[[], nn.Module]
+    data: Any
+    loss: str | Loss
+    make_optimizer: Any
+    metrics: str | Sequence[str | Metric | Measured]
+    strategy: str | dict[str, Any] | Callable[[Any], Strategy] | None
+
+
 @contextmanager
-def _as_module(
-    model: nn.Module | Callable[[], nn.Module],
-    data: Any,
-    loss: str | Loss,
-    make_optimizer: Any,
-    metrics: str | Sequence[str | Metric | Measured],
-    strategy: str | dict[str, Any] | Callable[[Any], Strategy] | None,
-) -> Generator[dict[str, Any]]:
+def _as_module(objects: _Objects) -> Generator[dict[str, Any]]:
     """The objects as functions of a module that exists in memory only: settings name them as any of a user's own.
 
     Threads find the module where it is; copies of this process have it, too.
@@ -99,7 +103,7 @@ def _as_module(
         raise ConfigError("another shoal.fit is at work in this process", "Call them one after the other.")
     try:
         module = ModuleType(MODULE, "Objects that a program gave to shoal.fit.")
-        named = _named_in(module, model, data, loss, make_optimizer, metrics, strategy)
+        named = _named_in(module, objects)
         sys.modules[MODULE] = module
         yield named
     finally:
@@ -107,16 +111,9 @@ def _as_module(
         _IN_USE.release()
 
 
-def _named_in(
-    module: ModuleType,
-    model: nn.Module | Callable[[], nn.Module],
-    data: Any,
-    loss: str | Loss,
-    make_optimizer: Any,
-    metrics: str | Sequence[str | Metric | Measured],
-    strategy: str | dict[str, Any] | Callable[[Any], Strategy] | None,
-) -> dict[str, Any]:
+def _named_in(module: ModuleType, objects: _Objects) -> dict[str, Any]:
     """Put the objects into the module; the settings that name them."""
+    model, data, loss, make_optimizer, metrics, strategy = objects
     functions: dict[str, tuple[Any, Any]] = {
         "model": (model, (lambda: _copy(model)) if isinstance(model, nn.Module) else model),
         "data": (data, data if isinstance(data, str) or callable(data) else lambda: data),

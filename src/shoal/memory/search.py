@@ -23,7 +23,7 @@ MARGIN = 1.05
 """The budget must exceed a measured peak by this factor, because peaks differ from run to run."""
 MOST_TRIALS = 5
 """The largest number of trials in phase 3, each time."""
-SMALLEST = 2
+MOST_SMALLEST = 2
 """The largest number of trials in phase 4."""
 FASTER = 0.97
 """What should be no faster than this part of the best time is not tried: times of a few steps differ as much."""
@@ -50,7 +50,7 @@ class Search:
         self._config, self._try, self._formulas = config, trying, formulas
         self.singles = single_variants(config)
         self.tried: dict[MemoryVariant, Trial] = {}
-        self._above: dict[MemoryVariant, float] = {}
+        self._underestimates: dict[MemoryVariant, float] = {}
         """How much higher peaks were than predicted."""
 
     def run(self, budget: int) -> None:
@@ -88,7 +88,7 @@ class Search:
             if not promising:
                 break
             self._add(min(promising, key=lambda each: (promising[each].seconds, promising[each].peak)))
-        for _ in range(SMALLEST):
+        for _ in range(MOST_SMALLEST):
             left = [each for each in variants if each not in self.tried]
             if left and not self.fitting(budget):
                 self._add(min(left, key=lambda each: self._predicted(each).peak))
@@ -96,7 +96,7 @@ class Search:
     def _add(self, variant: MemoryVariant) -> None:
         predicted = self._predicted(variant).peak if self.tried else 0.0
         self.tried[variant] = trial = self._try(variant.config)
-        self._above[variant] = trial.peak - predicted if len(variant.techniques) > 1 else 0.0
+        self._underestimates[variant] = trial.peak - predicted if len(variant.techniques) > 1 else 0.0
 
     def _predicted(self, variant: MemoryVariant) -> Prediction:
         """Peak and time of a variant, from its parts."""
@@ -107,8 +107,8 @@ class Search:
         left = math.prod(min(1.0, max(0.0, 1 - saved[each] / activations)) for each in of_activations)
         others = sum(saved[each] for each in parts if each not in of_activations)
         # If a part of this variant needed more than predicted, so will this one.
-        included = (each for each in self._above if {*each.settings} <= {*variant.settings})
-        above = max((self._above[each] for each in included), default=0.0)
+        included = (each for each in self._underestimates if {*each.settings} <= {*variant.settings})
+        above = max((self._underestimates[each] for each in included), default=0.0)
         ratio = 1 + sum(self._time(each) - 1 for each in parts)
         peak = self.plain.peak - activations * (1 - left) - others + max(0.0, above)
         return Prediction(peak, self.plain.seconds * ratio)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.autograd import Variable
 
 from shoal.data.dataset import Batch
+from shoal.models.evaluation_mode import evaluation_mode
 from shoal.models.measures import Measure
 from shoal.parallel.strategy import Gradients, Share, Sums
 
@@ -61,12 +62,8 @@ def gradients_from(output: Tensor, gradient: Tensor, inputs: Sequence[Tensor]) -
 @torch.no_grad()
 def evaluate_batch(model: nn.Module, loss: Loss, batch: Batch, measures: Sequence[Measure] = ()) -> Sums:
     """Loss, correct predictions and metrics of a whole model on a batch, in evaluation mode."""
-    was_training = model.training
-    model.eval()
-    try:
+    with evaluation_mode(model):
         outputs = model(batch.inputs)
-    finally:
-        model.train(was_training)
     return sums_of(outputs, loss, batch, measures)
 
 

@@ -11,7 +11,6 @@ import sys
 from typing import NamedTuple
 
 from shoal.cli.train.flags import TrainFlags
-from shoal.config.checks.supported import is_loopback
 from shoal.config.kinds import check
 from shoal.config.sections.values import Port
 from shoal.errors import ConfigError
@@ -58,7 +57,10 @@ def set_threads(place: WorkerAddress | None, threads: int | None) -> None:
         return
     if threads:
         os.environ["OMP_NUM_THREADS"] = str(threads)
-    elif place is not None and is_loopback(place.host):
-        from shoal.launch.cores import threads_per_worker
+        return
+    # Here, because they import the checks of all settings, which `shoal --help` does not need.
+    from shoal.config.checks.supported import is_loopback
+    from shoal.launch.cores import threads_per_worker
 
+    if place is not None and is_loopback(place.host):
         os.environ.setdefault("OMP_NUM_THREADS", str(threads_per_worker(place.size)))

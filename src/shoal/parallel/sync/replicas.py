@@ -41,7 +41,7 @@ class ReplicaSync(Sync):
 
     def __init__(self, parts: SyncParts) -> None:
         super().__init__(parts)
-        self._own: dict[str, Tensor] | None = None
+        self._own_weights: dict[str, Tensor] | None = None
         """This worker's weights, while the model has the average of all workers'."""
         sync_initial_state(parts.group, super().pieces())
 
@@ -84,11 +84,11 @@ class ReplicaSync(Sync):
 
     def consolidate(self) -> None:
         """Average the weights and buffers of replicas that differ; the next step returns to this worker's own."""
-        if not self.replicas_differ or self._own is not None:
+        if not self.replicas_differ or self._own_weights is not None:
             return
-        self._own = {}
+        self._own_weights = {}
         for name, tensor in self._floats().items():
-            self._own[name] = tensor.clone()
+            self._own_weights[name] = tensor.clone()
             self._group.all_reduce(tensor).wait()
             tensor /= self._group.size
 
@@ -97,14 +97,14 @@ class ReplicaSync(Sync):
         pieces = super().pieces()
         if not self.replicas_differ:
             return pieces
-        own = self._floats() if self._own is None else self._own
+        own = self._floats() if self._own_weights is None else self._own_weights
         moments = {piece.name: piece.tensor for piece in self._update.pieces()}
         return [*pieces, *(Piece.whole(self._own_name(name), each) for name, each in (own | moments).items())]
 
     def load(self, saved: Mapping[str, Tensor]) -> None:
         """Load one machine's state; of replicas that differ, then this worker's own, if as many workers saved."""
         super().load(saved)
-        self._own = None
+        self._own_weights = None
         prefix = self._own_name("")
         mine = {name.removeprefix(prefix): name for name in saved if name.startswith(prefix)}
         if self.replicas_differ and mine:
@@ -112,7 +112,7 @@ class ReplicaSync(Sync):
             own = {name: tensor.clone() for name, tensor in self._floats().items()}
             for name, tensor in own.items():
                 tensor.copy_(saved[mine[name]])
-            self._own = own
+            self._own_weights = own
 
     def _floats(self) -> dict[str, Tensor]:
         """Weights and statistics; counts are the same on all workers."""
@@ -120,10 +120,10 @@ class ReplicaSync(Sync):
         return {name: tensor for name, tensor in found.items() if tensor.is_floating_point()}
 
     def _continue_with_own(self) -> None:
-        if self._own is not None:
+        if self._own_weights is not None:
             for name, tensor in self._floats().items():
-                tensor.copy_(self._own[name])
-            self._own = None
+                tensor.copy_(self._own_weights[name])
+            self._own_weights = None
 
     def _own_name(self, name: str) -> str:
         return f"replica.rank{self._group.rank}of{self._group.size}.{name}"

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from shoal.comm.group import Group
-from shoal.comm.reduction import Op
 from shoal.data.dataset import Batch
 from shoal.parallel.buckets.gradient_slots import ABSENT
+from shoal.parallel.buckets.unused import present_somewhere
 from shoal.parallel.exchange.exchange import Exchange
 from shoal.parallel.guard import Guard
 from shoal.parallel.layout.layout import Layout
@@ -95,10 +95,9 @@ class Sync(Strategy):
         then skips it. So the workers first exchange which gradients exist.
         """
         params = self._layout.params
-        present = torch.tensor([param.grad is not None for param in params.values()], dtype=torch.int32)
-        self._group.all_reduce(present, Op.MAX).wait()
+        present = present_somewhere(self._group, [param.grad is not None for param in params.values()])
         grads: dict[str, Tensor] = {}
-        for (name, param), somewhere in zip(params.items(), present.tolist(), strict=True):
+        for (name, param), somewhere in zip(params.items(), present, strict=True):
             if somewhere:
                 grads[name] = param.grad = (
                     torch.full_like(param, ABSENT) if param.grad is None else param.grad

@@ -204,13 +204,10 @@ class Updates:
         for row, gradients in zip(shard.row(push.rank), shard.gradients, strict=True):
             gradients.copy_(row)
         if config.compensation and request.part:
-            strength = config.compensation / request.part
-            for gradients, weights, old in zip(
-                shard.gradients, shard.weights, self._sent[push.rank], strict=True
-            ):
-                gradients.addcmul_(gradients.square(), weights - old, value=strength)
-        damping = 1 + update.staleness(push) if config.damping else 1
-        shard.update.without_clipping(request.lr / damping)
+            compensate(
+                shard.gradients, shard.weights, self._sent[push.rank], config.compensation / request.part
+            )
+        shard.update.without_clipping(damped(request.lr, update.staleness(push), config))
 
     def _reply(self, rank: int, request: Request, turn: Turn | None = None) -> Reply:
         """The answer to a request; the worker has these weights from now on."""
@@ -246,3 +243,17 @@ def _event(event: str, rank: int, request: Request, **values: int) -> dict[str, 
         "from_version": request.version,
         **values,
     }
+
+
+@torch.no_grad()
+def compensate(
+    gradients: Sequence[Tensor], weights: Sequence[Tensor], seen: Sequence[Tensor], strength: float
+) -> None:
+    """g ← g + strength·g⊙g⊙(θ − θ′), where θ′ are the weights of which these are the gradients."""
+    for gradient, now, before in zip(gradients, weights, seen, strict=True):
+        gradient.addcmul_(gradient.square(), now - before, value=strength)
+
+
+def damped(lr: float, staleness: int, config: ServerConfig) -> float:
+    """The learning rate of an update, divided by 1 + its staleness if the settings say so."""
+    return lr / (1 + staleness) if config.damping else lr

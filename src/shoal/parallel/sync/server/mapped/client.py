@@ -11,6 +11,7 @@ from shoal.config.schema import ServerConfig
 from shoal.parallel.strategy import Turn
 from shoal.parallel.sync.server.mapped.shard import MappedNumbers, MappedShard
 from shoal.parallel.sync.server.shards import FlatCopy
+from shoal.parallel.sync.server.updates import compensate, damped
 from shoal.parallel.sync.server.wire import Kind, Reply, Request, pause_servers
 from shoal.parallel.sync.sync import SyncParts
 
@@ -87,19 +88,14 @@ class MappedClient:
         journal, config = self._journal, self._config
         if may_update:
             if config.compensation and request.part:
-                self._compensate(config.compensation / request.part)
-            damping = 1 + journal.version - self._version if config.damping else 1
-            self._update.without_clipping(request.lr / damping)
+                # The parameters still are those of the gradient.
+                strength = config.compensation / request.part
+                compensate(self._gradients, self._weights, self._params, strength)
+            self._update.without_clipping(damped(request.lr, journal.version - self._version, config))
         journal.write(
             self._world.rank, self._sequence, self._version, request.step, self._share, not may_update
         )
         journal.note_stop(request.stop_signal)
-
-    @torch.no_grad()
-    def _compensate(self, strength: float) -> None:
-        """g ← g + strength·g⊙g⊙(θ − θ′): the parameters still are those of the gradient."""
-        for gradient, param, weights in zip(self._gradients, self._params, self._weights, strict=True):
-            gradient.addcmul_(gradient.square(), weights - param, value=strength)
 
     @torch.no_grad()
     def _read(self, request: Request) -> None:

@@ -48,25 +48,25 @@ class MappedState:
     def __init__(self, optimizer: torch.optim.Optimizer, world: Group) -> None:
         assert isinstance(optimizer, Elementwise)  # `updates_in_place`
         self._optimizer = optimizer
-        self._own: dict[Tensor, dict[str, Tensor]] = {}
+        self._mapped: dict[Tensor, dict[str, Tensor]] = {}
         for group in optimizer.param_groups:
             params: list[Tensor] = group["params"]
             for name in optimizer.state_names(group):
                 for dtype in dict.fromkeys(param.dtype for param in params):
-                    alike = [param for param in params if param.dtype == dtype]
-                    numels = [param.numel() for param in alike]
+                    of_dtype = [param for param in params if param.dtype == dtype]
+                    numels = [param.numel() for param in of_dtype]
                     memory = world.common(sum(numels), dtype)
-                    for param, own in zip(alike, memory.split(numels), strict=True):
-                        self._own.setdefault(param, {})[name] = own.view(param.shape)
+                    for param, own in zip(of_dtype, memory.split(numels), strict=True):
+                        self._mapped.setdefault(param, {})[name] = own.view(param.shape)
             if optimizer.counts_steps:
                 # Through numpy, which makes it a tensor that is no view: the optimizer counts in it.
                 counts = torch.from_numpy(world.common(len(params), torch.float32).numpy())
                 for param, count in zip(params, counts.unbind(), strict=True):
-                    self._own.setdefault(param, {})["step"] = count
-        self._use_own()
+                    self._mapped.setdefault(param, {})["step"] = count
+        self._use_mapped()
 
-    def _use_own(self) -> None:
-        for param, own in self._own.items():
+    def _use_mapped(self) -> None:
+        for param, own in self._mapped.items():
             self._optimizer.state[param] = dict(own)
 
     def step(self) -> None:
@@ -79,11 +79,11 @@ class MappedState:
     def load(self, params: Mapping[str, Tensor], place_of: PlaceOf, saved: Mapping[str, Tensor]) -> None:
         """Load a saved state, for all members."""
         load_optimizer(params, place_of, self._optimizer, saved)
-        for param, own in self._own.items():
+        for param, own in self._mapped.items():
             loaded = self._optimizer.state.get(param, {})
             for name, tensor in own.items():
                 tensor.copy_(loaded[name]) if name in loaded else tensor.zero_()
-        self._use_own()
+        self._use_mapped()
 
 
 class MappedNumbers(NamedTuple):
