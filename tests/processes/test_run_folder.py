@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(300)
 
 def launched(folder, *words, more="--workers 2", **options):
     """A launcher in a process of its own, in the middle of a run of many steps."""
-    run = flags(folder, f"{more} --epochs 200 --name run", **{"slow": 0.005, **options})
+    run = flags(folder, f"{more} --epochs 20000 --name run", **{"slow": 0.005, **options})
     process = subprocess.Popen(
         command("train", *run, *words),
         env=environment(),
