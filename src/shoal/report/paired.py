@@ -5,7 +5,8 @@ one comparison in a thousand finds one. More pairs narrow the interval; the leve
 
     few pairs    mean difference, interval of Student's t
     eleven, …    median difference, interval of the median (sign test): the machine disturbs some rounds badly, and
-                 a seed may be an outlier; a sign test does not depend on how far off they are
+                 a seed may be an outlier; a sign test does not depend on how far off they are. (A signed-rank test
+                 gives a disturbed round the highest rank: where a tenth of the rounds are, it decides half as often.)
 
 The spread of a difference is half the distance from it to the end of its interval that is nearer to zero, so the rule
 of `findings.lower` is this rule.
