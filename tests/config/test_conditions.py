@@ -9,7 +9,6 @@ from shoal.config.conditions import (
     shares_of,
 )
 from shoal.config.read import read
-from shoal.config.schema import LaunchConfig
 from shoal.errors import ConfigError
 
 
@@ -134,7 +133,6 @@ def test_a_condition_must_fit_the_world(flags, size, said):
             "--bottleneck rank=0,share=0.8 --strategy dp",
             "bottleneck 'rank=0,share=0.8' sets the workers' shares",
         ),
-        ("--link all:1gbit --group shm --strategy ddp", "shared memory sends no messages"),
         ("--link all:1gbit --group nccl --strategy ddp", "nccl sends no messages"),
     ],
 )
@@ -149,10 +147,3 @@ def test_shares():
     assert shares_of([Bottleneck(1, share=0.8)], 2) == (0.2, 0.8)
     assert shares_of([Bottleneck(0, share=1.0), Bottleneck(1, slowdown=2)], 3) == (1.0, 0.0, 0.0)
     assert shares_of([Bottleneck(0, share=0.1), Bottleneck(1, share=0.9)], 2) == (0.1, 0.9)
-
-
-def test_with_links_processes_send_messages():
-    assert LaunchConfig(link=("all:1gbit",)).group_kind == "gloo"
-    assert LaunchConfig(link=("all:1gbit",), group="gloo").group_kind == "gloo"
-    assert LaunchConfig().group_kind == "auto"
-    LaunchConfig(link=("all:1gbit",), group="shm", launcher="threads")  # threads have no such group

@@ -9,6 +9,7 @@ from group_cases import (
     message_of_another_length,
     run_case,
 )
+from launching import wait_until
 
 from shoal.comm.links.shaped import shaped
 from shoal.config.conditions import Link
@@ -43,6 +44,18 @@ def shaped_message_of_another_length(group):
 def shaped_fault(group, fault, *arguments):
     """One of the faults of real processes, on a group with links."""
     return fault(linked(group), *arguments)
+
+
+def send_much_and_compute(group, path):
+    """Rank 0 sends more than fits in shared memory and calls nothing more; rank 1 has all of it nevertheless."""
+    group = linked(group)
+    if group.rank == 0:
+        group.send(torch.arange(2_000_000), 1)
+        wait_until(path.exists)
+    elif group.rank == 1:
+        received = torch.empty(2_000_000, dtype=torch.int64)
+        group.recv(received, 0).wait()
+        path.write_text(str(received.sum().item()))
 
 
 def leave_a_split(group):

@@ -9,6 +9,7 @@ from shaped_cases import (
     leave_a_split,
     make_shaped_mistake,
     run_shaped_case,
+    send_much_and_compute,
     shaped_fault,
     shaped_message_of_another_length,
 )
@@ -40,9 +41,9 @@ def test_a_closed_group_of_threads():
     run_threads(3, a_closed_shaped_group)
 
 
-@pytest.fixture(scope="module")
-def world():
-    with World("gloo", 3) as world:
+@pytest.fixture(scope="module", params=["gloo", "shm"])
+def world(request):
+    with World(request.param, 3) as world:
         yield world
 
 
@@ -52,18 +53,26 @@ def test_processes(world, case):
     assert [outcome for outcome in outcomes if outcome.gone or outcome.error] == []
 
 
+def test_a_long_message_goes_on_while_its_sender_computes(world, tmp_path):
+    outcomes = world.run(send_much_and_compute, tmp_path / "sum")
+    assert [outcome for outcome in outcomes if outcome.gone or outcome.error] == []
+    assert (tmp_path / "sum").read_text() == str(sum(range(2_000_000)))
+
+
 def test_a_closed_group_of_processes(world):
     outcomes = world.run(a_closed_shaped_group)
     assert [outcome for outcome in outcomes if outcome.gone or outcome.error] == []
 
 
-def test_a_mismatch_between_processes_shows_every_rank():
-    with World("gloo", 3) as world:
+@pytest.mark.parametrize("kind", ["gloo", "shm"])
+def test_a_mismatch_between_processes_shows_every_rank(kind):
+    with World(kind, 3) as world:
         for outcome in world.run(make_shaped_mistake, "different_root", timeout_s=30):
             assert outcome.error == "MismatchError"
             assert all(line in outcome.message for line in MISTAKES["different_root"][1])
 
 
+@pytest.mark.parametrize("kind", ["gloo", "shm"])
 @pytest.mark.parametrize(
     ("fault", "how", "reason"),
     [
@@ -73,8 +82,8 @@ def test_a_mismatch_between_processes_shows_every_rank():
         (faults.wait_for_a_message, (), "died"),
     ],
 )
-def test_waits_end_with_the_errors_of_the_group_beneath(fault, how, reason):
-    with World("gloo", 3) as world:
+def test_waits_end_with_the_errors_of_the_group_beneath(kind, fault, how, reason):
+    with World(kind, 3) as world:
         outcomes = world.run(shaped_fault, fault, faults.VICTIM, *how, victim=faults.VICTIM, timeout_s=30)
         for rank in (0, 2):
             assert (outcomes[rank].rank, outcomes[rank].reason) == (faults.VICTIM, reason), outcomes[rank]

@@ -10,7 +10,6 @@ from shoal.comm.group import Finished
 from shoal.comm.links import shaped as shaped_module
 from shoal.comm.links.measure import Measured, link_between, measure_links
 from shoal.comm.links.shaped import shaped
-from shoal.comm.shared_memory.group import SharedMemoryGroup
 from shoal.comm.threads import run_threads
 from shoal.comm.traced import traced
 from shoal.config.conditions import Link
@@ -146,12 +145,6 @@ def test_waiting_for_a_slow_link_is_progress():
         return buffer.item()
 
     assert run_threads(2, work, limit_s=0.7) == [1.0, 1.0]
-
-
-def test_shared_memory_is_refused():
-    group = SharedMemoryGroup.__new__(SharedMemoryGroup)
-    with pytest.raises(ConfigError, match="links cannot slow a shared-memory group"):
-        shaped(group, [])
 
 
 def test_another_machine_is_refused(monkeypatch):

@@ -38,6 +38,13 @@ def test_every_worker_takes_a_gpu_of_its_own(machine):
     assert group_kind(flags(4), torch.device("cuda", 3)) == "nccl"
 
 
+def test_links_need_messages_that_go_through_the_processor(machine):
+    machine(gpus=2, local_rank=0, workers_here=2)
+    linked = flags(2, "--link", "all:1gbit")
+    assert group_kind(linked, torch.device("cuda", 0)) == "gloo"
+    assert group_kind(linked, torch.device("cpu")) == "auto"
+
+
 def test_workers_of_other_machines_are_not_counted(machine):
     machine(gpus=8, local_rank=5, workers_here=8)
     assert take_device(flags(16)) == torch.device("cuda", 5)

@@ -24,6 +24,7 @@ from shoal.comm.links import by_messages
 from shoal.comm.links.courier import Clock, Courier, Sleep
 from shoal.comm.links.lane import Lane, Receiving, ReceivingFromAnyone, Sending
 from shoal.comm.links.measure import link_between
+from shoal.comm.links.serialised import Serialised
 from shoal.comm.links.wire import Wire
 from shoal.comm.rendezvous import Card
 from shoal.comm.signature import FILLS_WHOLE, Signature, check_open, mismatch
@@ -55,12 +56,9 @@ def shaped(
     >>> run_threads(2, total)
     [[2.0, 2.0], [2.0, 2.0]]
     """
-    if group.shares_memory:
-        raise ConfigError(
-            "links cannot slow a shared-memory group: it moves data without sending it",
-            "Use --group gloo, or threads.",
-        )
     _check_one_machine(group)
+    if group.shares_memory:
+        group = Serialised(group)
     wires = [Wire(link_between(links, group.rank, other)) for other in range(group.size)]
     return Shaped(Courier(group, wires, clock_ns, sleep), range(group.size), "world", algorithm)
 

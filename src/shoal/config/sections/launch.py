@@ -35,17 +35,11 @@ class LaunchConfig(Checked):
         super().__post_init__()
         for conditions in (self.bottleneck, self.link, self.fault):
             check_distinct(conditions)
-        if self.link and self.launcher == "processes" and self.group in ("shm", "nccl"):
-            why = "shared memory" if self.group == "shm" else "nccl"
+        if self.link and self.launcher == "processes" and self.group == "nccl":
             raise ConfigError(
-                f"{why} sends no messages through the processor, so --link has no effect on it",
-                "Leave --group out, or use --group gloo.",
+                "nccl sends no messages through the processor, so --link has no effect on it",
+                "Leave --group out.",
             )
-
-    @property
-    def group_kind(self) -> str:
-        """The kind of group that processes form: links need messages, and shared memory sends none."""
-        return "gloo" if self.link and self.group == "auto" else self.group
 
     def check_workers(self, size: int, servers: int = 0) -> None:
         """Refuse conditions that do not fit a world of this size; links may end at a parameter server, too."""

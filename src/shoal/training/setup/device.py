@@ -33,10 +33,12 @@ def take_device(config: RunConfig) -> torch.device:
 
 def group_kind(config: RunConfig, device: torch.device) -> str:
     """The kind of group for workers on this device, unless the user chose one."""
-    kind = config.launch.group_kind
+    kind = config.launch.group
     if kind != "auto" or device.type == "cpu":
         return kind
-    return "nccl" if torch.cuda.device_count() >= _workers_here(config) else "gloo"
+    # Links need messages that go through the processor.
+    is_nccl = torch.cuda.device_count() >= _workers_here(config) and not config.launch.link
+    return "nccl" if is_nccl else "gloo"
 
 
 def _workers_here(config: RunConfig) -> int:
