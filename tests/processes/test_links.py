@@ -49,3 +49,10 @@ def test_a_worker_that_is_not_there_is_refused_before_anything_starts(capsys, tm
     _, said = train(capsys, tmp_path, "never", flags, code=2)
     assert f"'{flags[1]}' names worker 2, but there are only 2: 0 to 1" in said
     assert list(tmp_path.iterdir()) == []
+
+
+def test_one_copy_of_the_weights_has_no_links(capsys, tmp_path):
+    flags = ["--strategy", "onecopy", "--exchange", "all_reduce", "--link", "all:1gbit"]
+    _, said = train(capsys, tmp_path, "onecopy", flags, code=2)
+    assert "which simulated links cannot offer" in said
+    assert "without --link" in " ".join(said.split())

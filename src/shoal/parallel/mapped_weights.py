@@ -31,10 +31,11 @@ def check_maps_memory(group: Group, params: Mapping[str, Tensor]) -> None:
     """Refuse workers that do not see each other's memory."""
     on_cpu = all(param.is_cpu for param in params.values())
     if not group.maps_memory or not on_cpu:
-        where = f"a group of kind {group.kind}" if on_cpu else "GPUs"
+        kind = "simulated links" if group.kind == "shm" else f"a group of kind {group.kind}"
         raise ConfigError(
-            f"one copy of the weights needs workers that see each other's memory: {where} is not supported",
-            "Use --group shm on one machine with --device cpu, or --strategy ddp.",
+            "one copy of the weights needs workers that see each other's memory, which "
+            f"{kind if on_cpu else 'GPUs'} cannot offer",
+            "Use --group shm on one machine with --device cpu and without --link, or --strategy ddp.",
         )
 
 

@@ -111,7 +111,7 @@ def test_a_group_without_shared_memory_is_refused():
         group.maps_memory, group.kind = False, "gloo"
         STRATEGIES["onecopy"](replica(OPTIMIZERS["sgd"]), group)
 
-    with pytest.raises(ConfigError, match="a group of kind gloo is not supported"):
+    with pytest.raises(ConfigError, match="a group of kind gloo cannot offer"):
         on_threads(2, work)
 
 
