@@ -1,4 +1,6 @@
-from shoal.labs.page.bars import GAP, Bar, BarPanel, Part, draw_bars, measured_bar
+from matplotlib.figure import Figure
+
+from shoal.labs.page.bars import GAP, Bar, BarPanel, Part, draw_bars, draw_panel, measured_bar
 from shoal.report.findings import Measured
 
 PARTS = [Part("waiting", "orange", "...."), Part("moving", "vermilion", "////")]
@@ -22,3 +24,13 @@ def test_panels_with_gaps_are_drawn_in_both_forms():
     drawing = draw_bars([BarPanel("one", "ms", bars), BarPanel("two", "ms", bars)], PARTS)
     assert drawing.png.startswith(b"\x89PNG")
     assert drawing.pdf.startswith(b"%PDF")
+
+
+def test_a_badly_disturbed_bar_does_not_make_the_others_short():
+    def end(spread):
+        axis = Figure().add_subplot()
+        draw_panel(axis, BarPanel("", "ms", [Bar("a", [4.0, 6.0], spread), Bar("b", [3.0, 3.0], 1.0)]), PARTS)
+        return axis.get_xlim()[1]
+
+    assert end(900.0) == 20
+    assert 12 <= end(2.0) < 20

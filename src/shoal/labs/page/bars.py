@@ -62,6 +62,10 @@ def measured_bar(label: str, parts: Sequence[Measured], whole: Measured) -> Bar:
     return Bar(label, [part.value * scale for part in parts], whole.spread)
 
 
+SCALE_LIMIT = 2.0
+"""The end of a scale, as a multiple of the longest bar: the spread of a badly disturbed one leaves the panel."""
+
+
 def draw_bars(
     panels: Sequence[BarPanel],
     parts: Sequence[Part],
@@ -76,7 +80,7 @@ def draw_bars(
     def paint(figure: Any, columns: int) -> None:
         axes = axes_of(figure, len(panels), columns)
         for position, (axis, panel) in enumerate(zip(axes, panels, strict=True)):
-            _draw_panel(axis, panel, parts)
+            draw_panel(axis, panel, parts)
             names = [_name(bar.label, figure.get_figwidth()) for bar in rows]
             axis.set_yticks(range(len(rows)), names if position % columns == 0 else [""] * len(rows))
             axis.set_ylim(len(rows) - 0.4, -0.6)
@@ -94,7 +98,8 @@ def _name(label: str, width_in: float) -> str:
     return label if width_in > PHONE_IN else textwrap.fill(label, PHONE_LETTERS)
 
 
-def _draw_panel(axis: Any, panel: BarPanel, parts: Sequence[Part]) -> None:
+def draw_panel(axis: Any, panel: BarPanel, parts: Sequence[Part]) -> None:
+    """Draw the bars of one panel."""
     places = [place for place, bar in enumerate(panel.bars) if bar.parts]
     bars = [bar for bar in panel.bars if bar.parts]
     lefts = [0.0] * len(bars)
@@ -117,7 +122,8 @@ def _draw_panel(axis: Any, panel: BarPanel, parts: Sequence[Part]) -> None:
         axis.errorbar(lefts, places, xerr=spreads, fmt="none", ecolor=FRAME["ink"], elinewidth=1, capsize=2)
     axis.set_title(panel.title)
     axis.set_xlabel(panel.x_label)
-    axis.set_xlim(left=0)
+    longest, end = max(lefts, default=0.0), axis.get_xlim()[1]
+    axis.set_xlim(0, min(end, SCALE_LIMIT * longest) if longest else end)
     axis.grid(True, axis="x", color=FRAME["grid"], linewidth=0.6)
     axis.set_axisbelow(True)
     axis.tick_params(axis="y", length=0)
