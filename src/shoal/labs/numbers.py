@@ -1,5 +1,6 @@
 """Numbers and verdicts, as findings hold them and reports print them."""
 
+import math
 from collections.abc import Iterable
 
 from shoal.data.dataset import DataSet
@@ -11,11 +12,11 @@ _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 def scientific(value: float) -> str:
     """A small number in scientific notation; zero stays zero.
 
-    >>> scientific(3.1e-7), scientific(0.0)
-    ('3.1 · 10⁻⁷', '0')
+    >>> scientific(3.1e-7), scientific(0.0), scientific(math.inf)
+    ('3.1 · 10⁻⁷', '0', '∞')
     """
-    if value == 0:
-        return "0"
+    if value == 0 or math.isinf(value):
+        return "∞" if value else "0"
     digits, _, exponent = f"{value:.1e}".partition("e")
     return f"{digits} · 10{str(int(exponent)).translate(_RAISED)}"
 

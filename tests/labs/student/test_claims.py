@@ -16,6 +16,14 @@ CASES = {
         claims.calls("p", "reduce", names, ("all_reduce",))
         for names in (["broadcast", "reduce"], ["all_reduce", "reduce"])
     ],
+    "forms": [
+        claims.calls("p", "all_gather", names, ("all_reduce",))
+        for names in (["all_gather_into_tensor"], ["all_gather", "all_reduce_coalesced"])
+    ],
+    "reduce": [
+        claims.calls("p", "reduce", names, ("all_reduce", "all_gather"))
+        for names in (["reduce"], ["reduce_scatter_tensor"])
+    ],
     "uneven": [claims.uneven("p", value, 1e-4, (48, 16)) for value in (1e-7, 1e-2)],
     "slow": [claims.slow_node("p", by_rounds(*times), 5.0) for times in ((HIGH, LOW), (LOW, HIGH))],
     "faster": [claims.faster("a", "b", by_rounds(*times)) for times in ((LOW, HIGH), (HIGH, LOW))],

@@ -6,7 +6,7 @@ from student_folders import written_by_student
 from shoal.errors import ConfigError
 from shoal.labs.frame import folder_for, load_lab
 from shoal.labs.handout.start import skeleton
-from shoal.labs.student.experiments import lab2, lab4
+from shoal.labs.student.experiments import autograd, lab2, lab4
 from shoal.labs.student.spec import StudentExperiment, usable
 from shoal.labs.student.submission import TaskVerdict, read_submission
 from shoal.report.folder import write_files
@@ -35,8 +35,21 @@ def test_parts_that_are_not_written_are_left_out(submission):
         verdict("allgather_average_gradients", "open", "not done"),
     ]
     assert usable(EXPERIMENT, submission, found) == ["allreduce"]
-    with pytest.raises(ConfigError, match="no task of this lab is written yet"):
+    with pytest.raises(ConfigError, match="nothing can be trained yet.*: allgather_average_gradients$"):
         usable(EXPERIMENT, submission, found[1:])
+
+
+def test_a_part_needs_all_of_its_tasks(submission):
+    tape = StudentExperiment(
+        number="autograd",
+        file="tape.py",
+        parts={"tape": autograd.TASKS},
+        measure=autograd.measure,
+        findings=autograd.findings,
+    )
+    found = [verdict("mul", "right"), *(verdict(task, "open") for task in ("add", "grad"))]
+    with pytest.raises(ConfigError, match="tasks that are not written: add, grad$"):
+        usable(tape, submission, found)
 
 
 def test_code_that_would_stop_is_one_sentence(submission):

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
+from shoal.labs.lab2.check.averages import calls_only
 from shoal.labs.lab3.claims import MARGIN, no_worse
 from shoal.labs.numbers import scientific, whether
 from shoal.report.findings import Finding
@@ -32,9 +33,8 @@ def same_on_all(part: str, difference: float, limit: float) -> Finding:
 
 def calls(part: str, named: str, called: Sequence[str], instead: Sequence[str]) -> Finding:
     """It calls the collective in its name, and not another one that would do the work."""
-    right = any(each == named or each.startswith(f"{named}_") for each in called)
     numbers = {"part": part, "named": named, "called": ", ".join(called) or "–"}
-    return Finding("own_calls", numbers, whether(right and not set(called) & set(instead)))
+    return Finding("own_calls", numbers, whether(calls_only(called, named, instead)))
 
 
 def uneven(part: str, difference: float, limit: float, shares: Sequence[int]) -> Finding:

@@ -1,12 +1,13 @@
 """The sections of the report that are about a student's code."""
 
+import math
 from collections.abc import Sequence
 
 from shoal.labs.numbers import listed
 from shoal.labs.page.page import Page
 from shoal.labs.student.part import StudentMeasured, StudentPart
 from shoal.report.document import Block, Bullets, Code, Table
-from shoal.report.findings import Measured, over_seeds
+from shoal.report.findings import over_seeds
 
 EMPTY = "–"
 TEXT_COLUMNS = ("called", "lengths", "places")
@@ -29,11 +30,14 @@ def set_up(measured: StudentMeasured, page: Page) -> list[Block]:
         "equal_steps": size.equal_steps,
         "rounds": size.rounds,
         "seeds": listed(plan.seeds),
-        "count": size.seeds,
     }
     return [
         Bullets(
-            [page(f"own.setup_{number}", **values), page(f"own.runs_{number}", **values), page("own.clock")]
+            [
+                page(f"own.setup_{number}", **values),
+                page(f"own.runs_{number}", **values),
+                page("own.measured"),
+            ]
         )
     ]
 
@@ -52,9 +56,8 @@ def tasks(measured: StudentMeasured, page: Page) -> list[Block]:
         [", ".join(verdict.tasks), page(f"check.{verdict.word}"), verdict.why or EMPTY]
         for verdict in measured.verdicts
     ]
-    folder, number = measured.plan.submission.folder, measured.plan.submission.number
     return [
-        *page.section("own_tasks", number=number, folder=folder),
+        *page.section("own_tasks", number=measured.plan.submission.number),
         page.table("own_tasks", page.header("own_tasks", "task", "verdict", "why"), rows, right=frozenset()),
     ]
 
@@ -62,7 +65,7 @@ def tasks(measured: StudentMeasured, page: Page) -> list[Block]:
 def end_table(measured: StudentMeasured, page: Page) -> Table:
     """The end of training: the student's numbers beside those of the same training done right."""
     parts = list(measured.parts.values())
-    rows = [[part.label, *(_shown(part.losses(of), 4) for of in (part.runs, part.right))] for part in parts]
+    rows = [[part.label, *(_loss(part.losses(of), page) for of in (part.runs, part.right))] for part in parts]
     header = page.header("own_results", "part", "loss", "right_loss")
     if any(part.accuracies(part.runs) for part in parts):
         header += page.header("own_results", "accuracy", "right_accuracy")
@@ -86,8 +89,10 @@ def columns_of(parts: Sequence[StudentPart]) -> list[str]:
     return list(dict.fromkeys(column for part in parts for column in part.cells))
 
 
-def _shown(value: Measured | None, digits: int) -> str:
-    return EMPTY if value is None else f"{value:.{digits}f}"
+def _loss(values: Sequence[float], page: Page) -> str:
+    if not all(map(math.isfinite, values)):
+        return page("own.not_finite")
+    return f"{over_seeds(values):.4f}" if values else EMPTY
 
 
 def _percent(values: Sequence[float]) -> str:

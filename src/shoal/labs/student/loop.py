@@ -1,5 +1,6 @@
 """The training loop of the experiments: the labs' network on their digits, with what makes the gradients agree."""
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -14,8 +15,8 @@ BATCH = 64
 RATE = 0.1
 """Learning rate of SGD."""
 TEST_BATCH = 500
-FAR = 1e9
-"""The difference of weights that are not numbers."""
+FAR = math.inf
+"""The difference of values that are not finite, or are missing."""
 
 
 def digits(samples: int) -> DataSet:
@@ -48,7 +49,9 @@ def apart(own: Tensor, right: Tensor) -> float:
     >>> apart(torch.tensor([1.0, 2.5]), torch.tensor([1.0, 2.0]))
     0.25
     """
-    return float((own - right).abs().max() / right.abs().max()) if bool(own.isfinite().all()) else FAR
+    if not bool(own.isfinite().all()):
+        return FAR
+    return float((own - right).abs().max() / right.abs().max().clamp_min(1e-12))
 
 
 @torch.no_grad()

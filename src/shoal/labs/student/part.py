@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shoal.labs.student.submission import Submission, TaskVerdict
-from shoal.report.findings import Measured, over_seeds
 
 LAST, FEW = 10, 20
 """Steps over which a loss is averaged, because one batch says little; a curve with few points stays as it is."""
@@ -80,9 +79,9 @@ class StudentPart:
     cells: Mapping[str, str] = field(default_factory=dict[str, str])
     """Further columns of the table of results."""
 
-    def losses(self, of: Sequence[StudentRun]) -> Measured | None:
-        """The final loss over the seeds."""
-        return over_seeds([each.final_loss for each in of]) if of else None
+    def losses(self, of: Sequence[StudentRun]) -> list[float]:
+        """The final loss, seed by seed."""
+        return [each.final_loss for each in of]
 
     def accuracies(self, of: Sequence[StudentRun]) -> list[float]:
         """The test accuracy, seed by seed; empty where it was not tested."""

@@ -107,16 +107,19 @@ def usable(
 ) -> list[str]:
     """The parts that were written; a ConfigError if one of them cannot run, or if there is none."""
     names: list[str] = []
+    not_written: list[str] = []
     for name, tasks in experiment.parts.items():
         found = verdicts_on(tasks, verdicts)
-        if any(verdict.stops for verdict in found) and experiment.stops:
-            raise stopped_by(submission, [verdict.why for verdict in found if verdict.stops])
-        started = [verdict.word != "open" for verdict in found]
-        if started and (all if experiment.stops else any)(started):
+        if experiment.stops and (reasons := [verdict.why for verdict in found if verdict.stops]):
+            raise stopped_by(submission, reasons)
+        still_open = [verdict for verdict in found if verdict.word == "open"]
+        not_written += [task for verdict in still_open for task in verdict.tasks]
+        written = not still_open if experiment.stops else len(still_open) < len(found)
+        if found and written:
             names.append(name)
     if not names:
         raise ConfigError(
-            f"{submission.file}: no task of this lab is written yet",
+            f"{submission.file}: nothing can be trained yet; tasks that are not written: {', '.join(not_written)}",
             f"`shoal lab check {submission.number} {submission.folder}` lists the tasks.",
         )
     return names

@@ -29,7 +29,7 @@ def tables(measured: StudentMeasured) -> dict[str, Records]:
                 "part": part.name,
                 "code": who,
                 "seed": seed,
-                "place": f"{x:.6g}",
+                "x": f"{x:.6g}",
                 "loss (nat)": f"{loss:.6g}",
             }
             for part, who, trained in both

@@ -1,5 +1,6 @@
 """The autograd lab with a student's tape."""
 
+import pytest
 from reports import assert_whole, rows, text_of
 from student_folders import report_of, written_by_student
 
@@ -11,6 +12,9 @@ NOT_ADDED = """
             parts = entry.propagate([dL_d[output] for output in entry.outputs])
             dL_d.update(zip(entry.inputs, parts, strict=True))
     """
+
+
+TOO_LARGE = NOT_ADDED.replace("torch.ones((), ", "torch.full((), 1e30, ")
 
 
 def report(folder, out, lang="en"):
@@ -26,7 +30,8 @@ def test_a_right_tape_has_torchs_gradients(tmp_path):
     assert "def operator_mul" in text_of(outcome.folder)
 
 
-def test_gradients_that_are_not_added_are_found(tmp_path):
-    folder = written_by_student(tmp_path / "in", "autograd", grad=NOT_ADDED)
+@pytest.mark.parametrize("grad", [NOT_ADDED, TOO_LARGE], ids=["not_added", "diverges"])
+def test_wrong_gradients_are_found(tmp_path, grad):
+    folder = written_by_student(tmp_path / "in", "autograd", grad=grad)
     _, found = report(folder, tmp_path / "out", lang="zh")
     assert (found["own_gradient_first"], found["own_equal"]) == ("fails", "fails")

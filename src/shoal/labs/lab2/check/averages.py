@@ -5,7 +5,7 @@ The gradients of three nodes are multiples of one another, so that the result sh
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,12 @@ SIZES = (6, 5, 4)
 """Of the parameters: all different, so that a wrong order shows in the calls."""
 ROUNDS = 2
 TOLERANCE = 1e-5
+AVERAGES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "allreduce_average_gradients": ("all_reduce", ()),
+    "allgather_average_gradients": ("all_gather", ("all_reduce",)),
+    "reduce_average_gradients": ("reduce", ("all_reduce", "all_gather")),
+}
+"""The collective in the name of each function, and collectives that would do its work."""
 
 Values = list[list[float]]
 """Of each parameter."""
@@ -58,8 +64,9 @@ def averaged(rank: int, name: str) -> dict[str, Any]:
     return {"rounds": rounds, "unmoved": all(bool((param == 1).all()) for param in model.parameters())}
 
 
-def average_check(task: str, named: str, *instead: str, course: bool = True) -> Check:
-    """The check of an average that must call a collective whose name begins with `named`, and none of `instead`."""
+def average_check(task: str, course: bool = True) -> Check:
+    """The check of an average: its result, and which collectives it calls."""
+    named, instead = AVERAGES[task]
 
     def faults(folder: Path) -> list[Fault]:
         nodes = run_nodes(averaged, folder, NODES, task, meet=True)
@@ -76,9 +83,27 @@ def average_check(task: str, named: str, *instead: str, course: bool = True) -> 
 def call_faults(nodes: Sequence[Node], named: str, instead: Sequence[str]) -> list[Fault]:
     """Whether it calls the collective in the function's name."""
     called = {call.partition("(")[0] for node in nodes for call in node.calls}
-    if any(call == named or call.startswith(f"{named}_") for call in called) and not called & set(instead):
+    if calls_only(called, named, instead):
         return []
     return [fault("another_collective", called=", ".join(sorted(called)) or "—", named=named)]
+
+
+def calls_only(called: Iterable[str], named: str, instead: Iterable[str]) -> bool:
+    """Whether the collective of a name was called, in any of its forms, and none of those that would do its work.
+
+    >>> calls_only(["all_gather_into_tensor"], "all_gather", ["all_reduce"])
+    True
+    >>> calls_only(["reduce_scatter", "all_gather_into_tensor"], "reduce", ["all_reduce", "all_gather"])
+    False
+    """
+    kinds = {_kind(call) for call in called}
+    return named in kinds and not kinds & set(instead)
+
+
+def _kind(call: str) -> str:
+    """A collective without its form: all_gather of all_gather_into_tensor."""
+    kinds = ("all_reduce", "all_gather", "reduce_scatter", "reduce")
+    return next((kind for kind in kinds if call.startswith(kind)), call)
 
 
 def value_faults(nodes: Sequence[Node]) -> list[Fault]:

@@ -52,13 +52,15 @@ def initial_faults(plain: Outcome, again: Outcome | None, sets_seed: bool) -> li
 
 def microbatch_flag(folder: Path) -> str:
     """The program's flag for the number of micro-batches; nothing if it has none."""
-    found = re.search(r"""["'](--\w*micro\w*)["']""", (folder / "model.py").read_text(encoding="utf-8"))
+    found = re.search(
+        r"""["'](--\w*micro\w*)["']""", (folder / "model.py").read_text(encoding="utf-8", errors="replace")
+    )
     return found[1] if found else ""
 
 
 def sets_seed(folder: Path) -> bool:
     """Whether the program gives init_parameters a seed."""
-    source = (folder / "model.py").read_text(encoding="utf-8")
+    source = (folder / "model.py").read_text(encoding="utf-8", errors="replace")
     return re.search(r"init_parameters\([^)]*seed", source) is not None
 
 
@@ -66,7 +68,9 @@ def workers_of(folder: Path) -> int:
     """How many workers the student's containers are; three without that file."""
     compose = folder / "docker-compose.yml"
     found = (
-        re.search(r"--n_devices[= ](\d+)", compose.read_text(encoding="utf-8")) if compose.exists() else None
+        re.search(r"--n_devices[= ](\d+)", compose.read_text(encoding="utf-8", errors="replace"))
+        if compose.exists()
+        else None
     )
     return int(found[1]) if found else WORKERS
 

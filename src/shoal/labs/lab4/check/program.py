@@ -7,7 +7,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -70,12 +70,8 @@ def run_program(
     microbatches: int = 1,
     limit_s: float = LIMIT_S,
 ) -> Outcome:
-    """Run `model.py` of the folder as every worker, until it has made so many steps."""
-    nodes = _run(folder, size, steps, flags, microbatches, limit_s)
-    for _ in range(PORTS - 1):
-        if not any(node.raised and "EADDRINUSE" in node.raised.text for node in nodes):
-            break
-        nodes = _run(folder, size, steps, flags, microbatches, limit_s)
+    """Run `model.py` of the folder as every worker, until it has made this many steps."""
+    nodes = run_workers(worker, folder, size, steps, flags, microbatches, limit_s)
     late = {f"worker{rank}": node.answer["waits"] for rank, node in enumerate(nodes) if node.answer}
     answer = nodes[0].answer
     if any(late.values()):
@@ -95,13 +91,25 @@ def run_program(
     return Outcome(found, **rest)
 
 
-def _run(
-    folder: Path, size: int, steps: int, flags: Sequence[str], microbatches: int, limit_s: float
+def run_workers(
+    work: Callable[..., dict[str, Any]],
+    folder: Path,
+    size: int,
+    steps: int,
+    flags: Sequence[str],
+    microbatches: int = 1,
+    limit_s: float = LIMIT_S,
 ) -> list[Node]:
-    with TemporaryDirectory(prefix="shoal-check-") as scratch:
-        address = [f"--n_devices={size}", "--master_addr=127.0.0.1", f"--master_port={free_port()}"]
-        given = (str(folder.resolve()), [*address, *flags], steps, scratch, microbatches, limit_s)
-        return run_nodes(worker, folder, size, *given, meet=False, limit_s=limit_s + 2 * GOODBYE_S)
+    """Run `work`, which calls `worker`, as every worker of the program; on another port if its port was taken."""
+    nodes: list[Node] = []
+    for _ in range(PORTS):
+        with TemporaryDirectory(prefix="shoal-check-") as scratch:
+            address = [f"--n_devices={size}", "--master_addr=127.0.0.1", f"--master_port={_free_port()}"]
+            given = (str(folder.resolve()), [*address, *flags], steps, scratch, microbatches, limit_s)
+            nodes = run_nodes(work, folder, size, *given, meet=False, limit_s=limit_s + 2 * GOODBYE_S)
+        if not any(node.raised and "EADDRINUSE" in node.raised.text for node in nodes):
+            break
+    return nodes
 
 
 def worker(
@@ -236,7 +244,7 @@ def _is_connected() -> bool:
     return rpc.api._is_current_rpc_agent_set()  # pyright: ignore
 
 
-def free_port() -> int:
+def _free_port() -> int:
     """A port of this machine that no program listens on."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))

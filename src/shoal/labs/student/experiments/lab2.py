@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from shoal.labs.lab2.check.averages import AVERAGES
 from shoal.labs.numbers import scientific
 from shoal.labs.runs import Runs
 from shoal.labs.student import claims
@@ -18,15 +19,7 @@ from shoal.report.paired import by_rounds, by_seeds
 
 EQUAL_WITHIN = 1e-4
 """Of the largest weight: after a few steps in float32 a right average differs by less."""
-AVERAGES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "allreduce": ("all_reduce", ()),
-    "allgather": ("all_gather", ("all_reduce",)),
-    "reduce": ("reduce", ("all_reduce", "all_gather")),
-}
-"""The collective in the name of each function, and collectives that would do its work."""
-
-
-PARTS = {name: (function_of(name),) for name in AVERAGES}
+PARTS = {name: (function_of(name),) for name in ("allreduce", "allgather", "reduce")}
 
 
 def one_machine(seed: int, samples: int, steps: int) -> StudentRun:
@@ -98,18 +91,18 @@ def findings(measured: StudentMeasured) -> Mapping[str, Sequence[Finding]]:
     cost: list[Finding] = []
     for name, part in parts.items():
         label, numbers = part.label, part.numbers
+        named, instead = AVERAGES[function_of(name)]
         accuracies = [part.accuracies(of) for of in (part.right, part.runs)]
         own += [
             claims.equal(
                 label, numbers["difference"], EQUAL_WITHIN, steps, why_wrong(PARTS[name], measured.verdicts)
             ),
             claims.same_on_all(label, numbers["between"], EQUAL_WITHIN),
-            claims.calls(label, AVERAGES[name][0], numbers["calls"], AVERAGES[name][1]),
+            claims.calls(label, named, numbers["calls"], instead),
             claims.as_accurate(label, by_seeds(*accuracies)),
         ]
-        if (
-            numbers["difference"] <= EQUAL_WITHIN
-        ):  # what is wrong with even shares is not explained by uneven ones
+        # An average that is wrong with even shares needs no finding about uneven ones.
+        if numbers["difference"] <= EQUAL_WITHIN:
             own.append(claims.uneven(label, numbers["uneven"], EQUAL_WITHIN, UNEVEN))
         slow = by_rounds(numbers["slow_ms"], numbers["even_ms"])
         cost.append(claims.slow_node(label, slow, 1e3 * DELAY_S))

@@ -5,12 +5,11 @@ are not used.
 """
 
 from collections.abc import Mapping, Sequence
-from tempfile import TemporaryDirectory
 
 from shoal.labs.check.fault import Fault, fault
-from shoal.labs.check.nodes import Node, run_nodes
-from shoal.labs.lab4.check import program
+from shoal.labs.check.nodes import Node
 from shoal.labs.lab4.check.parts import MICROBATCHES, microbatch_flag, workers_of
+from shoal.labs.lab4.check.program import run_workers
 from shoal.labs.numbers import scientific
 from shoal.labs.runs import Runs
 from shoal.labs.student import claims
@@ -44,29 +43,10 @@ def measure(plan: StudentPlan, names: Sequence[str], host: StudentHost, runs: Ru
         label = runs.words(f"own_name.{name}")
         runs.say("progress.own_part", part=label)
         flags = [f"{microbatch_flag(folder)}={MICROBATCHES}"] if name == "microbatches" else []
-        nodes = run_program(plan, flags)
+        nodes = run_workers(watched, folder, workers_of(folder), steps_of(plan), flags, limit_s=LIMIT_S)
         raise_failures([node for node in nodes[:1] if not node.answer], host.submission, host.words)
         parts[name] = part_of(name, label, nodes, host)
     return parts
-
-
-def run_program(plan: StudentPlan, flags: Sequence[str]) -> list[Node]:
-    """The program as every worker; another port if one is taken meanwhile."""
-    folder = plan.submission.file.parent
-    size, nodes = workers_of(folder), list[Node]()
-    for _ in range(program.PORTS):
-        with TemporaryDirectory(prefix="shoal-student-") as scratch:
-            address = [
-                f"--n_devices={size}",
-                "--master_addr=127.0.0.1",
-                f"--master_port={program.free_port()}",
-            ]
-            given = (str(folder), [*address, *flags], steps_of(plan), scratch, 1, LIMIT_S)
-            limit_s = LIMIT_S + 2 * program.GOODBYE_S
-            nodes = run_nodes(watched, folder, size, *given, meet=False, limit_s=limit_s)
-        if not any(node.raised and "EADDRINUSE" in node.raised.text for node in nodes):
-            break
-    return nodes
 
 
 def part_of(name: str, label: str, nodes: Sequence[Node], host: StudentHost) -> StudentPart:

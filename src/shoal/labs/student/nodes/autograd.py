@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shoal.labs.student.loop import FAR
+from shoal.labs.student.loop import FAR, apart
 
 POINTS = 32
 """Of the line that is fitted."""
@@ -24,12 +24,10 @@ def points(seed: int) -> tuple[Tensor, Tensor]:
     return x, 2.0 * x - 1.0 + 0.1 * torch.randn(POINTS, generator=generator)
 
 
-def apart(own: Any, right: Tensor) -> float:
-    """max|a − b| / max|b| of a gradient, which the student's `grad` may not have found."""
+def gradient_apart(own: Any, right: Tensor) -> float:
+    """How far a gradient is from the right one; FAR if the student's `grad` found none of this shape."""
     value = getattr(own, "value", None)
-    if value is None or value.shape != right.shape or not bool(value.isfinite().all()):
-        return FAR
-    return float((value - right).abs().max() / right.abs().max().clamp_min(1e-12))
+    return FAR if value is None or value.shape != right.shape else apart(value, right)
 
 
 def residual_sum(tape: Any, w: Any, b: Any, x: Tensor, y: Tensor) -> Any:
@@ -56,7 +54,7 @@ def fit(seed: int, steps: int) -> dict[str, Any]:
         (right_loss := ((right[0] * x + right[1] - y) ** 2).sum()).backward()
         assert right.grad is not None
         if step == 0:
-            first = max(apart(each, right.grad[place]) for place, each in enumerate(grads))
+            first = max(gradient_apart(each, right.grad[place]) for place, each in enumerate(grads))
         # A gradient that was not found moves nothing.
         found = [getattr(each, "value", torch.zeros(())) for each in grads]
         own = own - RATE / POINTS * torch.stack([each.reshape(-1)[0] for each in found])
@@ -68,7 +66,7 @@ def fit(seed: int, steps: int) -> dict[str, Any]:
         "right": right_losses,
         "first": first,
         "second": second_derivative(tape, x),
-        "difference": float((own - right.detach()).abs().max() / right.detach().abs().max()),
+        "difference": apart(own, right.detach()),
     }
 
 
@@ -80,7 +78,7 @@ def second_derivative(tape: Any, values: Tensor) -> float:
     if slope is None:
         return FAR
     (bend,) = tape.grad(slope.sum(), [a])
-    return apart(bend, 6 * values)
+    return gradient_apart(bend, 6 * values)
 
 
 def timed(rounds: int) -> dict[str, Any]:
