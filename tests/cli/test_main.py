@@ -117,13 +117,22 @@ def test_output_that_cannot_be_written_is_one_sentence():
     assert done.stderr == "error: cannot write to standard output: No space left on device\n"
 
 
-def test_a_full_disk_is_one_sentence_wherever_it_comes_to_light(monkeypatch, capsys):
-    def full():
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "runs/mine/config.toml")
+@pytest.mark.parametrize(
+    ("code", "sentence"),
+    [
+        (errno.ENOSPC, "cannot write runs/mine/config.toml: No space left on device"),
+        (errno.EACCES, "cannot open runs/mine/config.toml: Permission denied"),
+    ],
+)
+def test_a_full_disk_or_a_closed_folder_is_one_sentence_wherever_it_is_noticed(
+    monkeypatch, capsys, code, sentence
+):
+    def fail():
+        raise OSError(code, os.strerror(code), "runs/mine/config.toml")
 
-    monkeypatch.setattr("shoal.cli.doctor.checks.checks", full)
+    monkeypatch.setattr("shoal.cli.doctor.checks.checks", fail)
     assert main(["doctor"]) == 2
-    assert "error: cannot write runs/mine/config.toml: No space left on device" in capsys.readouterr().err
+    assert f"error: {sentence}" in capsys.readouterr().err
 
 
 def test_sys_exit_in_code_of_the_users_own_is_an_error_whichever_command_runs_it(

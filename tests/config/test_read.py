@@ -114,6 +114,29 @@ def test_a_wrong_recipe_gets_one_sentence(tmp_path):
         from_tree({"train": 3})
     with pytest.raises(ConfigError, match="unknown setting 'trian': did you mean 'train'"):
         from_tree({"trian": {}})
+    with pytest.raises(ConfigError, match="cannot read the recipe x+: File name too long"):
+        read_recipe("x" * 300)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "flags", "sentence"),
+    [
+        ({"mesh": 3}, ["--strategy", "ddp"], "mesh: expected text, got 3"),
+        ({"mesh": 3}, ["--workers", "2"], "mesh: expected text, got 3"),
+        ({"pipeline": 3}, ["--mesh", "data=2"], "pipeline is a section, not the value 3"),
+        ({"pipeline": "gpipe"}, ["--workers", "2"], "unknown setting 'pipeline.name'"),
+        ({"launch": 3}, ["--mesh", "data=2"], "launch is a section, not the value 3"),
+        ({"strategy": {"name": ["ddp"]}}, ["--lr", "1"], "unknown strategy"),
+    ],
+)
+def test_flags_over_a_wrong_recipe_get_one_sentence(recipe, flags, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        from_tree(merge(recipe, read_flags(flags)))
+
+
+def test_a_mesh_that_is_not_text_is_refused():
+    with pytest.raises(ConfigError, match="mesh: expected text, got 3"):
+        merge({}, {"mesh": 3})
 
 
 @pytest.mark.parametrize("name", ["../../evil", "/tmp/evil", "a/../../evil", "..", "a\x1b[2J", "a\nb"])

@@ -41,7 +41,7 @@ def test_a_run_whose_folder_is_deleted_ends_with_a_sentence_and_does_not_make_it
     shutil.rmtree(tmp_path / "elsewhere")
     _, said = process.communicate(timeout=60)
     assert process.returncode == 2, said
-    assert f"{tmp_path / 'run'} was deleted or moved while the run was going" in said
+    assert f"{tmp_path / 'run'} was deleted or moved during the run" in said
     assert "Traceback" not in said
     assert not (tmp_path / "run").exists()
 

@@ -58,6 +58,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.errno == errno.ENAMETOOLONG:
             text.error(ShoalError(f"the file name {str(error.filename)[:80]}… is too long"))
             return ShoalError.exit_code
+        if isinstance(error, PermissionError) and error.filename:
+            text.error(ShoalError(f"cannot open {error.filename}: {error.strerror}"))
+            return ShoalError.exit_code
         if error.errno not in _STORAGE:
             raise
         what = f" {error.filename}" if error.filename else ""

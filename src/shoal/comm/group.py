@@ -103,8 +103,8 @@ class Messenger(Protocol):
 class Group(ABC):
     """The workers that communicate, as one of them sees the group.
 
-    A kind of group implements `issue`, `issue_send`, `issue_recv`, `split_off`, `beat`, `fail` and `close`, and says
-    what it can do; arguments are checked here.
+    A kind of group implements `issue`, `issue_send`, `issue_recv`, `split_off`, `beat`, `fail`, `closed` and `close`,
+    and declares what it can do; arguments are checked here.
     """
 
     rank: int

@@ -343,9 +343,8 @@ class Checked:
         for name, kind in kinds_of(type(self)).items():
             where, value = f"{type(self).__name__}.{name}", getattr(self, name)
             if not choices(kind):
-                object.__setattr__(
-                    self, name, check(kind, value, where)
-                )  # a list became a tuple, an int a float
+                # Set again, because a list has become a tuple, an int a float.
+                object.__setattr__(self, name, check(kind, value, where))
             elif not _accept(kind, value)[0]:
                 classes = [choice.__name__ for choice in choices(kind)]
                 raise ConfigError(

@@ -71,19 +71,20 @@ def read(recipe: str | None, flags: Sequence[str], trust_code: bool = False) -> 
 def read_recipe(recipe: str, trust_code: bool = False) -> Tree:
     """The tree of a TOML file: a path, or the bare name of a recipe shipped with shoal."""
     path = Path(recipe)
-    if path.is_dir():
-        raise ConfigError(
-            f"'{recipe}' is a folder, not a recipe",
-            f"Give the path of a .toml file. To resume a stopped run: shoal train --resume {shlex.quote(recipe)}",
-        )
-    if path.suffix != ".toml" and not path.exists():
-        shipped = shipped_recipes()
-        if recipe not in shipped:
-            raise ConfigError(
-                unknown("recipe", recipe, shipped), "Give the path of a .toml file, or one of these names."
-            )
-        path = shipped[recipe]
     try:
+        if path.is_dir():
+            raise ConfigError(
+                f"'{recipe}' is a folder, not a recipe",
+                f"Give the path of a .toml file. To resume a stopped run: shoal train --resume {shlex.quote(recipe)}",
+            )
+        if path.suffix != ".toml" and not path.exists():
+            shipped = shipped_recipes()
+            if recipe not in shipped:
+                raise ConfigError(
+                    unknown("recipe", recipe, shipped),
+                    "Give the path of a .toml file, or one of these names.",
+                )
+            path = shipped[recipe]
         text = _recipe_text(path)
         if path.name == "config.toml":  # of a run folder
             check_seal(text, path)
@@ -195,8 +196,8 @@ def expand_strategy(tree: Tree) -> Tree:
     strategy, sync = (_as_table(tree.get(key, {}), key) for key in ("strategy", "sync"))
     name, layout = strategy.get("name", ""), "whole"
     if "name" in strategy:
-        is_own = isinstance(name, str) and ":" in name
-        if name not in STRATEGIES and not is_own:
+        is_own = ":" in str(name)
+        if not isinstance(name, str) or (name not in STRATEGIES and not is_own):
             raise ConfigError(
                 unknown("strategy", str(name), STRATEGIES),
                 "For one of your own, write package.module:function.",
@@ -240,10 +241,10 @@ def _as_table(value: Any, where: str) -> Tree:
 def merge(recipe: Tree, flags: Tree) -> Tree:
     """A recipe with flags over it: flags replace a section whose choice they change, and amend any other."""
     named = "name" in _as_table(flags.get("strategy", {}), "strategy")
-    merged, flags = dict(expand_strategy(recipe)), expand_strategy(flags)
+    merged, flags = (_with_tables(expand_strategy(tree)) for tree in (recipe, flags))
     if named and "mesh" not in flags and any(axis in merged.get("mesh", "") for axis in LAYOUT_AXES):
         merged.pop("mesh")  # a strategy of whole models
-    if "mesh" in flags and _as_table(merged.get("sync", {}), "sync").get("name") == "none":
+    if "mesh" in flags and merged.get("sync", {}).get("name") == "none":
         merged.pop("sync")  # one worker's; a mesh has a default of its own
     if named or "mesh" in flags or "workers" in flags.get("launch", {}):
         # A cut fits one number of stages.
@@ -261,18 +262,20 @@ def merge(recipe: Tree, flags: Tree) -> Tree:
     ):
         merged.pop("mesh")
     for key, value in flags.items():
-        old = merged.get(key)
-        if isinstance(value, dict) and isinstance(old, str):
-            old = _as_table(old, key)
-        if (
-            isinstance(value, dict)
-            and isinstance(old, dict)
-            and value.get("name", old.get("name")) == old.get("name")
-        ):
+        old = merged.get(key, {})
+        if isinstance(value, dict) and value.get("name", old.get("name")) == old.get("name"):
             merged[key] = {**old, **value}
         else:
             merged[key] = value
     return merged
+
+
+def _with_tables(tree: Tree) -> Tree:
+    """A tree whose sections are tables and whose mesh is text, so that two trees can be merged."""
+    sections = {key for key, kind in kinds_of(RunConfig).items() if choices(kind)}
+    tables = {key: _as_table(value, key) if key in sections else value for key, value in tree.items()}
+    check(str, tables.get("mesh", ""), "mesh")
+    return tables
 
 
 def from_tree(tree: Tree) -> RunConfig:

@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +86,8 @@ class Checkpoint:
     path: Path
     progress: Progress
     files: tuple[str, ...] = (tensors_of(0),)
-    parts: Mapping[str, Mapping[str, Any]] = ()  # pyright: ignore[reportAssignmentType]
-    """Where divided tensors lie in their wholes, by file and name."""
+    parts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    """The places of divided tensors in their wholes, by file and name."""
 
     passed_over: tuple[str, ...] = ()
     """What is wrong with newer checkpoints, which are not used."""
@@ -101,7 +101,7 @@ class Checkpoint:
     def pieces(self) -> SavedPieces:
         """The whole tensors, by name."""
         try:
-            return SavedPieces(self.path, self.files, dict(self.parts))
+            return SavedPieces(self.path, self.files, self.parts)
         except (OSError, SafetensorError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(f"cannot read the tensors of {self.path}: {error!r}") from None
 
@@ -137,7 +137,7 @@ def save(
 
     def prepare() -> None:
         if not folder.parent.exists():
-            raise FileNotFoundError(f"{folder.parent} was deleted or moved while the run was going")
+            raise FileNotFoundError(f"{folder.parent} was deleted or moved during the run")
         folder.mkdir(exist_ok=True)
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir()

@@ -283,9 +283,8 @@ def _finish(built: Built, folder: RunFolder, progress: Progress, notes: _Notes, 
     group, strategy, data, config = built.group, built.strategy, built.data, built.config
     done = job.is_done(progress)
     test, validation = None, notes.validation
-    evaluates = (
-        done and not strategy.serves
-    )  # a worker that serves answers the others until all have met below
+    # A worker that serves answers the others until all have met below.
+    evaluates = done and not strategy.serves
     if evaluates and config.train.test:  # the only time that the test set is read
         test = evaluate(strategy.evaluate, data, data.test, strategy.copies, built.measures)
     if evaluates and validation is None and data.validation is not None:
