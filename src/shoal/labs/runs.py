@@ -107,9 +107,8 @@ def earlier_result(config: RunConfig, run: Path) -> Result | None:
     train = replace(its_config.train, test=config.train.test)
     start = Path(train.start)
     if start.name == Path(config.train.start).name and start.resolve().parent == run.resolve().parent:
-        train = replace(
-            train, start=config.train.start
-        )  # a run of the same report, which is taken over as well
+        # It starts from a run of the same report, which is taken over as well.
+        train = replace(train, start=config.train.start)
     if replace(its_config, output=config.output, train=train) != config:
         return None
     try:

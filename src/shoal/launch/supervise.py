@@ -116,9 +116,8 @@ class _Supervision:
 
         The worker itself is asked, not its pipe: a child that it has forked may hold the pipe open.
         """
-        code = (
-            handle.poll()
-        )  # before reading, so that the last report of a worker that has ended is in the pipe
+        # Before reading, so that the last report of a worker that has ended is in the pipe.
+        code = handle.poll()
         for report in handle.read():
             if report["kind"] == "failed":
                 handle.failure = Failure(**report["failure"])

@@ -162,9 +162,8 @@ class _TrainingListener(Listener):
     def _warn(self, category: str, text: str) -> None:
         """Warn once of what several workers saw; of a slow member, each reports how long it has waited itself."""
         slow = category == SlowMemberWarning.__name__
-        key = (
-            text.partition(":")[0] if slow else text
-        )  # "rank 1 is slow", "rank 1 has not reached all_reduce #63"
+        # Of a slow member: "rank 1 is slow", "rank 1 has not reached all_reduce #63".
+        key = text.partition(":")[0] if slow else text
         if key not in self._warned:
             self._warned.add(key)
             warnings.warn(text, CATEGORIES.get(category, UserWarning), stacklevel=2)

@@ -53,8 +53,7 @@ def main() -> int:
             return 0
         failure = failure_of(error)
     reporter.failed(failure)
-    if (
-        task["kind"] == "train"
-    ):  # into this worker's log; a program prints to the terminal, where one box is enough
+    # Into this worker's log. A program prints to the terminal, where one box is enough.
+    if task["kind"] == "train":
         sys.stderr.write(failure.traceback)
     return failure.exit_code

@@ -75,9 +75,8 @@ def _gunzipped(chunks: Iterable[bytes], where: str) -> Iterator[bytes]:
         packed = chunk
         while packed and not decoder.eof:
             try:
-                piece = decoder.decompress(
-                    packed, CHUNK_BYTES
-                )  # bounded: a few bytes cannot become gigabytes
+                # Bounded: otherwise a few bytes could become gigabytes.
+                piece = decoder.decompress(packed, CHUNK_BYTES)
             except zlib.error as error:
                 raise DataError(f"{where} is damaged: cannot unpack its gzip data ({error})") from error
             packed = decoder.unconsumed_tail

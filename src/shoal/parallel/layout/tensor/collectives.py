@@ -52,9 +52,8 @@ class _SpreadTo(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         (gradient,) = gradients
-        total = gradient.clone(
-            memory_format=torch.contiguous_format
-        )  # another node may hold the same gradient
+        # A clone, because another node may hold the same gradient.
+        total = gradient.clone(memory_format=torch.contiguous_format)
         ctx.group.all_reduce(total).wait()
         return total, None
 
