@@ -37,7 +37,7 @@ def command(*words):
 
 def workers_of(launcher_pid):
     """The processes that a launcher has started and that are still there, forked children included."""
-    return _living(f"shoal.launch.worker_main\0{launcher_pid}\0")
+    return _living(f"shoal.launch.process.worker_main\0{launcher_pid}\0")
 
 
 def orphan_killers_of(launcher_pid):

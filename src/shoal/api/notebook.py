@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from shoal.comm.assigned_group import Assignment, assigned
 from shoal.errors import ConfigError
-from shoal.launch import forks, threads
+from shoal.launch import threads
+from shoal.launch.process import forks
 from shoal.launch.reports import Report, Reporter
 from shoal.launch.supervise import Listener
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from shoal.comm.liveness.judge import limit_of
 from shoal.comm.threads import ThreadGroup
 from shoal.errors import ConfigError
-from shoal.launch import processes, threads
+from shoal.launch import threads
+from shoal.launch.process import processes
 from shoal.launch.supervise import Policy
 
 

@@ -17,14 +17,15 @@ from shoal.config.plain import to_plain
 from shoal.config.schema import RunConfig, ServerConfig
 from shoal.errors import ShoalError
 from shoal.events.folder import RunFolder, resume_command
-from shoal.launch import forks, processes, threads
+from shoal.launch import threads
 from shoal.launch.cores import threads_per_worker
 from shoal.launch.failure import unreported_end
 from shoal.launch.handle import WorkerHandle
 from shoal.launch.one_worker import training_limit_of
+from shoal.launch.process import forks, processes
+from shoal.launch.process.worker_tasks import TASKS
 from shoal.launch.reports import Report, Reporter, replay
 from shoal.launch.supervise import Listener, Policy
-from shoal.launch.worker_tasks import TASKS
 from shoal.parallel.exchange.choice import CodecNotice
 from shoal.training import checkpoint, worker
 from shoal.training.build import torch_settings

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from shoal.launch.handle import end_all
-from shoal.launch.processes import ProcessHandle, ProcessTask, run
+from shoal.launch.process.processes import ProcessHandle, ProcessTask, run
 from shoal.launch.supervise import Policy
 
 

@@ -37,8 +37,8 @@ def main() -> int:
     # These take seconds to load, and the lines above must not wait for them.
     from shoal.comm.secret import receive
     from shoal.launch.failure import failure_of
+    from shoal.launch.process.worker_tasks import TASKS
     from shoal.launch.reports import Reporter
-    from shoal.launch.worker_tasks import TASKS
 
     receive(secret)
     reporter = Reporter(descriptor)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from shoal.errors import ConfigError, WorkerError
-from shoal.launch import forks
+from shoal.launch.process import forks
 
 
 def test_a_killed_copy_is_named():

@@ -23,7 +23,7 @@ from shoal.comm.store import listen, serve
 from shoal.config.checks.resources import check_memory
 from shoal.launch.cores import threads_per_worker
 from shoal.launch.handle import WorkerHandle
-from shoal.launch.orphans import OrphanKiller, orphan_killer
+from shoal.launch.process.orphans import OrphanKiller, orphan_killer
 from shoal.launch.signals import SignalRelay
 from shoal.launch.start import WorkerPlace, start
 from shoal.launch.supervise import Listener, Policy, supervise
@@ -100,7 +100,7 @@ class ProcessPlace:
                 process = subprocess.Popen(
                     [
                         *_interpreter(),
-                        *map(str, ("shoal.launch.worker_main", os.getpid(), write_end, secret)),
+                        *map(str, ("shoal.launch.process.worker_main", os.getpid(), write_end, secret)),
                     ],
                     stdin=settings,
                     stdout=log,
@@ -158,7 +158,7 @@ def _interpreter() -> list[str]:
 
 BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from shoal.launch.worker_main import main; raise SystemExit(main())"
+    "from shoal.launch.process.worker_main import main; raise SystemExit(main())"
 )
 
 
