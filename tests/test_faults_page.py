@@ -18,7 +18,9 @@ def test_the_table_and_the_tests_are_the_same():
     named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs/faults.md").read_text()))
     faults = names_in("processes/test_faults.py", "launch/test_run.py")
     others = names_in("processes/test_launch.py", "launch/test_threads.py", "cli/test_launch.py")
-    others |= names_in("launch/process/test_processes.py", "launch/test_supervise.py", "cli/test_interrupts.py")
+    others |= names_in(
+        "launch/process/test_processes.py", "launch/test_supervise.py", "cli/test_interrupts.py"
+    )
     others |= names_in("processes/test_programs.py", "processes/test_group_faults.py")
     others |= names_in("processes/test_tensor_faults.py", "processes/test_server.py")
     others |= names_in("processes/test_strangers.py", "comm/test_rendezvous.py", "comm/test_secret.py")

@@ -3,7 +3,7 @@
 A key is a path; the remark of a table applies to all keys in it. docs/deepspeed.md shows the same to the reader.
 """
 
-_FOLDER = "a run folder records every step, with losses and times, and `shoal compare` reports on it"
+_LOGGER = "a run folder records every step; the nearest thing is --logger package.module:Class, a callback of your own"
 _UNITS = (
     "units of strategy.unit_mib (8 MiB) are reduced and gathered; they are smaller than DeepSpeed's buckets"
 )
@@ -68,9 +68,9 @@ NOT_SUPPORTED: dict[str, str] = {
     "zero_optimization.zero_quantized_gradients": _QUANTISED,
     "zero_optimization.zeropp_loco_param": _QUANTISED,
     "zero_optimization.zenflow": "the optimizer steps after every batch, on all parameters",
-    "activation_checkpointing": "it is a property of the model: torch.utils.checkpoint in its forward, "
-    "`model.gradient_checkpointing_enable()` for transformers, --model.checkpointing true for examples.hf:gpt2_small; "
-    "a pipeline has pipeline.recompute",
+    "activation_checkpointing": "the nearest thing is memory.checkpoint, for models with blocks in an nn.Sequential "
+    "or an nn.ModuleList; `model.gradient_checkpointing_enable()` for transformers, --model.checkpointing true for "
+    "examples.hf:gpt2_small; a pipeline has pipeline.recompute",
     "fp16.auto_cast": "inputs are cast where a layer computes in bfloat16",
     "fp16.fp16_master_weights_and_grads": "weights, gradients and moments stay in float32",
     "bf16": "weights, gradients and moments stay in float32, only computation is in bfloat16",
@@ -82,10 +82,10 @@ NOT_SUPPORTED: dict[str, str] = {
     "prescale_gradients": "losses are divided by the global number of samples before backward, and gradients summed",
     "gradient_predivide_factor": "losses are divided by the global number of samples before backward",
     "disable_allgather": "updated parameters are gathered by an all-gather",
-    "tensorboard": _FOLDER,
-    "wandb": _FOLDER,
-    "csv_monitor": _FOLDER,
-    "comet": _FOLDER,
+    "tensorboard": "the nearest thing is --logger tensorboard, which writes into the run folder",
+    "wandb": _LOGGER,
+    "csv_monitor": "the nearest thing is --logger csv, which writes into the run folder",
+    "comet": _LOGGER,
     "comms_logger": "--trace records every call of a group with its bytes and times",
     "flops_profiler": "it is not implemented; the nearest thing is --trace",
     "memory_breakdown": "it is not a setting of a run; the nearest thing is `shoal memory`",
@@ -93,7 +93,7 @@ NOT_SUPPORTED: dict[str, str] = {
     "elasticity": "--resume continues a run with another number of workers and the same batches",
     "aio": "there is no asynchronous file access to tune",
     "nebula": "checkpoints are files in the run folder",
-    "compression_training": "it is not implemented",
+    "compression_training": "quantisation is not implemented; the nearest thing to pruning is --prune",
     "weight_quantization": "it is not implemented",
     "quantize_training": "it is not implemented",
     "progressive_layer_drop": "it is not implemented",
