@@ -42,7 +42,7 @@ class CompareFlags(Flags):
     lang: Literal["en", "zh"] = "en"
     """Language of the table, the verdict and the report."""
     trust_code: bool = False
-    """Run the functions of one's own (package.module:function) that the recipes name."""
+    """Run your own functions (package.module:function) that the recipes name."""
     json: bool = False
     """Print the result as one line of JSON; everything else goes to standard error."""
     quiet: bool = False

@@ -22,7 +22,7 @@ class EvaluateFlags(Flags):
     json: bool = False
     """Print the result as one line of JSON."""
     trust_code: bool = False
-    """Run the functions of one's own that the file or run names."""
+    """Run your own functions (package.module:function) that the file or run names."""
 
 
 def run(given: Given[EvaluateFlags]) -> int:

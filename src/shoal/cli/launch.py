@@ -19,7 +19,7 @@ class LaunchFlags(Flags):
     group: Literal["auto", "shm", "gloo", "nccl"] = "auto"
     """Communication backend of processes; auto is shared memory on one machine."""
     timeout: Seconds | None = None
-    """Seconds without progress, or missing at the start, after which a worker is given up (default 1800)."""
+    """Seconds after which a worker that makes no progress, or has not joined, counts as lost (default 1800)."""
 
 
 def run(given: Given[LaunchFlags]) -> int:

@@ -19,11 +19,11 @@ class MemoryFlags(Flags):
     formula_only: bool = False
     """Start no workers: show the formulas alone, for any number of workers."""
     techniques: bool = True
-    """Show every technique that takes less memory, too: --memory.checkpoint and others, and accumulation."""
+    """Also measure every technique that takes less memory; `--techniques false` leaves this table out."""
     json: bool = False
     """Print one line of JSON with every worker instead of a table of the fullest."""
     trust_code: bool = False
-    """Run the functions of one's own (package.module:function) that the recipe names."""
+    """Run your own functions (package.module:function) that the recipe names."""
 
 
 def run(given: Given[MemoryFlags]) -> int:
@@ -33,8 +33,9 @@ def run(given: Given[MemoryFlags]) -> int:
     memory each worker has then than an idle one. Memory that workers share is divided among them (PSS); on a GPU the
     numbers are those of torch's allocator. `other` is what was measured and belongs to no row.
 
-    Then, every technique that makes a step take less: what a worker has at the peak, with the run's own batch size, and
-    the time of a step compared with the run as it is. `--memory.budget` of `shoal train` chooses among these.
+    A second table has every technique that takes less memory, such as --memory.checkpoint and accumulation: what a
+    worker has at the peak, with the run's own batch size, and the time of a step compared with the run as it is.
+    `--memory.budget` of `shoal train` chooses among these.
 
     RECIPE and settings are those of `shoal train`: --model, --optimizer, --strategy, --workers.
 

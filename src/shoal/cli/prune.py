@@ -40,7 +40,7 @@ class PruneFlags(Flags):
     json: bool = False
     """Print the result as one line of JSON."""
     trust_code: bool = False
-    """Run the functions of one's own that the run names."""
+    """Run your own functions (package.module:function) that the run names."""
 
 
 def run(given: Given[PruneFlags]) -> int:
@@ -51,7 +51,7 @@ def run(given: Given[PruneFlags]) -> int:
     layers that use them; model.json describes the network that is left, and model.py builds it without shoal.
 
     Fine-tuning uses the settings of the run, on one worker. If its learning rate was constant, it now falls along a
-    cosine (--schedule constant: it does not); with --structured and Adam it begins at three times the rate. Settings of
+    cosine (unless you add --schedule constant); with --structured and Adam it begins at three times the rate. Settings of
     optimizer, schedule, data, launch and strategy, --batch-size, --clip-norm, --name and --runs-dir are those of
     `shoal train`: --lr 1e-4, --strategy ddp --workers 2.
 

@@ -34,7 +34,7 @@ class Policy:
 
     @classmethod
     def within(cls, limit_s: float, finish_s: float = math.inf) -> "Policy":
-        """The policy for workers that are given up after `limit_s` without progress."""
+        """The policy for workers that count as lost after `limit_s` without progress."""
         return cls(stopped_s=min(STOP_GRACE_S, limit_s) + 2.0, end_s=limit_s, finish_s=finish_s)
 
 

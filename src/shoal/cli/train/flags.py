@@ -20,7 +20,7 @@ class TrainFlags(Flags):
     resume: Path | None = None
     """Continue a run that was stopped: its folder under runs/."""
     trust_code: bool = False
-    """Run the functions of one's own (package.module:function) that the recipe or the resumed run names."""
+    """Run your own functions (package.module:function) that the recipe or the resumed run names."""
     json: bool = False
     """Print the result as one line of JSON; everything else goes to standard error."""
     quiet: bool = False

@@ -20,7 +20,7 @@ class LaunchConfig(Checked):
     group: Literal["auto", "shm", "gloo", "nccl"] = "auto"
     """Communication backend; auto: shared memory on one machine, else gloo; nccl if each worker has a GPU."""
     timeout: PositiveFloat | None = None
-    """Seconds without progress after which a worker is given up; default: SHOAL_TIMEOUT_S, or 60."""
+    """Seconds without progress after which a worker counts as lost; default: SHOAL_TIMEOUT_S, or 60."""
     bottleneck: Annotated[tuple[Bottleneck, ...], Several()] = ()
     """Slow a worker down, "rank=1,slowdown=3" or "rank=1,delay=0-40ms", or give it more work: "rank=1,share=0.8"."""
     link: Annotated[tuple[Link, ...], Several()] = ()
