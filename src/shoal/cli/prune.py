@@ -51,8 +51,8 @@ def run(given: Given[PruneFlags]) -> int:
     layers that use them; model.json describes the network that is left, and model.py builds it without shoal.
 
     Fine-tuning uses the settings of the run, on one worker. If its learning rate was constant, it now falls along a
-    cosine (unless you add --schedule constant); with --structured and Adam it begins at three times the rate. Settings of
-    optimizer, schedule, data, launch and strategy, --batch-size, --clip-norm, --name and --runs-dir are those of
+    cosine (unless you add --schedule constant); with --structured and Adam it begins at three times the rate. Settings
+    of optimizer, schedule, data, launch and strategy, --batch-size, --clip-norm, --name and --runs-dir are those of
     `shoal train`: --lr 1e-4, --strategy ddp --workers 2.
 
     Start with:  shoal prune runs/NAME --sparsity 0.8
