@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from shoal.errors import ConfigError
-from shoal.models.metrics import MeanOf, Metric, Perplexity, TopK, build_metric
+from shoal.models.metrics import MeanOf, Metric, Perplexity, TopKAccuracy, build_metric
 
 OUTPUTS = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(40) % 6
@@ -16,7 +16,7 @@ LABELS = torch.arange(40) % 6
 def test_top_k_counts_labels_whose_rank_is_below_k():
     ranks = (OUTPUTS.gather(1, LABELS[:, None]) < OUTPUTS).sum(1)
     for k in (1, 3, 6):
-        metric = TopK(k)
+        metric = TopKAccuracy(k)
         assert metric.value(metric.sums(OUTPUTS, LABELS)) == pytest.approx((ranks < k).float().mean().item())
 
 
@@ -28,7 +28,9 @@ def test_perplexity_is_exp_of_the_mean_cross_entropy_of_a_label(shape):
     assert metric.value(metric.sums(outputs, labels)) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("metric", [TopK(2), Perplexity(), MeanOf(lambda outputs, labels: outputs[:, 0] > 0)])
+@pytest.mark.parametrize(
+    "metric", [TopKAccuracy(2), Perplexity(), MeanOf(lambda outputs, labels: outputs[:, 0] > 0)]
+)
 def test_sums_of_parts_add_up(metric):
     parts = [metric.sums(*part) for part in zip(OUTPUTS.split(7), LABELS.split(7), strict=True)]
     whole = metric.sums(OUTPUTS, LABELS)

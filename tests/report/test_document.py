@@ -1,11 +1,11 @@
 import pytest
 
-from shoal.report.document import Piece, Table, pieces
+from shoal.report.document import Stretch, Table, stretches
 
 
 def test_only_complete_marks_are_marks():
-    assert list(pieces("2 ** 3 and a ` b")) == [Piece("2 ** 3 and a ` b")]
-    assert list(pieces("`a` **b**")) == [Piece("a", "code"), Piece(" "), Piece("b", "strong")]
+    assert list(stretches("2 ** 3 and a ` b")) == [Stretch("2 ** 3 and a ` b")]
+    assert list(stretches("`a` **b**")) == [Stretch("a", "code"), Stretch(" "), Stretch("b", "strong")]
 
 
 def test_a_row_of_another_length_is_refused():

@@ -71,11 +71,11 @@ class MeanOf(Metric):
 
 
 @final
-class TopK(Metric):
+class TopKAccuracy(Metric):
     """The fraction of labels that are among the k largest outputs.
 
     >>> outputs, labels = torch.tensor([[3.0, 2.0, 1.0], [1.0, 2.0, 3.0]]), torch.tensor([1, 0])
-    >>> metric = TopK(2)
+    >>> metric = TopKAccuracy(2)
     >>> metric.value(metric.sums(outputs, labels))
     0.5
     """
@@ -134,7 +134,7 @@ def build_metric(name: str) -> Metric:
     """
     if ":" not in name:
         k = top_of(name)
-        return Perplexity() if k is None else TopK(k)
+        return Perplexity() if k is None else TopKAccuracy(k)
     custom = Custom(name=name)
     with calling("metrics", custom):
         found = load("metrics", custom)
@@ -146,7 +146,7 @@ def build_metric(name: str) -> Metric:
             raise ConfigError(f"metric {name} cannot be constructed: {error}") from error
     if not isinstance(metric, Metric):
         raise ConfigError(
-            f"metric {name} makes a value of type {type(metric).__name__}, which is no shoal.Metric",
+            f"metric {name} returned a value of type {type(metric).__name__}, expected a shoal.Metric",
             "Derive a class from shoal.Metric, or name a function (outputs, labels) → one number for each sample.",
         )
     return metric

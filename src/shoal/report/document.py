@@ -101,7 +101,7 @@ class Document:
 
 
 @dataclass(frozen=True)
-class Piece:
+class Stretch:
     """A stretch of text with one mark, or none."""
 
     text: str
@@ -112,17 +112,17 @@ class Piece:
 _MARKS = re.compile(r"`([^`]+)`|\*\*(.+?)\*\*")
 
 
-def pieces(text: str) -> Iterator[Piece]:
+def stretches(text: str) -> Iterator[Stretch]:
     """The marked and the plain stretches of a text.
 
-    >>> [(piece.text, piece.mark) for piece in pieces("run `a*b` **now**")]
+    >>> [(stretch.text, stretch.mark) for stretch in stretches("run `a*b` **now**")]
     [('run ', ''), ('a*b', 'code'), (' ', ''), ('now', 'strong')]
     """
     end = 0
     for match in _MARKS.finditer(text):
         if match.start() > end:
-            yield Piece(text[end : match.start()])
-        yield Piece(match[1], "code") if match[1] is not None else Piece(match[2], "strong")
+            yield Stretch(text[end : match.start()])
+        yield Stretch(match[1], "code") if match[1] is not None else Stretch(match[2], "strong")
         end = match.end()
     if end < len(text):
-        yield Piece(text[end:])
+        yield Stretch(text[end:])

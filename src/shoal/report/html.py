@@ -18,7 +18,7 @@ from shoal.report.document import (
     Judgement,
     Paragraph,
     Table,
-    pieces,
+    stretches,
 )
 
 _LANGUAGE_TAGS = {"zh": "zh-Hans"}
@@ -50,7 +50,7 @@ def inline(text: str) -> str:
     >>> inline("a < b, `x & y`, B_W")
     'a &lt; b, <code>x &amp; y</code>, B<sub>W</sub>'
     """
-    return "".join(_MARKED[piece.mark](escape(piece.text)) for piece in pieces(text))
+    return "".join(_MARKED[stretch.mark](escape(stretch.text)) for stretch in stretches(text))
 
 
 _RAISED = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ᵗⁿⁱᴺᵂᵀ", "0123456789+−()tniNWT", strict=True))

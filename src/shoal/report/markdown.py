@@ -16,7 +16,7 @@ from shoal.report.document import (
     Judgement,
     Paragraph,
     Table,
-    pieces,
+    stretches,
 )
 
 
@@ -32,7 +32,7 @@ def inline(text: str) -> str:
     >>> inline("a_b * c < d, `x_y` and **so**")
     'a\\\\_b \\\\* c &lt; d, `x_y` and **so**'
     """
-    return "".join(_MARKED[piece.mark](piece.text) for piece in pieces(text))
+    return "".join(_MARKED[stretch.mark](stretch.text) for stretch in stretches(text))
 
 
 def escape(text: str) -> str:
@@ -69,16 +69,11 @@ def _code(block: Code) -> str:
 def _cell(text: str) -> str:
     # A bar inside code ends the cell all the same, so it is escaped there, too.
     return "".join(
-        f"`{piece.text.replace('|', chr(92) + '|')}`"
-        if piece.mark == "code"
-        else inline_piece(piece.text, piece.mark)
-        for piece in pieces(" ".join(text.split()))
+        f"`{stretch.text.replace('|', chr(92) + '|')}`"
+        if stretch.mark == "code"
+        else _MARKED[stretch.mark](stretch.text)
+        for stretch in stretches(" ".join(text.split()))
     )
-
-
-def inline_piece(text: str, mark: str) -> str:
-    """One stretch of text with its mark."""
-    return _MARKED[mark](text)
 
 
 def _table(block: Table) -> str:

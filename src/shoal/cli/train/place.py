@@ -16,8 +16,8 @@ from shoal.config.sections.values import Port
 from shoal.errors import ConfigError
 
 
-class WorkerAddress(NamedTuple):
-    """The fields of `comm.join.Place`, which cannot be imported before the number of threads is set."""
+class GivenAddress(NamedTuple):
+    """The first fields of `comm.join.WorkerAddress`, which cannot be imported before the number of threads is set."""
 
     rank: int
     size: int
@@ -25,7 +25,7 @@ class WorkerAddress(NamedTuple):
     port: int
 
 
-def place_of(flags: TrainFlags) -> WorkerAddress | None:
+def place_of(flags: TrainFlags) -> GivenAddress | None:
     """The place that the flags give; None if they give none. With --gpu, this process sees only that GPU."""
     if flags.gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = str(flags.gpu)  # torch reads it when it is loaded
@@ -44,10 +44,10 @@ def place_of(flags: TrainFlags) -> WorkerAddress | None:
     check(Port, port, "--master")
     if rank >= size:
         raise ConfigError(f"--rank {rank} is not in a world of {size}", f"Ranks go from 0 to {size - 1}.")
-    return WorkerAddress(rank, size, host, port)
+    return GivenAddress(rank, size, host, port)
 
 
-def set_threads(place: WorkerAddress | None, threads: int | None) -> None:
+def set_threads(place: GivenAddress | None, threads: int | None) -> None:
     """Set OMP_NUM_THREADS: some libraries read it once, when they are loaded. Has no effect once torch is loaded.
 
     If the user asks for no number and all workers are on this machine, each gets its part of the cores: two workers

@@ -12,7 +12,7 @@ from shoal.comm.liveness import judge, stacks
 from shoal.comm.liveness.judge import BROKEN_FOR_S, STOP_GRACE_S, STORE_ANSWERS_S, Facts, Judge, LastWords
 from shoal.comm.liveness.watch import ProcessWatch
 from shoal.comm.over_torch.headers import NO_RANK
-from shoal.comm.over_torch.signs import Signs
+from shoal.comm.over_torch.signs import SignsOfLife
 from shoal.comm.rendezvous import Card
 from shoal.comm.store import Distant, stored, stored_number
 from shoal.comm.tagged_store import tagged
@@ -59,7 +59,7 @@ class Presence:
         self.culprit: Callable[[], int] = lambda: NO_RANK
         """The member whose end was the first, as broken connections show, or NO_RANK."""
         keeps_for = {card.rank for card in cards} - {rank} if rank == holder else set[int]()
-        self.signs = Signs(self._store, rank, limit_s, keeps_for, self._is_out)
+        self.signs = SignsOfLife(self._store, rank, limit_s, keeps_for, self._is_out)
 
     def close(self) -> None:
         """Report that this worker leaves, and stop watching the others."""

@@ -24,7 +24,7 @@ HOLD_S = 3.0
 
 
 @final
-class Signs:
+class SignsOfLife:
     """One worker's entries. `others` are the ranks for which it keeps the store, if it holds it."""
 
     def __init__(
