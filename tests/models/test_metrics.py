@@ -88,7 +88,7 @@ def test_functions_and_classes_of_ones_own():
     ("name", "message"),
     [
         ("own_metric:rihgt", "did you mean 'right'"),
-        ("own_metric:Plain", "makes a value of type Plain, which is no shoal.Metric"),
+        ("own_metric:Plain", "returned a value of type Plain, expected a shoal.Metric"),
         ("own_metric:Needs", "metric own_metric:Needs cannot be constructed: .*threshold"),
         ("no_such:metric", "there is no module 'no_such'"),
     ],

@@ -53,6 +53,7 @@ class ForkPlace:
         with contextlib.ExitStack() as undo, inheritable(self.secret) as secret:
             read_end, write_end = os.pipe()
             undo.callback(os.close, read_end)
+            undo.callback(os.close, write_end)
             log = undo.enter_context(tempfile.TemporaryFile())
             parent = os.getpid()
             # A line in a buffer would be printed by both processes.
@@ -69,8 +70,8 @@ class ForkPlace:
                     code = _worked(task, Reporter(write_end))
                 finally:
                     os._exit(code)
-            os.close(write_end)
             undo.pop_all()
+            os.close(write_end)
         self.orphans.watch(pid)
         return ProcessHandle(rank, read_end, ForkedProcess(pid), log)
 

@@ -37,7 +37,7 @@ class ProcessTask:
     """What every worker process is to do."""
 
     settings: dict[str, Any]
-    """`kind`, and what that kind of task needs (`worker_main.TASKS`): data that JSON can hold."""
+    """`kind`, and what that kind of task needs (`worker_tasks.TASKS`): data that JSON can hold."""
     keeps_output: bool = False
     """Whether the listener gets what workers print; otherwise it goes where the launcher's own output goes."""
     threads: int = 0
