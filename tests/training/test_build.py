@@ -5,6 +5,7 @@ import pytest
 from shoal.cli.main import main
 
 NETS = """
+import torch
 from torch import nn
 
 class Bare(nn.Module):
@@ -18,6 +19,21 @@ class Frozen(nn.Module):
 
     def forward(self, inputs):
         return self.only(inputs.flatten(1))
+
+class WithBuffer(nn.Linear):
+    def __init__(self, dtype):
+        super().__init__(16, 3)
+        self.register_buffer("table", torch.zeros(2, dtype=getattr(torch, dtype)))
+
+    def forward(self, inputs):
+        return super().forward(inputs.flatten(1))
+
+class WithExtra(WithBuffer):
+    def get_extra_state(self):
+        return {"calls": 1}
+
+    def set_extra_state(self, state):
+        pass
 """
 FLAGS = "--data synthetic --data.shape 1,4,4 --data.classes 3 --epochs 1 --threads 1 --device cpu"
 WAYS = [
@@ -55,6 +71,18 @@ def test_a_model_without_parameters(capsys, here, way):
 def test_a_model_whose_parameters_are_all_frozen(capsys, here, way):
     said = refused(capsys, here, "--model untrainable:Frozen", way)
     assert "model untrainable:Frozen has only frozen parameters" in said
+
+
+@pytest.mark.parametrize(
+    ("net", "what"),
+    [
+        ("WithBuffer --model.dtype complex128", "'table' in complex128"),
+        ("WithExtra --model.dtype float32", "'_extra_state' of type dict"),
+    ],
+)
+def test_a_model_that_checkpoints_cannot_hold(capsys, here, net, what):
+    said = refused(capsys, here, f"--model untrainable:{net}")
+    assert f"has {what}, which checkpoints in the safetensors format cannot hold" in said
 
 
 @pytest.mark.parametrize("strategy", ["naive", "ddp", "dp"])

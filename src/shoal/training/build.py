@@ -53,6 +53,7 @@ from shoal.training.setup.build_layout import build_layout, check_stages, with_c
 from shoal.training.setup.device import take_device
 from shoal.training.setup.divide import divisions
 from shoal.training.setup.schedule import factor
+from shoal.training.weights import check_savable
 
 
 @dataclass(frozen=True)
@@ -270,6 +271,7 @@ def _check_work(
             f"model {config.model.name} has {what}: there is nothing to train",
             "`shoal evaluate` measures a model as it is.",
         )
+    check_savable(model, config.model.name)
 
 
 @contextmanager

@@ -8,9 +8,9 @@ from typing import BinaryIO
 
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
+from torch import Tensor, nn
 
-from shoal.errors import CheckpointError
+from shoal.errors import CheckpointError, ConfigError
 from shoal.files import open_file
 from shoal.parallel.whole_tensors import Fingerprint, WholeTensors
 
@@ -28,6 +28,20 @@ DTYPES: dict[torch.dtype, str] = {
     torch.bool: "BOOL",
 }
 """The names of dtypes in the safetensors format."""
+
+
+def check_savable(model: nn.Module, name: str) -> None:
+    """Refuse a model with state that the safetensors format cannot hold, before anything is trained."""
+    state: Mapping[str, object] = model.state_dict()
+    for key, value in state.items():
+        if isinstance(value, Tensor) and value.dtype in DTYPES:
+            continue
+        dtype = str(value.dtype).removeprefix("torch.") if isinstance(value, Tensor) else ""
+        what = f"in {dtype}" if dtype else f"of type {type(value).__name__}"
+        raise ConfigError(
+            f"model {name} has '{key}' {what}, which checkpoints in the safetensors format cannot hold",
+            "If it need not be saved, register the buffer with persistent=False.",
+        )
 
 
 def export_model(
