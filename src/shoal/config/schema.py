@@ -6,16 +6,14 @@ recipes and flags; `--help` prints the sentences.
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from shoal.config.checks.invariant import check_invariant, check_power_of_two, with_readable_step
-from shoal.config.checks.memory import check_memory_settings
-from shoal.config.checks.prune import check_prune
-from shoal.config.checks.supported import check_step
+from shoal.config.checks.layouts import check_layouts
+from shoal.config.checks.supported import check_strategy
 from shoal.config.kinds import Checked
-from shoal.config.mesh import LAYOUT_AXES, check_product, layout_of, parse_mesh
+from shoal.config.mesh import check_product, layout_of, parse_mesh
 from shoal.config.sections.compression import CompressedConfig
 from shoal.config.sections.data import (
     BuiltInDataConfig,
@@ -32,10 +30,9 @@ from shoal.config.sections.exchange import (
     ExchangeConfig,
     RobustConfig,
     StagesConfig,
-    compressions,
 )
 from shoal.config.sections.launch import LaunchConfig
-from shoal.config.sections.layout import LayoutCapabilities, PipelineConfig, TensorConfig
+from shoal.config.sections.layout import PipelineConfig, TensorConfig
 from shoal.config.sections.memory import MemoryConfig
 from shoal.config.sections.model import (
     BuiltInModelConfig,
@@ -230,8 +227,8 @@ class RunConfig(Checked):
                 f"layout {pair[0]} does not support sync {pair[1]}",
                 f"Use --sync {', '.join(syncs[:-1])} or {syncs[-1]}.",
             )
-        self._check_capabilities()
-        self._check_layouts(axes)
+        check_strategy(self)
+        check_layouts(self)
         self._check_stop()
         if self.train.reduction == "invariant":
             check_invariant(self)
@@ -273,57 +270,6 @@ class RunConfig(Checked):
             fill(threads=self.threads or 1, device="cpu" if self.device == "auto" else self.device)
             fill(optimizer=with_readable_step(self.optimizer))
 
-    def _check_capabilities(self) -> None:
-        """Refuse settings that the strategy does not support, as its sync declares."""
-        strategy, can, workers = self.strategy, self.can, self.launch.workers
-        if can.most_workers is not None and workers > can.most_workers:
-            raise ConfigError(
-                f"strategy {strategy} runs on {can.most_workers} worker, but --workers is {workers}",
-                "Use --strategy ddp, or --workers 1.",
-            )
-        if self.engine not in can.engines:
-            raise ConfigError(
-                f"strategy {strategy} does not support --engine {self.engine}",
-                f"Use --engine {can.engines[0]}, or --strategy ddp.",
-            )
-        if not can.exchanges and self.exchange.name != "all_reduce":
-            raise ConfigError(
-                f"--exchange {self.exchange.name} has no effect with strategy {strategy}",
-                "Use --strategy naive or ddp, or remove --exchange.",
-            )
-        for compressed in compressions(self.exchange):
-            compressed.check_run(
-                strategy,
-                can.refused_codecs,
-                getattr(self.sync, "aggregate", "gradients"),
-                getattr(self.optimizer, "momentum", 0.0),
-                self.axes.get("tensor", 1),
-            )
-        if isinstance(self.sync, ServerConfig):
-            self.sync.check_run(self.exchange.name, self.train.balance, self.engine)
-        check_step(self)
-        check_prune(self)
-        check_memory_settings(self, layout_of(self.axes))
-        uneven = next((each for each in self.launch.bottleneck if each.share is not None), None)
-        shares = (
-            "--balance changes the workers' shares of a batch"
-            if self.train.balance
-            else f"bottleneck '{uneven}' sets the workers' shares of a batch"
-            if uneven
-            else ""
-        )
-        if not can.divides_batch and (shares or self.partition.name != "global"):
-            what = shares or f"--partition {self.partition.name} gives each worker data of its own"
-            raise ConfigError(
-                f"{what}, but strategy {strategy} does not divide batches among workers",
-                "Use --strategy naive or ddp.",
-            )
-        if shares and self.partition.name != "global":
-            raise ConfigError(
-                f"{shares}, but with --partition {self.partition.name} each worker has data of its own",
-                "Use --partition global.",
-            )
-
     def _check_stop(self) -> None:
         """Refuse early stopping without a validation set. Data of one's own may have one: `build` looks."""
         self.stop.check_metric(self.train.metrics)
@@ -332,48 +278,6 @@ class RunConfig(Checked):
                 f"--stop.patience {self.stop.patience} needs a validation set",
                 "Hold one out: --validation 0.1.",
             )
-
-    def _check_layouts(self, axes: Mapping[str, int]) -> None:
-        """Refuse settings that a layout does not support, as it declares."""
-        for axis in (axis for axis, size in axes.items() if size > 1 and axis in LAYOUT_AXES):
-            can: LayoutCapabilities = getattr(self, LAYOUT_AXES[axis]).CAN
-            launch = self.launch
-            refused = {
-                f"--engine {self.engine}": self.engine not in can.engines,
-                "--bottleneck": bool(launch.bottleneck) and not can.conditions,
-                "--fault": bool(launch.fault) and not can.conditions,
-                "--balance": self.train.balance and not can.balance,
-                "--reduction invariant": self.train.reduction == "invariant" and not can.invariant,
-                f"--prune {self.prune.name}": self.prune.name != "none",
-                "--sync.sync_batchnorm": getattr(self.sync, "sync_batchnorm", False)
-                and not can.sync_batchnorm,
-            }
-            for flag, is_refused in refused.items():
-                if is_refused:
-                    raise ConfigError(
-                        f"layout {LAYOUT_AXES[axis]} does not support {flag}",
-                        f"Use --strategy ddp, or leave {flag.partition(' ')[0]} out.",
-                    )
-            stage: int = getattr(self.sync, "stage", 1)
-            if stage not in can.zero_stages:
-                raise ConfigError(
-                    f"layout {LAYOUT_AXES[axis]} does not support --sync.stage {stage}: {can.on_zero_stages}",
-                    "Use --sync.stage 1, or --sync onecopy: one copy of the weights for all workers of a machine.",
-                )
-        if axes.get("pipeline", 1) > 1:
-            self.pipeline.check_updates(axes.get("data", 1), self.train.clip_norm, self.train.on_nonfinite)
-        if axes.get("pipeline", 1) > 1 and isinstance(self.train.batch_size, int):
-            share = math.ceil(self.train.batch_size / axes.get("data", 1))
-            self.pipeline.check_fits(axes["pipeline"], share, self.train.micro_batch)
-        for axis, flag, given in (
-            ("tensor", "--tensor.plan", self.tensor.plan),
-            ("pipeline", "--pipeline.cut", self.pipeline.cut),
-        ):
-            if given and axis not in axes:
-                raise ConfigError(
-                    f"{flag} has no effect without a {axis} axis",
-                    f"Use --strategy {axis}, or --mesh {axis}=2.",
-                )
 
     @property
     def axes(self) -> dict[str, int]:

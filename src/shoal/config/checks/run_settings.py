@@ -1,9 +1,11 @@
 """What the checks of a run see of a `RunConfig`, which calls them and which they cannot import."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from shoal.config.sections.exchange import ExchangeConfig
 from shoal.config.sections.launch import LaunchConfig
+from shoal.config.sections.layout import PipelineConfig, TensorConfig
 from shoal.config.sections.memory import MemoryConfig
 from shoal.config.sections.optimizer import OptimizerConfig
 from shoal.config.sections.partition import PartitionConfig
@@ -48,6 +50,21 @@ class RunSettings(Protocol):
     @property
     def sync(self) -> object:
         """The section `sync`."""
+        ...
+
+    @property
+    def axes(self) -> Mapping[str, int]:
+        """The sizes of the mesh's axes."""
+        ...
+
+    @property
+    def pipeline(self) -> PipelineConfig:
+        """The section `pipeline`."""
+        ...
+
+    @property
+    def tensor(self) -> TensorConfig:
+        """The section `tensor`."""
         ...
 
     @property

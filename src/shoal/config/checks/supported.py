@@ -1,14 +1,71 @@
-"""Checks a run against the capabilities of its strategy: how a step is computed, by which workers, at which address."""
+"""Checks a run against the capabilities that its strategy declares, and against the address where its workers meet."""
 
 import ipaddress
 import warnings
 
 from shoal.config.checks.invariant import check_power_of_two
+from shoal.config.checks.memory import check_memory_settings
+from shoal.config.checks.prune import check_prune
 from shoal.config.checks.run_settings import RunSettings
+from shoal.config.mesh import layout_of
+from shoal.config.sections.exchange import compressions
+from shoal.config.sections.sync import ServerConfig
 from shoal.config.sections.train import TrainConfig
 from shoal.errors import ConfigError
 
 LOOPBACK = "127.0.0.1"
+
+
+def check_strategy(config: RunSettings) -> None:
+    """Refuse settings that the strategy does not support, as its sync declares."""
+    strategy, can, workers = config.strategy, config.can, config.launch.workers
+    if can.most_workers is not None and workers > can.most_workers:
+        raise ConfigError(
+            f"strategy {strategy} runs on {can.most_workers} worker, but --workers is {workers}",
+            "Use --strategy ddp, or --workers 1.",
+        )
+    if config.engine not in can.engines:
+        raise ConfigError(
+            f"strategy {strategy} does not support --engine {config.engine}",
+            f"Use --engine {can.engines[0]}, or --strategy ddp.",
+        )
+    if not can.exchanges and config.exchange.name != "all_reduce":
+        raise ConfigError(
+            f"--exchange {config.exchange.name} has no effect with strategy {strategy}",
+            "Use --strategy naive or ddp, or remove --exchange.",
+        )
+    for compressed in compressions(config.exchange):
+        compressed.check_run(
+            strategy,
+            can.refused_codecs,
+            getattr(config.sync, "aggregate", "gradients"),
+            getattr(config.optimizer, "momentum", 0.0),
+            config.axes.get("tensor", 1),
+        )
+    if isinstance(config.sync, ServerConfig):
+        config.sync.check_run(config.exchange.name, config.train.balance, config.engine)
+    check_step(config)
+    check_prune(config)
+    check_memory_settings(config, layout_of(config.axes))
+    uneven = next((each for each in config.launch.bottleneck if each.share is not None), None)
+    shares = (
+        "--balance changes the workers' shares of a batch"
+        if config.train.balance
+        else f"bottleneck '{uneven}' sets the workers' shares of a batch"
+        if uneven
+        else ""
+    )
+    if not can.divides_batch and (shares or config.partition.name != "global"):
+        what = shares or f"--partition {config.partition.name} gives each worker data of its own"
+        raise ConfigError(
+            f"{what}, but strategy {strategy} does not divide batches among workers",
+            "Use --strategy naive or ddp.",
+        )
+    if shares and config.partition.name != "global":
+        raise ConfigError(
+            f"{shares}, but with --partition {config.partition.name} each worker has data of its own",
+            "Use --partition global.",
+        )
 
 
 def check_step(config: RunSettings) -> None:
