@@ -36,9 +36,9 @@ def _open_regular(path: Path, flags: int) -> int:
     raise OSError(errno.EINVAL, "it is a pipe, a socket or a device, not a file", str(path))
 
 
-def read_text(path: Path, most_bytes: int = MOST_TEXT_BYTES) -> str:
+def read_text(path: Path) -> str:
     """The text of a regular file in UTF-8."""
     with open_file(path) as file:
-        if os.fstat(file.fileno()).st_size > most_bytes:
-            raise OSError(errno.EFBIG, f"it is larger than {most_bytes // 2**20} MiB", str(path))
+        if os.fstat(file.fileno()).st_size > MOST_TEXT_BYTES:
+            raise OSError(errno.EFBIG, f"it is larger than {MOST_TEXT_BYTES // 2**20} MiB", str(path))
         return file.read().decode()

@@ -7,7 +7,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from shoal.report.partition import Captions, Ownership, as_text, draw_ownership
+from shoal.report.partition import Ownership, as_text, draw_ownership
 
 
 def owned(lists, labels=None, num_samples=None):
@@ -97,13 +97,6 @@ def test_the_svg_is_well_formed_repeats_and_keeps_its_words_as_words():
     assert first == again
     words = "".join(ElementTree.fromstring(first).itertext())
     assert all(word in words for word in ("six samples", "worker", "label", "samples"))
-
-
-def test_the_words_can_be_others():
-    words = Captions(worker="Arbeiter", label="Marke")
-    picture = draw_ownership(SIX, "svg", words).decode()
-    assert "Arbeiter" in picture
-    assert "Marke" in picture
 
 
 @pytest.mark.parametrize("lists", [[[0]], [[], [0]]])

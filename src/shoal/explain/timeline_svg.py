@@ -59,7 +59,6 @@ def draw_timeline(
     title: str,
     notes: Sequence[str] = (),
     words: TimelineWords = ENGLISH,
-    width: float = WIDTH,
 ) -> str:
     """Timelines of stages, of a schedule or measured, with a legend above and notes below.
 
@@ -67,17 +66,17 @@ def draw_timeline(
     """
     labels = [words.stage.format(len(rows) - 1), words.time]
     left = max(_text_width(label, FONT) for label in labels) + MARGIN + 4
-    picture = _Picture(rows, words, left, width - MARGIN)
+    picture = _Picture(rows, words, left, WIDTH - MARGIN)
     parts = [*picture.title(title), *picture.legend()]
     for start in range(0, math.ceil(picture.makespan), picture.length):
         parts += picture.band(start)
     parts += picture.notes(notes)
     height = picture.y + 14
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:g}" width="{WIDTH}" '
         f'font-family="system-ui, sans-serif" font-size="{FONT}" style="max-width: 100%; height: auto">'
     )
-    paper = f'<rect width="{width:g}" height="{height:g}" fill="{FRAME["paper"]}"/>'
+    paper = f'<rect width="{WIDTH}" height="{height:g}" fill="{FRAME["paper"]}"/>'
     return "\n".join([head, paper, *parts, "</svg>"]) + "\n"
 
 

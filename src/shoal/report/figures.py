@@ -90,16 +90,16 @@ def draw(
     return _draw_panels([(panel, limits) for panel in panels], columns, width_in, height_in, font)
 
 
-def draw_grid(rows: Sequence[Sequence[Panel]], *, font: str | None = None, height_in: float = 2.6) -> Drawing:
-    """Rows of panels of this height: one scale of y for each row, one legend for all."""
+def draw_grid(rows: Sequence[Sequence[Panel]], *, font: str | None = None) -> Drawing:
+    """Rows of panels: one scale of y for each row, one legend for all."""
     panels = [(panel, _y_limits(row)) for row in rows for panel in row]
-    return _draw_panels(panels, len(rows[0]), PAGE_IN, height_in, font)
+    return _draw_panels(panels, len(rows[0]), PAGE_IN, 2.6, font)
 
 
-def draw_apart(panels: Sequence[Panel], *, font: str | None = None, height_in: float = 2.8) -> Drawing:
+def draw_apart(panels: Sequence[Panel], *, font: str | None = None) -> Drawing:
     """Panels side by side of different quantities: each has its own scale of y and its own label."""
     scaled = [(panel, _y_limits([panel])) for panel in panels]
-    return _draw_panels(scaled, len(panels), PAGE_IN, height_in, font, labels_every_y=True)
+    return _draw_panels(scaled, len(panels), PAGE_IN, 2.8, font, labels_every_y=True)
 
 
 def _draw_panels(

@@ -53,19 +53,6 @@ class Ownership:
         return len(self.lists)
 
 
-@dataclass(frozen=True)
-class Captions:
-    """The words of the figure."""
-
-    worker: str = "worker"
-    samples: str = "samples"
-    position: str = "place in the data set (sample number)"
-    label: str = "label"
-    num_samples: str = "Samples of each worker"
-    where: str = "Where they are (stronger colour: more)"
-    of_label: str = "Samples of each label (stronger colour: more)"
-
-
 def as_text(owned: Ownership, width: int) -> str:
     """A table that fits the width: a number for each label if there is room, else a bar, else the skew alone."""
     tables = list(_tables(owned))
@@ -131,41 +118,35 @@ def _notes(owned: Ownership) -> list[str]:
     return notes
 
 
-def draw_ownership(
-    owned: Ownership,
-    kind: Literal["png", "svg", "pdf"],
-    captions: Captions | None = None,
-    font: str | None = None,
-) -> bytes:
+def draw_ownership(owned: Ownership, kind: Literal["png", "svg", "pdf"]) -> bytes:
     """The figure as a file of this kind; the same division gives the same bytes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    captions = captions or Captions()
     height_in = float(np.clip(1.5 + 0.34 * owned.workers, 2.6, 14))
     ratios = [1.0, 1.7, 2.2] if owned.labels else [1.0, 1.7]
-    with in_our_style(font):
+    with in_our_style(None):
         figure = Figure(figsize=(2.3 * sum(ratios), height_in), layout="constrained")
         FigureCanvasAgg(figure)
         axes: Any = figure.subplots(1, len(ratios), sharey=True, squeeze=False, width_ratios=ratios)[0]
         figure.suptitle(owned.title)
-        _draw_counts(axes[0], owned, captions)
-        _draw_places(axes[1], owned, captions)
+        _draw_counts(axes[0], owned)
+        _draw_places(axes[1], owned)
         if owned.labels:
-            _draw_labels(axes[2], owned, captions)
+            _draw_labels(axes[2], owned)
         metadata = {"png": None, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
         picture = saved(figure, kind, dpi=200, metadata=metadata)
         return inverted_for_file(picture.decode()).encode() if kind == "svg" else picture
 
 
-def _draw_counts(axis: Any, owned: Ownership, captions: Captions) -> None:
+def _draw_counts(axis: Any, owned: Ownership) -> None:
     counts = [len(own) for own in owned.lists]
     bars = axis.barh(range(owned.workers), counts, height=0.72, color=COLOURS["blue"])
     if owned.workers <= MOST_ROWS:
         axis.bar_label(bars, fmt="{:,.0f}", padding=3, fontsize=7.5)
-    axis.set_title(captions.num_samples)
-    axis.set_xlabel(captions.samples)
-    axis.set_ylabel(captions.worker)
+    axis.set_title("Samples of each worker")
+    axis.set_xlabel("samples")
+    axis.set_ylabel("worker")
     axis.set_ylim(owned.workers - 0.5, -0.5)  # worker 0 on top
     axis.set_xlim(0, 1.28 * max(*counts, 1))  # room for the numbers
     step = max(1, -(-owned.workers // MOST_ROWS))
@@ -176,26 +157,26 @@ def _draw_counts(axis: Any, owned: Ownership, captions: Captions) -> None:
     axis.set_axisbelow(True)
 
 
-def _draw_places(axis: Any, owned: Ownership, captions: Captions) -> None:
+def _draw_places(axis: Any, owned: Ownership) -> None:
     """Each worker's part of every stretch of the data set, in stored order, from pale (none) to strong (all)."""
     edges = np.linspace(0, owned.num_samples, min(STRETCHES, owned.num_samples) + 1)
     parts = np.stack([np.histogram(own, edges)[0] for own in owned.lists]) / np.diff(edges).clip(min=1)
     extent = (0, owned.num_samples, owned.workers - 0.5, -0.5)
     axis.imshow(parts, cmap="Blues", vmin=0, vmax=1, aspect="auto", extent=extent, interpolation="nearest")
-    axis.set_title(captions.where)
-    axis.set_xlabel(captions.position)
+    axis.set_title("Where they are (stronger colour: more)")
+    axis.set_xlabel("place in the data set (sample number)")
     axis.locator_params(axis="x", nbins=5)
     axis.xaxis.set_major_formatter("{x:,.0f}")
     _rule_rows(axis, owned.workers)
 
 
-def _draw_labels(axis: Any, owned: Ownership, captions: Captions) -> None:
+def _draw_labels(axis: Any, owned: Ownership) -> None:
     """The part of each label that each worker has, as a shade, and as a number where there is room."""
     parts = owned.histogram / owned.whole
     num_labels = len(owned.labels)
     axis.imshow(parts, cmap="Blues", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
-    axis.set_title(captions.of_label)
-    axis.set_xlabel(captions.label)
+    axis.set_title("Samples of each label (stronger colour: more)")
+    axis.set_xlabel("label")
     step = max(1, -(-num_labels // 25))
     axis.set_xticks(range(0, num_labels, step), [str(label) for label in owned.labels[::step]])
     if parts.size <= MOST_NUMBERS and num_labels <= 20:

@@ -71,10 +71,9 @@ class Balance:
         span: SpanRecorder,
         batch_size: int,
         record: Callable[[dict[str, Any]], None],
-        every: int = EVERY,
     ) -> None:
         self._division, self._group, self._span = division, group, span
-        self._batch_size, self._record, self._every = batch_size, record, every
+        self._batch_size, self._record = batch_size, record
         self._weights: tuple[float, ...] = division.shares
         self._shares = division.counts(0, batch_size)
         self._seconds_per_sample: list[float] = []
@@ -82,7 +81,7 @@ class Balance:
     def stepped(self, step: int, num_samples: int) -> None:
         """Call after each step, before its spans are taken; `num_samples` are this worker's samples."""
         self.measured(own_seconds(self._span), num_samples)
-        if (step + 1) % self._every == 0:
+        if (step + 1) % EVERY == 0:
             self._agree(step + 1)
 
     def measured(self, seconds: float, num_samples: int) -> None:

@@ -3,7 +3,7 @@
 Write W for the number of workers, n for the elements of a buffer or a piece. What the *busiest* worker sends::
 
     collective       how                                            rounds       messages     elements
-    all_reduce       sums by an algorithm, the rest by all_gather   (its own)    (its own)    (its own)
+    all_reduce       sums around a ring, the rest by all_gather     2 (W − 1)    2 (W − 1)    2 n (W − 1) / W
     reduce_scatter   every member sends piece i to member i         1            W − 1        (W − 1) n
     all_gather       every member sends its piece to all            1            W − 1        (W − 1) n
     broadcast        down a binomial tree from the root             ⌈log₂ W⌉     ⌈log₂ W⌉     n ⌈log₂ W⌉
@@ -20,17 +20,17 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from shoal.comm.algorithms import Algorithm
+from shoal.comm.algorithms import ring
 from shoal.comm.group import Messenger
 from shoal.comm.reduction import COMBINE, Op, tree_reduce
 from shoal.comm.signature import Signature
 
 
-def all_reduce(group: Messenger, call: Signature, buffer: Tensor, algorithm: Algorithm) -> None:
-    """Make `buffer` the reduction of all: sums by the algorithm, anything else from all buffers at once."""
+def all_reduce(group: Messenger, call: Signature, buffer: Tensor) -> None:
+    """Make `buffer` the reduction of all: sums around a ring, anything else from all buffers at once."""
     op = call.op or Op.SUM
     if op in (Op.SUM, Op.AVERAGE):
-        algorithm(group, buffer)
+        ring(group, buffer)
         if op is Op.AVERAGE:
             buffer.div_(group.size)
     else:

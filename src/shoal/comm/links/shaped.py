@@ -1,8 +1,8 @@
 """Links between workers: `shaped(group, links)` is a group whose `send` and `recv` take as long as the links say.
 
-Every collective on it is made of those messages (`by_messages.py`; sums by one of our algorithms), so the effect of a
-slow link on a collective is measured and not computed by a formula. `courier.py` says how a message is delayed,
-`wire.py` for how long.
+Every collective on it is made of those messages (`by_messages.py`; sums around a ring), so the effect of a slow link on
+a collective is measured and not computed by a formula. `courier.py` says how a message is delayed, `wire.py` for how
+long.
 
 Collectives of a group run in order in a thread of their own: they go on while the caller computes, as they would over
 a network. Before each, the members compare their signatures, which are not delayed.
@@ -16,7 +16,6 @@ from typing import final
 import torch
 from torch import Tensor
 
-from shoal.comm.algorithms import Algorithm, ring
 from shoal.comm.blocking import BlockingCall, BlockingThread
 from shoal.comm.flat import flat, write_back
 from shoal.comm.group import ANYONE, Group
@@ -37,7 +36,6 @@ LOOK_EVERY_S = 0.1
 def shaped(
     group: Group,
     links: Sequence[Link],
-    algorithm: Algorithm = ring,
     *,
     clock_ns: Clock = time.monotonic_ns,
     sleep: Sleep = time.sleep,
@@ -45,8 +43,8 @@ def shaped(
     """A group that does what `group` does, with these links between its members; all members call it.
 
     Each pair of workers has a link of its own, in each direction; pairs that no link names are not delayed. A link
-    without ends applies to any two that no other link names. `algorithm` carries out all-reduces. Workers must be on
-    one machine, because they read one clock. From now on use `group` through this one only.
+    without ends applies to any two that no other link names. Workers must be on one machine, because they read one
+    clock. From now on use `group` through this one only.
 
     >>> from shoal.comm.threads import run_threads
     >>> def total(group):
@@ -60,7 +58,7 @@ def shaped(
     if group.shares_memory:
         group = Serialised(group)
     wires = [Wire(link_between(links, group.rank, other)) for other in range(group.size)]
-    return Shaped(Courier(group, wires, clock_ns, sleep), range(group.size), "world", algorithm)
+    return Shaped(Courier(group, wires, clock_ns, sleep), range(group.size), "world")
 
 
 def _check_one_machine(group: Group) -> None:
@@ -101,8 +99,8 @@ class Shaped(Group):
 
     overlaps = True
 
-    def __init__(self, courier: Courier, ranks: Sequence[int], name: str, algorithm: Algorithm) -> None:
-        self._courier, self._ranks, self._name, self._algorithm = courier, list(ranks), name, algorithm
+    def __init__(self, courier: Courier, ranks: Sequence[int], name: str) -> None:
+        self._courier, self._ranks, self._name = courier, list(ranks), name
         self.kind, self.devices = courier.group.kind, courier.group.devices
         self.rank, self.size = self._ranks.index(courier.group.rank), len(self._ranks)
         self._messages = Lane(courier, _lane_number(name, "messages"), ranks)
@@ -136,7 +134,7 @@ class Shaped(Group):
     def _carry_out(self, call: Signature, piece: Tensor, whole: Tensor | None) -> None:
         flat_piece, flat_whole = flat(piece), None if whole is None else flat(whole)
         if call.operation == "all_reduce":
-            by_messages.all_reduce(self._data, call, flat_piece, self._algorithm)
+            by_messages.all_reduce(self._data, call, flat_piece)
         else:
             rows = flat_piece if flat_whole is None else flat_whole.view(self.size, call.numel)
             by_messages.COLLECTIVES[call.operation](self._data, call, flat_piece, rows)
@@ -185,7 +183,7 @@ class Shaped(Group):
         """Make the smaller group of these ranks, over the same links."""
         self._num_splits += 1
         name = f"{self._name}/{self._num_splits}:{'-'.join(map(str, ranks))}"
-        return Shaped(self._courier, [self._ranks[rank] for rank in ranks], name, self._algorithm)
+        return Shaped(self._courier, [self._ranks[rank] for rank in ranks], name)
 
     def beat(self, busy_s: float = 0.0) -> None:
         """Report progress outside of calls, or work that may take `busy_s`."""

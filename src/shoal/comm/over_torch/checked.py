@@ -8,7 +8,7 @@ No thread drives collectives: the data of a collective starts when its member ne
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar, final
 
@@ -262,7 +262,6 @@ def join_torch(
     host: str = "127.0.0.1",
     limit_s: float | None = None,
     timeout_s: float | None = None,
-    facts: Mapping[str, str] | None = None,
     holder: int | None = None,
 ) -> CheckedGroup:
     """Meet the others in a store (one of torch's, fresh for this group) and form a checked torch group.
@@ -272,7 +271,7 @@ def join_torch(
     """
     limit_s = limit_of(limit_s)
     ours = tagged(store, rank)
-    cards = meet(ours, rank, size, limit_of(timeout_s), {"backend": backend, **(facts or {})})
+    cards = meet(ours, rank, size, limit_of(timeout_s), {"backend": backend})
     presence = Presence(ours.within("presence"), rank, cards, limit_s, holder)
     group = CheckedGroup(Checker(presence), ours, rank, range(size), "world", backend=backend, host=host)
     group.barrier().wait()

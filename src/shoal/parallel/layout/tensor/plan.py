@@ -26,6 +26,8 @@ from shoal.files import read_text
 from shoal.nearest import did_you_mean
 from shoal.parallel.layout.tensor.cutting import check_cut
 
+MOST_SHOWN = 12
+"""Layers that an error lists."""
 _ON_WORKER = re.compile(r"worker (\d{1,6})")
 
 
@@ -110,7 +112,7 @@ def _matches(name: str, pattern: str) -> bool:
     return len(parts) == len(patterns) and all(map(fnmatchcase, parts, patterns))
 
 
-def _shown(modules: Mapping[str, nn.Module], most: int = 12) -> list[str]:
+def _shown(modules: Mapping[str, nn.Module]) -> list[str]:
     """Names of layers with parameters of their own, for an error."""
     own = [name for name, module in modules.items() if any(True for _ in module.parameters(recurse=False))]
-    return [*own[:most], "…"] if len(own) > most else own
+    return [*own[:MOST_SHOWN], "…"] if len(own) > MOST_SHOWN else own
