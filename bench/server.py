@@ -6,12 +6,14 @@ number of steps, and the round ends with the last worker:
     torch rpc            a plain parameter server: `rpc_sync` with all gradients, a lock, SGD, all weights back (mlp)
     asp                  ours, over shared memory (mlp)
     hogwild              ours: one shared copy of the weights (mlp)
+    shared array         the least that any Hogwild does: update one array that both workers write, copy it (mlp)
     no communication     each worker trains a model of its own (mlp)
     slow, asp            lenet; worker 1 is 3 times slower, so worker 0 makes 3 times as many steps
     slow, alone          the same steps without communication: the rate Σ 1/tᵢ
 
 Equal numbers of steps, so ratios of times are ratios of updates per second. Each rival has processes of its own, which
-sleep while others run. On a machine with two cores the server takes its time from the workers.
+sleep while others run. On a machine with two cores the server takes its time from the workers. Row *shared array*: what
+of the time of `hogwild` is the memory's.
 
     python bench/server.py [--steps 60] [--rounds 9] [--json]
 """
@@ -52,10 +54,13 @@ from shoal.parallel.update import Update
 
 WORKERS, BATCH, SLOWDOWN, LR = 2, 64, 3, 1e-3
 SHAPE, OUTPUTS = (1, 28, 28), 10
+KEPT_BYTES = str(2**25)
+"""Freed memory that every process keeps."""
 RIVALS = {
     "torch rpc": "rpc",
     "asp": "asp",
     "hogwild": "hogwild",
+    "shared array": "array",
     "no communication": "alone",
     "slow, asp": "asp",
     "slow, alone": "alone",
@@ -104,6 +109,29 @@ def strategy_of(kind: str, rank: int, is_slow: bool, world: Group | None) -> Str
     if kind == "alone":
         return NoSync(parts)
     return server_sync(parts, ServerConfig(mode="asp" if kind == "asp" else "hogwild"))
+
+
+class SharedArray:
+    """Gradients, an update of weights that the other worker writes, too, and a copy of them; no guard, no settings."""
+
+    def __init__(self, layout: Whole, world: Group) -> None:
+        self._layout, self._params = layout, [*layout.params.values()]
+        numels = [param.numel() for param in self._params]
+        parts = world.common(sum(numels)).split(numels)
+        self._common = [part.view(param.shape) for part, param in zip(parts, self._params, strict=True)]
+        self._write(self._common, self._params)  # equal on both workers
+        world.barrier().wait()
+
+    @torch.no_grad()
+    def _write(self, to: list[Tensor], values: list[Tensor]) -> None:
+        torch._foreach_copy_(to, values)  # pyright: ignore[reportPrivateUsage]
+
+    def step(self, share: Share, lr: float) -> None:
+        """One update by this worker."""
+        self._layout.gradients(share)
+        gradients = [param.grad for param in self._params if param.grad is not None]
+        torch._foreach_sub_(self._common, gradients, alpha=lr)  # pyright: ignore[reportPrivateUsage]
+        self._write(self._params, self._common)
 
 
 def share_of(rank: int) -> Share:
@@ -174,6 +202,14 @@ def work(name: str, rank: int, port: int, pipe: Connection, steps: int) -> None:
         store = dist.TCPStore("127.0.0.1", port, is_master=False)
         size = WORKERS + (kind == "asp")
         world = SharedMemoryGroup.join(dist.PrefixStore(name, store), rank, size)
+    if kind == "array":
+        assert world is not None
+        array = SharedArray(layout_of(rank, is_slow), world)
+        while pipe.recv():
+            for _ in range(count):
+                array.step(share, LR)
+            pipe.send("done")
+        return
     strategy = strategy_of(kind, rank, is_slow, world)
     while pipe.recv():
         if strategy.serves:
@@ -222,6 +258,9 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=60, help="steps of a worker in a round")
     given = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
+    # Otherwise the C library returns memory to the system in every step of some processes, by chance: up to 1000 page
+    # faults in a step of lenet, a sixth of its time.
+    os.environ |= {"MALLOC_TRIM_THRESHOLD_": KEPT_BYTES, "MALLOC_MMAP_THRESHOLD_": KEPT_BYTES}
     stores = {name: dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) for name in RIVALS}
     # RPC makes a store of its own.
     ports = {name: store.port for name, store in stores.items()}

@@ -75,14 +75,13 @@ class Joins:
 
     def __call__(self, rows: Sequence[Row]) -> list[Row]:
         """The rows (param, grad, …), joined where they are adjacent."""
-        params = [row[0] for row in rows]
-        if not any(map(Tensor.storage_offset, params)):
-            return list(rows)  # as `joined`
+        params, grads = [row[0] for row in rows], [row[1] for row in rows]
+        if not any(map(Tensor.storage_offset, params)) or not any(map(Tensor.storage_offset, grads)):
+            return list(rows)  # each has its own allocation, so none are adjacent
         places = [*map(Tensor.data_ptr, chain.from_iterable(rows)), *map(Tensor.numel, params)]
         if self._rows and places == self._places:
             return self._rows
         found = joined(rows)
-        grads = [row[1] for row in rows]
         stays = len(grads) == len(self._seen) and all(
             seen() is grad for seen, grad in zip(self._seen, grads, strict=True)
         )

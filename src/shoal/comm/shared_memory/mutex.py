@@ -56,7 +56,7 @@ class Mutex:
         address = torch.tensor([os.getpid(), made])
         group.broadcast(address).wait()
         pid, descriptor = address.tolist()
-        self._file = made if group.rank == 0 else _open(pid, descriptor)
+        self._file = made if group.rank == 0 else open_of_member(pid, descriptor, os.O_RDWR)
         weakref.finalize(self, os.close, self._file)
         group.barrier().wait()  # the first member may end before the others have opened it
 
@@ -77,12 +77,12 @@ class Mutex:
         fcntl.flock(self._file, fcntl.LOCK_UN)
 
 
-def _open(pid: int, descriptor: int) -> int:
-    """A descriptor of its own: a lock belongs to an open file, and copies of a descriptor share it."""
+def open_of_member(pid: int, descriptor: int, mode: int) -> int:
+    """Open what another process has open: a lock belongs to an open file, and copies of a descriptor would share it."""
     try:
-        return os.open(f"/proc/{pid}/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
+        return os.open(f"/proc/{pid}/fd/{descriptor}", mode | os.O_CLOEXEC)
     except OSError as error:
         raise JoinError(
-            f"cannot open the mutex of process {pid}: {error.strerror}",
+            f"cannot open what process {pid} shares: {error.strerror}",
             "Workers must run on one machine, as one user; otherwise use gloo.",
         ) from error

@@ -33,7 +33,7 @@ def test_workers_that_take_turns_add_up_to_one_machine():
         for step in range(10):
             mine = share_of(strategy, step, (7, 5))
             strategy._layout.gradients(mine)
-            strategy._flat.take_gradients()
+            strategy._common.take_gradients()
             group.barrier().wait()
             for turn in range(2):
                 if group.rank == turn:

@@ -30,6 +30,15 @@ class ServerClient:
         """The ranks of the servers now: the last of the world."""
         return range(self._world.size - self._num_servers, self._world.size)
 
+    def take_gradients(self) -> list[str]:
+        """Push this worker's gradients with the next request; the names of parameters without one, where it has −0."""
+        return self.flat.take_gradients()
+
+    @property
+    def gradients(self) -> list[Tensor]:
+        """What the next push has. A caller may change them in place."""
+        return self.flat.flat_gradients
+
     def ask(self, request: Request, gradients: bool = False) -> Reply:
         """Send a request, with the flat gradients if asked to, and wait for all replies; the first server's.
 

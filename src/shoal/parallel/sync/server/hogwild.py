@@ -1,67 +1,23 @@
 """`hogwild`: all workers of a machine update one copy of the weights in shared memory, and never wait."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, final
 
 import torch
 from torch import Tensor
 
-from shoal.comm.alone import alone
-from shoal.comm.group import Group
 from shoal.comm.reduction import Op
 from shoal.config.schema import ServerConfig
 from shoal.parallel.buckets.buffer_sync import buffer_sync_of
 from shoal.parallel.buckets.unused import refuse_unused
 from shoal.parallel.guard import ROW
-from shoal.parallel.layout.layout import Layout
 from shoal.parallel.mapped_weights import check_maps_memory
 from shoal.parallel.strategy import Share, StepResult
 from shoal.parallel.sync.initial_state import sync_initial_state
 from shoal.parallel.sync.own_losses import agreed_loss, part_of
 from shoal.parallel.sync.server.clipping import clip_alone
-from shoal.parallel.sync.server.shards import FlatCopy, buckets_of
+from shoal.parallel.sync.server.common_weights import CommonWeights
 from shoal.parallel.sync.sync import Sync, SyncParts
-
-
-@final
-class CommonWeights:
-    """One copy of a layout's parameters in memory that all workers map: what their updates change."""
-
-    def __init__(self, layout: Layout, group: Group, gradients: Mapping[str, Tensor]) -> None:
-        """`gradients` are this worker's, under the parameters' names. A collective."""
-        self.span, self.zero = layout.span, layout.zero
-        self.sharded_over, self.repeated = layout.sharded_over, layout.repeated
-        self.place_of, self.all_norms = layout.place_of, layout.all_norms
-        self._group, self._gradients = group, gradients
-        self._is_complete = False
-        shared: dict[str, Tensor] = {}
-        for bucket in buckets_of(layout.params):
-            weights = group.common(bucket.flat.numel(), bucket.flat.dtype)
-            shared |= zip(bucket.names, bucket.split(weights), strict=True)
-        self._own = list(layout.params.values())
-        self.params = {name: shared[name] for name in layout.params}
-        self._shared = list(self.params.values())
-        self.leave_out(())
-        self.write()
-
-    def leave_out(self, missing: Collection[str]) -> None:
-        """Have the optimizer skip these parameters, which have no gradient, in the next update."""
-        if missing or not self._is_complete:
-            for name, weights in self.params.items():
-                weights.grad = None if name in missing else self._gradients[name]
-            self._is_complete = not missing
-
-    @torch.no_grad()
-    def read(self) -> None:
-        """Make the layout's parameters the weights as they are now."""
-        torch._foreach_copy_(self._own, self._shared)  # pyright: ignore[reportPrivateUsage]
-
-    @torch.no_grad()
-    def write(self) -> None:
-        """Make the weights rank 0's parameters. A collective."""
-        if self._group.rank == 0:
-            torch._foreach_copy_(self._shared, self._own)  # pyright: ignore[reportPrivateUsage]
-        self._group.barrier().wait()
 
 
 @final
@@ -78,11 +34,9 @@ class Hogwild(Sync):
     the same time may lose one. Each worker has moments of its own, if the optimizer has any. Losses are divided by the
     samples of a whole step, so for SGD the updates of one step add up to one machine's.
 
-    A worker reads θ once per step, just after it has written it, when θ is still in the caches of its core. If it
-    computed with θ itself, every pass through the model would fetch what other cores have written meanwhile.
-
     Workers meet to evaluate and to save. A checkpoint has the weights, and rank 0's moments. Runs do not repeat.
-    Costs no communication; memory: weights once per machine, and weights, gradients and optimizer state of each worker.
+    Costs a copy of the weights per step (`CommonWeights`), and a pass of the guard over the gradients. Memory: weights
+    once per machine, and weights, gradients and optimizer state of each worker.
     """
 
     def __init__(self, parts: SyncParts, config: ServerConfig) -> None:
@@ -91,8 +45,7 @@ class Hogwild(Sync):
         group, layout = parts.group, parts.layout
         check_maps_memory(group, layout.params)
         sync_initial_state(group, layout.pieces())
-        self._flat = FlatCopy(layout.params, 1, alone())
-        self._common = CommonWeights(layout, group, self._flat.slots)
+        self._common = CommonWeights(layout, group)
         self._update = parts.update.of(self._common)
         # As numpy arrays: operations on a few numbers take a tenth of torch's time, in every step.
         self._board = group.common(group.size * ROW, torch.float64).view(group.size, ROW).numpy()
@@ -113,6 +66,7 @@ class Hogwild(Sync):
         if self._may_update(loss, share):
             with self._layout.span("update", "compute"):
                 self._update.without_clipping(lr)
+        self._common.drop_gradients()
         with self._layout.span("read", "move"):
             self._common.read()
         self._finished += 1
@@ -123,15 +77,14 @@ class Hogwild(Sync):
 
     def _may_update(self, loss: Tensor, share: Share) -> bool:
         """Clip the gradient, and ask the guard; it raises if a number that is not finite ends the run."""
-        missing = self._flat.take_gradients()
+        missing = self._common.take_gradients()
         if missing and share.num_samples and self._config.unused == "refuse":
             refuse_unused(self._group, missing, len(self._layout.params))
-        self._common.leave_out(missing)
-        for gradients in self._flat.flat_gradients:
-            self._guard.look(gradients)
-        rank = self._group.rank
+        gradients, rank = self._common.gradients, self._group.rank
+        for gradient in gradients:
+            self._guard.look(gradient)
         row = self._guard.row(loss, share)
-        clip_alone(self._flat.flat_gradients, row[2], row[1], self._update.clip_norm)
+        clip_alone(gradients, row[2], row[1], self._update.clip_norm)
         rows: list[list[float]] = self._board.tolist()
         rows[rank] = row
         self._sees_stop = any(stop_signal for _, _, _, stop_signal in rows)

@@ -212,7 +212,7 @@ def take_initial_weights(slices: Slices, layout: Updated) -> None:
         owned.copy_(slices.place_of(name).read(layout.params[name].detach(), tuple(owned.shape)))
 
 
-def load_slices(slices: Slices, saved: Mapping[str, Tensor]) -> None:
+def load_slices(slices: Updated, saved: Mapping[str, Tensor]) -> None:
     """Load the parts of saved weights that the slices hold."""
     for name, owned in slices.params.items():
         owned.copy_(read_part(name, saved[f"model.{name}"], slices.place_of(name), owned))

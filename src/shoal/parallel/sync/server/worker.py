@@ -38,7 +38,8 @@ class ServerWorker(Sync):
         asp     after this worker's own update, at once; with it comes the next share that is free (a turn)
 
     Costs, with P bytes of parameters: P out and P in, divided among the servers, and a header of about 100 bytes to and
-    from each of them. Memory: gradients and weights once more, as flat buffers.
+    from each of them. Memory: gradients and weights once more, as flat buffers. A worker that `updates_in_place` sends
+    nothing, and has no second copy of its gradients.
     """
 
     def __init__(
@@ -57,8 +58,8 @@ class ServerWorker(Sync):
         if updates_in_place:
             self._client = MappedClient(parts, config, world)
         else:
-            self._client = ServerClient(world, world.size - parts.group.size, layout.params)
-            self._client.encoder = self._encoder = self._encoder_of(parts.exchange)
+            self._client = client = ServerClient(world, world.size - parts.group.size, layout.params)
+            client.encoder = self._encoder = self._encoder_of(parts.exchange, client)
         self._buffers = buffer_sync_of(parts.group, layout.model)
         self.takes_turns = config.takes_turns
         self._survivors = (
@@ -71,10 +72,10 @@ class ServerWorker(Sync):
         self._samples = [0, 0]
         """Samples of this worker's shares, and of all shares of the same steps."""
 
-    def _encoder_of(self, exchange: Exchange) -> PushEncoder | None:
+    def _encoder_of(self, exchange: Exchange, client: ServerClient) -> PushEncoder | None:
         if not isinstance(exchange, Compressed):
             return None
-        servers, buckets = len(self._client.servers), self._client.flat.buckets
+        servers, buckets = len(client.servers), client.flat.buckets
         formats = [PushFormat(exchange.config, buckets, server, servers) for server in range(servers)]
         for remark in sorted(set[str]().union(*(each.remarks for each in formats))):
             if self._group.rank == 0:
@@ -120,18 +121,19 @@ class ServerWorker(Sync):
         return min((reply.step for reply in self._client.replies), default=0)
 
     def _measured(self, loss: Tensor, share: Share) -> Sequence[float]:
-        """This worker's row of the guard's table; its gradients are then in flat memory, and clipped if they are alone.
+        """This worker's row of the guard's table; its gradients are then what is pushed, clipped if they are alone.
 
         Gathered gradients are clipped by the servers, by the norm of their sum.
         """
-        missing = self._client.flat.take_gradients()
+        missing = self._client.take_gradients()
         if missing and share.num_samples and self._config.unused == "refuse":
             refuse_unused(self._world, missing, len(self._layout.params))
-        for flat in self._client.flat.flat_gradients:
-            self._guard.look(flat)
+        gradients = self._client.gradients
+        for gradient in gradients:
+            self._guard.look(gradient)
         row = self._guard.row(loss, share)
         if not self._config.gathers:
-            clip_alone(self._client.flat.flat_gradients, row[2], row[1], self._update.clip_norm)
+            clip_alone(gradients, row[2], row[1], self._update.clip_norm)
         return row
 
     def _result(self, loss: Tensor, share: Share) -> StepResult:

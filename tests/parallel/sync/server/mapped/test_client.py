@@ -37,7 +37,7 @@ def test_one_worker_is_one_machine(config, optimizer, clip_norm):
     assert_equal(found, one_machine(optimizer, clip_norm))
 
 
-def in_turns(config, maps_memory, optimizer="adam", steps=6):
+def in_turns(config, maps_memory, optimizer="adam", steps=6, shares=(7, 5)):
     """Two workers whose pushes alternate, so that each is one update old; the weights, and the server's events."""
     events = []
 
@@ -50,7 +50,7 @@ def in_turns(config, maps_memory, optimizer="adam", steps=6):
         for step in range(steps):
             for turn in range(2):
                 if turn == strategy.copies.rank:
-                    strategy.step(share_of(strategy, step, (7, 5)), rate(step))
+                    strategy.step(share_of(strategy, step, shares), rate(step))
                 strategy.copies.barrier().wait()
         strategy.consolidate()
         strategy.pause(Pause(NO_PROGRESS, is_end=True))
@@ -68,6 +68,15 @@ def test_it_does_and_records_what_a_server_does_by_messages(options):
         assert torch.allclose(in_place[name], tensor, rtol=1e-12, atol=1e-15)
     assert here == there
     assert {event["staleness"] for event in here} == {0, 1}
+
+
+def test_a_worker_without_samples_pushes_what_it_would_push_by_messages():
+    (in_place, here), (by_messages, there) = (
+        in_turns(ASP, maps_memory, optimizer="sgd", shares=(12, 0)) for maps_memory in (True, False)
+    )
+    for name, tensor in by_messages.items():
+        assert torch.allclose(in_place[name], tensor, rtol=1e-12, atol=1e-15)
+    assert here == there
 
 
 def test_an_update_is_no_message():

@@ -3,14 +3,14 @@
 from typing import final
 
 import torch
+from torch import Tensor
 
-from shoal.comm.alone import alone
 from shoal.comm.group import Group
 from shoal.comm.shared_memory.mutex import wait_until
 from shoal.config.schema import ServerConfig
+from shoal.parallel.buckets.gradient_slots import ABSENT
 from shoal.parallel.strategy import Turn
 from shoal.parallel.sync.server.mapped.shard import MappedNumbers, MappedShard
-from shoal.parallel.sync.server.shards import FlatCopy
 from shoal.parallel.sync.server.updates import compensate, damped
 from shoal.parallel.sync.server.wire import Kind, Reply, Request, pause_servers
 from shoal.parallel.sync.sync import SyncParts
@@ -23,8 +23,8 @@ class MappedClient:
     Phase 1, ask the guard. Phase 2, with the mutex: update the weights with this worker's gradients, write an entry.
     Phase 3, copy the weights: at once or, with a bound, when no worker is too far behind.
 
-    Costs, with P bytes of parameters: P read and P written by the update, as on one machine; P copied out and P of
-    gradients copied together. The mutex is held for the update and the copy, a small part of a step.
+    Costs, with P bytes of parameters: the update of one machine, and P copied out (`CommonWeights`). The mutex is held
+    for these two, a small part of a step.
     """
 
     def __init__(self, parts: SyncParts, config: ServerConfig, world: Group) -> None:
@@ -33,12 +33,9 @@ class MappedClient:
         self._world, self._config, self._guard = world, config, parts.guard
         self._params = list(layout.params.values())
         self.servers = range(workers, world.size)
-        self.flat = FlatCopy(layout.params, 1, alone())
-        shard = MappedShard(layout, parts.update, world, self.flat.flat_gradients)
-        self._weights = [shard.weights[name] for name in layout.params]
-        self._gradients = [self.flat.slots[name] for name in layout.params]
-        self._update = shard.update
-        self._journal, rows, self._mutex = MappedNumbers.of(world, workers, config.bound)
+        shard = MappedShard(layout, parts.update, world)
+        self._weights, self._update = shard.weights, shard.update
+        self._journal, rows, self._mutex, self._bell = MappedNumbers.of(world, workers, config.bound)
         # As a numpy array: operations on a few numbers take a tenth of torch's time, in every step.
         self._rows = rows.numpy()
         self.replies: list[Reply] = []
@@ -46,6 +43,19 @@ class MappedClient:
         self._sequence = self._version = 0
         self._share = -1
         self._pauses = 0
+
+    def take_gradients(self) -> list[str]:
+        """Push this worker's gradients with the next request; the names of parameters without one, where it has −0."""
+        missing = self._weights.take_gradients()
+        for name in missing:
+            weights = self._weights.params[name]
+            weights.grad = torch.full_like(weights, ABSENT)
+        return missing
+
+    @property
+    def gradients(self) -> list[Tensor]:
+        """What the next push has. A caller may change them in place."""
+        return self._weights.gradients
 
     def ask(self, request: Request, gradients: bool = False) -> Reply:
         """Do what a server does with a request; the parameters then are its newest weights."""
@@ -90,18 +100,18 @@ class MappedClient:
             if config.compensation and request.part:
                 # The parameters still are those of the gradient.
                 strength = config.compensation / request.part
-                compensate(self._gradients, self._weights, self._params, strength)
+                compensate(self.gradients, [*self._weights.params.values()], self._params, strength)
             self._update.without_clipping(damped(request.lr, journal.version - self._version, config))
+        self._weights.drop_gradients()
         journal.write(
             self._world.rank, self._sequence, self._version, request.step, self._share, not may_update
         )
         journal.note_stop(request.stop_signal)
 
-    @torch.no_grad()
     def _read(self, request: Request) -> None:
         """Copy the weights, and take a turn if the worker asks for one."""
         journal, rank = self._journal, self._world.rank
-        torch._foreach_copy_(self._params, self._weights)  # pyright: ignore[reportPrivateUsage]
+        self._weights.read()
         self._version = journal.version
         staleness_sum, staleness_max, pushes = journal.staleness
         reply = Reply(
@@ -130,3 +140,5 @@ class MappedClient:
         """End the serving of the server, and give it a text. All workers call it, when none asks any more."""
         self._pauses += 1
         pause_servers(self._world, self.servers, text)
+        if self._world.rank == 0:
+            self._bell.ring()

@@ -1,7 +1,6 @@
 """The server whose workers update its weights themselves: records what they did, and saves."""
 
 import json
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, final
 
@@ -16,13 +15,12 @@ from shoal.parallel.sync.initial_state import sync_initial_state
 from shoal.parallel.sync.server.mapped.journal import Entry
 from shoal.parallel.sync.server.mapped.shard import MappedNumbers, MappedShard
 from shoal.parallel.sync.server.server import ServingRank
-from shoal.parallel.sync.server.shards import buckets_of
 from shoal.parallel.sync.server.updates import Record
 from shoal.parallel.sync.server.wire import Request, empty_header, text_of_pause
 from shoal.parallel.sync.sync import SyncParts
 
-READ_EVERY_S = 0.001
-"""How often it looks for entries and for the end: rarely enough to leave the cores to the workers."""
+READ_EVERY_S = 0.05
+"""How often it looks for entries: so rarely that it leaves the cores to the workers. They ring when they pause."""
 
 
 @final
@@ -36,10 +34,9 @@ class MappedServer(ServingRank):
         super().__init__(parts, world)
         self._world = world
         sync_initial_state(world, parts.layout.pieces())
-        gradients = [bucket.flat for bucket in buckets_of(parts.layout.params)]  # never touched: no memory
-        self._shard = MappedShard(parts.layout, parts.update, world, gradients)
+        self._shard = MappedShard(parts.layout, parts.update, world)
         self._has_paused = False
-        self._journal, _, self._mutex = MappedNumbers.of(world, self.data_size, config.bound)
+        self._journal, _, self._mutex, self._bell = MappedNumbers.of(world, self.data_size, config.bound)
 
     def serve(self, serving: Serving) -> Pause:
         """Record what the workers do, until they pause."""
@@ -49,7 +46,7 @@ class MappedServer(ServingRank):
         receipt = self._world.recv(header, ANYONE)
         while not receipt.done():
             self._look(serving.stop_signal, serving.record)
-            time.sleep(READ_EVERY_S)
+            self._bell.wait(READ_EVERY_S)
         receipt.wait()
         self._look(serving.stop_signal, serving.record)
         self._has_paused = True

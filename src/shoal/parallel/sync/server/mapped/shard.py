@@ -1,12 +1,11 @@
 """The weights of a server, and its optimizer's state, in memory in which every worker can update them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple, Self, final
 
 import torch
 from torch import Tensor
 
-from shoal.comm.alone import alone
 from shoal.comm.group import Group
 from shoal.comm.shared_memory.mutex import Mutex
 from shoal.config.schema import ServerConfig
@@ -14,10 +13,10 @@ from shoal.optim.elementwise import Elementwise
 from shoal.parallel.exchange.compressed import Compressed
 from shoal.parallel.guard import ROW
 from shoal.parallel.piece import Piece
-from shoal.parallel.slices import Slices
 from shoal.parallel.state import PlaceOf, load_optimizer
+from shoal.parallel.sync.server.common_weights import CommonWeights
+from shoal.parallel.sync.server.mapped.bell import Bell
 from shoal.parallel.sync.server.mapped.journal import Journal
-from shoal.parallel.sync.server.shards import buckets_of, load_slices, take_initial_weights
 from shoal.parallel.sync.sync import SyncParts
 from shoal.parallel.update import MakeOptimizer, Update, Updated, bare_step
 
@@ -94,6 +93,8 @@ class MappedNumbers(NamedTuple):
     """What each worker last reported to the guard."""
     mutex: Mutex
     """Held by the one that changes weights and journal, or reads them."""
+    bell: Bell
+    """Wakes the server."""
 
     @classmethod
     def of(cls, world: Group, workers: int, bound: int | None) -> Self:
@@ -101,28 +102,19 @@ class MappedNumbers(NamedTuple):
         words = world.common(Journal.num_words(workers), torch.int64)
         rows = world.common(workers * ROW, torch.float64).view(workers, ROW)
         journal = Journal(words.numpy().data, workers, bound)  # its elements are ints, read in 40 ns
-        return cls(journal, rows, Mutex(world, "the weights of the server"))
+        return cls(journal, rows, Mutex(world, "the weights of the server"), Bell(world, owner=workers))
 
 
 @final
 class MappedShard:
     """All weights in memory that the server and its workers map, and this rank's optimizer over them.
 
-    Memory of a machine: weights and optimizer state once; gradients and a copy of the weights for each worker.
+    Memory of a machine: weights and optimizer state once, and a copy of the weights for each worker.
     """
 
-    def __init__(self, layout: Updated, update: Update, world: Group, gradients: Sequence[Tensor]) -> None:
-        """`gradients` are this worker's, flat: what its updates use. A collective of the world."""
-        buckets = buckets_of(layout.params)
-        self._slices = Slices(layout, alone())
-        self.weights: dict[str, Tensor] = {}
-        """In the parameters' shapes, under their names."""
-        for bucket, flat in zip(buckets, gradients, strict=True):
-            weights = world.common(bucket.flat.numel(), bucket.flat.dtype)
-            self._slices.add(bucket, weights, flat)
-            self.weights |= zip(bucket.names, bucket.split(weights), strict=True)
-        if world.rank == 0:
-            take_initial_weights(self._slices, layout)
+    def __init__(self, layout: Updated, update: Update, world: Group) -> None:
+        """A collective of the world."""
+        self.weights = CommonWeights(layout, world)
 
         def keeper(
             optimizer: torch.optim.Optimizer, params: dict[str, Tensor], make: MakeOptimizer
@@ -130,7 +122,7 @@ class MappedShard:
             del params, make
             return MappedState(optimizer, world)
 
-        self.update = update.over(self._slices, keeper)
+        self.update = update.of(self.weights, keeper)
         world.barrier().wait()
 
     def pieces(self) -> list[Piece]:
@@ -139,5 +131,5 @@ class MappedShard:
 
     def load(self, saved: Mapping[str, Tensor]) -> None:
         """Load weights and optimizer state, for all ranks."""
-        load_slices(self._slices, saved)
+        self.weights.load(saved)
         self.update.load(saved)
