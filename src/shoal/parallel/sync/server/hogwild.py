@@ -81,9 +81,7 @@ class Hogwild(Sync):
         if missing and share.num_samples and self._config.unused == "refuse":
             refuse_unused(self._group, missing, len(self._layout.params))
         gradients, rank = self._common.gradients, self._group.rank
-        for gradient in gradients:
-            self._guard.look(gradient)
-        row = self._guard.row(loss, share)
+        row = self._guard.row(loss, share, gradients)
         clip_alone(gradients, row[2], row[1], self._update.clip_norm)
         rows: list[list[float]] = self._board.tolist()
         rows[rank] = row

@@ -129,9 +129,7 @@ class ServerWorker(Sync):
         if missing and share.num_samples and self._config.unused == "refuse":
             refuse_unused(self._world, missing, len(self._layout.params))
         gradients = self._client.gradients
-        for gradient in gradients:
-            self._guard.look(gradient)
-        row = self._guard.row(loss, share)
+        row = self._guard.row(loss, share, gradients)
         if not self._config.gathers:
             clip_alone(gradients, row[2], row[1], self._update.clip_norm)
         return row
