@@ -27,6 +27,7 @@ def test_all_workers_read_what_one_has_updated():
         update = mine.update.of(common)
         common.read()
         before = {name: param.detach().clone() for name, param in mine.params.items()}
+        group.barrier().wait()
         if group.rank == 1:
             mine.layout.gradients(share(0, 0, 12))
             common.take_gradients()
