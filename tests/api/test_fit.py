@@ -98,8 +98,26 @@ class Uncopied(nn.Linear):
         (
             (NET, DATA, lambda outputs, labels: outputs.sum()),
             {},
-            "the losses of the single samples add up to",
+            "the mean of the losses of the single samples is",
         ),
+        (
+            (NET, DATA, nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 3.0, 4.0]))),
+            {},
+            r"""F.cross_entropy\(…, reduction="sum"\) / len\(labels\)""",
+        ),
+        ((NET, DATA, nn.CrossEntropyLoss(reduction="none")), {}, r"returned \[4\].*\n  Return the mean"),
+        ((NET, DATA, 0.5), {}, "loss is a value of type float, expected a function"),
+        (
+            (NET, DATA, "cross_entropy", make_optimizer(NET.parameters())),
+            {},
+            "make_optimizer is a value of type SGD, expected a function",
+        ),
+        (
+            (NET, DATA, "cross_entropy", lambda params: make_optimizer(NET.parameters())),
+            {},
+            "SGD updates 6 of 6 tensors that make_optimizer was not given",
+        ),
+        ((NET, DATA, "cross_entropy", torch.optim.LBFGS), {}, "LBFGS.step needs the argument 'closure'"),
         ((NET, DATA), {"epoch": 2}, "unknown setting 'epoch': did you mean 'epochs'"),
         ((NET, DATA), {"optimizer": "sgd"}, "fit takes optimizer as an argument of its own"),
     ],

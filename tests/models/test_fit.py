@@ -1,6 +1,10 @@
+import sys
+import types
+
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from shoal.config.schema import CrossEntropyConfig, Custom, MaeConfig, MseConfig
 from shoal.errors import ConfigError
@@ -118,3 +122,52 @@ def test_a_loss_of_ones_own_that_cannot_take_the_labels():
     config = Custom(name="torch.nn.functional:nll_loss", options=(("reduction", "sum"),))
     words = refusal(nn.Linear(4, 3), config, TWO, torch.zeros(2, 3))
     assert "nll_loss cannot take outputs [2, 3] (float32)" in words
+
+
+def one_output(outputs, labels):
+    """Two classes, one output: a program's usual binary classification."""
+    return functional.binary_cross_entropy_with_logits(
+        outputs.flatten(), labels.float().flatten(), reduction="sum"
+    )
+
+
+def several(outputs, labels):
+    """Several classes for one sample."""
+    return functional.binary_cross_entropy_with_logits(outputs, labels.float(), reduction="sum")
+
+
+def distance(outputs, labels):
+    return functional.mse_loss(outputs, labels, reduction="sum")
+
+
+@pytest.fixture(autouse=True)
+def module(monkeypatch):
+    """These functions as the user's own, under a name that settings can have."""
+    made = types.ModuleType("own_losses")
+    for function in (one_output, several, distance):
+        setattr(made, function.__name__, function)
+    monkeypatch.setitem(sys.modules, "own_losses", made)
+
+
+@pytest.mark.parametrize(
+    ("loss", "outputs", "labels"),
+    [("one_output", 1, torch.tensor([0, 1, 1])), ("several", 4, torch.tensor([[0, 1, 1, 0]] * 3))],
+)
+def test_whole_numbers_that_are_not_one_class_for_each_score_are_refused(loss, outputs, labels):
+    """The accuracy would count nonsense; as floating-point numbers they are targets, and have no accuracy."""
+    config, model = Custom(name=f"own_losses:{loss}"), nn.Linear(4, outputs)
+    words = refusal(model, config, torch.ones(3, 4), labels)
+    assert (
+        f"the model's output is [3, {outputs}] and the labels are whole numbers {list(labels.shape)} up to 1"
+        in words
+    )
+    assert "labels.float()" in words
+    check_fit(model, config, torch.ones(3, 4), labels.float())
+
+
+def test_a_loss_that_compares_each_output_with_every_label_is_named():
+    words = refusal(
+        nn.Linear(4, 1), Custom(name="own_losses:distance"), torch.ones(3, 4), torch.tensor([1.0, 2.0, 4.0])
+    )
+    assert "outputs [3, 1] and labels [3]" in words
+    assert "labels.unsqueeze(1)" in words

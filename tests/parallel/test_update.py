@@ -10,6 +10,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from shoal.config.schema import AdamConfig, SgdConfig
 from shoal.errors import ConfigError
 from shoal.parallel.piece import by_name
+from shoal.parallel.update import Update, is_elementwise
 
 FAST = {**OPTIMIZERS, "plain sgd": SgdConfig(lr=0.1), "adam": AdamConfig(lr=0.01, fast=True)}
 
@@ -68,3 +69,54 @@ def test_hooks_of_the_optimizer_are_called():
         handle.remove()
     copy.update(0.1)
     assert len(calls) == 1
+
+
+ALONE = {
+    torch.optim.SGD: {"lr": 0.1, "momentum": 0.9, "nesterov": True},
+    torch.optim.Adam: {"amsgrad": True},
+    torch.optim.AdamW: {},
+    torch.optim.Adagrad: {},
+    torch.optim.RMSprop: {"centered": True, "momentum": 0.9},
+    torch.optim.NAdam: {},
+    torch.optim.RAdam: {},
+    torch.optim.Adadelta: {},
+    torch.optim.Adamax: {},
+    torch.optim.ASGD: {"lr": 0.1, "lambd": 0.1, "t0": 1},
+    torch.optim.Rprop: {},
+}
+
+
+@pytest.mark.parametrize("kind", ALONE, ids=lambda kind: kind.__name__)
+def test_an_elementwise_optimizer_of_torch_updates_slices_as_it_updates_the_whole(kind):
+    draw = torch.Generator().manual_seed(0)
+    whole = torch.randn(9, generator=draw, dtype=torch.float64)
+    parts = [part.clone() for part in whole.split([4, 5])]
+    optimizers = [kind([whole], **ALONE[kind]), kind(parts, **ALONE[kind])]
+    assert all(map(is_elementwise, optimizers))
+    for _ in range(5):
+        whole.grad = torch.randn(9, generator=draw, dtype=torch.float64)
+        for part, grad in zip(parts, whole.grad.split([4, 5]), strict=True):
+            part.grad = grad.clone()
+        for optimizer in optimizers:
+            optimizer.step()
+    assert torch.equal(whole, torch.cat(parts))
+
+
+def test_groups_keep_the_ratios_of_their_rates_and_a_rate_of_zero():
+    copy = copy_of(network(), SgdConfig(lr=0.1))
+    first, *rest = copy.params.values()
+
+    def make_optimizer(params):
+        del params
+        return torch.optim.SGD(
+            [{"params": [first], "lr": 0.0}, {"params": rest[:1], "lr": 0.4}, {"params": rest[1:]}], 0.1
+        )
+
+    before = [param.detach().clone() for param in copy.params.values()]
+    for param in copy.params.values():
+        param.grad = torch.ones_like(param)
+    update = Update(copy.layout, make_optimizer)
+    assert update.base_lr == 0.4
+    update(0.2)
+    moved = [(old - new).abs().max().item() for old, new in zip(before, copy.params.values(), strict=True)]
+    assert moved == pytest.approx([0.0, 0.2, *[0.05] * (len(moved) - 2)])

@@ -19,6 +19,7 @@ from shoal.api.train import observed
 from shoal.errors import ConfigError
 from shoal.events.folder import RunFolder
 from shoal.models.metrics import Metric
+from shoal.optim.over import EXAMPLE
 from shoal.parallel.state import load_weights
 from shoal.parallel.strategy import Strategy
 from shoal.training.result import Result
@@ -114,6 +115,17 @@ def _as_module(objects: _Objects) -> Generator[dict[str, Any]]:
 def _named_in(module: ModuleType, objects: _Objects) -> dict[str, Any]:
     """Put the objects into the module; the settings that name them."""
     model, data, loss, make_optimizer, metrics, strategy = objects
+    if not isinstance(make_optimizer, str | dict) and not callable(make_optimizer):
+        raise ConfigError(
+            f"make_optimizer is a value of type {type(make_optimizer).__name__}, expected a function that returns an "
+            "optimizer",
+            f"Pass {EXAMPLE}: each worker has its own copy of the model, or a part of it.",
+        )
+    if not isinstance(loss, str) and not callable(loss):
+        raise ConfigError(
+            f"loss is a value of type {type(loss).__name__}, expected a function (outputs, labels) or a name",
+            "Pass torch.nn.functional.cross_entropy, or another function.",
+        )
     functions: dict[str, tuple[Any, Any]] = {
         "model": (model, (lambda: _copy(model)) if isinstance(model, nn.Module) else model),
         "data": (data, data if isinstance(data, str) or callable(data) else lambda: data),
@@ -174,4 +186,5 @@ def _summed(loss: Loss) -> Loss:
     def summed(outputs: Any, labels: Any) -> Tensor:
         return loss(outputs, labels) * len(labels)
 
+    summed.takes_mean = True  # for errors about the user's own loss
     return summed

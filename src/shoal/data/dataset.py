@@ -19,7 +19,7 @@ class Split:
     inputs: Tensor
     """uint8, [samples, *shape]; data of the user's own may be float32 or int64."""
     labels: Tensor
-    """int64 [samples]; regression: float32 [samples, outputs]; text: int64 [samples, length], next bytes."""
+    """int64 [samples]; regression: float32 [samples, outputs] or [samples]; text: int64 [samples, length]."""
 
     def __len__(self) -> int:
         return len(self.inputs)

@@ -1,6 +1,7 @@
 """Check once, before the first step, that a model, a loss and labels fit."""
 
 from collections.abc import Callable
+from typing import NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -43,7 +44,10 @@ def _outputs(model: nn.Module, inputs: Tensor) -> Tensor:
             "Choose a model for inputs of this shape, or other data.",
         ) from error
     if not isinstance(outputs, Tensor):
-        raise ConfigError(f"the model returned a value of type {type(outputs).__name__}, expected one tensor")
+        raise ConfigError(
+            f"the model returned a value of type {type(outputs).__name__}, expected one tensor",
+            "Wrap it in a module whose forward returns one tensor, such as the logits.",
+        )
     if outputs.ndim == 0 or len(outputs) != len(inputs):
         raise ConfigError(
             f"the model's output is {list(outputs.shape)} for a batch of {len(inputs)} samples",
@@ -98,20 +102,64 @@ def _custom_fits(loss: LossConfig, outputs: Tensor, labels: Tensor) -> None:
     """Call the user's loss and check that it returns the sum over samples, which training requires."""
     assert isinstance(loss, Custom)
     function = build_loss(loss)
+    # `shoal.fit` takes losses that are means, as torch's are, and multiplies them by the number of samples.
+    takes_mean = getattr(getattr(function, "func", function), "takes_mean", False)
+    reduction = "mean" if takes_mean else "sum"
     labels = labels[: len(outputs)].to(outputs.device)
-    values = [_value(loss, function, outputs, labels)]
-    values += [_value(loss, function, outputs[i : i + 1], labels[i : i + 1]) for i in range(len(outputs))]
+    values = [_value(loss, function, outputs, labels, reduction)]
+    values += [
+        _value(loss, function, outputs[i : i + 1], labels[i : i + 1], reduction) for i in range(len(outputs))
+    ]
     together, total = values[0], sum(values[1:])
     if abs(together - total) > 1e-3 * max(abs(together), abs(total)):
+        _refuse_sum(loss, outputs, labels, together, total, reduction)
+    if not labels.is_floating_point():
+        _classes_fit(loss, outputs, labels)
+
+
+def _refuse_sum(
+    loss: Custom, outputs: Tensor, labels: Tensor, together: float, total: float, reduction: str
+) -> NoReturn:
+    if labels.is_floating_point() and outputs.shape != labels.shape and outputs.numel() == labels.numel():
         raise ConfigError(
-            f"loss {loss.name} of {len(outputs)} samples is {together:.6g}, but the losses of the single samples "
-            f"add up to {total:.6g}",
-            "Return the sum over the samples, not the mean: training divides by the batch size.",
+            f"loss {loss.name} is wrong for outputs {list(outputs.shape)} and labels {list(labels.shape)}: probably it "
+            "compares each output with every label",
+            "Give both one shape: labels.unsqueeze(1) in the data, or outputs.squeeze(1) in the model.",
         )
+    num = len(outputs)
+    if reduction == "mean":
+        raise ConfigError(
+            f"loss {loss.name} of {num} samples is {together / num:.6g}, but the mean of the losses of the single "
+            f"samples is {total / num:.6g}",
+            "Return the mean over the samples. With class weights or ignored labels, torch divides by another number: "
+            'return F.cross_entropy(…, reduction="sum") / len(labels).',
+        )
+    raise ConfigError(
+        f"loss {loss.name} of {num} samples is {together:.6g}, but the losses of the single samples "
+        f"add up to {total:.6g}",
+        "Return the sum over the samples, not the mean: training divides by the batch size.",
+    )
+
+
+def _classes_fit(loss: Custom, outputs: Tensor, labels: Tensor) -> None:
+    """Whole numbers are classes, and the accuracy needs a score for each."""
+    largest = int(labels.max())
+    if list(outputs.shape[:-1]) == list(labels.shape) and (outputs.shape[-1] > 1 or largest == 0):
+        return
+    raise ConfigError(
+        f"the model's output is {list(outputs.shape)} and the labels are whole numbers {list(labels.shape)} up to "
+        f"{largest}: the accuracy needs a score for each class",
+        f"The output should be {[*labels.shape, largest + 1]}. If {loss.name} takes other targets (one output for two "
+        "classes, several classes for one sample), return the labels as floating-point numbers: labels.float().",
+    )
 
 
 def _value(
-    loss: Custom, function: Callable[[Tensor, Tensor], object], outputs: Tensor, labels: Tensor
+    loss: Custom,
+    function: Callable[[Tensor, Tensor], object],
+    outputs: Tensor,
+    labels: Tensor,
+    reduction: str,
 ) -> float:
     try:
         value = function(outputs, labels)
@@ -126,7 +174,7 @@ def _value(
         found = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
         raise ConfigError(
             f"loss {loss.name} returned {found}, expected a tensor with one number",
-            "Return the sum over the samples.",
+            f"Return the {reduction} over the samples.",
         )
     return float(value)
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from shoal.errors import ConfigError
 from shoal.events.spans import SpanRecorder
 from shoal.optim.compact.optimizer import Compact, Extent, Storage
 from shoal.optim.elementwise import Elementwise
+from shoal.optim.over import build_over, groups_of, regroup
 from shoal.parallel.norms import chunk_norms, clip, global_norm
 from shoal.parallel.piece import Piece, Place
 from shoal.parallel.state import PlaceOf, load_optimizer, optimizer_pieces
@@ -35,6 +36,10 @@ _ELEMENTWISE = (
     torch.optim.RMSprop,
     torch.optim.NAdam,
     torch.optim.RAdam,
+    torch.optim.Adadelta,
+    torch.optim.Adamax,
+    torch.optim.ASGD,
+    torch.optim.Rprop,
 )
 
 
@@ -69,6 +74,21 @@ def bare_step(optimizer: torch.optim.Optimizer) -> Callable[..., object]:
     ):
         return optimizer.step
     return partial(wrapped.__wrapped__, optimizer)
+
+
+class ParameterGroups(NamedTuple):
+    """The number of each parameter's group, by its name, and how many groups there are."""
+
+    number_of: Mapping[str, int]
+    size: int
+
+
+def parameter_groups(
+    optimizer: torch.optim.Optimizer, params: Mapping[str, Tensor]
+) -> ParameterGroups | None:
+    """The groups in which an optimizer has these parameters; None if all are in one, as slices of them will be."""
+    number_of, size = groups_of(optimizer, params), len(optimizer.param_groups)
+    return None if size == 1 and len(number_of) == len(params) else ParameterGroups(number_of, size)
 
 
 class StateKeeper(Protocol):
@@ -128,14 +148,20 @@ class Update:
         keeper: MakeKeeper | None = None,
         masks: WeightMasks | None = None,
         storage: Storage | None = None,
+        groups: ParameterGroups | None = None,
     ) -> None:
-        """`storage` is how parameters and state are stored between steps; None: as they are."""
+        """`storage` is how parameters and state are stored between steps; None: as they are.
+
+        `groups` are those of the whole parameters, where these are slices.
+        """
         self._layout = layout
         self._storage = storage
         self._masks = masks
         self._make_optimizer = make_optimizer
         # A worker that owns no slice of a small model updates nothing.
-        self._optimizer = make_optimizer(layout.params.values()) if layout.params else None
+        self._optimizer = build_over(make_optimizer, layout.params.values()) if layout.params else None
+        if groups is not None and self._optimizer is not None:
+            regroup(self._optimizer, layout.params, *groups)
         if storage is not None and self._optimizer is not None:
             extents = {
                 id(param): _extent(name, layout.place_of(name)) for name, param in layout.params.items()
@@ -148,11 +174,11 @@ class Update:
         )
         self.clip_norm = clip_norm
         """The largest norm of a gradient (`--clip-norm`); None: any."""
-        groups = self._optimizer.param_groups if self._optimizer else []
-        self.base_lr: float = groups[0]["lr"] if groups else 0.0
-        """The learning rate that the optimizer was built with."""
-        # A user's optimizer may have several rates: they keep their ratio to the first.
-        self._lr_ratios = [group["lr"] / self.base_lr for group in groups]
+        rates = [float(group["lr"]) for group in self._optimizer.param_groups] if self._optimizer else []
+        self.base_lr = next((rate for rate in rates if rate), 0.0)
+        """The learning rate that the optimizer was built with: of its first group with a rate above 0."""
+        # A user's optimizer may have several rates: they keep their ratios.
+        self._lr_ratios = [rate / self.base_lr if self.base_lr else 1.0 for rate in rates]
 
     def check_divisible(self) -> None:
         """Refuse an optimizer whose parameters cannot be divided among workers."""
@@ -166,11 +192,22 @@ class Update:
     def over(self, slices: Updated, keeper: MakeKeeper | None = None) -> "Update":
         """The same update of other tensors: of the slices that a worker owns. `keeper` keeps the optimizer's state."""
         self.check_divisible()
-        return self.of(slices, keeper)
+        return Update(
+            slices,
+            self._make_optimizer,
+            self.clip_norm,
+            keeper,
+            storage=self._storage,
+            groups=self._groups(),
+        )
 
     def of(self, tensors: Updated, keeper: MakeKeeper | None = None) -> "Update":
         """The same update of other tensors that are whole parameters, as in another copy of the model."""
         return Update(tensors, self._make_optimizer, self.clip_norm, keeper, storage=self._storage)
+
+    def _groups(self) -> ParameterGroups | None:
+        """The groups of the parameters here, for slices of them."""
+        return None if self._optimizer is None else parameter_groups(self._optimizer, self._layout.params)
 
     @property
     def has_known_state(self) -> bool:

@@ -52,6 +52,7 @@ from shoal.training.prune.starting import StartingPoint, prepare
 from shoal.training.setup.build_layout import build_layout, check_stages, with_cut
 from shoal.training.setup.device import take_device
 from shoal.training.setup.divide import divisions
+from shoal.training.setup.same_data import check_same_data
 from shoal.training.setup.schedule import factor
 from shoal.training.weights import check_savable
 
@@ -125,7 +126,10 @@ def build(
     Spans are measured with `clock`, by default the device's. A resumed run has the widths of its folder's network.
     """
     group.beat(BUSY_S)  # reading a data set may take long while other workers wait
-    dataset = load(config.data).to(device)
+    dataset = load(config.data)
+    if isinstance(config.data, Custom):
+        check_same_data(group, dataset)
+    dataset = dataset.to(device)
     model = build_model(config, dataset)
     measures = build_measures(config, model, dataset)
     best = BestEpoch.of(config.stop, dataset, measures)

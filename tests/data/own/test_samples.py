@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from shoal.data.own.samples import split_of
 from shoal.errors import DataError
@@ -22,10 +22,22 @@ class Listed(Dataset):
         return INPUTS[index].numpy(), int(LABELS[index])
 
 
+class Stream(IterableDataset):
+    """One that knows its length, and still has no samples by index."""
+
+    def __len__(self):
+        return 4
+
+    def __iter__(self):
+        return iter(zip(INPUTS, LABELS, strict=True))
+
+
 @pytest.mark.parametrize(
     "found",
     [
         (INPUTS, LABELS),
+        (INPUTS, LABELS.unsqueeze(1)),
+        Stream(),
         (INPUTS.numpy(), LABELS.numpy().astype(np.int16)),
         (INPUTS.double(), LABELS.int()),
         TensorDataset(INPUTS, LABELS),
@@ -34,7 +46,18 @@ class Listed(Dataset):
         ((row, label) for row, label in zip(INPUTS.tolist(), LABELS.tolist(), strict=True)),
         DataLoader(TensorDataset(INPUTS, LABELS), batch_size=3),
     ],
-    ids=["tensors", "arrays", "other dtypes", "TensorDataset", "Dataset", "list", "generator", "DataLoader"],
+    ids=[
+        "tensors",
+        "a column of labels",
+        "IterableDataset",
+        "arrays",
+        "other dtypes",
+        "TensorDataset",
+        "Dataset",
+        "list",
+        "generator",
+        "DataLoader",
+    ],
 )
 def test_every_form_holds_the_same_samples(found):
     split = split_of(found, "mine")
@@ -44,8 +67,10 @@ def test_every_form_holds_the_same_samples(found):
     assert split.labels.dtype == torch.int64
 
 
-def test_numbers_as_labels_are_a_column():
-    assert split_of((INPUTS, INPUTS[:, 0]), "mine").labels.shape == (4, 1)
+@pytest.mark.parametrize("labels", [INPUTS[:, 0], INPUTS[:, :1], INPUTS])
+def test_numbers_as_labels_keep_their_shape(labels):
+    """A program's own loss compares them with outputs of the same shape."""
+    assert torch.equal(split_of((INPUTS, labels), "mine").labels, labels)
 
 
 def test_grey_pictures_get_a_channel():
@@ -65,6 +90,12 @@ class NoLength(Dataset):
         return INPUTS[index], 0
 
 
+def padded(samples):
+    """Sequences as long as the longest of their batch."""
+    longest = 3 + max(int(label) for _, label in samples) // 2
+    return torch.zeros(len(samples), longest), torch.tensor([int(label) for _, label in samples])
+
+
 WITH_NAN = torch.where(INPUTS == 7.0, torch.nan, INPUTS)
 
 
@@ -79,7 +110,18 @@ WITH_NAN = torch.where(INPUTS == 7.0, torch.nan, INPUTS)
             [(INPUTS[0], 0), (INPUTS[0, :2], 0)],
             r"the input of sample 1 has shape \[2\], and that of sample 0 \[3\]",
         ),
-        ([("text", 0)], "sample 0 cannot become two tensors"),
+        ([("text", 0)], "the input of sample 0 is a value of type str, and cannot become a tensor"),
+        ([(INPUTS[0], "cat")], "the label of sample 0 is a value of type str"),
+        ([((INPUTS[0], INPUTS[1]), 0)], "the input of sample 0 is a value of type tuple"),
+        ([(INPUTS[0], INPUTS[1], 0)], "sample 0 has 3 values, and is no pair"),
+        (
+            [{"image": INPUTS[0], "label": 0}],
+            r"sample 0 is a dictionary with the keys 'image', 'label'.*\n.*sample\['image'\], sample\['label'\]",
+        ),
+        (
+            DataLoader(TensorDataset(INPUTS, LABELS), batch_size=2, collate_fn=padded),
+            r"the inputs of batch 1 have shape \[2, 4\], and those of batch 0 \[2, 3\]",
+        ),
         (NoLength(), "NoLength has no length"),
         (7, "mine is a value of type int, and no samples"),
     ],

@@ -94,3 +94,84 @@ def test_zero_grad_of_the_optimizer_drops_gradients_and_not_the_updates(set_to_n
 def test_more_workers_than_chunks_are_refused():
     with pytest.raises(ConfigError, match="too small to be divided among 3 workers"):
         run_threads(3, lambda group: shoal.OneCopy(nn.Linear(2, 2), make_optimizer, group))
+
+
+class Partly(nn.Module):
+    """Frozen parameters, buffers, and a layer that is never used."""
+
+    def __init__(self, seed):
+        super().__init__()
+        self.first, self.frozen, self.never = nn.Linear(6, 60), nn.Linear(60, 60), nn.Linear(60, 60)
+        self.register_buffer("scale", torch.ones(60))
+        draw = torch.Generator().manual_seed(seed)
+        for tensor in (*self.parameters(), self.scale):
+            nn.init.normal_(tensor, std=0.3, generator=draw)
+        self.frozen.requires_grad_(False)
+
+    def forward(self, inputs):
+        return self.frozen(torch.tanh(self.first(inputs)) * self.scale)
+
+
+def test_frozen_parameters_and_buffers_are_rank_0s():
+    def work(group):
+        model = Partly(seed=group.rank)
+        model.never = None
+        shoal.OneCopy(model, make_optimizer, group)
+        return model.state_dict()
+
+    for state in run_threads(2, work):
+        assert all(
+            torch.equal(state[name], tensor)
+            for name, tensor in Partly(0).state_dict().items()
+            if name in state
+        )
+
+
+@pytest.mark.parametrize("unused", ["refuse", "zero"])
+def test_parameters_without_a_gradient_are_named_or_left_alone(unused):
+    def work(group):
+        model = Partly(seed=0)
+        shared = shoal.OneCopy(
+            model, lambda params: torch.optim.SGD(params, lr=0.1, weight_decay=0.5), group, unused=unused
+        )
+        for _ in range(2):
+            shared.zero_grad()
+            model(torch.ones(2, 6)).sum().backward()
+            shared.step()
+        return model.never.weight.detach().clone(), model.first.weight.detach().clone()
+
+    if unused == "refuse":
+        with pytest.raises(ConfigError, match="no gradient reached 'never.weight', 'never.bias'"):
+            run_threads(2, work)
+        return
+    for never, first in run_threads(2, work):
+        assert torch.equal(never, Partly(0).never.weight)  # no decay either: the optimizer skips it
+        assert not torch.equal(first, Partly(0).first.weight)
+
+
+def test_synchronised_batch_norm_sees_all_workers_samples():
+    inputs = samples()[0]
+
+    def work(group):
+        model = nn.Sequential(nn.Linear(6, 300), nn.BatchNorm1d(300)).double()
+        for param in model.parameters():
+            nn.init.constant_(param, 0.1)
+        model = shoal.SyncBatchNorm.convert_sync_batchnorm(model)
+        shared = shoal.OneCopy(model, make_optimizer, group)
+        model(inputs[6 * group.rank :][:6]).square().mean().backward()
+        shared.step(num_samples=6)
+        model(inputs).sum().backward()
+        with pytest.raises(ConfigError, match=r"needs equally many samples on all workers, not \[1.0, 2.0\]"):
+            shared.step(num_samples=1 + group.rank)
+        return model[1].running_mean
+
+    expected = nn.BatchNorm1d(300).double()
+    expected(functional_linear(inputs))
+    for mean in run_threads(2, work):
+        torch.testing.assert_close(mean, expected.running_mean)
+
+
+def functional_linear(inputs):
+    return F.linear(
+        inputs, torch.full((300, 6), 0.1, dtype=torch.float64), torch.full((300,), 0.1, dtype=torch.float64)
+    )

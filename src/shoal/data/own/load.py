@@ -126,7 +126,7 @@ def _one_split(part: Any, where: str) -> Split:
 def _task(name: str, splits: Mapping[str, Split]) -> tuple[Task, int]:
     labels = splits["train"].labels
     if labels.is_floating_point():
-        return "regression", labels.shape[1]
+        return "regression", labels.shape[1] if labels.ndim > 1 else 1
     for key, split in splits.items():
         if split.labels.numel() and (smallest := int(split.labels.min())) < 0:
             sample = int(split.labels.flatten().argmin()) // max(1, split.labels[0].numel())

@@ -1,13 +1,13 @@
 """Samples of the user's own, as two tensors: from tensors, arrays, a torch Dataset, a DataLoader or any iterable."""
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from shoal.config.checks.resources import memory_bytes
 from shoal.data.dataset import Split
@@ -57,10 +57,11 @@ def _as_inputs(inputs: Tensor, where: str) -> Tensor:
 
 def _as_labels(labels: Tensor, where: str) -> Tensor:
     if not labels.is_floating_point():
+        # A column of whole numbers is one class for each sample, not a text of one token.
+        labels = labels.squeeze(1) if labels.ndim == 2 and labels.shape[1] == 1 else labels
         return labels.long().detach().contiguous()
     _check_finite(labels, "label", where)
-    labels = labels.float()
-    return (labels.unsqueeze(1) if labels.ndim == 1 else labels).detach().contiguous()
+    return labels.float().detach().contiguous()
 
 
 def _check_finite(values: Tensor, what: str, where: str) -> None:
@@ -74,10 +75,14 @@ def _check_finite(values: Tensor, what: str, where: str) -> None:
 
 def _read(found: Any, where: str) -> tuple[Tensor, Tensor]:
     if isinstance(found, DataLoader):
-        batches = [_pair(batch, index, where) for index, batch in enumerate(cast(Iterable[Any], found))]
+        batches = [
+            _pair(batch, index, where, "batch") for index, batch in enumerate(cast(Iterable[Any], found))
+        ]
         if not batches:
             raise DataError(f"{where} has no samples")
-        return torch.cat([inputs for inputs, _ in batches]), torch.cat([labels for _, labels in batches])
+        return _joined([pair[0] for pair in batches], "inputs", where), _joined(
+            [pair[1] for pair in batches], "labels", where
+        )
     pairs, num_bytes, most = list[tuple[Tensor, Tensor]](), 0, MEMORY_SHARE * memory_bytes()
     for index, sample in enumerate(_samples(found, where)):
         pairs.append(_pair(sample, index, where))
@@ -98,7 +103,7 @@ def _read(found: Any, where: str) -> tuple[Tensor, Tensor]:
 
 def _samples(found: Any, where: str) -> Iterator[Any]:
     """The samples in order; those of a Dataset by their indices."""
-    if hasattr(found, "__getitem__") and hasattr(found, "__len__"):
+    if _has_indices(found):
         return (found[index] for index in range(len(found)))
     if hasattr(found, "__iter__"):
         return iter(found)
@@ -110,9 +115,16 @@ def _samples(found: Any, where: str) -> Iterator[Any]:
     )
 
 
+def _has_indices(found: Any) -> bool:
+    """Whether samples are read by their indices. An IterableDataset inherits the method, and cannot."""
+    return (
+        hasattr(found, "__getitem__") and hasattr(found, "__len__") and not isinstance(found, IterableDataset)
+    )
+
+
 def _check_repeatable(found: Any, first: tuple[Tensor, Tensor], where: str) -> None:
     """Warn of a Dataset that draws at random: its samples are read once, so the draw would be the same every epoch."""
-    if hasattr(found, "__getitem__") and hasattr(found, "__len__"):
+    if _has_indices(found):
         again = _pair(found[0], 0, where)
         if not all(torch.equal(one, other) for one, other in zip(first, again, strict=True)):
             warnings.warn(
@@ -122,24 +134,54 @@ def _check_repeatable(found: Any, first: tuple[Tensor, Tensor], where: str) -> N
             )
 
 
-def _pair(sample: Any, index: int, where: str) -> tuple[Tensor, Tensor]:
+def _pair(sample: Any, index: int, where: str, what: str = "sample") -> tuple[Tensor, Tensor]:
+    place = f"{where}: {what} {index:,}"
+    if isinstance(sample, Mapping):
+        keys = [repr(key) for key in cast(Mapping[Any, Any], sample)]
+        raise DataError(
+            f"{place} is a dictionary with the keys {', '.join(keys[:8])}, and no pair (input, label)",
+            f"Return pairs: [(sample[{keys[0] if keys else '…'}], sample[{keys[-1] if keys else '…'}]) "
+            "for sample in data].",
+        )
+    if isinstance(sample, tuple | list) and len(cast(list[Any], sample)) != 2:
+        raise DataError(
+            f"{place} has {len(cast(list[Any], sample))} values, and is no pair (input, label)",
+            "Return two values for each sample; several inputs become one tensor, and the model takes it apart.",
+        )
     try:
         value, label = sample
     except (TypeError, ValueError):
         raise DataError(
-            f"{where}: sample {index:,} is a value of type {type(sample).__name__}, and no pair (input, label)"
+            f"{place} is a value of type {type(sample).__name__}, and no pair (input, label)"
         ) from None
-    try:
-        return _tensor(value), _tensor(label)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise DataError(f"{where}: sample {index:,} cannot become two tensors: {error}") from error
+    return _tensor(value, f"the input of {what} {index:,}", where), _tensor(
+        label, f"the label of {what} {index:,}", where
+    )
 
 
-def _tensor(value: Any) -> Tensor:
+def _tensor(value: Any, what: str, where: str) -> Tensor:
     if type(value).__module__.startswith("PIL."):
         picture = torch.from_numpy(np.array(value))
         return picture.unsqueeze(0) if picture.ndim == 2 else picture.permute(2, 0, 1)
-    return torch.as_tensor(value)
+    try:
+        return torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError(
+            f"{where}: {what} is a value of type {type(value).__name__}, and cannot become a tensor: {error}",
+            "Return a tensor, an array, a number or a list of numbers; join several tensors in one, and number words.",
+        ) from error
+
+
+def _joined(batches: list[Tensor], what: str, where: str) -> Tensor:
+    """The batches of a DataLoader, one after the other."""
+    for index, batch in enumerate(batches):
+        if batch.ndim == 0 or batch.shape[1:] != batches[0].shape[1:]:
+            raise DataError(
+                f"{where}: the {what} of batch {index:,} have shape {list(batch.shape)}, and those of batch 0 "
+                f"{list(batches[0].shape)}",
+                "All samples need one shape: pad sequences to the longest of all, not of their batch.",
+            )
+    return torch.cat(batches)
 
 
 def _stacked(values: list[Tensor], what: str, where: str) -> Tensor:

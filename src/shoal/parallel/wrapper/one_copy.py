@@ -10,15 +10,19 @@ from shoal.comm.agree import check_same_model
 from shoal.comm.group import Finished, Group
 from shoal.errors import ConfigError
 from shoal.events.spans import HostClock, SpanRecorder
+from shoal.optim.over import build_over, regroup
 from shoal.parallel.buckets.buffer_sync import buffer_sync_of
 from shoal.parallel.buckets.reducer import Reducer, ReducerOptions
+from shoal.parallel.buckets.unused import Unused
 from shoal.parallel.mapped_weights import ALL, MappedWeights, check_maps_memory
 from shoal.parallel.norms import chunk_norms, clip, global_norm, in_order
 from shoal.parallel.piece import Place
 from shoal.parallel.slices import Slices
-from shoal.parallel.update import is_elementwise
+from shoal.parallel.sync_batchnorm import give_group
+from shoal.parallel.update import MakeOptimizer, ParameterGroups, is_elementwise, parameter_groups
 from shoal.parallel.wrapper.default_group import default_group
-from shoal.parallel.wrapper.zero_grad import redirect_zero_grad
+from shoal.parallel.wrapper.module_sync import broadcast_state, shared_state
+from shoal.parallel.wrapper.redirect import frozen_params, redirect_step, redirect_zero_grad, refuse_unfrozen
 
 
 @final
@@ -41,6 +45,29 @@ class Trained:
         return in_order(norms)
 
 
+def groups_of_wholes(make_optimizer: MakeOptimizer, params: Mapping[str, Tensor]) -> ParameterGroups | None:
+    """Build the optimizer of whole parameters, to learn their groups and whether it can update slices of them."""
+    optimizer = build_over(make_optimizer, params.values())
+    if not is_elementwise(optimizer):
+        raise ConfigError(
+            f"{type(optimizer).__name__} is not known to update each element on its own, so its parameters "
+            "cannot be divided among workers",
+            "Use shoal.DistributedDataParallel, or declare `elementwise = True` in the optimizer's class.",
+        )
+    return parameter_groups(optimizer, params)
+
+
+def optimizer_of_slices(
+    make_optimizer: MakeOptimizer, groups: ParameterGroups | None, slices: Slices
+) -> torch.optim.Optimizer:
+    """The optimizer of this worker's slices, in the groups of the whole parameters."""
+    # An optimizer needs a parameter; a worker may own none of a small model.
+    optimizer = build_over(make_optimizer, [*slices.params.values()] or [torch.zeros(1)])
+    if groups is not None:
+        regroup(optimizer, slices.params, *groups)
+    return optimizer
+
+
 @final
 class OneCopy:
     """The workers of a machine train one copy of a model's weights; each updates its slice of them.
@@ -54,8 +81,9 @@ class OneCopy:
             shared.step()                                       # the same weights for every worker
 
     The model stays the one you passed: its parameters now are memory that all workers see. `make_optimizer` is given
-    this worker's slices of them, flat tensors, and must update each element on its own, as SGD and Adam do.
-    Learning-rate schedules take `optimizer`.
+    this worker's slices of them, flat tensors, and must update each element on its own, as SGD and Adam do. It is also
+    given the whole parameters once, and slices are put into their parameter groups. Learning-rate schedules take
+    `optimizer`, and `optimizer.step()` is `step()`. `unused="zero"` allows parameters without a gradient.
 
     Gradients are averaged over the workers, as by `shoal.DistributedDataParallel`. With `step(num_samples=n)` they are
     weighted by the workers' numbers of samples: exact for uneven shares, if each loss is a mean. A worker without
@@ -71,6 +99,8 @@ class OneCopy:
         model: nn.Module,
         make_optimizer: Callable[[Iterable[Tensor]], torch.optim.Optimizer],
         group: Group | None = None,
+        *,
+        unused: Unused = "refuse",
     ) -> None:
         trained = {name: param for name, param in model.named_parameters() if param.requires_grad}
         if not trained:
@@ -78,7 +108,13 @@ class OneCopy:
         self.group = group if group is not None else default_group(None, trained)
         params: dict[str, Tensor] = dict(trained)
         check_maps_memory(self.group, params)
-        check_same_model(self.group, params)
+        groups = groups_of_wholes(make_optimizer, params)
+        self._frozen = frozen_params(model)
+        state = shared_state(model)
+        check_same_model(self.group, state)
+        # Rank 0's trained parameters become the one copy; the others are copied here.
+        broadcast_state(self.group, {name: tensor for name, tensor in state.items() if name not in trained})
+        self._has_sync_batchnorm = give_group(model, self.group)
         for param in trained.values():
             param.data = param.data.contiguous()
         self._buffers = buffer_sync_of(self.group, model)
@@ -88,8 +124,9 @@ class OneCopy:
             params,
             lambda param, callback: lambda: None,
             lambda bucket: Finished(),
-            ReducerOptions(ALL, ALL),
+            ReducerOptions(ALL, ALL, unused),
         )
+        self._may_be_unused = unused == "zero"
         self._slices = Slices(Trained(params), self.group)
         self._weights = MappedWeights(self.group, params, self._reducer.buckets, self._slices)
         counts = self.group.empty(1, torch.float64)
@@ -100,14 +137,9 @@ class OneCopy:
                 f"rank {self.group.rank} owns nothing",
                 "Use fewer workers, or shoal.DistributedDataParallel.",
             )
-        self.optimizer = make_optimizer(list(self._slices.params.values()))
-        """The optimizer of this worker's slices."""
-        if not is_elementwise(self.optimizer):
-            raise ConfigError(
-                f"{type(self.optimizer).__name__} is not known to update each element on its own, so its parameters "
-                "cannot be divided among workers",
-                "Use shoal.DistributedDataParallel, or declare `elementwise = True` in the optimizer's class.",
-            )
+        self.optimizer = optimizer_of_slices(make_optimizer, groups, self._slices)
+        """The optimizer of this worker's slices. Its `step()` is `step()` of this."""
+        self._own_step = redirect_step(self.optimizer, self.step)
         redirect_zero_grad(self.optimizer, self.zero_grad)
 
     def zero_grad(self) -> None:
@@ -119,8 +151,10 @@ class OneCopy:
     def step(self, num_samples: int | None = None, clip_norm: float | None = None) -> None:
         """Average the workers' gradients, clip them to a common norm if one is given, and update the weights.
 
-        A collective: every worker calls it after its last backward pass of a step.
+        A collective: every worker calls it after its last backward pass of a step. (`torch.nn.utils.clip_grad_norm_`
+        before it clips one worker's own gradients.)
         """
+        refuse_unfrozen(self._frozen, "call shoal.OneCopy with a new model")
         weight = 1 if num_samples is None else num_samples
         self._counts[self.group.rank].fill_(weight)
         # A worker without samples has no gradient, or one of a mean over nothing: it counts as zero.
@@ -131,9 +165,17 @@ class OneCopy:
         if self._buffers is not None:
             self._buffers.update()
         self.group.barrier().wait()
-        total = sum(count.item() for count in self._counts)
+        counts = [count.item() for count in self._counts]
+        total = sum(counts)
+        if self._has_sync_batchnorm and len(set(counts)) > 1:
+            raise ConfigError(
+                f"SyncBatchNorm under shoal.OneCopy needs equally many samples on all workers, not {counts}",
+                "Use shoal.zero or shoal.DistributedDataParallel, whose batch() knows the numbers before backward.",
+            )
         if total:
             self._weights.sum_gradients()
+            if self._may_be_unused:
+                self._weights.leave_out_unused()
             self._weights.divide_gradients(total)
             if clip_norm is not None:
                 grads = {
@@ -141,5 +183,6 @@ class OneCopy:
                 }
                 norms = {name: chunk_norms(grad) for name, grad in grads.items()}
                 clip(grads.values(), global_norm(self._slices.all_norms(norms)), clip_norm)
-            self.optimizer.step()
+            with self._own_step():
+                self.optimizer.step()
         self.group.barrier().wait()

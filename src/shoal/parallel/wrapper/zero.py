@@ -21,13 +21,13 @@ from shoal.parallel.sync.zero.offload import offload as offloading
 from shoal.parallel.sync.zero.shards import HeldState, ShardOptions, Shards
 from shoal.parallel.sync.zero.units import UnitOf
 from shoal.parallel.sync_batchnorm import give_group
-from shoal.parallel.update import MakeKeeper, is_elementwise
+from shoal.parallel.update import MakeKeeper
 from shoal.parallel.whole_tensors import WholeTensors
 from shoal.parallel.wrapper.backward_pass import BackwardPass, tensors_in
 from shoal.parallel.wrapper.default_group import check_threads, default_group
 from shoal.parallel.wrapper.module_sync import broadcast_state, shared_state
-from shoal.parallel.wrapper.one_copy import Trained
-from shoal.parallel.wrapper.zero_grad import redirect_zero_grad
+from shoal.parallel.wrapper.one_copy import Trained, groups_of_wholes, optimizer_of_slices
+from shoal.parallel.wrapper.redirect import frozen_params, redirect_step, redirect_zero_grad, refuse_unfrozen
 
 
 def zero(
@@ -52,10 +52,14 @@ def zero(
             sharded.step()                                      # the same update for all workers
 
     `make_optimizer` is given this worker's slices of the parameters, flat tensors, and must update each element on its
-    own, as SGD and Adam do. `unit_mib` is the size of units: parameters that are gathered and reduced together;
-    `unit_of(name)` cuts the model otherwise: parameters with the same value are a unit. `unused="zero"` allows
-    parameters without a gradient. `offload="memory"` keeps optimizer state in the host's memory (for a GPU), "file" in
-    a file of `offload_dir` that has no name and ends with the process; `make_optimizer` is then called once more, with
+    own, as SGD and Adam do. It is also given the whole parameters once, and slices are put into their parameter groups.
+    `optimizer.step()` of the result is its `step()`. (torch's `GradScaler` may leave out a step on one worker only: use
+    bfloat16, which needs no scaling.)
+
+    `unit_mib` is the size of units: parameters that are gathered and reduced together; `unit_of(name)` cuts the
+    model otherwise: parameters with the same value are a unit. `unused="zero"` allows parameters without a
+    gradient. `offload="memory"` keeps optimizer state in the host's memory (for a GPU), "file" in a file of
+    `offload_dir` that has no name and ends with the process; `make_optimizer` is then called once more, with
     tensors of one element. `group` is by default as for `shoal.DistributedDataParallel`. A collective.
     """
     keeper = offloading(offload, offload_dir)
@@ -95,6 +99,8 @@ class ShardedModel:
         self.model, self.stage = model, stage
         self.group = group if group is not None else default_group(None, trained)
         check_threads(self.group, trained)
+        groups = groups_of_wholes(make_optimizer, trained)
+        self._frozen = frozen_params(model)
         state = shared_state(model)
         check_same_model(self.group, state)
         broadcast_state(self.group, state)
@@ -110,15 +116,8 @@ class ShardedModel:
             self.group, model, Trained(dict(trained)), _on_final, options, held, begins=self._begin_pass
         )
         self._slices = self._shards.slices
-        # An optimizer needs a parameter; a worker may own none of a small model.
-        self.optimizer = make_optimizer([*self._slices.params.values()] or [torch.zeros(1)])
-        """The optimizer of this worker's slices, for learning-rate schedules."""
-        if not is_elementwise(self.optimizer):
-            raise ConfigError(
-                f"{type(self.optimizer).__name__} is not known to update each element on its own, so its parameters "
-                "cannot be divided among workers",
-                "Use shoal.DistributedDataParallel, or declare `elementwise = True` in the optimizer's class.",
-            )
+        self.optimizer = optimizer_of_slices(make_optimizer, groups, self._slices)
+        """The optimizer of this worker's slices, for learning-rate schedules. Its `step()` is `step()` of this."""
         self._keeper = None
         if keeper is not None and self._slices.params:
             self._keeper = keeper(self.optimizer, self._slices.params, make_optimizer)
@@ -127,6 +126,7 @@ class ShardedModel:
             model.register_forward_pre_hook(lambda module, args: self._pass.forget_failed())
             model.register_forward_hook(self._watch)
         self._shards.gradients.restart()
+        self._own_step = redirect_step(self.optimizer, self.step)
         redirect_zero_grad(self.optimizer, self.zero_grad)
         if stage > 1:
             redirect_zero_grad(model, self.zero_grad)
@@ -206,8 +206,10 @@ class ShardedModel:
     def step(self, clip_norm: float | None = None) -> Tensor | None:
         """Update the weights, after clipping the gradients to a common norm if one is given; returns their norm then.
 
-        A collective: every worker calls it after its last backward pass of a step.
+        A collective: every worker calls it after its last backward pass of a step. (`torch.nn.utils.clip_grad_norm_`
+        before it finds no gradients in stages 2 and 3, and one worker's own in stage 1.)
         """
+        refuse_unfrozen(self._frozen, "call shoal.zero with a new model")
         shards, slices = self._shards, self._slices
         if self.stage == 1 and not self._num_passes:
             self._sum()
@@ -222,10 +224,8 @@ class ShardedModel:
             norm = global_norm(slices.all_norms({name: chunk_norms(grad) for name, grad in grads.items()}))
             clip(grads.values(), norm, clip_norm)
         self.group.barrier().wait()  # no worker reads weights any more
-        if self._keeper is None:
-            self.optimizer.step()
-        else:
-            self._keeper.step()
+        with self._own_step():
+            (self.optimizer if self._keeper is None else self._keeper).step()
         shards.publish()
         self.zero_grad()
         return norm

@@ -1,0 +1,76 @@
+"""`zero_grad()` and `step()` of a user's objects, where gradients and updates are not theirs alone."""
+
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import nn
+
+from shoal.errors import ConfigError
+
+
+def redirect_zero_grad(owner: nn.Module | torch.optim.Optimizer, forget: Callable[[], None]) -> None:
+    """Have `owner.zero_grad()` call `forget`.
+
+    Torch's own would set `grad` of an optimizer's slices to None. It is a view of sums that are made elsewhere, so the
+    optimizer would skip these slices from then on. And torch's would find nothing to drop in a model whose gradients
+    have been summed to their owners.
+    """
+
+    def zero_grad(set_to_none: bool = True) -> None:
+        del set_to_none  # the next gradients replace dropped ones in any case
+        forget()
+
+    owner.zero_grad = zero_grad
+
+
+def redirect_step(
+    optimizer: torch.optim.Optimizer, step_of_all: Callable[[], object]
+) -> Callable[[], AbstractContextManager[None]]:
+    """Have `optimizer.step()` call `step_of_all`; inside the returned context it is the optimizer's own step.
+
+    The optimizer's own step alone would update this worker's slices with gradients that are not summed yet, or with
+    those of the last step, and no other worker would see it. Learning-rate schedulers wrap `step` of an optimizer, so
+    it stays a method, and the step of all workers still calls it.
+    """
+    own, is_inside = optimizer.step, False
+
+    def step(self: torch.optim.Optimizer, closure: Callable[[], Any] | None = None) -> Any:
+        if is_inside:
+            return own()
+        if closure is not None:
+            raise ConfigError(
+                f"{type(self).__name__}.step(closure) is not supported: the optimizer has a part of the parameters",
+                "Compute the loss and its gradients before the step, and call step() without arguments.",
+            )
+        return step_of_all()
+
+    @contextmanager
+    def own_step() -> Generator[None]:
+        nonlocal is_inside
+        is_inside = True
+        try:
+            yield
+        finally:
+            is_inside = False
+
+    optimizer.step = MethodType(step, optimizer)
+    return own_step
+
+
+def refuse_unfrozen(frozen: dict[str, nn.Parameter], how: str) -> None:
+    """Refuse a parameter that was frozen when the model was divided or wrapped, and now requires a gradient."""
+    for name, param in frozen.items():
+        if param.requires_grad:
+            raise ConfigError(
+                f"parameter '{name}' was frozen when the training was set up, and now requires a gradient: the workers "
+                "would not exchange it",
+                f"Unfreeze it before that, or set up the training again: {how}.",
+            )
+
+
+def frozen_params(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that require no gradient now."""
+    return {name: param for name, param in model.named_parameters() if not param.requires_grad}

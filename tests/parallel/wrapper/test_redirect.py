@@ -1,0 +1,121 @@
+"""Objects of a user's loop that are not the whole story: the optimizer of slices, parameters unfrozen too late."""
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import shoal
+from shoal.comm.threads import run_threads
+from shoal.errors import ConfigError
+
+WAYS = ["onecopy", "zero 1", "zero 2", "zero 3", "ddp"]
+
+
+def network(seed=0):
+    """More elements than a chunk, so that both workers own some."""
+    model = nn.Sequential(
+        nn.Linear(6, 60), nn.Tanh(), nn.Linear(60, 60), nn.Tanh(), nn.Linear(60, 3)
+    ).double()
+    draw = torch.Generator().manual_seed(seed)
+    for param in model.parameters():
+        nn.init.normal_(param, std=0.3, generator=draw)
+    return model
+
+
+def samples():
+    draw = torch.Generator().manual_seed(1)
+    return torch.randn(8, 6, generator=draw, dtype=torch.float64), torch.arange(8) % 3
+
+
+def divided(way, model, make_optimizer, group):
+    if way == "onecopy":
+        return shoal.OneCopy(model, make_optimizer, group)
+    return shoal.zero(model, make_optimizer, int(way[5]), group, unit_mib=1e-3)
+
+
+def matrices_decay(params):
+    """What many programs do: weights decay, biases do not, and have a rate of their own."""
+    params = list(params)
+    return torch.optim.AdamW(
+        [
+            {"params": [param for param in params if param.dim() > 1], "weight_decay": 0.5},
+            {"params": [param for param in params if param.dim() < 2], "weight_decay": 0.0, "lr": 0.1},
+        ],
+        lr=0.01,
+    )
+
+
+def steps(model, optimizer, inputs, labels):
+    """A loop that knows nothing but an optimizer and a schedule."""
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+    for _ in range(3):
+        optimizer.zero_grad()
+        F.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+        schedule.step()
+
+
+@pytest.mark.parametrize("way", WAYS[:4])
+def test_step_of_the_optimizer_is_the_step_of_all_workers(way):
+    """With parameter groups by shape, which slices of parameters do not have."""
+    inputs, labels = samples()
+    expected = network()
+    steps(expected, matrices_decay(expected.parameters()), inputs, labels)
+
+    def work(group):
+        model = network(seed=group.rank)
+        shared = divided(way, model, matrices_decay, group)
+        mine = slice(4 * group.rank, 4 * group.rank + 4)
+        steps(model, shared.optimizer, inputs[mine], labels[mine])
+        group.barrier().wait()
+        return [param.detach().clone() for param in model.parameters()]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # the schedule has seen the optimizer step
+        found = run_threads(2, work)
+    for params in found:
+        for param, wanted in zip(params, expected.parameters(), strict=True):
+            torch.testing.assert_close(param, wanted.detach(), rtol=1e-9, atol=1e-12)
+
+
+def test_a_closure_is_refused():
+    model = network()
+    sharded = shoal.zero(model, matrices_decay)
+    with pytest.raises(ConfigError, match=r"AdamW.step\(closure\) is not supported"):
+        sharded.optimizer.step(lambda: 0.0)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_parameter_that_is_unfrozen_too_late_is_named(way):
+    def work(group):
+        model = network()
+        model[2].weight.requires_grad_(False)
+        if way == "ddp":
+            trained = shoal.DistributedDataParallel(model, group)
+        else:
+            trained, shared = model, divided(way, model, matrices_decay, group)
+        model[2].weight.requires_grad_(True)
+        trained(samples()[0]).sum().backward()
+        if way != "ddp":
+            shared.step()
+
+    with pytest.raises(ConfigError, match=r"parameter '2.weight' was frozen when the training was set up"):
+        run_threads(2, work)
+
+
+def test_a_model_may_be_wrapped_again_after_it_is_unfrozen():
+    def work(group):
+        model = network()
+        model[2].requires_grad_(False)
+        wrapped = shoal.DistributedDataParallel(model, group)
+        model[2].requires_grad_(True)
+        wrapped = shoal.DistributedDataParallel(wrapped.module, group)
+        (wrapped(samples()[0]) * (group.rank + 1)).sum().backward()
+        return model[2].weight.grad.clone()
+
+    first, second = run_threads(2, work)
+    assert torch.equal(first, second)
+    assert first.abs().sum() > 0
