@@ -273,7 +273,87 @@ def _with_parameters_of_ones_own(wrapper, batches):
     return _loop(wrapper(module), batches)
 
 
+class _Tied(nn.Module):
+    """Embedding and last layer share a table that is large enough to be computed in its bucket."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.last = nn.Embedding(300, 260), nn.Linear(260, 300, bias=False)
+        self.last.weight = self.table.weight
+
+    def forward(self, inputs):
+        return self.last(torch.tanh(self.table((inputs.abs() * 9).long()).mean(1)))
+
+
+def _tied(wrapper, batches):
+    module = _Tied()
+    optimizer = torch.optim.AdamW(module.parameters(), fused=True)  # before the module is wrapped
+    return _loop(wrapper(module), batches, optimizer)
+
+
+def _in_bfloat16(wrapper, batches):
+    model = wrapper(nn.Sequential(nn.Linear(4, 300), nn.ReLU(), nn.Linear(300, 300), nn.Linear(300, 3)))
+    with torch.autocast("cpu", torch.bfloat16):
+        return _loop(model, batches)
+
+
+def _scaled(wrapper, batches):
+    """The first scale is too large for float32: a step is left out."""
+    model = wrapper(_small())
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler("cpu", 2.0**128)
+    for inputs in batches * 2:
+        optimizer.zero_grad()
+        scaler.scale(F.cross_entropy(model(inputs), torch.tensor([0, 1, 2]))).backward()
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        scaler.step(optimizer)
+        scaler.update()
+    return model
+
+
+class _OfSeveralTypes(nn.Module):
+    """Parameters in three dtypes, one without elements, one without dimensions."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 6).bfloat16(), nn.Linear(6, 3).double()
+        self.empty, self.scale = nn.Linear(4, 0), nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, inputs):
+        hidden = self.first(inputs.bfloat16()).tanh().double()
+        return self.second(hidden).float() * self.scale + self.empty(inputs).sum()
+
+
+def _of_several_types(wrapper, batches):
+    return _loop(wrapper(_OfSeveralTypes()), batches)
+
+
+def _two_networks(wrapper, batches):
+    """As in a GAN: one network is trained with outputs of the other, frozen in turns."""
+    maker, judge = (
+        wrapper(nn.Linear(4, 4)),
+        wrapper(nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 1))),
+    )
+    optimizers = [torch.optim.Adam(each.parameters(), lr=0.05) for each in (maker, judge)]
+    for inputs in batches:
+        judge.requires_grad_(True)
+        optimizers[1].zero_grad()
+        judge(inputs).mean().backward()
+        (-judge(maker(inputs).detach())).mean().backward()
+        optimizers[1].step()
+        judge.requires_grad_(False)
+        optimizers[0].zero_grad()
+        judge(maker(inputs)).mean().backward()
+        optimizers[0].step()
+    return nn.ModuleList([maker, judge])
+
+
 DROP_IN = [
+    _tied,
+    _in_bfloat16,
+    _scaled,
+    _of_several_types,
+    _two_networks,
     _checkpointed,
     _saved_and_loaded,
     _averaged,

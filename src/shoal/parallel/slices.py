@@ -12,8 +12,10 @@ owner's slices are tensors of their own for the optimizer: state exists for what
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import final
 
+import torch
 from torch import Tensor
 
 from shoal.comm.group import Group
@@ -81,8 +83,10 @@ class Slices:
             if name not in layout.repeated:
                 first[name] = total
                 total += num_chunks(param.numel())
+        # In the widest dtype of the parameters, as one worker's norms one after the other would be.
+        widest = reduce(torch.promote_types, (param.dtype for param in layout.params.values()))
         # Of each chunk one worker knows the norm, and adding zeros does not change it.
-        table = layout.zero.new_zeros(total)
+        table = layout.zero.new_zeros(total, dtype=widest)
         for name, found in norms.items():
             start = first[name] + self._starts[name] // CHUNK
             table[start : start + len(found)] = found

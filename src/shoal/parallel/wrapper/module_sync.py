@@ -21,10 +21,10 @@ from shoal.parallel.wrapper.backward_pass import BackwardPass, tensors_in
 from shoal.parallel.wrapper.comm_hook import Hook, HookSender
 from shoal.parallel.wrapper.epoch_check import EpochCheck
 from shoal.parallel.wrapper.finite_check import FiniteCheck
-from shoal.parallel.wrapper.redirect import frozen_params, refuse_unfrozen
 from shoal.parallel.wrapper.sparse_gradients import SparseGradients, sparse_params
 from shoal.parallel.wrapper.torch_options import ignored_names
 from shoal.parallel.wrapper.uneven_inputs import UnevenInputs
+from shoal.parallel.wrapper.user_objects import SetUp
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,7 @@ class ModuleSync:
         give_group(module, group, lambda: self.weight)
         names = [*shared_buffers(module)] if options.shares_buffers else []
         self._buffers = BufferSync(group, buffers_of(module, names)) if names else None
-        ignored = ignored_names(module)
-        self._frozen = {name: param for name, param in frozen_params(module).items() if name not in ignored}
+        self._set_up = SetUp(module, "wrap model.module again", ignored_names(module))
         params = shared_params(module)
         sparse = sparse_params(module, params)
         self._finite_check = FiniteCheck(group)
@@ -145,7 +144,7 @@ class ModuleSync:
         self._exchanges = exchanges
         if not torch.compiler.is_compiling():
             self._epoch_check.look()
-            refuse_unfrozen(self._frozen, "wrap model.module again")
+            self._set_up.check()
             if exchanges:
                 self._reducer.before_forward()
 

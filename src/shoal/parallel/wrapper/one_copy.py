@@ -22,7 +22,7 @@ from shoal.parallel.sync_batchnorm import give_group
 from shoal.parallel.update import MakeOptimizer, ParameterGroups, is_elementwise, parameter_groups
 from shoal.parallel.wrapper.default_group import default_group
 from shoal.parallel.wrapper.module_sync import broadcast_state, shared_state
-from shoal.parallel.wrapper.redirect import frozen_params, redirect_step, redirect_zero_grad, refuse_unfrozen
+from shoal.parallel.wrapper.user_objects import SetUp, redirect_step, redirect_zero_grad
 
 
 @final
@@ -109,7 +109,7 @@ class OneCopy:
         params: dict[str, Tensor] = dict(trained)
         check_maps_memory(self.group, params)
         groups = groups_of_wholes(make_optimizer, params)
-        self._frozen = frozen_params(model)
+        self._set_up = SetUp(model, "call shoal.OneCopy with a new model")
         state = shared_state(model)
         check_same_model(self.group, state)
         # Rank 0's trained parameters become the one copy; the others are copied here.
@@ -129,6 +129,7 @@ class OneCopy:
         self._may_be_unused = unused == "zero"
         self._slices = Slices(Trained(params), self.group)
         self._weights = MappedWeights(self.group, params, self._reducer.buckets, self._slices)
+        self._set_up.fix_memory(trained)
         counts = self.group.empty(1, torch.float64)
         self._counts = self.group.views_of_all(counts)
         if not self._slices.params:
@@ -154,7 +155,7 @@ class OneCopy:
         A collective: every worker calls it after its last backward pass of a step. (`torch.nn.utils.clip_grad_norm_`
         before it clips one worker's own gradients.)
         """
-        refuse_unfrozen(self._frozen, "call shoal.OneCopy with a new model")
+        self._set_up.check()
         weight = 1 if num_samples is None else num_samples
         self._counts[self.group.rank].fill_(weight)
         # A worker without samples has no gradient, or one of a mean over nothing: it counts as zero.

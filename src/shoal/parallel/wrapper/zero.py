@@ -27,7 +27,7 @@ from shoal.parallel.wrapper.backward_pass import BackwardPass, tensors_in
 from shoal.parallel.wrapper.default_group import check_threads, default_group
 from shoal.parallel.wrapper.module_sync import broadcast_state, shared_state
 from shoal.parallel.wrapper.one_copy import Trained, groups_of_wholes, optimizer_of_slices
-from shoal.parallel.wrapper.redirect import frozen_params, redirect_step, redirect_zero_grad, refuse_unfrozen
+from shoal.parallel.wrapper.user_objects import SetUp, redirect_step, redirect_zero_grad
 
 
 def zero(
@@ -100,7 +100,7 @@ class ShardedModel:
         self.group = group if group is not None else default_group(None, trained)
         check_threads(self.group, trained)
         groups = groups_of_wholes(make_optimizer, trained)
-        self._frozen = frozen_params(model)
+        self._set_up = SetUp(model, "call shoal.zero with a new model")
         state = shared_state(model)
         check_same_model(self.group, state)
         broadcast_state(self.group, state)
@@ -115,6 +115,8 @@ class ShardedModel:
         self._shards = Shards(
             self.group, model, Trained(dict(trained)), _on_final, options, held, begins=self._begin_pass
         )
+        if not self._shards.is_gathered:
+            self._set_up.fix_memory(trained)
         self._slices = self._shards.slices
         self.optimizer = optimizer_of_slices(make_optimizer, groups, self._slices)
         """The optimizer of this worker's slices, for learning-rate schedules. Its `step()` is `step()` of this."""
@@ -209,7 +211,7 @@ class ShardedModel:
         A collective: every worker calls it after its last backward pass of a step. (`torch.nn.utils.clip_grad_norm_`
         before it finds no gradients in stages 2 and 3, and one worker's own in stage 1.)
         """
-        refuse_unfrozen(self._frozen, "call shoal.zero with a new model")
+        self._set_up.check()
         shards, slices = self._shards, self._slices
         if self.stage == 1 and not self._num_passes:
             self._sum()

@@ -119,3 +119,46 @@ def test_a_model_may_be_wrapped_again_after_it_is_unfrozen():
     first, second = run_threads(2, work)
     assert torch.equal(first, second)
     assert first.abs().sum() > 0
+
+
+@pytest.mark.parametrize("way", WAYS[:4])
+@pytest.mark.parametrize("change", [lambda model: model.float(), lambda model: copied(model[0].weight)])
+def test_parameters_in_other_memory_are_refused(way, change):
+    """Updates would go to the memory that they had."""
+
+    def work(group):
+        model = network()
+        shared = divided(way, model, matrices_decay, group)
+        inputs = samples()[0]
+        model(inputs).sum().backward()
+        shared.step()
+        model(inputs).sum().backward()
+        change(model)
+        shared.step()
+
+    with pytest.raises(
+        ConfigError, match=r"parameter '0.weight' has other memory than when the training was set up"
+    ):
+        run_threads(2, work)
+
+
+def copied(param):
+    param.data = param.data.clone()
+
+
+@pytest.mark.parametrize("way", WAYS[:4])
+def test_weights_may_be_swapped_and_restored(way):
+    """As averages of weights are, for an evaluation."""
+
+    def work(group):
+        model = network()
+        shared = divided(way, model, matrices_decay, group)
+        for _ in range(2):
+            model(samples()[0]).sum().backward()
+            shared.step()
+            kept = model[0].weight.data
+            copied(model[0].weight)
+            model[0].weight.data = kept
+        return True
+
+    assert run_threads(2, work) == [True, True]

@@ -1,9 +1,9 @@
-"""`zero_grad()` and `step()` of a user's objects, where gradients and updates are not theirs alone."""
+"""A user's model and optimizer once the training is set up: calls that are redirected, changes that are refused."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from types import MethodType
-from typing import Any
+from typing import Any, final
 
 import torch
 from torch import nn
@@ -60,17 +60,38 @@ def redirect_step(
     return own_step
 
 
-def refuse_unfrozen(frozen: dict[str, nn.Parameter], how: str) -> None:
-    """Refuse a parameter that was frozen when the model was divided or wrapped, and now requires a gradient."""
-    for name, param in frozen.items():
-        if param.requires_grad:
-            raise ConfigError(
-                f"parameter '{name}' was frozen when the training was set up, and now requires a gradient: the workers "
-                "would not exchange it",
-                f"Unfreeze it before that, or set up the training again: {how}.",
-            )
+@final
+class SetUp:
+    """A model as it was when its training was set up; later changes that the workers would not notice are refused."""
 
+    def __init__(self, model: nn.Module, how: str, ignored: Collection[str] = ()) -> None:
+        """`how` says how to set the training up again."""
+        self._how = how
+        self._frozen = {
+            name: param
+            for name, param in model.named_parameters()
+            if not param.requires_grad and name not in ignored
+        }
+        self._addresses: dict[str, tuple[nn.Parameter, int]] = {}
 
-def frozen_params(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters that require no gradient now."""
-    return {name: param for name, param in model.named_parameters() if not param.requires_grad}
+    def fix_memory(self, params: Mapping[str, nn.Parameter]) -> None:
+        """From now on these parameters have the memory in which they are updated."""
+        self._addresses = {name: (param, param.data_ptr()) for name, param in params.items()}
+
+    def check(self) -> None:
+        """Raise a ConfigError that names a parameter that was unfrozen, or has been moved to other memory."""
+        for name, param in self._frozen.items():
+            if param.requires_grad:
+                raise ConfigError(
+                    f"parameter '{name}' was frozen when the training was set up, and now requires a gradient: the "
+                    "workers would not exchange it",
+                    f"Unfreeze it before that, or set up the training again: {self._how}.",
+                )
+        for name, (param, address) in self._addresses.items():
+            if param.data_ptr() != address:
+                raise ConfigError(
+                    f"parameter '{name}' has other memory than when the training was set up: updates would not reach "
+                    "the model",
+                    "Call model.to(…), model.half() and the like before that, and change weights in place: "
+                    "param.data.copy_(…).",
+                )
