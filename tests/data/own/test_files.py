@@ -44,7 +44,7 @@ def test_a_table_with_names_as_labels(tmp_path):
 def test_a_table_without_header_has_its_label_last(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("1,2,0.5\n3,4,1.5\n")
-    assert read_path(path)["train"].labels.tolist() == [[0.5], [1.5]]
+    assert read_path(path)["train"].labels.tolist() == [0.5, 1.5]
 
 
 def test_numpy_files(tmp_path):

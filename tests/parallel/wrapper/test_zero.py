@@ -200,8 +200,8 @@ def test_misuse_is_named():
 
     refused("stage must be 1, 2 or 3, not 4", lambda group: sharded_on(group, "stage 4"))
     refused(
-        "Rprop is not known to update each element",
-        lambda group: sharded_on(group, "stage 3", make=torch.optim.Rprop),
+        "Adafactor is not known to update each element",
+        lambda group: sharded_on(group, "stage 3", make=torch.optim.Adafactor),
     )
     refused(r"batch\(num_samples=4\) ended without a backward pass", no_pass)
     refused("without a backward pass before it", lambda group: sharded_on(group, "stage 3").step())

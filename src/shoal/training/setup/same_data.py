@@ -45,4 +45,4 @@ def _difference(name: str, rank: int, ours: list[str], theirs: list[str]) -> str
 
 
 def _checksum(tensor: Tensor) -> int:
-    return zlib.crc32(tensor.detach().cpu().contiguous().numpy())
+    return zlib.crc32(memoryview(tensor.detach().cpu().contiguous().numpy()))  # pyright: ignore[reportArgumentType]
