@@ -106,6 +106,18 @@ class Uncopied(nn.Linear):
             r"""F.cross_entropy\(…, reduction="sum"\) / len\(labels\)""",
         ),
         ((NET, DATA, nn.CrossEntropyLoss(reduction="none")), {}, r"returned \[4\].*\n  Return the mean"),
+        ((nn.LazyLinear(4), DATA), {}, "parameter 'weight' has no shape yet: its layer is lazy"),
+        (
+            (copy.deepcopy(NET).double(), DATA),
+            {},
+            r"mat1 and mat2 must have the same dtype.*\n.*model.float\(\)",
+        ),
+        ((None, DATA), {}, "model is a value of type NoneType, expected a torch.nn.Module"),
+        (
+            (NET, DATA, "cross_entropy", lambda: None),
+            {},
+            r"declared as optimizer\(\), and cannot take 1 argument\n.*\(params\)",
+        ),
         ((NET, DATA, 0.5), {}, "loss is a value of type float, expected a function"),
         (
             (NET, DATA, "cross_entropy", make_optimizer(NET.parameters())),

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from shoal.api.callbacks import Callback
 from shoal.api.resume import resumed_config
@@ -120,6 +121,20 @@ def _named_in(module: ModuleType, objects: _Objects) -> dict[str, Any]:
             f"make_optimizer is a value of type {type(make_optimizer).__name__}, expected a function that returns an "
             "optimizer",
             f"Pass {EXAMPLE}: each worker has its own copy of the model, or a part of it.",
+        )
+    if not isinstance(model, str) and not callable(model):
+        raise ConfigError(
+            f"model is a value of type {type(model).__name__}, expected a torch.nn.Module or a function for one"
+        )
+    lazy = (
+        [name for name, param in model.named_parameters() if is_lazy(param)]
+        if isinstance(model, nn.Module)
+        else []
+    )
+    if lazy:
+        raise ConfigError(
+            f"parameter '{lazy[0]}' has no shape yet: its layer is lazy",
+            "Run the model on a sample first, or give a function that returns the model.",
         )
     if not isinstance(loss, str) and not callable(loss):
         raise ConfigError(

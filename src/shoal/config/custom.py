@@ -105,6 +105,23 @@ def load(kind: str, config: Custom) -> Callable[..., Any]:
     return found
 
 
+ARGUMENTS = {
+    "loss": "(outputs, labels)",
+    "optimizer": "(params)",
+    "schedule": "(step, total_steps)",
+    "exchange": "(group, bucket)",
+    "strategy": "(parts)",
+}
+"""What functions of the user's own are called with, before their options."""
+
+
+def _takes(signature: inspect.Signature, given: int) -> bool:
+    """Whether a function has places for this number of arguments."""
+    kinds = [parameter.kind for parameter in signature.parameters.values()]
+    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return inspect.Parameter.VAR_POSITIONAL in kinds or sum(kind in by_position for kind in kinds) >= given
+
+
 def check_options(kind: str, config: Custom, function: Callable[..., Any], given: int = 0) -> None:
     """Refuse options the function does not take; `given` arguments are passed by position before them."""
     try:
@@ -112,6 +129,12 @@ def check_options(kind: str, config: Custom, function: Callable[..., Any], given
     except ValueError:  # some functions written in C have none
         return
     options = dict(config.options)
+    if given and not _takes(signature, given):
+        raise ConfigError(
+            f"{kind} {config.name} is declared as {config.name.rpartition(':')[2]}{signature}, and cannot take "
+            f"{given} argument{'s' * (given > 1)}",
+            f"Declare it with {ARGUMENTS.get(kind, 'these arguments')} first.",
+        )
     try:
         signature.bind(*[None] * given, **options)
     except TypeError as error:

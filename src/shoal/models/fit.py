@@ -41,7 +41,7 @@ def _outputs(model: nn.Module, inputs: Tensor) -> Tensor:
     except (RuntimeError, IndexError, TypeError, ValueError) as error:
         raise ConfigError(
             f"the model cannot take a batch of {_described(inputs)}: {_first_line(error)}",
-            "Choose a model for inputs of this shape, or other data.",
+            _hint_of(model, inputs),
         ) from error
     if not isinstance(outputs, Tensor):
         raise ConfigError(
@@ -54,6 +54,13 @@ def _outputs(model: nn.Module, inputs: Tensor) -> Tensor:
             f"It should be [{len(inputs)}, outputs], or [{len(inputs)}, length, outputs] for text.",
         )
     return outputs
+
+
+def _hint_of(model: nn.Module, inputs: Tensor) -> str:
+    dtype = next((param.dtype for param in model.parameters()), inputs.dtype)
+    if inputs.is_floating_point() and dtype != inputs.dtype:
+        return "Inputs are float32: build the model in float32, model.float(). --precision bf16 computes in bfloat16."
+    return "Choose a model for inputs of this shape, or other data."
 
 
 def _cross_entropy_fits(loss: LossConfig, outputs: Tensor, labels: Tensor) -> None:

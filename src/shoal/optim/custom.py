@@ -28,6 +28,7 @@ def build_custom(config: Custom, params: Iterable[Any]) -> torch.optim.Optimizer
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ConfigError(
             f"optimizer {config.name} returned a value of type {type(optimizer).__name__}, "
-            "expected a torch.optim.Optimizer"
+            "expected a torch.optim.Optimizer",
+            "Return it: return torch.optim.SGD(params, lr=0.1).",
         )
     return optimizer

@@ -50,6 +50,12 @@ SOURCE = """
     def broken():
         raise KeyError("a file")
 
+    def nothing():
+        samples(4)
+
+    def nothing_to_train_on():
+        return {"train": None, "test": samples(4)}
+
     def nowhere():
         return "no/such/folder"
 """
@@ -111,6 +117,8 @@ def test_pixels_are_normalised_by_the_training_set():
         ),
         ("negative", "sample 1 of train has label -1; labels begin at 0"),
         ("broken", "data own_data:broken failed with KeyError: 'a file'"),
+        ("nothing", "data own_data:nothing returned None\\n  Return the samples"),
+        ("nothing_to_train_on", "returned no training samples"),
         ("nowhere", "no/such/folder does not exist"),
     ],
 )

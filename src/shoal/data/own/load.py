@@ -92,12 +92,16 @@ def _own_validation(function: Callable[..., Any], options: dict[str, Any]) -> fl
 def _splits(found: Any, where: str) -> dict[str, Split]:
     if isinstance(found, str | Path):
         return read_path(Path(found))
+    if found is None:
+        raise DataError(
+            f"{where} returned None", "Return the samples: the last line of the function is `return …`."
+        )
     parts: dict[str, Any]
     if isinstance(found, Mapping):
         parts = dict(cast(Mapping[str, Any], found))
         for key in parts.keys() - set(SPLITS):
             raise DataError(f"{where}: {unknown('split', str(key), SPLITS)}")
-        if "train" not in parts:
+        if parts.get("train") is None:
             raise DataError(f"{where} returned no training samples, only {', '.join(parts) or 'nothing'}")
     elif isinstance(found, tuple) and not is_array(found[0] if found else None):
         pair = cast(tuple[Any, ...], found)

@@ -146,7 +146,8 @@ def _pair(sample: Any, index: int, where: str, what: str = "sample") -> tuple[Te
     if isinstance(sample, tuple | list) and len(cast(list[Any], sample)) != 2:
         raise DataError(
             f"{place} has {len(cast(list[Any], sample))} values, and is no pair (input, label)",
-            "Return two values for each sample; several inputs become one tensor, and the model takes it apart.",
+            "Return two values for each sample: several inputs become one tensor, which the model takes apart. Lists "
+            "of all inputs and all labels become tensors: (torch.tensor(inputs), torch.tensor(labels)).",
         )
     try:
         value, label = sample
