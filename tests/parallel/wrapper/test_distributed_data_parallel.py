@@ -404,6 +404,24 @@ def test_workers_that_end_early_are_zeros_and_end_with_the_model_of_the_last(by_
             torch.testing.assert_close(member[name], tensor, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("clears", [True, False])
+def test_a_worker_that_ends_early_keeps_no_gradients_of_the_others(clears):
+    """A loop that clears gradients after the update would add them to those of its next first step."""
+
+    def work(group):
+        model = DistributedDataParallel(nn.Linear(3, 2, bias=False), group)
+        with model.join():
+            for step in range(1 + group.rank):
+                model(torch.full((1, 3), 1.0 + step)).sum().backward()
+                if clears:
+                    model.zero_grad()
+        grad = model.module.weight.grad
+        return None if grad is None else grad.unique().tolist()
+
+    # Not cleared, rank 1's second gradient, 2, is added to the first, 1, and averaged with nothing of rank 0.
+    assert run_threads(2, work) == ([None, None] if clears else [[1.0], [1.5]])
+
+
 def test_a_worker_that_ends_early_is_named_where_none_may():
     def work(group):
         with pytest.raises(GroupError, match="rank 2 ran out of inputs before rank 0"):

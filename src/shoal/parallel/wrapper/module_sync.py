@@ -59,6 +59,8 @@ class ModuleSync:
         """Set where loops may end at different times."""
         self.find_uneven_inputs: Callable[[], UnevenInputs | None] | None = None
         """Called before every exchange, under torch's `Join`, to set `uneven_inputs`."""
+        self._own_gradients: dict[nn.Parameter, Tensor | None] | None = None
+        """The gradients that this worker had when it ran out of inputs."""
         self._module = module
         self._exchanges = False
         """Whether the next backward exchanges: the last forward pass decided so, and no exchange has followed."""
@@ -214,11 +216,17 @@ class ModuleSync:
         """Without inputs, take part in an exchange of workers that have some; whether there was one."""
         if self.uneven_inputs is None or not self.uneven_inputs.any_has_inputs(here=False):
             return False
+        if self._own_gradients is None:
+            params = shared_params(self._module).values()
+            self._own_gradients = {p: None if p.grad is None else p.grad.clone() for p in params}
         self.finish()
         return True
 
     def take_last_model(self) -> None:
-        """Copy the model of the last worker that had inputs."""
+        """Copy the model of the last worker that had inputs; gradients of the others do not stay for the next loop."""
+        for param, own in (self._own_gradients or {}).items():
+            param.grad = own
+        self._own_gradients = None
         if self.uneven_inputs is not None and (root := self.uneven_inputs.last_rank) is not None:
             broadcast_state(self.group, shared_state(self._module), root)
 
