@@ -38,6 +38,16 @@ def test_json_is_the_last_line_and_the_only_one_on_standard_output(here, capsys)
     assert "epoch 3/3" in captured.err
 
 
+def test_what_a_function_prints_does_not_mix_with_json(here, capsys):
+    (here / "talking.py").write_text(
+        "import torch\ndef data():\n    print('loading')\n    return torch.zeros(8, 4), torch.tensor([0, 1] * 4)\n"
+    )
+    assert main(["train", "--data", "talking:data", "--model", "mlp", "--steps", "1", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["steps"] == 1
+    assert "loading" in captured.err
+
+
 def test_without_json_a_person_reads_where_the_model_is(here, capsys):
     assert main(["train", *TINY.split(), "--name", "mine"]) == 0
     out = capsys.readouterr().out

@@ -50,6 +50,9 @@ SOURCE = """
     def broken():
         raise KeyError("a file")
 
+    def missing():
+        return open("no_such.txt").read()
+
     def nothing():
         samples(4)
 
@@ -116,7 +119,8 @@ def test_pixels_are_normalised_by_the_training_set():
             r"the inputs of test are float32 of shape \[5\], and those of train float32 of shape \[4\]",
         ),
         ("negative", "sample 1 of train has label -1; labels begin at 0"),
-        ("broken", "data own_data:broken failed with KeyError: 'a file'"),
+        ("broken", r"data own_data:broken failed with KeyError: 'a file'\n  at .*own_data.py:\d+"),
+        ("missing", r"FileNotFoundError: .*no_such.txt'\n  Paths are relative to the current directory"),
         ("nothing", "data own_data:nothing returned None\\n  Return the samples"),
         ("nothing_to_train_on", "returned no training samples"),
         ("nowhere", "no/such/folder does not exist"),

@@ -1,6 +1,8 @@
 """`shoal train`: train a model as a recipe and flags describe it."""
 
 import os
+import sys
+from contextlib import nullcontext, redirect_stdout
 from typing import TYPE_CHECKING
 
 from shoal.cli import text
@@ -24,7 +26,9 @@ def run(given: Given[TrainFlags]) -> int:
     """
     if given.flags.print_config or given.flags.dry_run:
         return _only_show(given)
-    config, result = _train(given)
+    # What functions of the user's own print must not mix with the JSON.
+    with redirect_stdout(sys.stderr) if given.flags.json else nullcontext():
+        config, result = _train(given)
     if result.rank > 0:  # started by hand or by torchrun
         text.warn(f"rank {result.rank} of {result.workers} is done; rank 0 reports the result")
     elif given.flags.json:

@@ -26,7 +26,9 @@ def read_path(path: Path) -> dict[str, Split]:
     if path.is_dir():
         return _folder(path)
     if not path.is_file():
-        raise DataError(f"{path} does not exist")
+        raise DataError(
+            f"{path} does not exist", f"Paths are relative to the current directory: {Path.cwd()}"
+        )
     if path.suffix == ".csv":
         return {"train": _csv(path)}
     if path.suffix in (".npz", ".npy"):

@@ -1,6 +1,8 @@
 """The data set that a function of the user's own returns."""
 
 import inspect
+import os
+import traceback
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -40,8 +42,18 @@ def load_own(config: Custom) -> DataSet:
         except ShoalError:
             raise
         except Exception as error:  # any exception: this runs the user's code
-            raise DataError(f"data {config.name} failed with {type(error).__name__}: {error}") from error
+            raise DataError(
+                f"data {config.name} failed with {type(error).__name__}: {error}", _fix_of(error)
+            ) from error
     return hold_out(data_set(config.name, splits), validation, seed=0)
+
+
+def _fix_of(error: Exception) -> str:
+    """Where a missing file was looked for; else the line that failed."""
+    if isinstance(error, FileNotFoundError):
+        return f"Paths are relative to the current directory: {os.getcwd()}"
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"at {last.filename}:{last.lineno}"
 
 
 def data_set(name: str, splits: Mapping[str, Split]) -> DataSet:

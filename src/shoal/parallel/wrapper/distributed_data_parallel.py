@@ -220,7 +220,9 @@ class DistributedDataParallel(nn.Module, Joinable):
         The hook communicates on its own, usually over torch's process group, and divides by the number of workers.
         """
         if not callable(hook):
-            raise ConfigError(f"hook is a value of type {type(hook).__name__}, expected a function of (state, bucket)")
+            raise ConfigError(
+                f"hook is a value of type {type(hook).__name__}, expected a function of (state, bucket)"
+            )
         if (sync := self._connected()) is not None:
             sync.use_hook(hook, state)
 
