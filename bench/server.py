@@ -54,8 +54,6 @@ from shoal.parallel.update import Update
 
 WORKERS, BATCH, SLOWDOWN, LR = 2, 64, 3, 1e-3
 SHAPE, OUTPUTS = (1, 28, 28), 10
-KEPT_BYTES = str(2**25)
-"""Freed memory that every process keeps."""
 RIVALS = {
     "torch rpc": "rpc",
     "asp": "asp",
@@ -258,9 +256,6 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=60, help="steps of a worker in a round")
     given = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
-    # Otherwise the C library returns memory to the system in every step of some processes, by chance: up to 1000 page
-    # faults in a step of lenet, a sixth of its time.
-    os.environ |= {"MALLOC_TRIM_THRESHOLD_": KEPT_BYTES, "MALLOC_MMAP_THRESHOLD_": KEPT_BYTES}
     stores = {name: dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) for name in RIVALS}
     # RPC makes a store of its own.
     ports = {name: store.port for name, store in stores.items()}
