@@ -125,6 +125,16 @@ def test_a_network_without_channels_begins_with_a_higher_rate_unless_the_user_se
     assert rate("constant", "--structured --schedule constant") == 1e-3
 
 
+def test_a_run_whose_memory_settings_do_not_support_pruning_is_pruned(here, capsys):
+    memory = "--memory.step_in_backward --memory.parameters bf16 --memory.state_bits 8 --optimizer adam"
+    trained(capsys, f"{MODELS['mlp']} --model.hidden 64,64 {memory}")
+    assert prune(capsys, "--sparsity 0.5")["status"] == "completed"
+    settings = tomllib.loads((here / "runs/base-pruned/config.toml").read_text())["memory"]
+    assert settings["state_bits"] == 8
+    assert not settings.get("step_in_backward")
+    assert settings.get("parameters", "float32") == "float32"
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

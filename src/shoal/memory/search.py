@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from shoal.config.schema import RunConfig
-from shoal.memory.formulas import ACTIVATIONS
+from shoal.memory.formulas import ACTIVATIONS, WORKING
 from shoal.memory.techniques import TECHNIQUES, MemoryVariant, combined, single_variants
 from shoal.memory.trial import Trial
 
@@ -124,9 +124,10 @@ class Search:
         return sum(before - after for before, after in pairs if before is not None and after is not None)
 
     def _activations(self) -> float:
-        """Activations by formula or, without one, a little more than any technique has saved."""
-        if known := (self._formulas.get("") or {}).get(ACTIVATIONS):
-            return known
+        """What a pass has by formula or, without one, a little more than any technique has saved."""
+        plain = self._formulas.get("") or {}
+        if known := plain.get(ACTIVATIONS):
+            return known + (plain.get(WORKING) or 0)
         tried = (each for each in self.singles if each in self.tried and _takes_activations(each))
         return max(1.0, 1.05 * max((self.plain.peak - self.tried[each].peak for each in tried), default=0))
 

@@ -28,6 +28,8 @@ NOT_INHERITED = (
     "checkpoint",
 )
 """Sections of the trained run that say on which workers it ran; fine-tuning runs on one unless the user asks."""
+MEMORY_NOT_INHERITED = ("budget", "step_in_backward", "parameters")
+"""Settings of memory that pruning does not support, and the budget, which was for another run."""
 RATE_OF_CHANNELS = 3.0
 """How much higher Adam's learning rate begins where channels were removed: a network that has lost half of them has to
 learn anew, and the run's own rate does not bring it there in an epoch. Chosen on a part of the training set (lenet,
@@ -64,6 +66,8 @@ def pruning_config(saved: Saved, path: Path, prune: dict[str, Any], epochs: int,
     inherited = {key: value for key, value in saved.settings.items() if key not in NOT_INHERITED}
     train: Tree = {**inherited.get("train", {}), "start": str(path), "epochs": epochs}
     train.pop("steps", None)
+    if memory := inherited.get("memory"):
+        inherited["memory"] = {key: value for key, value in memory.items() if key not in MEMORY_NOT_INHERITED}
     if trained.schedule.name == "constant":
         inherited["schedule"] = {"name": "cosine"}
         optimizer = trained.optimizer
