@@ -5,15 +5,14 @@ The search (`search.py`) decides which settings real workers try (`trial.py`).
 
 import math
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from shoal.comm.join import place_from_environment
 from shoal.config.schema import RunConfig
 from shoal.errors import ConfigError
-from shoal.memory.search import MARGIN, Formulas, Parts, Search, Try
+from shoal.memory.search import MARGIN, Formula, Search, Try
 from shoal.memory.technique_table import formula_parts
-from shoal.memory.techniques import MemoryVariant, single_variants
+from shoal.memory.techniques import MemoryVariant
 from shoal.memory.trial import Trial, check_can_try, try_each
 
 TIMED = 3
@@ -60,23 +59,16 @@ def budgeted(config: RunConfig, is_one_worker: bool = False) -> tuple[RunConfig,
 def within_budget(
     config: RunConfig,
     trying: Try | None = None,
-    formula: Callable[[RunConfig], Parts | None] = formula_parts,
+    formula: Formula = formula_parts,
 ) -> BudgetChoice:
     """The run with the fastest settings that fit its budget; if none do, a ConfigError with the smallest that would.
 
     Without `trying`, real workers do.
     """
     check_can_try(config)
-    formulas = {
-        each.flags: formula(each.config) for each in (MemoryVariant(config), *single_variants(config))
-    }
-    return _chosen(config, trying or (lambda each: try_each([each], TIMED)[0]), formulas)
-
-
-def _chosen(config: RunConfig, trying: Try, formulas: Formulas) -> BudgetChoice:
     budget = config.memory.budget_bytes
     assert budget is not None
-    search = Search(config, trying, formulas)
+    search = Search(config, trying or (lambda each: try_each([each], TIMED)[0]), formula)
     search.run(budget)
     fitting = search.fitting(budget)
     if not fitting:
