@@ -15,6 +15,7 @@ def test_rows_by_formula():
     assert by_flags["--micro-batch 8"] < by_flags["--micro-batch 16"] < by_flags[""]
     shown = as_text(config, rows)
     assert "Techniques, with 32 samples at once" in shown
+    assert "measured" not in shown
     assert all(len(line) <= 80 for line in shown.splitlines())
 
 
