@@ -132,6 +132,7 @@ class Uncopied(nn.Linear):
         ((NET, DATA, "cross_entropy", torch.optim.LBFGS), {}, "LBFGS.step needs the argument 'closure'"),
         ((NET, DATA), {"epoch": 2}, "unknown setting 'epoch': did you mean 'epochs'"),
         ((NET, DATA), {"optimizer": "sgd"}, "fit takes optimizer as an argument of its own"),
+        ((NET, DATA), {"memory": {"budget": "1GB"}}, "fit does not support memory.budget"),
     ],
 )
 def test_what_is_wrong_is_named(arguments, settings, sentence, tmp_path):

@@ -125,6 +125,27 @@ def test_a_network_without_channels_begins_with_a_higher_rate_unless_the_user_se
     assert rate("constant", "--structured --schedule constant") == 1e-3
 
 
+def test_a_pruned_run_is_pruned_further_and_not_less(here, capsys):
+    trained(capsys, MODELS["mlp"])
+    first = prune(capsys, "--sparsity 0.6 --name first")
+    assert main(["prune", "runs/first", "--sparsity", "0.8", "--name", "second", "--json"]) == 0
+    second = json.loads(capsys.readouterr().out)
+    assert second["before"]["num_values"] == first["pruned"]["num_values"]
+    assert main(["prune", "runs/first", "--sparsity", "0.1", "--name", "third"]) == 2
+    assert "runs/first is pruned to a sparsity of 0.6: sparsity 0.1 would train" in capsys.readouterr().err
+    assert not (here / "runs/third").exists()
+
+
+def test_a_run_whose_memory_settings_do_not_support_pruning_is_pruned(here, capsys):
+    memory = "--memory.step_in_backward --memory.parameters bf16 --memory.state_bits 8 --optimizer adam"
+    trained(capsys, f"{MODELS['mlp']} --model.hidden 64,64 {memory}")
+    assert prune(capsys, "--sparsity 0.5")["status"] == "completed"
+    settings = tomllib.loads((here / "runs/base-pruned/config.toml").read_text())["memory"]
+    assert settings["state_bits"] == 8
+    assert not settings.get("step_in_backward")
+    assert settings.get("parameters", "float32") == "float32"
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -152,5 +173,9 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(here, capsys, flags, m
 def test_what_is_no_run_is_refused(here, capsys):
     assert main(["prune", "runs/none"]) == 2
     assert "does not exist" in capsys.readouterr().err
+    (here / "runs/unfinished").mkdir(parents=True)
+    (here / "runs/unfinished/config.toml").write_text('model = "mlp"\n')
+    assert main(["prune", "runs/unfinished"]) == 2
+    assert "runs/unfinished has no weights: the run did not finish" in capsys.readouterr().err
     assert main(["prune", "own.py"]) == 2
     assert "cannot read weights" in capsys.readouterr().err

@@ -4,7 +4,7 @@ import pytest
 
 from shoal.config.read import read
 from shoal.errors import ConfigError
-from shoal.memory.budget import KnownTrials, UnknownTrialError, key_of, within_budget
+from shoal.memory.budget import within_budget
 from shoal.memory.formulas import ACTIVATIONS
 from shoal.memory.search import MARGIN
 from shoal.memory.trial import Trial
@@ -50,7 +50,10 @@ def test_the_fastest_that_fits_is_taken(budget, flags):
     assert choice.variant.flags == flags
     assert choice.trial.peak * MARGIN <= choice.budget
     assert f"{flags}: " in choice.reason
-    assert "× the time of a step, the fastest that fits in" in choice.reason
+    assert (
+        f"× the time of a step, the fastest of {choice.num_tried} tried settings that fits in"
+        in choice.reason
+    )
 
 
 def test_techniques_are_combined_where_one_is_not_enough():
@@ -81,13 +84,3 @@ def test_what_cannot_be_measured_is_refused():
         chosen("100MB", "--strategy ddp --workers 2 --launcher threads")
     with pytest.raises(ConfigError, match="a batch of the whole training set cannot be tried"):
         within_budget(read(None, ["--optimizer", "gd", "--memory.budget", "100MB"]), trying)
-
-
-def test_known_trials_are_not_made_again():
-    config = read(None, TEXT.split())
-    other = read(None, f"{TEXT} --memory.checkpoint 1".split())
-    known = KnownTrials({key_of(config): Trial(1, 2.0)}, trying)
-    assert known(config) == Trial(1, 2.0)
-    assert known(other) == trying(other)
-    with pytest.raises(UnknownTrialError):
-        KnownTrials({})(other)

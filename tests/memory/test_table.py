@@ -29,7 +29,7 @@ def test_every_component_has_a_row_and_the_total_a_difference():
     assert "Ψ = 1,048,576 parameters" in table
     assert "U = 1.0 MiB, the largest unit" in table
     assert "The C library keeps 3.0 MiB more" in table
-    assert "Offloaded state is not counted in the total." in table
+    assert "What is off-loaded is not counted in the total." in table
 
 
 def test_without_workers_there_is_no_measurement():

@@ -3,7 +3,7 @@
 from shoal.config.read import read
 from shoal.memory.technique_table import as_text, samples_at_once, technique_rows
 
-TEXT = "--model transformer --model.layers 12 --data synthetic --data.task text --device cpu --batch-size 32"
+TEXT = "--model transformer --model.layers 4 --data synthetic --data.task text --device cpu --batch-size 32"
 
 
 def test_rows_by_formula():
@@ -15,6 +15,7 @@ def test_rows_by_formula():
     assert by_flags["--micro-batch 8"] < by_flags["--micro-batch 16"] < by_flags[""]
     shown = as_text(config, rows)
     assert "Techniques, with 32 samples at once" in shown
+    assert "measured" not in shown
     assert all(len(line) <= 80 for line in shown.splitlines())
 
 

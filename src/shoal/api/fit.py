@@ -77,6 +77,12 @@ def fit(
                 resumed_config(Path(resume), tree_of(named | settings), trust_code=True),
                 RunFolder(Path(resume)),
             )
+        if config.memory.budget is not None:
+            raise ConfigError(
+                "fit does not support memory.budget: settings are tried in new processes, which do not have the "
+                "objects of this one",
+                "Choose other settings of memory, such as memory={'checkpoint': 1}.",
+            )
         result = observed(config, callbacks, progress, folder, forks=True)
     if isinstance(model, nn.Module) and result.status == "completed":
         weights, _ = read_model(RunFolder(Path(result.run)).model)

@@ -41,7 +41,8 @@ def launch_run(
 
     With a place in the world, given by hand or by torchrun's environment, this process is that one worker and waits
     `join_timeout_s` for the others. Without one it trains alone, or launches the workers that the config asks for:
-    these make the runs `then` as well. With `forks`, worker processes are copies of this one.
+    these make the runs `then` as well. With a memory budget one worker is launched, too. With `forks`, worker processes
+    are copies of this one.
     `observer` sees rank 0, `observer_of_others` another rank that this process is.
     """
     place = place or place_from_environment(os.environ)
@@ -55,12 +56,20 @@ def launch_run(
             ):
                 shown = observer if place.rank == 0 else observer_of_others or Silent()
                 return worker.run(config, shown, group, resumed)
-    if config.launch.workers + config.num_servers > 1:
+    if config.launch.workers + config.num_servers > 1 or _needs_new_process(config):
         forked = forks and config.launch.launcher == "processes"
         launch = training.by_forks if forked else LAUNCHERS[config.launch.launcher]
         return launch(config, observer, resumed, then)
     with no_exit("a function of your own"):
         return worker.run(config, observer, resumed=resumed)
+
+
+def _needs_new_process(config: RunConfig) -> bool:
+    """Whether one worker trains in a process of its own: settings for a memory budget were tried in such processes.
+
+    In this one, gaps that earlier runs have left in the heap would be used and counted.
+    """
+    return config.memory.budget is not None and config.launch.launcher == "processes"
 
 
 def check_run(config: RunConfig, place: WorkerAddress | None = None) -> int:

@@ -34,7 +34,7 @@ def activation_bytes(model: nn.Module, loss: LossConfig, batch: Batch) -> int | 
         return tensor
 
     function = models.build_loss(loss)
-    with _FusedAttention(), _recomputed(model, known) as again:
+    with FusedAttention(), _recomputed(model, known) as again:
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             kept = function(model(batch.inputs.to("meta")), batch.labels.to("meta"))
         del kept  # until here, no memory is used a second time
@@ -72,8 +72,8 @@ def _recomputed(model: nn.Module, known: set[int]) -> Generator[list[dict[int, i
             block.forward = forward
 
 
-class _FusedAttention(TorchFunctionMode):
-    """Has attention save what the fused kernels save: on the meta device torch would take the plain one."""
+class FusedAttention(TorchFunctionMode):
+    """Gives attention the tensors of the fused kernels: on the meta device torch would take the plain one."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -93,3 +93,9 @@ class _Attention(torch.autograd.Function):
         output = query.new_empty(*batch, length, heads, value.shape[-1]).transpose(-3, -2)
         ctx.save_for_backward(query, key, value, output, query.new_empty(query.shape[:-1]))
         return output
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        del gradient
+        inputs = ctx.saved_tensors[:3]
+        return tuple(torch.empty_like(each.transpose(-3, -2)).transpose(-3, -2) for each in inputs)

@@ -17,7 +17,7 @@
                        onecopy   4Ψ/N + 4Ψ + 8Ψ/N
 
 Beside these, each component has a line of its own: fresh gradients, before they are copied to a bucket or a unit;
-buckets in flight; activations; temporaries of the optimizer; slots; sums of leaves.
+buckets in flight; activations; working tensors of a pass; temporaries of the optimizer; slots; sums of leaves.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from shoal.errors import ConfigError
 
 GRADIENTS, STATE, PARAMETERS = "gradients", "optimizer state", "parameters"
 FRESH, IN_FLIGHT, GATHERED = "fresh gradients", "buckets in flight", "gathered units"
-ACTIVATIONS = "activations"
+ACTIVATIONS, WORKING = "activations", "working tensors"
 TEMPORARIES, SLOTS, FLAT = "optimizer temporaries", "exchange slots", "flat copies"
 ANCHORS, OFFLOADED, OTHER = "averaging", "offloaded state", "other"
 LEAF_SUMS, KEPT = "sums of leaves", "kept gradients"
@@ -69,6 +69,9 @@ class Sizes:
     """Saved for backward; None where they are not known."""
     offloads_activations: bool = False
     """Whether activations wait for backward elsewhere."""
+    working: int | None = None
+    """Tensors beside the activations that are in memory, at the peak of forward and backward; None where they are not
+    known."""
     temporaries: int | None = 0
     """Of the optimizer's step; None where they are not known: of a user's own optimizer."""
     slots: int = 0
@@ -114,6 +117,7 @@ def components(sync: str, sizes: Sizes) -> list[Component]:
         Component(ACTIVATIONS, "off-loaded", sizes.activations, counts=False)
         if sizes.offloads_activations
         else Component(ACTIVATIONS, "saved for backward", sizes.activations),
+        *([] if sizes.working is None else [Component(WORKING, "at the peak of a pass", sizes.working)]),
         Component(TEMPORARIES, _of_temporaries(sizes.temporaries), sizes.temporaries),
     ]
     if sizes.slots and sizes.workers > 1:

@@ -45,6 +45,7 @@ from shoal.memory.formulas import (
     components,
     total,
 )
+from shoal.memory.pass_peak import pass_peak
 from shoal.memory.sizes import accumulates, samples_per_step, sizes_of, small_run, without_memory
 from shoal.memory.watch import MemoryWatch, StepMemory
 from shoal.parallel.strategy import Share
@@ -237,7 +238,10 @@ def _predicted(
         checkpoint_blocks(whole, config.memory.checkpoint)
         activations = activation_bytes(whole, config.loss, batch)
         is_offloaded = config.memory.offload != "none"
-        sizes = replace(sizes, activations=activations, offloads_activations=is_offloaded)
+        peak = pass_peak(whole, config.loss, batch, is_offloaded)
+        in_memory = 0 if is_offloaded else activations
+        working = None if peak is None or in_memory is None else max(0, peak - in_memory)
+        sizes = replace(sizes, activations=activations, offloads_activations=is_offloaded, working=working)
     found = [*components(config.sync.name, sizes), *exchange_state(config, params)]
     return WorkerMemory(rank, sizes, found, {}, 0, 0)
 

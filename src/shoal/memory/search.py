@@ -13,9 +13,10 @@ Techniques that change what is computed (8-bit state, bf16 parameters) are consi
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from shoal.config.schema import RunConfig
-from shoal.memory.formulas import ACTIVATIONS
+from shoal.memory.formulas import ACTIVATIONS, WORKING
 from shoal.memory.techniques import TECHNIQUES, MemoryVariant, combined, single_variants
 from shoal.memory.trial import Trial
 
@@ -31,8 +32,8 @@ FASTER = 0.97
 Try = Callable[[RunConfig], Trial]
 Parts = Mapping[str, int | None]
 """Bytes by formula, by component; None: not known in advance."""
-Formulas = Mapping[str, Parts | None]
-"""Of the run as it is (no flags) and with each technique alone, by flags; None where there is no formula."""
+Formula = Callable[[RunConfig], Parts | None]
+"""None where there is no formula."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,11 @@ class Prediction:
 class Search:
     """What was tried so far, and what is predicted from it."""
 
-    def __init__(self, config: RunConfig, trying: Try, formulas: Formulas) -> None:
-        self._config, self._try, self._formulas = config, trying, formulas
+    def __init__(self, config: RunConfig, trying: Try, formula: Formula) -> None:
+        self._config, self._try = config, trying
+        self._formula = cache(
+            formula
+        )  # it takes a pass without memory, which is not needed if the run fits as it is
         self.singles = single_variants(config)
         self.tried: dict[MemoryVariant, Trial] = {}
         self._underestimates: dict[MemoryVariant, float] = {}
@@ -117,16 +121,17 @@ class Search:
         """Bytes that one technique saves: as tried, or by formula."""
         if single in self.tried:
             return self.plain.peak - self.tried[single].peak
-        plain, mine = self._formulas.get(""), self._formulas.get(single.flags)
+        plain, mine = self._formula(self._config), self._formula(single.config)
         if plain is None or mine is None:
             return None
         pairs = ((plain.get(name, 0), mine.get(name, 0)) for name in {**plain, **mine})
         return sum(before - after for before, after in pairs if before is not None and after is not None)
 
     def _activations(self) -> float:
-        """Activations by formula or, without one, a little more than any technique has saved."""
-        if known := (self._formulas.get("") or {}).get(ACTIVATIONS):
-            return known
+        """What a pass has by formula or, without one, a little more than any technique has saved."""
+        plain = self._formula(self._config) or {}
+        if known := plain.get(ACTIVATIONS):
+            return known + (plain.get(WORKING) or 0)
         tried = (each for each in self.singles if each in self.tried and _takes_activations(each))
         return max(1.0, 1.05 * max((self.plain.peak - self.tried[each].peak for each in tried), default=0))
 

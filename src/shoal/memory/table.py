@@ -78,7 +78,7 @@ def _notes(worker: WorkerMemory) -> list[str]:
     if worker.kept >= MIB:
         notes.append(f"The C library keeps {_mib(worker.kept)} MiB more: freed, and ready for use.")
     if any(not each.counts for each in worker.components):
-        notes.append("Offloaded state is not counted in the total.")
+        notes.append("What is off-loaded is not counted in the total.")
     return notes
 
 

@@ -66,8 +66,9 @@ def samples_at_once(config: RunConfig) -> int:
 def as_text(config: RunConfig, rows: Sequence[dict[str, object]]) -> str:
     """The rows as a table of 80 columns."""
     lines = [f"Techniques, with {samples_at_once(config)} samples at once", ""]
-    lines.append(f"{'':<28}{'takes away':<17}{'MiB':>9}{'measured':>11}{'time':>9}")
-    lines.append("-" * 74)
+    header = f"{'':<28}{'takes away':<17}{'MiB':>9}"
+    header += f"{'measured':>11}{'time':>9}" if any("time" in row for row in rows) else ""
+    lines += [header, "-" * len(header)]
     for row in rows:
         label = str(row["flags"] or row["technique"]) + (" *" if not row["is_exact"] else "")
         time = f"{row['time']:.2f} ×" if "time" in row else ""

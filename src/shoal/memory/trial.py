@@ -1,10 +1,9 @@
 """Tries variants of a run in real workers: the peak of their memory, and the time of a step.
 
-The workers are started once, and train a few steps of one variant after the other, with the run's batch size on
-generated data. So the numbers are those of the run itself, the data set left out.
+New workers train a few steps of each variant, with the run's batch size on generated data. So the numbers are those of
+the run itself, the data set left out.
 """
 
-import gc
 import json
 import sys
 import tempfile
@@ -28,7 +27,6 @@ from shoal.config.schema import Custom, GlobalConfig, RunConfig, StopConfig, Syn
 from shoal.errors import ConfigError
 from shoal.launch import programs
 from shoal.launch.one_worker import joined_group
-from shoal.parallel.freed_memory import return_freed_memory
 from shoal.parallel.strategy import Share
 from shoal.training.build import Built, build, torch_settings
 from shoal.training.memory.peak import PeakMemory, warm_up
@@ -70,39 +68,25 @@ def check_can_try(config: RunConfig) -> None:
     check_divided(config.mesh, config.launch.workers)
 
 
-def offloads(config: RunConfig) -> bool:
-    """Whether a process allocates memory in another way for this variant.
+def try_each(configs: Sequence[RunConfig], most: int = TIMED) -> list[Trial]:
+    """Measure variants of one run, each in new workers; `most` of their steps are measured.
 
-    Off-loading has the C library return large memory when it is freed. Where variants without it were tried before, it
-    would use gaps of the heap that they left, which are not returned. So each kind has processes of its own.
+    In workers that have tried another variant, tensors would be allocated in gaps of the heap that it left, and the
+    peak would be higher than that of a run.
     """
-    return config.memory.offload != "none"
-
-
-def try_each(configs: Sequence[RunConfig]) -> list[Trial]:
-    """Measure variants of one run, which have the same workers."""
     for config in configs:
         check_can_try(config)
-    found: dict[int, Trial] = {}
-    for kind in (False, True):
-        of_kind = [at for at, config in enumerate(configs) if offloads(config) == kind]
-        if of_kind:
-            found |= zip(of_kind, _in_workers([configs[at] for at in of_kind]), strict=True)
-    return [found[at] for at in range(len(configs))]
+    return [_in_workers(config, most) for config in configs]
 
 
-def _in_workers(configs: Sequence[RunConfig]) -> list[Trial]:
-    workers = configs[0].launch.workers
+def _in_workers(config: RunConfig, most: int) -> Trial:
+    workers = config.launch.workers
     with tempfile.TemporaryDirectory() as folder:
-        plain = [to_plain(generated(config)) for config in configs]
-        programs.by_processes(__file__, [json.dumps({"configs": plain, "folder": folder})], workers)
+        given = {"config": to_plain(generated(config)), "folder": folder, "most": most}
+        programs.by_processes(__file__, [json.dumps(given)], workers)
         by_worker = [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(workers)]
-    return [fullest_of(of_workers) for of_workers in zip(*by_worker, strict=True)]
-
-
-def fullest_of(trials: Sequence[Sequence[float]]) -> Trial:
-    """What all workers measured of one variant: the fullest one's peak, the slowest one's time."""
-    peaks, seconds = zip(*trials, strict=True)
+    # The fullest worker's peak, the slowest one's time.
+    peaks, seconds = zip(*by_worker, strict=True)
     return Trial(max(peaks), max(seconds))
 
 
@@ -126,20 +110,17 @@ def generated(config: RunConfig) -> RunConfig:
 # In a worker.
 
 
-def work(configs: Sequence[RunConfig], folder: Path) -> None:
+def work(config: RunConfig, folder: Path, most: int) -> None:
     """Measure as one worker."""
     warnings.simplefilter("ignore")  # of gradients on generated data, which mean nothing here
-    with joined_group(configs[0]) as group, torch_settings(configs[0]) as device:
+    with joined_group(config) as group, torch_settings(config) as device:
         warm_up(device)
-        found = [tried(config, device, group) for config in configs]
-        (folder / f"{group.rank}.json").write_text(json.dumps(found))
+        (folder / f"{group.rank}.json").write_text(json.dumps(_tried(config, device, group, most)))
         group.barrier().wait()
 
 
-def tried(config: RunConfig, device: torch.device, group: Group, most: int = TIMED) -> Trial:
-    """Train a few steps of one variant; `most` of them are measured."""
-    gc.collect()
-    return_freed_memory()
+def _tried(config: RunConfig, device: torch.device, group: Group, most: int) -> Trial:
+    """Train a few steps."""
     group.barrier().wait()
     peak = PeakMemory(device)
     built = build(config, device, traced(group))
@@ -177,4 +158,4 @@ def _step(built: Built, group: Group, device: torch.device) -> float:
 
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])
-    work([from_plain(each) for each in given["configs"]], Path(given["folder"]))
+    work(from_plain(given["config"]), Path(given["folder"]), given["most"])

@@ -64,6 +64,11 @@ def open_saved(path: Path, trust_code: bool = False) -> Saved:
     settings, widths = read_recipe(str(folder.config), trust_code), widths_of(folder)
     if folder.model.exists():
         return Saved(read_model(folder.model)[0], folder.model, settings, widths)
+    if not any(folder.checkpoints.glob("step-*")):
+        raise ConfigError(
+            f"{path} has no weights: the run did not finish, and has no checkpoint",
+            "Train it again, or give another run.",
+        )
     newest = checkpoint.latest(folder.checkpoints)
     if newest.fallback:
         warnings.warn(newest.fallback, stacklevel=2)

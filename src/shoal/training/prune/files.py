@@ -2,8 +2,10 @@
 
 import os
 import warnings
+from pathlib import Path
 
-from safetensors.torch import save_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from shoal.errors import CheckpointError, ConfigError
@@ -24,6 +26,17 @@ def write_network(
         warnings.warn(f"{folder.program.name} is not written: {error.message}", stacklevel=2)
     else:
         write_whole(folder.program, program)
+
+
+def read_masks(run: Path) -> dict[str, Tensor]:
+    """The masks of a pruned run, by parameter: True where a weight is kept. None of a run that is not pruned."""
+    path = RunFolder(run).masks
+    if not path.exists():
+        return {}
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"cannot read {path}: {error}") from None
 
 
 def write_masks(folder: RunFolder, masks: WeightMasks) -> None:

@@ -1,5 +1,6 @@
 """Prune a finished run: the settings of the run that fine-tunes it, and what pruning alone does to it."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,10 +9,12 @@ from torch import Tensor, nn
 from shoal.config.read import Tree, from_tree, merge
 from shoal.config.schema import AdamConfig, AdamWConfig, RunConfig, WeightPruneConfig
 from shoal.data.load import load
+from shoal.errors import ConfigError
 from shoal.prune.channels.choose import fixed_parts
 from shoal.prune.masks import WeightMasks
 from shoal.training.build import build_model, few_inputs, torch_settings
 from shoal.training.evaluation.evaluate import Metrics
+from shoal.training.prune.files import read_masks
 from shoal.training.prune.starting import load_start, prepare
 from shoal.training.reopen import evaluate_model
 from shoal.training.saved import Saved, config_for
@@ -28,6 +31,8 @@ NOT_INHERITED = (
     "checkpoint",
 )
 """Sections of the trained run that say on which workers it ran; fine-tuning runs on one unless the user asks."""
+MEMORY_NOT_INHERITED = ("budget", "step_in_backward", "parameters")
+"""Settings of memory that pruning does not support, and the budget, which was for another run."""
 RATE_OF_CHANNELS = 3.0
 """How much higher Adam's learning rate begins where channels were removed: a network that has lost half of them has to
 learn anew, and the run's own rate does not bring it there in an epoch. Chosen on a part of the training set (lenet,
@@ -64,6 +69,8 @@ def pruning_config(saved: Saved, path: Path, prune: dict[str, Any], epochs: int,
     inherited = {key: value for key, value in saved.settings.items() if key not in NOT_INHERITED}
     train: Tree = {**inherited.get("train", {}), "start": str(path), "epochs": epochs}
     train.pop("steps", None)
+    if memory := inherited.get("memory"):
+        inherited["memory"] = {key: value for key, value in memory.items() if key not in MEMORY_NOT_INHERITED}
     if trained.schedule.name == "constant":
         inherited["schedule"] = {"name": "cosine"}
         optimizer = trained.optimizer
@@ -89,7 +96,8 @@ def prune_once(config: RunConfig) -> PrunedOnce:
         model = build_model(config, dataset)
         load_start(model, config.train.start)
         fixed = fixed_parts(model) if config.prune.name == "channels" else []
-        size_before = size_of(model, {})
+        kept_before = read_masks(Path(config.train.start))
+        size_before = size_of(model, kept_before)
         before = evaluate_model(model.to(device), config, dataset, "test")
         model = build_model(config, dataset)
         prepare(model, config, sample)
@@ -99,8 +107,25 @@ def prune_once(config: RunConfig) -> PrunedOnce:
             masks = WeightMasks(trained, config.prune)
             masks.prune()
             kept = masks.kept
+            _refuse_revival(config.train.start, config.prune.sparsity, kept_before, kept)
         after = evaluate_model(model.to(device), config, dataset, "test")
         return PrunedOnce(before, size_before, after, size_of(model, kept), fixed)
+
+
+def _refuse_revival(
+    start: str, sparsity: float, before: Mapping[str, Tensor], after: Mapping[str, Tensor]
+) -> None:
+    """Refuse to train weights again that an earlier pruning has set to zero."""
+    revived = sum(int((after[name] & ~kept).sum()) for name, kept in before.items() if name in after)
+    if revived:
+        pruned = 1 - sum(int(kept.sum()) for kept in before.values()) / sum(
+            map(Tensor.numel, before.values())
+        )
+        raise ConfigError(
+            f"{start} is pruned to a sparsity of {pruned:.3g}: sparsity {sparsity:g} would train {revived:,} of the "
+            "pruned weights again",
+            "Use a higher --sparsity, or prune the run from which it was made.",
+        )
 
 
 def size_of(model: nn.Module, kept: dict[str, Tensor]) -> Size:

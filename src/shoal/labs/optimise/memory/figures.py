@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from shoal.labs.optimise.memory.measure import PLAIN, Measurements
+from shoal.labs.optimise.memory.measure import PLAIN, Measurements, Tried
 from shoal.labs.page.pictures import Draw
 from shoal.labs.words import Words
 from shoal.memory.techniques import TECHNIQUES
@@ -31,8 +31,19 @@ def key_of(technique: str) -> str:
     return "technique." + technique.replace(" ", "_").replace("-", "_")
 
 
+def number_of(each: Tried) -> str:
+    """The number in a setting that has one, which distinguishes it from others of its technique.
+
+    >>> from shoal.report.findings import inside_run
+    >>> number_of(Tried("accumulation", "--micro-batch 8", True, *[inside_run([1.0, 2.0])] * 3))
+    '8'
+    """
+    last = each.flags.rpartition(" ")[2]
+    return last if last.isdecimal() else ""
+
+
 def memory_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
-    """One point for each setting; hollow where training computes something else; a line through the front."""
+    """One point for each setting; hollow where training computes something else; a line and rings for the front."""
     techniques = [PLAIN, *(name for name in TECHNIQUES if measured.of(name))]
     labels = [words("figure.front"), *(words(key_of(name)) for name in techniques)]
 
@@ -40,10 +51,12 @@ def memory_figure(measured: Measurements, words: Words, font: str | None) -> Dra
         (axis,) = axes_of(figure, 1, columns)
         front = [measured.tried[flags] for flags in measured.front()]
         points = [(each.step_ms.value, each.peak_mib.value) for each in front]
-        axis.plot(*zip(*points, strict=True), color=COLOURS["grey"], linewidth=4, label=labels[0])
+        halo = {"color": COLOURS["grey"], "linewidth": 4, "marker": "o", "markersize": 13}
+        axis.plot(*zip(*points, strict=True), **halo, label=labels[0])
         for name, label in zip(techniques, labels[1:], strict=True):
             colour, marker = LOOKS[name]
-            for number, each in enumerate(measured.of(name)):
+            settings = measured.of(name)
+            for number, each in enumerate(settings):
                 axis.plot(
                     each.step_ms.value,
                     each.peak_mib.value,
@@ -55,6 +68,9 @@ def memory_figure(measured: Measurements, words: Words, font: str | None) -> Dra
                     markersize=8,
                     label=label if number == 0 else None,
                 )
+                if len(settings) > 1:
+                    point = each.step_ms.value, each.peak_mib.value
+                    axis.annotate(number_of(each), point, (10, 0), textcoords="offset points", va="center")
         axis.set_xlabel(words("figure.step_ms"))
         axis.set_ylabel(words("figure.peak"))
         axis.set_xlim(left=0)

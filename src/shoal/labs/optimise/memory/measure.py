@@ -1,8 +1,7 @@
 """Trials of every technique, as `shoal memory` makes them: the peak of memory, and the time of a step.
 
-All techniques take turns in the same worker, off-loading in another one (`memory/trial.py` says why), and new workers
-are started for each round. The trials are kept in the folder `memory` beside the runs, so that a report in another
-language can take them over.
+In each round every setting is tried once, in a new worker (`memory/trial.py` says why). The trials are kept in the
+folder `memory` beside the runs, so that a report in another language can take them over.
 """
 
 import json

@@ -50,7 +50,15 @@ def pruning_figure(measured: Measurements, words: Words, font: str | None) -> Dr
     ]
     return draw_apart(
         [
-            Panel("", words("figure.sparsity"), label, lines, log_x=False, log_y=False)
+            Panel(
+                "",
+                words("figure.sparsity"),
+                label,
+                lines,
+                log_x=False,
+                log_y=False,
+                from_zero=label == words("figure.size"),
+            )
             for label, lines in panels
         ],
         font=font,
