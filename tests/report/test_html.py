@@ -120,17 +120,32 @@ def test_a_table_that_is_wider_than_a_phone_says_so_and_keeps_its_caption_and_na
     phone = media("screen and (max-width: 44rem)")
     assert ".scrolls figcaption::after { content:" in phone
     assert "position: sticky; left: 0" in phone
-    assert "overflow-x: auto" in rule(".sideways")
-    assert "var(--shadow)" in rule(".sideways")
+    assert "overflow-x: auto" in rule(".sideways, pre")
+    assert "var(--shadow)" in rule(".sideways, pre")
     assert "white-space: nowrap" in rule("td.number, td.name")
 
 
-def test_a_long_line_of_code_is_folded_below_its_indentation_and_keeps_its_text():
+def test_a_long_line_of_code_is_folded_below_its_indentation_or_scrolls_on_a_phone_and_keeps_its_text():
     html = html_of(Code("if a:\n    b --flag-of-two"))
     assert '<span style="--indent:4ch">    b <span class="whole">--flag-of-two</span>\n</span>' in html
-    assert "white-space: pre-wrap" in rule("pre")
+    assert "white-space: pre-wrap; overflow-wrap: break-word" in rule("pre")  # never inside a word that fits
+    assert "overflow-x: auto" in rule(".sideways, pre")
+    assert "pre:not(.command) { white-space: pre; }" in media("screen and (max-width: 44rem)")
+    assert '<pre tabindex="0">' in html
     text = "".join(read(Document("t", "en", [Code("if a:\n\n    b --flag")])).text)
     assert "if a:\n\n    b --flag\n" in text
+
+
+def test_a_command_is_folded_on_a_phone_too():
+    assert '<pre class="command" tabindex="0">' in html_of(Code("shoal lab 1", language="sh"))
+
+
+def test_a_hash_is_broken_instead_of_making_its_table_scroll():
+    sha256 = "f215cc2b" * 8
+    html = html_of(Table("numbers", ["", ""], [["steps", "6"], ["weights, sha256", sha256]]))
+    assert f'<td><span class="hash">{sha256}</span></td>' in html
+    assert '<figure class="table">' in html
+    assert "word-break: break-all" in rule(".hash")
 
 
 def test_formulas_and_sentences_have_real_indices():

@@ -49,6 +49,11 @@ def test_a_finding_shows_verdict_claim_numbers_and_reason():
         assert words in html
 
 
+def test_a_chinese_finding_has_a_chinese_colon():
+    document = Document("t", "zh", [Judgement("holds", "成立", "论断。", "数字。")])
+    assert "- **成立**：论断。" in to_markdown(document)
+
+
 def test_code_in_a_caption_is_code():
     html = rendered(Figure(PurePosixPath("a.png"), "", "as `shoal graph` draws it", "picture"))
     assert "<em>as <code>shoal graph</code> draws it</em>" in html

@@ -53,6 +53,7 @@ def inline(text: str) -> str:
     return "".join(_MARKED[stretch.mark](escape(stretch.text)) for stretch in stretches(text))
 
 
+_HASH = re.compile(r"\b[0-9a-f]{40,}\b")
 _RAISED = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ᵗⁿⁱᴺᵂᵀ", "0123456789+−()tniNWT", strict=True))
 _LOWERED = dict(zip("₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₜₙᵢⱼₖₘ", "0123456789+−()tnijkm", strict=True))
 _SCRIPTS = re.compile(rf"([{''.join(_RAISED)}]+)|([{''.join(_LOWERED)}]+)")
@@ -77,9 +78,9 @@ def with_scripts(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Flags, and numbers with their signs and units, stay on one line."""
+    """Flags, and numbers with their signs and units, stay on one line; a hash may be broken anywhere."""
     text = re.sub(r"(?<=\d) (?=[%×·])|(?<=[±≈·]) (?=\d)", "\u00a0", text)
-    return with_scripts(_whole_flags(text))
+    return _HASH.sub(r'<span class="hash">\g<0></span>', with_scripts(_whole_flags(text)))
 
 
 def _whole_flags(text: str) -> str:
@@ -101,12 +102,13 @@ def _formula(block: Formula) -> str:
 
 
 def _code(block: Code) -> str:
-    """A line that is too long goes on below its own indentation."""
+    """Every line knows its indentation: a line that is folded goes on below it. A command is folded on phones, too."""
     lines = [
         f'<span style="--indent:{len(line) - len(line.lstrip())}ch">{_whole_flags(escape(line))}\n</span>'
         for line in block.text.rstrip().splitlines()
     ]
-    code = f"<pre><code>{''.join(lines)}</code></pre>"
+    kind = ' class="command"' if block.language == "sh" else ""
+    code = f'<pre{kind} tabindex="0"><code>{"".join(lines)}</code></pre>'
     if not block.caption:
         return code
     return f'<figure class="code"><figcaption>{inline(block.caption)}</figcaption>{code}</figure>'
@@ -134,11 +136,14 @@ def _table(block: Table) -> str:
 
 
 def _letters(block: Table) -> int:
-    """The least width of a table: numbers and short names stay whole, other cells are broken between words."""
+    """The least width of a table: numbers and short names stay whole, other cells are broken between words.
+
+    A hash does not count: it is broken where the line ends.
+    """
 
     def least(column: int, text: str, is_header: bool) -> int:
         whole = not is_header and (column in block.right or (column == 0 and len(text) <= LONG_NAME))
-        return len(text) if whole else max(map(len, text.split()), default=0)
+        return len(text) if whole else max(map(len, _HASH.sub("", text).split()), default=0)
 
     rows = [(block.header, True), *((row, False) for row in block.rows)]
     widths = [

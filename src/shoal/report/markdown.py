@@ -19,10 +19,14 @@ from shoal.report.document import (
     stretches,
 )
 
+COLONS = {"zh": "："}
+"""Of the languages that do not write ": "."""
+
 
 def to_markdown(document: Document) -> str:
     """The whole document, a blank line between blocks."""
-    parts = [f"# {inline(document.title)}", *map(_block, document.blocks)]
+    colon = COLONS.get(document.lang, ": ")
+    parts = [f"# {inline(document.title)}", *(_block(block, colon) for block in document.blocks)]
     return printable("\n\n".join(parts) + "\n")
 
 
@@ -83,8 +87,8 @@ def _table(block: Table) -> str:
     return f"**{inline(block.caption)}**\n\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def _judgement(block: Judgement) -> str:
-    lines = [f"**{escape(block.verdict_words)}**: {inline(block.claim)}", f"  {inline(block.numbers)}"]
+def _judgement(block: Judgement, colon: str) -> str:
+    lines = [f"**{escape(block.verdict_words)}**{colon}{inline(block.claim)}", f"  {inline(block.numbers)}"]
     return "- " + "  \n".join(lines) + (f"  \n  {inline(block.reason)}" if block.reason else "")
 
 
@@ -96,9 +100,8 @@ _RENDER: dict[type, Callable[[Any], str]] = {
     Code: _code,
     Table: _table,
     Figure: lambda block: f"![{escape(block.alt)}]({block.path})\n\n*{inline(block.caption)}*",
-    Judgement: _judgement,
 }
 
 
-def _block(block: Block) -> str:
-    return _RENDER[type(block)](block)
+def _block(block: Block, colon: str) -> str:
+    return _judgement(block, colon) if isinstance(block, Judgement) else _RENDER[type(block)](block)

@@ -7,8 +7,14 @@ import torch
 from reports import Listening, rows, text_of
 from tests.labs.lab2.test_lab import TINY
 
+from shoal.config.schema import LenetConfig, SyntheticConfig
 from shoal.labs.frame import run_plan
+from shoal.labs.lab2.claims import exact_on_uneven, mean_of_means_differs
 from shoal.labs.lab2.lab import LAB
+from shoal.labs.lab2.measure import weight_differences
+from shoal.labs.lab2.plan import QUICK, Plan
+from shoal.labs.runs import Runs
+from shoal.labs.watch import QuietWatch
 from shoal.labs.words import load_words
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(400)]
@@ -21,3 +27,14 @@ def test_the_report_times_exchanges_of_the_gpu(tmp_path):
     assert all(float(row["exchange (ms)"]) > 0 for row in rows(outcome.folder, "exchange"))
     assert {row["as labelled"] for row in rows(outcome.folder, "record")} == {"True"}  # no call was lost
     assert torch.cuda.get_device_name() in text_of(outcome.folder)
+
+
+def test_uneven_batches_equal_one_machine_in_the_same_parts(tmp_path):
+    data = SyntheticConfig(samples=1280, shape=(1, 28, 28))
+    plan = Plan(2, QUICK, data=data, model=LenetConfig(), device="cuda")
+    runs = Runs(tmp_path, load_words(LAB.package, "en"), QuietWatch(), None)
+    runs.train_all({name: config for name, config in plan.runs().items() if name.startswith("equal-")})
+    apart = weight_differences(plan, runs)
+    exact, weighted, means = (apart[f"uneven-{way}"] for way in ("exact", "weighted_mean", "mean"))
+    assert exact_on_uneven(exact, weighted).verdict == "holds"
+    assert mean_of_means_differs(means, exact).verdict == "holds"

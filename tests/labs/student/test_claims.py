@@ -1,5 +1,7 @@
 """Every claim about a student's code, with either outcome, in both languages."""
 
+import math
+
 import pytest
 
 from shoal.labs.catalogue import LABS
@@ -26,7 +28,7 @@ CASES = {
     ],
     "uneven": [claims.uneven("p", value, 1e-4, (48, 16)) for value in (1e-7, 1e-2)],
     "slow": [claims.slow_node("p", by_rounds(*times), 5.0) for times in ((HIGH, LOW), (LOW, HIGH))],
-    "faster": [claims.faster("a", "b", by_rounds(*times)) for times in ((LOW, HIGH), (HIGH, LOW))],
+    "faster": [claims.faster("a", "b", by_rounds(*times), (10, 20)) for times in ((LOW, HIGH), (HIGH, LOW))],
     "accurate": [
         claims.as_accurate("p", by_seeds([0.9] * 6, [own + 0.001 * i for i in range(6)]))
         for own in (0.9, 0.5)
@@ -37,7 +39,8 @@ CASES = {
     "epochs": [claims.new_order("p", 2, changes) for changes in (True, False)],
     "trains": [claims.trains("p", steps, 8, why) for steps, why in ((8, ""), (3, "waits"))],
     "split": [claims.split("p", "worker1: conv1", count) for count in (2, 1)],
-    "gradient": [claims.gradient("first", value, 1e-5, "") for value in (1e-7, 1.0)],
+    "shape": [claims.in_shape(shapes, "") for shapes in ([[], []], [[], [3]])],
+    "gradient": [claims.gradient("first", value, 1e-5, "") for value in (1e-7, math.inf)],
     "second": [claims.gradient("second", value, 1e-5, "") for value in (1e-7, 1.0)],
     "backward": [claims.backward_longer(by_rounds(*times), 50, 90) for times in ((HIGH, LOW), (LOW, HIGH))],
 }

@@ -13,6 +13,8 @@ from shoal.config.schema import (
     TrainConfig,
 )
 from shoal.errors import WorkerError
+from shoal.events.file import read_events
+from shoal.events.folder import RunFolder
 from shoal.labs.runs import Runs
 from shoal.labs.timing.turns import over_rounds, train_in_turns
 from shoal.labs.watch import QuietWatch
@@ -64,3 +66,18 @@ def test_a_run_that_fails_is_named(tmp_path):
     broken = replace(ONE, optimizer=SgdConfig(lr=1e30))
     with pytest.raises(WorkerError, match="the run one-round0 did not finish"):
         train_in_turns(made(tmp_path), {"two": TWO, "one": broken}, rounds=1, label="")
+
+
+def test_a_slow_link_takes_turns_with_none_and_is_not_reported_in_every_round(tmp_path, recwarn):
+    runs = made(tmp_path)
+    slow = replace(TWO, launch=replace(TWO.launch, link=("all:1gbit,1ms",)))
+    train_in_turns(runs, {"even": TWO, "slow": slow}, rounds=1, label="")
+    measured = {
+        name: sum(
+            record["event"] == "link"
+            for record in read_events(RunFolder(runs.path(f"{name}-round0")).events())
+        )
+        for name in ("even", "slow")
+    }
+    assert measured == {"even": 0, "slow": 1}
+    assert not [each for each in recwarn if str(each.message).startswith("link ")]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from shoal.labs.numbers import scientific, whether
-from shoal.report.findings import Finding, Measured, higher
+from shoal.report.findings import Finding, Measured
 from shoal.report.paired import Paired, first_higher, first_lower
 
 ROUNDING = 1e-5
@@ -127,9 +127,10 @@ def no_collective_helps(waits: Sequence[Measured]) -> Finding:
     return Finding("no_collective_helps", numbers, whether(shortest > longest / 2))
 
 
-def slow_link_moves(even: Measured, slow: Measured) -> Finding:
-    """Over a slow link, moving takes longer."""
-    return Finding("slow_link_moves", {"even": even, "slow": slow}, higher(slow, even))
+def slow_link_moves(times: Paired) -> Finding:
+    """Over a slow link (first), moving takes longer."""
+    numbers = {"even": times.second, "slow": times.first}
+    return Finding("slow_link_moves", numbers, first_higher(times), times.pairs)
 
 
 def slow_link_choice(times: Paired) -> Finding:

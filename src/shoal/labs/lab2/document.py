@@ -56,6 +56,11 @@ def set_up(measured: Measurements, page: Page) -> list[Block]:
         "latency": 1e3 * link.latency_s,
     }
     learnt = {"model": plan.learn_model.name}
+    parts = {
+        "parts": plan.uneven_parts,
+        "slow": lab.SLOW,
+        "most": plan.uneven_parts - plan.workers + 1,
+    }
     sentences = [
         page("setup.data", **model),
         page("setup.training", batch=lab.BATCH_SIZE, **optimizers),
@@ -63,6 +68,7 @@ def set_up(measured: Measurements, page: Page) -> list[Block]:
         page("setup.conditions", **conditions),
         page("setup.pace", steps=size.pace_steps),
         page("setup.equal", steps=size.equal_steps),
+        *([page("setup.equal_on_gpu", **parts)] if plan.device == "cuda" else []),
         page("setup.learn", **learnt, steps=size.learn_steps, seeds=listed(plan.seeds)),
         page("setup.faults", workers=lab.FAULT_WORKERS, slow=lab.SLOW, steps=size.fault_steps),
     ]

@@ -79,14 +79,14 @@ def _aggregation(measured: Measurements) -> list[Finding]:
 
 
 def _bottlenecks(measured: Measurements) -> list[Finding]:
-    paces, apart = measured.paces, measured.differences
+    apart = measured.differences
     compute, link = measured.contests["compute"].wait_ms, measured.contests["link"].move_ms
     turns = measured.turns
-    even, slow, balanced = (turns[name] for name in TURNS)
+    even, slow, balanced, slow_link = (turns[name] for name in TURNS)
     return [
         claims.slow_worker_keeps_all_waiting(by_rounds(slow.wait_ms, even.wait_ms)),
         claims.no_collective_helps([inside_run(compute[name]) for name in CALLS]),
-        claims.slow_link_moves(paces["even"].move_ms, paces["link"].move_ms),
+        claims.slow_link_moves(by_rounds(slow_link.move_ms, even.move_ms)),
         claims.slow_link_choice(by_rounds(link["gather_broadcast"], link["by:ring"])),
         claims.throughput_falls(by_rounds(slow.samples_per_s, even.samples_per_s), SLOWDOWN),
         claims.balance_brings_back(by_rounds(balanced.samples_per_s, slow.samples_per_s)),

@@ -12,7 +12,7 @@ from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
 from shoal.explain.costs import sends
 from shoal.labs.lab2.branches import ALL, MESSAGES, calls_of
-from shoal.labs.lab2.plan import CONDITIONS, CONTESTS, FAULTS, RULES, Plan
+from shoal.labs.lab2.plan import CONDITIONS, CONTESTS, FAULTS, RULES, UNEVEN_WAYS, Plan
 from shoal.labs.lab2.rounds import Contest, Turn, read_contest, timed_in_turns
 from shoal.labs.lab2.sums import SumError, sum_errors
 from shoal.labs.rotation import Rotation
@@ -110,7 +110,7 @@ class Measurements:
     link_stage_steps: tuple[float, ...]
     """The exchange of every step of the run whose way of exchanging changes half-way, in ms."""
     differences: Mapping[str, float]
-    """How far the weights of two runs are from each other, by what is compared."""
+    """How far the weights of two runs are from each other, by what is compared; of `balanced`, the losses."""
     contests: Mapping[str, Contest]
     """By condition: the branches that were compared round by round."""
     turns: Mapping[str, Turn]
@@ -142,7 +142,7 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
             fmean(rank.exchange_ms for rank in step)
             for step in read_steps(runs.path("pace-link-stages"), plan.workers)
         ),
-        differences=_differences(plan, runs),
+        differences={**weight_differences(plan, runs), "balanced": _balanced_difference(plan, runs)},
         contests={
             name: read_contest(read_steps(runs.path(f"contest-{name}"), plan.workers), plan.contest(name))
             for name in CONTESTS
@@ -212,7 +212,7 @@ def _pace(run: Path, workers: int) -> Pace:
     )
 
 
-def _differences(plan: Plan, runs: Runs) -> dict[str, float]:
+def weight_differences(plan: Plan, runs: Runs) -> dict[str, float]:
     """max|a − b| / max|b| over all weights, of two runs that are said to be equal, or not to be."""
     pairs = {
         "exact": ("equal-exact", "equal-single"),
@@ -220,15 +220,16 @@ def _differences(plan: Plan, runs: Runs) -> dict[str, float]:
         "parameters": ("equal-parameters", "equal-mean"),
         "adam-parameters": ("equal-adam-parameters", "equal-adam"),
         "stages": ("equal-stages", "equal-exact"),
-        "uneven-exact": ("equal-uneven-exact", "equal-single"),
-        "uneven-weighted_mean": ("equal-uneven-weighted_mean", "equal-single"),
-        "uneven-mean": ("equal-uneven-mean", "equal-single"),
+        **{f"uneven-{way}": (f"equal-uneven-{way}", plan.uneven_single) for way in UNEVEN_WAYS},
     }
-    differences = {name: runs.weight_difference(a, b) for name, (a, b) in pairs.items()}
+    return {name: runs.weight_difference(a, b) for name, (a, b) in pairs.items()}
+
+
+def _balanced_difference(plan: Plan, runs: Runs) -> float:
+    """The largest relative difference of the losses of the first steps, with balancing and without."""
     balanced, slow = (_curve(runs.path(name)) for name in ("pace-compute-balanced", "pace-compute"))
     first = slice(plan.size.equal_steps)
-    differences["balanced"] = float(max(abs(balanced.loss[first] - slow.loss[first]) / abs(slow.loss[first])))
-    return differences
+    return float(max(abs(balanced.loss[first] - slow.loss[first]) / abs(slow.loss[first])))
 
 
 def _learnt(plan: Plan, runs: Runs, name: str) -> Learnt:

@@ -6,8 +6,10 @@
                 are measured in the same state of the machine. By processes, because their times are used.
     contest-*   a rotation of the few branches that the findings compare, with many rounds: they are compared in pairs
     pace-*      one exchange, one condition: how fast is training, and where does a step's time go? By processes.
-    turn-*      a few steps with an even, a slow and a balanced worker in turns (labs/timing), to be compared in pairs
-    equal-*     a few steps, then the weights are compared: what is equal, what is not? By threads, like all below.
+    turn-*      a few steps with even, slow and balanced workers, and over a slow link, in turns (labs/timing), to be
+                compared in pairs
+    equal-*     a few steps, then the weights are compared: what is equal, what is not? By threads, like all below. On
+                a GPU, one machine computes in the workers' parts
     learn-*     longer, with several seeds: what does the aggregation do to loss and accuracy?
     fault-*     one faulty worker of five against every rule.
 """
@@ -19,7 +21,7 @@ from typing import Any, Literal
 from shoal.config import schema
 from shoal.config.sections.sync import Combine
 from shoal.labs.lab2.branches import ALL, COURSE, exchange_of
-from shoal.labs.plans import at_least_two, seeds_from
+from shoal.labs.plans import at_least_two, in_parts, seeds_from
 from shoal.labs.rotation import Rotation
 from shoal.labs.runs import NEVER, ONLY_AT_THE_END
 
@@ -60,7 +62,9 @@ CONTESTS: dict[str, tuple[tuple[str, ...], int]] = {
     "link": (("gather_broadcast", "by:ring"), 2),
 }
 """The branches that are compared round by round under a condition, and the steps of a turn."""
-TURNS = ("even", "compute", "balanced")
+UNEVEN_WAYS: tuple[Combine, ...] = ("exact", "weighted_mean", "mean")
+"""How uneven batches are combined where the weights are compared with one machine's."""
+TURNS = ("even", "compute", "balanced", "link")
 """The runs that take turns."""
 FAULTS = ("none", "flip", "huge", "nan")
 FAULT_WORKERS = 5
@@ -136,6 +140,16 @@ class Plan:
         branches, steps = CONTESTS[condition]
         return Rotation(branches, steps, self.size.contest_rounds)
 
+    @property
+    def uneven_parts(self) -> int:
+        """The parts of an uneven batch, of which all workers but the overloaded one have one each."""
+        return round((self.workers - 1) / (1 - SHARE))
+
+    @property
+    def uneven_single(self) -> str:
+        """The name of the run on one machine with which uneven batches are compared; on a GPU it has their parts."""
+        return "equal-single" if self.device == "cpu" else "equal-single-uneven-parts"
+
     def learn_seeds(self, way: str) -> tuple[int, ...]:
         """The seeds of an aggregation; `sgd-scaled` is shown, and nothing is compared with it."""
         return self.seeds[:1] if way == "sgd-scaled" else self.seeds
@@ -145,7 +159,10 @@ class Plan:
         steps, exchange = self.size.turn_steps, schema.AllReduceConfig()
         even, compute = (self._traced(condition, steps, exchange) for condition in ("even", "compute"))
         balanced = _with(compute, train={"balance": True})
-        return {f"turn-{name}": config for name, config in zip(TURNS, (even, compute, balanced), strict=True)}
+        # Its steps are long, and as many as for balancing are not needed.
+        link = self._traced("link", max(steps // 4, 4), exchange)
+        turns = (even, compute, balanced, link)
+        return {f"turn-{name}": config for name, config in zip(TURNS, turns, strict=True)}
 
     # ── runs whose times are used ──
 
@@ -180,9 +197,14 @@ class Plan:
     def _equal(self) -> dict[str, schema.RunConfig]:
         """The same first steps by ways that are equal, or that are often taken for equal."""
         steps, scaled = self.size.equal_steps, _sgd(RATE / self.workers)
-        exact = self._run(steps)
+        single = replace(self._run(steps, workers=1), sync=schema.NoSyncConfig())
+        exact = in_parts(self._run(steps), self.workers)
+        uneven = {
+            combine: in_parts(self._run(steps, SGD, combine, **CONDITIONS["batch"]), self.uneven_parts)
+            for combine in UNEVEN_WAYS
+        }
         runs = {
-            "equal-single": replace(self._run(steps, workers=1), sync=schema.NoSyncConfig()),
+            "equal-single": in_parts(single, self.workers),
             "equal-exact": exact,
             "equal-sum": self._run(steps, scaled, "sum"),
             "equal-mean": self._run(steps, SGD, "mean"),
@@ -190,9 +212,8 @@ class Plan:
             "equal-adam": self._run(steps, ADAM, "mean"),
             "equal-adam-parameters": self._run(steps, ADAM, "mean", "parameters"),
             "equal-stages": replace(exact, exchange=equal_stages()),
-            "equal-uneven-exact": self._run(steps, SGD, "exact", **CONDITIONS["batch"]),
-            "equal-uneven-weighted_mean": self._run(steps, SGD, "weighted_mean", **CONDITIONS["batch"]),
-            "equal-uneven-mean": self._run(steps, SGD, "mean", **CONDITIONS["batch"]),
+            **{f"equal-uneven-{combine}": config for combine, config in uneven.items()},
+            self.uneven_single: in_parts(single, self.uneven_parts),
         }
         return {name: _with(config, train={"test": False}) for name, config in runs.items()}
 

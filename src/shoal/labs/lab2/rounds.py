@@ -28,6 +28,8 @@ class Turn:
     samples_per_s: Sequence[float]
     wait_ms: Sequence[float]
     """Of the worker that waits longest."""
+    move_ms: Sequence[float]
+    """Of the worker that moves longest."""
 
 
 def read_contest(steps: Sequence[Step], rotation: Rotation) -> Contest:
@@ -44,14 +46,15 @@ def timed_in_turns(plan: Plan, runs: Runs) -> dict[str, Turn]:
     rounds = plan.size.contest_rounds
     train_in_turns(runs, plan.turns(), rounds, runs.words("progress.timed"))
 
-    def read(path: Path) -> tuple[float, float]:
+    def read(path: Path) -> tuple[float, float, float]:
         steps = read_steps(path, plan.workers)
         steps = steps[-(len(steps) // 4) :]  # balancing needs the steps before
         step_ms = median(max(rank.own_ms + rank.exchange_ms for rank in step) for step in steps)
-        waits = [median(step[rank].wait_ms for step in steps) for rank in range(plan.workers)]
-        return 1e3 * BATCH_SIZE / step_ms, max(waits)
+
+        def longest(part: str) -> float:
+            return max(median(getattr(step[rank], part) for step in steps) for rank in range(plan.workers))
+
+        return 1e3 * BATCH_SIZE / step_ms, longest("wait_ms"), longest("move_ms")
 
     found = {name: over_rounds(runs, f"turn-{name}", rounds, read) for name in TURNS}
-    return {
-        name: Turn([speed for speed, _ in each], [wait for _, wait in each]) for name, each in found.items()
-    }
+    return {name: Turn(*zip(*each, strict=True)) for name, each in found.items()}

@@ -17,7 +17,7 @@ from typing import Literal
 
 from shoal.config import schema
 from shoal.errors import ConfigError
-from shoal.labs.plans import seeds_from
+from shoal.labs.plans import in_parts, seeds_from
 from shoal.labs.runs import NEVER, ONLY_AT_THE_END
 from shoal.launch.cores import threads_per_worker
 
@@ -192,19 +192,11 @@ class Plan:
         )
 
     def equal(self, workers: int) -> tuple[schema.RunConfig, schema.RunConfig]:
-        """The same first steps on one machine, and with every step divided among the workers.
-
-        Libraries of a GPU choose their kernels by the number of samples, and kernels round differently: enough to flip
-        a ReLU, which a few steps amplify to more than rounding. So there one machine computes a batch in as many equal
-        parts as there are workers. The order of the sum is all that is left to differ, as on a CPU.
-        """
-        sgd, part = schema.SgdConfig(lr=EQUAL_RATE), BATCH_SIZE // workers
+        """The same first steps on one machine, and with every step divided among the workers."""
+        sgd = schema.SgdConfig(lr=EQUAL_RATE)
         together = _shortened(self._run(self.first_seed, workers, sgd), self.size.equal_steps)
         alone = replace(self._alone(self.first_seed), optimizer=sgd, train=together.train)
-        if self.device == "cpu":
-            return alone, together
-        train = replace(together.train, batch_size=part * workers)
-        return replace(alone, train=replace(train, micro_batch=part)), replace(together, train=train)
+        return in_parts(alone, workers), in_parts(together, workers)
 
     def _equal(self) -> dict[str, schema.RunConfig]:
         runs: dict[str, schema.RunConfig] = {}

@@ -54,9 +54,16 @@ def slow_node(part: str, times: Paired, delay_ms: float) -> Finding:
     return Finding("own_slow", numbers, first_higher(times), times.pairs)
 
 
-def faster(first: str, second: str, times: Paired) -> Finding:
-    """The first takes less time than the second. Milliseconds."""
-    numbers = {"first": first, "second": second, "first_ms": times.first, "second_ms": times.second}
+def faster(first: str, second: str, times: Paired, calls: Sequence[float]) -> Finding:
+    """The first takes less time than the second. Milliseconds; `calls` of collectives that each of them makes."""
+    numbers = {
+        "first": first,
+        "second": second,
+        "first_ms": times.first,
+        "second_ms": times.second,
+        "first_calls": calls[0],
+        "second_calls": calls[1],
+    }
     return Finding("own_faster", numbers, first_lower(times), times.pairs)
 
 
@@ -111,13 +118,15 @@ def split(part: str, places: str, workers: int) -> Finding:
     return Finding("own_split", {"part": part, "places": places or "–"}, whether(workers > 1))
 
 
+def in_shape(shapes: Sequence[Sequence[int]], why: str) -> Finding:
+    """The gradients of numbers, whose shape is (), are numbers."""
+    numbers = {"shapes": ", ".join(str(tuple(shape)) for shape in shapes), "why": why}
+    return Finding("own_gradient_shape", numbers, whether(not any(shapes)))
+
+
 def gradient(part: Literal["first", "second"], difference: float, limit: float, why: str) -> Finding:
     """Gradients by the tape are those of torch."""
-    numbers = {
-        "difference": scientific(difference),
-        "limit": scientific(limit),
-        "why": why,
-    }
+    numbers = {"difference": scientific(difference), "limit": scientific(limit), "why": why}
     return Finding(f"own_gradient_{part}", numbers, whether(difference <= limit))
 
 

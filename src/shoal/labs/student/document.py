@@ -6,11 +6,17 @@ from collections.abc import Sequence
 from shoal.labs.numbers import listed
 from shoal.labs.page.page import Page
 from shoal.labs.student.part import StudentMeasured, StudentPart
+from shoal.labs.words import Words
 from shoal.report.document import Block, Bullets, Code, Table
 from shoal.report.findings import over_seeds
 
 EMPTY = "–"
 TEXT_COLUMNS = ("called", "lengths", "places")
+
+
+def unit_of_loss(measured: StudentMeasured, words: Words) -> str:
+    """In brackets; a tape fits a line, whose loss has no unit."""
+    return "" if "tape" in measured.parts else words("own.nats")
 
 
 def code(measured: StudentMeasured, page: Page) -> list[Block]:
@@ -46,7 +52,9 @@ def results(measured: StudentMeasured, page: Page) -> list[Block]:
     """The tasks, the curves and the end of training, what else was measured."""
     blocks = tasks(measured, page)
     if any(part.runs for part in measured.parts.values()):
-        blocks += [*page.section("own_results"), page.figure("own", "own_results"), end_table(measured, page)]
+        several = any(len(part.runs) > 1 for part in measured.parts.values())
+        drawn = page.figure("own", "own_results", bands=page("own_results.bands") if several else "")
+        blocks += [*page.section("own_results"), drawn, end_table(measured, page)]
     return [*blocks, fact_table(measured, page)]
 
 
@@ -66,7 +74,8 @@ def end_table(measured: StudentMeasured, page: Page) -> Table:
     """The end of training: the student's numbers beside those of the same training done right."""
     parts = list(measured.parts.values())
     rows = [[part.label, *(_loss(part.losses(of), page) for of in (part.runs, part.right))] for part in parts]
-    header = page.header("own_results", "part", "loss", "right_loss")
+    unit = unit_of_loss(measured, page.words)
+    header = page.header("own_results", "part", "loss", "right_loss", unit=unit)
     if any(part.accuracies(part.runs) for part in parts):
         header += page.header("own_results", "accuracy", "right_accuracy")
         for row, part in zip(rows, parts, strict=True):

@@ -7,6 +7,7 @@ from itertools import cycle
 import numpy as np
 
 from shoal.labs.page.pictures import Draw
+from shoal.labs.student.document import unit_of_loss
 from shoal.labs.student.part import FEW, LAST, StudentMeasured, StudentPart, StudentRun
 from shoal.labs.words import Words
 from shoal.report.canvas import Drawing
@@ -26,7 +27,8 @@ def loss_figure(measured: StudentMeasured, words: Words, font: str | None) -> Dr
     trained = [part for part in measured.parts.values() if part.runs]
     lines = [*_right_lines(trained, words), *map(_own_line, trained, cycle(COLOURS))]
     axis = words(f"own.axis_{measured.plan.submission.number}")
-    panel = Panel("", axis, words("own.loss_axis"), lines, log_x=False)
+    loss = words("own.loss_axis", unit=unit_of_loss(measured, words))
+    panel = Panel("", axis, loss, lines, log_x=False)
     return draw([panel], font=font, width_in=6.4)
 
 

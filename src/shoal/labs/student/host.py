@@ -94,14 +94,14 @@ def raise_failures(nodes: Sequence[Node], submission: Submission, words: Words) 
     if diverged:
         raise DivergedError(diverged[0].text)
     if found := failures(nodes):
-        raise stopped_by(submission, in_words(found, words))
+        raise stopped_by(submission, in_words(found, words), words)
 
 
-def stopped_by(submission: Submission, sentences: Sequence[str]) -> ConfigError:
+def stopped_by(submission: Submission, sentences: Sequence[str], words: Words) -> ConfigError:
     """The error for code that cannot run to its end."""
     return ConfigError(
         f"{submission.file.name}: {'; '.join(sentences)}",
-        f"`shoal lab check {submission.number} {submission.folder}` tests each task alone.",
+        words("own.alone", number=submission.number, folder=submission.folder),
     )
 
 

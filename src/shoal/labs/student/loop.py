@@ -1,7 +1,7 @@
 """The training loop of the experiments: the labs' network on their digits, with what makes the gradients agree."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -15,8 +15,8 @@ BATCH = 64
 RATE = 0.1
 """Learning rate of SGD."""
 TEST_BATCH = 500
-FAR = math.inf
-"""The difference of values that are not finite, or are missing."""
+TINY = 1e-12
+"""Below this, a largest value does not divide a difference."""
 
 
 def digits(samples: int) -> DataSet:
@@ -44,14 +44,14 @@ def flat(model: nn.Module) -> Tensor:
 
 
 def apart(own: Tensor, right: Tensor) -> float:
-    """max|a − b| / max|b|.
+    """max|a − b| / max|b|; infinite where the own weights are not numbers any more.
 
-    >>> apart(torch.tensor([1.0, 2.5]), torch.tensor([1.0, 2.0]))
-    0.25
+    >>> apart(torch.tensor([1.0, 2.5]), torch.tensor([1.0, 2.0])), apart(torch.tensor([math.nan]), torch.ones(1))
+    (0.25, inf)
     """
     if not bool(own.isfinite().all()):
-        return FAR
-    return float((own - right).abs().max() / right.abs().max().clamp_min(1e-12))
+        return math.inf
+    return float((own - right).abs().max() / right.abs().max().clamp_min(TINY))
 
 
 @torch.no_grad()
@@ -82,3 +82,20 @@ def train(
         optimizer.step()
         losses.append(loss.item())
     return losses
+
+
+def train_in_parts(dataset: DataSet, model: nn.Module, steps: Iterable[Sequence[Tensor]]) -> None:
+    """Train as `train` does on one machine that computes every batch in the parts of the nodes.
+
+    Another number of samples is computed with other rounding errors, and a few steps amplify them: a ReLU flips. In
+    the same parts a right average of two nodes has the same bits.
+    """
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    for parts in steps:
+        optimizer.zero_grad()
+        total = sum(map(len, parts))
+        for numbers in parts:
+            batch = dataset.batch(dataset.train, numbers)
+            loss = nn.functional.cross_entropy(model(batch.inputs), batch.labels)
+            (loss * (len(numbers) / total)).backward()
+        optimizer.step()

@@ -20,6 +20,7 @@ from shoal.labs.student.submission import (
     verdicts_on,
 )
 from shoal.labs.student.tables import tables
+from shoal.labs.words import Words
 from shoal.report.findings import Finding
 
 WORDS = "shoal.labs.student"
@@ -96,14 +97,14 @@ def measure(experiment: StudentExperiment, plan: StudentPlan, runs: Runs) -> Stu
     """Check every task, then measure what can run."""
     runs.say("progress.checking")
     verdicts = check_submission(plan.submission, runs.words)
-    names = usable(experiment, plan.submission, verdicts)
+    names = usable(experiment, plan.submission, verdicts, runs.words)
     host = runs.host = StudentHost(plan.submission, runs.words)
     parts = experiment.measure(plan, names, host, runs)
     return StudentMeasured(plan, parts, verdicts, experiment.measure_lab(plan, runs))
 
 
 def usable(
-    experiment: StudentExperiment, submission: Submission, verdicts: Sequence[TaskVerdict]
+    experiment: StudentExperiment, submission: Submission, verdicts: Sequence[TaskVerdict], words: Words
 ) -> list[str]:
     """The parts that were written; a ConfigError if one of them cannot run, or if there is none."""
     names: list[str] = []
@@ -111,7 +112,7 @@ def usable(
     for name, tasks in experiment.parts.items():
         found = verdicts_on(tasks, verdicts)
         if experiment.stops and (reasons := [verdict.why for verdict in found if verdict.stops]):
-            raise stopped_by(submission, reasons)
+            raise stopped_by(submission, reasons, words)
         still_open = [verdict for verdict in found if verdict.word == "open"]
         not_written += [task for verdict in still_open for task in verdict.tasks]
         written = not still_open if experiment.stops else len(still_open) < len(found)
@@ -120,6 +121,6 @@ def usable(
     if not names:
         raise ConfigError(
             f"{submission.file}: nothing can be trained yet; tasks that are not written: {', '.join(not_written)}",
-            f"`shoal lab check {submission.number} {submission.folder}` lists the tasks.",
+            words("own.alone", number=submission.number, folder=submission.folder),
         )
     return names

@@ -8,7 +8,7 @@ from typing import Literal
 
 from shoal.errors import ConfigError
 from shoal.labs.check.fault import Fault
-from shoal.labs.check.solution import check_folders, find_file, require_files
+from shoal.labs.check.solution import check_folders, find_file
 from shoal.labs.words import Words
 
 CANNOT_RUN = frozenset({"raises", "too_long", "died", "no_file", "waits", "order", "count"})
@@ -40,7 +40,6 @@ def read_submission(number: str, folder: str, file: str) -> Submission:
     path = Path(folder)
     if not path.is_dir():
         raise ConfigError(f"--solution {folder} is not a folder", "Give the folder with your files.")
-    require_files(number, path)
     found = find_file(number, path, file)
     if found is None:
         raise ConfigError(
@@ -81,13 +80,15 @@ def in_words(faults: Iterable[Fault], words: Words) -> list[str]:
 
 
 def joined(sentences: Sequence[str], words: Words) -> str:
-    """Several sentences of the check as one."""
-    return words("own.between").join(sentences)
+    """Several sentences of the check as one; after a colon the next one follows at once."""
+    text = words("own.between").join(sentences)
+    return text.replace(f":{words('own.between')}", ": ").replace(f"：{words('own.between')}", "：")
 
 
 def because(why: str, words: Words) -> str:
     """What the check says, as a reason at the end of a paragraph; nothing where it says nothing."""
-    return words("own.because", why=why) if why else ""
+    reason = words("own.because", why=why) if why else ""
+    return reason[:-1] if reason[-2:-1] in ("?", "？") else reason  # a question has its mark already
 
 
 def verdicts_on(tasks: Collection[str], verdicts: Iterable[TaskVerdict]) -> list[TaskVerdict]:

@@ -8,6 +8,7 @@ Starting processes takes longer than such a run, so all of them are made by the 
 worker is made by rank 0 while the others sleep.
 """
 
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -49,10 +50,12 @@ def train_in_turns(
         return
     runs.say("progress.turns", label=label, rounds=rounds, rivals=len(names))
     each = list(placed.values())
-    for first, *rest in [each] if same_workers else [[one] for one in each]:
-        result = launch_run(first, runs.watch.running(label), then=rest)
-        if result.status != "completed":
-            raise KeyboardInterrupt  # the workers ended their run in good order
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"link \d+-\d+: ")  # measured in every round; the events have it
+        for first, *rest in [each] if same_workers else [[one] for one in each]:
+            result = launch_run(first, runs.watch.running(label), then=rest)
+            if result.status != "completed":
+                raise KeyboardInterrupt  # the workers ended their run in good order
     runs.trained.extend(placed)
     for run in placed:
         if not (runs.path(run) / "result.json").exists():

@@ -25,7 +25,7 @@ def report(folder, out, lang="en"):
 
 def test_a_right_tape_has_torchs_gradients(tmp_path):
     outcome, found = report(written_by_student(tmp_path / "in", "autograd"), tmp_path / "out")
-    for claim in ("own_gradient_first", "own_gradient_second", "own_equal"):
+    for claim in ("own_gradient_shape", "own_gradient_first", "own_gradient_second", "own_equal"):
         assert found[claim] == "holds"
     assert "def operator_mul" in text_of(outcome.folder)
 
@@ -35,3 +35,18 @@ def test_wrong_gradients_are_found(tmp_path, grad):
     folder = written_by_student(tmp_path / "in", "autograd", grad=grad)
     _, found = report(folder, tmp_path / "out", lang="zh")
     assert (found["own_gradient_first"], found["own_equal"]) == ("fails", "fails")
+
+
+def test_a_broadcast_gradient_that_is_not_reduced_is_reported_by_its_shape(tmp_path):
+    body = """
+    r = Variable(self.value.expand(shape))
+    print(f"{r.name} = {self.name}.expand({shape})")
+    gradient_tape.append(TapeEntry([self.name], [r.name], lambda dL_doutputs: [dL_doutputs[0]]))
+    return r
+    """
+    folder = written_by_student(tmp_path / "in", "autograd", expand=body)
+    outcome, found = report(folder, tmp_path / "out")
+    assert found["own_gradient_shape"] == "fails"
+    assert not {"own_gradient_first", "own_equal"} & set(found)  # nothing was compared
+    assert "w and b: (32,), (32,)" in text_of(outcome.folder)
+    assert not rows(outcome.folder, "runs")

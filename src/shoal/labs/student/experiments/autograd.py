@@ -23,19 +23,21 @@ def measure(plan: StudentPlan, names: Sequence[str], host: StudentHost, runs: Ru
     runs.say("progress.own_part", part=label)
     fits = host.call(fitted, plan.seeds, steps)
     times = host.call(timed, plan.size.rounds)
-    worst = {key: max(fit[key] for fit in fits) for key in ("first", "second", "difference")}
+    worst = {key: max(fit[key] for fit in fits) for key in ("first", "second")}
+    trained = all(fit["losses"] for fit in fits)
+    difference = max(fit["difference"] for fit in fits) if trained else None
     return {
         "tape": StudentPart(
             "tape",
             label,
-            tuple(StudentRun(fit["losses"]) for fit in fits),
-            tuple(StudentRun(fit["right"]) for fit in fits),
+            tuple(StudentRun(fit["losses"]) for fit in fits) if trained else (),
+            tuple(StudentRun(fit["right"]) for fit in fits) if trained else (),
             list(range(1, steps + 1)),
-            {**worst, **times},
+            {**worst, **times, "difference": difference, "shapes": fits[0]["shapes"]},
             {
-                "gradient": scientific(worst["first"]),
+                "gradient": scientific(worst["first"]) if trained else "–",
                 "second": scientific(worst["second"]),
-                "difference": scientific(worst["difference"]),
+                "difference": "–" if difference is None else scientific(difference),
                 "entries": f"{times['entries']} + {times['more']}",
             },
         )
@@ -46,12 +48,15 @@ def findings(measured: StudentMeasured) -> Mapping[str, Sequence[Finding]]:
     """Gradients, the gradient's gradient, the fit, the cost."""
     part, why = measured.parts["tape"], why_wrong(TASKS, measured.verdicts)
     numbers, steps = part.numbers, len(part.x)
+    own = [
+        claims.in_shape(numbers["shapes"], why),
+        claims.gradient("second", numbers["second"], EQUAL_WITHIN, why),
+    ]
+    if numbers["difference"] is not None:
+        own.insert(1, claims.gradient("first", numbers["first"], EQUAL_WITHIN, why))
+        own.append(claims.equal(part.label, numbers["difference"], EQUAL_WITHIN, steps, why))
     return {
-        "own": [
-            claims.gradient("first", numbers["first"], EQUAL_WITHIN, why),
-            claims.gradient("second", numbers["second"], EQUAL_WITHIN, why),
-            claims.equal(part.label, numbers["difference"], EQUAL_WITHIN, steps, why),
-        ],
+        "own": own,
         "own_cost": [
             claims.backward_longer(
                 by_rounds(numbers["backward"], numbers["forward"]), numbers["entries"], numbers["more"]

@@ -1,9 +1,11 @@
 """Lab 2 with the student's averages: nodes that agree by each of them, against one machine with the whole batches."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from shoal.labs.check.nodes import Node
 from shoal.labs.lab2.check.averages import AVERAGES
 from shoal.labs.numbers import scientific
 from shoal.labs.runs import Runs
@@ -43,9 +45,16 @@ def measure(plan: StudentPlan, names: Sequence[str], host: StudentHost, runs: Ru
         given = (name, list(plan.seeds), size.samples, size.steps, size.equal_steps)
         nodes = host.nodes(trained, NODES, *given)
         answers = [list(each) for each in zip(*(node.answer for node in nodes), strict=True)]
-        calls = sorted({call.partition("(")[0] for node in nodes for call in node.calls})
-        parts[name] = _part(name, label, answers, right, calls, times[name])
+        made = (size.steps + 2 * size.equal_steps) * len(plan.seeds)
+        parts[name] = _part(name, label, answers, right, times[name], calls_in(nodes, made))
     return parts
+
+
+def calls_in(nodes: Sequence[Node], averages: int) -> dict[str, float]:
+    """How often one of `averages` averages calls each collective, on the node that calls it most."""
+    names = sorted({call.partition("(")[0] for node in nodes for call in node.calls})
+    counts = [Counter(call.partition("(")[0] for call in node.calls) for node in nodes]
+    return {name: max(each[name] for each in counts) / averages for name in names}
 
 
 def _part(
@@ -53,8 +62,8 @@ def _part(
     label: str,
     answers: Sequence[Sequence[Mapping[str, Any]]],
     right: tuple[StudentRun, ...],
-    calls: Sequence[str],
     times: Sequence[Sequence[float]],
+    calls: Mapping[str, float],
 ) -> StudentPart:
     """A part from what its nodes answered, seed by seed."""
     own = tuple(
@@ -78,7 +87,7 @@ def _part(
         {**worst, "calls": calls, "even_ms": even, "slow_ms": [each[1] for each in times]},
         {
             "difference": scientific(worst["difference"]),
-            "called": ", ".join(calls) or "–",
+            "called": ", ".join(f"{count:g} × {call}" for call, count in calls.items()) or "–",
             "time": f"{inside_run(even):.2f}",
         },
     )
@@ -88,6 +97,7 @@ def findings(measured: StudentMeasured) -> Mapping[str, Sequence[Finding]]:
     """About each average, then about their times."""
     steps, parts = measured.plan.size.equal_steps, measured.parts
     own: list[Finding] = []
+    uneven: list[Finding] = []
     cost: list[Finding] = []
     for name, part in parts.items():
         label, numbers = part.label, part.numbers
@@ -98,18 +108,19 @@ def findings(measured: StudentMeasured) -> Mapping[str, Sequence[Finding]]:
                 label, numbers["difference"], EQUAL_WITHIN, steps, why_wrong(PARTS[name], measured.verdicts)
             ),
             claims.same_on_all(label, numbers["between"], EQUAL_WITHIN),
-            claims.calls(label, named, numbers["calls"], instead),
+            claims.calls(label, named, list(numbers["calls"]), instead),
             claims.as_accurate(label, by_seeds(*accuracies)),
         ]
         # An average that is wrong with even shares needs no finding about uneven ones.
         if numbers["difference"] <= EQUAL_WITHIN:
-            own.append(claims.uneven(label, numbers["uneven"], EQUAL_WITHIN, UNEVEN))
+            uneven.append(claims.uneven(label, numbers["uneven"], EQUAL_WITHIN, UNEVEN))
         slow = by_rounds(numbers["slow_ms"], numbers["even_ms"])
         cost.append(claims.slow_node(label, slow, 1e3 * DELAY_S))
     for first, second in pairwise(parts.values()):
         times = by_rounds(first.numbers["even_ms"], second.numbers["even_ms"])
-        cost.append(claims.faster(first.label, second.label, times))
-    return {"own": own, "own_cost": cost}
+        calls = [sum(part.numbers["calls"].values()) for part in (first, second)]
+        cost.append(claims.faster(first.label, second.label, times, calls))
+    return {"own": own, **({"own_uneven": uneven} if uneven else {}), "own_cost": cost}
 
 
 LAB = student_lab(

@@ -1,5 +1,6 @@
 """The student's tape: gradients against torch's, a line that is fitted with them, and what walking back costs."""
 
+import math
 import time
 from collections.abc import Sequence
 from importlib import import_module
@@ -8,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shoal.labs.student.loop import FAR, apart
+from shoal.labs.student.loop import apart
 
 POINTS = 32
 """Of the line that is fitted."""
@@ -24,10 +25,15 @@ def points(seed: int) -> tuple[Tensor, Tensor]:
     return x, 2.0 * x - 1.0 + 0.1 * torch.randn(POINTS, generator=generator)
 
 
-def gradient_apart(own: Any, right: Tensor) -> float:
-    """How far a gradient is from the right one; FAR if the student's `grad` found none of this shape."""
-    value = getattr(own, "value", None)
-    return FAR if value is None or value.shape != right.shape else apart(value, right)
+def value_of(gradient: Any, right: Tensor) -> Tensor:
+    """A gradient's value, also where it is a bare tensor; what the student's `grad` has not found moves nothing."""
+    value = getattr(gradient, "value", gradient)
+    return value if isinstance(value, Tensor) else torch.zeros_like(right)
+
+
+def apart_in_shape(own: Tensor, right: Tensor) -> float:
+    """How far a gradient is from the right one; infinite where it has another shape."""
+    return apart(own, right) if own.shape == right.shape else math.inf
 
 
 def residual_sum(tape: Any, w: Any, b: Any, x: Tensor, y: Tensor) -> Any:
@@ -42,43 +48,49 @@ def fitted(seeds: Sequence[int], steps: int) -> list[dict[str, Any]]:
 
 
 def fit(seed: int, steps: int) -> dict[str, Any]:
-    """Fit a line twice, with the tape's gradients and with torch's, and compare the gradients of the first step."""
+    """Fit a line twice, with the tape's gradients and with torch's, and compare the gradients of the first step.
+
+    Gradients that have another shape than the number they belong to cannot move it: then there are no steps.
+    """
     tape, (x, y) = import_module("tape"), points(seed)
     own, right = torch.zeros(2), torch.zeros(2, requires_grad=True)
-    losses, right_losses, first = list[float](), list[float](), FAR
+    losses, right_losses, first, shapes = list[float](), list[float](), 0.0, list[list[int]]()
     for step in range(steps):
         tape.reset_tape()
         w, b = tape.Variable(own[0].clone(), "w"), tape.Variable(own[1].clone(), "b")
         loss = residual_sum(tape, w, b, x, y)
-        grads = tape.grad(loss, [w, b])
         (right_loss := ((right[0] * x + right[1] - y) ** 2).sum()).backward()
         assert right.grad is not None
+        pairs = zip(tape.grad(loss, [w, b]), right.grad, strict=True)
+        found = [value_of(each, its) for each, its in pairs]
         if step == 0:
-            first = max(gradient_apart(each, right.grad[place]) for place, each in enumerate(grads))
-        # A gradient that was not found moves nothing.
-        found = [getattr(each, "value", torch.zeros(())) for each in grads]
-        own = own - RATE / POINTS * torch.stack([each.reshape(-1)[0] for each in found])
+            shapes = [list(each.shape) for each in found]
+            first = max(map(apart_in_shape, found, right.grad))
+        if any(each.dim() for each in found):
+            break
+        own = own - RATE / POINTS * torch.stack(found)
         right = (right.detach() - RATE / POINTS * right.grad).requires_grad_()
         losses.append(float(loss.value) / POINTS)
         right_losses.append(right_loss.item() / POINTS)
     return {
         "losses": losses,
         "right": right_losses,
+        "shapes": shapes,
         "first": first,
         "second": second_derivative(tape, x),
-        "difference": apart(own, right.detach()),
+        "difference": apart(own, right.detach()) if losses else None,
     }
 
 
 def second_derivative(tape: Any, values: Tensor) -> float:
     """How far the gradient of the gradient of Σ a³ is from 6 a."""
     tape.reset_tape()
-    a = tape.Variable(values, "a")
+    a, right = tape.Variable(values, "a"), 6 * values
     (slope,) = tape.grad((a * a * a).sum(), [a])
-    if slope is None:
-        return FAR
+    if not isinstance(slope, tape.Variable):
+        return apart_in_shape(value_of(None, right), right)
     (bend,) = tape.grad(slope.sum(), [a])
-    return gradient_apart(bend, 6 * values)
+    return apart_in_shape(value_of(bend, right), right)
 
 
 def timed(rounds: int) -> dict[str, Any]:

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.distributed import distributed_c10d as c10d
 
+from shoal.data.dataset import DataSet
 from shoal.labs.check.student import written
-from shoal.labs.student.loop import BATCH, accuracy, apart, batches, digits, flat, network, train
+from shoal.labs.student.loop import accuracy, apart, batches, digits, flat, network, train, train_in_parts
 
 NODES = 2
 UNEVEN = (48, 16)
@@ -31,24 +32,32 @@ def trained(
     found: list[Any] = []
     for seed in seeds:
         taken = batches(dataset, seed, steps)
-        right, uneven, even = (network(dataset, seed) for _ in range(3))
-        train(dataset, right, taken[:equal_steps])
-        bounds = (0, UNEVEN[0]) if rank == 0 else (UNEVEN[0], BATCH)
-        train(dataset, uneven, [batch[slice(*bounds)] for batch in taken[:equal_steps]], average)
-        train(dataset, even, [batch[rank::NODES] for batch in taken[:equal_steps]], average)
-        early = flat(even)
+        few = taken[:equal_steps]
+        even = [[batch[node::NODES] for node in range(NODES)] for batch in few]
+        uneven = [batch.split(UNEVEN) for batch in few]
+        differences = [compared(rank, dataset, seed, parts, average) for parts in (even, uneven)]
         model = network(dataset, seed)
         losses = train(dataset, model, [batch[rank::NODES] for batch in taken], average)
         found.append(
             {
                 "losses": losses,
                 "accuracy": accuracy(model, dataset),
-                "difference": apart(early, flat(right)),
-                "uneven": apart(flat(uneven), flat(right)),
+                "difference": differences[0],
+                "uneven": differences[1],
                 "between": between_nodes(flat(model)),
             }
         )
     return found
+
+
+def compared(
+    rank: int, dataset: DataSet, seed: int, steps: Sequence[Sequence[Tensor]], average: Any
+) -> float:
+    """How far nodes that average are from one machine, where each node has its part of every batch."""
+    own, right = network(dataset, seed), network(dataset, seed)
+    train(dataset, own, [parts[rank] for parts in steps], average)
+    train_in_parts(dataset, right, steps)
+    return apart(flat(own), flat(right))
 
 
 def between_nodes(weights: Tensor) -> float:

@@ -1,0 +1,59 @@
+"""What is compared with one machine: right rules equal it within rounding on any device, the mean of means does not."""
+
+from dataclasses import replace
+
+import pytest
+
+from shoal.config.conditions import shares_of
+from shoal.config.schema import MlpConfig, SyntheticConfig
+from shoal.data.division.order import shares_by_weight
+from shoal.labs.lab2.claims import exact_on_uneven, mean_of_means_differs
+from shoal.labs.lab2.measure import weight_differences
+from shoal.labs.lab2.plan import QUICK, SLOW, Plan, plan_for
+from shoal.labs.runs import Runs
+from shoal.labs.watch import QuietWatch
+from shoal.labs.words import load_words
+
+DATA, MODEL = SyntheticConfig(samples=320, shape=(1, 8, 8)), MlpConfig(hidden=(16,))
+
+
+@pytest.mark.parametrize(("device", "workers"), [("cpu", 2), ("cuda", 3)])
+def test_the_right_rules_equal_one_machine_and_the_mean_of_uneven_batches_does_not(device, workers, tmp_path):
+    """The runs of a plan for a GPU are trained on the CPU here: they are the same sums."""
+    plan = Plan(workers, replace(QUICK, equal_steps=4), data=DATA, model=MODEL, device=device)
+    equal = {name: config for name, config in plan.runs().items() if name.startswith("equal-")}
+    runs = Runs(tmp_path, load_words("shoal.labs.lab2", "en"), QuietWatch(), None)
+    runs.train_all({name: replace(config, device="cpu") for name, config in equal.items()})
+    apart = weight_differences(plan, runs)
+    exact, weighted, means = (apart[f"uneven-{way}"] for way in ("exact", "weighted_mean", "mean"))
+    assert exact_on_uneven(exact, weighted).verdict == "holds"
+    assert mean_of_means_differs(means, exact).verdict == "holds"
+    # Neither rule could be the mean of means without being found out.
+    assert exact_on_uneven(means, weighted).verdict == exact_on_uneven(exact, means).verdict == "fails"
+    assert apart["exact"] < 1e-5
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4, 7, 15])
+def test_on_a_gpu_every_share_is_made_of_the_parts_in_which_one_machine_computes(workers):
+    plan = replace(plan_for(workers, quick=True, first_seed=0), device="cuda")
+    runs = plan.runs()
+    alone = runs[plan.uneven_single].train
+    for way in ("exact", "weighted_mean", "mean"):
+        config = runs[f"equal-uneven-{way}"]
+        assert config.train == alone
+        shares = shares_by_weight(alone.batch_size, shares_of(config.launch.bottleneck, workers))
+        others = [share for rank, share in enumerate(shares) if rank != SLOW]
+        assert set(others) == {alone.micro_batch}
+        assert shares[SLOW] == 4 * sum(others)
+    even, one = runs["equal-exact"].train, runs["equal-single"].train
+    assert even == one
+    assert one.batch_size == workers * one.micro_batch
+
+
+def test_on_a_cpu_everything_is_compared_with_one_plain_run():
+    plan = plan_for(3, quick=True, first_seed=0)
+    runs = plan.runs()
+    assert plan.uneven_single == "equal-single"
+    plain = runs["equal-sum"].train
+    assert {config.train for name, config in runs.items() if name.startswith("equal-")} == {plain}
+    assert plain.micro_batch > plain.batch_size
