@@ -1,5 +1,6 @@
 """What the kernel knows about processes: those of a session, those of a trial, and the files they have mapped."""
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -11,6 +12,16 @@ def in_sessions(sessions):
         fields = read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
         if fields and fields[0] != b"Z" and int(fields[3]) in sessions:
             found.append(pid)
+    return found
+
+
+def working_in(folder):
+    """Living processes whose current directory is the trial's folder: a forked worker has a session of its own."""
+    found = []
+    for pid in pids():
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/{pid}/cwd") == str(folder) and b") Z" not in read(f"/proc/{pid}/stat"):
+                found.append(pid)
     return found
 
 

@@ -16,7 +16,7 @@ import time
 
 from launching import environment, free_port
 from nursery import Nursery
-from process_table import in_sessions, in_use, read, tagged
+from process_table import in_sessions, in_use, read, tagged, working_in
 
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
@@ -279,7 +279,7 @@ class Stage:
     def alive(self):
         sessions = [program.pid for program in self._programs.values()]
         sessions += [process.pid for process in self._others]
-        return sorted({*in_sessions(sessions), *tagged(self.folder)})
+        return sorted({*in_sessions(sessions), *tagged(self.folder), *working_in(self.folder)})
 
 
 def new_nursery():
