@@ -177,12 +177,12 @@ def test_progress_in_one_group_is_seen_by_who_waits_in_another(kind):
 
 def test_a_pause_of_all_members_does_no_harm(kind):
     """As when a container is frozen: all stop, for longer than any limit, and go on."""
-    with World(kind, 3, limit_s=0.8) as world:
-        world.ask(faults.count_steps, 3.0)
+    with World(kind, 3, limit_s=2.0) as world:
+        world.ask(faults.count_steps, 4.5)
         time.sleep(0.5)
         for pid in world.pids:
             os.kill(pid, signal.SIGSTOP)
-        time.sleep(1.6)
+        time.sleep(3.0)
         assert all("\nState:\tT" in Path(f"/proc/{pid}/status").read_text() for pid in world.pids)
         for pid in world.pids:
             os.kill(pid, signal.SIGCONT)
