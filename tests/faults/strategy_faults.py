@@ -159,10 +159,16 @@ def raises_at_a_place(stage, chance):
     what = "ValueError: no such column: Größe"
     if fired_or_completed(stage, world, programs):
         named = rf"rank {rank} of {world.size}\b.*{what}"
-        codes = (
-            (1, 2) if place == "building" else 1
-        )  # a model that cannot be built is an error of the settings
-        ends_as_one(stage, world, programs, rank, (codes, codes), named, rf"rank {rank} .*{what}")
+        # A model that cannot be built is an error of the settings.
+        codes, by_others = (1, 2) if place == "building" else 1, rf"rank {rank} .*{what}"
+        if world.strategy == "rpc" and place == "backward" and what not in programs[0].said()[1]:
+            # Torch passes on the rank, and nothing else.
+            codes, named, by_others = (
+                2,
+                rf"rank {rank} failed before the backward pass",
+                rf"rank {rank} failed",
+            )
+        ends_as_one(stage, world, programs, rank, (codes, codes), named, by_others)
         stage.outcome = "named"
     stage.resumes(world)
 

@@ -24,15 +24,15 @@ class World:
     strategy: str
     group: str
     workers: int
+    is_exact: bool = True
+    """Whether two runs have the same weights."""
+    logs_every_step: bool = True
+    """Whether rank 0 has an event for every step."""
 
     settings: ClassVar = SMALL
     steps: ClassVar = STEPS
     samples: ClassVar = EPOCHS * SAMPLES
     """Of all epochs."""
-    is_exact: ClassVar = True
-    """Whether two runs have the same weights."""
-    logs_every_step: ClassVar = True
-    """Whether rank 0 has an event for every step."""
     before: ClassVar = ""
     """Python that the command runs first."""
 
@@ -93,8 +93,6 @@ class PlacedWorld(World):
     servers: int = 0
     passes: int = 1
     """Forward passes of a worker in a step."""
-    is_exact: bool = True
-    logs_every_step: bool = True
     replicas: int = 0
     """Copies of the model; 0: one on each worker."""
 
@@ -154,28 +152,28 @@ def _pipeline(chance, launcher, group):
     workers = chance.choice([2, 3, 4])
     schedule = chance.choice(["1f1b", "gpipe", "zero-bubble"])
     options = f"--pipeline.cut {CUTS[workers]} --pipeline.schedule {schedule}"
-    return PlacedWorld(launcher, "pipeline", group, workers, options, passes=4, replicas=1)
+    return PlacedWorld(launcher, "pipeline", group, workers, options=options, passes=4, replicas=1)
 
 
 def _mesh(chance, launcher, group):
     options = "--mesh data=2,pipeline=2 --pipeline.cut 2"
     strategy = chance.choice(["pipeline", "pipeline+zero"])
-    return PlacedWorld(launcher, strategy, group, 4, options, passes=4, replicas=2)
+    return PlacedWorld(launcher, strategy, group, 4, options=options, passes=4, replicas=2)
 
 
 def _tensor(chance, launcher, group):
     options = f"--tensor.plan {PLAN}"
-    return PlacedWorld(launcher, "tensor", group, chance.choice([2, 4]), options, replicas=1)
+    return PlacedWorld(launcher, "tensor", group, chance.choice([2, 4]), options=options, replicas=1)
 
 
 def _zero(chance, launcher, group):
     options = f"--strategy.stage {chance.choice([1, 2, 3])}"
-    return PlacedWorld(launcher, "zero", group, chance.choice([2, 3, 4]), options)
+    return PlacedWorld(launcher, "zero", group, chance.choice([2, 3, 4]), options=options)
 
 
 def _local(chance, launcher, group):
     options = "--strategy.every 5" + chance.choice(["", " --strategy.overlap 2"])
-    return PlacedWorld(launcher, "local", group, chance.choice([2, 3]), options)
+    return PlacedWorld(launcher, "local", group, chance.choice([2, 3]), options=options)
 
 
 def _onecopy(chance, launcher, group):
@@ -195,7 +193,7 @@ def _server(chance, launcher, group):
         "server",
         "shm" if mode == "hogwild" else group,
         chance.choice([2, 3]),
-        f"--strategy.mode {mode}",
+        options=f"--strategy.mode {mode}",
         servers=int(mode != "hogwild"),
         is_exact=mode == "bsp",
         logs_every_step=mode != "asp",
@@ -209,7 +207,7 @@ def _server_that_goes_on(chance, launcher, group):
         "server",
         "shm",
         chance.choice([2, 3]),
-        f"--strategy.mode {chance.choice(['asp', 'ssp'])} --strategy.on_lost continue",
+        options=f"--strategy.mode {chance.choice(['asp', 'ssp'])} --strategy.on_lost continue",
         servers=1,
         is_exact=False,
         logs_every_step=False,

@@ -72,6 +72,12 @@ def test_an_error_in_a_stage_is_shown_as_its_own(tmp_path):
     assert seconds < NOTICED_S
 
 
+def test_an_error_in_the_backward_pass_of_a_stage_names_its_rank(tmp_path):
+    error, _ = failure(tmp_path, rank=2, fault="raise", where="backward")
+    assert error.message.startswith("rank 2 failed before the backward pass of step 7 since the start")
+    assert "With --strategy single the traceback shows it." in error.hint
+
+
 def test_a_stage_that_is_stopped_is_named(tmp_path):
     error, _ = failure(tmp_path, "--launch.timeout 2", rank=1, fault="stop")
     assert "rank 1" in error.message
