@@ -209,7 +209,7 @@ class Stage:
         command = ["train", "--resume", self.run, "--trust-code", "--json", "--quiet", *words]
         resumed = self.shoal(*command, name="resume", before=before)
         if not any((self.run / "checkpoints").glob("step-*[0-9]")):
-            self.ends(resumed, 2, "holds no checkpoint|is not a run folder|no such|cannot read")
+            self.ends(resumed, 2, "holds no checkpoint|is not a run folder|no run folder|no such|cannot read")
             self.outcome += " before its first checkpoint"
             return
         out, _ = self.ends(resumed, 0, *patterns, name="the resumed run")
