@@ -222,10 +222,10 @@ def test_the_command_that_resumes_is_quoted_and_says_what_the_run_needs(here, ca
     (here / "stopped_early.py").write_text(
         "import os\nfrom torch import nn\n"
         "class Net(nn.Sequential):\n"
-        "    steps = 0\n"
+        "    is_sent = False\n"
         "    def forward(self, inputs):\n"
-        "        self.steps += 1\n"
-        "        if self.steps == 1:\n"
+        "        if os.path.exists('runs') and not self.is_sent:\n"
+        "            self.is_sent = True\n"
         "            os.kill(os.getpid(), 15)\n"
         "        return super().forward(inputs)\n"
         "def net():\n    return Net(nn.Flatten(), nn.Linear(16, 3))\n"
