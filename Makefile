@@ -34,7 +34,7 @@ $(THIRD_PARTY)/.installed: examples/third_party/requirements.txt pyproject.toml 
 	@touch $@
 
 test-faults: FAULT_SEED = $(if $(filter command line,$(origin SEED)),$(SEED),0)
-test-faults: $(READY)  ## drawn faults and malformed inputs, about 10 minutes; SEED=n draws others, JOBS=n runs n at a time
+test-faults: $(READY)  ## drawn faults and malformed inputs, about 15 minutes; SEED=n draws others, JOBS=n runs n at a time
 	OMP_NUM_THREADS=1 $(BIN)/python tests/faults/suite.py --seed $(FAULT_SEED) $(if $(JOBS),--jobs $(JOBS))
 
 lint: $(READY)  ## formatting, style, types, layers

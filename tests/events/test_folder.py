@@ -5,7 +5,7 @@ import os
 import pytest
 
 from shoal.errors import ConfigError
-from shoal.events.folder import create, held, write_whole
+from shoal.events.folder import create, held, remove_unfinished, temporary_beside, write_whole
 
 
 def test_automatic_names_never_collide(tmp_path):
@@ -32,6 +32,23 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
         write_whole(path, "\udcff")
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["result.json"]
+
+
+def test_what_a_killed_process_was_writing_is_removed_and_nothing_else(tmp_path):
+    folder = create(tmp_path, "mine", "unused")
+    whole, half = folder.checkpoints / "step-000003", folder.checkpoints / "step-000007.tmp"
+    for path in (whole, half):
+        path.mkdir(parents=True)
+        (path / "rank0.safetensors").write_text("tensors")
+    write_whole(folder.config, "seed = 0\n")
+    temporary_beside(folder.model).write_text("half of the weights")
+    remove_unfinished(folder)
+    assert sorted(path.name for path in folder.path.rglob("*")) == [
+        "checkpoints",
+        "config.toml",
+        "rank0.safetensors",
+        "step-000003",
+    ]
 
 
 def test_a_run_that_is_still_going_cannot_be_taken(tmp_path):

@@ -9,7 +9,7 @@ import shutil
 import signal
 from pathlib import Path
 
-from stage import World
+from worlds import World
 
 from shoal.events.folder import RunFolder
 

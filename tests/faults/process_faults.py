@@ -8,7 +8,9 @@ import signal
 import socket
 import time
 
-from stage import LIMIT_S, STEPS, draw_world, read
+from process_table import read
+from stage import LIMIT_S
+from worlds import STEPS, draw_world
 
 DEATHS = {"SIGKILL": 137, "SIGSEGV": 139, "exit": 3, "fork": 137}
 SLOW = 0.02
@@ -45,7 +47,7 @@ def dies(stage, chance):
 
 def kill_children(stage):
     """A worker that the user started has no launcher that would end what it has forked."""
-    for pid in stage._alive():
+    for pid in stage.alive():
         os.kill(pid, signal.SIGKILL)
 
 

@@ -11,9 +11,10 @@ import signal
 import subprocess
 import time
 
+from launching import free_port
 from process_faults import SLOW
 from safetensors.torch import load_file
-from stage import SMALL, STEPS, World, draw_world, free_port
+from worlds import SMALL, STEPS, World, draw_world
 
 from shoal.events.folder import RunFolder
 from shoal.training import checkpoint

@@ -8,6 +8,7 @@ import file_faults
 import malformed_inputs
 import process_faults
 import run_faults
+import strategy_faults
 from stage import Stage, TrialFailedError, new_nursery
 
 FAULTS = {
@@ -22,6 +23,12 @@ FAULTS = {
     process_faults.signalled_while_starting: 16,
     process_faults.strangers: 10,
     process_faults.cut: 8,
+    strategy_faults.dies_at_a_place: 28,
+    strategy_faults.launcher_dies_at_a_place: 8,
+    strategy_faults.stops_at_a_place: 10,
+    strategy_faults.raises_at_a_place: 12,
+    strategy_faults.nan_at_a_place: 12,
+    strategy_faults.signalled_at_a_place: 26,
     run_faults.bad_gradients: 16,
     run_faults.full_disk: 12,
     run_faults.folder_gone: 8,
@@ -35,13 +42,13 @@ FAULTS = {
     file_faults.damaged_events: 8,
     file_faults.damaged_result: 8,
 }
-"""Kinds of faults, and how often each occurs among 288."""
+"""Kinds of faults, and how often each occurs."""
 NUM_FAULTS = sum(FAULTS.values())
 NUM_INPUTS = 400
 
 
 def kind_of(seed, number):
-    """The kind of this trial; any 288 numbers in a row contain each kind as often as the table says."""
+    """The kind of this trial; any NUM_FAULTS numbers in a row contain each kind as often as the table says."""
     kinds = [kind for kind, count in FAULTS.items() for _ in range(count)]
     random.Random(f"kinds:{seed}").shuffle(kinds)
     return kinds[number % len(kinds)]

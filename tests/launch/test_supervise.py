@@ -97,6 +97,25 @@ def test_a_failure_that_blames_another_rank_gives_way_to_that_ranks_own():
     assert caught.value.exit_code == 3
 
 
+class Continuing(Noting):
+    def goes_on_without(self, handle):
+        self.notes.append((handle.rank, "lost"))
+        return True
+
+
+def test_a_rank_without_which_the_others_continue_is_the_failure_if_they_blame_it():
+    handles = start([], [ScriptedPlace(3), ScriptedPlace(0, FINISHED)])
+    supervise(handles, Policy(), listener := Continuing())
+    assert listener.notes == [(0, "lost"), (1, "finished")]
+    handles = start([], [ScriptedPlace(3), ScriptedPlace(2, failed("rank 0 is gone", blames=0))])
+    with pytest.raises(WorkerError, match="rank 0 of 2 exited with code 3"):
+        supervise(handles, Policy(grace_s=0.05), Continuing())
+    handles = start([], [ScriptedPlace(2, failed("rank 1 is gone", blames=1)), ScriptedPlace(3)])
+    with pytest.raises(WorkerError, match="rank 1 of 2 exited with code 3"):
+        supervise(handles, Policy(grace_s=0.05), listener := Continuing())
+    assert listener.notes == [], "the failure was known before"
+
+
 def test_after_a_failure_the_others_have_their_grace_and_are_ended():
     handles = start([], [ScriptedPlace(1, failed("no such column")), ScriptedPlace(None)])
     with pytest.raises(WorkerError, match="rank 0 of 2 failed: ValueError: no such column"):

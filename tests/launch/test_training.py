@@ -66,6 +66,19 @@ def test_a_worker_that_diverges_is_one_error_with_its_rank(tmp_path):
     assert caught.value.exit_code == 2
 
 
+def test_after_a_death_nothing_half_written_is_left_in_the_run_folder(tmp_path):
+    listener = _TrainingListener(named(tmp_path, "run"), Silent(), None)
+    folder = RunFolder(tmp_path)
+    unfinished = [tmp_path / ".model.safetensors.4711.tmp", folder.checkpoints / "step-000007.tmp"]
+    unfinished[1].mkdir(parents=True)
+    unfinished[0].write_text("half of the weights")
+    progress = {"step": 0, "epoch": 0, "consumed": 0}
+    started = {"kind": "started", "folder": str(tmp_path), "total_steps": 6, "device": "cpu"}
+    listener.heard(0, started | {"progress": progress})
+    listener.remove_unfinished()
+    assert [path.exists() for path in unfinished] == [False, False]
+
+
 def test_the_place_of_a_lost_rank_is_named_where_the_model_is_divided():
     def role(flags, rank):
         return list(_TrainingListener(read(None, flags.split()), Silent(), None).role_of(rank))

@@ -30,7 +30,7 @@ def end_in_the_middle(group, victim, how):
     if group.rank == victim:
         if how == "fork":
             if os.fork() == 0:
-                time.sleep(6)
+                time.sleep(12)
                 os._exit(0)
             how = "SIGKILL"
         if how == "exit":

@@ -6,6 +6,9 @@ it, it does not happen again.
 
 import atexit
 import contextlib
+import functools
+import itertools
+import math
 import os
 import signal
 import socket
@@ -56,6 +59,12 @@ def _raise():
     raise ValueError("no such column: Größe")
 
 
+def _ask_to_stop(number):
+    """Send a signal as a user does: to the launcher, else to this process."""
+    is_launched = "TORCHELASTIC_USE_AGENT_STORE" in os.environ
+    os.kill(os.getppid() if is_launched else os.getpid(), number)
+
+
 FAULTS = {
     "none": lambda: None,
     "SIGKILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
@@ -70,7 +79,12 @@ FAULTS = {
     "cut": _cut,
     "raise": _raise,
     "sys.exit": lambda: sys.exit(0),
+    "nan": lambda: math.nan,
+    "SIGINT": lambda: _ask_to_stop(signal.SIGINT),
+    "SIGTERM": lambda: _ask_to_stop(signal.SIGTERM),
+    "launcher": lambda: os.kill(os.getppid(), signal.SIGKILL),
 }
+"""What each does; a number that it returns is a factor for the values that pass."""
 
 
 class Net(nn.Module):
@@ -130,8 +144,16 @@ def lopsided(proof="proof"):
     return Net("none", 1, 0, 0.0, proof, width=9 if own_rank() == 1 else 8)
 
 
+FILE_CALLS = ("fsync", "mkdir", "rename", "replace", "rmdir", "unlink")
+"""What writes a run folder: settings, checkpoints, weights, the result."""
+
+
 class Trouble(nn.Module):
-    """Passes its inputs on; its fault fires in a given pass of training or evaluation, while saved, or at exit."""
+    """Passes its inputs on; its fault fires once, in the given occurrence of `where` on the given rank.
+
+    `where` is a pass of training (`forward`, `backward`) or of an `evaluation`, the reading of the state (`saving`), a
+    system call that changes files (`writing`), the construction (`building`), or the exit of Python (`leaving`).
+    """
 
     def __init__(self, fault, rank, step, slow, proof, where):
         super().__init__()
@@ -146,27 +168,53 @@ class Trouble(nn.Module):
         self.seen = 0
         if where == "saving":  # a model's state is read to save it
             self.register_state_dict_pre_hook(lambda module, prefix, keep_vars: self.count(self.fire))
-        if where == "leaving" and own_rank() == rank:
+        if own_rank() != rank or Path(proof).exists():
+            return
+        if where == "leaving":
             atexit.register(self.fire)
+        elif where == "building":
+            self.count(self.fire)
+        elif where == "writing":
+            for name in FILE_CALLS:
+                setattr(os, name, self._counting(getattr(os, name)))
 
     def forward(self, inputs):
         time.sleep(self.slow)
+        factor = None
         if torch.is_grad_enabled() and self.where == "forward":
-            self.count(self.fire)
+            factor = self.count(self.fire)
         elif torch.is_grad_enabled() and self.where == "backward":
-            self.count(lambda: inputs.register_hook(lambda gradient: self.fire()))
+            self.count(lambda: inputs.register_hook(self._damage))
         elif not torch.is_grad_enabled() and self.where == "evaluation":
+            factor = self.count(self.fire)
+        return inputs if factor is None else inputs * factor
+
+    def _damage(self, gradient):
+        factor = self.fire()
+        return None if factor is None else gradient * factor
+
+    def _counting(self, call):
+        """A call of the operating system that may be the one before which the fault fires."""
+
+        @functools.wraps(call)
+        def counted(*arguments, **options):
             self.count(self.fire)
-        return inputs
+            return call(*arguments, **options)
+
+        return counted
 
     def count(self, fire):
-        self.seen += 1
-        if self.seen == self.step and own_rank() == self.rank:
-            fire()
+        if own_rank() == self.rank:
+            self.seen += 1
+            if self.seen == self.step and not Path(self.proof).exists():
+                return fire()
+        return None
 
     def fire(self):
+        if Path(self.proof).exists():  # of another layer, in the same pass
+            return None
         Path(self.proof).write_text(str(os.getpid()))
-        FAULTS[self.fault]()
+        return FAULTS[self.fault]()
 
 
 def staged(fault="none", rank=1, step=8, slow=0.0, proof="proof", where="forward"):
@@ -175,3 +223,28 @@ def staged(fault="none", rank=1, step=8, slow=0.0, proof="proof", where="forward
     return nn.Sequential(
         nn.Flatten(), nn.Linear(16, 8), next(trouble), nn.ReLU(), nn.Linear(8, 3), next(trouble)
     )
+
+
+class Block(nn.Module):
+    """One layer of `blocks`, with its own fault: no cut separates the two."""
+
+    def __init__(self, inputs, outputs, trouble):
+        super().__init__()
+        self.linear, self.trouble = nn.Linear(inputs, outputs), trouble
+
+    def forward(self, inputs):
+        return self.trouble(torch.relu(self.linear(inputs.flatten(1))))
+
+
+def blocks(fault="none", rank=1, step=8, slow=0.0, proof="proof", where="forward"):
+    """A model that every strategy can divide among four workers.
+
+    A worker that holds several blocks has the fault in its first one; places outside of passes count once.
+    """
+    widths = (16, 8, 8, 8, 3)
+    has_one = where in ("building", "writing", "leaving")
+    layers = []
+    for at, (inputs, outputs) in enumerate(itertools.pairwise(widths)):
+        place = "nowhere" if has_one and at else where
+        layers.append(Block(inputs, outputs, Trouble(fault, rank, step, 0.0 if at else slow, proof, place)))
+    return nn.Sequential(*layers)

@@ -26,7 +26,7 @@ def test_a_death_in_mid_collective_is_named_at_once(kind, how):
         for outcome in others(outcomes):
             assert (outcome.error, outcome.rank, outcome.reason) == ("MemberError", faults.VICTIM, "died")
             assert "rank 1 died before all_reduce #" in outcome.message
-            assert outcome.seconds < 5
+            assert outcome.seconds < 10, "before the forked child ends"
 
 
 def test_the_death_of_rank_0_is_no_different(kind):
@@ -44,7 +44,7 @@ def test_a_stop_is_distinguished_from_a_death(kind):
         stopped_at = time.monotonic()
         while "\nState:\tT" not in Path(f"/proc/{world.pids[faults.VICTIM]}/status").read_text():
             assert time.monotonic() < stopped_at + 2, "the fault must have happened"
-        outcomes = world.answers(8, faults.VICTIM)
+        outcomes = world.answers(30, faults.VICTIM)
         for outcome in others(outcomes):
             assert (outcome.rank, outcome.reason) == (faults.VICTIM, "stopped"), outcome.message
             assert f"kill -CONT {world.pids[faults.VICTIM]}" in outcome.message
@@ -65,7 +65,7 @@ def test_a_stop_that_is_continued_in_time_changes_nothing(kind):
 
 def test_an_endless_loop_is_no_progress_and_its_stack_is_shown(kind):
     with World(kind, 2, limit_s=0.8) as world:
-        outcomes = world.run(faults.loop_for_ever, faults.VICTIM, victim=faults.VICTIM, timeout_s=8)
+        outcomes = world.run(faults.loop_for_ever, faults.VICTIM, victim=faults.VICTIM, timeout_s=30)
         assert outcomes[faults.VICTIM].gone
         assert (outcomes[0].rank, outcomes[0].reason) == (faults.VICTIM, "stuck")
         assert "alive, but has made no progress" in outcomes[0].message
@@ -94,7 +94,7 @@ def test_an_error_of_the_user_reaches_everyone(kind):
 @pytest.mark.parametrize("how", [faults.leave, faults.leave_the_world, faults.leave_a_smaller_group])
 def test_leaving_is_not_dying(kind, how):
     with World(kind, 2) as world:
-        outcomes = world.run(how, faults.VICTIM, timeout_s=8)
+        outcomes = world.run(how, faults.VICTIM, timeout_s=30)
         assert outcomes[faults.VICTIM].error is None
         assert (outcomes[0].rank, outcomes[0].reason) == (faults.VICTIM, "left")
 
@@ -102,7 +102,7 @@ def test_leaving_is_not_dying(kind, how):
 def test_no_member_waits_in_a_group_it_has_left(kind):
     """Who it is that left, oneself or another, depends on who looks first; the wait ends."""
     with World(kind, 2) as world:
-        first, _ = world.run(faults.wait_in_a_group_that_was_left, timeout_s=8)
+        first, _ = world.run(faults.wait_in_a_group_that_was_left, timeout_s=30)
         assert len(first.value) == 2
         ends = ("left the group", "finished earlier")
         assert all(any(end in said for end in ends) for said in first.value), first.value
@@ -112,7 +112,7 @@ def test_no_member_waits_in_a_group_it_has_left(kind):
 def test_a_member_that_only_asks_gets_the_error_too(kind, message):
     with World(kind, 3) as world:
         outcomes = world.run(
-            faults.ask_again_and_again, faults.VICTIM, message, victim=faults.VICTIM, timeout_s=8
+            faults.ask_again_and_again, faults.VICTIM, message, victim=faults.VICTIM, timeout_s=30
         )
         assert outcomes[faults.VICTIM].gone
         assert [(outcome.rank, outcome.reason) for outcome in others(outcomes)] == [
@@ -122,7 +122,7 @@ def test_a_member_that_only_asks_gets_the_error_too(kind, message):
 
 def test_a_member_that_only_sends_gets_the_error_too(kind):
     with World(kind, 2) as world:
-        outcomes = world.run(faults.send_again_and_again, faults.VICTIM, victim=faults.VICTIM, timeout_s=8)
+        outcomes = world.run(faults.send_again_and_again, faults.VICTIM, victim=faults.VICTIM, timeout_s=30)
         assert (outcomes[0].rank, outcomes[0].reason) == (faults.VICTIM, "died"), outcomes[0]
 
 
@@ -177,12 +177,12 @@ def test_progress_in_one_group_is_seen_by_who_waits_in_another(kind):
 
 def test_a_pause_of_all_members_does_no_harm(kind):
     """As when a container is frozen: all stop, for longer than any limit, and go on."""
-    with World(kind, 3, limit_s=0.8) as world:
-        world.ask(faults.count_steps, 3.0)
+    with World(kind, 3, limit_s=2.0) as world:
+        world.ask(faults.count_steps, 4.5)
         time.sleep(0.5)
         for pid in world.pids:
             os.kill(pid, signal.SIGSTOP)
-        time.sleep(1.6)
+        time.sleep(3.0)
         assert all("\nState:\tT" in Path(f"/proc/{pid}/status").read_text() for pid in world.pids)
         for pid in world.pids:
             os.kill(pid, signal.SIGCONT)
@@ -196,7 +196,7 @@ def test_a_fault_while_groups_are_made_is_named_too(kind, number):
         world.ask(faults.split_over_and_over)
         time.sleep(0.1)
         os.kill(world.pids[faults.VICTIM], number)
-        outcomes = world.answers(9, faults.VICTIM)
+        outcomes = world.answers(30, faults.VICTIM)
         for outcome in others(outcomes):
             assert outcome.rank == faults.VICTIM, outcome
             assert outcome.reason == ("died" if number == signal.SIGKILL else "stopped")

@@ -113,9 +113,14 @@ def test_alone(capsys):
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.3])
-def test_ctrl_c_while_workers_start_is_one_line(after_s):
+def test_ctrl_c_while_workers_start_is_one_line(tmp_path, after_s):
+    program = tmp_path / "program.py"
+    program.write_text("import time\ntime.sleep(600)\n")  # it does not end by itself, however late the signal
     launcher = subprocess.Popen(
-        command("launch", "--workers", "2", PROGRAM), env=environment(), stderr=subprocess.PIPE, text=True
+        command("launch", "--workers", "2", str(program)),
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
     )
     wait_until(lambda: len(workers_of(launcher.pid)) == 2)
     time.sleep(after_s)

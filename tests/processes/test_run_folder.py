@@ -88,7 +88,7 @@ def test_a_refused_resume_writes_nothing_into_the_live_run(tmp_path):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_closing_the_terminal_saves_the_run(tmp_path, workers):
     strategy = "single" if workers == 1 else "naive"
-    words = flags(tmp_path, f"--workers {workers} --epochs 200 --name run", slow=0.005)
+    words = flags(tmp_path, f"--workers {workers} --epochs 20000 --name run", slow=0.005)
     pid, terminal = pty.fork()
     if pid == 0:
         os.execvpe(command()[0], [*command("train", *words), "--strategy", strategy], environment())

@@ -217,6 +217,15 @@ def test_more_workers_than_samples_in_a_batch(tmp_path):
     assert three.final_loss == pytest.approx(alone.final_loss, rel=1e-4)
 
 
+def test_a_resumed_run_removes_what_a_killed_one_was_writing(tmp_path):
+    stopped = worker.run(config(tmp_path, name="run"), SignalAt(4))
+    folder = RunFolder(Path(stopped.run))
+    (folder.path / ".model.safetensors.4711.tmp").write_text("half of the weights")
+    (folder.checkpoints / "step-000003.tmp").mkdir()
+    assert worker.run(config(tmp_path, name="run"), resumed=folder).status == "completed"
+    assert list(folder.path.rglob("*.tmp")) == []
+
+
 def test_a_finished_run_resumed_still_tells_its_validation(tmp_path):
     settings = config(tmp_path, "--validation 0.2", "mine")
     first = worker.run(settings)

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Sequence
@@ -68,9 +69,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             ShoalError(f"cannot write{what}: {error.strerror}", "Free some space, or choose another folder.")
         )
         return ShoalError.exit_code
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         text.warn("interrupted")
-        return 130
+        # Of a run, it has the name of its signal.
+        return 128 + signal.Signals.__members__.get(str(error), signal.SIGINT)
     except SystemExit as error:  # nothing of ours raises it: exit code 0 and no word would look like success
         text.error(sys_exit_error("a function of your own", error))
         return ConfigError.exit_code

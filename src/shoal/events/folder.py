@@ -15,6 +15,7 @@ import fcntl
 import json
 import os
 import shlex
+import shutil
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -148,9 +149,22 @@ def held(folder: RunFolder) -> Generator[None]:
         os.close(descriptor)
 
 
+def temporary_beside(path: Path) -> Path:
+    """Where this process writes a file before it renames it to `path`."""
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+def remove_unfinished(folder: RunFolder) -> None:
+    """Delete the files and checkpoints that a process was writing when it was killed. No process may be writing one."""
+    for path in folder.path.glob(".*.tmp"):
+        path.unlink(missing_ok=True)
+    for path in folder.checkpoints.glob("*.tmp"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def write_whole(path: Path, text: str) -> None:
     """Write a temporary file and rename it to `path`, so that no reader sees half of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = temporary_beside(path)
     try:
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(path)

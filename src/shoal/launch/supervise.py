@@ -106,6 +106,8 @@ class _Supervision:
         self.first_failure: WorkerHandle | None = None
         self.deadline = math.inf
         self._finished_at: dict[int, float] = {}
+        self._lost: dict[int | None, WorkerHandle] = {}
+        """Workers that are gone, and without which the others continue."""
         self._killed: set[int] = set()
         """Workers that had done their work and did not end: they are not waited for any longer."""
         self._last_look = self._running_since = time.monotonic()
@@ -126,9 +128,10 @@ class _Supervision:
                     handle.finished = True
                     self._finished_at[handle.rank] = time.monotonic()
                 self._listener.heard(handle.rank, report)
-        if handle.failure or (
-            code is not None and not handle.finished and not self._listener.goes_on_without(handle)
-        ):
+        is_gone = code is not None and not handle.finished and handle.failure is None
+        if is_gone and self.first_failure is None and self._listener.goes_on_without(handle):
+            self._lost[handle.rank] = handle
+        elif is_gone or handle.failure:
             self._note(handle)
         return code is not None or handle.rank in self._killed
 
@@ -164,7 +167,13 @@ class _Supervision:
                 self._note(handle)
 
     def _note(self, handle: WorkerHandle) -> None:
-        """Keep the first failure; one that blames another rank gives way to one that does not."""
+        """Keep the first failure; one that blames another rank gives way to one that does not.
+
+        If it blames a rank without which the others were to continue, they could not.
+        """
+        blamed = handle.failure.blames if handle.failure is not None else None
+        if blamed in self._lost:
+            handle = self._lost[blamed]
         first = self.first_failure
         if first is None:
             self.deadline = time.monotonic() + self._policy.grace_s

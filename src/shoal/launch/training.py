@@ -16,7 +16,7 @@ from shoal.config.mesh import layout_of
 from shoal.config.plain import to_plain
 from shoal.config.schema import RunConfig, ServerConfig
 from shoal.errors import ShoalError
-from shoal.events.folder import RunFolder, resume_command
+from shoal.events.folder import RunFolder, remove_unfinished, resume_command
 from shoal.launch import threads
 from shoal.launch.cores import threads_per_worker
 from shoal.launch.failure import unreported_end
@@ -27,7 +27,7 @@ from shoal.launch.process.worker_tasks import TASKS
 from shoal.launch.reports import Report, Reporter, replay
 from shoal.launch.supervise import Listener, Policy
 from shoal.parallel.exchange.choice import CodecNotice
-from shoal.training import checkpoint, worker
+from shoal.training import worker
 from shoal.training.build import torch_settings
 from shoal.training.observer import Observer, Silent
 from shoal.training.result import Result
@@ -146,6 +146,7 @@ class _TrainingListener(Listener):
         self._folder = resumed
         self._has_started = False
         self._warned: set[str] = set()
+        self._lost: set[int] = set()
         self.result: Result | None = None
 
     def heard(self, rank: int, report: Report) -> None:
@@ -187,16 +188,21 @@ class _TrainingListener(Listener):
             return False
         what = unreported_end(handle.rank, workers + self._config.num_servers, handle.poll() or 0, "")
         warnings.warn(f"{what.message}: the others continue, and take its share of the data", stacklevel=2)
+        self._lost.add(handle.rank)
         return True
 
     def remove_unfinished(self) -> None:
         """Delete what killed workers have left in a run folder that is ours."""
         if self._folder is not None and self._has_started:
-            checkpoint.remove_unfinished(self._folder.checkpoints)
+            remove_unfinished(self._folder)
 
     def role_of(self, rank: int) -> Sequence[str]:
-        """Where a rank is in a mesh that divides the model."""
+        """Where a rank is in a mesh that divides the model; why the others do not continue without it."""
         workers, axes = self._config.launch.workers, self._config.axes
+        if rank in self._lost:
+            return [
+                "The others could not continue: all workers met, to save or to evaluate, when it was lost."
+            ]
         if rank >= workers:
             return [f"Rank {rank} was parameter server {rank - workers} of {self._config.num_servers}."]
         if layout_of(axes) == "whole":

@@ -70,6 +70,8 @@ class Pause(NamedTuple):
     """The fields of `train.progress.Progress`."""
     is_end: bool
     """Whether they have finished, or were stopped."""
+    stop_signal: int = 0
+    """The signal for which they stop; 0: none."""
 
 
 class Serving(NamedTuple):

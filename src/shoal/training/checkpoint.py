@@ -157,19 +157,13 @@ def save(
         all_succeed((lambda: commit([entry for entry in entries if entry])) if group.rank == 0 else _nothing)
     except BaseException:  # also a second Ctrl-C
         if group.rank == 0:
-            remove_unfinished(folder)
+            shutil.rmtree(beside, ignore_errors=True)
         raise
     if group.rank == 0:
         for old in _by_age(folder)[keep:]:
             if old.name != name_of(progress.best_step):
                 shutil.rmtree(old, ignore_errors=True)
     return final
-
-
-def remove_unfinished(folder: Path) -> None:
-    """Delete checkpoints that are not whole. No worker may be writing one."""
-    for path in folder.glob("step-*.tmp"):
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def latest(folder: Path, check: Callable[[Progress], None] = lambda progress: None) -> Checkpoint:

@@ -201,6 +201,7 @@ def serve(job: Job, progress: Progress) -> Progress:
     while True:
         pause = job.strategy.serve(Serving(job.stop_signal, stepped, record))
         progress = Progress(**pause.progress)
+        job.log.stop_signal = job.log.stop_signal or pause.stop_signal
         job.save(progress)
         if pause.is_end:
             return progress
@@ -211,7 +212,7 @@ def save(job: Job, progress: Progress, is_end: bool = False) -> Progress:
     """Save a checkpoint, together with the workers that serve; returns the progress that all workers agree on."""
     job.strategy.consolidate()
     progress = progress.agreed(job.strategy.agree_on_loss)
-    job.strategy.pause(Pause(asdict(progress), is_end))
+    job.strategy.pause(Pause(asdict(progress), is_end, job.stopped_by))
     job.save(progress)
     return progress
 

@@ -1,4 +1,7 @@
-"""Ctrl-C, SIGTERM and SIGHUP ask a run to stop after the step in progress; a second one stops it at once."""
+"""Ctrl-C, SIGTERM and SIGHUP ask a run to stop after the step in progress; a second one stops it at once.
+
+Before the first step there is nothing to save, and reading data may take long: then the first one stops it at once.
+"""
 
 import signal
 import threading
@@ -15,11 +18,15 @@ def stop_signals() -> list[int]:
 class StopRequest:
     """Inside this context, the first signal sets `signal`, and the second one raises KeyboardInterrupt.
 
+    Until `run_has_begun` is set, the first one raises it already. It has the name of the signal.
+
     Only the main thread can handle signals; in other threads this has no effect.
     """
 
     def __init__(self) -> None:
         self.signal: int | None = None
+        self.run_has_begun = False
+        """Whether data and model are there, so that the run can stop after a step, and save."""
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "StopRequest":
@@ -32,6 +39,6 @@ class StopRequest:
             signal.signal(number, handler)
 
     def _take(self, number: int, frame: FrameType | None) -> None:
-        if self.signal is not None:
-            raise KeyboardInterrupt
+        if self.signal is not None or not self.run_has_begun:
+            raise KeyboardInterrupt(signal.Signals(number).name)
         self.signal = number

@@ -1,7 +1,6 @@
 """The trained weights as one safetensors file, with the settings of the run as metadata."""
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
@@ -11,6 +10,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from shoal.errors import CheckpointError, ConfigError
+from shoal.events.folder import temporary_beside
 from shoal.files import open_file
 from shoal.parallel.whole_tensors import Fingerprint, WholeTensors
 
@@ -56,7 +56,7 @@ def export_model(
         for _ in wholes:
             pass
         return fingerprint
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    beside = temporary_beside(path)
     try:
         with beside.open("wb") as file:
             kinds = {name: (parts[0].dtype, parts[0].place.shape) for name, parts in wholes.parts.items()}

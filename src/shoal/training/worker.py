@@ -22,7 +22,7 @@ from shoal.config.seal import sealed
 from shoal.config.write import to_toml
 from shoal.events.clocks import ClockOffset
 from shoal.events.file import EventFile
-from shoal.events.folder import RunFolder, create, held, write_whole
+from shoal.events.folder import RunFolder, create, held, remove_unfinished, write_whole
 from shoal.events.run_delay import RunDelay
 from shoal.events.spans import Span
 from shoal.parallel.exchange.auto import Auto
@@ -95,6 +95,7 @@ def _work(
     group = traced(group, calls.append)
     limit = MemoryLimit(config, device)
     built = build(config, device, group, resumed=resumed)
+    stop.run_has_begun = True
     by_threads = config.launch.launcher == "threads" and group.size > 1
     # The tensor axis varies fastest.
     random_rank, copy = divmod(group.rank, config.axes.get("tensor", 1))
@@ -102,6 +103,8 @@ def _work(
         folder = resumed or _new_folder(config, group)
         first = group.rank == 0
         with held(folder) if first else nullcontext(), _events(folder, group, resumed) as events:
+            if resumed and first:
+                remove_unfinished(folder)
             saved = _restore(built, random, resumed) if resumed else None
             progress = saved.progress if saved else Progress()
             if first:

@@ -134,8 +134,8 @@ def test_two_cannot_go_on_with_one_run_at_once(here, capsys):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_at_some_moment_and_resume(here, capsys, number):
-    flags = [*TINY.split(), "--epochs", "400", "--checkpoint-every", "10000"]
-    command = [sys.executable, "-m", "shoal", "train", *flags, "--name", "cut"]
+    flags = [*TINY.split(), "--checkpoint-every", "1000000"]
+    command = [sys.executable, "-m", "shoal", "train", *flags, "--epochs", "200000", "--name", "cut"]
     process = subprocess.Popen(command, cwd=here, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     events = here / "runs/cut/events.rank0.jsonl"
     while not (events.exists() and events.stat().st_size > 2000):
@@ -145,9 +145,11 @@ def test_ctrl_c_at_some_moment_and_resume(here, capsys, number):
     _, err = process.communicate(timeout=60)
     assert process.returncode == 128 + number
     assert "resume with: shoal train --resume runs/cut" in err
-    assert json.loads((here / "runs/cut/result.json").read_text())["status"] == "interrupted"
-    resumed = train_json(capsys, "--resume", "runs/cut")
-    whole = train_json(capsys, *flags)
+    stopped = json.loads((here / "runs/cut/result.json").read_text())
+    assert stopped["status"] == "interrupted"
+    epochs = ["--epochs", str(stopped["epochs"] + 2)]
+    resumed = train_json(capsys, "--resume", "runs/cut", *epochs)
+    whole = train_json(capsys, *flags, *epochs)
     assert resumed["weights_sha256"] == whole["weights_sha256"]
 
 
@@ -228,8 +230,15 @@ def test_the_consent_to_one_name_is_no_consent_to_another(here, capsys):
 
 def test_the_command_that_resumes_is_quoted_and_says_what_the_run_needs(here, capsys):
     (here / "stopped_early.py").write_text(
-        "import os\nfrom torch import nn\ndef net():\n    os.kill(os.getpid(), 15)\n"
-        "    return nn.Sequential(nn.Flatten(), nn.Linear(16, 3))\n"
+        "import os\nfrom torch import nn\n"
+        "class Net(nn.Sequential):\n"
+        "    is_sent = False\n"
+        "    def forward(self, inputs):\n"
+        "        if os.path.exists('runs') and not self.is_sent:\n"
+        "            self.is_sent = True\n"
+        "            os.kill(os.getpid(), 15)\n"
+        "        return super().forward(inputs)\n"
+        "def net():\n    return Net(nn.Flatten(), nn.Linear(16, 3))\n"
     )
     words = TINY.replace("--model mlp --model.hidden 8", "--model stopped_early:net").split()
     assert main(["train", *words, "--name", "my run; id"]) == 128 + signal.SIGTERM

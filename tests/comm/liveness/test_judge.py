@@ -204,3 +204,13 @@ def test_a_wait_for_anyone_ends_with_a_death_or_when_none_will_come():
     mismatch = HERE._replace(last_words=LastWords.of(MismatchError("table"), 3))
     assert isinstance(judge.judge_any([well, mismatch]), GroupError)
     assert judge.judge_any([]) is None
+
+
+def test_a_stopped_member_is_named_to_a_server_when_all_others_wait_as_long():
+    judge = Judge(60.0)
+    stopped = Facts(1, "recv #7", 30.0, stopped_s=10.5, silent_s=11.0, pid=4711)
+    waits, works, busy = (Facts(0, "recv #7", 30.0, silent_s=silent_s) for silent_s in (10.5, 2.0, -200.0))
+    assert judge.judge_any([waits, stopped]).reason == "stopped"
+    assert judge.judge_any([waits, stopped]).rank == 1
+    assert judge.judge_any([works, stopped]) is None, "a message of the other may come"
+    assert judge.judge_any([busy, stopped]) is None

@@ -30,7 +30,7 @@ def run(given: Given[TrainFlags]) -> int:
     with redirect_stdout(sys.stderr) if given.flags.json else nullcontext():
         config, result = _train(given)
     if result.rank > 0:  # started by hand or by torchrun
-        text.warn(f"rank {result.rank} of {result.workers} is done; rank 0 reports the result")
+        text.warn(f"rank {result.rank} is done; rank 0 reports the result")
     elif given.flags.json:
         text.show(result.to_json())
     if result.status == "interrupted":

@@ -233,9 +233,15 @@ class Judge:
         return self.judge(facts._replace(has_arrived=facts.silent_s < SLOW_AFTER_S))
 
     def judge_any(self, members: Sequence[Facts]) -> GroupError | None:
-        """The error for a wait that any one of the members can end: one has died or failed, or none will come."""
+        """The error for a wait that any one of the members can end: one has died or failed, or none will come.
+
+        If one is stopped and all others are silent as long, they wait for it: none will come either.
+        """
         errors = [verdict(facts, self.limit_s) for facts in members]
         found = [error for error in errors if error is not None]
+        stops = [e for e in found if isinstance(e, MemberError) and e.reason == "stopped"]
+        if stops and all(self.stopped_too_long(max(each.stopped_s, each.silent_s)) for each in members):
+            return stops[0]
         fatal = (e for e in found if not isinstance(e, MemberError) or e.reason in ("died", "failed"))
         return next(fatal, found[0] if found and len(found) == len(errors) else None)
 

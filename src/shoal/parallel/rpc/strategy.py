@@ -24,7 +24,7 @@ from shoal.comm.liveness.patience import LOOK_EVERY_S
 from shoal.comm.store import connect, listen, serve
 from shoal.config.schema import RpcConfig
 from shoal.data.dataset import Batch
-from shoal.errors import GroupError, MemberError, ShoalError
+from shoal.errors import MemberError, ShoalError
 from shoal.events.spans import host_ns
 from shoal.parallel.guard import ROW
 from shoal.parallel.layout.whole import Whole
@@ -258,7 +258,7 @@ class Rpc(Strategy):
             except MemberError as found:
                 return found
             time.sleep(LOOK_EVERY_S / 2)
-        return GroupError(f"a remote call failed before {self._where}: {str(error).strip().splitlines()[0]}")
+        return torch_rpc.call_error(error, self._where)
 
     def _check_members(self, label: str, since: float) -> None:
         """Raise when a worker will not come; this one has waited for `label` since then, unless it computes itself."""

@@ -10,6 +10,7 @@ unless the user trusts the network (`--i-trust-this-network`).
 import fcntl
 import logging
 import os
+import re
 import socket
 import struct
 import warnings
@@ -21,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import autograd, rpc
 
-from shoal.errors import GroupError
+from shoal.errors import GroupError, MemberError
 
 FOR_EVER_S = 86400.0
 """Torch's own timeout: never the one that ends a wait, because its message names neither the worker nor the reason."""
@@ -114,6 +115,24 @@ def backward(context: int, losses: Sequence[Tensor]) -> None:
 def gradients(context: int) -> Mapping[Tensor, Tensor]:
     """The gradients of this worker's parameters in a context."""
     return autograd.get_gradients(context)
+
+
+def call_error(error: Exception, where: str) -> GroupError:
+    """The error of a call that ended before `where`. Of a backward pass, torch passes on the rank and nothing else.
+
+    >>> print(call_error(RuntimeError("Error on Node 0: Error on Node 2: python_error"), "step 3").message)
+    rank 2 failed before step 3: an exception in the backward pass of its stage
+    """
+    text = str(error).strip()
+    ranks = re.findall(r"Error on Node (\d+)", text)
+    if not ranks:
+        return GroupError(f"a remote call failed before {where}: {text.splitlines()[0]}")
+    return MemberError(
+        f"rank {ranks[-1]} failed before {where}: an exception in the backward pass of its stage",
+        "Torch's RPC does not pass on which. With --strategy single the traceback shows it.",
+        rank=int(ranks[-1]),
+        reason="failed",
+    )
 
 
 def distributed_optimizer(make: Any, params: Sequence[Any]) -> Any:

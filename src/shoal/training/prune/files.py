@@ -1,6 +1,5 @@
 """What a pruned run writes beside its weights: masks, widths, the network as a program."""
 
-import os
 import warnings
 from pathlib import Path
 
@@ -9,7 +8,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from shoal.errors import CheckpointError, ConfigError
-from shoal.events.folder import RunFolder, write_whole
+from shoal.events.folder import RunFolder, temporary_beside, write_whole
 from shoal.prune.channels.description import ModelDescription
 from shoal.prune.channels.source import source_of
 from shoal.prune.masks import WeightMasks
@@ -41,7 +40,7 @@ def read_masks(run: Path) -> dict[str, Tensor]:
 
 def write_masks(folder: RunFolder, masks: WeightMasks) -> None:
     """Write `masks.safetensors`: for each pruned parameter, True where a weight is kept."""
-    beside = folder.masks.with_name(f".{folder.masks.name}.{os.getpid()}.tmp")
+    beside = temporary_beside(folder.masks)
     try:
         save_file({name: kept.cpu().contiguous() for name, kept in masks.kept.items()}, beside)
         beside.replace(folder.masks)
