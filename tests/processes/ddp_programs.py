@@ -298,12 +298,12 @@ def _in_bfloat16(wrapper, batches):
 
 
 def _scaled(wrapper, batches):
-    """The first scale is too large for float32: a step is left out."""
+    """The first scales are too large for the loss: its steps are left out."""
     model = wrapper(_small())
-    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler("cpu", 2.0**128)
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler("cpu", 2.0**127)
     for inputs in batches * 2:
         optimizer.zero_grad()
-        scaler.scale(F.cross_entropy(model(inputs), torch.tensor([0, 1, 2]))).backward()
+        scaler.scale(8 * F.cross_entropy(model(inputs), torch.tensor([0, 1, 2]))).backward()
         scaler.unscale_(optimizer)
         nn.utils.clip_grad_norm_(model.parameters(), 0.5)
         scaler.step(optimizer)
