@@ -20,9 +20,11 @@ for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
 
 
 LONG = (
+    "contracts/test_strategy_rpc.py",
     "faults/test_suite.py",
     "labs/check/sandbox/test_worker.py",
     "labs/check/test_solution.py",
+    "labs/lab1/test_lab.py",
     "labs/lab2/test_lab.py",
     "labs/lab2/test_solution.py",
     "labs/lab3/test_lab.py",
@@ -36,6 +38,7 @@ LONG = (
     "labs/student/experiments/test_lab2.py",
     "labs/student/experiments/test_lab3.py",
     "labs/student/experiments/test_lab4.py",
+    "launch/process/test_processes.py",
     "processes/test_examples.py",
     "processes/test_faults.py",
     "processes/test_group_faults.py",
