@@ -612,3 +612,25 @@ def message_of_another_length(group):
         group.send(torch.zeros(8), 1).wait()
     elif group.rank == 1:
         group.recv(torch.zeros(9), 0).wait()
+
+
+def a_message_from_anyone_is_there_when_first_asked_for(group, path):
+    """For shared memory, whose messages move only when a member calls: a server may ask a few times a second."""
+    word = torch.zeros(1)
+    if group.rank == 0:
+        receipt = group.recv(word, ANYONE)
+        path.with_suffix(".asked").touch()
+        _wait_for(path)
+        assert receipt.done()
+    elif group.rank == 1:
+        _wait_for(path.with_suffix(".asked"))
+        group.send(word + 1, 0).wait()
+        path.touch()
+
+
+def _wait_for(path):
+    """Until a file is there, without a call of the group."""
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)

@@ -5,6 +5,7 @@ from group_cases import (
     CASES,
     MISTAKES,
     a_closed_group_is_of_no_more_use_and_does_no_harm,
+    a_message_from_anyone_is_there_when_first_asked_for,
     message_of_another_length,
     run_case,
 )
@@ -90,3 +91,8 @@ def test_a_message_between_processes_must_fit(kind):
         assert receiver.error == "MismatchError"
         assert "rank 0 sent 8" in receiver.message
         assert "expects 9" in receiver.message
+
+
+def test_a_message_from_anyone_through_shared_memory(worlds, tmp_path):
+    outcomes = worlds("shm", 2).run(a_message_from_anyone_is_there_when_first_asked_for, tmp_path / "sent")
+    assert [outcome for outcome in outcomes if outcome.gone or outcome.error] == []

@@ -194,7 +194,9 @@ class FromAnyone:
                 and self._mail.incoming(sender).has_unclaimed()
             ):
                 self._next = sender + 1
-                self._mail.incoming(sender).put(self._queue.popleft())
+                mailbox = self._mail.incoming(sender)
+                mailbox.put(self._queue.popleft())
+                mailbox.advance()  # at once: who asks rarely must not have to ask twice
                 if not self._queue:
                     self._progress.remove(self)
                 return True
