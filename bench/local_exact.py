@@ -19,7 +19,7 @@ from torch import Tensor
 from shoal import models, optim
 from shoal.comm.alone import alone
 from shoal.comm.group import Group
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.config.schema import (
     AdamConfig,
     CrossEntropyConfig,

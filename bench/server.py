@@ -6,7 +6,7 @@ number of steps, and the round ends with the last worker:
     torch rpc            a plain parameter server: `rpc_sync` with all gradients, a lock, SGD, all weights back (mlp)
     asp                  ours, over shared memory (mlp)
     hogwild              ours: one shared copy of the weights (mlp)
-    shared array         the least that any Hogwild does: update one array that both workers write, copy it (mlp)
+    shared array         the least that any Hogwild does: compute with one array that both workers update (mlp)
     no communication     each worker trains a model of its own (mlp)
     slow, asp            lenet; worker 1 is 3 times slower, so worker 0 makes 3 times as many steps
     slow, alone          the same steps without communication: the rate Σ 1/tᵢ
@@ -15,7 +15,7 @@ Equal numbers of steps, so ratios of times are ratios of updates per second. Eac
 sleep while others run. On a machine with two cores the server takes its time from the workers. Row *shared array*: what
 of the time of `hogwild` is the memory's.
 
-    python bench/server.py [--steps 60] [--rounds 9] [--json]
+    python bench/server.py [--steps 60] [--rounds 9] [--json] [--only hogwild "shared array"]
 """
 
 import multiprocessing
@@ -110,26 +110,23 @@ def strategy_of(kind: str, rank: int, is_slow: bool, world: Group | None) -> Str
 
 
 class SharedArray:
-    """Gradients, an update of weights that the other worker writes, too, and a copy of them; no guard, no settings."""
+    """Gradients, and an update of weights that the other worker uses and writes, too; no guard, no settings."""
 
     def __init__(self, layout: Whole, world: Group) -> None:
         self._layout, self._params = layout, [*layout.params.values()]
         numels = [param.numel() for param in self._params]
         parts = world.common(sum(numels)).split(numels)
         self._common = [part.view(param.shape) for part, param in zip(parts, self._params, strict=True)]
-        self._write(self._common, self._params)  # equal on both workers
+        for common, param in zip(self._common, self._params, strict=True):
+            common.copy_(param.detach())  # equal on both workers
+            param.data = common
         world.barrier().wait()
-
-    @torch.no_grad()
-    def _write(self, to: list[Tensor], values: list[Tensor]) -> None:
-        torch._foreach_copy_(to, values)  # pyright: ignore[reportPrivateUsage]
 
     def step(self, share: Share, lr: float) -> None:
         """One update by this worker."""
         self._layout.gradients(share)
         gradients = [param.grad for param in self._params if param.grad is not None]
         torch._foreach_sub_(self._common, gradients, alpha=lr)  # pyright: ignore[reportPrivateUsage]
-        self._write(self._params, self._common)
 
 
 def share_of(rank: int) -> Share:
@@ -254,19 +251,24 @@ def main() -> int:
     """Measure; 1 when a target is missed."""
     parser = options("A parameter server, Hogwild, and a slow worker.", rounds=9)
     parser.add_argument("--steps", type=int, default=60, help="steps of a worker in a round")
+    parser.add_argument(
+        "--only", nargs="+", choices=RIVALS, default=[*RIVALS], help="these rivals, and no communication"
+    )
     given = parser.parse_args()
+    names = [name for name in RIVALS if name in (*given.only, "no communication")]
+    targets = [target for target in TARGETS if {target.slow, target.fast} <= {*names}]
     os.environ["OMP_NUM_THREADS"] = "1"
-    stores = {name: dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) for name in RIVALS}
+    stores = {name: dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) for name in names}
     # RPC makes a store of its own.
     ports = {name: store.port for name, store in stores.items()}
-    del stores["torch rpc"]
-    rivals = {name: Rival(name, ports[name], given.steps) for name in RIVALS}
+    stores.pop("torch rpc", None)
+    rivals = {name: Rival(name, ports[name], given.steps) for name in names}
     cases: dict[str, Callable[[], None]] = {name: rival.round for name, rival in rivals.items()}
     seconds = interleave(cases, given.rounds)
     for rival in rivals.values():
         rival.end()
     title = f"{WORKERS} workers, batch {BATCH}, {given.steps} steps; slow: worker 1 by {SLOWDOWN}"
-    return 0 if report(title, seconds, "no communication", TARGETS, given.json) else 1
+    return 0 if report(title, seconds, "no communication", targets, given.json) else 1
 
 
 if __name__ == "__main__":

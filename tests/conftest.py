@@ -57,6 +57,8 @@ LONG = (
     "processes/test_zero.py",
 )
 """Files whose tests take seconds each, mostly waiting for real processes: `make test-long` runs them."""
+LONG_LIMIT_S = 300
+"""After this a long test has hung. Some take half a minute alone, and four times that on a busy machine."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -64,6 +66,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.path in long:
             item.add_marker(pytest.mark.long)
+        if item.get_closest_marker("long") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(LONG_LIMIT_S))
     if torch.cuda.is_available():
         return
     gpu = [item for item in items if item.get_closest_marker("gpu")]

@@ -6,8 +6,8 @@ import pytest
 
 from shoal import errors
 from shoal.comm.join import WorkerAddress, join
-from shoal.comm.store import listen
-from shoal.comm.threads import run_threads
+from shoal.comm.rendezvous.store import listen
+from shoal.comm.threads.group import run_threads
 from shoal.config.read import read
 from shoal.launch import threads
 

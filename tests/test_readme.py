@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import shoal
 from shoal.cli.main import COMMANDS, main
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.config.read import read_flags
 
 README = Path(__file__).parent.parent / "README.md"

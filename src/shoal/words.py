@@ -1,22 +1,24 @@
 """Sentences by key, in a TOML file per language and package: `words/en.toml` and `words/zh.toml` have the same keys."""
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any
+from typing import Any, cast
 
 from shoal.errors import ConfigError, unknown
 
-LANGUAGES = ("en", "zh")
+LIST_COMMAS = {"en": ", ", "zh": "、"}
+"""Between the things of a list, by language."""
+LANGUAGES = tuple(LIST_COMMAS)
 
 
 @dataclass(frozen=True)
 class Words:
-    """Sentences by key; a sentence's {places} are filled with the values given.
+    """Sentences by key; a sentence's {places} are filled with the values given. A list or tuple is listed.
 
-    >>> Words("en", {"hello": "{count} fish"})("hello", count=3)
-    '3 fish'
+    >>> Words("en", {"hello": "{count} fish: {names}"})("hello", count=2, names=("cod", "eel"))
+    '2 fish: cod, eel'
     """
 
     lang: str
@@ -24,7 +26,11 @@ class Words:
 
     def __call__(self, key: str, /, **values: Any) -> str:
         """The sentence of a key."""
-        return self.sentences[key].format(**values)
+        return self.sentences[key].format(**{name: self._shown(value) for name, value in values.items()})
+
+    def _shown(self, value: Any) -> Any:
+        several = isinstance(value, list | tuple)
+        return LIST_COMMAS[self.lang].join(map(str, cast(Iterable[Any], value))) if several else value
 
     def counted(self, noun: str, count: int) -> str:
         """A number of things, from `count.<noun>`, or from `count.one_<noun>` for a single one.

@@ -1,8 +1,10 @@
 """What a person sees of a run: the first lines say what is trained, by how many, and how much is left."""
 
+from types import SimpleNamespace
+
 import pytest
 
-from shoal.api.display import epoch_line, extent, headline
+from shoal.api.display import epoch_line, extent, headline, server_rows
 from shoal.config.read import read
 from shoal.training.evaluation.evaluate import Metrics
 from shoal.training.progress import Progress
@@ -47,3 +49,16 @@ def test_a_run_that_has_nothing_left_to_do_says_so(step, total, words):
 def test_the_line_of_an_epoch(metrics, line):
     progress = Progress(step=1410, epoch=10, last_epoch_loss=0.4833, seconds=60.0)
     assert epoch_line(progress, 20, metrics) == line
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        ({"exact": True, "repeats": True}, "7 (bsp: one machine's)"),
+        ({"exact": False, "repeats": True}, "7 (bsp: not one machine's)"),
+        ({"exact": False, "repeats": False}, "7 (bsp: not one machine's, and runs do not repeat)"),
+    ],
+)
+def test_the_updates_of_a_server_are_one_machines_only_if_they_are_exact(found, words):
+    server = {"mode": "bsp", "updates": 7, "servers": 0, **found}
+    assert server_rows(SimpleNamespace(server=server, run="", workers=2)) == {"updates": words}

@@ -9,7 +9,7 @@ import pytest
 import shoal
 from shoal.api.callbacks import Callback
 from shoal.api.train import train
-from shoal.comm.threads import ThreadGroup
+from shoal.comm.threads.group import ThreadGroup
 from shoal.config.read import read
 from shoal.errors import CallbackError, ConfigError, WorkerError
 

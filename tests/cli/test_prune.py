@@ -131,9 +131,30 @@ def test_a_pruned_run_is_pruned_further_and_not_less(here, capsys):
     assert main(["prune", "runs/first", "--sparsity", "0.8", "--name", "second", "--json"]) == 0
     second = json.loads(capsys.readouterr().out)
     assert second["before"]["num_values"] == first["pruned"]["num_values"]
-    assert main(["prune", "runs/first", "--sparsity", "0.1", "--name", "third"]) == 2
-    assert "runs/first is pruned to a sparsity of 0.6: sparsity 0.1 would train" in capsys.readouterr().err
-    assert not (here / "runs/third").exists()
+
+
+@pytest.mark.parametrize(
+    ("start", "flags", "words"),
+    [
+        ("runs/first", "--sparsity 0.1", "sparsity 0.1 of layers '*' would train"),
+        ("runs/first", "--sparsity 0.9 --layers fc3", "of layers 'fc3' would train"),
+        (
+            "runs/first",
+            "--structured",
+            "without some channels, the weights that are left would be trained again",
+        ),
+        ("runs/first/model.safetensors", "--sparsity 0.1", "sparsity 0.1 of layers '*' would train"),
+        ("runs/first/checkpoints/last", "--sparsity 0.1", "sparsity 0.1 of layers '*' would train"),
+    ],
+)
+def test_what_is_pruned_is_not_trained_again(here, capsys, start, flags, words):
+    trained(capsys, MODELS["mlp"])
+    prune(capsys, "--sparsity 0.6 --name first")
+    assert main(["prune", start, *flags.split(), "--name", "second"]) == 2
+    error = capsys.readouterr().err
+    assert f"{start} is pruned to a sparsity of 0.6: " in error
+    assert words in error
+    assert not (here / "runs/second").exists()
 
 
 def test_a_run_whose_memory_settings_do_not_support_pruning_is_pruned(here, capsys):

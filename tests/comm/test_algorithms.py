@@ -5,7 +5,7 @@ import torch
 
 from shoal.comm.algorithms import ALGORITHMS
 from shoal.comm.reduction import Op, tree_reduce
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.comm.traced import traced
 from shoal.explain.costs import COSTS, sends
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import shoal
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.launch import threads as launch_threads
 
 

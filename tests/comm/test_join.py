@@ -9,8 +9,8 @@ import torch
 from torch.distributed import HashStore
 
 from shoal.comm.join import WorkerAddress, join, join_in, place_from_environment
-from shoal.comm.secret import UnauthenticatedStoreWarning
-from shoal.comm.store import listen, serve
+from shoal.comm.rendezvous.secret import UnauthenticatedStoreWarning
+from shoal.comm.rendezvous.store import listen, serve
 from shoal.errors import ConfigError, JoinError
 
 TORCHRUN = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29501"}

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from shoal.comm.mesh import Mesh, coordinates, ranks_along
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.errors import ConfigError
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from shoal.comm.reduction import Op, makes_sense, num_scratch, tree_reduce, tree_steps
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.errors import GroupError
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from group_cases import CASES, run_case
 
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.comm.traced import traced
 from shoal.events.spans import OUTSIDE_STEPS
 

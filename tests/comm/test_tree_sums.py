@@ -5,7 +5,7 @@ import torch
 
 from shoal.comm.links.shaped import shaped
 from shoal.comm.reduction import Op, tree_reduce
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.comm.traced import traced
 from shoal.comm.tree_sums import TreeSums, tree_summed
 from shoal.config.conditions import Link

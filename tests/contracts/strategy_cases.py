@@ -9,7 +9,7 @@ from torch import nn
 
 from shoal import optim
 from shoal.comm.alone import alone
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.config.schema import (
     AdamConfig,
     AdamWConfig,

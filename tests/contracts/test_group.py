@@ -11,7 +11,7 @@ from group_cases import (
 )
 from group_worlds import World
 
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.errors import MismatchError
 
 SIZES = (1, 2, 3, 4, 8)

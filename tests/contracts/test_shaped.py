@@ -14,7 +14,7 @@ from shaped_cases import (
     shaped_message_of_another_length,
 )
 
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.errors import MismatchError
 
 

@@ -9,6 +9,7 @@ from outcomes import explained
 
 from shoal.errors import ConfigError
 from shoal.labs.catalogue import LABS
+from shoal.labs.frame import load_lab
 from shoal.labs.words import LANGUAGES, load_words
 
 
@@ -81,6 +82,13 @@ def sentences_of(path):
                 yield f"{prefix}{key}", value
             else:
                 found.append((f"{prefix}{key}.", value))
+
+
+@pytest.mark.parametrize(("lang", "title"), [("en", "(2, 4 workers)"), ("zh", "（2、4 个节点）")])
+def test_a_list_in_a_sentence_has_the_comma_of_the_language(lang, title):
+    lab = load_lab("3")
+    plan = lab.plan(lab.settings(quick=True, workers="2,4"))
+    assert title in lab.words(lang)("title", **lab.subject(plan))
 
 
 def test_an_unknown_language_answers_with_the_nearest():

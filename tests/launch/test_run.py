@@ -6,7 +6,7 @@ import pytest
 
 from shoal.cli.main import main
 from shoal.comm.join import WorkerAddress
-from shoal.comm.store import listen
+from shoal.comm.rendezvous.store import listen
 from shoal.config.read import read
 from shoal.errors import JoinError
 from shoal.launch.facts import facts_of

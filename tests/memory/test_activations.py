@@ -7,7 +7,8 @@ from shoal import models
 from shoal.config.read import read
 from shoal.data.load import load
 from shoal.memory.activations import activation_bytes
-from shoal.memory.sizes import small_run, without_memory
+from shoal.memory.sized_model import without_memory
+from shoal.memory.sizes import small_run
 from shoal.memory.watch import MemoryWatch
 
 

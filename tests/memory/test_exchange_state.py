@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.config.read import read
 from shoal.memory.exchange_state import FEEDBACK, MEMORIES, UNKNOWN, counted_state, exchange_state
 from shoal.memory.measure import measure

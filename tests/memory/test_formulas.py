@@ -60,6 +60,13 @@ def test_sums_of_leaves_are_one_for_each_bit_and_the_leaf_itself(leaves, sums):
     assert rows_of("zero", stage=1, unit=UNIT, leaves=leaves)["sums of leaves"].formula == "4Ψ·⌊log₂ L⌋"
 
 
+def test_a_part_has_one_gradient_beside_those_that_it_is_added_to():
+    one = {each.name: each for each in components("none", Sizes(PSI, 1, 4 * PSI, 8 * PSI, added=500))}
+    assert (one["fresh gradients"].formula, one["fresh gradients"].num_bytes) == ("the largest", 500)
+    assert rows_of("ddp", largest=300, added=500)["fresh gradients"].num_bytes == 300
+    assert "fresh gradients" not in rows_of("naive", leaves=4, added=500)
+
+
 def test_a_stage_keeps_its_gradients_beside_their_sums():
     ddp = rows_of("ddp", largest=300, keeps_gradients=True)
     assert ddp["kept gradients"].num_bytes == 4 * PSI

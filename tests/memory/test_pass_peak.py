@@ -10,7 +10,7 @@ from shoal import models
 from shoal.config.read import read
 from shoal.data.load import load
 from shoal.memory.pass_peak import pass_peak
-from shoal.memory.sizes import without_memory
+from shoal.memory.sized_model import without_memory
 from shoal.memory.trial import generated
 from shoal.training.memory.checkpointing import checkpoint_blocks
 from shoal.training.memory.offloading import OffloadedActivations

@@ -33,7 +33,7 @@ def searched(budget_mb, formula=parts, above=0.0):
         peak = sum(parts(config).values()) + above * 100 * MB * (config != CONFIG)
         memory = config.memory
         seconds = 1 + 0.3 / (memory.checkpoint or 1000) + 0.4 * (memory.offload == "file")
-        return Trial(int(peak), seconds + 0.5 * (memory.state_bits == 8))
+        return Trial(int(peak), seconds + 0.5 * (memory.state_bits == 8) + 0.4 * memory.return_freed)
 
     search = Search(CONFIG, trying, formula)
     search.run(budget_mb * MB)

@@ -2,7 +2,8 @@
 
 from shoal.config.read import read
 from shoal.data.load import load
-from shoal.memory.sizes import samples_per_step, sizes_of, small_run, without_memory
+from shoal.memory.sized_model import without_memory
+from shoal.memory.sizes import samples_per_step, sizes_of, small_run
 
 
 def sizes(flags, is_gpu=False):
@@ -46,6 +47,12 @@ def test_a_step_has_one_sample_for_each_worker_and_each_micro_batch():
         "--mesh data=2,pipeline=2 --workers 4 --pipeline.microbatches 4": 8,
     }.items():
         assert samples_per_step(read(None, f"--model mlp {flags}".split())) == count
+
+
+def test_a_gradient_of_a_part_is_added_where_there_are_several():
+    run = "--model mlp --model.hidden 64 --batch-size 64"
+    assert sizes(run).added == 0
+    assert sizes(f"{run} --micro-batch 8").added == 4 * 784 * 64
 
 
 def test_leaves_are_those_of_the_fullest_worker():

@@ -1,9 +1,38 @@
-"""The table of techniques, by formula alone."""
+"""The table of techniques: by formula alone, and compared with what real workers have in use."""
+
+import pytest
 
 from shoal.config.read import read
-from shoal.memory.technique_table import as_text, samples_at_once, technique_rows
+from shoal.memory.technique_table import (
+    as_text,
+    formula_bytes,
+    returning_freed,
+    samples_at_once,
+    technique_rows,
+)
+from shoal.memory.trial import try_each
 
 TEXT = "--model transformer --model.layers 4 --data synthetic --data.task text --device cpu --batch-size 32"
+SHAPES = {
+    "transformer": "--model transformer --data synthetic --data.task text --batch-size 64",
+    "deep transformer": "--model transformer --model.layers 6 --data synthetic --data.task text --data.shape 128 "
+    "--batch-size 32",
+    "mlp": "--model mlp --model.hidden 1024,1024,1024 --data synthetic --data.shape 784 --batch-size 512",
+}
+TECHNIQUES = (
+    "",
+    "--memory.checkpoint 2",
+    "--memory.checkpoint 1",
+    "--memory.offload file",
+    "--micro-batch 16",
+    "--memory.step_in_backward",
+    "--memory.state_bits 8",
+    "--memory.parameters bf16",
+    "--memory.parameters bf16 --memory.checkpoint 1",
+)
+TOLERANCE = 0.15
+OF_BF16 = 4 * 2**20
+"""Memory of products in bfloat16 beside the tensors. Both as in docs/memory.md."""
 
 
 def test_rows_by_formula():
@@ -13,10 +42,56 @@ def test_rows_by_formula():
     assert by_flags["--memory.checkpoint 1"] < by_flags["--memory.checkpoint 2"] < by_flags[""]
     assert by_flags["--memory.offload file"] < by_flags["--memory.checkpoint 1"]
     assert by_flags["--micro-batch 8"] < by_flags["--micro-batch 16"] < by_flags[""]
+    assert 0.5 * by_flags[""] < by_flags["--memory.parameters bf16"] < 0.9 * by_flags[""]
     shown = as_text(config, rows)
     assert "Techniques, with 32 samples at once" in shown
-    assert "measured" not in shown
+    assert "in use" not in shown
+    assert "not known" not in shown
+    bf16 = next(line for line in shown.splitlines() if line.startswith("--memory.parameters bf16"))
+    assert bf16.split()[-2] == "≥"
+    assert shown.count("≥") == 2, "that row, and what it means"
     assert all(len(line) <= 80 for line in shown.splitlines())
+
+
+def test_what_is_not_known_in_advance_has_no_number():
+    config = read(None, ["--model", "mlp", "--engine", "tape", "--optimizer", "adam"])
+    rows = technique_rows(config, is_measured=False)
+    assert {row["formula_bytes"] for row in rows} == {None}
+    plain = next(line for line in as_text(config, rows).splitlines() if line.startswith("plain"))
+    assert plain.split() == ["plain", "–"]
+    assert "–: a part of it is not known without running the model" in as_text(config, rows)
+
+
+def test_measured_columns():
+    known = {"takes_away": "", "is_exact": True, "formula_bytes": 2**20, "formula_is_bound": False}
+    rows = [
+        known
+        | {"technique": "plain", "flags": "", "in_use_bytes": 2**21, "measured_bytes": 2**22, "time": 1.0}
+    ]
+    shown = as_text(read(None, TEXT.split()), rows)
+    assert next(line for line in shown.splitlines() if line.startswith("plain")).split()[1:4] == [
+        "1.0",
+        "2.0",
+        "4.0",
+    ]
+    assert "peak: what is in use, and what the C library keeps of freed memory" in shown
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("shape", "technique"),
+    [
+        *(("transformer", each) for each in TECHNIQUES),
+        *(("deep transformer", each) for each in ("", "--memory.checkpoint 1")),
+        *(("mlp", each) for each in ("", "--memory.offload file", "--memory.step_in_backward")),
+    ],
+)
+def test_workers_have_in_use_what_the_formula_says(shape, technique):
+    config = read(None, f"{SHAPES[shape]} {technique} --optimizer adam --threads 1 --device cpu".split())
+    (trial,) = try_each([returning_freed(config)], most=1)
+    formula = formula_bytes(config)
+    beside = OF_BF16 if config.precision == "bf16" else 0
+    assert formula * (1 - TOLERANCE) < trial.peak < formula * (1 + TOLERANCE) + beside
 
 
 def test_samples_at_once_are_a_part_of_a_share():

@@ -9,15 +9,18 @@ from shoal.config.read import read
 from shoal.memory.trial import try_each
 
 TEXT = (
-    "--model transformer --model.layers 6 --model.width 128 --data synthetic --data.task text --data.shape 128 "
+    "--model transformer --model.layers 2 --model.width 64 --data synthetic --data.task text --data.shape 64 "
     "--data.samples 128 --batch-size 32 --threads 1 --optimizer adam --device cpu"
 )
 
 
-def test_a_recomputed_run_has_a_lower_peak():
-    plain = f"{TEXT} --model.layers 4 --model.width 64 --data.shape 64".split()
-    kept, recomputed = try_each([read(None, plain), read(None, [*plain, "--memory.checkpoint", "1"])])
+def test_techniques_lower_the_peak():
+    plain = f"{TEXT} --model.layers 4".split()
+    recomputing = [*plain, "--memory.checkpoint", "1"]
+    returning = [*recomputing, "--memory.return_freed", "true"]
+    kept, recomputed, returned = try_each([read(None, flags) for flags in (plain, recomputing, returning)], 2)
     assert recomputed.peak < kept.peak - 5e6
+    assert returned.peak < 0.8 * recomputed.peak
     assert kept.seconds > 0
 
 
@@ -34,20 +37,20 @@ def memory_event(folder):
 def test_the_measured_peak_stays_below_three_budgets_in_a_process_that_trained_before(tmp_path, capsys):
     assert main(["train", *f"{TEXT} --steps 2 --runs-dir {tmp_path / 'before'}".split()]) == 0
     peaks = []
-    for budget in ("400MB", "90MB", "60MB"):
+    for budget in ("400MB", "40MB", "20MB"):
         runs = tmp_path / budget
-        assert main(["train", *f"{TEXT} --steps 5 --memory.budget {budget} --runs-dir {runs}".split()]) == 0
+        assert main(["train", *f"{TEXT} --steps 40 --memory.budget {budget} --runs-dir {runs}".split()]) == 0
         assert f"--memory.budget {budget}: " in capsys.readouterr().err
         event = memory_event(runs)
         assert event["peak_bytes"] < event["budget_bytes"] == int(budget[:-2]) * 1e6
         peaks.append(event["peak_bytes"])
-    assert peaks == sorted(peaks, reverse=True)
+    assert max(peaks[1:]) < peaks[0]
 
 
 @pytest.mark.long
 @pytest.mark.timeout(500)
 def test_a_budget_that_is_too_small_is_refused_before_the_run_starts(capsys, tmp_path):
-    small = f"{TEXT} --model.layers 2 --model.width 64 --data.shape 64 --batch-size 8"
+    small = f"{TEXT} --batch-size 8"
     assert main(["train", *f"{small} --memory.budget 1MB --runs-dir {tmp_path / 'runs'}".split()]) == 2
     assert "1MB is too small: the smallest that would do is" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()

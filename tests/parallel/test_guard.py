@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from shoal.comm.mesh import Mesh
-from shoal.comm.threads import ThreadGroup, run_threads
-from shoal.errors import DivergedError
+from shoal.comm.threads.group import ThreadGroup, run_threads
+from shoal.errors import ConfigError, DivergedError
 from shoal.parallel.exchange.linear import AllReduce
 from shoal.parallel.exchange.robust import Robust
 from shoal.parallel.exchange.rules import ROBUST
-from shoal.parallel.guard import ROW, Guard, Remedies
+from shoal.parallel.guard import ROW, Guard, Remedies, square_of
 from shoal.parallel.strategy import Share
 
 TOLERATES_ONE = Robust(ROBUST["median"], bad=1)
@@ -195,3 +195,32 @@ def test_a_sync_without_exchanges_is_not_offered_one():
 
     with pytest.warns(UserWarning, match="if that is a fault, --clip-norm limits the step"):
         run_threads(2, work)
+
+
+@pytest.mark.parametrize(
+    ("remedies", "ending"),
+    [
+        (
+            Remedies(),
+            ": if that is a fault, --exchange robust:median tolerates it, and --clip-norm limits the step",
+        ),
+        (Remedies(clips=False), ": if that is a fault, --exchange robust:median tolerates it"),
+        (Remedies(clips=False, exchanges=False), "the largest of the others 1"),
+    ],
+)
+def test_a_giant_is_mentioned_with_what_the_run_supports(remedies, ending):
+    def work(group):
+        guard = Guard(group, AllReduce(), "stop", remedies=remedies)
+        guard.look(torch.tensor([1e9 if group.rank else 1.0]))
+        guard.agree(torch.tensor(0.5), share())
+
+    with pytest.warns(UserWarning, match="rank 1's gradient") as mentioned:
+        run_threads(2, work)
+    assert str(mentioned[0].message).endswith(ending)
+
+
+def test_a_sparse_gradient_is_refused_with_its_shape():
+    """Of an embedding with sparse=True; torch's own error is about an operation of ours."""
+    sparse = torch.zeros(300, 8).to_sparse()
+    with pytest.raises(ConfigError, match=r"a gradient of shape \(300, 8\) is sparse"):
+        square_of(sparse)

@@ -16,7 +16,7 @@ from strategy_cases import (
 from torch import nn
 from torch.nn import functional as F
 
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.config.schema import DdpConfig
 from shoal.errors import ConfigError
 from shoal.parallel.sync.ddp import Ddp

@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from shoal.comm.store import listen
+from shoal.comm.rendezvous.store import listen
 from shoal.config.read import read
 
 TINY = "--data synthetic --data.samples 100 --data.shape 1,4,4 --data.classes 3 --batch-size 32 --epochs 3 "

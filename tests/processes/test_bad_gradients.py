@@ -9,7 +9,7 @@ from torch import nn
 
 from shoal import optim
 from shoal.cli.main import main
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.config.conditions import Fault
 from shoal.config.schema import CrossEntropyConfig, DdpConfig, NaiveConfig, SgdConfig
 from shoal.data.dataset import Batch

@@ -39,7 +39,6 @@ def one_machine(tmp_path_factory):
     return dict(zip(pairs, invariant_programs.bits_of_runs(None, runs, folder), strict=True))
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("kind", "size"), WORLDS)
 def test_same_bits_as_one_machine(tmp_path, one_machine, kind, size):
     everything = enumerate(MODELS), enumerate(OPTIMIZERS), enumerate(STRATEGIES)

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from shoal.comm.store import listen
+from shoal.comm.rendezvous.store import listen
 
 PROGRAM = Path(__file__).parent / "joining_program.py"
 

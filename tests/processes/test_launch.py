@@ -11,7 +11,7 @@ import pytest
 from launching import command, environment, flags, wait_until, workers_of
 
 from shoal.cli.main import main
-from shoal.comm.store import listen
+from shoal.comm.rendezvous.store import listen
 
 PROGRAM = str(Path(__file__).parents[2] / "examples" / "all_reduce.py")
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

@@ -16,7 +16,7 @@ from shoal.training import checkpoint
 from shoal.training.observer import Silent
 
 # Many processes load torch, which takes long where the machine is busy.
-pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("launching_here")]
+pytestmark = pytest.mark.usefixtures("launching_here")
 LOCAL = "--strategy local --strategy.every 5 --workers 2 --name run"
 """Averagings after steps 5 and 10; faults fire in step 8, checkpoints are of steps 3, 6, 9 and 12."""
 

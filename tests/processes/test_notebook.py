@@ -6,12 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "notebook.ipynb"
 
 
-@pytest.mark.timeout(180)
 def test_it_trains_by_two_workers_plots_and_compares(tmp_path):
     shutil.copy(NOTEBOOK, tmp_path)
     words = [sys.executable, "-m", "nbconvert", "--execute", "--to", "notebook", "--inplace", NOTEBOOK.name]

@@ -14,7 +14,6 @@ from shoal.launch.run import launch_run
 from shoal.training import checkpoint
 from shoal.training.observer import Silent
 
-pytestmark = pytest.mark.timeout(300)  # processes that load torch: slow where the machine is busy
 # The model counts forward passes: the 30th is of the second micro-batch of step 7.
 PIPELINE = "--model misbehaving:staged --strategy pipeline --workers 2 --pipeline.cut 4 --name run"
 

@@ -7,7 +7,7 @@ import pytest
 from launching import environment, state_of, wait_until
 from nursery import Nursery
 
-from shoal.comm.store import listen
+from shoal.comm.rendezvous.store import listen
 
 KINDS = ["shm", "gloo"]
 ENDS_S = 8.0
@@ -206,8 +206,8 @@ def test_rank_0_may_work_alone_for_long_and_a_warning_shows_where_it_is(by_hand,
 @pytest.mark.parametrize("late", [0, 1])
 def test_a_rank_that_joins_late_is_waited_for_with_a_warning(by_hand, late):
     before = (
-        "from shoal.comm import rendezvous, store\n"
-        "rendezvous.WARN_AFTER_S = store.WARN_AFTER_S = 0.5\n"
+        "from shoal.comm.rendezvous import meet, store\n"
+        "meet.WARN_AFTER_S = store.WARN_AFTER_S = 0.5\n"
         f"if int(os.environ['RANK']) == {late}: time.sleep(2)\n"
     )
     outputs = [program.ended() for program in by_hand("auto", "print(group.size)\n", before=before)]
@@ -255,11 +255,12 @@ def test_a_limit_from_the_environment_is_kept(by_hand):
 # Several machines. Each rank has an address of its own and sees no process of the others, as if it were alone.
 
 APART = """
-from shoal.comm import join, rendezvous
+from shoal.comm import join
+from shoal.comm.rendezvous import meet
 rank = int(os.environ["RANK"])
 join.own_address = lambda host, port: f"127.0.0.{rank + 1}"
-rendezvous.Card.shares_machine_with = lambda mine, other: mine.rank == other.rank
-rendezvous.socket.gethostname = lambda: f"host{rank}"
+meet.Card.shares_machine_with = lambda mine, other: mine.rank == other.rank
+meet.socket.gethostname = lambda: f"host{rank}"
 """
 
 

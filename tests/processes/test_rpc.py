@@ -16,7 +16,6 @@ from shoal.events.folder import RunFolder
 from shoal.launch.run import launch_run
 from shoal.training.observer import Silent
 
-pytestmark = pytest.mark.timeout(300)  # many processes that load torch: slow where the machine is busy
 NOTICED_S = 30.0
 """A death is seen by looking, long before the 60 s of silence after which a member is given up."""
 STAGED = "--model misbehaving:staged --strategy rpc --workers 3 --name run"

@@ -13,8 +13,6 @@ from launching import command, environment, flags, free_port, wait_until, worker
 from shoal.events.folder import RunFolder
 from shoal.training import checkpoint
 
-pytestmark = pytest.mark.timeout(300)
-
 
 def launched(folder, *words, more="--workers 2", **options):
     """A launcher in a process of its own, in the middle of a run of many steps."""

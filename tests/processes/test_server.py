@@ -14,7 +14,7 @@ from shoal.launch.run import launch_run
 from shoal.training.observer import Silent
 
 # Many processes load torch, which takes long where the machine is busy.
-pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("launching_here")]
+pytestmark = pytest.mark.usefixtures("launching_here")
 NOTICED_S = 30.0
 """A death is seen by looking, long before the 60 s of silence after which a member is given up."""
 SERVER = "--strategy server --workers 2 --name run"

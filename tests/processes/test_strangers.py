@@ -18,11 +18,10 @@ from launching import HERE, config, environment, wait_until, workers_of
 from nursery import Nursery
 
 from shoal.cli.main import main
-from shoal.comm.store import listen
+from shoal.comm.rendezvous.store import listen
 from shoal.launch.run import launch_run
 from shoal.training.observer import Silent
 
-pytestmark = pytest.mark.timeout(300)
 SECRET = "correct horse battery staple"
 
 
@@ -159,7 +158,7 @@ def test_no_command_line_and_no_environment_of_a_worker_shows_a_secret(attacked)
 
 SHOWS = """
 import os, sys, torch, shoal
-from shoal.comm.secret import run_secret
+from shoal.comm.rendezvous.secret import run_secret
 group = shoal.join(timeout_s=20)
 total = torch.ones(1)
 group.all_reduce(total).wait()

@@ -14,7 +14,7 @@ from shoal.launch.run import launch_run
 from shoal.training.observer import Silent
 
 # Processes load torch, which takes long where the machine is busy.
-pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("launching_here")]
+pytestmark = pytest.mark.usefixtures("launching_here")
 
 
 def config(folder, more, layers=("first", "last"), **options):

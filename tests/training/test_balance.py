@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from sample_ledger import FLAGS, SAMPLES, entries_of
 
 from shoal.cli.main import main
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.data.division import Global
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder

@@ -124,3 +124,18 @@ def test_a_fault_is_put_on_workers_under_every_strategy(capsys, here):
         said = capsys.readouterr().err
         assert "rank 1's gradient is nan" in said, strategy
         assert "rank 2's" not in said
+
+
+@pytest.mark.parametrize(
+    ("exchange", "refused"),
+    [
+        ("compressed:topk --exchange.layers fc9.*=int8", "no parameter matches 'fc9.*'"),
+        ("compressed:topk --exchange.layers fc1.*=int8", ""),
+    ],
+)
+def test_a_rule_of_a_codec_matches_some_parameter(tmp_path, capsys, exchange, refused):
+    flags = f"{FLAGS} --model mlp --steps 1 --strategy ddp --workers 2 --launcher threads --name rules"
+    code = main(["train", *flags.split(), "--exchange", *exchange.split()])
+    assert code == (2 if refused else 0)
+    assert refused in capsys.readouterr().err
+    assert (tmp_path / "runs/rules").exists() is not bool(refused)

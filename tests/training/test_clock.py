@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.comm.traced import traced
 from shoal.events.file import EventFile, read_events
 from shoal.events.folder import RunFolder

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 import torch
 
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.comm.traced import traced
 from shoal.config.read import read
 from shoal.training import worker

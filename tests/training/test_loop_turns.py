@@ -103,6 +103,8 @@ def test_bsp_ends_with_the_weights_of_ddp(tmp_path, capsys, launcher):
     assert server["server"] == {
         "mode": "bsp",
         "gathers": True,
+        "repeats": True,
+        "exact": True,
         "servers": 2,
         "updates": 5,
         "staleness_mean": 0.0,
@@ -110,6 +112,39 @@ def test_bsp_ends_with_the_weights_of_ddp(tmp_path, capsys, launcher):
         "dropped": 0,
         "lost": [],
     }
+
+
+@pytest.mark.parametrize(
+    ("flags", "repeats", "exact"),
+    [
+        ("--exchange compressed:topk", True, False),
+        ("--exchange compressed:topk --exchange.ratio 1", True, True),
+        ("--exchange robust:median --exchange.bad 1", True, False),
+        ("--strategy.backup 1", False, False),
+        ("--strategy.mode hogwild --launcher processes", False, False),
+    ],
+)
+def test_the_result_says_when_updates_are_not_one_machines(tmp_path, capsys, flags, repeats, exact):
+    found = train(capsys, tmp_path, TINY, f"--workers 3 --steps 1 {flags}")["server"]
+    assert (found["repeats"], found["exact"]) == (repeats, exact)
+
+
+def test_a_codec_goes_on_with_its_warm_up_when_the_number_of_workers_changes(tmp_path, capsys):
+    """The ledger starts anew then, and the codecs do not: naive workers encode the same."""
+    flags = "--optimizer sgd --exchange compressed:topk --exchange.warmup 3 --workers 2 --steps 4"
+    found = []
+    for sync in ("naive", "server"):
+        train(capsys, tmp_path / sync, TINY.replace("server", sync), flags)
+        found.append(
+            train(capsys, tmp_path, f"--resume {tmp_path / sync / 'run'} --workers 3 --steps 5 --epochs 2")
+        )
+    assert found[0]["weights_sha256"] == found[1]["weights_sha256"]
+
+
+def test_a_server_that_holds_nothing_of_a_small_model_gets_empty_pushes(tmp_path, capsys):
+    flags = "--optimizer sgd --exchange compressed:topk --workers 2 --steps 2 --model linear"
+    found = [train(capsys, tmp_path / str(n), TINY, flags, f"--strategy.servers {n}") for n in (1, 2)]
+    assert found[0]["weights_sha256"] == found[1]["weights_sha256"]
 
 
 @pytest.mark.parametrize("mode", ["asp", "ssp", "hogwild"])
@@ -127,7 +162,7 @@ WRONG = {
     "--strategy.damping true": "--strategy.damping true has no effect with --strategy.mode bsp",
     "--strategy.mode hogwild --strategy.compensation 1": "with --strategy.mode hogwild, which knows no staleness",
     "--strategy.mode asp --strategy.backup 1": "--strategy.backup 1 has no effect with --strategy.mode asp",
-    "--strategy.backup 3": "--strategy.backup 3 leaves no gradient of 3 workers to count",
+    "--strategy.backup 3": "--strategy.backup 3 leaves no gradient to count: --workers is 3",
     "--exchange by:ring": "--exchange by has no effect with strategy server",
     "--strategy.mode asp --exchange robust:median": "--exchange robust compares the gradients of all workers",
     "--exchange compressed:auto": "strategy server does not support --exchange compressed:auto: it compares codecs",

@@ -6,7 +6,7 @@ import pytest
 import torch
 from small_runs import train
 
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.training.random_state import RandomState
 
 NET = """

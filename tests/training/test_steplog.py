@@ -3,12 +3,19 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from shoal.config.read import read
-from shoal.events.file import read_events
+from shoal.errors import DivergedError
+from shoal.events.file import EventFile, read_events
 from shoal.events.folder import RunFolder
 from shoal.events.spans import HostClock, SpanRecorder
+from shoal.parallel.guard import Remedies
+from shoal.parallel.strategy import StepResult
 from shoal.training import worker
+from shoal.training.observer import Silent
+from shoal.training.progress import Progress
+from shoal.training.steplog import StepLog
 
 FLAGS = "--data synthetic --data.samples 80 --data.shape 1,4,4 --data.classes 3 --model mlp --model.hidden 8 "
 FLAGS += "--batch-size 32 --epochs 2 --threads 1 --device cpu --engine static"
@@ -35,3 +42,13 @@ def test_compiling_is_measured_in_steps_whose_spans_are_not():
     with spans("forward", "compute"), spans("compile", "compile"):
         pass
     assert [name for name, *_ in spans.marks] == ["compile"]
+
+
+@pytest.mark.parametrize(("clips", "hint"), [(True, "try 0.01, or --clip-norm 1."), (False, "try 0.01.")])
+def test_clipping_is_offered_only_where_the_run_supports_it(tmp_path, clips, hint):
+    span = SpanRecorder(HostClock())
+    with EventFile(tmp_path / "events.jsonl") as events:
+        log = StepLog(events, span, [], Silent(), torch.device("cpu"), False, Remedies(clips=clips))
+        with pytest.raises(DivergedError) as raised:
+            log.step(Progress().after_step(8), StepResult(torch.tensor(torch.nan)), 8, 0.1)
+    assert raised.value.hint == f"The learning rate was 0.1: {hint}"

@@ -5,7 +5,7 @@ import time
 import pytest
 import torch
 
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.config.read import read
 from shoal.parallel.layout.whole import Whole
 from shoal.training import build, checkpoint, worker

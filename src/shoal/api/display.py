@@ -189,8 +189,9 @@ def server_rows(result: Result) -> dict[str, str]:
     if result.server is None:
         return {}
     mode, updates = result.server["mode"], result.server["updates"]
-    repeats = "one machine's" if result.server["gathers"] else "not one machine's, and runs do not repeat"
-    rows = {"updates": f"{updates:,} ({mode}: {repeats})"}
+    are = "" if result.server.get("exact") else "not "
+    repeats = "" if result.server.get("repeats") else ", and runs do not repeat"
+    rows = {"updates": f"{updates:,} ({mode}: {are}one machine's{repeats})"}
     found = staleness_of(RunFolder(Path(result.run)), result.workers) if result.server["servers"] else None
     if found is not None and (found.mean or any(each.dropped for each in found.workers)):
         rows |= {"staleness": found.in_words(), "pushes": found.progress_in_words()}

@@ -20,7 +20,7 @@ from shoal.api.train import observed
 from shoal.errors import ConfigError
 from shoal.events.folder import RunFolder
 from shoal.models.metrics import Metric
-from shoal.optim.over import EXAMPLE
+from shoal.optim.over import check_function
 from shoal.parallel.state import load_weights
 from shoal.parallel.strategy import Strategy
 from shoal.training.result import Result
@@ -122,12 +122,8 @@ def _as_module(objects: _Objects) -> Generator[dict[str, Any]]:
 def _named_in(module: ModuleType, objects: _Objects) -> dict[str, Any]:
     """Put the objects into the module; the settings that name them."""
     model, data, loss, make_optimizer, metrics, strategy = objects
-    if not isinstance(make_optimizer, str | dict) and not callable(make_optimizer):
-        raise ConfigError(
-            f"make_optimizer is a value of type {type(make_optimizer).__name__}, expected a function that returns an "
-            "optimizer",
-            f"Pass {EXAMPLE}: each worker has its own copy of the model, or a part of it.",
-        )
+    if not isinstance(make_optimizer, str | dict):
+        check_function(make_optimizer, "each worker has its own copy of the model, or a part of it")
     if not isinstance(model, str) and not callable(model):
         raise ConfigError(
             f"model is a value of type {type(model).__name__}, expected a torch.nn.Module or a function for one"

@@ -20,9 +20,9 @@ from shoal.bench.tables import as_csv, as_json, as_table, load_note
 from shoal.comm.group import Group
 from shoal.comm.over_torch.checked import join_torch
 from shoal.comm.over_torch.group import TorchGroup
-from shoal.comm.secret import FILE_VARIABLE, new_secret, without_secret
+from shoal.comm.rendezvous.secret import FILE_VARIABLE, new_secret, without_secret
+from shoal.comm.rendezvous.store import connect, listen, serve
 from shoal.comm.shared_memory.group import SharedMemoryGroup
-from shoal.comm.store import connect, listen, serve
 from shoal.comm.traced import traced
 from shoal.errors import ConfigError, WorkerError, unknown
 from shoal.launch import programs

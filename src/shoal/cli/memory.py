@@ -50,13 +50,15 @@ def run(given: Given[MemoryFlags]) -> int:
     config = read(given.words[0] if given.words else None, given.settings, flags.trust_code)
     is_measured = not flags.formula_only
     workers = measure(config) if is_measured else [by_formula(config)]
+    if not flags.json:
+        text.show(as_table(config, fullest(workers), is_measured))
+        if flags.techniques and is_measured:
+            text.show("\nMeasuring techniques, each in new workers: some minutes (--techniques false: none)")
     rows = _techniques(config, is_measured) if flags.techniques else []
     if flags.json:
         text.show(as_json(config, workers, is_measured, rows))
-    else:
-        text.show(as_table(config, fullest(workers), is_measured))
-        if rows:
-            text.show("\n" + as_text(config, rows))
+    elif rows:
+        text.show("\n" + as_text(config, rows))
     return 0
 
 

@@ -58,17 +58,16 @@ def run(given: Given[PruneFlags]) -> int:
     Start with:  shoal prune runs/NAME --sparsity 0.8
     """
     flags, path = given.flags, Path(given.words[0])
-    if not path.exists():
-        raise ConfigError(f"{path} does not exist", "Give a run folder or a weights file (.safetensors).")
-
     from shoal.api.display import display_for
     from shoal.config.custom import named_code
     from shoal.config.read import read_flags
     from shoal.events.folder import resume_command
     from shoal.launch.run import launch_run
     from shoal.training.prune.one_shot import prune_once, pruning_config
-    from shoal.training.reopen import open_saved
+    from shoal.training.saved import exists, open_saved
 
+    if not exists(path):
+        raise ConfigError(f"{path} does not exist", "Give a run folder or a weights file (.safetensors).")
     saved = open_saved(path, flags.trust_code)
     config = pruning_config(saved, path, _settings(flags), flags.finetune, read_flags(given.settings))
     once = prune_once(config)

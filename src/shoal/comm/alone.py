@@ -1,7 +1,7 @@
 """A world of one: every collective is over at once."""
 
 from shoal.comm.group import Group
-from shoal.comm.threads import ThreadGroup
+from shoal.comm.threads.group import ThreadGroup
 
 
 def alone() -> Group:

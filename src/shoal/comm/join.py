@@ -15,12 +15,12 @@ from shoal.comm.assigned_group import assignment
 from shoal.comm.group import Group
 from shoal.comm.liveness.judge import limit_of
 from shoal.comm.over_torch.checked import join_torch
-from shoal.comm.rendezvous import Card, meet
-from shoal.comm.secret import warn_without_secret
+from shoal.comm.rendezvous.meet import Card, meet
+from shoal.comm.rendezvous.secret import warn_without_secret
+from shoal.comm.rendezvous.store import answers_within, connect, listen, own_address, serve
+from shoal.comm.rendezvous.tagged_store import TaggedStore, tagged
 from shoal.comm.shared_memory.group import SharedMemoryGroup, shared_memory_works_here
-from shoal.comm.store import answers_within, connect, listen, own_address, serve
-from shoal.comm.tagged_store import TaggedStore, tagged
-from shoal.comm.threads import ThreadGroup
+from shoal.comm.threads.group import ThreadGroup
 from shoal.errors import ConfigError, JoinError, unknown
 from shoal.printable import shortened
 

@@ -91,7 +91,7 @@ class Traced(WrappedGroup):
     """A group that behaves like `group`, counts its calls in `totals`, and passes their spans to `record`.
 
     >>> import torch
-    >>> from shoal.comm.threads import ThreadGroup
+    >>> from shoal.comm.threads.group import ThreadGroup
     >>> (alone,) = ThreadGroup.world(1)
     >>> group = Traced(alone)
     >>> group.all_reduce(torch.ones(10)).wait()

@@ -26,7 +26,7 @@ def tree_summed(group: Group) -> Group:
 class TreeSums(WrappedGroup):
     """A group that sums along the balanced tree over ranks, and does everything else as `group` does.
 
-    >>> from shoal.comm.threads import ThreadGroup
+    >>> from shoal.comm.threads.group import ThreadGroup
     >>> (alone,) = ThreadGroup.world(1)
     >>> buffer = torch.ones(3)
     >>> TreeSums(alone).all_reduce(buffer).wait()

@@ -162,7 +162,7 @@ def _for_different(entry: ComparedRun, words: Words) -> str:
         "schedule": (config.pipeline.schedule, updates_inside),
     }
     if isinstance(config.sync, ServerConfig):
-        reasons["server"] = (config.sync.mode, not config.sync.gathers)
+        reasons["server"] = (config.sync.mode, not config.sync.repeats)
     found = [words(f"differs.{key}", name=name) for key, (name, applies) in reasons.items() if applies]
     if not found:
         return words("differs.unexpected")

@@ -30,7 +30,7 @@ def remark(words: Words, tone: Verdict, kind: str, claim: str, numbers: str = ""
 def listed(names: Sequence[str], words: Words) -> str:
     """Names as one phrase: a, b and c."""
     *first, last = names
-    return words("join.and", first=words("join.comma").join(first), last=last) if first else last
+    return words("join.and", first=first, last=last) if first else last
 
 
 def names_of(entries: Sequence[ComparedRun], words: Words) -> str:

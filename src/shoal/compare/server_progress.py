@@ -50,4 +50,4 @@ def _histogram(name: str, progress: Staleness, words: Words) -> str:
         for value, share, and_more in progress.shares()
     ]
     numbers = {"mean": progress.mean, "most": max(progress.histogram)}
-    return words("measured.staleness", name=name, shares=words("join.comma").join(shares), **numbers)
+    return words("measured.staleness", name=name, shares=shares, **numbers)

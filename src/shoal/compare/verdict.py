@@ -103,9 +103,8 @@ def waiting(comparison: Comparison, words: Words) -> Iterator[Remark]:
         claim = words("waits.claim", name=entry.name, slow=slow.rank)
         yield remark(words, "fails", "waits", claim, numbers, _for_slow(entry, words))
     if in_turns:
-        comma = words("join.comma")
-        shares = comma.join(percent(entry.shares["wait"]) for entry in in_turns)
-        claim = words("waits.in_turns", names=comma.join(entry.name for entry in in_turns))
+        shares = [percent(entry.shares["wait"]) for entry in in_turns]
+        claim = words("waits.in_turns", names=[entry.name for entry in in_turns])
         numbers = words("waits.in_turns_numbers", shares=shares)
         yield remark(words, "fails", "waits", claim, numbers, words("waits.in_turns_advice"))
 

@@ -10,7 +10,7 @@ import operator
 import re
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -234,9 +234,9 @@ def describe(kind: Any) -> str:
         base, *limits = get_args(kind)
         return f"{describe(base)} {' and '.join(map(str, limits))}"
     if origin in (types.UnionType, typing.Union):
-        return _either([describe(part) for part in get_args(kind)])
+        return either([describe(part) for part in get_args(kind)])
     if origin is Literal:
-        return _either([repr(word) for word in get_args(kind)])
+        return either([repr(word) for word in get_args(kind)])
     if origin is tuple:
         first, *rest = describe(get_args(kind)[0]).removeprefix("an ").removeprefix("a ").split(" ")
         return " ".join(["a list of", f"{first}s", *rest])
@@ -255,7 +255,12 @@ _WORDS: dict[Any, str] = {
 _WORDS[types.NoneType] = "none"
 
 
-def _either(words: list[str]) -> str:
+def either(words: Sequence[str]) -> str:
+    """Alternatives in a sentence.
+
+    >>> either(["sgd", "adam", "adamw"])
+    'sgd, adam or adamw'
+    """
     return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
 
 
@@ -348,6 +353,6 @@ class Checked:
             elif not _accept(kind, value)[0]:
                 classes = [choice.__name__ for choice in choices(kind)]
                 raise ConfigError(
-                    f"{where}: expected {_either(classes)}, got a {type(value).__name__}",
+                    f"{where}: expected {either(classes)}, got a {type(value).__name__}",
                     f"For example {name}={classes[0]}(), from shoal.config.schema.",
                 )

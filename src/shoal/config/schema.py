@@ -12,7 +12,7 @@ from typing import Literal
 from shoal.config.checks.invariant import check_invariant, check_power_of_two, with_readable_step
 from shoal.config.checks.layouts import check_layouts
 from shoal.config.checks.supported import check_strategy
-from shoal.config.kinds import Checked
+from shoal.config.kinds import Checked, either
 from shoal.config.mesh import check_product, layout_of, parse_mesh
 from shoal.config.sections.compression import CompressedConfig
 from shoal.config.sections.data import (
@@ -225,7 +225,7 @@ class RunConfig(Checked):
             syncs = [sync for layout, sync in STRATEGIES.values() if layout == pair[0]]
             raise ConfigError(
                 f"layout {pair[0]} does not support sync {pair[1]}",
-                f"Use --sync {', '.join(syncs[:-1])} or {syncs[-1]}.",
+                f"Use --sync {either(syncs)}.",
             )
         check_strategy(self)
         check_layouts(self)

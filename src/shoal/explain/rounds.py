@@ -12,7 +12,7 @@ from torch import Tensor
 
 from shoal.comm.algorithms import ALGORITHMS
 from shoal.comm.group import Messenger, Work
-from shoal.comm.threads import ThreadGroup, run_threads
+from shoal.comm.threads.group import ThreadGroup, run_threads
 from shoal.errors import ConfigError, unknown
 
 MAX_WORKERS = 32

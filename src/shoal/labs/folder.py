@@ -11,6 +11,7 @@ from shoal.errors import ConfigError
 from shoal.labs.page.analysis import Findings
 from shoal.labs.page.pictures import Pictures
 from shoal.report.document import Document
+from shoal.report.findings import Number
 from shoal.report.folder import write_files
 from shoal.report.html import to_html
 from shoal.report.markdown import to_markdown
@@ -62,7 +63,7 @@ def write_report(
         {
             "claim": finding.claim,
             "verdict": finding.verdict,
-            "numbers": "; ".join(f"{key} = {value}" for key, value in finding.numbers.items()),
+            "numbers": "; ".join(f"{key} = {_shown(value)}" for key, value in finding.numbers.items()),
         }
         for section in findings.values()
         for finding in section
@@ -79,3 +80,7 @@ def write_report(
             PurePosixPath("report.html"): to_html(document),
         },
     )
+
+
+def _shown(value: Number) -> object:
+    return ", ".join(value) if isinstance(value, tuple) else value

@@ -1,7 +1,6 @@
 """Numbers and verdicts, as findings hold them and reports print them."""
 
 import math
-from collections.abc import Iterable
 
 from shoal.data.dataset import DataSet
 from shoal.report.findings import Verdict
@@ -24,15 +23,6 @@ def scientific(value: float) -> str:
 def whether(condition: bool) -> Verdict:
     """The verdict on something that was counted or compared exactly, and has no spread."""
     return "holds" if condition else "fails"
-
-
-def listed(numbers: Iterable[int]) -> str:
-    """Whole numbers in a sentence.
-
-    >>> listed(range(3))
-    '0, 1, 2'
-    """
-    return ", ".join(map(str, numbers))
 
 
 def sample_counts(data: DataSet) -> dict[str, int]:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from shoal.comm.liveness.judge import limit_of
-from shoal.comm.threads import ThreadGroup
+from shoal.comm.threads.group import ThreadGroup
 from shoal.errors import ConfigError
 from shoal.launch import threads
 from shoal.launch.process import processes

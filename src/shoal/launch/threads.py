@@ -10,7 +10,7 @@ from typing import Generic, TypeVar, final
 import torch
 
 from shoal.comm.assigned_group import Assignment, assigned
-from shoal.comm.threads import ThreadGroup
+from shoal.comm.threads.group import ThreadGroup
 from shoal.launch.failure import failure_of
 from shoal.launch.handle import WorkerHandle
 from shoal.launch.one_worker import closing_group

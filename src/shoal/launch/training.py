@@ -10,7 +10,7 @@ from typing import Any
 from shoal.comm.group import BUSY_S, SlowMemberWarning
 from shoal.comm.links.measure import LinkNotice
 from shoal.comm.mesh import coordinates
-from shoal.comm.threads import ThreadGroup
+from shoal.comm.threads.group import ThreadGroup
 from shoal.config.custom import named_code, no_exit
 from shoal.config.mesh import layout_of
 from shoal.config.plain import to_plain

@@ -1,7 +1,7 @@
 """What a forward pass saves for backward, counted without computing anything."""
 
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -14,17 +14,21 @@ from shoal import models
 from shoal.config.schema import LossConfig
 from shoal.data.dataset import Batch
 from shoal.memory.process import memory_id
+from shoal.memory.sized_model import Autocast, have_no_memory, sized_batch
 from shoal.training.memory.checkpointing import recomputed_blocks
 
 
-def activation_bytes(model: nn.Module, loss: LossConfig, batch: Batch) -> int | None:
+def activation_bytes(
+    model: nn.Module, loss: LossConfig, batch: Batch, autocast: Autocast = nullcontext
+) -> int | None:
     """Bytes that a forward pass saves, parameters not counted; None if the model has to run for that.
 
-    The model is on torch's meta device, where tensors have shapes and no memory.
+    The tensors of the model have sizes and no memory (`sized_model.py`).
     """
     params = [*model.parameters()]
-    if not all(param.is_meta for param in params):
+    if not have_no_memory(params):
         return None
+    inputs, labels = sized_batch(batch, model)
     saved: dict[int, int] = {}
     known = {memory_id(param) for param in params}
 
@@ -35,12 +39,11 @@ def activation_bytes(model: nn.Module, loss: LossConfig, batch: Batch) -> int | 
 
     function = models.build_loss(loss)
     with FusedAttention(), _recomputed(model, known) as again:
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            kept = function(model(batch.inputs.to("meta")), batch.labels.to("meta"))
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), autocast():
+            kept = function(model(inputs), labels)
         del kept  # until here, no memory is used a second time
-    inputs = set(saved)
     # Of the block that is being recomputed, what is not kept anyway.
-    largest = max((sum(each[at] for at in each.keys() - inputs) for each in again), default=0)
+    largest = max((sum(each[at] for at in each.keys() - saved.keys()) for each in again), default=0)
     return sum(saved.values()) + largest
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from shoal.comm.join import place_from_environment
 from shoal.config.schema import RunConfig
 from shoal.errors import ConfigError
-from shoal.memory.search import MARGIN, Formula, Search, Try
+from shoal.memory.search import MARGIN, Formula, Search, Try, needed
 from shoal.memory.technique_table import formula_parts
 from shoal.memory.techniques import MemoryVariant
 from shoal.memory.trial import Trial, check_can_try, try_each
@@ -72,8 +72,8 @@ def within_budget(
     search.run(budget)
     fitting = search.fitting(budget)
     if not fitting:
-        variant = min(search.tried, key=lambda each: search.tried[each].peak)
-        smallest = math.ceil(search.tried[variant].peak * MARGIN * MARGIN / 1e6)
+        variant = search.smallest
+        smallest = math.ceil(needed(variant, search.tried[variant].peak) * MARGIN / 1e6)
         raise ConfigError(
             f"--memory.budget {config.memory.budget} is too small: the smallest that would do is {smallest}MB"
             + f", with {variant.flags}" * bool(variant.flags),

@@ -48,6 +48,8 @@ class Sizes:
     updated_in_backward: int = 0
     """The largest part of the gradients that is there before its parameters are updated, with
     `--memory.step_in_backward`; 0: all gradients are."""
+    added: int = 0
+    """The largest gradient of a part that is added to those of the parts before it; 0: nothing is accumulated."""
     fixed: int = 0
     """Buffers and frozen parameters, which no worker divides."""
     largest: int = 0
@@ -111,6 +113,8 @@ def components(sync: str, sizes: Sizes) -> list[Component]:
     found = FORMULAS[sync](sizes)
     if sizes.leaves:
         found = _with_leaf_sums(found, sizes)
+    elif sizes.added and all(each.name != FRESH for each in found):
+        found.append(Component(FRESH, "the largest", sizes.added))
     if sizes.keeps_gradients and sizes.workers > 1:
         found = _with_kept_gradients(found, sizes)
     found += [

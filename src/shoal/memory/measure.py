@@ -46,7 +46,8 @@ from shoal.memory.formulas import (
     total,
 )
 from shoal.memory.pass_peak import pass_peak
-from shoal.memory.sizes import accumulates, samples_per_step, sizes_of, small_run, without_memory
+from shoal.memory.sized_model import sized_model, without_memory
+from shoal.memory.sizes import accumulates, may_use_gpu, samples_per_step, sizes_of, small_run
 from shoal.memory.watch import MemoryWatch, StepMemory
 from shoal.parallel.strategy import Share
 from shoal.training.build import Built, build, torch_settings
@@ -75,6 +76,11 @@ class WorkerMemory:
     def formula(self) -> int:
         """Bytes of all components by formula."""
         return total(self.components)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the formula has all components: what is not known in advance is not in its total."""
+        return not any(each.counts and each.num_bytes is None for each in self.components)
 
     @property
     def difference(self) -> float:
@@ -116,7 +122,7 @@ def _check_can_measure(config: RunConfig) -> None:
     check_resources(config, workers)
     check_world(config, workers, LOOPBACK)
     check_divided(config.mesh, workers)
-    if config.device == "cpu" or not torch.cuda.is_available():
+    if not may_use_gpu(config):
         process.check_can_measure()
         if not _divides_model(config):
             needed = by_formula(config).formula
@@ -232,18 +238,24 @@ def _predicted(
 ) -> WorkerMemory:
     assert config.sync is not None
     sizes = sizes_of(config, model, params, is_gpu, maps_memory)
-    # They are counted in float32, as autograd saves them.
-    if not _divides_model(config) and config.engine == "torch" and config.precision != "bf16":
-        whole = without_memory(config, load(config.data))
-        checkpoint_blocks(whole, config.memory.checkpoint)
-        activations = activation_bytes(whole, config.loss, batch)
-        is_offloaded = config.memory.offload != "none"
-        peak = pass_peak(whole, config.loss, batch, is_offloaded)
-        in_memory = 0 if is_offloaded else activations
-        working = None if peak is None or in_memory is None else max(0, peak - in_memory)
-        sizes = replace(sizes, activations=activations, offloads_activations=is_offloaded, working=working)
+    # Which operations a GPU computes in bfloat16 is not known here.
+    is_known = config.engine == "torch" and not (is_gpu and config.precision == "bf16")
+    if is_known and not _divides_model(config):
+        sizes = _with_activations(config, sizes, batch)
     found = [*components(config.sync.name, sizes), *exchange_state(config, params)]
     return WorkerMemory(rank, sizes, found, {}, 0, 0)
+
+
+def _with_activations(config: RunConfig, sizes: Sizes, batch: Batch) -> Sizes:
+    """The numbers, with those of a pass of a whole model."""
+    dataset, is_offloaded = load(config.data), config.memory.offload != "none"
+    with sized_model(config, dataset) as (model, autocast):
+        checkpoint_blocks(model, config.memory.checkpoint)
+        activations = activation_bytes(model, config.loss, batch, autocast)
+        peak = pass_peak(model, config.loss, batch, is_offloaded, autocast)
+    in_memory = 0 if is_offloaded else activations
+    working = None if peak is None or in_memory is None else max(0, peak - in_memory)
+    return replace(sizes, activations=activations, offloads_activations=is_offloaded, working=working)
 
 
 def _counted(built: Built, seen: StepMemory, idle_places: dict[int, int], is_gpu: bool) -> dict[str, int]:

@@ -1,7 +1,7 @@
-"""The peak of the tensors in a forward and backward pass, found on torch's meta device without computing anything.
+"""The peak of the tensors in a forward and backward pass, found without computing anything.
 
-The pass is the real one: the model with the blocks that it recomputes, the loss, autograd. Tensors on the meta device
-have sizes and no memory; a dispatch mode sees each of them come, and a weak reference sees it go.
+The pass is the real one: the model with the blocks that it recomputes, the loss, autograd. Its tensors have sizes and
+no memory (`sized_model.py`); a dispatch mode sees each of them come, and a weak reference sees it go.
 
 Beside what forward has saved, operations have inputs, outputs and gradients for a moment. Where few activations are
 saved, these are the larger part: while a block is recomputed, its activations, the gradient of its output and the
@@ -24,23 +24,30 @@ from shoal.config.schema import LossConfig
 from shoal.data.dataset import Batch
 from shoal.memory.activations import FusedAttention
 from shoal.memory.process import memory_id
+from shoal.memory.sized_model import Autocast, have_no_memory, sized_batch
 from shoal.parallel.step import backward_from
 from shoal.training.memory.offloading import SMALLEST
 
 
-def pass_peak(model: nn.Module, loss: LossConfig, batch: Batch, offloads: bool = False) -> int | None:
+def pass_peak(
+    model: nn.Module,
+    loss: LossConfig,
+    batch: Batch,
+    offloads: bool = False,
+    autocast: Autocast = nullcontext,
+) -> int | None:
     """Bytes of tensors at the peak of a pass; None if the model has to run for that.
 
     Parameters, buffers and gradients of parameters are not counted. With `offloads`, activations wait elsewhere.
     """
     kept = [*model.parameters(), *model.buffers()]
-    if not all(tensor.is_meta for tensor in kept):
+    if not have_no_memory(kept):
         return None
     function = models.build_loss(loss)
-    inputs, labels = batch.inputs.to("meta"), batch.labels.to("meta")
+    inputs, labels = sized_batch(batch, model)
     live = _LiveTensors(kept)
     with FusedAttention(), live:
-        with _Elsewhere(kept).saving() if offloads else nullcontext():
+        with autocast(), _Elsewhere(kept).saving() if offloads else nullcontext():
             total = function(model(inputs), labels)
         backward_from(total, total.new_full((), 1.0))
     gradients = [param.grad for param in model.parameters() if param.grad is not None]
@@ -112,7 +119,7 @@ class _Elsewhere:
             return tensor
         copy = known() if (known := self._known.get(key)) is not None else None
         if copy is None:
-            copy = _Copy(num_bytes)
+            copy = _Copy(num_bytes, tensor.device)
             self._known[key] = weakref.ref(copy)
             # Another tensor may get the same identity once this one is freed.
             weakref.finalize(tensor.untyped_storage(), self._known.pop, key, None)
@@ -130,13 +137,13 @@ class _Elsewhere:
 class _Copy:
     """A memory that is elsewhere; once it was read, it is here until no operation needs it."""
 
-    def __init__(self, num_bytes: int) -> None:
-        self._num_bytes = num_bytes
+    def __init__(self, num_bytes: int, device: torch.device) -> None:
+        self._num_bytes, self._device = num_bytes, device
         self._here: Tensor | None = None
 
     def read(self) -> Tensor:
         if self._here is None:
-            self._here = torch.empty(self._num_bytes, dtype=torch.uint8, device="meta")
+            self._here = torch.empty(self._num_bytes, dtype=torch.uint8, device=self._device)
         return self._here
 
 

@@ -3,7 +3,7 @@
 Phase 1: try the run as it is. If it fits, that is all.
 Phase 2: predict the peak and the time of every combination of techniques. What two techniques leave of the activations
 multiplies; other savings and all costs in time add up. Savings come from the formulas of `shoal memory`, costs from a
-table; what has been tried replaces both.
+table; what has been tried replaces both. Returning freed memory leaves what is in use: the formula's total.
 Phase 3: try the fastest that should fit, and go on while another one should be faster than the best so far.
 Phase 4: if none has fitted, try those that should save most.
 
@@ -17,11 +17,23 @@ from functools import cache
 
 from shoal.config.schema import RunConfig
 from shoal.memory.formulas import ACTIVATIONS, WORKING
-from shoal.memory.techniques import TECHNIQUES, MemoryVariant, combined, single_variants
+from shoal.memory.techniques import (
+    FREED,
+    TECHNIQUES,
+    MemoryVariant,
+    combined,
+    keeps_freed_memory,
+    single_variants,
+)
 from shoal.memory.trial import Trial
 
 MARGIN = 1.05
 """The budget must exceed a measured peak by this factor, because peaks differ from run to run."""
+HEAP_MARGIN = 1.5
+"""The same for workers whose C library keeps freed memory: the gaps of its heap grow from step to step.
+
+In 100 steps of transformers, peaks became up to 1.37 times as high as in the first three.
+"""
 MOST_TRIALS = 5
 """The largest number of trials in phase 3, each time."""
 MOST_SMALLEST = 2
@@ -49,9 +61,8 @@ class Search:
 
     def __init__(self, config: RunConfig, trying: Try, formula: Formula) -> None:
         self._config, self._try = config, trying
-        self._formula = cache(
-            formula
-        )  # it takes a pass without memory, which is not needed if the run fits as it is
+        # Called when first needed: it takes a pass without memory, and a run that fits as it is needs none.
+        self._formula = cache(formula)
         self.singles = single_variants(config)
         self.tried: dict[MemoryVariant, Trial] = {}
         self._underestimates: dict[MemoryVariant, float] = {}
@@ -74,7 +85,12 @@ class Search:
 
     def fitting(self, budget: int) -> list[MemoryVariant]:
         """What fits, of all that were tried."""
-        return [variant for variant, trial in self.tried.items() if trial.peak * MARGIN <= budget]
+        return [each for each, trial in self.tried.items() if needed(each, trial.peak) <= budget]
+
+    @property
+    def smallest(self) -> MemoryVariant:
+        """Of all that were tried, the one that fits the smallest budget."""
+        return min(self.tried, key=lambda each: needed(each, self.tried[each].peak))
 
     def _look_among(self, singles: Sequence[MemoryVariant], budget: int) -> None:
         for variant in singles:
@@ -87,7 +103,7 @@ class Search:
             promising = {
                 each: found
                 for each, found in predicted.items()
-                if found.peak * MARGIN <= budget and found.seconds < FASTER * best
+                if needed(each, found.peak) <= budget and found.seconds < FASTER * best
             }
             if not promising:
                 break
@@ -95,7 +111,7 @@ class Search:
         for _ in range(MOST_SMALLEST):
             left = [each for each in variants if each not in self.tried]
             if left and not self.fitting(budget):
-                self._add(min(left, key=lambda each: self._predicted(each).peak))
+                self._add(min(left, key=lambda each: needed(each, self._predicted(each).peak)))
 
     def _add(self, variant: MemoryVariant) -> None:
         predicted = self._predicted(variant).peak if self.tried else 0.0
@@ -107,7 +123,7 @@ class Search:
         parts = [each for each in self.singles if each.settings[0] in variant.settings]
         saved = {each: self._saved(each) or 0.0 for each in parts}
         activations = self._activations()
-        of_activations = [each for each in parts if _takes_activations(each)]
+        of_activations = [each for each in parts if _takes(each, ACTIVATIONS)]
         left = math.prod(min(1.0, max(0.0, 1 - saved[each] / activations)) for each in of_activations)
         others = sum(saved[each] for each in parts if each not in of_activations)
         # If a part of this variant needed more than predicted, so will this one.
@@ -124,6 +140,9 @@ class Search:
         plain, mine = self._formula(self._config), self._formula(single.config)
         if plain is None or mine is None:
             return None
+        if _takes(single, FREED):
+            known = [each for each in plain.values() if each is not None]
+            return max(0, self.plain.peak - sum(known)) if len(known) == len(plain) else None
         pairs = ((plain.get(name, 0), mine.get(name, 0)) for name in {**plain, **mine})
         return sum(before - after for before, after in pairs if before is not None and after is not None)
 
@@ -132,7 +151,7 @@ class Search:
         plain = self._formula(self._config) or {}
         if known := plain.get(ACTIVATIONS):
             return known + (plain.get(WORKING) or 0)
-        tried = (each for each in self.singles if each in self.tried and _takes_activations(each))
+        tried = (each for each in self.singles if each in self.tried and _takes(each, ACTIVATIONS))
         return max(1.0, 1.05 * max((self.plain.peak - self.tried[each].peak for each in tried), default=0))
 
     def _time(self, single: MemoryVariant) -> float:
@@ -141,5 +160,10 @@ class Search:
         return single.usual_time
 
 
-def _takes_activations(single: MemoryVariant) -> bool:
-    return TECHNIQUES[single.techniques[0]].takes_away == ACTIVATIONS
+def needed(variant: MemoryVariant, peak: float) -> float:
+    """The smallest budget that a variant fits which had this peak in a trial."""
+    return peak * (HEAP_MARGIN if keeps_freed_memory(variant.config) else MARGIN)
+
+
+def _takes(single: MemoryVariant, component: str) -> bool:
+    return TECHNIQUES[single.techniques[0]].takes_away == component

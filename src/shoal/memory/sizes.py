@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from shoal import models, optim
+from shoal import optim
 from shoal.comm.shared_memory.board import NUM_SLOTS, SLOT_BYTES
 from shoal.config.checks.resources import input_shape
 from shoal.config.schema import (
@@ -24,11 +24,9 @@ from shoal.config.schema import (
     SyntheticConfig,
     ZeroConfig,
 )
-from shoal.data.dataset import DataSet
 from shoal.data.division.leaves import ByLeaves
 from shoal.memory.formulas import Sizes
 from shoal.memory.process import memory_id
-from shoal.models.builder import on_meta
 from shoal.optim.chunks import BYTES_PER_THREAD
 from shoal.optim.compact.dynamic_code import TABLE_BYTES
 from shoal.optim.compact.optimizer import CHUNK_ON_GPU, CHUNK_PER_THREAD, SMALL, encoded_bytes
@@ -115,6 +113,7 @@ def sizes_of(
         weights=sum(param.nbytes for param in trained),
         state=_state_bytes(config, trained),
         updated_in_backward=_updated_in_backward(config, trained, size),
+        added=largest if accumulates(config) else 0,
         fixed=sum(tensor.nbytes for tensor in fixed),
         largest=_fresh(config, model, params, is_gpu),
         maps_memory=maps_memory,
@@ -128,6 +127,11 @@ def sizes_of(
     if not isinstance(config.sync, ZeroConfig):
         return sizes
     return _of_zero(config.sync, sizes, model, params, largest if is_gpu else 0)
+
+
+def may_use_gpu(config: RunConfig) -> bool:
+    """Whether the run's workers may be on a GPU of this machine."""
+    return config.device != "cpu" and torch.cuda.is_available()
 
 
 def _as_stored(config: RunConfig, param: Tensor) -> Tensor:
@@ -220,10 +224,3 @@ def _temporaries(config: RunConfig, largest: int, is_gpu: bool) -> int | None:
     if isinstance(optimizer, SgdConfig):
         return at_once * ((optimizer.weight_decay > 0) + optimizer.nesterov)
     return 0
-
-
-def without_memory(config: RunConfig, dataset: DataSet) -> nn.Module:
-    """The model without weights, on torch's meta device; a user's own model is built as usual."""
-    if isinstance(config.model, Custom):
-        return models.build(config.model, dataset.input_shape, dataset.outputs, config.seed)
-    return on_meta(config.model, dataset.input_shape, dataset.outputs)

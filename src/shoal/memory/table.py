@@ -28,10 +28,16 @@ def as_table(config: RunConfig, worker: WorkerMemory, is_measured: bool = True) 
     if is_measured:
         rows.append(_row(OTHER, "", "", _mib(worker.total - counted), ""))
         rows.append(
-            _row("total", "", _mib(worker.formula), _mib(worker.total), f"{100 * worker.difference:+.1f} %")
+            _row(
+                "total",
+                "",
+                _formula(worker),
+                _mib(worker.total),
+                f"{100 * worker.difference:+.1f} %" if worker.is_complete else "",
+            )
         )
     else:
-        rows.append(_row("total", "", _mib(worker.formula), "", ""))
+        rows.append(_row("total", "", _formula(worker), "", ""))
     return "\n".join([_title(config, worker, is_measured), "", *rows, "", *_notes(worker)])
 
 
@@ -55,6 +61,11 @@ def _mib(num_bytes: int | None) -> str:
     ('3.0', '–')
     """
     return "–" if num_bytes is None else f"{num_bytes / MIB:,.1f}"
+
+
+def _formula(worker: WorkerMemory) -> str:
+    """The total by formula; a part that is not known makes it a lower bound."""
+    return ("" if worker.is_complete else "≥ ") + _mib(worker.formula)
 
 
 def _notes(worker: WorkerMemory) -> list[str]:
@@ -114,11 +125,12 @@ def _as_data(worker: WorkerMemory, is_measured: bool) -> dict[str, object]:
         "num_params": worker.sizes.num_params,
         "components": [component(each) for each in worker.components],
         "formula_bytes": worker.formula,
+        "formula_is_complete": worker.is_complete,
     }
     if is_measured:
         found |= {
             "measured_bytes": worker.total,
-            "difference": round(worker.difference, 4),
+            "difference": round(worker.difference, 4) if worker.is_complete else None,
             "kept_by_allocator_bytes": worker.kept,
         }
     return found

@@ -1,11 +1,16 @@
-"""The techniques for less memory as a table: bytes by formula, bytes measured, and the time of a step."""
+"""The techniques for less memory as a table: bytes by formula, bytes measured, and the time of a step.
+
+The peak is that of the process, with what the C library keeps although it was freed. Such variants are measured twice:
+what is in use at the peak, which the formula predicts, in workers whose C library keeps nothing large.
+"""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from shoal.config.schema import RunConfig
 from shoal.errors import ConfigError
 from shoal.memory.measure import by_formula
-from shoal.memory.techniques import TECHNIQUES, MemoryVariant, single_variants
+from shoal.memory.techniques import TECHNIQUES, MemoryVariant, keeps_freed_memory, single_variants
 from shoal.memory.trial import Trial, try_each
 from shoal.parallel.buckets.plan import MIB
 
@@ -13,12 +18,9 @@ from shoal.parallel.buckets.plan import MIB
 def technique_rows(config: RunConfig, is_measured: bool = True) -> list[dict[str, object]]:
     """The run as it is, then with each technique: bytes by formula and measured, and the time of a step."""
     variants = [MemoryVariant(config), *single_variants(config)]
-    tried: Sequence[Trial | None] = (
-        try_each([each.config for each in variants]) if is_measured else [None] * len(variants)
-    )
-    plain = tried[0]
+    tried = try_each([each.config for each in variants]) if is_measured else None
     rows: list[dict[str, object]] = []
-    for variant, trial in zip(variants, tried, strict=True):
+    for place, variant in enumerate(variants):
         name = variant.techniques[0] if variant.techniques else "plain"
         technique = TECHNIQUES.get(name)
         row: dict[str, object] = {
@@ -28,19 +30,36 @@ def technique_rows(config: RunConfig, is_measured: bool = True) -> list[dict[str
             "leaves": technique.formula if technique else "",
             "is_exact": variant.is_exact,
             "formula_bytes": formula_bytes(variant.config),
+            # Products in bfloat16 need memory beside the tensors.
+            "formula_is_bound": variant.config.precision == "bf16",
         }
-        if trial is not None and plain is not None:
-            row |= {"measured_bytes": trial.peak, "time": round(trial.seconds / plain.seconds, 3)}
+        if tried is not None:
+            trial, plain = tried[place], tried[0]
+            row |= {"in_use_bytes": _in_use(variant.config, trial), "measured_bytes": trial.peak}
+            row["time"] = round(trial.seconds / plain.seconds, 3)
         rows.append(row)
     return rows
 
 
+def _in_use(config: RunConfig, trial: Trial) -> int:
+    """Bytes in use at the peak; on a GPU torch's allocator counts nothing else."""
+    if not keeps_freed_memory(config):
+        return trial.peak
+    return try_each([returning_freed(config)], most=1)[0].peak
+
+
+def returning_freed(config: RunConfig) -> RunConfig:
+    """The same run with a C library that keeps no freed memory: its peak is what is in use."""
+    return replace(config, memory=replace(config.memory, return_freed=True))
+
+
 def formula_bytes(config: RunConfig) -> int | None:
-    """Bytes of a worker by formula, for the samples that go through the model at once; None without a formula."""
+    """Bytes of a worker by formula, for the samples that go through the model at once; None if a part is not known."""
     try:
-        return by_formula(config, samples_at_once(config)).formula
+        found = by_formula(config, samples_at_once(config))
     except ConfigError:
         return None
+    return found.formula if found.is_complete else None
 
 
 def formula_parts(config: RunConfig) -> dict[str, int | None] | None:
@@ -66,19 +85,29 @@ def samples_at_once(config: RunConfig) -> int:
 def as_text(config: RunConfig, rows: Sequence[dict[str, object]]) -> str:
     """The rows as a table of 80 columns."""
     lines = [f"Techniques, with {samples_at_once(config)} samples at once", ""]
-    header = f"{'':<28}{'takes away':<17}{'MiB':>9}"
-    header += f"{'measured':>11}{'time':>9}" if any("time" in row for row in rows) else ""
+    is_measured = any("time" in row for row in rows)
+    header = f"{'MiB':<28}{'takes away':<16}{'formula':>9}"
+    header += f"{'in use':>9}{'peak':>9}{'time':>9}" if is_measured else ""
     lines += [header, "-" * len(header)]
     for row in rows:
         label = str(row["flags"] or row["technique"]) + (" *" if not row["is_exact"] else "")
         time = f"{row['time']:.2f} ×" if "time" in row else ""
-        measured = _mib(row["measured_bytes"]) if "measured_bytes" in row else ""
-        lines.append(
-            f"{label:<28}{row['takes_away']!s:<17}{_mib(row['formula_bytes']):>9}{measured:>11}{time:>9}".rstrip()
+        measured = (
+            f"{_mib(row[name]):>9}" if name in row else "" for name in ("in_use_bytes", "measured_bytes")
         )
+        bound = "≥ " if row["formula_is_bound"] and row["formula_bytes"] is not None else ""
+        formula = f"{bound + _mib(row['formula_bytes']):>9}"
+        lines.append(f"{label:<28}{row['takes_away']!s:<16}{formula}{''.join(measured)}{time:>9}".rstrip())
+    lines += [""]
+    if any(row["formula_is_bound"] for row in rows):
+        lines.append("≥: products in bfloat16 need memory beside the tensors")
+    if any(row["formula_bytes"] is None for row in rows):
+        lines.append("–: a part of it is not known without running the model")
+    if is_measured:
+        lines.append("peak: what is in use, and what the C library keeps of freed memory")
     if any(not row["is_exact"] for row in rows):
-        lines += ["", "* computes something else: see docs/memory.md"]
-    return "\n".join(lines)
+        lines.append("* computes something else: see docs/memory.md")
+    return "\n".join(lines).rstrip()
 
 
 def _mib(num_bytes: object) -> str:

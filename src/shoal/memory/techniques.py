@@ -11,19 +11,20 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-import torch
-
 from shoal.config.schema import Custom, Resnet18Config, RunConfig
 from shoal.config.sections.memory import MemoryConfig
 from shoal.data.load import load
 from shoal.errors import ConfigError
 from shoal.memory.formulas import ACTIVATIONS, GRADIENTS, PARAMETERS, STATE
-from shoal.memory.sizes import small_run, without_memory
+from shoal.memory.sized_model import without_memory
+from shoal.memory.sizes import may_use_gpu, small_run
 from shoal.training.memory.blocks import blocks_of
 
 Change = Callable[[RunConfig], RunConfig]
 """Sets a technique; raises a ConfigError where it is not supported."""
 NEUTRAL = MemoryConfig()
+FREED = "freed memory"
+"""What the C library keeps of it: no tensor, so no component of the formulas."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,7 @@ def _num_blocks(config: RunConfig) -> int:
 def offload(config: RunConfig) -> Iterator[Setting]:
     """Let activations wait for backward elsewhere."""
     if config.memory.offload == NEUTRAL.offload:
-        is_gpu = config.device == "cuda" or (config.device == "auto" and torch.cuda.is_available())
-        for to in ("host", "file") if is_gpu else ("file",):
+        for to in ("host", "file") if config.device == "cuda" or may_use_gpu(config) else ("file",):
             yield _memory(f"--memory.offload {to}", 1.5, offload=to)
 
 
@@ -126,11 +126,24 @@ def parameters(config: RunConfig) -> Iterator[Setting]:
         yield _memory("--memory.parameters bf16", 1.4, parameters="bf16")
 
 
+def return_freed(config: RunConfig) -> Iterator[Setting]:
+    """Have the C library keep no freed memory."""
+    if keeps_freed_memory(config):
+        yield _memory("--memory.return_freed", 1.6, return_freed=True)
+
+
+def keeps_freed_memory(config: RunConfig) -> bool:
+    """Whether the C library of a worker keeps freed memory, in a heap whose gaps grow while it trains."""
+    returns = config.memory.return_freed or config.memory.offload == "file"
+    return not returns and not may_use_gpu(config)
+
+
 TECHNIQUES: dict[str, Technique] = {
     "checkpointing": Technique(checkpoint, ACTIVATIONS, "inputs of blocks + one block"),
     "off-loading": Technique(offload, ACTIVATIONS, "one operation's"),
     "accumulation": Technique(accumulation, ACTIVATIONS, "A / parts", _has_no_batch_statistics),
     "step in backward": Technique(step_in_backward, GRADIENTS, "G"),
+    "returning freed memory": Technique(return_freed, FREED, "what is in use"),
     "8-bit state": Technique(state_bits, STATE, "a quarter, and scales", is_exact=False),
     "bf16 parameters": Technique(parameters, PARAMETERS, "2Ψ", is_exact=False),
 }

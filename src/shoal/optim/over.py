@@ -24,16 +24,21 @@ def build_over(
         ...
     shoal.errors.ConfigError: LBFGS.step needs the argument 'closure': it computes the loss several times in one step...
     """
-    if not callable(make_optimizer):
-        raise ConfigError(
-            f"make_optimizer is a value of type {type(make_optimizer).__name__}, expected a function that returns an "
-            "optimizer",
-            f"Pass {EXAMPLE}: a worker may have a part of the parameters only.",
-        )
+    check_function(make_optimizer, "a worker may have a part of the parameters only")
     given = list(params)
     optimizer = make_optimizer(given)
     check_optimizer(optimizer, given)
     return optimizer
+
+
+def check_function(make_optimizer: Any, why: str) -> None:
+    """Refuse a value that is no function, such as an optimizer; `why` says what a function is needed for."""
+    if not callable(make_optimizer):
+        raise ConfigError(
+            f"make_optimizer is a value of type {type(make_optimizer).__name__}, expected a function that returns an "
+            "optimizer",
+            f"Pass {EXAMPLE}: {why}.",
+        )
 
 
 def check_optimizer(optimizer: Any, given: Iterable[Tensor]) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from shoal.comm.group import Group
-from shoal.errors import DivergedError
+from shoal.errors import ConfigError, DivergedError
 from shoal.parallel.exchange.exchange import Exchange
 from shoal.parallel.strategy import Share
 
@@ -33,6 +33,11 @@ def exact_total(rows: Sequence[float], like: Tensor) -> float:
 
 def square_of(gradient: Tensor) -> Tensor:
     """The square of a gradient's norm: not finite if an element is not, or is too large to be squared."""
+    if gradient.layout is not torch.strided:
+        raise ConfigError(
+            f"a gradient of shape {tuple(gradient.shape)} is sparse, but workers exchange dense gradients",
+            "Build the layer with sparse=False.",
+        )
     flat = gradient.detach() if gradient.requires_grad else gradient
     flat = flat if flat.dim() == 1 else flat.reshape(-1)
     # In half precision, the square of a norm of 256 overflows.
@@ -52,11 +57,11 @@ class Remedies(NamedTuple):
     """What the settings of a run allow a user to do about bad gradients: hints offer nothing else."""
 
     clips: bool = True
-    """`--clip-norm`"""
+    """`--clip-norm`, unless it is set already"""
     skips: bool = True
     """`--train.on_nonfinite skip`"""
     exchanges: bool = True
-    """`--exchange`"""
+    """`--exchange robust:median`"""
 
     @property
     def hint(self) -> str:
@@ -69,6 +74,17 @@ class Remedies(NamedTuple):
         """
         clip, skip = ", --clip-norm 1" * self.clips, "--train.on_nonfinite skip" * self.skips
         return f"Try a tenth of the learning rate{clip}{', or ' if clip and skip else ' or ' * bool(skip)}{skip}."
+
+    @property
+    def against_giants(self) -> str:
+        """What to do about a gradient that dominates the others, if that is a fault.
+
+        >>> Remedies(exchanges=False).against_giants
+        ': if that is a fault, --clip-norm limits the step'
+        """
+        found = ["--exchange robust:median tolerates it"] * self.exchanges
+        found += ["--clip-norm limits the step"] * self.clips
+        return f": if that is a fault, {', and '.join(found)}" if found else ""
 
 
 ALL_REMEDIES = Remedies()
@@ -244,10 +260,9 @@ class Guard:
         if self._group.rank == 0 and math.log10(times).is_integer():
             times_so_far = f" ({times} times so far)" if times > 1 else ""
             name = _workers(rank, self._replica_size)
-            tolerated = "--exchange robust:median tolerates it, and " * self._remedies.exchanges
             warnings.warn(
                 f"the norm of {name}'s gradient is {math.sqrt(largest):.3g}, and the largest of the others "
-                f"{math.sqrt(others):.3g}{times_so_far}: if that is a fault, {tolerated}--clip-norm limits the step",
+                f"{math.sqrt(others):.3g}{times_so_far}{self._remedies.against_giants}",
                 stacklevel=3,
             )
 

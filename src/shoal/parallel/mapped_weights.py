@@ -39,6 +39,19 @@ def check_maps_memory(group: Group, params: Mapping[str, Tensor]) -> None:
         )
 
 
+def map_parameters(group: Group, params: Mapping[str, Tensor], bucket: Bucket) -> Tensor:
+    """Move a bucket's parameters to flat memory that all workers map, and return it.
+
+    A collective; weights are equal before. No worker may use them before a barrier.
+    """
+    weights = group.common(bucket.gradients.numel(), bucket.flat.dtype)
+    for name, view in zip(bucket.names, bucket.split(weights), strict=True):
+        if group.rank == 0:
+            view.copy_(params[name].detach())
+        params[name].data = view
+    return weights
+
+
 @final
 class MappedWeights:
     """Parameters moved into one memory of all workers, and all workers' gradients of the slices that this worker owns.
@@ -58,13 +71,8 @@ class MappedWeights:
         group.barrier().wait()
 
     def _map(self, bucket: Bucket, slices: Slices) -> list[Tensor]:
-        group, params = self._group, self._params
-        weights = group.common(bucket.gradients.numel(), bucket.flat.dtype)
-        for name, view in zip(bucket.names, bucket.split(weights), strict=True):
-            if group.rank == 0:
-                view.copy_(params[name].detach())
-            params[name].data = view
-        gradients = group.views_of_all(bucket.gradients)
+        weights = map_parameters(self._group, self._params, bucket)
+        gradients = self._group.views_of_all(bucket.gradients)
         # The sum of a slice is formed in rank 0's memory. Only the slice's owner reads and writes there.
         own = slices.add(bucket, weights, gradients[0])
         return [each[own] for each in gradients]

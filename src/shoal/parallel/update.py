@@ -76,6 +76,16 @@ def bare_step(optimizer: torch.optim.Optimizer) -> Callable[..., object]:
     return partial(wrapped.__wrapped__, optimizer)
 
 
+def check_elementwise(optimizer: torch.optim.Optimizer, otherwise: str) -> None:
+    """Refuse an optimizer whose parameters cannot be divided among workers; `otherwise` is what takes it."""
+    if not is_elementwise(optimizer):
+        raise ConfigError(
+            f"{type(optimizer).__name__} is not known to update each element on its own, so its parameters "
+            "cannot be divided among workers",
+            f"Use {otherwise}, or declare `elementwise = True` in the optimizer's class.",
+        )
+
+
 class ParameterGroups(NamedTuple):
     """The number of each parameter's group, by its name, and how many groups there are."""
 
@@ -182,32 +192,23 @@ class Update:
 
     def check_divisible(self) -> None:
         """Refuse an optimizer whose parameters cannot be divided among workers."""
-        if self._optimizer is not None and not is_elementwise(self._optimizer):
-            raise ConfigError(
-                f"{type(self._optimizer).__name__} is not known to update each element on its own, so its parameters "
-                "cannot be divided among workers",
-                "Use --strategy ddp, or declare `elementwise = True` in the optimizer's class.",
-            )
+        if self._optimizer is not None:
+            check_elementwise(self._optimizer, "--strategy ddp")
 
     def over(self, slices: Updated, keeper: MakeKeeper | None = None) -> "Update":
         """The same update of other tensors: of the slices that a worker owns. `keeper` keeps the optimizer's state."""
         self.check_divisible()
+        whole = self._optimizer
+        groups = None if whole is None else parameter_groups(whole, self._layout.params)
+        return self.of(slices, keeper, groups)
+
+    def of(
+        self, tensors: Updated, keeper: MakeKeeper | None = None, groups: ParameterGroups | None = None
+    ) -> "Update":
+        """The same update of other tensors; without `groups` they are whole, as in another copy of the model."""
         return Update(
-            slices,
-            self._make_optimizer,
-            self.clip_norm,
-            keeper,
-            storage=self._storage,
-            groups=self._groups(),
+            tensors, self._make_optimizer, self.clip_norm, keeper, storage=self._storage, groups=groups
         )
-
-    def of(self, tensors: Updated, keeper: MakeKeeper | None = None) -> "Update":
-        """The same update of other tensors that are whole parameters, as in another copy of the model."""
-        return Update(tensors, self._make_optimizer, self.clip_norm, keeper, storage=self._storage)
-
-    def _groups(self) -> ParameterGroups | None:
-        """The groups of the parameters here, for slices of them."""
-        return None if self._optimizer is None else parameter_groups(self._optimizer, self._layout.params)
 
     @property
     def has_known_state(self) -> bool:

@@ -48,7 +48,8 @@ class Measured:
 NOTHING = Measured(0.0, 0.0, "none", 1)
 """The difference of two things that are the same."""
 
-Number = Measured | float | int | str
+Number = Measured | float | int | str | tuple[str, ...]
+"""Several texts are listed as the language does."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from shoal.comm.traced import Traced
 from shoal.comm.tree_sums import tree_summed
 from shoal.config.checks.resources import check_resources
 from shoal.config.schema import Custom, DdpConfig, RunConfig, WeightPruneConfig, ZeroConfig
+from shoal.config.sections.exchange import compressions
 from shoal.data.dataset import DataSet
 from shoal.data.division import Division
 from shoal.data.load import load
@@ -27,7 +28,8 @@ from shoal.parallel.dp import Dp
 from shoal.parallel.exchange.build import build_exchange
 from shoal.parallel.exchange.exchange import Exchange
 from shoal.parallel.exchange.kept import KeptOnly
-from shoal.parallel.guard import Guard, Remedies, exact_total
+from shoal.parallel.freed_memory import return_large_memory_at_once
+from shoal.parallel.guard import Guard, exact_total
 from shoal.parallel.layout.layout import Layout
 from shoal.parallel.leaf_sums import total_of_rows
 from shoal.parallel.rpc.strategy import Rpc
@@ -52,6 +54,7 @@ from shoal.training.prune.starting import StartingPoint, prepare
 from shoal.training.setup.build_layout import build_layout, check_stages, with_cut
 from shoal.training.setup.device import take_device
 from shoal.training.setup.divide import divisions
+from shoal.training.setup.remedies import remedies_of
 from shoal.training.setup.same_data import check_same_data
 from shoal.training.setup.schedule import factor
 from shoal.training.weights import check_savable
@@ -125,11 +128,10 @@ def build(
 
     Spans are measured with `clock`, by default the device's. A resumed run has the widths of its folder's network.
     """
+    if config.memory.return_freed:
+        return_large_memory_at_once()
     group.beat(BUSY_S)  # reading a data set may take long while other workers wait
-    dataset = load(config.data)
-    if isinstance(config.data, Custom):
-        check_same_data(group, dataset)
-    dataset = dataset.to(device)
+    dataset = _load_data(config, group).to(device)
     model = build_model(config, dataset)
     measures = build_measures(config, model, dataset)
     best = BestEpoch.of(config.stop, dataset, measures)
@@ -159,11 +161,7 @@ def build(
         exchange = KeptOnly(exchange, masks)
     world = group if config.num_servers else None
     parts = _sync_parts(config, layout, data_axis, exchange, masks, world, training_clock)
-    assert config.sync is not None  # `RunConfig` has filled it in
-    if isinstance(config.sync, Custom):
-        strategy = build_user_sync(parts, config.sync)
-    else:
-        strategy = SYNCS[config.sync.name](parts, config.sync)
+    strategy = _build_sync(config, parts)
     multiplier, base_lr = factor(config.schedule, steps), parts.update.base_lr
     return Built(
         config,
@@ -187,6 +185,21 @@ def build(
     )
 
 
+def _load_data(config: RunConfig, group: Group) -> DataSet:
+    """The data set; of a function of the user's own, each worker must have got the same samples."""
+    dataset = load(config.data)
+    if isinstance(config.data, Custom):
+        check_same_data(group, dataset)
+    return dataset
+
+
+def _build_sync(config: RunConfig, parts: SyncParts) -> Strategy:
+    assert config.sync is not None  # `RunConfig` has filled it in
+    if isinstance(config.sync, Custom):
+        return build_user_sync(parts, config.sync)
+    return SYNCS[config.sync.name](parts, config.sync)
+
+
 def _sync_parts(
     config: RunConfig,
     layout: Layout,
@@ -205,10 +218,8 @@ def _sync_parts(
         masks=masks,
         storage=storage_of(config),
     )
-    inside = layout.updates_inside or in_backward  # the workers cannot agree before such an update
-    remedies = Remedies(config.can.clips and not inside, not inside, config.can.exchanges)
     total = total_of_rows if train.reduction == "invariant" else exact_total
-    guard = Guard(data_axis, exchange, train.on_nonfinite, layout.sharded_over, remedies, total)
+    guard = Guard(data_axis, exchange, train.on_nonfinite, layout.sharded_over, remedies_of(config), total)
     return SyncParts(layout, update, data_axis, exchange, guard, world, training_clock, in_backward)
 
 
@@ -243,7 +254,7 @@ def few_inputs(dataset: DataSet) -> torch.Tensor:
 def _check_work(
     config: RunConfig, dataset: DataSet, model: nn.Module, workers: int, device: torch.device
 ) -> None:
-    """Refuse a model without parameters, fewer samples than workers, and options that the device does not support."""
+    """Refuse a model without parameters, fewer samples than workers, and options that device or model cannot take."""
     communicates_in_backward = (
         "--sync.sync_batchnorm"
         if isinstance(config.sync, DdpConfig | ZeroConfig) and config.sync.sync_batchnorm
@@ -275,6 +286,8 @@ def _check_work(
             f"model {config.model.name} has {what}: there is nothing to train",
             "`shoal evaluate` measures a model as it is.",
         )
+    for compressed in compressions(config.exchange):
+        compressed.check_layers([name for name, param in model.named_parameters() if param.requires_grad])
     check_savable(model, config.model.name)
 
 

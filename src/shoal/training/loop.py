@@ -81,7 +81,7 @@ class Job:
     pruning: Pruning | None = None
     """Changes the masks of pruned weights (`--prune`)."""
     memory: MemoryLimit | None = None
-    """Measures the first steps (`--memory.budget`)."""
+    """Measures the memory of steps (`--memory.budget`)."""
 
     def is_save_due(self, step: int) -> bool:
         """Whether to save after `step` steps."""
@@ -114,6 +114,8 @@ def train(job: Job, progress: Progress) -> Progress:
         progress = train_epoch(job, progress)
         if progress.consumed == len(job.data.train):
             progress = end_epoch(job, progress)
+    if job.memory is not None:
+        job.memory.ended()
     return save(job, progress, is_end=True)
 
 
@@ -131,7 +133,7 @@ def train_epoch(job: Job, progress: Progress) -> Progress:
         if job.pruning is not None:
             job.pruning.before_step(progress.step)
         if job.memory is not None:
-            job.memory.before_step(progress.step)
+            job.memory.before_step()
         count = min(job.batch_size, num_samples - progress.consumed)
         mine = division.step(progress.epoch, progress.consumed, count, job.strategy.data_rank)
         before_part = seeding(job.random, job.seed, division, progress, count, job.strategy.data_rank)
@@ -149,6 +151,8 @@ def train_epoch(job: Job, progress: Progress) -> Progress:
         if job.is_save_due(progress.step) and progress.consumed < num_samples:
             progress = save(job, job.log.settle(progress))
             job.log.restart_clock()
+    if job.memory is not None:
+        job.memory.after_epoch()
     return job.log.settle(progress)
 
 
@@ -163,6 +167,8 @@ def train_by_turns(job: Job, first: Progress, division: Division) -> Progress:
     while isinstance(turn := job.strategy.next_turn(first.step, end), Turn):
         job.log.begin(turn.step)
         job.training_clock.step = turn.step
+        if job.memory is not None:
+            job.memory.before_step()
         at = first.ahead(turn.step, job.batch_size, num_samples)
         count = min(job.batch_size, num_samples - at.consumed)
         indices = division.step(at.epoch, at.consumed, count, turn.share)
@@ -174,6 +180,8 @@ def train_by_turns(job: Job, first: Progress, division: Division) -> Progress:
         job.random.after_step(had_samples=len(indices) > 0)
         counted = replace(mine, step=turn.step + 1, epoch=at.epoch)
         mine = job.log.step(counted, result, len(indices), lr)
+    if job.memory is not None:
+        job.memory.after_epoch()
     mine = job.log.settle(mine)
     job.log.stop_signal = job.log.stop_signal or turn.stop_signal
     reached = first.ahead(turn.step, job.batch_size, num_samples)

@@ -12,10 +12,13 @@ from shoal.config.schema import RunConfig
 from shoal.errors import CheckpointError, ConfigError
 from shoal.events.folder import RunFolder
 from shoal.files import read_text
+from shoal.parallel.exchange.exchange import pieces_under
 from shoal.parallel.state import load_weights
 from shoal.prune.channels.description import ModelDescription
 from shoal.prune.channels.widths import Widths, resize
+from shoal.prune.masks import KEPT
 from shoal.training import checkpoint
+from shoal.training.prune.files import read_masks
 from shoal.training.weights import read_description, read_model
 
 
@@ -27,6 +30,8 @@ class Saved(NamedTuple):
     settings: Tree
     widths: Widths
     """The layers of a network that has shrunk; of any other, none."""
+    masks: Mapping[str, Tensor]
+    """By parameter, True where a weight is kept; none if single weights were not pruned."""
 
     def load_into(self, model: nn.Module) -> None:
         """Put the weights into a model, which gets their widths; a CheckpointError if they are of another model."""
@@ -53,17 +58,19 @@ def open_saved(path: Path, trust_code: bool = False) -> Saved:
     if path.is_file():
         weights, settings = read_model(path)
         tree = parse_toml(settings, path, trust_code) if settings else {}
-        return Saved(weights, path, tree, _widths(read_description(path), path))
+        run = path.parent
+        masks = read_masks(run) if path == RunFolder(run).model else {}
+        return Saved(weights, path, tree, _widths(read_description(path), path), masks)
     if (run := _run_of_checkpoint(path)) is not None:
         found = checkpoint.named(run.checkpoints, path.name)
         settings = read_recipe(str(run.config), trust_code)
-        return Saved(weights_of(found), found.path, settings, widths_of(run))
+        return Saved(weights_of(found), found.path, settings, widths_of(run), masks_of(found))
     folder = RunFolder(path)
     if not folder.config.exists():
         raise ConfigError(f"{path} is neither a run folder nor a safetensors file")
     settings, widths = read_recipe(str(folder.config), trust_code), widths_of(folder)
     if folder.model.exists():
-        return Saved(read_model(folder.model)[0], folder.model, settings, widths)
+        return Saved(read_model(folder.model)[0], folder.model, settings, widths, read_masks(path))
     if not any(folder.checkpoints.glob("step-*")):
         raise ConfigError(
             f"{path} has no weights: the run did not finish, and has no checkpoint",
@@ -72,13 +79,17 @@ def open_saved(path: Path, trust_code: bool = False) -> Saved:
     newest = checkpoint.latest(folder.checkpoints)
     if newest.fallback:
         warnings.warn(newest.fallback, stacklevel=2)
-    return Saved(weights_of(newest), newest.path, settings, widths)
+    return Saved(weights_of(newest), newest.path, settings, widths, masks_of(newest))
 
 
 def weights_of(saved: checkpoint.Checkpoint) -> dict[str, Tensor]:
     """The model's weights in a checkpoint."""
-    pieces = saved.pieces()
-    return {name.removeprefix("model."): pieces[name] for name in pieces if name.startswith("model.")}
+    return pieces_under("model.", saved.pieces())
+
+
+def masks_of(saved: checkpoint.Checkpoint) -> dict[str, Tensor]:
+    """The masks of pruned weights in a checkpoint."""
+    return pieces_under(KEPT, saved.pieces())
 
 
 def widths_of(folder: RunFolder) -> Widths:

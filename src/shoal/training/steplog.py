@@ -13,6 +13,7 @@ import torch
 from shoal.errors import DivergedError
 from shoal.events.file import EventFile
 from shoal.events.spans import KEPT_EVERY, OUTSIDE_STEPS, Span, SpanRecorder, totals_ns
+from shoal.parallel.guard import ALL_REMEDIES, Remedies
 from shoal.parallel.strategy import StepResult
 from shoal.training.observer import Observer
 from shoal.training.progress import Progress
@@ -44,7 +45,9 @@ class StepLog:
         observer: Observer,
         device: torch.device,
         keep_all_spans: bool,
+        remedies: Remedies = ALL_REMEDIES,
     ) -> None:
+        self._remedies = remedies
         self._events = events
         self._span = span
         self._calls = calls
@@ -109,9 +112,10 @@ class StepLog:
 
     def _write(self, entry: _Pending, loss: float, seconds: float) -> None:
         if not math.isfinite(loss):
+            clip = ", or --clip-norm 1" * self._remedies.clips
             raise DivergedError(
                 f"the loss of step {entry.step} (epoch {entry.epoch}) is {loss}: training has diverged",
-                f"The learning rate was {entry.lr:g}: try {entry.lr / 10:g}, or --clip-norm 1.",
+                f"The learning rate was {entry.lr:g}: try {entry.lr / 10:g}{clip}.",
             )
         spans: list[Span] = self._span.read(entry.marks, entry.step)
         record: dict[str, Any] = {

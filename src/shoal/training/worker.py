@@ -45,6 +45,7 @@ from shoal.training.prune.pruning import Pruning
 from shoal.training.random_state import RandomState
 from shoal.training.result import Result
 from shoal.training.setup.links import link_event, with_links
+from shoal.training.setup.remedies import remedies_of
 from shoal.training.steplog import StepLog
 from shoal.training.stop import StopRequest
 from shoal.training.weights import export_model
@@ -111,7 +112,8 @@ def _work(
                 write_whole(folder.config, sealed(to_toml(built.config)))
                 if built.starting_point.widths and not resumed:
                     _write_network(built, folder)
-            log = StepLog(events, built.span, calls, observer, device, config.output.trace)
+            remedies = remedies_of(built.config)
+            log = StepLog(events, built.span, calls, observer, device, config.output.trace, remedies)
             notes = _Notes(built, random, folder, events, observer)
             notes.restored(saved)
             notes.started(progress, links, measure_clock_offset(group.untraced))

@@ -10,7 +10,7 @@ from shoal.comm.group import Finished
 from shoal.comm.links import shaped as shaped_module
 from shoal.comm.links.measure import Measured, link_between, measure_links
 from shoal.comm.links.shaped import shaped
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.comm.traced import traced
 from shoal.config.conditions import Link
 from shoal.errors import ConfigError

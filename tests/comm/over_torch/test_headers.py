@@ -10,8 +10,8 @@ from torch.distributed import HashStore
 
 from shoal.comm.over_torch import connections, headers
 from shoal.comm.over_torch.headers import NO_RANK, Header, Headers
-from shoal.comm.store import listen
-from shoal.comm.tagged_store import tagged
+from shoal.comm.rendezvous.store import listen
+from shoal.comm.rendezvous.tagged_store import tagged
 
 pytestmark = pytest.mark.timeout(60)
 

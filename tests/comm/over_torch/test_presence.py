@@ -12,7 +12,7 @@ import pytest
 from torch.distributed import HashStore
 
 from shoal.comm.over_torch.presence import Presence
-from shoal.comm.rendezvous import Card
+from shoal.comm.rendezvous.meet import Card
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 

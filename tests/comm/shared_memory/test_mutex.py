@@ -8,7 +8,7 @@ import pytest
 
 from shoal.comm.alone import alone
 from shoal.comm.shared_memory.mutex import Mutex, wait_until
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.errors import GroupError
 
 HOLDER = """

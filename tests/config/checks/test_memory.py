@@ -64,8 +64,15 @@ from shoal.errors import ConfigError
         ),
         ("--memory.parameters bf16 --precision tf32", "does not support --precision tf32"),
         ("--memory.parameters bf16 --engine tape", "--engine tape does not support --memory.parameters bf16"),
-        ("--memory.budget 200", "expected text of the form 200MB"),
+        ("--memory.budget 200", "expected text of the form 200MB, 1.5GiB or none, got '200'"),
+        ("--memory.budget -5MB", "expected text of the form 200MB, 1.5GiB or none, got '-5MB'"),
+        ("--memory.budget 200XB", "expected text of the form 200MB, 1.5GiB or none, got '200XB'"),
+        ("--memory.budget 200mb", "expected text of the form 200MB, 1.5GiB or none, got '200mb'"),
         ("--memory.budget 0MB", "is no memory at all"),
+        (
+            "--memory.return_freed true --device cuda",
+            "--memory.return_freed does not support --device cuda: it is a setting of the C library",
+        ),
     ],
 )
 def test_refused(flags: str, sentence: str) -> None:
@@ -86,5 +93,5 @@ def test_bf16_parameters_are_computed_in_bf16() -> None:
 
 
 def test_table_has_a_row_for_every_technique() -> None:
-    others = {"offload_dir", "budget"}
+    others = {"offload_dir", "return_freed", "budget"}
     assert set(TECHNIQUES) == set(kinds_of(MemoryConfig)) - others

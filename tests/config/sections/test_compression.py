@@ -30,6 +30,21 @@ def test_the_first_matching_rule_counts():
     ]
 
 
+@pytest.mark.parametrize(
+    ("settings", "neutral"),
+    [
+        ({"codec": "topk"}, False),
+        ({"codec": "topk", "ratio": 1.0}, True),
+        ({"codec": "threshold", "ratio": 1.0, "threshold": 0.1}, False),
+        ({"codec": "dgc", "ratio": 1.0}, False),
+        ({"codec": "dgc", "ratio": 1.0, "momentum": 0.0}, True),
+        ({"codec": "dgc", "ratio": 1.0, "momentum": 0.0, "clip": 1.0}, False),
+    ],
+)
+def test_neutral_settings_change_no_gradient(settings, neutral):
+    assert CompressedConfig(**settings).is_neutral is neutral
+
+
 def test_feedback_follows_the_codec():
     feedback = {
         codec: CompressedConfig(codec=codec).encoding_of("weight").feedback
@@ -104,6 +119,10 @@ def test_a_stage_may_be_compressed():
         ("stages:0=all_reduce,0.5=compressed:auto", "compressed:auto cannot be a stage"),
         ("compressed:auto --strategy local", "strategy local does not support --exchange compressed:auto"),
         ("compressed:dgc --optimizer sgd --momentum 0.9", "the optimizer another one of 0.9"),
+        (
+            "stages:0=compressed:topkk",
+            "stage '0=compressed:topkk': unknown codec 'topkk': did you mean 'topk'?",
+        ),
         ("stages:0=all_reduce,0.5=compressed:dgc --optimizer sgd --momentum 0.9", "Use --momentum 0"),
         (
             "compressed:topk --strategy naive --aggregate parameters",

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.comm.traced import traced
 from shoal.config.schema import Custom
 from shoal.labs.lab2.averaging import BRANCHES, CALLS

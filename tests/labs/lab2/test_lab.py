@@ -14,8 +14,6 @@ from shoal.labs.watch import QuietWatch
 from shoal.labs.words import load_words
 from shoal.report.canvas import Drawing
 
-pytestmark = pytest.mark.timeout(300)  # its runs take turns at being timed
-
 TINY = Plan(
     workers=2,
     size=Size(

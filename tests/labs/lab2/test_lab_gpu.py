@@ -7,7 +7,7 @@ import torch
 from reports import Listening, rows, text_of
 from tests.labs.lab2.test_lab import TINY
 
-from shoal.config.schema import LenetConfig, SyntheticConfig
+from shoal.config.schema import SyntheticConfig
 from shoal.labs.frame import run_plan
 from shoal.labs.lab2.claims import exact_on_uneven, mean_of_means_differs
 from shoal.labs.lab2.lab import LAB
@@ -31,7 +31,7 @@ def test_the_report_times_exchanges_of_the_gpu(tmp_path):
 
 def test_uneven_batches_equal_one_machine_in_the_same_parts(tmp_path):
     data = SyntheticConfig(samples=1280, shape=(1, 28, 28))
-    plan = Plan(2, QUICK, data=data, model=LenetConfig(), device="cuda")
+    plan = Plan(2, QUICK, data=data, device="cuda")
     runs = Runs(tmp_path, load_words(LAB.package, "en"), QuietWatch(), None)
     runs.train_all({name: config for name, config in plan.runs().items() if name.startswith("equal-")})
     apart = weight_differences(plan, runs)

@@ -20,7 +20,7 @@ DATA, MODEL = SyntheticConfig(samples=320, shape=(1, 8, 8)), MlpConfig(hidden=(1
 @pytest.mark.parametrize(("device", "workers"), [("cpu", 2), ("cuda", 3)])
 def test_the_right_rules_equal_one_machine_and_the_mean_of_uneven_batches_does_not(device, workers, tmp_path):
     """The runs of a plan for a GPU are trained on the CPU here: they are the same sums."""
-    plan = Plan(workers, replace(QUICK, equal_steps=4), data=DATA, model=MODEL, device=device)
+    plan = Plan(workers, replace(QUICK, equal_steps=4), data=DATA, dense_model=MODEL, device=device)
     equal = {name: config for name, config in plan.runs().items() if name.startswith("equal-")}
     runs = Runs(tmp_path, load_words("shoal.labs.lab2", "en"), QuietWatch(), None)
     runs.train_all({name: replace(config, device="cpu") for name, config in equal.items()})

@@ -66,6 +66,9 @@ OUTCOMES = {
     },
     claims.faster_than_one_core: FASTER,
     claims.faster_than_all_cores: FASTER,
+    claims.faster_than_one_process: {
+        verdict: [(*args, 1) for args in cases] for verdict, cases in FASTER.items()
+    },
     claims.speed_parts_help: FASTER,
     claims.crowded_is_slower: {
         "holds": [(HIGHER, num(1.0), num(2.0), (2, 4, 2))],

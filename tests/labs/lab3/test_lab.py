@@ -12,7 +12,6 @@ from shoal.labs.watch import QuietWatch
 from shoal.labs.words import load_words
 
 SIZE = Size(2, 2, few_seeds=2, rounds=2, few_rounds=2, timed_steps=4, equal_steps=3)
-pytestmark = pytest.mark.timeout(300)  # its runs take turns at being timed
 
 TINY = Plan(
     (2,),

@@ -19,4 +19,8 @@ def test_the_report_is_made_on_the_gpu(tmp_path):
     words = load_words(LAB.package, "en")
     outcome = run_plan(LAB, plan, tmp_path / "report", "shoal lab 3 --device cuda", words, Listening())
     assert rows(outcome.folder, "speed")
-    assert torch.cuda.get_device_name() in text_of(outcome.folder)
+    text = text_of(outcome.folder)
+    assert torch.cuda.get_device_name() in text
+    # Workers that share a GPU gain nothing from cores.
+    assert "faster than one process on all cores" not in text
+    assert "faster than one process (GPUs:" in text

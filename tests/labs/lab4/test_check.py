@@ -62,7 +62,7 @@ def test_a_seed_that_only_the_driver_sets_is_named(tmp_path):
     runs = [run_program(folder, 3, 1, []) for _ in range(2)]
     (found,) = initial_faults(*runs, sets_seed=False)
     assert found.key == "seed_elsewhere"
-    assert found.values["workers"] == "worker1"
+    assert found.values["workers"] == ["worker1"]
 
 
 def test_a_program_that_does_not_end_is_stopped_with_the_lines_where_workers_wait(tmp_path):

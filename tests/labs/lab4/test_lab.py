@@ -8,8 +8,6 @@ from shoal.labs.lab4.lab import LAB
 from shoal.labs.lab4.plan import SCHEDULES, Plan, Size
 from shoal.labs.words import load_words
 
-pytestmark = pytest.mark.timeout(300)  # its runs take turns at being timed
-
 TINY = Plan(
     3,
     Size(epochs=2, timed_epochs=2, rounds=1, rpc_rounds=1, round_steps=4, microbatches=(1, 4)),

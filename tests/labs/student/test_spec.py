@@ -7,7 +7,7 @@ from shoal.errors import ConfigError
 from shoal.labs.frame import folder_for, load_lab
 from shoal.labs.handout.start import skeleton
 from shoal.labs.student.experiments import autograd, lab2, lab4
-from shoal.labs.student.spec import StudentExperiment, usable
+from shoal.labs.student.spec import StudentExperiment, reasons, usable
 from shoal.labs.student.submission import TaskVerdict, read_submission
 from shoal.labs.words import load_words
 from shoal.report.folder import write_files
@@ -57,12 +57,21 @@ def test_a_part_needs_all_of_its_tasks(submission):
 def test_code_that_would_stop_is_one_sentence(submission):
     why = "your code raises NameError: name 'x' is not defined (dist_utils.py:30)"
     with pytest.raises(
-        ConfigError, match=r"^dist_utils.py: your code raises NameError.*dist_utils.py:30\)"
+        ConfigError,
+        match=r"^dist_utils.py: allreduce_average_gradients: your code raises NameError.*:30\)",
     ) as error:
         usable(
             EXPERIMENT, submission, [verdict("allreduce_average_gradients", "wrong", why, stops=True)], WORDS
         )
     assert "shoal lab check 2" in error.value.hint
+
+
+def test_tasks_that_stop_for_the_same_reason_are_one_sentence():
+    same = [verdict(task, "wrong", "no reset_tape", stops=True) for task in ("mul", "add")]
+    assert reasons([*same, verdict("grad", "wrong", "timed out")]) == [
+        "mul, add: no reset_tape",
+        "grad: timed out",
+    ]
 
 
 def test_a_program_that_is_watched_is_reported_on_though_it_stops(submission):
@@ -84,6 +93,17 @@ def test_the_fingerprint_follows_the_code(tmp_path):
         "1", str(written_by_student(tmp_path / "c", "1", gd_step="pass")), "MyOptimizer.py"
     )
     assert first.fingerprint == same.fingerprint != other.fingerprint
+
+
+def test_the_report_shows_every_file_of_the_program_that_has_tasks(tmp_path):
+    written_by_student(tmp_path, "4")
+    lab = load_lab("4", str(tmp_path))
+    submission = lab.plan(lab.settings(solution=str(tmp_path), quick=True)).submission
+    assert submission.folder == tmp_path
+    assert list(submission.sources) == ["model.py", "dist_utils.py"]
+    assert "def parameter_rrefs" in submission.sources["dist_utils.py"]
+    submission.also[0].unlink()
+    assert list(lab.plan(lab.settings(solution=str(tmp_path))).submission.sources) == ["model.py"]
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])

@@ -5,7 +5,7 @@ import torch
 
 from shoal.errors import ConfigError
 from shoal.optim import SGD, Adam, AdamW
-from shoal.optim.compact.optimizer import Compact, Extent, Storage
+from shoal.optim.compact.optimizer import CHUNK_PER_THREAD, Compact, Extent, Storage
 
 EIGHT = Storage(state_bits=8)
 RULES = {
@@ -53,6 +53,23 @@ def test_bytes_of_state():
     large, small = (sum(each.nbytes for each in optimizer.state[param].values()) for param in params)
     assert large == 2 * (7000 + 4 * 28) + 4
     assert small == 2 * 400 + 4
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_chunk_of_each_thread_is_in_float32_at_a_time(threads):
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        param = torch.zeros(5 * CHUNK_PER_THREAD)
+        optimizer = Compact(RULES["adam"]([param]), EIGHT)
+        param.grad = torch.ones_like(param)
+        optimizer.step()
+    finally:
+        torch.set_num_threads(before)
+    buffers = optimizer._scratch._buffers
+    assert {name: len(buffer) for (name, _), buffer in buffers.items()} == dict.fromkeys(
+        ("exp_avg", "exp_avg_sq", "scaled"), threads * 65_536
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -42,7 +42,41 @@ def test_values_of_bfloat16_stay():
     values = torch.tensor([0.0, -0.0, 1.5, -3e38, torch.inf, -torch.inf])
     found = rounded(values)
     assert torch.equal(found.view(torch.int16), values.bfloat16().view(torch.int16))
-    assert rounded(torch.tensor([torch.nan])).isnan().all()
+
+
+@pytest.mark.parametrize("bits", [0x7FFFFFFF, 0x7F800001, 0x7FC00000, -1, -0x7FFFFF])
+def test_nan_stays(bits):
+    """Whatever its bits are: adding to them would give −0, 0 or infinity."""
+    values = torch.full((MANY,), bits, dtype=torch.int32).view(torch.float32)
+    assert values.isnan().all()
+    assert rounded(values).isnan().all()
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_infinity_stays(sign):
+    assert set(rounded(torch.full((MANY,), sign * torch.inf)).tolist()) == {sign * torch.inf}
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_what_is_beyond_the_largest_becomes_that_or_infinity(sign):
+    largest = torch.finfo(torch.bfloat16).max
+    half_way = sign * (largest + 2.0**119)  # bfloat16 would have 2¹²⁸ next
+    found = rounded(torch.full((MANY,), half_way))
+    assert set(found.abs().tolist()) == {largest, torch.inf}
+    assert bool((found.sign() == sign).all())
+    assert found.isinf().double().mean() == pytest.approx(0.5, abs=0.02)
+    at_the_end = rounded(torch.full((MANY,), sign * torch.finfo(torch.float32).max))
+    assert at_the_end.isinf().double().mean() > 0.99
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_denormals_have_the_right_mean(sign):
+    """Below 2⁻¹²⁶ the steps of bfloat16 are 2⁻¹³³; a quarter of one is a number of float32."""
+    step = 2.0**-133
+    for steps in (0.25, 3.25):
+        found = rounded(torch.full((MANY,), sign * steps * step)).double() * sign / step
+        assert set(found.tolist()) == {steps - 0.25, steps + 0.75}
+        assert found.mean() == pytest.approx(steps, abs=5 * (0.25 * 0.75 / MANY) ** 0.5)
 
 
 @pytest.mark.parametrize("numel", [5000, 3 * SEGMENT + 17])

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from shoal.comm.alone import alone
 from shoal.comm.group import Finished, Group
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.parallel.buckets.reducer import MOVED_BYTES, Reducer, ReducerOptions
 from shoal.parallel.wrapper.distributed_data_parallel import DistributedDataParallel
 

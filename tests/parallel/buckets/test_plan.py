@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from shoal.comm.threads import ThreadGroup, run_threads
+from shoal.comm.threads.group import ThreadGroup, run_threads
 from shoal.parallel.buckets.buffer_sync import BufferSync
 from shoal.parallel.buckets.plan import Kind, Memory, Size, plan
 

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from shoal.comm.group import Finished
-from shoal.comm.threads import ThreadGroup
+from shoal.comm.threads.group import ThreadGroup
 from shoal.parallel.buckets.plan import MIB
 from shoal.parallel.buckets.reducer import MOVED_BYTES, Reducer, ReducerOptions
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.errors import ConfigError
 from shoal.parallel.buckets.rotating import RotatingBuckets
 

@@ -5,7 +5,7 @@ import torch
 
 from shoal.codecs.build import CODECS, build_codec
 from shoal.codecs.codec import Form
-from shoal.comm.threads import ThreadGroup, run_threads
+from shoal.comm.threads.group import ThreadGroup, run_threads
 from shoal.comm.traced import Traced
 from shoal.config.schema import CompressedConfig
 from shoal.errors import ConfigError

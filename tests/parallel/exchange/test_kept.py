@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from shoal.comm.algorithms import ring
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.comm.traced import traced
 from shoal.config.schema import MagnitudeConfig
 from shoal.parallel.buckets.bucket import Bucket, Region

@@ -2,7 +2,7 @@
 
 import torch
 
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.comm.traced import Traced
 from shoal.parallel.exchange.payloads import GatheredPayloads, SummedPayloads, all_finite
 

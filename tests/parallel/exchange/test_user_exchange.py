@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from shoal.comm.threads import ThreadGroup, run_threads
+from shoal.comm.threads.group import ThreadGroup, run_threads
 from shoal.config.schema import Custom
 from shoal.errors import ConfigError, MemberError
 from shoal.parallel.buckets.bucket import Bucket

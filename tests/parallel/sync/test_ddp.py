@@ -7,7 +7,7 @@ import torch
 from strategy_cases import BATCH, OPTIMIZERS, made, network, on_threads, replica, share, single, train
 from torch import nn
 
-from shoal.comm.threads import ThreadGroup, run_threads
+from shoal.comm.threads.group import ThreadGroup, run_threads
 from shoal.comm.traced import traced
 from shoal.config.schema import DdpConfig
 from shoal.errors import ConfigError, DivergedError, ShoalError

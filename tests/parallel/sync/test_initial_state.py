@@ -5,7 +5,7 @@ import warnings
 import pytest
 import torch
 
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.errors import MismatchError
 from shoal.parallel.piece import Piece
 from shoal.parallel.sync.initial_state import sync_initial_state

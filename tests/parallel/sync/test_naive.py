@@ -5,7 +5,7 @@ import torch
 from strategy_cases import copy_of, made
 from torch import nn
 
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.comm.traced import traced
 from shoal.config.schema import AdamConfig, NaiveConfig, SgdConfig
 from shoal.data.dataset import Batch

@@ -8,7 +8,7 @@ from torch import nn
 
 from shoal import optim
 from shoal.comm.alone import alone
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.config.schema import AdamConfig, CrossEntropyConfig, DdpConfig
 from shoal.data.dataset import Batch
 from shoal.errors import DivergedError

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 import shoal
 from shoal.comm.algorithms import ring
-from shoal.comm.threads import ThreadGroup, run_threads
+from shoal.comm.threads.group import ThreadGroup, run_threads
 from shoal.comm.traced import traced
 from shoal.errors import ConfigError, GroupError, MemberError, MismatchError
 from shoal.parallel.exchange.linear import By

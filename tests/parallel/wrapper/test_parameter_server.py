@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import shoal
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.errors import ConfigError
 
 STEPS = 6
@@ -86,7 +86,9 @@ def test_ssp_trains():
     ("options", "words"),
     [
         ({"mode": "bsp", "staleness": 1}, "has no effect with --strategy.mode bsp"),
-        ({"servers": 2}, "more than --workers 1"),
+        ({"servers": 2}, "2 of 3 ranks would serve, which leaves 1 to train"),
+        ({"servers": 5}, "5 of 3 ranks would serve, which leaves 0 to train"),
+        ({"mode": "hogwild"}, "ParameterServer has no mode 'hogwild'"),
     ],
 )
 def test_what_cannot_work_is_refused(options, words):
@@ -95,3 +97,31 @@ def test_what_cannot_work_is_refused(options, words):
             shoal.ParameterServer(network(), adam, group=group, **options)
 
     run_threads(3, work)
+
+
+def test_a_server_has_no_steps():
+    def work(group):
+        server = shoal.ParameterServer(network(), adam, group=group)
+        if server.serves:
+            for use in (server.step, lambda: server.version):
+                with pytest.raises(ConfigError, match="rank 1 of 2 is a server, which has no steps"):
+                    use()
+        return server.run(lambda: server.version)
+
+    assert run_threads(2, work) == [0, None]
+
+
+def test_a_sparse_gradient_is_refused_by_name():
+    def work(group):
+        torch.manual_seed(0)
+        model = nn.Embedding(4, 2, sparse=True)
+        server = shoal.ParameterServer(model, adam, group=group)
+
+        def train():
+            model(torch.tensor([1])).sum().backward()
+            with pytest.raises(ConfigError, match="parameter 'weight' has a sparse gradient"):
+                server.step()
+
+        server.run(train)
+
+    run_threads(2, work)

@@ -7,7 +7,7 @@ from strategy_cases import OPTIMIZERS, samples
 from torch import nn
 
 import shoal
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.data.dataset import Batch
 from shoal.errors import ConfigError
 from shoal.parallel.layout.pipeline.layout import PipelinePlan

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.parallel.wrapper.distributed_data_parallel import DistributedDataParallel
 
 WORDS = {0: [1, 1, 4], 1: [4], 2: []}

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import shoal
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.errors import ConfigError
 
 WAYS = ["onecopy", "zero 1", "zero 2", "zero 3", "ddp"]

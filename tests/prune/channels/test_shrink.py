@@ -129,3 +129,16 @@ def test_a_model_that_skips_its_listed_layers_is_refused_before_anything_is_used
 def test_impossible_choices_name_the_layer(settings, message):
     with pytest.raises(ConfigError, match=message):
         choose_channels(NETWORKS["lenet"][0], ChannelsConfig(**settings))
+
+
+def test_a_model_that_cannot_shrink_says_why():
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.PReLU(4), nn.Conv2d(4, 2, 3))
+    with pytest.raises(ConfigError) as refused:
+        choose_channels(model, ChannelsConfig(sparsity=0.5))
+    assert refused.value.hint == "None can shrink. 0: 1 is of type PReLU, whose channels cannot be followed."
+    with pytest.raises(ConfigError) as refused:
+        choose_channels(nn.Sequential(nn.Linear(4, 2)), ChannelsConfig(sparsity=0.5))
+    assert (
+        refused.value.hint
+        == "None can shrink. Of the only layer with channels, they are the model's outputs."
+    )

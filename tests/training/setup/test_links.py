@@ -7,7 +7,7 @@ import torch
 
 from shoal.comm.links.measure import LinkNotice, Measured
 from shoal.comm.links.shaped import Shaped
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.config.conditions import Link
 from shoal.config.schema import LaunchConfig
 from shoal.errors import ConfigError

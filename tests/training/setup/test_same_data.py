@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.data.own.load import data_set
 from shoal.data.own.samples import split_of
 from shoal.errors import DataError

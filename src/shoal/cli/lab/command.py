@@ -18,7 +18,7 @@ class LabFlags(Flags):
     """What every lab takes."""
 
     quick: bool = False
-    """Use fewer steps and samples: a minute for lab 1 and autograd, two for lab 4, up to seven for the others."""
+    """Use fewer steps and samples: a minute for lab 1 and autograd, 2 to 7 for lab 4, 4 to 13 for the others."""
     lang: Literal["en", "zh"] = "en"
     """Language of the report."""
     out: Path | None = None

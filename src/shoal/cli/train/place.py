@@ -57,10 +57,10 @@ def set_threads(place: GivenAddress | None, threads: int | None) -> None:
         return
     if threads:
         os.environ["OMP_NUM_THREADS"] = str(threads)
-        return
-    # Here, because they import the checks of all settings, which `shoal --help` does not need.
-    from shoal.config.checks.supported import is_loopback
-    from shoal.launch.cores import threads_per_worker
+    elif place is not None:
+        # Here, because they import the checks of all settings, which `shoal --help` does not need.
+        from shoal.config.checks.supported import is_loopback
+        from shoal.launch.cores import threads_per_worker
 
-    if place is not None and is_loopback(place.host):
-        os.environ.setdefault("OMP_NUM_THREADS", str(threads_per_worker(place.size)))
+        if is_loopback(place.host):
+            os.environ.setdefault("OMP_NUM_THREADS", str(threads_per_worker(place.size)))

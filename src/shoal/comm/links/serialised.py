@@ -13,11 +13,9 @@ from torch import Tensor
 
 from shoal.comm.blocking import BlockingThread
 from shoal.comm.group import Group, Receipt, Work
+from shoal.comm.shared_memory.progress import SLEEP_S, YIELD_S
 from shoal.comm.signature import Signature
 from shoal.comm.wrapped_group import WrappedGroup
-
-YIELD_S, SLEEP_S = 0.0002, 50e-6
-"""A wait first yields the processor between two looks, then sleeps this long."""
 
 
 @final
@@ -64,7 +62,7 @@ class SerialisedWork:
         self._work, self._lock = work, lock
 
     def wait(self) -> None:
-        """Look until it is over; other threads have their turns between two looks."""
+        """Look until it is over, as the group itself waits; other threads have their turns between two looks."""
         started = time.monotonic()
         while not self.done():
             time.sleep(0.0 if time.monotonic() - started < YIELD_S else SLEEP_S)

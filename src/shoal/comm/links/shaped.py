@@ -25,7 +25,7 @@ from shoal.comm.links.lane import Lane, Receiving, ReceivingFromAnyone, Sending
 from shoal.comm.links.measure import link_between
 from shoal.comm.links.serialised import Serialised
 from shoal.comm.links.wire import Wire
-from shoal.comm.rendezvous import Card
+from shoal.comm.rendezvous.meet import Card
 from shoal.comm.signature import FILLS_WHOLE, Signature, check_open, mismatch
 from shoal.config.conditions import Link
 from shoal.errors import ConfigError
@@ -46,7 +46,7 @@ def shaped(
     without ends applies to any two that no other link names. Workers must be on one machine, because they read one
     clock. From now on use `group` through this one only.
 
-    >>> from shoal.comm.threads import run_threads
+    >>> from shoal.comm.threads.group import run_threads
     >>> def total(group):
     ...     buffer = torch.ones(2)
     ...     shaped(group, [Link(None, bits_per_s=1e9)]).all_reduce(buffer).wait()

@@ -22,9 +22,9 @@ from shoal.comm.over_torch.checker import CheckedCollective, Checker, Look, Miss
 from shoal.comm.over_torch.group import TorchGroup, TorchWork
 from shoal.comm.over_torch.headers import Header, Headers, HungUpError
 from shoal.comm.over_torch.presence import ENTERING, Presence
-from shoal.comm.rendezvous import meet
+from shoal.comm.rendezvous.meet import meet
+from shoal.comm.rendezvous.tagged_store import TaggedStore, tagged
 from shoal.comm.signature import Signature, check_open, decode, encode, mismatch
-from shoal.comm.tagged_store import TaggedStore, tagged
 from shoal.errors import GroupError
 
 Made = TypeVar("Made")

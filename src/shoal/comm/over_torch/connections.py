@@ -1,7 +1,7 @@
 """A connection between every two members of a group, which meet in a store.
 
 Each member listens for those of higher rank. A connection must begin with a tag that is made with the secret of the run
-(`comm/secret.py`) and bound to both ranks; all others are closed.
+(`comm/rendezvous/secret.py`) and bound to both ranks; all others are closed.
 """
 
 import contextlib
@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import final
 
-from shoal.comm.secret import TAG_BYTES, TagKey
-from shoal.comm.store import foreign, listen
-from shoal.comm.tagged_store import TaggedStore
+from shoal.comm.rendezvous.secret import TAG_BYTES, TagKey
+from shoal.comm.rendezvous.store import foreign, listen
+from shoal.comm.rendezvous.tagged_store import TaggedStore
 
 CONNECT_S = 60.0
 """How long connecting to members that have already met may take."""

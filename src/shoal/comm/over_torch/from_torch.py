@@ -7,8 +7,8 @@ from torch.distributed import distributed_c10d
 
 from shoal.comm.group import Group
 from shoal.comm.join import join_in
-from shoal.comm.store import own_address
-from shoal.comm.tagged_store import tagged
+from shoal.comm.rendezvous.store import own_address
+from shoal.comm.rendezvous.tagged_store import tagged
 
 
 def group_beside(process_group: Any = None, kind: str = "auto", limit_s: float | None = None) -> Group:

@@ -5,8 +5,8 @@ headers come in the order of the calls: the n-th from every member belongs to th
 small send per member, taking usually a receive that finds them there. (An all-gather of torch's costs a hundred times
 as much: its work passes through two threads on every side.)
 
-The tag of a header is made with the secret of the run (`comm/secret.py`) and bound to its writer and its number: bytes
-that are inserted, repeated or left out end the connection.
+The tag of a header is made with the secret of the run (`comm/rendezvous/secret.py`) and bound to its writer and its
+number: bytes that are inserted, repeated or left out end the connection.
 """
 
 import contextlib
@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, final
 
 from shoal.comm.over_torch.connections import connect_members
-from shoal.comm.secret import TAG_BYTES, TagKey
-from shoal.comm.tagged_store import tagged
+from shoal.comm.rendezvous.secret import TAG_BYTES, TagKey
+from shoal.comm.rendezvous.tagged_store import tagged
 
 NO_RANK = -1
 _FAREWELL = -1

@@ -13,9 +13,9 @@ from shoal.comm.liveness.judge import BROKEN_FOR_S, STOP_GRACE_S, STORE_ANSWERS_
 from shoal.comm.liveness.watch import ProcessWatch
 from shoal.comm.over_torch.headers import NO_RANK
 from shoal.comm.over_torch.signs import SignsOfLife
-from shoal.comm.rendezvous import Card
-from shoal.comm.store import Distant, stored, stored_number
-from shoal.comm.tagged_store import tagged
+from shoal.comm.rendezvous.meet import Card
+from shoal.comm.rendezvous.store import Distant, stored, stored_number
+from shoal.comm.rendezvous.tagged_store import tagged
 from shoal.errors import GroupError, JoinError
 from shoal.printable import printable
 

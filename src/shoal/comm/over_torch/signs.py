@@ -12,8 +12,8 @@ from typing import final
 from shoal.comm.liveness import stacks
 from shoal.comm.liveness.at_exit import at_exit
 from shoal.comm.liveness.judge import LastWords
-from shoal.comm.store import stored
-from shoal.comm.tagged_store import MOST_CHARACTERS, TaggedStore
+from shoal.comm.rendezvous.store import stored
+from shoal.comm.rendezvous.tagged_store import MOST_CHARACTERS, TaggedStore
 from shoal.errors import MemberError
 
 WRITE_EVERY_S = 0.5

@@ -20,7 +20,8 @@ from torch import Tensor
 from shoal.comm.group import ANYONE, Group, Work
 from shoal.comm.liveness import stacks
 from shoal.comm.liveness.judge import limit_of
-from shoal.comm.rendezvous import meet
+from shoal.comm.rendezvous.meet import meet
+from shoal.comm.rendezvous.tagged_store import tagged
 from shoal.comm.shared_memory.arena import PAGE, Address, Arena, round_up
 from shoal.comm.shared_memory.board import ArenaLayout, Board
 from shoal.comm.shared_memory.fences import find_fence
@@ -30,7 +31,6 @@ from shoal.comm.shared_memory.regions import Regions
 from shoal.comm.shared_memory.rounds import Rounds
 from shoal.comm.shared_memory.sharing import share_arena
 from shoal.comm.signature import Signature, check_open
-from shoal.comm.tagged_store import tagged
 from shoal.errors import JoinError
 
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from shoal.comm.liveness.judge import BROKEN_FOR_S, Facts, verdict
 from shoal.comm.liveness.watch import ProcessWatch
-from shoal.comm.rendezvous import Card
+from shoal.comm.rendezvous.meet import Card
+from shoal.comm.rendezvous.store import stored
+from shoal.comm.rendezvous.tagged_store import TaggedStore
 from shoal.comm.shared_memory.arena import Address, Arena
 from shoal.comm.shared_memory.board import ArenaLayout
-from shoal.comm.store import stored
-from shoal.comm.tagged_store import TaggedStore
 from shoal.errors import JoinError, JoinTimeoutError, MemberError
 
 

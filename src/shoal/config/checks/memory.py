@@ -1,5 +1,7 @@
 """What each technique of `--memory` can be combined with: one table, and the check that reads it.
 
+`return_freed` is not in it: a setting of the C library, which every run on a CPU supports.
+
 ::
 
                         single naive ddp  onecopy zero  local server dp   rpc   pipeline tensor  engines
@@ -15,6 +17,7 @@ from dataclasses import dataclass, field
 
 from shoal.config.checks.prune import STATELESS
 from shoal.config.checks.run_settings import RunSettings
+from shoal.config.kinds import either
 from shoal.config.sections.memory import MemoryConfig
 from shoal.config.sections.sync import ZeroConfig
 from shoal.config.sections.values import Custom
@@ -180,7 +183,7 @@ TECHNIQUES: dict[str, Combines] = {
                     f"--exchange {config.exchange.name}" if config.exchange.name not in STATELESS else ""
                 ),
                 "it keeps state for buckets that it plans itself",
-                f"Use --exchange {' or '.join(STATELESS)}.",
+                f"Use --exchange {either(STATELESS)}.",
             ),
             Refusal(
                 lambda config: (
@@ -226,6 +229,12 @@ def check_memory_settings(config: RunSettings, layout: str) -> None:
             "--memory.budget does not support thread workers: they share one process, whose memory cannot be divided "
             "among them",
             "Use --launcher processes.",
+        )
+    if config.memory.return_freed and config.device == "cuda":
+        raise ConfigError(
+            "--memory.return_freed does not support --device cuda: it is a setting of the C library, and torch has an "
+            "allocator of its own for a GPU",
+            "Use --device cpu, or leave --memory.return_freed out.",
         )
     for technique in TECHNIQUES.values():
         flag = technique.flag(config.memory)

@@ -1,6 +1,7 @@
 """Checks pruning against the strategy, the exchange and the start of a run."""
 
 from shoal.config.checks.run_settings import RunSettings
+from shoal.config.kinds import either
 from shoal.config.sections.exchange import StagesConfig
 from shoal.config.sections.prune import WeightPruneConfig
 from shoal.errors import ConfigError
@@ -27,7 +28,7 @@ def check_prune(config: RunSettings) -> None:
             raise ConfigError(
                 f"--exchange {stage.name} does not support --prune {prune.name}: it may keep state for each weight, "
                 "and pruned weights are no longer sent",
-                f"Use --exchange {' or '.join(STATELESS)}.",
+                f"Use --exchange {either(STATELESS)}.",
             )
     aggregate = getattr(config.sync, "aggregate", "gradients")
     if aggregate != "gradients":

@@ -1,6 +1,6 @@
 """Settings of gradient compression: which codec encodes each parameter's gradient, and how."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 from shoal.config.kinds import AtLeast, AtMost, Checked, MoreThan, Several, check, kinds_of, parse
 from shoal.config.sections.values import Count, Fraction, NonNegative
 from shoal.errors import ConfigError, unknown
+from shoal.printable import shortened
 
 CodecName = Literal[
     "none",
@@ -155,12 +156,24 @@ class CompressedConfig(Checked):
                 return encoding
         return self._complete(self.codec, {})
 
+    def check_layers(self, params: Collection[str]) -> None:
+        """Refuse a rule for layers that matches no parameter."""
+        for item in self.layers:
+            pattern, _ = self._rule(item)
+            if not any(fnmatchcase(param, pattern) for param in params):
+                raise ConfigError(
+                    f"no parameter matches '{pattern}' of --exchange.layers '{item}'",
+                    f"Parameters: {shortened(', '.join(params))}.",
+                )
+
     @property
     def is_neutral(self) -> bool:
-        """Whether everything is sent, as precise as it is: all ratios are 1, all thresholds 0."""
+        """Whether everything is sent, as it is: all ratios are 1, and nothing else changes a gradient."""
         return all(
             codec == "none"
-            or (settings.get("ratio") == 1.0 and not settings.get("threshold") and not settings.get("clip"))
+            or (
+                settings.get("ratio") == 1.0 and not any(map(settings.get, ("threshold", "clip", "momentum")))
+            )
             for codec, settings, _ in self.encodings()
         )
 

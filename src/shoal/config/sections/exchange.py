@@ -101,7 +101,11 @@ def _stage(text: str) -> tuple[float, StageConfig]:
             "Use --exchange compressed:auto, or name a codec in the stage.",
         )
     if name in named:
-        return fraction, named[name](**options)
+        try:
+            return fraction, named[name](**options)
+        except ConfigError as error:
+            message = error.message.replace(f"{named[name].__name__}.", "")
+            raise ConfigError(f"stage '{text}': {message}", error.hint) from None
     if ":" in exchange:
         return fraction, Custom(name=like(text, exchange))
     raise ConfigError(

@@ -44,6 +44,8 @@ class MemoryConfig(Checked):
     """Update each parameter when its gradient is final in backward, and free the gradient at once."""
     parameters: Literal["float32", "bf16"] = "float32"
     """Precision in which parameters are stored; bf16: updates are rounded stochastically."""
+    return_freed: bool = False
+    """Give memory back to the system when it is freed, instead of keeping it for later use (CPU); steps take longer."""
     budget: Size | None = None
     """Memory of each worker for training, such as 200MB: the fastest settings that fit are measured and used."""
 

@@ -118,6 +118,11 @@ class ServerConfig(Checked):
         """
         return self.bound == 0
 
+    @property
+    def repeats(self) -> bool:
+        """Whether the same run gives the same bits: an update has the gradients of all workers of a step."""
+        return self.gathers and not self.backup
+
     def check_workers(self, workers: int) -> None:
         """Refuse a number of workers, those that train, that does not fit."""
         if self.num_servers > workers:
@@ -128,8 +133,8 @@ class ServerConfig(Checked):
             )
         if self.backup >= workers and self.backup:
             raise ConfigError(
-                f"--strategy.backup {self.backup} leaves no gradient of {workers} workers to count",
-                f"Use --strategy.backup {workers - 1} or less.",
+                f"--strategy.backup {self.backup} leaves no gradient to count: --workers is {workers}",
+                f"Use --workers {self.backup + 1} or more, or fewer backup workers.",
             )
 
     def check_run(self, exchange: str, balance: bool, engine: str) -> None:
@@ -146,7 +151,7 @@ class ServerConfig(Checked):
                 else "--strategy.on_lost continue: of a killed worker's push, a part could arrive"
             )
             raise ConfigError(f"--exchange compressed does not support {why}", "Remove --exchange.")
-        if exchange == "robust" and (not self.gathers or self.backup):
+        if exchange == "robust" and not self.repeats:
             raise ConfigError(
                 f"--exchange robust compares the gradients of all workers of a step; --strategy.mode {self.mode}"
                 f"{' with --strategy.backup' * bool(self.backup)} does not wait for them",

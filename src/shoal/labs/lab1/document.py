@@ -6,7 +6,6 @@ from shoal.labs.lab1.measure import WINDOW, Measurements, Series
 from shoal.labs.lab1.plan import BATCH_SIZE, NAMES
 from shoal.labs.lab1.solution import MyOptimizer
 from shoal.labs.lab1.sweep import Sweep
-from shoal.labs.numbers import listed
 from shoal.labs.page.page import Page, source
 from shoal.report.document import Block, Bullets, Code, Formula, Heading, Paragraph, Table
 from shoal.report.findings import over_seeds
@@ -39,7 +38,7 @@ def set_up(measured: Measurements, page: Page) -> list[Block]:
                 page(f"setup.{plan.model.name}", parameters=measured.parameters),
                 page("setup.loss"),
                 page("setup.choice", held_out=100 * plan.data.validation),
-                page("setup.seeds", seeds=listed(plan.seeds)),
+                page("setup.seeds", seeds=plan.seeds),
                 page("setup.time"),
             ]
         ),

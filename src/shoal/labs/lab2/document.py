@@ -7,7 +7,7 @@ from shoal.labs.lab2 import plan as lab
 from shoal.labs.lab2.branches import ALL, MESSAGES, calls_of
 from shoal.labs.lab2.figures import MOST_LOSS, PACES, SMOOTHED_OVER, branch_label
 from shoal.labs.lab2.measure import BYTES_PER_ELEMENT, LAST_STEPS, LEARNING, Measurements, as_labelled
-from shoal.labs.numbers import listed, scientific
+from shoal.labs.numbers import scientific
 from shoal.labs.page.page import Page, folded, source
 from shoal.report.document import Block, Bullets, Code, Formula, Paragraph, Table
 from shoal.report.findings import over_seeds
@@ -55,7 +55,7 @@ def set_up(measured: Measurements, page: Page) -> list[Block]:
         "mbit": link.bits_per_s / 1e6,
         "latency": 1e3 * link.latency_s,
     }
-    learnt = {"model": plan.learn_model.name}
+    dense = {"model": plan.dense_model.name}
     parts = {
         "parts": plan.uneven_parts,
         "slow": lab.SLOW,
@@ -67,10 +67,10 @@ def set_up(measured: Measurements, page: Page) -> list[Block]:
         page("setup.rotation", **rotation),
         page("setup.conditions", **conditions),
         page("setup.pace", steps=size.pace_steps),
-        page("setup.equal", steps=size.equal_steps),
+        page("setup.equal", **dense, steps=size.equal_steps),
         *([page("setup.equal_on_gpu", **parts)] if plan.device == "cuda" else []),
-        page("setup.learn", **learnt, steps=size.learn_steps, seeds=listed(plan.seeds)),
-        page("setup.faults", workers=lab.FAULT_WORKERS, slow=lab.SLOW, steps=size.fault_steps),
+        page("setup.learn", **dense, steps=size.learn_steps, seeds=plan.seeds),
+        page("setup.faults", **dense, workers=lab.FAULT_WORKERS, slow=lab.SLOW, steps=size.fault_steps),
     ]
     return [Bullets(sentences)]
 

@@ -123,7 +123,7 @@ class Measurements:
 def measure(plan: Plan, runs: Runs) -> Measurements:
     """Read every run folder."""
     steps = {name: read_steps(runs.path(f"rotate-{name}"), plan.workers) for name in CONDITIONS}
-    numels = _numels(runs.path("equal-exact"))
+    numels = _numels(runs.path("rotate-even"))
     return Measurements(
         plan=plan,
         parameters=sum(numels),

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from shoal.comm.algorithms import ALGORITHMS
 from shoal.comm.group import Group
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.labs.lab2.averaging import BRANCHES
 from shoal.labs.lab2.branches import ALL
 

@@ -1,6 +1,7 @@
 """What the lab claims: each claim a function of numbers alone, so that a test can feed it either outcome."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from shoal.labs.numbers import scientific, whether
 from shoal.report.findings import SPREADS, Finding, Measured, Verdict
@@ -194,6 +195,12 @@ def faster_than_all_cores(times: Paired, workers: int) -> Finding:
     return _faster("faster_than_all_cores", times, workers)
 
 
+def faster_than_one_process(times: Paired, workers: int, gpus: int) -> Finding:
+    """Several workers are faster than one process (first) on one of the GPUs that they share."""
+    found = _faster("faster_than_one_process", times, workers)
+    return replace(found, numbers={**found.numbers, "gpus": gpus})
+
+
 def crowded_is_slower(
     ratios: Paired, fitting: Measured, crowded: Measured, counts: tuple[int, int, int]
 ) -> Finding:
@@ -242,10 +249,10 @@ def _faster(claim: str, times: Paired, workers: int) -> Finding:
     return Finding(claim, numbers, first_higher(times), times.pairs)
 
 
-def _each(values: Mapping[int, str]) -> str:
+def _each(values: Mapping[int, str]) -> tuple[str, ...]:
     """A value for each number of workers, in symbols that need no translation.
 
     >>> _each({2: "50 %", 4: "25 %"})
-    'W = 2: 50 %; W = 4: 25 %'
+    ('W = 2: 50 %', 'W = 4: 25 %')
     """
-    return "; ".join(f"W = {workers}: {value}" for workers, value in values.items())
+    return tuple(f"W = {workers}: {value}" for workers, value in values.items())

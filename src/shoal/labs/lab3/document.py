@@ -22,7 +22,7 @@ from shoal.labs.lab3.plan import (
     SLOWDOWN,
     UNLIKE,
 )
-from shoal.labs.numbers import listed, scientific
+from shoal.labs.numbers import scientific
 from shoal.labs.page.page import Page, source
 from shoal.report.document import Block, Bullets, Code, Formula, Paragraph, Table
 from shoal.report.findings import Measured
@@ -65,7 +65,7 @@ def set_up(measured: Measurements, page: Page) -> list[Block]:
         page("setup.data", data=plan.data.name, **measured.num_samples),
         page("setup.model", model=plan.model.name, parameters=measured.parameters),
         page("setup.training", batch=BATCH_SIZE, rate=RATE, epochs=size.epochs),
-        page("setup.seeds", seeds=listed(plan.seeds), few=size.few_seeds),
+        page("setup.seeds", seeds=plan.seeds, few=plan.seeds[: size.few_seeds]),
         page("setup.timed", cores=plan.cores, steps=size.timed_steps, rounds=size.rounds),
         page("setup.slow", slow=SLOW, slowdown=SLOWDOWN),
         page("setup.equal", steps=size.equal_steps, rate=EQUAL_RATE, bound=scientific(ROUNDING)),
@@ -163,6 +163,7 @@ def speed(measured: Measurements, page: Page) -> list[Block]:
     slow = first_lower(by_rounds(measured.one_core.rounds_ms, measured.all_cores.rounds_ms)) == "holds"
     return [
         *page.section("speed", cores=measured.plan.cores),
+        *([Paragraph(page("speed.on_gpu", gpus=measured.plan.gpus))] if measured.plan.gpus else []),
         page.figure("speed"),
         *(
             page.table("speed", header, _pace_rows(measured, workers, page), workers=workers)

@@ -73,11 +73,19 @@ def _speed(measured: Measurements) -> list[Finding]:
     plan, fitting = measured.plan, measured.plan.fitting
     paces = measured.paces[fitting]
     one, several = paces[ONE_CORE], paces["global"]
-    ideal = min(fitting, plan.cores)
+    ideal = min(fitting, plan.gpus or plan.cores)
     best = [each / ideal for each in one.rounds_ms]
+    against_one = by_rounds(one.rounds_ms, several.rounds_ms)
+    against_all = by_rounds(paces[ALL_CORES].rounds_ms, several.rounds_ms)
+    if plan.gpus:
+        faster = [claims.faster_than_one_process(against_one, fitting, plan.gpus)]
+    else:
+        faster = [
+            claims.faster_than_one_core(against_one, fitting),
+            claims.faster_than_all_cores(against_all, fitting),
+        ]
     findings = [
-        claims.faster_than_one_core(by_rounds(one.rounds_ms, several.rounds_ms), fitting),
-        claims.faster_than_all_cores(by_rounds(paces[ALL_CORES].rounds_ms, several.rounds_ms), fitting),
+        *faster,
         claims.communication_limits(
             one.step_ms,
             by_rounds(several.rounds_ms, best).scaled(BATCH_SIZE),
@@ -86,7 +94,7 @@ def _speed(measured: Measurements) -> list[Finding]:
         ),
         claims.speed_parts_help(by_rounds(paces[SLOW_RANDOM].rounds_ms, paces["speed"].rounds_ms), fitting),
     ]
-    if fitting <= plan.cores < plan.most:
+    if not plan.gpus and fitting <= plan.cores < plan.most:
         crowded = measured.paces[plan.most]["global"]
         many, few = (_against_one(measured, workers) for workers in (plan.most, fitting))
         count = min(len(many), len(few))

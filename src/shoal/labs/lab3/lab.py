@@ -11,7 +11,6 @@ from shoal.labs.lab3.measure import measure
 from shoal.labs.lab3.plan import Plan, plan_for
 from shoal.labs.lab3.seen import check_divisions
 from shoal.labs.lab3.tables import tables
-from shoal.labs.numbers import listed
 from shoal.labs.settings import LabSettings
 
 
@@ -32,7 +31,7 @@ LAB = LabSpec(
     number="3",
     settings=Lab3Settings,
     plan=lambda settings: plan_for(settings.workers, settings.quick, settings.seed),
-    subject=lambda plan: {"workers": listed(plan.workers)},
+    subject=lambda plan: {"workers": plan.workers},
     check=check_divisions,
     runs=Plan.runs,
     measure=measure,

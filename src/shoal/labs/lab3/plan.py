@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+import torch
+
 from shoal.config import schema
 from shoal.errors import ConfigError
 from shoal.labs.plans import in_parts, seeds_from
@@ -82,8 +84,8 @@ class Size:
     """Few: after many steps, rounding alone makes two runs differ."""
 
 
-FULL = Size(epochs=6, seeds=10, few_seeds=3, rounds=21, few_rounds=15, timed_steps=16, equal_steps=20)
-QUICK = Size(epochs=6, seeds=10, few_seeds=1, rounds=15, few_rounds=11, timed_steps=10, equal_steps=10)
+FULL = Size(epochs=6, seeds=10, few_seeds=3, rounds=41, few_rounds=31, timed_steps=16, equal_steps=20)
+QUICK = Size(epochs=6, seeds=10, few_seeds=1, rounds=31, few_rounds=23, timed_steps=12, equal_steps=10)
 DATA = schema.DigitsConfig(samples=1800, validation=1 / 3)
 
 
@@ -118,6 +120,11 @@ class Plan:
     def cores(self) -> int:
         """Cores that one process may use."""
         return threads_per_worker(1)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that the workers share; 0 where they compute on the CPU."""
+        return max(1, torch.cuda.device_count()) if self.device == "cuda" else 0
 
     @property
     def seeds(self) -> tuple[int, ...]:

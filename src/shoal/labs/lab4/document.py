@@ -49,7 +49,6 @@ def code(page: Page) -> list[Block]:
 def set_up(measured: Measurements, page: Page) -> list[Block]:
     """Data, model, stages, runs."""
     plan, size = measured.plan, measured.plan.size
-    cuts = ", ".join(STAGES[plan.workers])
     sentences = [
         page("setup.data", data=plan.data.name, **measured.num_samples),
         page("setup.model", model="lenet", parameters=measured.parameters),
@@ -61,7 +60,12 @@ def set_up(measured: Measurements, page: Page) -> list[Block]:
             epochs=size.epochs,
             timed=size.timed_epochs,
         ),
-        page("setup.stages", workers=plan.workers, cuts=cuts, rpc_cuts=", ".join(STAGES[plan.rpc_stages])),
+        page(
+            "setup.stages",
+            workers=plan.workers,
+            cuts=STAGES[plan.workers],
+            rpc_cuts=STAGES[plan.rpc_stages],
+        ),
         page("setup.microbatches", microbatches=MICROBATCHES, samples=BATCH_SIZE // MICROBATCHES),
         page("setup.times", cores=plan.cores, rounds=plan.size.rounds, steps=plan.size.round_steps),
         page("setup.equal"),

@@ -38,14 +38,14 @@ def memory_is_divided(one: int, largest: Mapping[str, int]) -> Finding:
     """The worker that holds most holds less than one machine. Bytes of parameters and optimizer state."""
     numbers = {
         "one": one / 2**10,
-        "shares": ", ".join(f"{name} {100 * held / one:.0f} %" for name, held in largest.items()),
+        "shares": tuple(f"{name} {100 * held / one:.0f} %" for name, held in largest.items()),
     }
     return Finding("memory_is_divided", numbers, whether(max(largest.values()) < one))
 
 
 def fewer_activations(gpipe: Sequence[int], one_f_one_b: Sequence[int]) -> Finding:
     """1F1B holds the activations of fewer micro-batches than GPipe; counted stage by stage."""
-    numbers = {"gpipe": ", ".join(map(str, gpipe)), "one": ", ".join(map(str, one_f_one_b))}
+    numbers = {"gpipe": tuple(map(str, gpipe)), "one": tuple(map(str, one_f_one_b))}
     no_more = all(ours <= theirs for ours, theirs in zip(one_f_one_b, gpipe, strict=True))
     return Finding("fewer_activations", numbers, whether(no_more and sum(one_f_one_b) < sum(gpipe)))
 
@@ -132,7 +132,7 @@ def balanced_cut_fastest(
         "its": steps.first,
         "rival": rival,
         "other": steps.second,
-        "stages": ", ".join(f"{layer} {value:.2f} ms" for layer, value in slowest_ms.items()),
+        "stages": tuple(f"{layer} {value:.2f} ms" for layer, value in slowest_ms.items()),
     }
     return Finding("balanced_cut_fastest", numbers, first_lower(steps), steps.pairs)
 
@@ -146,8 +146,8 @@ def does_not_pay(steps: Paired, name: str) -> Finding:
     return Finding("does_not_pay", numbers, first_higher(steps), steps.pairs)
 
 
-def _by_count(values: Mapping[int, str]) -> str:
-    return ", ".join(f"{count}: {value}" for count, value in values.items())
+def _by_count(values: Mapping[int, str]) -> tuple[str, ...]:
+    return tuple(f"{count}: {value}" for count, value in values.items())
 
 
 def find(measured: Measurements) -> Findings:

@@ -47,8 +47,8 @@ class Size:
     microbatches: tuple[int, ...]
 
 
-FULL = Size(epochs=5, timed_epochs=3, rounds=21, rpc_rounds=11, round_steps=8, microbatches=(1, 2, 4, 8))
-QUICK = Size(epochs=4, timed_epochs=1, rounds=15, rpc_rounds=5, round_steps=6, microbatches=(1, 2, 4, 8))
+FULL = Size(epochs=5, timed_epochs=3, rounds=23, rpc_rounds=11, round_steps=12, microbatches=(1, 2, 4, 8))
+QUICK = Size(epochs=4, timed_epochs=1, rounds=19, rpc_rounds=7, round_steps=10, microbatches=(1, 2, 4, 8))
 FULL_DATA = schema.DigitsConfig(samples=2400, validation=1 / 6)
 QUICK_DATA = schema.DigitsConfig(samples=1200, validation=1 / 6)
 

@@ -95,9 +95,30 @@ def taken_over(runs: Runs) -> list[Block]:
         Paragraph(words("intro.taken_over" if taken else "intro.none_taken_over", **counts))
     ]
     if taken:
-        names = textwrap.fill("  ".join(taken), PAGE_COLUMNS, break_long_words=False, break_on_hyphens=False)
+        names = textwrap.fill(
+            "  ".join(ranges(taken)), PAGE_COLUMNS, break_long_words=False, break_on_hyphens=False
+        )
         blocks.append(Code(names, words("intro.taken_over_names"), "text"))
     return blocks
+
+
+def ranges(names: Sequence[str]) -> list[str]:
+    """Names that differ in their last number as one.
+
+    >>> ranges(["timed-2w-round0", "single", "timed-2w-round1", "timed-2w-round2", "parts-2", "parts-8"])
+    ['timed-2w-round0…2', 'single', 'parts-2,8']
+    """
+    numbers: dict[str, list[str]] = {}
+    for name in names:
+        stem = name.rstrip("0123456789")
+        numbers.setdefault(stem, []).append(name.removeprefix(stem))
+    return [stem + _as_range(each) for stem, each in numbers.items()]
+
+
+def _as_range(numbers: Sequence[str]) -> str:
+    first, last = numbers[0], numbers[-1]
+    is_gapless = len(numbers) > 1 and numbers == [str(each) for each in range(int(first), int(last) + 1)]
+    return f"{first}…{last}" if is_gapless else ",".join(numbers)
 
 
 def machine_table(facts: Mapping[str, str], words: Words) -> Table:

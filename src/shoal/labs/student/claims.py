@@ -33,7 +33,7 @@ def same_on_all(part: str, difference: float, limit: float) -> Finding:
 
 def calls(part: str, named: str, called: Sequence[str], instead: Sequence[str]) -> Finding:
     """It calls the collective in its name, and not another one that would do the work."""
-    numbers = {"part": part, "named": named, "called": ", ".join(called) or "–"}
+    numbers = {"part": part, "named": named, "called": tuple(called) or "–"}
     return Finding("own_calls", numbers, whether(calls_only(called, named, instead)))
 
 
@@ -97,6 +97,7 @@ def draws(part: str, workers: int, coverage: float, predicted: float, why: str) 
         "workers": workers,
         "coverage": 100 * coverage,
         "predicted": 100 * predicted,
+        "near": 100 * NEAR,
         "why": why,
     }
     return Finding("own_draws", numbers, whether(abs(coverage - predicted) <= NEAR))
@@ -120,7 +121,7 @@ def split(part: str, places: str, workers: int) -> Finding:
 
 def in_shape(shapes: Sequence[Sequence[int]], why: str) -> Finding:
     """The gradients of numbers, whose shape is (), are numbers."""
-    numbers = {"shapes": ", ".join(str(tuple(shape)) for shape in shapes), "why": why}
+    numbers = {"shapes": tuple(str(tuple(shape)) for shape in shapes), "why": why}
     return Finding("own_gradient_shape", numbers, whether(not any(shapes)))
 
 

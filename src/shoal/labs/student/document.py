@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 
-from shoal.labs.numbers import listed
 from shoal.labs.page.page import Page
 from shoal.labs.student.part import StudentMeasured, StudentPart
 from shoal.labs.words import Words
@@ -12,6 +11,8 @@ from shoal.report.findings import over_seeds
 
 EMPTY = "–"
 TEXT_COLUMNS = ("called", "lengths", "places")
+DIFFERENCES = {"difference", "gradient", "second"}
+"""Columns whose numbers are relative."""
 
 
 def unit_of_loss(measured: StudentMeasured, words: Words) -> str:
@@ -20,9 +21,9 @@ def unit_of_loss(measured: StudentMeasured, words: Words) -> str:
 
 
 def code(measured: StudentMeasured, page: Page) -> list[Block]:
-    """The student's file as it ran."""
-    submission = measured.plan.submission
-    return [Code(submission.source.rstrip("\n") + "\n", submission.file.name)]
+    """The student's files as they ran."""
+    sources = measured.plan.submission.sources
+    return [Code(source.rstrip("\n") + "\n", name) for name, source in sources.items()]
 
 
 def set_up(measured: StudentMeasured, page: Page) -> list[Block]:
@@ -35,7 +36,7 @@ def set_up(measured: StudentMeasured, page: Page) -> list[Block]:
         "steps": size.steps,
         "equal_steps": size.equal_steps,
         "rounds": size.rounds,
-        "seeds": listed(plan.seeds),
+        "seeds": plan.seeds,
     }
     return [
         Bullets(
@@ -53,8 +54,11 @@ def results(measured: StudentMeasured, page: Page) -> list[Block]:
     blocks = tasks(measured, page)
     if any(part.runs for part in measured.parts.values()):
         several = any(len(part.runs) > 1 for part in measured.parts.values())
-        drawn = page.figure("own", "own_results", bands=page("own_results.bands") if several else "")
-        blocks += [*page.section("own_results"), drawn, end_table(measured, page)]
+        blocks += page.section("own_results")
+        if measured.drawn:
+            bands = page("own_results.bands") if several else ""
+            blocks.append(page.figure("own", "own_results", bands=bands))
+        blocks.append(end_table(measured, page))
     return [*blocks, fact_table(measured, page)]
 
 
@@ -90,7 +94,8 @@ def fact_table(measured: StudentMeasured, page: Page) -> Table:
     rows = [[part.label, *(part.cells.get(column, EMPTY) for column in columns)] for part in parts]
     header = [*page.header("own_results", "part"), *page.header("own_facts", *columns)]
     right = frozenset(place for place, name in enumerate(columns, start=1) if name not in TEXT_COLUMNS)
-    return page.table("own_facts", header, rows, right)
+    relative = page("own_facts.relative") if DIFFERENCES & set(columns) else ""
+    return page.table("own_facts", header, rows, right, relative=relative)
 
 
 def columns_of(parts: Sequence[StudentPart]) -> list[str]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from shoal.labs.page.pictures import Draw
 from shoal.labs.student.document import unit_of_loss
-from shoal.labs.student.part import FEW, LAST, StudentMeasured, StudentPart, StudentRun
+from shoal.labs.student.part import FEW, LAST, StudentMeasured, StudentPart, StudentRun, drawable
 from shoal.labs.words import Words
 from shoal.report.canvas import Drawing
 from shoal.report.figures import Line, Panel, Style, draw, seeds_line
@@ -17,26 +17,28 @@ COLOURS = ("blue", "vermilion", "green", "purple", "orange", "sky", "olive", "br
 
 
 def figures(measured: StudentMeasured) -> dict[str, Draw]:
-    """The curves; none where nothing could be trained."""
-    drawn = any(part.runs for part in measured.parts.values())
-    return {"own": partial(loss_figure, measured)} if drawn else {}
+    """The curves; none where nothing could be trained, or no loss is a number."""
+    return {"own": partial(loss_figure, measured)} if measured.drawn else {}
 
 
 def loss_figure(measured: StudentMeasured, words: Words, font: str | None) -> Drawing:
     """The student's lines are solid, the right ones dashed."""
-    trained = [part for part in measured.parts.values() if part.runs]
-    lines = [*_right_lines(trained, words), *map(_own_line, trained, cycle(COLOURS))]
     axis = words(f"own.axis_{measured.plan.submission.number}")
     loss = words("own.loss_axis", unit=unit_of_loss(measured, words))
-    panel = Panel("", axis, loss, lines, log_x=False)
+    panel = Panel("", axis, loss, lines_of(measured, words), log_x=False)
     return draw([panel], font=font, width_in=6.4)
+
+
+def lines_of(measured: StudentMeasured, words: Words) -> list[Line]:
+    """The lines from below: the dashed ones are on top, because a solid line hides one that coincides with it."""
+    return [*map(_own_line, measured.drawn, cycle(COLOURS)), *_right_lines(measured.drawn, words)]
 
 
 def _right_lines(parts: Sequence[StudentPart], words: Words) -> list[Line]:
     """What the parts are compared with: one line where that is the same for several."""
     lines: list[Line] = []
     for place, part in enumerate(parts):
-        if all(part.right != earlier.right for earlier in parts[:place]):
+        if drawable(part.right) and all(part.right != earlier.right for earlier in parts[:place]):
             alone = all(part.right == other.right for other in parts)
             label = words("own.right_line") if alone else words("own.right_label", part=part.label)
             colour = "black" if alone else COLOURS[place % len(COLOURS)]
@@ -51,9 +53,8 @@ def _own_line(part: StudentPart, colour: str) -> Line:
 def _line(style: Style, x: Sequence[float], runs: Sequence[StudentRun]) -> Line:
     """Up to the first loss that is not a number; long curves are smoothed."""
     losses, places = np.array([run.losses for run in runs], dtype=np.float64), np.array(x, dtype=np.float64)
-    broken = np.flatnonzero(~np.isfinite(losses).all(axis=0))
-    length = max(1, int(broken[0])) if len(broken) else len(places)
-    losses, places = np.nan_to_num(losses[:, :length], posinf=1e9), places[:length]
+    length = drawable(runs)
+    losses, places = losses[:, :length], places[:length]
     if length > FEW:
         kernel = np.ones(LAST) / LAST
         losses = np.array([np.convolve(row, kernel, mode="valid") for row in losses])

@@ -1,5 +1,6 @@
 """One thing that a student wrote: trained with every seed, beside the same training done right."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -55,6 +56,13 @@ class StudentRun:
     """On the test set at the end; None where the program does not test."""
 
     @property
+    def finite(self) -> int:
+        """How many losses there are before the first that is not a number."""
+        return next(
+            (step for step, loss in enumerate(self.losses) if not math.isfinite(loss)), len(self.losses)
+        )
+
+    @property
     def final_loss(self) -> float:
         """The mean over the last steps; of a short curve the last loss."""
         last = self.losses[-LAST if len(self.losses) > FEW else -1 :]
@@ -88,6 +96,11 @@ class StudentPart:
         return [each.accuracy for each in of if each.accuracy is not None]
 
 
+def drawable(runs: Sequence[StudentRun]) -> int:
+    """How many losses of the runs a curve can show: up to the first that is not a number in any of them."""
+    return min((run.finite for run in runs), default=0)
+
+
 @dataclass(frozen=True)
 class StudentMeasured:
     """Everything measured."""
@@ -98,3 +111,8 @@ class StudentMeasured:
     """What the check says."""
     lab: Any = None
     """What the lab itself measures, where its whole experiment ran with the student's code."""
+
+    @property
+    def drawn(self) -> list[StudentPart]:
+        """The parts with a curve."""
+        return [part for part in self.parts.values() if drawable(part.runs)]

@@ -35,6 +35,8 @@ class StudentExperiment:
     number: str
     file: str
     """The student's file whose code runs."""
+    also: tuple[str, ...] = ()
+    """Files with tasks that it imports."""
     parts: Mapping[str, tuple[str, ...]]
     """What the student wrote, each with its tasks in the check."""
     measure: Callable[[StudentPlan, Sequence[str], StudentHost, Runs], Mapping[str, StudentPart]]
@@ -56,7 +58,7 @@ def student_lab(experiment: StudentExperiment, **more: Any) -> LabSpec[Any, Stud
 
     def plan(settings: LabSettings) -> StudentPlan:
         refuse_unused(settings, experiment.takes)
-        submission = read_submission(experiment.number, settings.solution, experiment.file)
+        submission = read_submission(experiment.number, settings.solution, experiment.file, experiment.also)
         size = QUICK if settings.quick else FULL
         own = experiment.lab_plan(settings, submission)
         return StudentPlan(submission, size, settings.seed, settings.quick, own)
@@ -111,8 +113,8 @@ def usable(
     not_written: list[str] = []
     for name, tasks in experiment.parts.items():
         found = verdicts_on(tasks, verdicts)
-        if experiment.stops and (reasons := [verdict.why for verdict in found if verdict.stops]):
-            raise stopped_by(submission, reasons, words)
+        if experiment.stops and (stopping := [verdict for verdict in found if verdict.stops]):
+            raise stopped_by(submission, reasons(stopping), words)
         still_open = [verdict for verdict in found if verdict.word == "open"]
         not_written += [task for verdict in still_open for task in verdict.tasks]
         written = not still_open if experiment.stops else len(still_open) < len(found)
@@ -124,3 +126,11 @@ def usable(
             words("own.alone", number=submission.number, folder=submission.folder),
         )
     return names
+
+
+def reasons(stopping: Sequence[TaskVerdict]) -> list[str]:
+    """Why tasks stop; one sentence for all tasks that stop for the same reason."""
+    tasks: dict[str, list[str]] = {}
+    for verdict in stopping:
+        tasks.setdefault(verdict.why, []).extend(verdict.tasks)
+    return [f"{', '.join(names)}: {why}" for why, names in tasks.items()]

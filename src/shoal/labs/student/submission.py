@@ -17,16 +17,19 @@ CANNOT_RUN = frozenset({"raises", "too_long", "died", "no_file", "waits", "order
 
 @dataclass(frozen=True)
 class Submission:
-    """The folder, and the file whose code the lab's experiment runs."""
+    """The folder, and the files whose code the lab's experiment runs."""
 
     number: str
     folder: Path
     file: Path
+    also: tuple[Path, ...] = ()
+    """Files with tasks that `file` imports."""
 
     @property
-    def source(self) -> str:
-        """The code, as the page shows it."""
-        return self.file.read_text(encoding="utf-8", errors="replace")
+    def sources(self) -> dict[str, str]:
+        """The code, as the page shows it, by the name of the file."""
+        files = (self.file, *self.also)
+        return {path.name: path.read_text(encoding="utf-8", errors="replace") for path in files}
 
     @property
     def fingerprint(self) -> str:
@@ -35,8 +38,8 @@ class Submission:
         return sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:16]
 
 
-def read_submission(number: str, folder: str, file: str) -> Submission:
-    """The student's folder; a ConfigError where the file is missing."""
+def read_submission(number: str, folder: str, file: str, also: Sequence[str] = ()) -> Submission:
+    """The student's folder; a ConfigError where the file is missing. Those of `also` may be."""
     path = Path(folder)
     if not path.is_dir():
         raise ConfigError(f"--solution {folder} is not a folder", "Give the folder with your files.")
@@ -45,7 +48,9 @@ def read_submission(number: str, folder: str, file: str) -> Submission:
         raise ConfigError(
             f"there is no {file} in {path.resolve()}", f"`shoal lab start {number}` writes its skeleton."
         )
-    return Submission(number, path.resolve(), found.resolve())
+    found = found.resolve()
+    beside = tuple(each for each in map(found.parent.joinpath, also) if each.is_file())
+    return Submission(number, path.resolve(), found, beside)
 
 
 @dataclass(frozen=True)

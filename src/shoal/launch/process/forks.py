@@ -16,7 +16,7 @@ from typing import final
 
 import torch
 
-from shoal.comm.secret import inheritable, receive
+from shoal.comm.rendezvous.secret import inheritable, receive
 from shoal.errors import ConfigError
 from shoal.launch.failure import failure_of
 from shoal.launch.process.orphans import OrphanKiller

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from typing import IO, Any, Protocol, TypeVar, final
 
 from shoal.comm.liveness.watch import ProcessWatch
-from shoal.comm.secret import inheritable, new_secret, without_secret
-from shoal.comm.store import listen, serve
+from shoal.comm.rendezvous.secret import inheritable, new_secret, without_secret
+from shoal.comm.rendezvous.store import listen, serve
 from shoal.config.checks.resources import check_memory
 from shoal.launch.cores import threads_per_worker
 from shoal.launch.handle import WorkerHandle

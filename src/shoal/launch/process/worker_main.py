@@ -35,7 +35,7 @@ def main() -> int:
     task: dict[str, Any] = json.loads(sys.stdin.read())
 
     # These take seconds to load, and the lines above must not wait for them.
-    from shoal.comm.secret import receive
+    from shoal.comm.rendezvous.secret import receive
     from shoal.launch.failure import failure_of
     from shoal.launch.process.worker_tasks import TASKS
     from shoal.launch.reports import Reporter

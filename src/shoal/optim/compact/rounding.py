@@ -82,7 +82,7 @@ def round_stochastically(
 
     A value is between two neighbours of bfloat16, and becomes the farther from zero with the probability of its
     distance from the other: E[rounded] = value. `values` is overwritten. Values of bfloat16 stay as they are, and so do
-    infinity and NaN.
+    infinity and NaN. The neighbours of a value beyond the largest of bfloat16 (3.39e38) are that one and infinity.
 
     >>> out = torch.empty(1000, dtype=torch.bfloat16)
     >>> round_stochastically(torch.full((1000,), 1 + 2**-9), out, rounding_key(0, "weight", 1), first=0)
@@ -90,6 +90,8 @@ def round_stochastically(
     ([1.0, 1.0078125], tensor(0.2690))
     """
     random = random_bits(key, first, (scratch or Scratch())("random", values).view(torch.int32))
+    is_nan = values.isnan()
     # Adding to the bits that are then dropped carries over with the probability that they stand for.
     values.view(torch.int32).add_(random).bitwise_and_(~_MASK)
-    out.copy_(values)
+    # The bits of a NaN may have become those of a number.
+    out.copy_(values).masked_fill_(is_nan, torch.nan)

@@ -99,11 +99,7 @@ def fill(slots: Iterable[Slot], weight: Factor | None) -> list[Slot]:
             absent.append(slot)
             zeros.append(view)
         elif grad is not view or weight is not None:
-            if grad.layout is not torch.strided:
-                raise ConfigError(
-                    f"parameter '{slot.name}' has a sparse gradient, but buckets hold dense gradients",
-                    "Build the layer with sparse=False.",
-                )
+            refuse_sparse(slot.name, grad)
             slot.param.grad = view
             if weight is None and slot.is_lent and grad.data_ptr() == view.data_ptr():
                 continue  # computed there
@@ -119,3 +115,12 @@ def fill(slots: Iterable[Slot], weight: Factor | None) -> list[Slot]:
     for view in zeros:
         view.fill_(ABSENT)
     return absent
+
+
+def refuse_sparse(name: str, gradient: Tensor) -> None:
+    """Refuse a parameter's gradient that has no place in flat memory."""
+    if gradient.layout is not torch.strided:
+        raise ConfigError(
+            f"parameter '{name}' has a sparse gradient, but buckets hold dense gradients",
+            "Build the layer with sparse=False.",
+        )

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from shoal.comm.group import Group, Work
-from shoal.errors import ConfigError
 from shoal.parallel.buckets.bucket import Bucket, Region
-from shoal.parallel.buckets.gradient_slots import ABSENT
+from shoal.parallel.buckets.gradient_slots import ABSENT, refuse_sparse
 from shoal.parallel.buckets.plan import Kind, PlannedBucket, Size, plan
 from shoal.parallel.buckets.unused import refuse_unused
 from shoal.parallel.gradient_engine import OnFinal
@@ -113,12 +112,8 @@ class RotatingBuckets:
         for name, param, view in zip(turn.names, turn.params, turn.bucket.views, strict=True):
             if param.grad is None:
                 view.fill_(ABSENT)
-            elif param.grad.layout is not torch.strided:
-                raise ConfigError(
-                    f"parameter '{name}' has a sparse gradient, but buckets hold dense gradients",
-                    "Build the layer with sparse=False.",
-                )
             else:
+                refuse_sparse(name, param.grad)
                 view.copy_(param.grad)
             param.grad = None
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from shoal.comm.group import Group, Work
-from shoal.comm.threads import ThreadGroup
+from shoal.comm.threads.group import ThreadGroup
 from shoal.config.schema import CompressedConfig, ExchangeConfig, RobustConfig, StagesConfig
 from shoal.errors import ConfigError, MemberError
 from shoal.parallel.buckets.bucket import Bucket

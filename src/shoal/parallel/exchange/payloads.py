@@ -34,7 +34,9 @@ class Packing:
         return cls([[Field(tensor.dtype, tensor.numel()) for tensor in payload] for payload in payloads])
 
     def pack(self, payloads: Sequence[Payload]) -> Tensor:
-        """The message."""
+        """The message; of no payloads, an empty one."""
+        if not self._fields:
+            return torch.empty(0, dtype=torch.uint8)
         return torch.cat([_bytes(payloads[gradient][place]) for gradient, place, _ in self._fields])
 
     def unpack(self, message: Tensor) -> list[Payload]:

@@ -9,7 +9,7 @@ from torch import nn
 from shoal.comm.group import Group
 from shoal.comm.join import join
 from shoal.comm.over_torch.from_torch import group_beside
-from shoal.comm.threads import ThreadGroup
+from shoal.comm.threads.group import ThreadGroup
 from shoal.errors import ConfigError
 
 

@@ -19,7 +19,7 @@ from shoal.parallel.norms import chunk_norms, clip, global_norm, in_order
 from shoal.parallel.piece import Place
 from shoal.parallel.slices import Slices
 from shoal.parallel.sync_batchnorm import give_group
-from shoal.parallel.update import MakeOptimizer, ParameterGroups, is_elementwise, parameter_groups
+from shoal.parallel.update import MakeOptimizer, ParameterGroups, check_elementwise, parameter_groups
 from shoal.parallel.wrapper.default_group import default_group
 from shoal.parallel.wrapper.module_sync import broadcast_state, shared_state
 from shoal.parallel.wrapper.user_objects import SetUp, redirect_step, redirect_zero_grad
@@ -48,12 +48,7 @@ class Trained:
 def groups_of_wholes(make_optimizer: MakeOptimizer, params: Mapping[str, Tensor]) -> ParameterGroups | None:
     """Build the optimizer of whole parameters, to learn their groups and whether it can update slices of them."""
     optimizer = build_over(make_optimizer, params.values())
-    if not is_elementwise(optimizer):
-        raise ConfigError(
-            f"{type(optimizer).__name__} is not known to update each element on its own, so its parameters "
-            "cannot be divided among workers",
-            "Use shoal.DistributedDataParallel, or declare `elementwise = True` in the optimizer's class.",
-        )
+    check_elementwise(optimizer, "shoal.DistributedDataParallel")
     return parameter_groups(optimizer, params)
 
 

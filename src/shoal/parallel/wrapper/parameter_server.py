@@ -24,6 +24,7 @@ from shoal.parallel.wrapper.default_group import default_group
 from shoal.parallel.wrapper.one_copy import Trained
 
 Returned = TypeVar("Returned")
+MODES = ("bsp", "ssp", "asp")
 
 
 @final
@@ -47,8 +48,8 @@ class ParameterServer:
     counts 1/W of its gradient for W workers, so W pushes move SGD as far as one averaged step.
 
     With "bsp" and "ssp" every worker makes equally many steps; with "asp" they need not. `make_optimizer` is given
-    flat slices of the weights and must update each element on its own, as SGD and Adam do. Start the program with
-    W + `servers` workers: `shoal launch --workers 3` has 2 that train and 1 server.
+    flat slices of the weights and must update each element on its own, as SGD and Adam do. Buffers stay each worker's
+    own. Start the program with W + `servers` workers: `shoal launch --workers 3` has 2 that train and 1 server.
     """
 
     def __init__(
@@ -63,16 +64,24 @@ class ParameterServer:
         compensation: float = 0.0,
         group: Group | None = None,
     ) -> None:
+        if mode not in MODES:
+            raise ConfigError(
+                f"ParameterServer has no mode {mode!r}", f"Use one of {', '.join(map(repr, MODES))}."
+            )
         config = ServerConfig(
             mode=mode, servers=servers, staleness=staleness, damping=damping, compensation=compensation
         )
         trained = {name: param for name, param in model.named_parameters() if param.requires_grad}
-        if not trained or mode not in ("bsp", "ssp", "asp"):
-            what = "the model has no parameter to train" if not trained else f"mode '{mode}' has no servers"
-            raise ConfigError(what, 'Use mode="asp", "ssp" or "bsp".' if trained else "")
+        if not trained:
+            raise ConfigError("the model has no parameter to train", "Call requires_grad_() on some of them.")
         self._world = world = group if group is not None else default_group(None, trained)
         size = world.size - servers
-        config.check_workers(size)
+        if servers > size:
+            raise ConfigError(
+                f"{servers} of {world.size} ranks would serve, which leaves {max(0, size)} to train: there must be at "
+                "least as many workers as servers",
+                f"Start the program with {2 * servers} ranks or more, or use fewer servers.",
+            )
         self._params: dict[str, Tensor] = dict(trained)
         check_same_model(world, self._params)
         sync_initial_state(world, model_pieces(model.state_dict()))
@@ -124,7 +133,7 @@ class ParameterServer:
 
         A parameter without a gradient counts as one with zero.
         """
-        flat, part = self._client.flat, 1 / self.workers.size
+        flat, part = self._of_worker().flat, 1 / self.workers.size
         flat.take_gradients()
         square = 0.0
         for gradients in flat.flat_gradients:
@@ -137,4 +146,14 @@ class ParameterServer:
     @property
     def version(self) -> int:
         """The updates that the model's weights contain."""
-        return self._client.replies[0].version if self._client.replies else 0
+        client = self._of_worker()
+        return client.replies[0].version if client.replies else 0
+
+    def _of_worker(self) -> ServerClient:
+        """A worker's side of the messages; a server has none."""
+        if self.serves:
+            raise ConfigError(
+                f"rank {self._world.rank} of {self._world.size} is a server, which has no steps",
+                "Call step and version inside the function that you give to run, or if not server.serves.",
+            )
+        return self._client

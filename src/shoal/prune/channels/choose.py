@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from shoal.config.schema import ChannelsConfig
 from shoal.errors import ConfigError
 from shoal.prune.channels.groups import ChannelGroup, Use
-from shoal.prune.channels.rules import groups_of
+from shoal.prune.channels.rules import OUTPUTS, groups_of
 
 
 class Kept(NamedTuple):
@@ -30,9 +30,10 @@ def choose_channels(model: nn.Module, config: ChannelsConfig) -> list[Kept]:
     free = [group for group in groups if not group.fixed]
     chosen = [group for group in free if any(fnmatchcase(layer, config.layers) for layer in group.producers)]
     if not chosen:
+        can_shrink = ", ".join(layer for group in free for layer in group.producers)
         raise ConfigError(
             f"no layer whose channels can be removed matches '{config.layers}'",
-            f"Layers that can shrink: {', '.join(layer for group in free for layer in group.producers) or 'none'}.",
+            f"Layers that can shrink: {can_shrink}." if free else f"None can shrink. {_reasons(groups)}",
         )
     scores = [_scores(model, group) for group in chosen]
     if config.scope == "layer":
@@ -46,7 +47,7 @@ def choose_channels(model: nn.Module, config: ChannelsConfig) -> list[Kept]:
             raise ConfigError(
                 f"sparsity {config.sparsity:g} removes all {group.size} {group.kind} of {named(group)}",
                 "Use a lower sparsity"
-                + (", --prune.scope layer," if config.scope == "global" else "")
+                + (", the same for every layer (scope layer)," if config.scope == "global" else "")
                 + " or leave that layer out with a pattern of layers.",
             )
     return [
@@ -67,11 +68,18 @@ def named(group: ChannelGroup) -> str:
 
 def fixed_parts(model: nn.Module) -> list[str]:
     """What cannot shrink, and why; the model's outputs, which must stay, are not in the list."""
-    return [
-        f"{named(group)}: {group.fixed}"
-        for group in groups_of(model)
-        if group.fixed and group.fixed != "they are the model's outputs"
-    ]
+    return _fixed(groups_of(model))
+
+
+def _fixed(groups: list[ChannelGroup]) -> list[str]:
+    return [f"{named(group)}: {group.fixed}" for group in groups if group.fixed not in ("", OUTPUTS)]
+
+
+def _reasons(groups: list[ChannelGroup]) -> str:
+    """Why nothing can shrink, in a sentence or a few."""
+    fixed = _fixed(groups)
+    shown = "; ".join(fixed[:3]) + (f"; and {len(fixed) - 3} more" if len(fixed) > 3 else "")
+    return f"{shown}." if fixed else f"Of the only layer with channels, {OUTPUTS}."
 
 
 def round_half_up(number: float) -> int:

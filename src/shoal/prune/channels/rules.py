@@ -9,6 +9,9 @@ from torch import nn
 from shoal.models import resnet18, transformer
 from shoal.prune.channels.groups import Activation, ChannelGroup, Flow, Rule, Use
 
+OUTPUTS = "they are the model's outputs"
+"""Why the channels of the last layer cannot be removed."""
+
 
 def groups_of(model: nn.Module) -> list[ChannelGroup]:
     """All groups of channels of a model, those that cannot be removed included.
@@ -22,7 +25,7 @@ def groups_of(model: nn.Module) -> list[ChannelGroup]:
     """
     flow = Flow(RULES)
     outputs = flow.through("", model, Activation(ChannelGroup(0, fixed="they are the model's inputs")))
-    outputs.group.fix("they are the model's outputs")
+    outputs.group.fix(OUTPUTS)
     groups = list(dict.fromkeys(group.whole for group in flow.groups))
     _fix_tied(model, groups)
     return groups

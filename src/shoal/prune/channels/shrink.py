@@ -117,5 +117,5 @@ def _check_same(masked: nn.Module, shrunk: nn.Module, sample: Tensor) -> None:
         raise ConfigError(
             "the shrunk network does not compute what the masked one does: its layers are not applied one after the "
             "other as they are listed",
-            "Name the layers that may shrink with a pattern: --layers 'fc*'.",
+            "Name the layers that may shrink with a pattern of layers, such as 'fc*'.",
         )

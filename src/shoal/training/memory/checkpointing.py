@@ -36,7 +36,7 @@ def checkpoint_blocks(model: nn.Module, every: int) -> None:
         chosen = blocks_of(model)[every - 1 :: every]
         if not chosen:
             raise ConfigError(
-                f"--memory.checkpoint {every} recomputes every {every}th block, but the model has "
+                f"--memory.checkpoint {every} recomputes one block of every {every}, but the model has "
                 f"{len(blocks_of(model))}",
                 f"Use --memory.checkpoint {len(blocks_of(model))} or less.",
             )

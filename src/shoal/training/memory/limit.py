@@ -1,5 +1,6 @@
-"""Holds a run to its `--memory.budget`: the peak of the first steps is measured, and must be below it."""
+"""Holds a run to its `--memory.budget`: the peak of its steps is measured, and must be below it."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any, final
 
@@ -16,15 +17,17 @@ FIRST_STEPS = 3
 
 @final
 class MemoryLimit:
-    """Make it before anything is built."""
+    """Make it before anything is built. Validation and checkpoints, between epochs, are not counted."""
 
     def __init__(self, config: RunConfig, device: torch.device) -> None:
         self._budget = config.memory.budget_bytes
         if self._budget is not None:
             warm_up(device)
-            self._peak = PeakMemory(device)
+            self._meter = PeakMemory(device)
         self._data = 0
-        self._first = -1
+        self._steps = 0
+        self._highest = 0
+        self._is_paused = False
 
     def built(self, data: DataSet, record: Callable[[dict[str, Any]], None]) -> "MemoryLimit | None":
         """Measure from now on, the data set not counted; None without a budget."""
@@ -33,19 +36,48 @@ class MemoryLimit:
         self._data, self._record = data.nbytes, record
         return self
 
-    def before_step(self, step: int) -> None:
-        """After the first steps, record the peak, and end the run if it is above the budget."""
+    def before_step(self) -> None:
+        """End the run if its first steps have had a peak above the budget."""
         assert self._budget is not None
-        self._first = step if self._first < 0 else self._first
-        if step == self._first + 1:
-            self._peak.restart()  # what libraries need once, when they start, is gone
-        if step != self._first + FIRST_STEPS:
-            return
-        peak = self._peak.read() - self._data
-        self._record({"event": "memory", "step": step, "budget_bytes": self._budget, "peak_bytes": peak})
-        if peak > self._budget:
+        if self._steps == 1 or self._is_paused:
+            self._meter.restart()  # in the first step libraries start, which need memory once
+            self._is_paused = False
+        if self._steps == FIRST_STEPS and (peak := self._peak()) > self._budget:
+            self._write(peak)
             raise ConfigError(
-                f"the first {FIRST_STEPS} steps took {peak / 1e6:,.1f} MB of memory, more than --memory.budget "
-                f"({self._budget / 1e6:,.1f} MB)",
+                f"the first {FIRST_STEPS} steps took {_text(peak)} of memory, more than --memory.budget "
+                f"({_text(self._budget)})",
                 "`shoal memory` shows what takes less; or use a smaller --batch-size, or a larger budget.",
             )
+        self._steps += 1
+
+    def after_epoch(self) -> None:
+        """Count nothing until the next step."""
+        if self._steps > 1 and not self._is_paused:
+            self._highest = self._peak()
+        self._is_paused = True
+
+    def ended(self) -> None:
+        """Record the peak of all steps but the first; warn if it is above the budget."""
+        assert self._budget is not None
+        self.after_epoch()
+        if not self._highest:
+            return  # a run of one step
+        self._write(self._highest)
+        if self._highest > self._budget:
+            warnings.warn(
+                f"memory grew to {_text(self._highest)}, above --memory.budget ({_text(self._budget)}); "
+                "use --memory.return_freed, or a larger budget",
+                stacklevel=2,
+            )
+
+    def _peak(self) -> int:
+        return max(self._highest, self._meter.read() - self._data)
+
+    def _write(self, peak: int) -> None:
+        sizes = {"budget_bytes": self._budget, "peak_bytes": peak}
+        self._record({"event": "memory", "steps": self._steps, **sizes})
+
+
+def _text(num_bytes: int) -> str:
+    return f"{num_bytes / 1e6:,.1f} MB"

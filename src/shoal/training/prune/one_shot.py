@@ -14,10 +14,9 @@ from shoal.prune.channels.choose import fixed_parts
 from shoal.prune.masks import WeightMasks
 from shoal.training.build import build_model, few_inputs, torch_settings
 from shoal.training.evaluation.evaluate import Metrics
-from shoal.training.prune.files import read_masks
 from shoal.training.prune.starting import load_start, prepare
 from shoal.training.reopen import evaluate_model
-from shoal.training.saved import Saved, config_for
+from shoal.training.saved import Saved, config_for, open_saved
 
 NOT_INHERITED = (
     "sync",
@@ -96,7 +95,7 @@ def prune_once(config: RunConfig) -> PrunedOnce:
         model = build_model(config, dataset)
         load_start(model, config.train.start)
         fixed = fixed_parts(model) if config.prune.name == "channels" else []
-        kept_before = read_masks(Path(config.train.start))
+        kept_before = open_saved(Path(config.train.start)).masks
         size_before = size_of(model, kept_before)
         before = evaluate_model(model.to(device), config, dataset, "test")
         model = build_model(config, dataset)
@@ -107,28 +106,34 @@ def prune_once(config: RunConfig) -> PrunedOnce:
             masks = WeightMasks(trained, config.prune)
             masks.prune()
             kept = masks.kept
-            _refuse_revival(config.train.start, config.prune.sparsity, kept_before, kept)
+        _refuse_revival(config, kept_before, kept)
         after = evaluate_model(model.to(device), config, dataset, "test")
         return PrunedOnce(before, size_before, after, size_of(model, kept), fixed)
 
 
-def _refuse_revival(
-    start: str, sparsity: float, before: Mapping[str, Tensor], after: Mapping[str, Tensor]
-) -> None:
+def _refuse_revival(config: RunConfig, before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> None:
     """Refuse to train weights again that an earlier pruning has set to zero."""
-    revived = sum(int((after[name] & ~kept).sum()) for name, kept in before.items() if name in after)
-    if revived:
-        pruned = 1 - sum(int(kept.sum()) for kept in before.values()) / sum(
-            map(Tensor.numel, before.values())
-        )
+    pruned = sum(int((~kept).sum()) for kept in before.values())
+    if not pruned:
+        return
+    start = f"{config.train.start} is pruned to a sparsity of {pruned / sum(map(Tensor.numel, before.values())):.3g}"
+    if not isinstance(config.prune, WeightPruneConfig):
         raise ConfigError(
-            f"{start} is pruned to a sparsity of {pruned:.3g}: sparsity {sparsity:g} would train {revived:,} of the "
-            "pruned weights again",
-            "Use a higher --sparsity, or prune the run from which it was made.",
+            f"{start}: without some channels, the weights that are left would be trained again",
+            "Remove channels first, and prune single weights of the smaller network.",
+        )
+    revived = sum(
+        int((after[name] & ~kept if name in after else ~kept).sum()) for name, kept in before.items()
+    )
+    if revived:
+        raise ConfigError(
+            f"{start}: sparsity {config.prune.sparsity:g} of layers '{config.prune.layers}' would train {revived:,} of "
+            "the pruned weights again",
+            "Use a higher --sparsity and all layers, or prune the run from which it was made.",
         )
 
 
-def size_of(model: nn.Module, kept: dict[str, Tensor]) -> Size:
+def size_of(model: nn.Module, kept: Mapping[str, Tensor]) -> Size:
     """The size of a model, less what the masks prune.
 
     >>> import torch

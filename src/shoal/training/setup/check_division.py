@@ -1,7 +1,7 @@
 """Checks that a model can be divided as the settings say, without its weights: before any worker starts."""
 
 from shoal import models
-from shoal.comm.threads import ThreadGroup
+from shoal.comm.threads.group import ThreadGroup
 from shoal.config.checks.resources import input_shape
 from shoal.config.schema import BuiltInDataConfig, Custom, RpcConfig, RunConfig, SyntheticConfig
 from shoal.parallel.layout.pipeline.cut import check_num_stages, cut_by_name

@@ -2,14 +2,10 @@ import pytest
 from outcomes import assert_complete, assert_says, cases_of
 
 from shoal.labs.optimise.compression import claims
-from shoal.report.findings import Measured
+from shoal.report.paired import by_rounds
 
-
-def num(value, spread=0.1):
-    return Measured(value, spread, "steps", 30)
-
-
-LOW, NEAR, HIGH = num(1.0), num(1.1), num(5.0)
+LOW, NEAR, HIGH = [1.0] * 15, [1.1, 0.9] * 7 + [1.0], [5.0] * 15
+UP, DOWN, EVEN = (by_rounds(*pair) for pair in ((HIGH, LOW), (LOW, HIGH), (NEAR, LOW)))
 SENT = {"none": 400, "sign": 13}
 PAIRS = [("20mbit", "int8"), ("loopback", "int8")]
 BELOW = dict(zip(PAIRS, (True, False), strict=True))
@@ -17,19 +13,19 @@ BELOW = dict(zip(PAIRS, (True, False), strict=True))
 OUTCOMES = {
     claims.bytes_as_declared: {"holds": [(SENT, SENT)], "fails": [(SENT, {"none": 400, "sign": 14})]},
     claims.pays_on_a_slow_link: {
-        "holds": [(HIGH, LOW, "sign")],
-        "fails": [(LOW, HIGH, "sign")],
-        "undecided": [(NEAR, LOW, "sign")],
+        "holds": [(UP, "sign")],
+        "fails": [(DOWN, "sign")],
+        "undecided": [(EVEN, "sign")],
     },
     claims.not_on_a_fast_link: {
-        "holds": [(LOW, HIGH, "fp16")],
-        "fails": [(HIGH, LOW, "fp16")],
-        "undecided": [(LOW, NEAR, "fp16")],
+        "holds": [(UP, "fp16")],
+        "fails": [(DOWN, "fp16")],
+        "undecided": [(EVEN, "fp16")],
     },
     claims.fewest_bytes_win: {
-        "holds": [(LOW, HIGH, "powersgd", "sign")],
-        "fails": [(HIGH, LOW, "powersgd", "sign")],
-        "undecided": [(LOW, NEAR, "powersgd", "sign")],
+        "holds": [(DOWN, "powersgd", "sign")],
+        "fails": [(UP, "powersgd", "sign")],
+        "undecided": [(EVEN, "powersgd", "sign")],
     },
     claims.break_even_predicts: {
         "holds": [
@@ -58,11 +54,11 @@ OUTCOMES = {
     },
     claims.auto_is_near_the_best: {
         "holds": [
-            ({"20mbit": num(10.0, 5.0)}, {"20mbit": num(10.0, 5.0)}),  # the best codec itself
-            ({"20mbit": num(10.1, 0.01)}, {"20mbit": num(10.0, 0.01)}),
+            ({"20mbit": NEAR}, {"20mbit": NEAR}),  # the best codec itself
+            ({"20mbit": [1.01] * 15}, {"20mbit": LOW}),
         ],
         "fails": [({"20mbit": HIGH, "loopback": LOW}, {"20mbit": LOW, "loopback": LOW})],
-        "undecided": [({"20mbit": num(10.0, 1.0)}, {"20mbit": num(9.8, 1.0)})],
+        "undecided": [({"20mbit": NEAR}, {"20mbit": LOW})],
     },
 }
 

@@ -4,6 +4,7 @@ import pytest
 
 from shoal.config.schema import TransformerConfig
 from shoal.labs.optimise.memory import measure as module
+from shoal.labs.optimise.memory.figures import figures
 from shoal.labs.optimise.memory.measure import MIB, Measurements, Tried, measure
 from shoal.labs.optimise.memory.plan import Plan, Size
 from shoal.labs.runs import Runs
@@ -39,6 +40,11 @@ def test_every_technique_is_tried_in_every_round_beside_the_plain_run(tried, tmp
     assert found.plain.peak_mib.value == 100
     assert found.plain.ratio.value == 1
     assert all(found.of(technique) for technique in TECHNIQUES)
+
+
+def test_every_technique_is_drawn(tried, tmp_path):
+    (draw,) = figures(measure(PLAN, runs_in(tmp_path))).values()
+    assert draw(load_words("shoal.labs.optimise", "en"), None).png
 
 
 def test_a_report_in_another_language_takes_the_trials_over(tried, tmp_path):

@@ -1,7 +1,12 @@
 """Lab 2 with a student's averages: two real nodes against one machine."""
 
+import math
+
 from reports import assert_whole, rows, text_of
-from student_folders import report_of, written_by_student
+from student_folders import TINY, report_of, written_by_student
+
+from shoal.labs.student.experiments.lab2 import findings
+from shoal.labs.student.part import StudentMeasured, StudentPart, StudentPlan, StudentRun
 
 TASKS = ("allreduce_average_gradients", "allgather_average_gradients", "reduce_average_gradients")
 
@@ -55,3 +60,16 @@ def test_the_courses_hand_out_has_two_averages(tmp_path):
     folder = written_by_student(tmp_path / "in", "2")
     outcome, _ = report_of(folder, "2", "dist_utils.py", tmp_path / "out", tasks=TASKS[:2])
     assert {row["part"] for row in rows(outcome.folder, "runs")} == {"allreduce", "allgather"}
+
+
+def test_nodes_whose_weights_are_not_numbers_are_not_said_to_differ():
+    def claims(between):
+        times = {"even_ms": [1.0] * 4, "slow_ms": [6.0] * 4, "calls": {"all_reduce": 8}}
+        numbers = {"difference": math.inf, "uneven": math.inf, "between": between, **times}
+        runs = (StudentRun([2.0, 1.0], 0.1),) * 4
+        part = StudentPart("allreduce", "Yours", runs, runs, [64, 128], numbers)
+        found = findings(StudentMeasured(StudentPlan(None, TINY), {"allreduce": part}, ()))
+        return [finding.claim for finding in found["own"]]
+
+    assert "own_nodes" in claims(between=0.5)
+    assert "own_nodes" not in claims(between=math.inf)

@@ -7,6 +7,7 @@ from student_folders import report_of, written_by_student
 
 from shoal.config.schema import DigitsConfig
 from shoal.labs.lab3.plan import QUICK, Plan
+from shoal.labs.student.experiments.lab3 import RIGHT
 
 TASKS = ("random_partition", "random_sampling")
 
@@ -28,7 +29,7 @@ def test_a_right_sampler_divides_the_data_once(tmp_path):
     assert found["own_covers", "MySampler"]["verdict"] == "holds"
     assert found["own_draws", "MyRandomSampler"]["verdict"] == "holds"
     assert found["own_epochs", "MySampler"]["verdict"] == "holds"
-    assert ("own_accuracy", "MySampler, W = 2") in found
+    assert ("own_accuracy", "MySampler (W = 2)") in found
 
 
 def test_a_range_of_one_nodes_length_sees_half_of_the_data(tmp_path):
@@ -45,3 +46,14 @@ def test_a_sampler_that_gives_everything_to_every_node_still_trains(tmp_path):
     folder = written_by_student(tmp_path / "in", "3", random_partition=body)
     covers = report(folder, tmp_path / "out")["own_covers", "MySampler"]
     assert (covers["verdict"], "times = 2" in covers["numbers"]) == ("fails", True)
+
+
+def test_each_sampler_is_compared_with_one_of_its_own_kind():
+    def taken(name):
+        return sorted(
+            index for rank in range(2) for index in RIGHT[name].sampler(range(100), None, 2, rank, 0)
+        )
+
+    assert taken("partition") == list(range(100))
+    assert len(taken("sampling")) == 100
+    assert 50 < len(set(taken("sampling"))) < 75

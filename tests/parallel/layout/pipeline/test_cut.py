@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from shoal.comm.alone import alone
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.errors import ConfigError
 from shoal.models.lenet import lenet
 from shoal.models.mlp import mlp

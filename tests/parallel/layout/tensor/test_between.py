@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from shoal.comm.threads import ThreadGroup
+from shoal.comm.threads.group import ThreadGroup
 from shoal.parallel.layout.tensor.between import DividedDropout
 
 

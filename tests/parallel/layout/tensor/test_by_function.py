@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.comm.traced import traced
 from shoal.parallel.layout.tensor.divide import divide
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.comm.traced import traced
 from shoal.models.transformer import Attention
 from shoal.parallel.layout.tensor.attention import divided_attention

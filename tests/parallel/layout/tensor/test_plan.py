@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from shoal.comm.threads import ThreadGroup, run_threads
+from shoal.comm.threads.group import ThreadGroup, run_threads
 from shoal.errors import ConfigError
 from shoal.models.lenet import lenet
 from shoal.models.mlp import mlp

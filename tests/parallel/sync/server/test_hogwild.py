@@ -1,5 +1,7 @@
 """Hogwild: one copy of the weights, updated by all workers without waiting."""
 
+import threading
+
 import pytest
 import torch
 from server_cases import strategy_of
@@ -33,7 +35,6 @@ def test_workers_that_take_turns_add_up_to_one_machine():
         for step in range(10):
             mine = share_of(strategy, step, (7, 5))
             strategy._layout.gradients(mine)
-            strategy._common.take_gradients()
             group.barrier().wait()
             for turn in range(2):
                 if group.rank == turn:
@@ -66,6 +67,25 @@ def test_all_stop_after_the_same_step_though_they_do_not_wait():
     assert 4 <= steps[0] < 1000
 
 
+def test_a_stop_signal_after_the_fastest_has_ended_its_epoch_stops_all_after_the_next_step():
+    has_ended = threading.Event()
+
+    def work(group):
+        strategy = strategy_of(group, HOGWILD, replica(OPTIMIZERS["gd"]))
+        mine, signal = share_of(strategy, 0, (6, 6)), 15 * group.rank
+        if group.rank == 0:
+            strategy.step(mine, 0.01)
+            has_ended.set()
+        else:
+            has_ended.wait()
+            assert not strategy.step(Share(mine.parts, 12, 6, signal), 0.01).stop_signal
+        loss = strategy.agree_on_loss(1.0)
+        strategy.consolidate()
+        return loss, strategy.step(Share(mine.parts, 12, 6, signal), 0.01).stop_signal
+
+    assert on_threads(2, work) == [(1.0, 15)] * 2
+
+
 def test_a_gradient_that_is_not_finite_does_not_reach_the_weights():
     def work(group):
         strategy = strategy_of(group, HOGWILD, replica(OPTIMIZERS["gd"]))
@@ -80,3 +100,62 @@ def test_a_gradient_that_is_not_finite_does_not_reach_the_weights():
         return all(param.isfinite().all() for param in strategy._layout.params.values())
 
     assert on_threads(2, work) == [True, True]
+
+
+def test_the_parameters_are_the_one_copy():
+    def work(group):
+        strategy = strategy_of(group, HOGWILD, replica(OPTIMIZERS["gd"]))
+        params = strategy._layout.params.values()
+        if group.rank == 0:
+            with torch.no_grad():
+                for param in params:
+                    param.fill_(3.0)
+        group.barrier().wait()
+        return all((param == 3.0).all() for param in params)
+
+    assert on_threads(2, work) == [True, True]
+
+
+def test_no_worker_trains_while_another_still_evaluates_or_saves():
+    trains = threading.Event()
+
+    def work(group):
+        strategy = strategy_of(group, HOGWILD, replica(OPTIMIZERS["gd"]))
+        mine = share_of(strategy, 0, (6, 6))
+        strategy.step(mine, 0.1)
+        strategy.consolidate()
+        if group.rank == 1:
+            gradients = strategy._layout.gradients
+
+            def announced(share):
+                trains.set()
+                return gradients(share)
+
+            strategy._layout.gradients = announced
+        has_trained = group.rank == 0 and trains.wait(0.3)
+        strategy.step(mine, 0.1)
+        return has_trained
+
+    assert on_threads(2, work) == [False, False]
+
+
+def test_workers_that_resume_have_the_saved_weights():
+    saved = {}
+
+    def first(group):
+        strategy = strategy_of(group, HOGWILD, replica(OPTIMIZERS["adam"]))
+        for step in range(3):
+            strategy.step(share_of(strategy, step, (6, 6)), 0.1)
+        strategy.consolidate()
+        if group.rank == 0:
+            saved.update({piece.name: piece.tensor.clone() for piece in strategy.pieces()})
+
+    def second(group):
+        strategy = strategy_of(group, HOGWILD, replica(OPTIMIZERS["adam"]))
+        strategy.load(saved)
+        return {name: param.detach().clone() for name, param in strategy._layout.params.items()}
+
+    on_threads(2, first)
+    for found in on_threads(2, second):
+        for name, tensor in found.items():
+            assert torch.equal(tensor, saved[f"model.{name}"])

@@ -127,7 +127,7 @@ def propagate_faults(tape: Any, entry: Any, case: Case) -> list[Fault]:
         for name, mine, right in zip(case.inputs, values, case.gradients, strict=True)
         if not same(mine, right)
     ]
-    return [fault("wrong_gradient_of", line=case.line, inputs=", ".join(off))]
+    return [fault("wrong_gradient_of", line=case.line, inputs=off)]
 
 
 def same(mine: Any, right: Tensor) -> bool:

@@ -49,5 +49,5 @@ def _row(task: TaskMark, words: Words) -> list[str]:
 
 
 def _faults(task: TaskMark, words: Words) -> list[Block]:
-    title = words("grade.faults", tasks=", ".join(task.tasks), verdict=words(f"check.{task.word}"))
+    title = words("grade.faults", tasks=task.tasks, verdict=words(f"check.{task.word}"))
     return [Heading(title, level=3), Bullets(task.sentences)]

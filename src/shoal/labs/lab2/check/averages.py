@@ -85,7 +85,7 @@ def call_faults(nodes: Sequence[Node], named: str, instead: Sequence[str]) -> li
     called = {call.partition("(")[0] for node in nodes for call in node.calls}
     if calls_only(called, named, instead):
         return []
-    return [fault("another_collective", called=", ".join(sorted(called)) or "—", named=named)]
+    return [fault("another_collective", called=sorted(called) or "—", named=named)]
 
 
 def calls_only(called: Iterable[str], named: str, instead: Iterable[str]) -> bool:
@@ -126,7 +126,7 @@ def mean_faults(nodes: Sequence[Node]) -> list[Fault]:
     ratios = [_ratios(node, 0) for node in nodes]
     right = [str(rank) for rank, node in enumerate(ratios) if _all_mean(node)]
     if right:
-        return [fault("only_some_nodes", right=", ".join(right), nodes=NODES)]
+        return [fault("only_some_nodes", right=right, nodes=NODES)]
     if any(ratio is None for node in ratios for ratio in node):
         return [_odd_fault(nodes)]
     by_parameter = list(zip(*ratios, strict=True))
@@ -153,8 +153,7 @@ def _ratio_fault(by_node: Sequence[float]) -> Fault:
         if first and _near(SUM / first, round(SUM / first)):
             return fault("divided_by", divisor=round(SUM / first), nodes=NODES)
     # For example, the last node's own gradient counted more than once: show what each node has.
-    shown = ", ".join(f"{ratio / MEAN:.3g}" for ratio in by_node)
-    return fault("factors", factors=shown)
+    return fault("factors", factors=[f"{ratio / MEAN:.3g}" for ratio in by_node])
 
 
 def _odd_fault(nodes: Sequence[Node]) -> Fault:

@@ -42,7 +42,7 @@ def network_faults(reports: Sequence[Report]) -> list[Fault]:
         found.append(fault("other_network", found=_shapes(others), expected=_shapes(LAYERS)))
     missing = [name for name in PARAMETERS if not any(name in report.parameters for report in reports)]
     if missing and not others:
-        found.append(fault("unused", parameters=", ".join(missing)))
+        found.append(fault("unused", parameters=missing))
     holders = [report.worker for report in reports if report.parameters]
     return [*found, fault("not_split", worker=holders[0])] if len(holders) == 1 else found
 
@@ -78,11 +78,11 @@ def optimizer_faults(seen: Seen) -> list[Fault]:
     }
     missing = [name for key, name in named.items() if key not in given.parameters]
     twice = {named[key] for key in given.parameters if key in named and given.parameters.count(key) > 1}
-    doubled = [fault("twice", place=given.place, parameters=", ".join(sorted(twice)))] if twice else []
+    doubled = [fault("twice", place=given.place, parameters=sorted(twice))] if twice else []
     if missing and any(key not in named for key in given.parameters):
-        owners = ", ".join(sorted({owner for owner, _ in given.parameters}))
+        owners = sorted({owner for owner, _ in given.parameters})
         return [
-            fault("copies", place=given.place, missing=", ".join(missing), owners=owners),
+            fault("copies", place=given.place, missing=missing, owners=owners),
             *doubled,
         ]
     if missing:
@@ -92,7 +92,7 @@ def optimizer_faults(seen: Seen) -> list[Fault]:
                 place=given.place,
                 given=len(named) - len(missing),
                 all=len(named),
-                missing=", ".join(missing),
+                missing=missing,
             ),
             *doubled,
         ]
@@ -129,7 +129,7 @@ def step_faults(seen: Seen) -> list[Fault]:
         after = held_by(step.after)
         moved = [name for name in PARAMETERS if not near(after[name].value, params[name].detach())]
         if moved:
-            return [fault("other_update", step=number, parameters=", ".join(moved), place=step.place)]
+            return [fault("other_update", step=number, parameters=moved, place=step.place)]
     return []
 
 
@@ -139,7 +139,7 @@ def gradient_faults(step: Step, params: Mapping[str, Tensor], place: str) -> lis
     without = [name for name in PARAMETERS if held[name].grad is None]
     if without:
         cut = sorted({line for report in step.before for line in report.detached})
-        return [fault("no_gradient", parameters=", ".join(without), cut=", ".join(cut) or place)]
+        return [fault("no_gradient", parameters=without, cut=cut or place)]
     given = [grad for name in PARAMETERS if (grad := held[name].grad) is not None]
     right = [grad for name in PARAMETERS if (grad := params[name].grad) is not None]
     if all(near(a, b) for a, b in zip(given, right, strict=True)):
@@ -199,5 +199,5 @@ def values(reports: Sequence[Report]) -> dict[str, Tensor]:
     return {name: held.value for name, held in held_by(reports).items()}
 
 
-def _shapes(shapes: Sequence[tuple[int, ...]] | Mapping[tuple[int, ...], str]) -> str:
-    return ", ".join("×".join(map(str, shape)) for shape in dict.fromkeys(shapes))
+def _shapes(shapes: Sequence[tuple[int, ...]] | Mapping[tuple[int, ...], str]) -> list[str]:
+    return ["×".join(map(str, shape)) for shape in dict.fromkeys(shapes)]

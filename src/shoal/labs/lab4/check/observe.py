@@ -194,7 +194,7 @@ def _record_contexts() -> None:
         losses = [roots] if isinstance(roots, Tensor) else list(roots)
         if not any(loss.requires_grad for loss in losses):
             cut = sorted({line for report in reports for line in report.detached})
-            raise Wrong(fault("loss_detached", place=place, cut=", ".join(cut) or place))
+            raise Wrong(fault("loss_detached", place=place, cut=cut or place))
         SEEN.backwards.append(Backward(context, sum(loss.detach().sum().item() for loss in losses), place))
         original(context, losses, retain_graph=retain_graph)
 

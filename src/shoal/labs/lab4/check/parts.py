@@ -46,7 +46,7 @@ def initial_faults(plain: Outcome, again: Outcome | None, sets_seed: bool) -> li
         return []
     unseeded = [worker for worker, place in plain.seeded.items() if not place]
     if plain.driver_seeded and unseeded:
-        return [fault("seed_elsewhere", place=plain.driver_seeded, workers=", ".join(unseeded))]
+        return [fault("seed_elsewhere", place=plain.driver_seeded, workers=unseeded)]
     return [fault("init_differs")] if sets_seed or plain.driver_seeded else []
 
 

@@ -79,7 +79,7 @@ def run_program(
         return Outcome({"step": [fault("hangs", where=where)]}, stopped_in="step")
     left = [f"worker{rank}" for rank, node in enumerate(nodes) if node.answer and node.answer.get("left")]
     if left:
-        return Outcome({"model": [fault("no_shutdown", workers=", ".join(left))]}, stopped_in="model")
+        return Outcome({"model": [fault("no_shutdown", workers=left)]}, stopped_in="model")
     if answer is None:
         return Outcome({"model": failures(nodes)}, stopped_in="model")
     found: dict[Part, list[Fault]] = {

@@ -1,7 +1,6 @@
 """The sections of the report that are particular to the lab."""
 
 from shoal.codecs.top_k import TopK
-from shoal.labs.numbers import listed
 from shoal.labs.optimise.compression.figures import MOST_GAIN, label_of, pareto_points
 from shoal.labs.optimise.compression.measure import Measurements
 from shoal.labs.optimise.compression.plan import BATCH_SIZE, CODECS, FEEDBACK, LINKS, NONE, SPARSE_RATIO
@@ -57,7 +56,7 @@ def set_up(measured: Measurements, page: Page) -> list[Block]:
         page("setup.links"),
         page("setup.rotation", codecs=len(CODECS), turn=size.turn, rounds=size.rounds),
         page("setup.auto", steps=size.auto_steps),
-        page("setup.learn", steps=size.learn_steps, seeds=listed(plan.seeds)),
+        page("setup.learn", steps=size.learn_steps, seeds=plan.seeds),
     ]
     return [Heading(page("setup.compression_heading"), 3), Bullets(sentences)]
 

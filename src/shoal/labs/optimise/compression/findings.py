@@ -1,10 +1,13 @@
 """The findings of the lab: which numbers go into which claim."""
 
+from collections.abc import Mapping
+
 from shoal.config.conditions import Link
 from shoal.labs.optimise.compression import claims
-from shoal.labs.optimise.compression.measure import Measurements
+from shoal.labs.optimise.compression.measure import Measurements, Timed
 from shoal.labs.optimise.compression.plan import CODECS, LINKS, NONE, SLOWEST, SPARSE_RATIO
-from shoal.report.findings import Finding, Verdict, lower
+from shoal.report.findings import Finding, Verdict
+from shoal.report.paired import Paired, by_rounds, first_lower
 
 FASTEST = next(iter(LINKS))
 COMPRESSING = CODECS[1:]
@@ -37,16 +40,20 @@ def _time(measured: Measurements) -> list[Finding]:
     second = measured.fastest(SLOWEST, [codec for codec in CODECS if codec != fewest])
     pairs = [(link, codec) for link in LINKS for codec in COMPRESSING]
     pays: dict[tuple[str, str], Verdict] = {
-        (link, codec): lower(measured.timed[link][codec].step_ms, measured.timed[link][NONE].step_ms)
-        for link, codec in pairs
+        (link, codec): first_lower(_compared(measured.timed[link], codec, NONE)) for link, codec in pairs
     }
     below = {(link, codec): rate_of(link) < measured.break_even[codec] for link, codec in pairs}
     return [
-        claims.pays_on_a_slow_link(slow[NONE].step_ms, slow[winner].step_ms, winner),
-        claims.not_on_a_fast_link(fast[NONE].step_ms, fast[rival].step_ms, rival),
-        claims.fewest_bytes_win(slow[fewest].step_ms, slow[second].step_ms, fewest, second),
+        claims.pays_on_a_slow_link(_compared(slow, NONE, winner), winner),
+        claims.not_on_a_fast_link(_compared(fast, rival, NONE), rival),
+        claims.fewest_bytes_win(_compared(slow, fewest, second), fewest, second),
         claims.break_even_predicts(pays, below),
     ]
+
+
+def _compared(timed: Mapping[str, Timed], first: str, second: str) -> Paired:
+    """Steps of two codecs on one link, which took turns."""
+    return by_rounds(timed[first].rounds_ms, timed[second].rounds_ms)
 
 
 def _accuracy(measured: Measurements) -> list[Finding]:
@@ -60,8 +67,8 @@ def _accuracy(measured: Measurements) -> list[Finding]:
 def _choice(measured: Measurements) -> list[Finding]:
     chosen = {link: choice.codec for link, choice in measured.chosen.items()}
     # Both from the rotation, where the codecs took turns in one state of the machine.
-    its_steps = {link: measured.timed[link][codec].step_ms for link, codec in chosen.items()}
-    best = {link: measured.timed[link][measured.fastest(link)].step_ms for link in LINKS}
+    its_steps = {link: measured.timed[link][codec].rounds_ms for link, codec in chosen.items()}
+    best = {link: measured.timed[link][measured.fastest(link)].rounds_ms for link in LINKS}
     return [
         claims.auto_adapts(chosen, FASTEST, SLOWEST, NONE),
         claims.auto_is_near_the_best(its_steps, best),

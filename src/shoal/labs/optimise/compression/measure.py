@@ -29,14 +29,19 @@ from shoal.report.runs import read_run
 class Timed:
     """One codec on one link."""
 
-    step_ms: Measured
-    """A whole step, of the slowest worker."""
+    rounds_ms: Sequence[float]
+    """A whole step of the slowest worker, round by round: codecs are compared in pairs."""
     own_ms: float
     """Outside of the exchange: forward, backward, update."""
     exchange_ms: float
     """Encoding, waiting, moving, decoding."""
     sent_bytes: int
     """What one worker gives to its exchange in a step."""
+
+    @property
+    def step_ms(self) -> Measured:
+        """A whole step."""
+        return inside_run(self.rounds_ms)
 
 
 @dataclass(frozen=True)
@@ -108,13 +113,14 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
 
 
 def _timed(plan: Plan, run: Path) -> dict[str, Timed]:
-    counted = plan.rotation.counted(read_steps(run, plan.workers))
-    return {codec: _timed_codec(steps) for codec, steps in counted.items()}
+    steps = read_steps(run, plan.workers)
+    rounds_ms = plan.rotation.by_round([_step_ms(step) for step in steps])
+    return {codec: _timed_codec(rounds_ms[codec], its) for codec, its in plan.rotation.counted(steps).items()}
 
 
-def _timed_codec(steps: Sequence[Step]) -> Timed:
+def _timed_codec(rounds_ms: Sequence[float], steps: Sequence[Step]) -> Timed:
     return Timed(
-        inside_run([_step_ms(step) for step in steps]),
+        rounds_ms,
         median(fmean(rank.own_ms for rank in step) for step in steps),
         median(fmean(rank.exchange_ms for rank in step) for step in steps),
         max(rank.call_bytes for step in steps for rank in step),

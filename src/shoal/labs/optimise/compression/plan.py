@@ -50,13 +50,14 @@ class Size:
 
     turn: int
     rounds: int
+    """Enough that one or two disturbed ones leave nothing undecided."""
     auto_steps: int
     learn_steps: int
     seeds: int
 
 
-FULL = Size(turn=5, rounds=4, auto_steps=20, learn_steps=400, seeds=3)
-QUICK = Size(turn=3, rounds=3, auto_steps=10, learn_steps=150, seeds=2)
+FULL = Size(turn=5, rounds=19, auto_steps=20, learn_steps=400, seeds=3)
+QUICK = Size(turn=3, rounds=15, auto_steps=10, learn_steps=150, seeds=2)
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,8 @@ class Plan:
             runs[f"auto-{link}"] = self._timed(link, self.size.auto_steps, auto)
         for name, exchange in self.learning().items():
             config = self._run(self.size.learn_steps, exchange)
+            # The last steps are small, so that the noise of one step does not decide what is compared.
+            config = replace(config, schedule=schema.CosineConfig())
             if name in FEEDBACK:
                 # Adam divides by the size of what arrives, and so hides what feedback does to it.
                 config = replace(config, optimizer=schema.SgdConfig())

@@ -16,6 +16,7 @@ LOOKS: dict[str, tuple[str, str]] = {
     "off-loading": ("green", "D"),
     "accumulation": ("vermilion", "^"),
     "step in backward": ("purple", "v"),
+    "returning freed memory": ("brown", "p"),
     "8-bit state": ("orange", "P"),
     "bf16 parameters": ("sky", "X"),
 }

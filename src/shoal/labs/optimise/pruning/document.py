@@ -1,6 +1,5 @@
 """The sections of the report on pruning."""
 
-from shoal.labs.numbers import listed
 from shoal.labs.optimise.pruning.measure import Measurements
 from shoal.labs.optimise.pruning.plan import BATCH_SIZE
 from shoal.labs.page.page import Page, source
@@ -35,7 +34,7 @@ def set_up(measured: Measurements, page: Page) -> list[Block]:
             epochs=size.epochs,
             finetune=size.finetune,
             batch=BATCH_SIZE,
-            seeds=listed(plan.seeds),
+            seeds=plan.seeds,
         ),
         page("setup.forward", batch=BATCH_SIZE, rounds=size.rounds, ms=measured.forward_ms),
     ]

@@ -1,5 +1,6 @@
 """Lab 2 with the student's averages: nodes that agree by each of them, against one machine with the whole batches."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -103,11 +104,13 @@ def findings(measured: StudentMeasured) -> Mapping[str, Sequence[Finding]]:
         label, numbers = part.label, part.numbers
         named, instead = AVERAGES[function_of(name)]
         accuracies = [part.accuracies(of) for of in (part.right, part.runs)]
+        between = numbers["between"]
         own += [
             claims.equal(
                 label, numbers["difference"], EQUAL_WITHIN, steps, why_wrong(PARTS[name], measured.verdicts)
             ),
-            claims.same_on_all(label, numbers["between"], EQUAL_WITHIN),
+            # Weights that are not numbers cannot be compared.
+            *([claims.same_on_all(label, between, EQUAL_WITHIN)] if math.isfinite(between) else []),
             claims.calls(label, named, list(numbers["calls"]), instead),
             claims.as_accurate(label, by_seeds(*accuracies)),
         ]

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 
 from shoal.config.plain import to_plain
 from shoal.data.division.coverage import expected_coverage_of_sampling
+from shoal.data.division.samplers import RandomSampler
 from shoal.data.load import load
 from shoal.labs.lab3.lab import LAB as LAB3
 from shoal.labs.lab3.lab import Lab3Settings
-from shoal.labs.lab3.own_loop import OwnResult, train_own
+from shoal.labs.lab3.own_loop import WAYS, OwnResult, Way, train_way
 from shoal.labs.lab3.plan import Plan
 from shoal.labs.runs import Runs
 from shoal.labs.student import claims
@@ -26,6 +27,11 @@ PARTS: dict[str, tuple[str, ...]] = {
     "partition": ("set_epoch", "length", "random_partition"),
     "sampling": ("random_sampling",),
 }
+RIGHT = {
+    "partition": WAYS["right"],
+    "sampling": Way(lambda data, _, size, rank, seed: RandomSampler(data, size, rank, seed)),
+}
+"""What each of the student's samplers is compared with."""
 
 
 def lab_plan(settings: Lab3Settings, submission: Submission) -> Plan:
@@ -40,9 +46,10 @@ def measure(plan: StudentPlan, names: Sequence[str], host: StudentHost, runs: Ru
     for workers in lab.workers:
         runs.say("progress.own_right")
         configs = [lab.own(workers, seed) for seed in plan.seeds]
-        right = [train_own("right", config) for config in configs]
+        rights = {name: [train_way(RIGHT[name], config) for config in configs] for name in names}
         for name in names:
-            label = f"{SAMPLERS[name]}, W = {workers}"
+            right = rights[name]
+            label = f"{SAMPLERS[name]} (W = {workers})"
             runs.say("progress.own_part", part=label)
             seen = host.call(divided, name, num_samples, workers, plan.first_seed)
             results = host.call(train_student, name, [to_plain(config) for config in configs])

@@ -107,6 +107,12 @@ def findings(measured: StudentMeasured) -> Mapping[str, Sequence[Finding]]:
 
 LAB = student_lab(
     StudentExperiment(
-        number="4", file="model.py", parts=PARTS, measure=measure, findings=findings, stops=False
+        number="4",
+        file="model.py",
+        also=("dist_utils.py",),
+        parts=PARTS,
+        measure=measure,
+        findings=findings,
+        stops=False,
     )
 )

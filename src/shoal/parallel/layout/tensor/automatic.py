@@ -33,7 +33,7 @@ DIVIDED = (nn.BatchNorm2d, nn.GroupNorm, nn.Dropout, nn.Dropout2d)
 def automatic_plan(model: nn.Module, group: Group) -> dict[str, str]:
     """The plan for a model; an error if nothing in it can be divided.
 
-    >>> from shoal.comm.threads import ThreadGroup
+    >>> from shoal.comm.threads.group import ThreadGroup
     >>> from shoal.models.mlp import mlp
     >>> automatic_plan(mlp(), ThreadGroup.world(2)[0])
     {'fc1': 'column', 'fc2': 'row'}

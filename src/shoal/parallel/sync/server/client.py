@@ -49,7 +49,7 @@ class ServerClient:
         world, flat = self._world, self.flat
         pushed: Sequence[Sequence[Tensor]] = [() for _ in self.servers]
         if gradients and self.encoder is not None:
-            pushed = [(message,) for message in self.encoder.encode(flat.gradients, request.step)]
+            pushed = [(message,) for message in self.encoder.encode(flat.gradients, request.training_step)]
         elif gradients and not flat.is_mapped:
             pushed = flat.gradients
         works: list[Work] = []

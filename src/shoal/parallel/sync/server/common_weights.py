@@ -22,8 +22,7 @@ class CommonWeights:
         the update        changes the common weights
         read              copies them to the layout's parameters, while they are in the caches of this core
 
-    A worker computes with its own copy. If it computed with the common weights, every pass through the model would
-    fetch what other cores have written meanwhile.
+    A worker computes with its own copy: weights of one version, while others update the common ones.
 
     Costs, with P bytes of parameters: the update of one machine, in memory that other cores write; P copied.
     """

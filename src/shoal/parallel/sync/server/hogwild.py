@@ -10,33 +10,35 @@ from shoal.comm.reduction import Op
 from shoal.config.schema import ServerConfig
 from shoal.parallel.buckets.buffer_sync import buffer_sync_of
 from shoal.parallel.buckets.unused import refuse_unused
+from shoal.parallel.freed_memory import return_freed_memory
 from shoal.parallel.guard import ROW
-from shoal.parallel.mapped_weights import check_maps_memory
+from shoal.parallel.mapped_weights import check_maps_memory, map_parameters
 from shoal.parallel.strategy import Share, StepResult
 from shoal.parallel.sync.initial_state import sync_initial_state
 from shoal.parallel.sync.own_losses import agreed_loss, part_of
 from shoal.parallel.sync.server.clipping import clip_alone
-from shoal.parallel.sync.server.common_weights import CommonWeights
+from shoal.parallel.sync.server.shards import buckets_of
 from shoal.parallel.sync.sync import Sync, SyncParts
 
 
 @final
 class Hogwild(Sync):
-    """Phase 1, gradients of this worker's share. Phase 2, update the weights. Phase 3, read them. (Niu et al. 2011.)
+    """Phase 1, gradients of this worker's share. Phase 2, update the weights. (Niu et al. 2011.)
 
     ::
 
-        rank 0   ── gradients ── update, read ── gradients ── update, read ──▶
-                                  │ ▲                                            one θ in memory that all map
-        rank 1   ────── gradients ──── update, read ──── gradients ──▶
+        rank 0   ── gradients ── update ── gradients ── update ──▶
+                      ▲ read       │ write                           one θ in memory that all map
+        rank 1   ────── gradients ── update ── gradients ──▶
 
-    No lock, no message, no barrier: a worker reads weights while others write them, and two updates of one element at
-    the same time may lose one. Each worker has moments of its own, if the optimizer has any. Losses are divided by the
-    samples of a whole step, so for SGD the updates of one step add up to one machine's.
+    The model's parameters are θ itself: nothing is copied. No lock, no message, no barrier: a worker reads weights
+    while others write them, and two updates of one element at the same time may lose one. Each worker has moments of
+    its own, if the optimizer has any. Losses are divided by the samples of a whole step, so for SGD the updates of one
+    step add up to one machine's.
 
-    Workers meet to evaluate and to save. A checkpoint has the weights, and rank 0's moments. Runs do not repeat.
-    Costs a copy of the weights per step (`CommonWeights`), and a pass of the guard over the gradients. Memory: weights
-    once per machine, and weights, gradients and optimizer state of each worker.
+    Workers meet to evaluate and to save, and again before the first step after that. A checkpoint has the weights, and
+    rank 0's moments. Runs do not repeat. Costs a pass of the guard over the gradients, and the transfer of what other
+    cores have written. Memory: weights once per machine, and gradients and optimizer state of each worker.
     """
 
     def __init__(self, parts: SyncParts, config: ServerConfig) -> None:
@@ -45,13 +47,18 @@ class Hogwild(Sync):
         group, layout = parts.group, parts.layout
         check_maps_memory(group, layout.params)
         sync_initial_state(group, layout.pieces())
-        self._common = CommonWeights(layout, group)
-        self._update = parts.update.of(self._common)
+        for bucket in buckets_of(layout.params):
+            map_parameters(group, layout.params, bucket)
+        return_freed_memory()  # where the parameters were
+        group.barrier().wait()
         # As numpy arrays: operations on a few numbers take a tenth of torch's time, in every step.
         self._board = group.common(group.size * ROW, torch.float64).view(group.size, ROW).numpy()
         """All workers' rows for the guard: each writes its own after every step, and reads the others'."""
+        self._own_row: memoryview[Any] = self._board[group.rank].data  # written in a third of numpy's time
         self._buffers = buffer_sync_of(group, layout.model)
         self._finished = 0
+        self._has_met = False
+        """Whether other workers may still evaluate or save the weights as they are."""
         self._stop_at: int | None = None
         self._stop_signal = 0
         self._sees_stop = False
@@ -61,34 +68,42 @@ class Hogwild(Sync):
 
     def step(self, share: Share, lr: float) -> StepResult:
         """One update of the weights by this worker alone."""
+        if self._has_met:
+            self._group.barrier().wait()
+        self._has_met = False
         self._group.beat()  # it may not communicate for a whole epoch
         loss = self._layout.gradients(share)
-        if self._may_update(loss, share):
+        row = self._measured(loss, share)
+        if self._may_update(row):
             with self._layout.span("update", "compute"):
                 self._update.without_clipping(lr)
-        self._common.drop_gradients()
-        with self._layout.span("read", "move"):
-            self._common.read()
         self._finished += 1
         self._samples[0] += share.num_samples
         self._samples[1] += share.num_samples_global
-        own = loss * (share.num_samples_global / max(1, share.num_samples))
+        # The loss is a number already: a new tensor takes half the time of a product.
+        own = loss.new_full((), row[0] * share.num_samples_global / max(1, share.num_samples))
         return StepResult(own, self._agreed_stop())
 
-    def _may_update(self, loss: Tensor, share: Share) -> bool:
-        """Clip the gradient, and ask the guard; it raises if a number that is not finite ends the run."""
-        missing = self._common.take_gradients()
-        if missing and share.num_samples and self._config.unused == "refuse":
-            refuse_unused(self._group, missing, len(self._layout.params))
-        gradients, rank = self._common.gradients, self._group.rank
+    def _measured(self, loss: Tensor, share: Share) -> list[float]:
+        """This worker's row of the guard's table; its gradient is then clipped."""
+        params = self._layout.params
+        gradients = [gradient for param in params.values() if (gradient := param.grad) is not None]
+        if len(gradients) < len(params) and share.num_samples and self._config.unused == "refuse":
+            missing = [name for name, param in params.items() if param.grad is None]
+            refuse_unused(self._group, missing, len(params))
         row = self._guard.row(loss, share, gradients)
         clip_alone(gradients, row[2], row[1], self._update.clip_norm)
+        return row
+
+    def _may_update(self, row: list[float]) -> bool:
+        """Ask the guard; it raises if a number that is not finite ends the run."""
         rows: list[list[float]] = self._board.tolist()
-        rows[rank] = row
+        rows[self._group.rank] = row
         self._sees_stop = any(stop_signal for _, _, _, stop_signal in rows)
         may_update = self._guard.permits(rows)
         # Others compare their gradients with this row, so one that is not finite is not published.
-        self._board[rank] = row if may_update else (0.0, 0.0, 0.0, row[3])
+        for index, number in enumerate(row if may_update else (0.0, 0.0, 0.0, row[3])):
+            self._own_row[index] = number
         return may_update
 
     def _agreed_stop(self) -> int:
@@ -101,28 +116,34 @@ class Hogwild(Sync):
     def _meet(self, stops: bool) -> bool:
         """Meet all workers, once to agree on the last step if one of them has a stop signal; whether that was it."""
         signal = int(self._board[:, 3].max()) if stops else 0
-        numbers = torch.tensor([self._finished, signal])
+        # A worker that waits for the others has ended its last step without a stop, so it makes one more.
+        numbers = torch.tensor([self._finished if stops else self._finished + 1, signal])
         self._group.all_reduce(numbers, Op.MAX).wait()
         furthest, signal = numbers.tolist()
         if signal:
             self._stop_at, self._stop_signal = furthest, signal
         return bool(signal)
 
-    def consolidate(self) -> None:
-        """Wait until no worker updates any more; all take rank 0's buffers."""
+    def _wait_for_all(self) -> None:
+        """Wait until every worker waits here."""
         while self._meet(stops=False):
             pass  # others have met this worker to agree on the last step
-        self._common.read()
+
+    def consolidate(self) -> None:
+        """Wait until no worker updates any more; all take rank 0's buffers."""
+        self._wait_for_all()
+        self._has_met = True
         if self._buffers is not None:
             self._buffers.update()
 
     def load(self, saved: Mapping[str, Tensor]) -> None:
-        """Load the model and the optimizer's state; rank 0 writes the weights for all."""
+        """Load the model and the optimizer's state. All workers write the same weights, and none trains before."""
         super().load(saved)
-        self._common.write()
+        self._group.barrier().wait()
 
     def agree_on_loss(self, loss_sum: float) -> float:
         """The mean of the workers' sums, weighted by their numbers of samples."""
+        self._wait_for_all()
         return agreed_loss(self._group, loss_sum, part_of(self._samples, self._group.size))
 
     def summary(self) -> dict[str, Any]:
@@ -130,6 +151,8 @@ class Hogwild(Sync):
         return {
             "mode": "hogwild",
             "gathers": False,
+            "repeats": False,
+            "exact": False,
             "servers": 0,
             "updates": self._finished * self._group.size,
         }

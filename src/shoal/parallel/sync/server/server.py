@@ -145,9 +145,10 @@ def answer_requests(
             if push_format is None:
                 shard.receive(world, rank, rows)
             else:
-                message = push_format.empty_message(request.step)
-                world.recv(message, rank).wait()
-                push_format.decode(message, number, request.step, rows)
+                message = push_format.empty_message(request.training_step)
+                if message.numel():  # a server of a small model may hold nothing
+                    world.recv(message, rank).wait()
+                push_format.decode(message, number, request.training_step, rows)
         send(updates.receive(number, request, stop_signal(), record))
 
 

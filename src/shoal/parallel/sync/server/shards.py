@@ -25,7 +25,7 @@ from shoal.comm.alone import alone
 from shoal.comm.group import Group
 from shoal.comm.reduction import Op, tree_reduce
 from shoal.parallel.buckets.bucket import Bucket
-from shoal.parallel.buckets.gradient_slots import ABSENT
+from shoal.parallel.buckets.gradient_slots import ABSENT, refuse_sparse
 from shoal.parallel.buckets.plan import Memory
 from shoal.parallel.piece import Piece
 from shoal.parallel.slices import Slices, boundary
@@ -99,6 +99,7 @@ class FlatCopy:
                 missing.append(name)
                 slot.fill_(ABSENT)
             else:
+                refuse_sparse(name, gradient)
                 slots.append(slot)
                 gradients.append(gradient)
         if slots:

@@ -50,6 +50,8 @@ class Request(NamedTuple):
     square: float = 0.0
     """The squared norm of its gradient."""
     stop_signal: int = 0
+    training_step: int = 0
+    """The step of the run, which goes on where `step` starts anew: by it codecs warm up and draw random numbers."""
 
     @classmethod
     def decoded(cls, header: Tensor) -> Self:

@@ -50,7 +50,7 @@ class ServerWorker(Sync):
         If it `updates_in_place`, this worker does the server's part of phase 2 and 3, in memory that both map.
         """
         super().__init__(parts)
-        self._config, self._world = config, world
+        self._config, self._world, self._training = config, world, parts.training_clock
         layout = parts.layout
         sync_initial_state(world, layout.pieces())
         self._client: ServerClient | MappedClient
@@ -107,6 +107,7 @@ class ServerWorker(Sync):
                 part=row[1],
                 square=row[2],
                 stop_signal=share.stop_signal,
+                training_step=self._training.step,
             )
             reply = self._client.ask(request, gradients=True)
         self._finished += 1
@@ -203,6 +204,8 @@ class ServerWorker(Sync):
         return {
             "mode": self._config.mode,
             "gathers": self._config.gathers,
+            "repeats": self._config.repeats,
+            "exact": self._config.repeats and self._sums_exactly,
             "servers": len(self._client.servers),
             "updates": reply.version,
             "staleness_mean": round(reply.staleness_sum / reply.pushes, 4) if reply.pushes else 0.0,
@@ -210,6 +213,12 @@ class ServerWorker(Sync):
             "dropped": reply.dropped,
             "lost": [{"rank": loss.rank, "updates": loss.version} for loss in self._losses],
         }
+
+    @property
+    def _sums_exactly(self) -> bool:
+        """Whether an update has the sum of the workers' gradients, up to rounding."""
+        exchange = self._exchange
+        return exchange.config.is_neutral if isinstance(exchange, Compressed) else exchange.is_sum
 
     @property
     def _losses(self) -> Sequence[Loss]:

@@ -1,6 +1,6 @@
 """A bell that wakes the one rank that sleeps."""
 
-from shoal.comm.threads import run_threads
+from shoal.comm.threads.group import run_threads
 from shoal.parallel.sync.server.mapped.bell import Bell
 
 LONG_S = 3600.0

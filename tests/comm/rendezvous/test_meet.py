@@ -10,8 +10,8 @@ import time
 import pytest
 from torch.distributed import HashStore
 
-from shoal.comm.rendezvous import Card, meet
-from shoal.comm.tagged_store import TaggedStore
+from shoal.comm.rendezvous.meet import Card, meet
+from shoal.comm.rendezvous.tagged_store import TaggedStore
 from shoal.errors import JoinError
 
 

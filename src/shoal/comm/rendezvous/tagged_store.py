@@ -21,7 +21,7 @@ from typing import Any, final
 
 import torch.distributed as dist
 
-from shoal.comm.secret import TagKey, run_secret
+from shoal.comm.rendezvous.secret import TagKey, run_secret
 from shoal.errors import JoinError
 
 LARGEST_VALUE = 1 << 20

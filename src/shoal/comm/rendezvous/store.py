@@ -30,6 +30,8 @@ SETTINGS = (
 CONNECT_EVERY_S = 0.1
 ANSWER_S = 5.0
 """How long a process that listens may take to answer as a store, even at the end of the time limit."""
+ATTEMPT_S = 20.0
+"""Seconds after which an attempt to connect without an answer is followed by another."""
 
 Answer = TypeVar("Answer")
 
@@ -179,11 +181,16 @@ def connect(host: str, port: int, rank: int, timeout_s: float) -> Any:
         limit = timedelta(seconds=timeout_s)
         made.append(dist.TCPStore(host, port, is_master=False, timeout=limit, wait_for_workers=False))
 
-    # Torch's own attempt may take longer than its timeout, and prints its stack when it fails.
-    call = BlockingCall(make)
-    threading.Thread(target=call.run, name="shoal connects to the store", daemon=True).start()
-    if not call.finished.wait(max(deadline - time.monotonic(), ANSWER_S)) or call.error is not None:
-        raise _no_store(host, port, rank, timeout_s) from call.error
+    # Torch's own attempt may take longer than its timeout, and prints its stack when it fails. Rarely one never ends,
+    # though others are answered: so a new one follows, and the first that is answered counts.
+    while not made:
+        call = BlockingCall(make)
+        threading.Thread(target=call.run, name="shoal connects to the store", daemon=True).start()
+        left_s = max(deadline - time.monotonic(), ANSWER_S)
+        is_last = left_s <= ATTEMPT_S
+        call.finished.wait(min(left_s, ATTEMPT_S))
+        if not made and (is_last or call.error is not None):
+            raise _no_store(host, port, rank, timeout_s) from call.error
     return made[0]
 
 

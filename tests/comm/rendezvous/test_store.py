@@ -6,7 +6,8 @@ import threading
 import pytest
 from torch.distributed import HashStore
 
-from shoal.comm.store import Distant, listen, own_address
+from shoal.comm.rendezvous import store as stores
+from shoal.comm.rendezvous.store import Distant, connect, listen, own_address
 from shoal.errors import JoinError
 
 
@@ -20,6 +21,23 @@ class Silent:
     def get(self, key):
         self.num_asked += 1
         self.over.wait(30)
+
+
+def test_an_attempt_to_connect_that_never_ends_is_followed_by_another(monkeypatch):
+    first, over, found = threading.Event(), threading.Event(), HashStore()
+
+    def tcp_store(*_, **__):
+        if not first.is_set():
+            first.set()
+            over.wait(30)
+            raise RuntimeError("the first attempt")
+        return found
+
+    monkeypatch.setattr(stores.dist, "TCPStore", tcp_store)
+    monkeypatch.setattr(stores, "ATTEMPT_S", 0.1)
+    with listen("127.0.0.1", 0) as server:
+        assert connect("127.0.0.1", server.getsockname()[1], rank=1, timeout_s=30) is found
+    over.set()
 
 
 def test_a_distant_store_answers_like_any_other():

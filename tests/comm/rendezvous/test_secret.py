@@ -7,8 +7,13 @@ import warnings
 
 import pytest
 
-from shoal.comm import secret
-from shoal.comm.secret import UnauthenticatedStoreWarning, inheritable, run_secret, warn_without_secret
+from shoal.comm.rendezvous import secret
+from shoal.comm.rendezvous.secret import (
+    UnauthenticatedStoreWarning,
+    inheritable,
+    run_secret,
+    warn_without_secret,
+)
 from shoal.errors import ConfigError
 
 SECRET = "correct horse battery staple"
@@ -70,7 +75,7 @@ def test_no_file_a_folder_a_pipe_and_two_secrets_are_refused(file, tmp_path):
 
 def test_a_process_takes_the_secret_from_a_descriptor_and_leaves_none_to_its_children():
     program = (
-        "import os, sys\nfrom shoal.comm.secret import receive, run_secret\nreceive(int(sys.argv[1]))\n"
+        "import os, sys\nfrom shoal.comm.rendezvous.secret import receive, run_secret\nreceive(int(sys.argv[1]))\n"
         "assert not os.path.exists(f'/proc/self/fd/{sys.argv[1]}')\nprint(run_secret({}).decode())"
     )
     before = os.listdir("/proc/self/fd")

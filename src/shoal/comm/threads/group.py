@@ -15,8 +15,8 @@ from shoal.comm.assigned_group import Assignment, assigned
 from shoal.comm.group import Finished, Group, Work
 from shoal.comm.liveness.judge import Judge, LastWords, limit_of
 from shoal.comm.liveness.patience import Patience
-from shoal.comm.meetings import Meeting, ThreadMember, World
 from shoal.comm.signature import Signature, check_open
+from shoal.comm.threads.meetings import Meeting, ThreadMember, World
 
 Result = TypeVar("Result")
 

@@ -16,10 +16,10 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, final
 
-from shoal.comm import secret
 from shoal.comm.liveness.judge import NO_PROGRESS_LIMIT_S, WARN_AFTER_S, SlowMemberWarning
-from shoal.comm.store import SETTINGS, parsed, stored
-from shoal.comm.tagged_store import MOST_CHARACTERS, TaggedStore, tagged
+from shoal.comm.rendezvous import secret
+from shoal.comm.rendezvous.store import SETTINGS, parsed, stored
+from shoal.comm.rendezvous.tagged_store import MOST_CHARACTERS, TaggedStore, tagged
 from shoal.errors import GroupError, JoinError, JoinTimeoutError
 from shoal.printable import printable
 

@@ -8,7 +8,7 @@ import torch
 
 from shoal.comm.group import SlowMemberWarning
 from shoal.comm.liveness import judge
-from shoal.comm.threads import ThreadGroup, run_threads
+from shoal.comm.threads.group import ThreadGroup, run_threads
 from shoal.comm.traced import traced
 from shoal.errors import MemberError
 

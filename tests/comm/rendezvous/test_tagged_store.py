@@ -3,7 +3,7 @@
 import pytest
 from torch.distributed import HashStore
 
-from shoal.comm.tagged_store import LARGEST_VALUE, TaggedStore
+from shoal.comm.rendezvous.tagged_store import LARGEST_VALUE, TaggedStore
 from shoal.errors import JoinError
 
 

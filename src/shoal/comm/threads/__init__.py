@@ -1,0 +1,1 @@
+"""A group whose members are threads of one process. Read `group.py` first."""
