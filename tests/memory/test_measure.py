@@ -9,6 +9,8 @@ from shoal.memory.table import fullest
 
 DEEP = "--model mlp --model.hidden " + ",".join(["1024"] * 19)
 """20 million parameters."""
+SMALL = "--model mlp --model.hidden " + ",".join(["1024"] * 5)
+"""5 million parameters: enough for 10 % to be more than what a process needs besides."""
 
 
 def measured(flags):
@@ -21,9 +23,7 @@ def assert_agree(workers):
 
 
 def test_formula_and_measurement_agree():
-    workers = measured(
-        "--model mlp --model.hidden 1024,1024,1024,1024,1024 --strategy zero --strategy.stage 2 --workers 2"
-    )
+    workers = measured(f"{SMALL} --strategy zero --strategy.stage 2 --workers 2")
     assert [worker.rank for worker in workers] == [0, 1]
     assert_agree(workers)
     state = fullest(workers).measured[STATE]
@@ -36,10 +36,8 @@ def test_formula_and_measurement_agree():
     [
         ("ddp", 2),
         ("onecopy", 4),
-        ("zero --strategy.stage 1", 2),
         ("zero --strategy.stage 2", 4),
         ("zero --strategy.stage 3", 2),
-        ("zero --strategy.stage 3", 4),
     ],
 )
 def test_twenty_million_parameters_take_what_the_formula_says(strategy, workers):
@@ -51,6 +49,8 @@ def test_twenty_million_parameters_take_what_the_formula_says(strategy, workers)
     "flags",
     [
         "--strategy single",
+        "--strategy zero --strategy.stage 1 --workers 2",
+        "--strategy zero --strategy.stage 3 --workers 4",
         "--strategy naive --workers 2",
         "--strategy local --workers 2",
         "--strategy pipeline --workers 2",
@@ -73,12 +73,12 @@ def test_twenty_million_parameters_take_what_the_formula_says(strategy, workers)
     ],
 )
 def test_other_strategies_take_what_the_formula_says(flags):
-    assert_agree(measured(f"{DEEP} {flags}"))
+    assert_agree(measured(f"{SMALL} {flags}"))
 
 
 @pytest.mark.long
 def test_rank_0_of_dp_is_the_fullest():
-    workers = measured(f"{DEEP} --strategy dp --workers 2")
+    workers = measured(f"{SMALL} --strategy dp --workers 2")
     assert fullest(workers).rank == 0
     assert_agree(workers[:1])
 

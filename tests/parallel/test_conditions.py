@@ -52,12 +52,23 @@ def test_it_takes_so_many_times_as_long():
     assert time.now == pytest.approx(3 * 0.01 * (4 + 4 + 8 + 2))
 
 
-def test_but_for_the_first_time_it_sleeps_before_it_computes():
+def test_but_for_the_first_two_times_it_sleeps_before_it_computes():
     time = Time(cost=0.01)
     slow = time.slowed(TrainingClock(), slowdown=2.0)
-    for size in (4, 8):
+    for size in (4, 4, 8):
         slow(batch(size), 1.0)
-    assert time.log == [("compute", 4), ("sleep", 0.04), ("sleep", 0.08), ("compute", 8)]
+    first = [("compute", 4), ("sleep", 0.04)]
+    assert time.log == [*first, *first, ("sleep", 0.08), ("compute", 8)]
+
+
+def test_the_first_computation_predicts_nothing():
+    """It warms up: a slow worker would sleep as long in later steps."""
+    time = Time()
+    slow = time.slowed(TrainingClock(), slowdown=2.0)
+    for cost in (9.0, 0.01, 0.01, 0.01):
+        time.cost = cost
+        slow(batch(1), 1.0)
+    assert [seconds for what, seconds in time.log if what == "sleep"] == [9.0, 0.01, 0.01, 0.01]
 
 
 def test_one_hiccup_is_not_multiplied():

@@ -1,5 +1,6 @@
-"""The seconds of a run: compiling is not training."""
+"""The seconds of a run and of its steps: compiling is not training."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from shoal.errors import DivergedError
 from shoal.events.file import EventFile, read_events
 from shoal.events.folder import RunFolder
 from shoal.events.spans import HostClock, SpanRecorder
+from shoal.events.steps import steps_of
 from shoal.parallel.guard import Remedies
 from shoal.parallel.strategy import StepResult
 from shoal.training import worker
@@ -52,3 +54,21 @@ def test_clipping_is_offered_only_where_the_run_supports_it(tmp_path, clips, hin
         with pytest.raises(DivergedError) as raised:
             log.step(Progress().after_step(8), StepResult(torch.tensor(torch.nan)), 8, 0.1)
     assert raised.value.hint == f"The learning rate was 0.1: {hint}"
+
+
+def test_on_a_gpu_a_traced_step_has_its_own_seconds(tmp_path):
+    """Losses are read together there; a first step that loads kernels must not make the others look slow."""
+    now_ns = 0
+    span = SpanRecorder(HostClock(lambda: now_ns))
+    progress = Progress()
+    with EventFile(tmp_path / "events.jsonl") as events:
+        log = StepLog(events, span, [], Silent(), torch.device("cuda"), keep_all_spans=True)
+        for milliseconds in (800, 100, 100):
+            now_ns += milliseconds * 10**6
+            progress = log.step(progress.after_step(8), StepResult(torch.tensor(1.0)), 8, 0.1)
+        time.sleep(0.03)
+        progress = log.settle(progress)
+    first, second, third = (step.seconds for step in steps_of(read_events(tmp_path / "events.jsonl")))
+    assert first + second + third == pytest.approx(progress.seconds, abs=1e-4)
+    assert first == pytest.approx(0.8 * progress.seconds, abs=1e-4)
+    assert second == pytest.approx(third, abs=1e-4)

@@ -103,14 +103,15 @@ def slowed(
     Times are wall-clock times, because the other workers wait for these. The worker sleeps for the extra time, so it
     takes no processor from the others. It sleeps *before* the computation, because gradients may be sent during
     backward. The extra time is predicted from the median time per sample of the last few computations, so that one
-    outlier has no effect. Only the first computation has no prediction, and sleeps afterwards.
+    outlier has no effect. The first computation is not remembered, because it warms up: on a GPU it takes a hundred times
+    as long. So the first two have no prediction, and sleep afterwards.
 
     Delays are drawn from (seed, rank, step), so that a run can be repeated. A worker without samples in a step
     computes nothing that could be slow.
     """
     delay_of = delays(bottleneck, seed)
     seconds_per_sample: deque[float] = deque(maxlen=REMEMBERED)
-    delayed_step = -1
+    delayed_step, is_warm = -1, False
 
     def rest(seconds: float) -> None:
         if seconds > 0:
@@ -118,13 +119,13 @@ def slowed(
                 sleep(seconds)
 
     def slow_gradients(batch: Batch, scale: float) -> Tensor:
-        nonlocal delayed_step
+        nonlocal delayed_step, is_warm
         slower = bottleneck.slowdown - 1
         if training.step != delayed_step:
             delayed_step = training.step
             rest(delay_of(training.step))
         if seconds_per_sample:
-            rest(slower * statistics.median(seconds_per_sample) * batch.num_samples)
+            rest(slower * statistics.median_low(seconds_per_sample) * batch.num_samples)
         start = clock()
         loss_sum = gradients(batch, scale)
         if loss_sum.is_cuda:
@@ -132,7 +133,9 @@ def slowed(
         took = clock() - start
         if not seconds_per_sample:
             rest(slower * took)
-        seconds_per_sample.append(took / max(1, batch.num_samples))
+        if is_warm:
+            seconds_per_sample.append(took / max(1, batch.num_samples))
+        is_warm = True
         return loss_sum
 
     return slow_gradients

@@ -1,5 +1,6 @@
 """A model's and an optimizer's state as pieces, and back."""
 
+import inspect
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
@@ -94,7 +95,10 @@ def load_optimizer(
         if found:
             state[index] = found
     # The optimizer's own method puts each tensor on the device and in the precision that it needs.
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    # torch keeps its compiler away from these methods and imports it for that, which takes seconds: we unwrap them.
+    own = type(optimizer)
+    load, read = inspect.unwrap(own.load_state_dict), inspect.unwrap(own.state_dict)
+    load(optimizer, {"state": state, "param_groups": read(optimizer)["param_groups"]})
 
 
 def _part(name: str, key: str, param: Tensor, place_of: PlaceOf, saved: Mapping[str, Tensor]) -> Tensor:

@@ -184,4 +184,6 @@ def saved(figure: Any, kind: str, **options: Any) -> bytes:
         text.set_text(printable(text.get_text()))
     buffer = io.BytesIO()
     figure.savefig(buffer, format=kind, **options)
+    # Other files keep this layout: to find it takes as long as to draw.
+    figure.set_layout_engine(None)
     return buffer.getvalue()

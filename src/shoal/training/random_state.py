@@ -86,6 +86,11 @@ class _Swap(TorchDispatchMode):
         self.state = state
         self.has_drawn = False
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: keeping the compiler away would import it in every run, which takes seconds."""
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

@@ -1,11 +1,14 @@
 """The step log: reads the loss of each step, checks it and writes it to the event file.
 
 On a GPU, reading a loss makes the host wait for the device. There, losses are read together every KEPT_EVERY steps; an
-error about a loss that is not finite still names the step of that loss.
+error about a loss that is not finite still names the step of that loss. The seconds since the last reading are divided
+among the steps: with `--trace` by when the device finished each, otherwise equally.
 """
 
 import math
 import time
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -27,6 +30,8 @@ class _Pending(NamedTuple):
     result: StepResult
     marks: list[tuple[str, Any, Any, Any]]
     calls: list[Span]
+    end: Any
+    """The mark of its end."""
 
 
 class StepLog:
@@ -54,9 +59,8 @@ class StepLog:
         self._observer = observer
         self._lag = KEPT_EVERY if device.type == "cuda" else 1
         self._keep_all = keep_all_spans
-        self._calls.clear()  # calls made while building belong to no step
         self._pending: list[_Pending] = []
-        self._since = time.perf_counter()
+        self.restart_clock()
         self.stop_signal = 0
         """The stop signal, once all workers have it; 0 for none."""
 
@@ -69,7 +73,7 @@ class StepLog:
         marks, calls = self._span.take(), self._calls[:]
         self._calls.clear()
         self._pending.append(
-            _Pending(progress.step - 1, progress.epoch, num_samples, lr, result, marks, calls)
+            _Pending(progress.step - 1, progress.epoch, num_samples, lr, result, marks, calls, self._mark())
         )
         return self.settle(progress) if len(self._pending) >= self._lag else progress
 
@@ -86,26 +90,38 @@ class StepLog:
         now = time.perf_counter()
         compiling = [mark for entry in pending for mark in entry.marks if mark[1] == "compile"]
         compile_s = sum(span.duration_ns for span in self._span.read(compiling, OUTSIDE_STEPS)) / 1e9
-        per_step = max(0.0, now - self._since - compile_s) / len(pending)
-        self._since = now
-        for entry, loss in zip(pending, losses, strict=True):
+        seconds = self._divided(max(0.0, now - self._since - compile_s), pending)
+        self._since, self._last_end = now, pending[-1].end
+        for entry, loss, step_s in zip(pending, losses, seconds, strict=True):
             settle = entry.result.settle
             stop_signal = settle() if settle else entry.result.stop_signal
             self.stop_signal = self.stop_signal or stop_signal
-            progress = progress.settled(loss * entry.num_samples, per_step)
+            progress = progress.settled(loss * entry.num_samples, step_s)
             self._write(entry, loss, progress.seconds)
         self._observer.stepped(progress, losses[-1])
         return progress
 
     def restart_clock(self) -> None:
-        """Exclude the time and the calls since the last step: evaluation and checkpoints are not training."""
-        self._since = time.perf_counter()
+        """Exclude the time and the calls since the last step: building, evaluation and checkpoints are not training."""
+        self._since, self._last_end = time.perf_counter(), self._mark()
         self._calls.clear()
 
     def discard(self) -> None:
         """Forget spans and calls since the last step: those of a worker that serves others."""
         self._span.take()
         self._calls.clear()
+
+    def _mark(self) -> Any:
+        return self._span.mark() if self._keep_all else None
+
+    def _divided(self, total_s: float, pending: Sequence[_Pending]) -> list[float]:
+        """The seconds of each step."""
+        if not self._keep_all or len(pending) == 1:
+            return [total_s / len(pending)] * len(pending)
+        ends = [
+            self._span.clock.nanoseconds(mark) for mark in (self._last_end, *(each.end for each in pending))
+        ]
+        return [total_s * (end - before) / (ends[-1] - ends[0]) for before, end in pairwise(ends)]
 
     def _keeps_spans(self, step: int) -> bool:
         return self._keep_all or step % KEPT_EVERY == 0
