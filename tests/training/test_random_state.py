@@ -74,8 +74,17 @@ def test_rank_0_draws_what_one_machine_draws():
         assert torch.equal(torch.rand(8), expected)
 
 
+def test_a_thread_draws_from_its_own_state_also_where_torchs_generator_is_named():
+    with RandomState(3, 1, shared_by_threads=True):
+        expected = torch.rand(8)
+    with RandomState(3, 1, shared_by_threads=True):
+        assert torch.equal(torch.rand(8, generator=torch.default_generator), expected)
+
+
 def test_threads_swap_nothing_once_the_model_draws_nothing():
+    """A draw from another generator, such as that of the samples' order, is no draw of the model."""
     with RandomState(3, 0, shared_by_threads=True) as random:
+        torch.randperm(4, generator=torch.Generator())
         random.after_step()
         state = torch.get_rng_state()
         torch.rand(4)

@@ -103,8 +103,8 @@ def slowed(
     Times are wall-clock times, because the other workers wait for these. The worker sleeps for the extra time, so it
     takes no processor from the others. It sleeps *before* the computation, because gradients may be sent during
     backward. The extra time is predicted from the median time per sample of the last few computations, so that one
-    outlier has no effect. The first computation is not remembered, because it warms up: on a GPU it takes a hundred times
-    as long. So the first two have no prediction, and sleep afterwards.
+    outlier has no effect. The first computation is not remembered, because it warms up (on a GPU it takes a hundred
+    times as long): so the first two have no prediction, and sleep afterwards.
 
     Delays are drawn from (seed, rank, step), so that a run can be repeated. A worker without samples in a step
     computes nothing that could be slow.

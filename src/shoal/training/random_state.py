@@ -94,7 +94,7 @@ class _Swap(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if torch.Tag.nondeterministic_seeded not in func.tags:
+        if torch.Tag.nondeterministic_seeded not in func.tags or _has_own_generator(args, kwargs or {}):
             return func(*args, **(kwargs or {}))
         with _ONE_AT_A_TIME:
             self.has_drawn = True
@@ -103,3 +103,13 @@ class _Swap(TorchDispatchMode):
                 return func(*args, **(kwargs or {}))
             finally:
                 self.state = torch.get_rng_state()
+
+
+def _has_own_generator(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether an operation was given a generator that is not torch's own, as for the order of the samples.
+
+    An operation is given a new object for the generator; its address is the same.
+    """
+    given: list[Any] = [each for each in (*args, *kwargs.values()) if isinstance(each, torch.Generator)]
+    shared: Any = torch.default_generator
+    return any(each._cdata != shared._cdata for each in given)
