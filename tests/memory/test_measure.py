@@ -10,7 +10,7 @@ from shoal.memory.table import fullest
 DEEP = "--model mlp --model.hidden " + ",".join(["1024"] * 19)
 """20 million parameters."""
 SMALL = "--model mlp --model.hidden " + ",".join(["1024"] * 5)
-"""5 million parameters: enough for 10 % to be more than what a process needs besides."""
+"""5 million parameters: 10 % is more than what a process has besides, but not more than what gloo adds."""
 
 
 def measured(flags):
@@ -38,6 +38,8 @@ def test_formula_and_measurement_agree():
         ("onecopy", 4),
         ("zero --strategy.stage 2", 4),
         ("zero --strategy.stage 3", 2),
+        ("ddp --group gloo", 2),
+        ("zero --strategy.stage 3 --group gloo", 2),
     ],
 )
 def test_twenty_million_parameters_take_what_the_formula_says(strategy, workers):
@@ -56,8 +58,6 @@ def test_twenty_million_parameters_take_what_the_formula_says(strategy, workers)
         "--strategy pipeline --workers 2",
         "--strategy tensor --workers 2",
         "--strategy zero --strategy.stage 3 --strategy.offload file --workers 2",
-        "--strategy zero --strategy.stage 3 --group gloo --workers 2",
-        "--strategy ddp --group gloo --workers 2",
         "--mesh data=2,pipeline=2 --sync zero --workers 4",
         "--mesh data=2,pipeline=2 --sync ddp --workers 4",
         "--mesh data=2,tensor=2 --sync onecopy --workers 4",
