@@ -20,6 +20,8 @@ for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
 
 
 LONG = (
+    "cli/test_bench.py",
+    "cli/test_compare.py",
     "contracts/test_strategy_rpc.py",
     "faults/test_suite.py",
     "labs/check/sandbox/test_worker.py",

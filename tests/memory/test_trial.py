@@ -14,6 +14,7 @@ TEXT = (
 )
 
 
+@pytest.mark.long
 def test_techniques_lower_the_peak():
     plain = f"{TEXT} --model.layers 4".split()
     recomputing = [*plain, "--memory.checkpoint", "1"]

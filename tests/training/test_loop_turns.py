@@ -92,7 +92,7 @@ def test_a_fast_worker_takes_more_turns(tmp_path, capsys):
     assert by_rank[0] > by_rank[1]
 
 
-@pytest.mark.parametrize("launcher", ["threads", "processes"])
+@pytest.mark.parametrize("launcher", ["threads", pytest.param("processes", marks=pytest.mark.long)])
 def test_bsp_ends_with_the_weights_of_ddp(tmp_path, capsys, launcher):
     """The same sums in the same order: with the readable optimizer step, the same bits."""
     same = "--workers 2 --epochs 1 --optimizer adam --optimizer.fast false"

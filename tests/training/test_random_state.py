@@ -40,7 +40,7 @@ def test_threads_and_processes_draw_the_same(capsys):
     assert by_threads["weights_sha256"] == again["weights_sha256"] == by_processes["weights_sha256"]
 
 
-@pytest.mark.parametrize("launcher", ["threads", "processes"])
+@pytest.mark.parametrize("launcher", ["threads", pytest.param("processes", marks=pytest.mark.long)])
 def test_a_resumed_run_goes_on_with_every_workers_own_state(capsys, launcher):
     whole = train(capsys, FLAGS, f"--launcher {launcher} --name whole")
     train(capsys, FLAGS, f"--launcher {launcher} --name cut --steps 4")
@@ -89,3 +89,16 @@ def test_threads_swap_nothing_once_the_model_draws_nothing():
         state = torch.get_rng_state()
         torch.rand(4)
         assert not torch.equal(torch.get_rng_state(), state), "torch's own generator is used again"
+
+
+def test_a_model_that_draws_later_is_noticed_and_threads_swap_again():
+    with RandomState(3, 0, shared_by_threads=True) as random:
+        random.after_step()
+        random.after_step()
+        torch.rand(4)
+        with pytest.warns(UserWarning, match="drew its first random numbers after the first step"):
+            random.after_step()
+        torch.manual_seed(8)
+        drawn = torch.rand(4)
+    torch.manual_seed(3)
+    assert torch.equal(drawn, torch.rand(4)), "from its own state, which has the seed 3"

@@ -1,6 +1,7 @@
 """A random state per worker: dropout masks differ between shares of a batch, and do not depend on the launcher."""
 
 import threading
+import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
@@ -12,6 +13,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from shoal.data.seeds import generator_for, seed_for
 from shoal.parallel.piece import Piece
 
+DREW_LATE = (
+    "the model drew its first random numbers after the first step, from the generator that thread workers share: "
+    "this run cannot be repeated bit by bit. Use --launcher processes."
+)
 _ONE_AT_A_TIME = threading.Lock()
 
 
@@ -23,7 +28,7 @@ class RandomState:
     as one rank, of which each has a `copy`.
     A process has torch's generators to itself. Threads share them, so inside `with` a thread worker swaps its own state
     in for each operation that draws. That costs microseconds per operation, so it stops after the first step if the
-    model draws nothing. (Threads still share the generators of GPUs.)
+    model draws nothing; a model that begins to draw later is noticed. (Threads still share the generators of GPUs.)
     """
 
     def __init__(self, seed: int, rank: int, shared_by_threads: bool, copy: int = 0) -> None:
@@ -32,6 +37,8 @@ class RandomState:
         own_seed = seed_for("worker", seed, rank) if rank else seed
         state = torch.Generator().manual_seed(own_seed).get_state()
         self._swap = _Swap(state) if shared_by_threads else None
+        self._untouched: Tensor | None = None
+        """The state of torch's generator when swapping stopped."""
         if self._swap is None:
             torch.set_rng_state(state)
             if torch.cuda.is_available():
@@ -46,9 +53,17 @@ class RandomState:
         self._stack.close()
 
     def after_step(self, had_samples: bool = True) -> None:
-        """Stop swapping, if the model has drawn nothing for any sample."""
-        if self._swap is not None and had_samples and not self._swap.has_drawn:
+        """Stop swapping, if the model has drawn nothing for any sample; swap again, if it draws after all."""
+        if self._swap is None or self._swap.has_drawn:
+            return
+        if self._untouched is None and had_samples:
             self._stack.close()
+            self._untouched = torch.get_rng_state()
+        elif self._untouched is not None and not torch.equal(torch.get_rng_state(), self._untouched):
+            if not self._rank:
+                warnings.warn(DREW_LATE, stacklevel=2)
+            self._swap.has_drawn = True
+            self._stack.enter_context(self._swap)
 
     def restart(self, *purpose: int | str) -> None:
         """Draw from now on what follows from the purpose alone, on the host."""

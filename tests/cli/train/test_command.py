@@ -174,7 +174,7 @@ def leaves_a_trace(folder):
     return folder / "imported"
 
 
-@pytest.mark.parametrize("launcher", ["threads", "processes"])
+@pytest.mark.parametrize("launcher", ["threads", pytest.param("processes", marks=pytest.mark.long)])
 def test_a_file_runs_no_code_without_consent(here, capsys, launcher, monkeypatch):
     trace = leaves_a_trace(here)
     own = [*TINY.replace("--model mlp --model.hidden 8", "--model stranger:net").split(), "--name", "mine"]
