@@ -5,7 +5,7 @@ unit.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -111,11 +111,16 @@ def _draw_panels(
     labels_every_y: bool = False,
 ) -> Drawing:
     labels = {line.style.label for panel, _ in panels for line in panel.lines}
+    heads = [panel.title for panel, _ in panels[:columns]]
 
-    def paint(figure: Any, columns: int) -> None:
-        axes = axes_of(figure, len(panels), columns)
+    def paint(figure: Any, side_by_side: int) -> None:
+        axes = axes_of(figure, len(panels), side_by_side)
         for position, (axis, (panel, limits)) in enumerate(zip(axes, panels, strict=True)):
-            _draw_panel(axis, panel, labels_y=labels_every_y or position % columns == 0)
+            # One below the other, a panel that is headed by the first of its column needs that title itself.
+            title = panel.title or (heads[position % columns] if side_by_side < columns else "")
+            _draw_panel(
+                axis, replace(panel, title=title), labels_y=labels_every_y or position % side_by_side == 0
+            )
             axis.set_ylim(*limits)
         legend_below(figure, *axes)
 

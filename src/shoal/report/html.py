@@ -1,6 +1,7 @@
 """A document as one HTML file that needs nothing else: no network, no script, pictures inside, light and dark."""
 
 import re
+import unicodedata
 from collections.abc import Callable
 from html import escape
 from importlib import resources
@@ -118,7 +119,7 @@ def _table(block: Table) -> str:
     """The table scrolls sideways if it must, its caption does not; the first column stays in view."""
 
     def cell(tag: str, column: int, text: str) -> str:
-        kinds = ["number"] * (column in block.right) + ["name"] * (column == 0 and len(text) <= LONG_NAME)
+        kinds = ["number"] * (column in block.right) + ["name"] * (column == 0 and _width(text) <= LONG_NAME)
         attributes = f' class="{" ".join(kinds)}"' if kinds else ""
         scope = ' scope="col"' if tag == "th" else ""
         return f"<{tag}{scope}{attributes}>{inline(text)}</{tag}>"
@@ -142,8 +143,8 @@ def _letters(block: Table) -> int:
     """
 
     def least(column: int, text: str, is_header: bool) -> int:
-        whole = not is_header and (column in block.right or (column == 0 and len(text) <= LONG_NAME))
-        return len(text) if whole else max(map(len, _HASH.sub("", text).split()), default=0)
+        whole = not is_header and (column in block.right or (column == 0 and _width(text) <= LONG_NAME))
+        return _width(text) if whole else max(map(_unbroken, _HASH.sub("", text).split()), default=0)
 
     rows = [(block.header, True), *((row, False) for row in block.rows)]
     widths = [
@@ -151,6 +152,16 @@ def _letters(block: Table) -> int:
         for column in range(len(block.header))
     ]
     return sum(widths) + 2 * len(widths)
+
+
+def _width(text: str) -> int:
+    """In letters; a Chinese character is as wide as two."""
+    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
+
+
+def _unbroken(word: str) -> int:
+    """The width of the longest part of a word without a break; Chinese is broken after any character."""
+    return max(map(_width, re.findall(r"[^\u3000-\u9fff\uff00-\uffef]+|.", word)), default=0)
 
 
 def _figure(block: Figure) -> str:

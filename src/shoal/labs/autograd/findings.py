@@ -1,5 +1,6 @@
 """The lab's findings: each a function of numbers alone, so that a test can feed it either outcome."""
 
+import math
 from collections.abc import Mapping
 
 from shoal.labs.autograd.experiment import Measurements
@@ -66,7 +67,7 @@ def latency(dynamic: Measured, static: Measured, ratio: Measured) -> Finding:
 
 def pays(compile_ms: Measured, saved_ms: Measured) -> Finding:
     """Compiling pays for itself within a hundred training steps."""
-    steps = f"{compile_ms.value / saved_ms.value:,.0f}" if saved_ms.value > 0 else "∞"
+    steps = f"{math.ceil(compile_ms.value / saved_ms.value):,}" if saved_ms.value > 0 else "∞"
     return Finding(
         "pays",
         {"compile": compile_ms, "saved": saved_ms, "steps": steps, "within": PAYS_WITHIN},

@@ -90,7 +90,9 @@ def throughput(speeds: Paired) -> Finding:
 def find(measured: Measurements) -> Findings:
     """Every finding, by section of the analysis."""
     gd, sgd, adam = (measured.series[name] for name in ("gd", "sgd", "adam"))
-    samples, seconds = sgd.ends("samples"), sgd.ends("seconds")
+    samples = sgd.ends("samples")
+    # While both trained: the one that ends first is not compared with what the other does later.
+    seconds = [min(both) for both in zip(gd.ends("seconds"), sgd.ends("seconds"), strict=True)]
     starts = [noise.start for noise in measured.noise]
     ends = [noise.end for noise in measured.noise]
     return {
@@ -102,7 +104,7 @@ def find(measured: Measurements) -> Findings:
         "progress": [
             per_step(by_seeds(gd.last_losses(), measured.sgd_whole_losses), round(gd.ends("steps")[0])),
             per_sample(by_seeds(gd.losses_at("samples", samples), sgd.last_losses()), round(samples[0])),
-            per_second(by_seeds(gd.losses_at("seconds", seconds), sgd.last_losses()), fmean(seconds)),
+            per_second(by_seeds(*(each.losses_at("seconds", seconds) for each in (gd, sgd))), fmean(seconds)),
             accuracy(
                 by_seeds(gd.results("test_accuracy"), sgd.results("test_accuracy")),
                 gd.samples(),

@@ -72,7 +72,7 @@ def sum_is_scaled_mean(difference: float, workers: int) -> Finding:
 
 def sum_learns_faster(losses: Paired, steps: int) -> Finding:
     """For SGD at the same learning rate, the sum ends with a lower loss than the mean (first)."""
-    numbers = {"sum": losses.second, "mean": losses.first, "lead": losses.difference, "steps": steps}
+    numbers = {"sum": losses.second, "mean": losses.first, "lead": losses.difference.value, "steps": steps}
     return Finding("sum_learns_faster", numbers, first_higher(losses), losses.pairs)
 
 
@@ -173,7 +173,7 @@ def mean_of_means_differs(difference: float, exact: float) -> Finding:
 
 def mean_of_means_costs(losses: Paired) -> Finding:
     """The mean of means (first) ends with a higher loss, on batches that are the same for both."""
-    numbers = {"exact": losses.second, "means": losses.first, "lead": losses.difference}
+    numbers = {"exact": losses.second, "means": losses.first, "lead": losses.difference.value}
     return Finding("mean_of_means_costs", numbers, first_higher(losses), losses.pairs)
 
 
@@ -213,7 +213,7 @@ def krum_tolerates(clean: float, worst: float | None) -> Finding:
 def krum_costs(accuracies: Paired) -> Finding:
     """Without a faulty worker, Krum (second) ends with a lower accuracy than the mean."""
     mean, krum, lead = _percent(accuracies)
-    numbers = {"mean": mean, "krum": krum, "lead": lead}
+    numbers = {"mean": mean, "krum": krum, "lead": lead.value}
     return Finding("krum_costs", numbers, first_higher(accuracies), accuracies.pairs)
 
 

@@ -69,7 +69,14 @@ def set_up(measured: Measurements, page: Page) -> list[Block]:
         page("setup.pace", steps=size.pace_steps),
         page("setup.equal", **dense, steps=size.equal_steps),
         *([page("setup.equal_on_gpu", **parts)] if plan.device == "cuda" else []),
-        page("setup.learn", **dense, steps=size.learn_steps, seeds=plan.seeds),
+        page("setup.contests", rounds=size.contest_rounds),
+        page(
+            "setup.learn",
+            **dense,
+            steps=size.learn_steps,
+            seeds=plan.seeds,
+            shared_rate=lab.RATE / plan.workers,
+        ),
         page("setup.faults", **dense, workers=lab.FAULT_WORKERS, slow=lab.SLOW, steps=size.fault_steps),
     ]
     return [Bullets(sentences)]

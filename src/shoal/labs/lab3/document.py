@@ -61,12 +61,13 @@ def code(page: Page) -> list[Block]:
 def set_up(measured: Measurements, page: Page) -> list[Block]:
     """Data, model, runs."""
     plan, size = measured.plan, measured.plan.size
+    rounds = tuple(f"W = {workers}: {plan.rounds_of(workers)}" for workers in plan.workers)
     sentences = [
         page("setup.data", data=plan.data.name, **measured.num_samples),
         page("setup.model", model=plan.model.name, parameters=measured.parameters),
         page("setup.training", batch=BATCH_SIZE, rate=RATE, epochs=size.epochs),
         page("setup.seeds", seeds=plan.seeds, few=plan.seeds[: size.few_seeds]),
-        page("setup.timed", cores=plan.cores, steps=size.timed_steps, rounds=size.rounds),
+        page("setup.timed", cores=plan.cores, steps=size.timed_steps, rounds=rounds),
         page("setup.slow", slow=SLOW, slowdown=SLOWDOWN),
         page("setup.equal", steps=size.equal_steps, rate=EQUAL_RATE, bound=scientific(ROUNDING)),
         *([page("setup.equal_on_gpu")] if plan.device == "cuda" else []),

@@ -67,7 +67,13 @@ def set_up(measured: Measurements, page: Page) -> list[Block]:
             rpc_cuts=STAGES[plan.rpc_stages],
         ),
         page("setup.microbatches", microbatches=MICROBATCHES, samples=BATCH_SIZE // MICROBATCHES),
-        page("setup.times", cores=plan.cores, rounds=plan.size.rounds, steps=plan.size.round_steps),
+        page(
+            "setup.times",
+            cores=plan.cores,
+            rounds=plan.size.rounds,
+            rpc_rounds=plan.size.rpc_rounds,
+            steps=plan.size.round_steps,
+        ),
         page("setup.equal"),
     ]
     crowded = [Paragraph(page("setup.crowded", workers=plan.workers, cores=plan.cores))]

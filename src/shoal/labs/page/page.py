@@ -107,10 +107,16 @@ def ranges(names: Sequence[str]) -> list[str]:
 
     >>> ranges(["timed-2w-round0", "single", "timed-2w-round1", "timed-2w-round2", "parts-2", "parts-8"])
     ['timed-2w-round0…2', 'single', 'parts-2,8']
+
+    Digits after a point are no number of their own:
+
+    >>> ranges(["sweep-0.1", "sweep-0.3"])
+    ['sweep-0.1', 'sweep-0.3']
     """
     numbers: dict[str, list[str]] = {}
     for name in names:
         stem = name.rstrip("0123456789")
+        stem = name if stem.endswith(".") else stem
         numbers.setdefault(stem, []).append(name.removeprefix(stem))
     return [stem + _as_range(each) for stem, each in numbers.items()]
 
