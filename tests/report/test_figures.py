@@ -1,5 +1,6 @@
 import io
 import re
+from dataclasses import replace
 
 import matplotlib.image
 import numpy as np
@@ -153,3 +154,10 @@ def test_a_curve_below_one_that_coincides_with_it_is_wider():
         for svg in (draw([Panel("", "", "", each)]).wide_svg for each in (lines, alone))
     )
     assert width > width_alone
+
+
+def test_one_below_the_other_every_panel_has_the_title_of_its_column():
+    row = [replace(panel(), title=title) for title in ("alike", "unlike")]
+    drawing = draw_grid([row, [replace(each, title="") for each in row]])
+    assert [drawing.wide_svg.count(f">{title}</text>") for title in ("alike", "unlike")] == [1, 1]
+    assert [drawing.narrow_svg.count(f">{title}</text>") for title in ("alike", "unlike")] == [2, 2]

@@ -140,6 +140,18 @@ def test_a_command_is_folded_on_a_phone_too():
     assert '<pre class="command" tabindex="0">' in html_of(Code("shoal lab 1", language="sh"))
 
 
+def test_a_chinese_character_is_as_wide_as_two_letters_and_chinese_is_broken_anywhere():
+    name = "随机划分，四个节点"
+    assert f'<td class="name">{name}</td>' in html_of(Table("t", ["比较对象", "差异"], [[name, "2.4"]]))
+    assert "scrolls" in html_of(
+        Table("t", ["比较对象", "差异"], [[name, "2.4"], ["短", "1,234,567.8 ± 1,234,567.8"]], right=(1,))
+    )
+    long = "随机划分，四个节点，与使用同样样本的单机比较"
+    html = html_of(Table("t", ["比较对象", "差异"], [[long, "2.4"]]))
+    assert f"<td>{long}</td>" in html
+    assert '<figure class="table">' in html
+
+
 def test_a_hash_is_broken_instead_of_making_its_table_scroll():
     sha256 = "f215cc2b" * 8
     html = html_of(Table("numbers", ["", ""], [["steps", "6"], ["weights, sha256", sha256]]))
