@@ -22,7 +22,7 @@ from shoal.comm.rendezvous.secret import inheritable, new_secret, without_secret
 from shoal.comm.rendezvous.store import listen, serve
 from shoal.config.checks.resources import check_memory
 from shoal.launch.cores import threads_per_worker
-from shoal.launch.handle import WorkerHandle
+from shoal.launch.handle import WorkerHandle, end_all
 from shoal.launch.process.orphans import OrphanKiller, orphan_killer
 from shoal.launch.signals import SignalRelay
 from shoal.launch.start import WorkerPlace, start
@@ -63,11 +63,16 @@ def run_at(
     A place is made from the port of the store, the killer of orphans and the secret of the run.
     """
     check_memory(workers)
-    server = listen("127.0.0.1", 0)
-    port = server.getsockname()[1]
-    store = serve(server, STORE_TIMEOUT_S)
-    with SignalRelay() as signals, orphan_killer() as orphans:
+    with listen("127.0.0.1", 0) as server, SignalRelay() as signals, orphan_killer() as orphans:
+        port = server.getsockname()[1]
         handles = start(task, [place(port, orphans, new_secret())] * workers)
+        # After the last fork: torch's store has a thread, and what that locks at the moment of a fork stays locked in
+        # the copy for ever. Workers that connect before wait in the queue of the socket.
+        try:
+            store = serve(server, STORE_TIMEOUT_S)
+        except BaseException:
+            end_all(handles)
+            raise
         supervise(handles, policy or Policy(), listener, signals)
     del store
 
