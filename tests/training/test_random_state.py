@@ -1,5 +1,7 @@
 """Dropout: other masks on every worker, the same under every launcher, and the same after a resume."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -102,3 +104,45 @@ def test_a_model_that_draws_later_is_noticed_and_threads_swap_again():
         drawn = torch.rand(4)
     torch.manual_seed(3)
     assert torch.equal(drawn, torch.rand(4)), "from its own state, which has the seed 3"
+
+
+def test_a_worker_that_draws_nothing_is_not_disturbed_by_one_that_draws(recwarn):
+    """As in a pipeline whose last stage alone has dropout."""
+
+    def work(group):
+        with RandomState(3, group.rank, shared_by_threads=True) as random:
+            for _ in range(4):
+                if group.rank:
+                    torch.rand(4)
+                group.barrier().wait()
+                random.after_step()
+
+    before = torch.get_rng_state()
+    run_threads(2, work)
+    assert not [each for each in recwarn if "drew its first random numbers" in str(each.message)]
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+IMPORTS = """
+import sys
+from shoal.cli.main import main
+
+assert main(["train", *sys.argv[1:]]) == 0
+assert "torch._dynamo" not in sys.modules
+"""
+
+
+def test_threads_and_resumed_runs_do_not_import_the_compiler():
+    """It takes seconds; torch imports it to keep it away from what it wraps."""
+    for flags in (
+        f"{FLAGS} --launcher threads --name a --steps 4",
+        "--model dropout_net:Net --resume runs/a --steps 6",
+    ):
+        found = subprocess.run(
+            [sys.executable, "-c", IMPORTS, *flags.split()],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=100,
+        )
+        assert found.returncode == 0, found.stderr

@@ -13,9 +13,9 @@ from shoal.config.metrics import in_words, list_in_words
 from shoal.config.schema import RunConfig
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
-from shoal.labs.terminal import aligned
 from shoal.printable import printable, unless_hung_up
 from shoal.report.staleness import staleness_of
+from shoal.report.terminal import aligned
 from shoal.training.evaluation.evaluate import Metrics
 from shoal.training.progress import Progress
 from shoal.training.result import Result

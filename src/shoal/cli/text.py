@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import TextIO
 
 from shoal.errors import ShoalError, WorkerError
-from shoal.labs.terminal import width
 from shoal.printable import printable
+from shoal.report.terminal import width
 
 WIDEST = 100
 """Columns of a page of help on a wide terminal, or where there is none."""

@@ -14,6 +14,7 @@ from shoal.config.kinds import check
 from shoal.errors import CheckpointError, ConfigError
 from shoal.optim.chunks import Row
 from shoal.optim.flat import Joins, alike, are_uniform, zeros_beside
+from shoal.optim.uncompiled import uncompiled
 
 Group = dict[str, Any]
 """One of torch's `param_groups`: parameters and the options they are updated with."""
@@ -148,7 +149,7 @@ class Elementwise(torch.optim.Optimizer, ABC):
                     )
             self.check_options(group)
         try:
-            super().load_state_dict(state_dict)
+            uncompiled(torch.optim.Optimizer.load_state_dict)(self, state_dict)
         except ValueError as error:
             raise CheckpointError(f"the optimizer's state is of another model: {error}") from error
         for group in self.param_groups:

@@ -1,6 +1,5 @@
 """A model's and an optimizer's state as pieces, and back."""
 
-import inspect
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
@@ -9,6 +8,7 @@ from torch import Tensor, nn
 
 from shoal.errors import CheckpointError
 from shoal.optim.compact.optimizer import Compact
+from shoal.optim.uncompiled import uncompiled
 from shoal.parallel.piece import Piece, Place
 
 PlaceOf = Callable[[str], Place]
@@ -95,9 +95,8 @@ def load_optimizer(
         if found:
             state[index] = found
     # The optimizer's own method puts each tensor on the device and in the precision that it needs.
-    # torch keeps its compiler away from these methods and imports it for that, which takes seconds: we unwrap them.
     own = type(optimizer)
-    load, read = inspect.unwrap(own.load_state_dict), inspect.unwrap(own.state_dict)
+    load, read = uncompiled(own.load_state_dict), uncompiled(own.state_dict)
     load(optimizer, {"state": state, "param_groups": read(optimizer)["param_groups"]})
 
 

@@ -1,7 +1,6 @@
 """A document as one HTML file that needs nothing else: no network, no script, pictures inside, light and dark."""
 
 import re
-import unicodedata
 from collections.abc import Callable
 from html import escape
 from importlib import resources
@@ -21,6 +20,7 @@ from shoal.report.document import (
     Table,
     stretches,
 )
+from shoal.report.terminal import width
 
 _LANGUAGE_TAGS = {"zh": "zh-Hans"}
 PHONE_PX = 350
@@ -119,7 +119,7 @@ def _table(block: Table) -> str:
     """The table scrolls sideways if it must, its caption does not; the first column stays in view."""
 
     def cell(tag: str, column: int, text: str) -> str:
-        kinds = ["number"] * (column in block.right) + ["name"] * (column == 0 and _width(text) <= LONG_NAME)
+        kinds = ["number"] * (column in block.right) + ["name"] * (column == 0 and width(text) <= LONG_NAME)
         attributes = f' class="{" ".join(kinds)}"' if kinds else ""
         scope = ' scope="col"' if tag == "th" else ""
         return f"<{tag}{scope}{attributes}>{inline(text)}</{tag}>"
@@ -143,8 +143,8 @@ def _letters(block: Table) -> int:
     """
 
     def least(column: int, text: str, is_header: bool) -> int:
-        whole = not is_header and (column in block.right or (column == 0 and _width(text) <= LONG_NAME))
-        return _width(text) if whole else max(map(_unbroken, _HASH.sub("", text).split()), default=0)
+        whole = not is_header and (column in block.right or (column == 0 and width(text) <= LONG_NAME))
+        return width(text) if whole else max(map(_unbroken, _HASH.sub("", text).split()), default=0)
 
     rows = [(block.header, True), *((row, False) for row in block.rows)]
     widths = [
@@ -154,20 +154,15 @@ def _letters(block: Table) -> int:
     return sum(widths) + 2 * len(widths)
 
 
-def _width(text: str) -> int:
-    """In letters; a Chinese character is as wide as two."""
-    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
-
-
 def _unbroken(word: str) -> int:
     """The width of the longest part of a word without a break; Chinese is broken after any character."""
-    return max(map(_width, re.findall(r"[^\u3000-\u9fff\uff00-\uffef]+|.", word)), default=0)
+    return max(map(width, re.findall(r"[^\u3000-\u9fff\uff00-\uffef]+|.", word)), default=0)
 
 
 def _figure(block: Figure) -> str:
     def drawing(svg: str, kind: str) -> str:
-        width, height = _size(svg)
-        tall = height / width
+        wide, high = _size(svg)
+        tall = high / wide
         kinds = f'class="{kind}" style="--tall:{tall:.3g}" role="img" aria-label="{escape(block.alt)}"'
         return svg.replace("<svg", f"<svg {kinds}", 1)
 

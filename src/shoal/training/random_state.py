@@ -58,8 +58,8 @@ class RandomState:
             return
         if self._untouched is None and had_samples:
             self._stack.close()
-            self._untouched = torch.get_rng_state()
-        elif self._untouched is not None and not torch.equal(torch.get_rng_state(), self._untouched):
+            self._untouched = _shared_state()
+        elif self._untouched is not None and not torch.equal(_shared_state(), self._untouched):
             if not self._rank:
                 warnings.warn(DREW_LATE, stacklevel=2)
             self._swap.has_drawn = True
@@ -113,11 +113,19 @@ class _Swap(TorchDispatchMode):
             return func(*args, **(kwargs or {}))
         with _ONE_AT_A_TIME:
             self.has_drawn = True
+            shared = torch.get_rng_state()
             torch.set_rng_state(self.state)
             try:
                 return func(*args, **(kwargs or {}))
             finally:
                 self.state = torch.get_rng_state()
+                torch.set_rng_state(shared)
+
+
+def _shared_state() -> Tensor:
+    """The state of torch's generator, while no thread has swapped its own in."""
+    with _ONE_AT_A_TIME:
+        return torch.get_rng_state()
 
 
 def _has_own_generator(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:

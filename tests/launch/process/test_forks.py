@@ -2,6 +2,7 @@
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 import torch
@@ -44,3 +45,25 @@ def test_a_process_that_has_used_a_gpu_is_not_copied(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     with pytest.raises(ConfigError, match="has used the GPU, so its workers cannot be copies of it"):
         forks.run(lambda reporter: None, 2)
+
+
+def test_no_copy_is_made_of_a_process_in_which_torchs_store_has_its_thread(monkeypatch):
+    """What that thread locks at the moment of a fork would stay locked in the copy, which could then never join."""
+
+    def store_threads():
+        names = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
+        return sum("tcpstore" in name for name in names)
+
+    before, seen = store_threads(), []
+    fork = os.fork
+
+    def watched():
+        seen.append(store_threads() - before)
+        return fork()
+
+    def work(reporter):
+        reporter.finished()
+
+    monkeypatch.setattr(os, "fork", watched)
+    forks.run(work, 3)
+    assert seen == [0, 0, 0]

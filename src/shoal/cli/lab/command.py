@@ -140,8 +140,8 @@ def _start(given: Given[StartFlags]) -> int:
 def _run(given: Given[LabFlags]) -> int:
     """Run a lab and write its report; 130 after Ctrl-C."""
     from shoal.labs.frame import folder_for, load_lab, run_lab
-    from shoal.labs.terminal import aligned
     from shoal.labs.watch import watch_for
+    from shoal.report.terminal import aligned
 
     chosen = _settings(given.flags)
     lab = load_lab(given.command.name.removeprefix("lab "), chosen.get("solution", ""))

@@ -1,4 +1,4 @@
-from shoal.labs.terminal import aligned, width
+from shoal.report.terminal import aligned, width
 
 
 def test_columns_align_in_any_alphabet():
