@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any, cast
 
@@ -14,11 +14,30 @@ LANGUAGES = tuple(LIST_COMMAS)
 
 
 @dataclass(frozen=True)
+class Phrase:
+    """A part of a sentence with a key of its own: a name or a number that every language writes in its own way.
+
+    As plain text, for files that have no language, it is the last part of its key, or its values.
+
+    >>> str(Phrase("fish.cod")), str(Phrase("weight", {"fish": Phrase("fish.cod"), "kg": 2}))
+    ('cod', '(fish cod, kg 2)')
+    """
+
+    key: str
+    values: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def __str__(self) -> str:
+        listed = ", ".join(f"{name} {value}" for name, value in self.values.items())
+        return f"({listed})" if listed else self.key.rpartition(".")[2]
+
+
+@dataclass(frozen=True)
 class Words:
     """Sentences by key; a sentence's {places} are filled with the values given. A list or tuple is listed.
 
-    >>> Words("en", {"hello": "{count} fish: {names}"})("hello", count=2, names=("cod", "eel"))
-    '2 fish: cod, eel'
+    >>> words = Words("en", {"hello": "{count} fish: {names}", "cod": "a cod"})
+    >>> words("hello", count=2, names=(Phrase("cod"), "an eel"))
+    '2 fish: a cod, an eel'
     """
 
     lang: str
@@ -29,8 +48,11 @@ class Words:
         return self.sentences[key].format(**{name: self._shown(value) for name, value in values.items()})
 
     def _shown(self, value: Any) -> Any:
-        several = isinstance(value, list | tuple)
-        return LIST_COMMAS[self.lang].join(map(str, cast(Iterable[Any], value))) if several else value
+        if isinstance(value, Phrase):
+            return self(value.key, **value.values)
+        if isinstance(value, list | tuple):
+            return LIST_COMMAS[self.lang].join(str(self._shown(each)) for each in cast(Iterable[Any], value))
+        return value
 
     def counted(self, noun: str, count: int) -> str:
         """A number of things, from `count.<noun>`, or from `count.one_<noun>` for a single one.

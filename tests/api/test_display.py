@@ -57,6 +57,11 @@ def test_the_line_of_an_epoch(metrics, line):
         ({"exact": True, "repeats": True}, "7 (bsp: one machine's)"),
         ({"exact": False, "repeats": True}, "7 (bsp: not one machine's)"),
         ({"exact": False, "repeats": False}, "7 (bsp: not one machine's, and runs do not repeat)"),
+        ({"exact": True, "repeats": True, "skipped": 0}, "7 (bsp: one machine's)"),
+        (
+            {"exact": True, "repeats": True, "skipped": 2},
+            "7 (bsp: one machine's), and 2 skipped because a number was not finite",
+        ),
     ],
 )
 def test_the_updates_of_a_server_are_one_machines_only_if_they_are_exact(found, words):

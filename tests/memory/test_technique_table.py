@@ -3,6 +3,7 @@
 import pytest
 
 from shoal.config.read import read
+from shoal.memory import technique_table
 from shoal.memory.technique_table import (
     as_text,
     formula_bytes,
@@ -10,7 +11,7 @@ from shoal.memory.technique_table import (
     samples_at_once,
     technique_rows,
 )
-from shoal.memory.trial import try_each
+from shoal.memory.trial import Trial, try_each
 
 TEXT = "--model transformer --model.layers 4 --data synthetic --data.task text --device cpu --batch-size 32"
 SHAPES = {
@@ -75,6 +76,28 @@ def test_measured_columns():
         "4.0",
     ]
     assert "peak: what is in use, and what the C library keeps of freed memory" in shown
+    assert "busy" not in shown
+
+
+@pytest.mark.parametrize("delayed", ["", "--memory.checkpoint 1"])
+def test_a_time_on_a_busy_machine_is_not_compared(monkeypatch, delayed):
+    config = read(None, TEXT.split())
+
+    def pretend(configs, **_: object):
+        busy = [(each.memory.checkpoint == 1) == bool(delayed) for each in configs]
+        return [Trial(2**20, 0.04 if each else 0.001, each) for each in busy]
+
+    monkeypatch.setattr(technique_table, "try_each", pretend)
+    rows = technique_rows(config)
+    times = {row["flags"]: row["time"] for row in rows}
+    shown = as_text(config, rows)
+    assert times["--memory.checkpoint 1"] is None
+    assert times["--memory.checkpoint 2"] == (1.0 if delayed else None)
+    by_label = {line[:28].strip(): line for line in shown.splitlines()}
+    assert by_label["--memory.checkpoint 1"].endswith("     busy")
+    assert by_label["plain"].endswith("1.00 ×" if delayed else "busy")
+    assert "busy: other programs delayed every step" in shown
+    assert all(len(line) <= 80 for line in shown.splitlines())
 
 
 @pytest.mark.long

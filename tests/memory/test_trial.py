@@ -1,4 +1,4 @@
-"""Budgets in real runs: the peak that a run measures itself stays below."""
+"""Trials: which steps are timed; and budgets in real runs: the peak that a run measures itself stays below."""
 
 import json
 
@@ -6,12 +6,58 @@ import pytest
 
 from shoal.cli.main import main
 from shoal.config.read import read
-from shoal.memory.trial import try_each
+from shoal.memory.trial import (
+    LONGEST_S,
+    MOST_TIMED,
+    SHORTEST_S,
+    TimedStep,
+    fastest,
+    is_enough,
+    try_each,
+)
 
 TEXT = (
     "--model transformer --model.layers 2 --model.width 64 --data synthetic --data.task text --data.shape 64 "
     "--data.samples 128 --batch-size 32 --threads 1 --optimizer adam --device cpu"
 )
+
+
+def steps(number, seconds, is_delayed=False):
+    return [TimedStep(seconds, is_delayed)] * number
+
+
+def test_delayed_steps_are_not_compared():
+    """Other programs make a step of a millisecond many times as long, for seconds."""
+    assert (
+        fastest([*steps(9, 0.05, is_delayed=True), *steps(2, 0.002), TimedStep(0.003, False)]).seconds
+        == 0.002
+    )
+    assert fastest([*steps(1, 0.001, is_delayed=True), *steps(1, 0.002)]) == TimedStep(0.002, False)
+    assert fastest([*steps(2, 0.05, is_delayed=True), TimedStep(0.04, True)]) == TimedStep(0.04, True)
+
+
+def test_short_and_delayed_steps_are_timed_for_longer():
+    assert not is_enough(steps(5, 0.001), 5), "all of them may be in one burst of other work"
+    assert is_enough(steps(250, SHORTEST_S / 200), 5)
+    assert not is_enough([*steps(10, 0.05, is_delayed=True), *steps(4, 0.001)], 5)
+    assert is_enough([*steps(10, 0.05, is_delayed=True), *steps(5, 0.001)], 5)
+
+
+def test_long_steps_are_not_timed_for_longer():
+    assert is_enough(steps(5, 0.3), 5)
+    assert is_enough(steps(1, LONGEST_S + 1), 5)
+    assert is_enough(steps(5, LONGEST_S / 4, is_delayed=True), 5), "even on a busy machine"
+    assert is_enough(steps(1, 0.001, is_delayed=True), 5, longest_s=0.0)
+    assert is_enough(steps(MOST_TIMED, 0.0001, is_delayed=True), 5)
+
+
+def test_two_workers_agree_on_the_time_of_a_step():
+    flags = (
+        "--model linear --data synthetic --batch-size 8 --strategy ddp --workers 2 --threads 1 --device cpu"
+    )
+    (found,) = try_each([read(None, flags.split())])
+    assert 0 < found.seconds < LONGEST_S
+    assert found.peak > 0
 
 
 @pytest.mark.long

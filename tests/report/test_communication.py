@@ -181,3 +181,13 @@ def test_no_run_and_a_damaged_one_are_named(tmp_path):
     (folder / "events.rank0.jsonl").write_text("{broken\n{}\n")
     with pytest.warns(UserWarning, match=r"events.rank0.jsonl: 2 lines are damaged and left out"):
         communication(folder)
+
+
+def test_the_parts_of_a_step_add_up_to_it_though_one_step_computed_for_longer_than_it_took(tmp_path):
+    """Older runs over RPC counted an evaluation before a step as its computing."""
+    steps = [step(n, [], compute_ms=15 if n == 3 else 6) for n in range(5)]
+    for record in steps:
+        record["totals_ns"]["idle"] = 10 * MS
+    (found,) = communication(write(tmp_path / "run", steps))
+    assert found.compute == pytest.approx((6 + 15 + 6) / 30)
+    assert found.own + found.move + found.wait == pytest.approx(1.0)

@@ -110,6 +110,7 @@ def test_bsp_ends_with_the_weights_of_ddp(tmp_path, capsys, launcher):
         "staleness_mean": 0.0,
         "staleness_max": 0,
         "dropped": 0,
+        "skipped": 0,
         "lost": [],
     }
 

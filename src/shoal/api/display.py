@@ -191,7 +191,9 @@ def server_rows(result: Result) -> dict[str, str]:
     mode, updates = result.server["mode"], result.server["updates"]
     are = "" if result.server.get("exact") else "not "
     repeats = "" if result.server.get("repeats") else ", and runs do not repeat"
-    rows = {"updates": f"{updates:,} ({mode}: {are}one machine's{repeats})"}
+    skipped = result.server.get("skipped", 0)
+    left_out = f", and {skipped:,} skipped because a number was not finite" * bool(skipped)
+    rows = {"updates": f"{updates:,} ({mode}: {are}one machine's{repeats}){left_out}"}
     found = staleness_of(RunFolder(Path(result.run)), result.workers) if result.server["servers"] else None
     if found is not None and (found.mean or any(each.dropped for each in found.workers)):
         rows |= {"staleness": found.in_words(), "pushes": found.progress_in_words()}

@@ -83,4 +83,4 @@ def write_report(
 
 
 def _shown(value: Number) -> object:
-    return ", ".join(value) if isinstance(value, tuple) else value
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else value

@@ -36,7 +36,8 @@ def technique_rows(config: RunConfig, is_measured: bool = True) -> list[dict[str
         if tried is not None:
             trial, plain = tried[place], tried[0]
             row |= {"in_use_bytes": _in_use(variant.config, trial), "measured_bytes": trial.peak}
-            row["time"] = round(trial.seconds / plain.seconds, 3)
+            is_known = not (trial.was_delayed or plain.was_delayed)
+            row["time"] = round(trial.seconds / plain.seconds, 3) if is_known else None
         rows.append(row)
     return rows
 
@@ -45,7 +46,7 @@ def _in_use(config: RunConfig, trial: Trial) -> int:
     """Bytes in use at the peak; on a GPU torch's allocator counts nothing else."""
     if not keeps_freed_memory(config):
         return trial.peak
-    return try_each([returning_freed(config)], most=1)[0].peak
+    return try_each([returning_freed(config)], longest_s=0.0)[0].peak
 
 
 def returning_freed(config: RunConfig) -> RunConfig:
@@ -91,7 +92,7 @@ def as_text(config: RunConfig, rows: Sequence[dict[str, object]]) -> str:
     lines += [header, "-" * len(header)]
     for row in rows:
         label = str(row["flags"] or row["technique"]) + (" *" if not row["is_exact"] else "")
-        time = f"{row['time']:.2f} ×" if "time" in row else ""
+        time = "" if "time" not in row else "busy" if row["time"] is None else f"{row['time']:.2f} ×"
         measured = (
             f"{_mib(row[name]):>9}" if name in row else "" for name in ("in_use_bytes", "measured_bytes")
         )
@@ -105,6 +106,8 @@ def as_text(config: RunConfig, rows: Sequence[dict[str, object]]) -> str:
         lines.append("–: a part of it is not known without running the model")
     if is_measured:
         lines.append("peak: what is in use, and what the C library keeps of freed memory")
+    if any(row.get("time", 1.0) is None for row in rows):
+        lines.append("busy: other programs delayed every step, so the time is not comparable")
     if any(not row["is_exact"] for row in rows):
         lines.append("* computes something else: see docs/memory.md")
     return "\n".join(lines).rstrip()

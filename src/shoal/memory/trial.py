@@ -2,9 +2,13 @@
 
 New workers train a few steps of each variant, with the run's batch size on generated data. So the numbers are those of
 the run itself, the data set left out.
+
+A step of a small model takes a millisecond. If a thread of it has to wait for a processor, it takes many times as long,
+and other programs may keep the machine busy for seconds. So only steps without such a delay are compared.
 """
 
 import json
+import os
 import sys
 import tempfile
 import time
@@ -16,7 +20,7 @@ from typing import NamedTuple
 
 import torch
 
-from shoal.comm.agree import share_text
+from shoal.comm.agree import largest_of
 from shoal.comm.group import Group
 from shoal.comm.traced import traced
 from shoal.config.checks.resources import check_resources, input_shape
@@ -25,6 +29,7 @@ from shoal.config.mesh import check_divided
 from shoal.config.plain import from_plain, to_plain
 from shoal.config.schema import Custom, GlobalConfig, RunConfig, StopConfig, SyntheticConfig
 from shoal.errors import ConfigError
+from shoal.events.run_delay import RunDelay
 from shoal.launch import programs
 from shoal.launch.one_worker import joined_group
 from shoal.parallel.strategy import Share
@@ -33,8 +38,12 @@ from shoal.training.memory.peak import PeakMemory, warm_up
 
 WARM_UP, TIMED = 1, 5
 """Steps before the measured ones, and measured ones. In the first, optimizer state is allocated and libraries start."""
-LONGEST_S = 2.0
-"""No further step is timed after this."""
+SHORTEST_S, LONGEST_S = 0.2, 2.0
+"""Steps are timed for at least this long, and longer if they are delayed. No further step is timed after the second."""
+MOST_TIMED = 1000
+"""Nor after so many: what is done between steps takes longer than the shortest ones."""
+BUSY = 0.10
+"""A step was delayed if a thread was ready but not scheduled for this part of it: the limit of `shoal compare`."""
 
 
 class Trial(NamedTuple):
@@ -43,7 +52,18 @@ class Trial(NamedTuple):
     peak: int
     """Bytes of the fullest worker."""
     seconds: float
-    """Of the fastest step that was timed: a busy machine makes others slower, and none faster."""
+    """Of the fastest step without a delay or, if there is none, of the fastest: delays make no step faster."""
+    was_delayed: bool = False
+    """Whether every step that was timed was delayed: then the time means nothing."""
+
+
+class TimedStep(NamedTuple):
+    """One step of all workers."""
+
+    seconds: float
+    """Of the slowest worker."""
+    is_delayed: bool
+    """Whether a thread of any worker was."""
 
 
 def check_can_try(config: RunConfig) -> None:
@@ -68,26 +88,33 @@ def check_can_try(config: RunConfig) -> None:
     check_divided(config.mesh, config.launch.workers)
 
 
-def try_each(configs: Sequence[RunConfig], most: int = TIMED) -> list[Trial]:
-    """Measure variants of one run, each in new workers; `most` of their steps are measured.
+def try_each(configs: Sequence[RunConfig], most: int = TIMED, longest_s: float = LONGEST_S) -> list[Trial]:
+    """Measure variants of one run, each in new workers: the peak in `most` steps, and the time of a step.
+
+    No further step is measured after `longest_s`: with 0, one.
 
     In workers that have tried another variant, tensors would be allocated in gaps of the heap that it left, and the
     peak would be higher than that of a run.
     """
     for config in configs:
         check_can_try(config)
-    return [_in_workers(config, most) for config in configs]
+    return [_in_workers(config, most, longest_s) for config in configs]
 
 
-def _in_workers(config: RunConfig, most: int) -> Trial:
+def _in_workers(config: RunConfig, most: int, longest_s: float) -> Trial:
     workers = config.launch.workers
     with tempfile.TemporaryDirectory() as folder:
-        given = {"config": to_plain(generated(config)), "folder": folder, "most": most}
+        given = {
+            "config": to_plain(generated(config)),
+            "folder": folder,
+            "most": most,
+            "longest_s": longest_s,
+        }
         programs.by_processes(__file__, [json.dumps(given)], workers)
         by_worker = [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(workers)]
-    # The fullest worker's peak, the slowest one's time.
-    peaks, seconds = zip(*by_worker, strict=True)
-    return Trial(max(peaks), max(seconds))
+    # The fullest worker's peak; all workers agree on the rest.
+    peaks, seconds, were_delayed = zip(*by_worker, strict=True)
+    return Trial(max(peaks), max(seconds), any(were_delayed))
 
 
 def generated(config: RunConfig) -> RunConfig:
@@ -110,37 +137,57 @@ def generated(config: RunConfig) -> RunConfig:
 # In a worker.
 
 
-def work(config: RunConfig, folder: Path, most: int) -> None:
+def work(config: RunConfig, folder: Path, most: int, longest_s: float) -> None:
     """Measure as one worker."""
     warnings.simplefilter("ignore")  # of gradients on generated data, which mean nothing here
     with joined_group(config) as group, torch_settings(config) as device:
         warm_up(device)
-        (folder / f"{group.rank}.json").write_text(json.dumps(_tried(config, device, group, most)))
+        found = _tried(config, device, group, most, longest_s)
+        (folder / f"{group.rank}.json").write_text(json.dumps(found))
         group.barrier().wait()
 
 
-def _tried(config: RunConfig, device: torch.device, group: Group, most: int) -> Trial:
-    """Train a few steps."""
+def _tried(config: RunConfig, device: torch.device, group: Group, most: int, longest_s: float) -> Trial:
+    """Train a few steps.
+
+    Phase 1: `most` steps, for the peak and the time. More would raise the peak, because gaps of the heap grow.
+    Phase 2: further steps for the time alone.
+    """
     group.barrier().wait()
     peak = PeakMemory(device)
     built = build(config, device, traced(group))
-    times: list[float] = []
-    for number in range(WARM_UP + most):
-        if number == WARM_UP:
-            peak.restart()  # what libraries need once, when they start, is gone
-        seconds = _step(built, group, device)
-        times += [seconds] * (number >= WARM_UP)
-        # Rank 0 decides for all workers.
-        if share_text(group, "enough" if sum(times) > LONGEST_S else ""):
-            break
-    found = Trial(peak.read() - built.data.nbytes, min(times))
+    for _ in range(WARM_UP):
+        _step(built, group, device)
+    peak.restart()  # what libraries need once, when they start, is gone
+    steps: list[TimedStep] = []
+    while len(steps) < most and _total_s(steps) <= longest_s:
+        steps.append(_step(built, group, device))
+    peak_bytes = peak.read() - built.data.nbytes
+    while not is_enough(steps, most, longest_s):
+        steps.append(_step(built, group, device))
     group.barrier().wait()
     built.strategy.close()
-    return found
+    return Trial(peak_bytes, *fastest(steps))
 
 
-def _step(built: Built, group: Group, device: torch.device) -> float:
-    """One step of the run's batch size; all workers begin together."""
+def is_enough(steps: Sequence[TimedStep], most: int, longest_s: float = LONGEST_S) -> bool:
+    """Whether no further step has to be timed."""
+    total_s, undelayed = _total_s(steps), sum(not step.is_delayed for step in steps)
+    is_over = total_s > longest_s or len(steps) >= MOST_TIMED
+    return is_over or (undelayed >= most and total_s >= SHORTEST_S)
+
+
+def fastest(steps: Sequence[TimedStep]) -> TimedStep:
+    """The fastest step without a delay; if all were delayed, the fastest of these."""
+    return min(steps, key=lambda step: (step.is_delayed, step.seconds))
+
+
+def _total_s(steps: Sequence[TimedStep]) -> float:
+    return sum(step.seconds for step in steps)
+
+
+def _step(built: Built, group: Group, device: torch.device) -> TimedStep:
+    """One step of the run's batch size; all workers begin together, and have the same answer."""
     strategy, count = built.strategy, built.batch_size
     first, last = (count * (strategy.data_rank + more) // strategy.data_size for more in (0, 1))
     mine = torch.arange(first, last) % len(built.data.train)
@@ -149,13 +196,16 @@ def _step(built: Built, group: Group, device: torch.device) -> float:
         for part in (mine.split(built.config.train.micro_batch) if len(mine) else ())
     )
     group.barrier().wait()
-    started = time.perf_counter()
+    delay, started_ns = RunDelay(), time.perf_counter_ns()
     strategy.step(Share(parts, count, len(mine)), built.lr(0))
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    return time.perf_counter() - started
+    took_ns, waited = time.perf_counter_ns() - started_ns, delay.fraction() or 0.0
+    # More workers than cores delay each other in every step, with and without a technique.
+    is_delayed = waited > BUSY and group.size <= (os.cpu_count() or 1)
+    return TimedStep(largest_of(group, took_ns) / 1e9, bool(largest_of(group, int(is_delayed))))
 
 
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])
-    work(from_plain(given["config"]), Path(given["folder"]), given["most"])
+    work(from_plain(given["config"]), Path(given["folder"]), given["most"], given["longest_s"])

@@ -198,13 +198,16 @@ def _shares(rank: int, steps: Sequence[StepRecord], waited: Sequence[tuple[Span,
     measured = [step for step in steps if step.totals_ns]  # on a GPU most steps are not
     measured_s = sum(step.seconds for step in measured)
     compute_s = sum(map(_compute_s, measured)) * (train_s / measured_s if measured_s else 0.0)
+    # If a strategy is blocked in the middle of its computation, that time is not computation.
+    compute_s = min(compute_s, train_s - exchange_s)
+    # A step may have computed for longer than it took: older runs over RPC counted evaluations.
+    idle_s = min(sum(map(_idle_s, steps)), train_s - exchange_s - compute_s)
     return RankShares(
         rank,
         train_s,
-        # If a strategy is blocked in the middle of its computation, that time is not computation.
-        min(compute_s, train_s - exchange_s),
+        compute_s,
         max(0.0, exchange_s - wait_s),
-        wait_s + sum(map(_idle_s, steps)),
+        wait_s + idle_s,
         inside_run([_compute_s(step) for step in measured] or [0.0]),
         len(steps),
         kept,

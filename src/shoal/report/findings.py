@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from statistics import fmean, median, quantiles, stdev
 from typing import Literal
 
+from shoal.words import Phrase
+
 Verdict = Literal["holds", "fails", "undecided"]
 """The claim holds, does not hold, or is undecided because the difference is within the spread."""
 
@@ -48,8 +50,8 @@ class Measured:
 NOTHING = Measured(0.0, 0.0, "none", 1)
 """The difference of two things that are the same."""
 
-Number = Measured | float | int | str | tuple[str, ...]
-"""Several texts are listed as the language does."""
+Number = Measured | float | int | str | Phrase | tuple[str | Phrase, ...]
+"""A phrase has the words of the language; several texts are listed as the language does."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ class WorkerProgress(NamedTuple):
 
     rank: int
     pushes: int
-    """Pushes that were applied."""
+    """Pushes that were applied or skipped."""
     dropped: int
     """Pushes that came after the update of their step (backup workers)."""
     staleness: float

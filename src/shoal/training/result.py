@@ -50,8 +50,8 @@ class Result:
     """What was wrong with checkpoints that were newer than the one this run resumed from."""
     server: Mapping[str, Any] | None = None
     """Of a parameter server: mode, whether it gathers the pushes of a step, whether runs repeat, whether each update is
-    one machine's (exact), servers; in this attempt, updates of a server, their staleness, pushes dropped, workers lost
-    and the updates made before."""
+    one machine's (exact), servers; in this attempt, updates of a server, their staleness, pushes dropped, updates
+    skipped because a number was not finite, workers lost and the updates made before."""
     codec: str | None = None
     """What `--exchange compressed:auto` chose; the event `codec` of the run has the measurements."""
     sparsity: float | None = None

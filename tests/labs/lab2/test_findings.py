@@ -2,12 +2,14 @@ import pytest
 from outcomes import OUTCOMES_OF_A_COMPARISON, assert_complete, assert_says, cases_of
 
 from shoal.labs.lab2 import claims
+from shoal.labs.page.analysis import judgement
+from shoal.labs.words import load_words
 from shoal.report.paired import by_seeds
 
 LOWER, HIGHER, SAME = (by_seeds(*each) for each in OUTCOMES_OF_A_COMPARISON)
 FIRST_LOWER = {"holds": [(LOWER,)], "fails": [(HIGHER,)], "undecided": [(SAME,)]}
 SECOND_LOWER = {"holds": [(HIGHER,)], "fails": [(LOWER,)], "undecided": [(SAME,)]}
-BREAKS = {"holds": [(0.9, 0.2), (0.9, None)], "fails": [(0.9, 0.85)]}
+BREAKS = {"holds": [(0.9, 0.2), (0.8, 0.67), (0.9, None)], "fails": [(0.9, 0.85)]}
 TOLERATES = {"holds": [(0.9, 0.85), (0.5, 0.6)], "fails": [(0.9, 0.2), (0.9, None)]}
 SENT = {"by:ring": 800, "by:central": 800}
 
@@ -62,3 +64,17 @@ def test_every_finding_can_come_out_either_way_and_says_so(finding, verdict, arg
 
 def test_every_finding_has_all_its_outcomes_and_an_explanation_for_each():
     assert_complete(OUTCOMES, "shoal.labs.lab2")
+
+
+@pytest.mark.parametrize(
+    ("faulty", "harm", "shown"),
+    [
+        (0.67, "lowers the accuracy by more than 10 points", "67.0 % with"),
+        (0.2, "ruins the training", "20.0 % with"),
+        (None, "ruins the training", "without, – with"),
+    ],
+)
+def test_a_faulty_worker_is_said_to_do_as_much_harm_as_the_run_shows(faulty, harm, shown):
+    said = judgement(claims.flip_breaks_the_mean(0.8, faulty), load_words("shoal.labs.lab2", "en"))
+    assert harm in said.claim
+    assert shown in said.numbers

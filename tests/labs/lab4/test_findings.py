@@ -2,16 +2,13 @@ import pytest
 from outcomes import OUTCOMES_OF_A_COMPARISON, assert_complete, assert_says, cases_of
 
 from shoal.labs.lab4 import findings
-from shoal.report.findings import Measured
+from shoal.labs.page.analysis import judgement
+from shoal.labs.words import load_words
 from shoal.report.paired import by_seeds
 
-
-def num(value, spread=0.1):
-    return Measured(value, spread, "steps", 30)
-
-
 LOWER, HIGHER, SAME = (by_seeds(*each) for each in OUTCOMES_OF_A_COMPARISON)
-BUBBLES = {1: num(0.66, 0.01), 4: num(0.35, 0.02)}
+ROUNDS = (-0.01, 0.0, 0.01) * 5
+BUBBLES = {1: [0.66 + off for off in ROUNDS], 4: [0.35 + off for off in ROUNDS]}
 IDEAL = {1: 0.66, 4: 0.33}
 
 OUTCOMES = {
@@ -49,8 +46,8 @@ OUTCOMES = {
     },
     findings.bubble_as_formula: {
         "holds": [(BUBBLES, 3, IDEAL)],
-        "fails": [({1: num(0.66, 0.01), 4: num(0.7, 0.02)}, 3, IDEAL)],
-        "undecided": [({1: num(0.66, 0.01), 4: num(0.5, 0.2)}, 3, IDEAL)],
+        "fails": [({**BUBBLES, 4: [0.7 + off for off in ROUNDS]}, 3, IDEAL)],
+        "undecided": [({**BUBBLES, 4: [0.5 + 20 * off for off in ROUNDS]}, 3, IDEAL)],
     },
     findings.balanced_cut_fastest: {
         "holds": [(LOWER, "conv2", "fc1", {"conv2": 3.0, "fc1": 9.0})],
@@ -79,3 +76,20 @@ def test_the_slowest_stage_bounds_what_overlap_gains():
     even, uneven = findings.overlap_bound([1.0, 1.0], 10**6), findings.overlap_bound([0.96, 0.04], 10**6)
     assert even == pytest.approx(2.0, rel=1e-5)
     assert uneven == pytest.approx(1 / 0.96, rel=1e-5)  # lenet's convolutions: hardly anything to gain
+
+
+@pytest.mark.parametrize(
+    ("lang", "shares", "bubbles", "fastest"),
+    [
+        ("en", "90 % (RPC), 40 % (pipeline, 1F1B)", "1: 66 ± 1 % (67 %), 4: 35 ± 1 % (33 %)", "zero bubble"),
+        ("zh", "90 %（RPC）、40 %（流水线，1F1B）", "1：66 ± 1 %（67 %）、4：35 ± 1 %（33 %）", "零气泡"),
+    ],
+)
+def test_ways_have_the_names_of_the_language_and_numbers_its_punctuation(lang, shares, bubbles, fastest):
+    words = load_words("shoal.labs.lab4", lang)
+    held = findings.memory_is_divided(1000, {"rpc": 900, "1f1b": 400})
+    assert shares in judgement(held, words).numbers
+    assert bubbles in judgement(findings.bubble_as_formula(BUBBLES, 3, IDEAL), words).numbers
+    said = judgement(findings.does_not_pay(HIGHER, "zero-bubble"), words).numbers
+    assert fastest in said
+    assert "zero-bubble" not in said

@@ -3,6 +3,9 @@ from reports import Listening, again_in_chinese, assert_judged, assert_whole, ro
 
 from shoal.cli.main import main
 from shoal.config.schema import DigitsConfig
+from shoal.events.file import read_events
+from shoal.events.folder import RunFolder
+from shoal.events.steps import steps_of
 from shoal.labs.frame import run_plan
 from shoal.labs.lab4.lab import LAB
 from shoal.labs.lab4.plan import SCHEDULES, Plan, Size
@@ -65,6 +68,22 @@ def test_the_timelines_show_every_action_of_the_schedule(finished):
         )
         assert executed == planned
         assert len(executed) == 3 * 4 * (3 if name == "zero-bubble" else 2)
+
+
+def test_a_stage_over_rpc_counts_no_evaluation_as_a_part_of_a_step(finished):
+    folder = RunFolder(finished[0].folder / "runs" / "rpc")
+    for rank in (1, 2):
+        steps = steps_of(read_events(folder.events(rank)))
+        forwards = [[span.name for span in step.spans].count("forward") for step in steps]
+        assert forwards == [1] * len(steps)
+
+
+def test_tables_and_findings_have_the_same_bubbles(finished):
+    folder = finished[0].folder
+    told = {row["claim"]: row["numbers"] for row in rows(folder, "findings")}["bubble_as_formula"]
+    for row in rows(folder, "microbatches"):
+        shown = f"count {row['micro-batches']}, measured {100 * float(row['bubble (1)'])}"
+        assert shown in told
 
 
 def test_the_report_is_whole_in_both_languages(finished, in_chinese):

@@ -88,7 +88,7 @@ def test_ssp_trains():
         ({"mode": "bsp", "staleness": 1}, "has no effect with --strategy.mode bsp"),
         ({"servers": 2}, "2 of 3 ranks would serve, which leaves 1 to train"),
         ({"servers": 5}, "5 of 3 ranks would serve, which leaves 0 to train"),
-        ({"mode": "hogwild"}, "ParameterServer has no mode 'hogwild'"),
+        ({"mode": "bsp", "damping": True}, "--strategy.damping true has no effect with --strategy.mode bsp"),
     ],
 )
 def test_what_cannot_work_is_refused(options, words):
@@ -97,6 +97,37 @@ def test_what_cannot_work_is_refused(options, words):
             shoal.ParameterServer(network(), adam, group=group, **options)
 
     run_threads(3, work)
+
+
+SERVERS = "ParameterServer.servers: expected an integer ≥ 1, got"
+STALENESS = "ParameterServer.staleness: expected an integer ≥ 0 or none, got"
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"servers": 0}, f"{SERVERS} 0"),
+        ({"servers": -1}, f"{SERVERS} -1"),
+        ({"servers": 1.5}, f"{SERVERS} 1.5"),
+        ({"servers": "2"}, f"{SERVERS} '2'"),
+        ({"servers": True}, f"{SERVERS} True"),
+        ({"servers": None}, f"{SERVERS} None"),
+        ({"mode": "hogwild"}, "unknown ParameterServer.mode 'hogwild' (known: asp, bsp, ssp)"),
+        ({"mode": 3}, "ParameterServer.mode: expected 'bsp', 'ssp' or 'asp', got 3"),
+        ({"mode": "ssp", "staleness": -1}, f"{STALENESS} -1"),
+        ({"mode": "ssp", "staleness": 0.5}, f"{STALENESS} 0.5"),
+        ({"damping": "yes"}, "ParameterServer.damping: expected true or false, got 'yes'"),
+        ({"compensation": -1}, "ParameterServer.compensation: expected a number ≥ 0, got -1"),
+    ],
+    ids=str,
+)
+def test_a_bad_argument_is_refused_in_the_words_of_the_command_line(options, sentence):
+    def work(group):
+        with pytest.raises(ConfigError) as caught:
+            shoal.ParameterServer(network(), adam, group=group, **options)
+        assert str(caught.value) == sentence
+
+    run_threads(2, work)
 
 
 def test_a_server_has_no_steps():

@@ -19,8 +19,9 @@ LEGEND = {
     "source": "figure.source",
     "result": "figure.result",
     "kept for backward": "figure.kept",
+    "scalar": "figure.scalar",
 }
-"""The words of the drawing's legend, and their keys."""
+"""The words of the drawing's legend and of its boxes, and their keys."""
 LOOKS: dict[str, tuple[str, Dash, str]] = {
     "plain": ("blue", "solid", "o"),
     "sharing": ("vermilion", "dashed", "s"),
@@ -41,7 +42,7 @@ def figures(measured: Measurements) -> dict[str, Draw]:
 
 
 def graph_svg(svg: str, words: Words) -> str:
-    """The drawing with its legend in the words given."""
+    """The drawing with its legend and its shapes in the words given."""
     for english, key in LEGEND.items():
         svg = svg.replace(f">{english}</text>", f">{words(key)}</text>")
     return svg

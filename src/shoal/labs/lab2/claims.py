@@ -5,11 +5,14 @@ from collections.abc import Mapping
 from shoal.labs.numbers import scientific, whether
 from shoal.report.findings import Finding, Measured
 from shoal.report.paired import Paired, first_higher, first_lower
+from shoal.words import Phrase
 
 ROUNDING = 1e-5
 """A relative difference of weights or sums below this is rounding in float32, carried through a few steps."""
 PARTLY = 0.1
 """A rule that loses at most this much accuracy to a faulty worker tolerates it."""
+RUINED = 0.5
+"""A training that keeps less than this part of its accuracy is ruined."""
 
 
 # ── the collectives ──
@@ -186,12 +189,12 @@ def nan_is_stopped(stopped: bool) -> Finding:
 
 
 def huge_breaks_the_mean(clean: float, faulty: float | None) -> Finding:
-    """With the sum, one worker with huge gradients ruins the training."""
+    """With the sum, one worker with huge gradients lowers the accuracy, or ruins the training."""
     return _accuracies("huge_breaks_the_mean", clean, faulty, broken=True)
 
 
 def flip_breaks_the_mean(clean: float, faulty: float | None) -> Finding:
-    """With the sum, one worker with flipped gradients ruins the training."""
+    """With the sum, one worker with flipped gradients lowers the accuracy, or ruins the training."""
     return _accuracies("flip_breaks_the_mean", clean, faulty, broken=True)
 
 
@@ -225,5 +228,9 @@ def _percent(accuracies: Paired) -> tuple[Measured, Measured, Measured]:
 def _accuracies(claim: str, clean: float, faulty: float | None, broken: bool) -> Finding:
     """Accuracy without and with a bad worker; a run that was stopped has none."""
     lost = faulty is None or faulty < clean - PARTLY
-    shown = "–" if faulty is None else f"{100 * faulty:.1f}"
-    return Finding(claim, {"clean": 100 * clean, "faulty": shown}, whether(lost == broken))
+    numbers = {"clean": 100 * clean, "faulty": "–" if faulty is None else f"{100 * faulty:.1f} %"}
+    if not broken:
+        return Finding(claim, numbers, whether(not lost))
+    ruined = faulty is None or faulty < RUINED * clean
+    harm = Phrase("harm.ruins") if ruined else Phrase("harm.lowers", {"points": 100 * PARTLY})
+    return Finding(claim, {**numbers, "harm": harm}, whether(lost))

@@ -6,6 +6,7 @@ from dataclasses import replace
 from shoal.labs.numbers import scientific, whether
 from shoal.report.findings import SPREADS, Finding, Measured, Verdict
 from shoal.report.paired import Paired, first_higher
+from shoal.words import Phrase
 
 ROUNDING = 1e-5
 """A relative difference of weights below this is rounding in float32, carried through a few steps."""
@@ -48,7 +49,10 @@ def costs(lost: Paired, margin: float) -> Verdict:
 
 def global_equals_one(differences: Mapping[int, float], steps: int) -> Finding:
     """When every step is divided anew, training equals one machine, for every number of workers."""
-    shown = _each({workers: scientific(value) for workers, value in differences.items()})
+    shown = tuple(
+        Phrase("each.workers", {"workers": workers, "value": scientific(value)})
+        for workers, value in differences.items()
+    )
     numbers = {"differences": shown, "steps": steps}
     return Finding("global_equals_one", numbers, whether(max(differences.values()) <= ROUNDING))
 
@@ -86,7 +90,13 @@ def rank_seed_covers(measured: Mapping[int, Measured], predicted: Mapping[int, f
 
 
 def _formula(claim: str, measured: Mapping[int, Measured], predicted: Mapping[int, float]) -> Finding:
-    shown = _each({w: f"{measured[w].scaled(100):.1f} % ({100 * predicted[w]:.1f} %)" for w in measured})
+    shown = tuple(
+        Phrase(
+            "each.coverage",
+            {"workers": w, "measured": measured[w].scaled(100), "formula": 100 * predicted[w]},
+        )
+        for w in measured
+    )
     right = all(_near(measured[workers], predicted[workers]) for workers in measured)
     return Finding(claim, {"measured": shown}, whether(right))
 
@@ -247,12 +257,3 @@ def _faster(claim: str, times: Paired, workers: int) -> Finding:
         "workers": workers,
     }
     return Finding(claim, numbers, first_higher(times), times.pairs)
-
-
-def _each(values: Mapping[int, str]) -> tuple[str, ...]:
-    """A value for each number of workers, in symbols that need no translation.
-
-    >>> _each({2: "50 %", 4: "25 %"})
-    ('W = 2: 50 %', 'W = 4: 25 %')
-    """
-    return tuple(f"W = {workers}: {value}" for workers, value in values.items())

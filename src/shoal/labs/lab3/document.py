@@ -27,6 +27,7 @@ from shoal.labs.page.page import Page, source
 from shoal.report.document import Block, Bullets, Code, Formula, Paragraph, Table
 from shoal.report.findings import Measured
 from shoal.report.paired import by_rounds, first_lower
+from shoal.words import Phrase
 
 SHOWN = {
     "random": partition.random_partition,
@@ -61,11 +62,14 @@ def code(page: Page) -> list[Block]:
 def set_up(measured: Measurements, page: Page) -> list[Block]:
     """Data, model, runs."""
     plan, size = measured.plan, measured.plan.size
-    rounds = tuple(f"W = {workers}: {plan.rounds_of(workers)}" for workers in plan.workers)
+    rounds = tuple(
+        Phrase("each.workers", {"workers": workers, "value": plan.rounds_of(workers)})
+        for workers in plan.workers
+    )
     sentences = [
         page("setup.data", data=plan.data.name, **measured.num_samples),
         page("setup.model", model=plan.model.name, parameters=measured.parameters),
-        page("setup.training", batch=BATCH_SIZE, rate=RATE, epochs=size.epochs),
+        page("setup.training", batch=BATCH_SIZE, rate=RATE, epochs=page.words.counted("epoch", size.epochs)),
         page("setup.seeds", seeds=plan.seeds, few=plan.seeds[: size.few_seeds]),
         page("setup.timed", cores=plan.cores, steps=size.timed_steps, rounds=rounds),
         page("setup.slow", slow=SLOW, slowdown=SLOWDOWN),
@@ -91,7 +95,7 @@ def results(measured: Measurements, page: Page) -> list[Block]:
 def owners(measured: Measurements, page: Page) -> list[Block]:
     """Which worker has which samples, and what is seen of the data set."""
     plan = measured.plan
-    values: dict[str, Any] = {"workers": plan.most, "epochs": plan.size.epochs}
+    values: dict[str, Any] = {"workers": plan.most, "epochs": page.words.counted("epoch", plan.size.epochs)}
     rows = [_owner_row(name, measured.divided[name, plan.most], page) for name in DIVISIONS]
     columns = ("division", "parts", "skew", "coverage", "overlap", "after")
     return [
@@ -237,7 +241,12 @@ def wrong(measured: Measurements, page: Page) -> list[Block]:
     return [
         *page.section("wrong"),
         page.figure("samplers", "wrong"),
-        page.table("wrong", page.header("wrong", *columns), rows, epochs=measured.plan.size.epochs),
+        page.table(
+            "wrong",
+            page.header("wrong", *columns),
+            rows,
+            epochs=page.words.counted("epoch", measured.plan.size.epochs),
+        ),
         Paragraph(page("wrong.refused")),
         Bullets(refused),
     ]

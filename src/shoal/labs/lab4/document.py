@@ -57,8 +57,8 @@ def set_up(measured: Measurements, page: Page) -> list[Block]:
             batch=BATCH_SIZE,
             rate=RATE,
             momentum=MOMENTUM,
-            epochs=size.epochs,
-            timed=size.timed_epochs,
+            epochs=page.words.counted("epoch", size.epochs),
+            timed=page.words.counted("epoch", size.timed_epochs),
         ),
         page(
             "setup.stages",
@@ -153,7 +153,7 @@ def timelines(measured: Measurements, page: Page) -> list[Block]:
                 label_of(name, page.words),
                 f"{pipelined.makespan:.2f}",
                 f"{pipelined.ideal.makespan:.2f}",
-                f"{pipelined.bubble.scaled(100):.0f}",
+                f"{measured.bubble(name).scaled(100):.0f}",
                 f"{100 * pipelined.ideal.bubble:.0f}",
                 f"{100 * formula:.0f}",
                 " / ".join(map(str, pipelined.live)),
@@ -174,7 +174,7 @@ def microbatches(measured: Measurements, page: Page) -> list[Block]:
             [
                 str(count),
                 f"{measured.ways[name].step_ms:.2f}",
-                f"{pipelined.bubble.scaled(100):.0f}",
+                f"{measured.bubble(name).scaled(100):.0f}",
                 f"{100 * pipelined.ideal.bubble:.0f}",
                 f"{100 * formula:.0f}",
             ]

@@ -124,9 +124,9 @@ def timeline_figure(name: str, drawn: Timeline, kind: str, words: Words) -> str:
 def microbatches_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
     """The bubble by number of micro-batches: measured, with the measured stage times, and by formula."""
     plan = measured.plan
-    counted = {count: measured.pipelined[name] for count, name in plan.counted().items()}
+    counted = plan.counted()
     counts = np.array(list(counted), dtype=np.float64)
-    bubbles = [each.bubble for each in counted.values()]
+    bubbles = [measured.bubble(name) for name in counted.values()]
     middle = np.array([100 * each.value for each in bubbles])
     spread = np.array([100 * each.spread for each in bubbles])
     formula = [100 * FORMULAS["1f1b"].bubble_of(plan.workers, count, UNIT_TIMES) for count in counted]
@@ -141,7 +141,7 @@ def microbatches_figure(measured: Measurements, words: Words, font: str | None) 
         Line(
             Style(words("figure.bubble_ideal"), "green", "dashed", "^"),
             counts,
-            np.array([100 * each.ideal.bubble for each in counted.values()]),
+            np.array([100 * measured.pipelined[name].ideal.bubble for name in counted.values()]),
         ),
         Line(Style(words("figure.bubble_formula"), "black", "dash-dotted", "s"), counts, np.array(formula)),
     ]

@@ -9,8 +9,9 @@ from shoal.labs.numbers import scientific, whether
 from shoal.labs.page.analysis import Findings
 from shoal.parallel.layout.pipeline.formulas import FORMULAS
 from shoal.parallel.layout.pipeline.timing import UNIT_TIMES
-from shoal.report.findings import SPREADS, Finding, Measured, Verdict
+from shoal.report.findings import SPREADS, Finding, Measured, Verdict, inside_run
 from shoal.report.paired import Paired, by_rounds, first_higher, first_lower, typical
+from shoal.words import Phrase
 
 NEAR = 0.1
 """A bubble this close to its formula counts as equal to it."""
@@ -24,7 +25,7 @@ def equals_one_machine(differences: Mapping[str, float]) -> Finding:
     worst = max(differences, key=lambda name: differences[name])
     numbers = {
         "ways": len(differences),
-        "worst": worst,
+        "worst": Phrase(f"way.{worst}"),
         "difference": scientific(differences[worst]),
         "bound": scientific(FIRST_STEP_BOUND),
     }
@@ -38,7 +39,10 @@ def memory_is_divided(one: int, largest: Mapping[str, int]) -> Finding:
     """The worker that holds most holds less than one machine. Bytes of parameters and optimizer state."""
     numbers = {
         "one": one / 2**10,
-        "shares": tuple(f"{name} {100 * held / one:.0f} %" for name, held in largest.items()),
+        "shares": tuple(
+            Phrase("each.share", {"way": Phrase(f"way.{name}"), "percent": 100 * held / one})
+            for name, held in largest.items()
+        ),
     }
     return Finding("memory_is_divided", numbers, whether(max(largest.values()) < one))
 
@@ -98,17 +102,26 @@ def bubble_falls(bubbles: Paired, counts: tuple[int, int]) -> Finding:
     return Finding("bubble_falls", numbers, first_higher(bubbles), bubbles.pairs)
 
 
-def bubble_as_formula(measured: Mapping[int, Measured], stages: int, ideal: Mapping[int, float]) -> Finding:
-    """The measured bubble is that of the formula for stages of equal time. `ideal`: with the measured stage times."""
+def bubble_as_formula(
+    measured: Mapping[int, Sequence[float]], stages: int, ideal: Mapping[int, float]
+) -> Finding:
+    """The measured bubble is that of the formula for stages of equal time.
+
+    `measured`: round by round. `ideal`: with the measured stage times.
+    """
     predicted = {m: FORMULAS["1f1b"].bubble_of(stages, m, UNIT_TIMES) for m in measured}
     numbers = {
-        "bubbles": _by_count(
-            {m: f"{measured[m].scaled(100):.0f} % ({100 * predicted[m]:.0f} %)" for m in measured}
+        "bubbles": tuple(
+            Phrase(
+                "each.bubble",
+                {"count": m, "measured": inside_run(measured[m]).scaled(100), "formula": 100 * predicted[m]},
+            )
+            for m in measured
         ),
-        "ideal": _by_count({m: f"{100 * ideal[m]:.0f} %" for m in ideal}),
+        "ideal": tuple(Phrase("each.ideal", {"count": m, "percent": 100 * ideal[m]}) for m in ideal),
         "near": 100 * NEAR,
     }
-    verdicts = [_near(measured[m], predicted[m]) for m in measured]
+    verdicts = [_near(typical(measured[m]), predicted[m]) for m in measured]
     verdict: Verdict = "holds" if set(verdicts) == {"holds"} else "undecided"
     return Finding("bubble_as_formula", numbers, "fails" if "fails" in verdicts else verdict)
 
@@ -142,12 +155,8 @@ def balanced_cut_fastest(
 
 def does_not_pay(steps: Paired, name: str) -> Finding:
     """The fastest division of the model (first) is slower than one process."""
-    numbers = {"one": steps.second, "best": steps.first, "name": name, "ratio": steps.ratio}
+    numbers = {"one": steps.second, "best": steps.first, "name": Phrase(f"way.{name}"), "ratio": steps.ratio}
     return Finding("does_not_pay", numbers, first_higher(steps), steps.pairs)
-
-
-def _by_count(values: Mapping[int, str]) -> tuple[str, ...]:
-    return tuple(f"{count}: {value}" for count, value in values.items())
 
 
 def find(measured: Measurements) -> Findings:
@@ -180,7 +189,7 @@ def find(measured: Measurements) -> Findings:
         "bubble": [
             bubble_falls(by_rounds(bubbles[fewest], bubbles[most]), (fewest, most)),
             bubble_as_formula(
-                {count: typical(each) for count, each in bubbles.items()},
+                bubbles,
                 plan.workers,
                 {count: pipelined[name].ideal.bubble for count, name in counted.items()},
             ),

@@ -97,6 +97,10 @@ class Measurements:
         """The times of a step of two runs that took turns, in ms."""
         return by_rounds(self.rounds[first].step_ms, self.rounds[second].step_ms)
 
+    def bubble(self, name: str) -> Measured:
+        """The bubble of a pipeline over the rounds: the number of all tables, figures and findings."""
+        return inside_run(self.rounds[name].bubble)
+
     @property
     def divided(self) -> tuple[str, ...]:
         """The ways that divide the model."""

@@ -88,8 +88,8 @@ def _microbatches(measured: Measurements) -> Records:
         {
             "micro-batches": count,
             "step (ms)": measured.ways[name].step_ms.value,
-            "bubble (1)": measured.pipelined[name].bubble.value,
-            "spread (1)": measured.pipelined[name].bubble.spread,
+            "bubble (1)": measured.bubble(name).value,
+            "spread (1)": measured.bubble(name).spread,
             "with the measured stage times (1)": measured.pipelined[name].ideal.bubble,
             "formula (1)": FORMULAS["1f1b"].bubble_of(plan.workers, count, UNIT_TIMES),
         }

@@ -7,7 +7,7 @@ the worker's RPC agent, so several micro-batches may be in one stage at once; th
 import queue
 import threading
 from collections.abc import Collection, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, final
 
 import torch
@@ -67,7 +67,8 @@ class Stage:
         inputs = torch_rpc.fetched(value)  # from worker to worker; the driver never sees it
         with self._reporting(), self._layers_lock, torch.set_grad_enabled(training):
             self._model.train(training)
-            with self.span("forward", "compute"):
+            # An evaluation is not part of a step, and its time not part of the step's time.
+            with self.span("forward", "compute") if training else nullcontext():
                 outputs = self._model(inputs)
         if training:
             outputs = self._times.watched(inputs, outputs)

@@ -1,14 +1,16 @@
 """`shoal.ParameterServer`: workers of your own training loop push gradients to servers that hold the weights."""
 
 from collections.abc import Callable, Iterable
-from typing import Literal, TypeVar, final
+from typing import Any, Literal, TypeVar, final
 
 import torch
 from torch import Tensor, nn
 
 from shoal.comm.agree import check_same_model
 from shoal.comm.group import Group
+from shoal.config.kinds import check, kinds_of
 from shoal.config.schema import ServerConfig
+from shoal.config.sections.values import Count
 from shoal.errors import ConfigError
 from shoal.parallel.exchange.linear import AllReduce
 from shoal.parallel.guard import Guard, Remedies
@@ -24,7 +26,9 @@ from shoal.parallel.wrapper.default_group import default_group
 from shoal.parallel.wrapper.one_copy import Trained
 
 Returned = TypeVar("Returned")
-MODES = ("bsp", "ssp", "asp")
+Mode = Literal["bsp", "ssp", "asp"]
+KINDS = {**kinds_of(ServerConfig), "mode": Mode, "servers": Count}
+"""What the arguments take: what the flags of a run do, without hogwild, and always a number of servers."""
 
 
 @final
@@ -57,20 +61,23 @@ class ParameterServer:
         model: nn.Module,
         make_optimizer: Callable[[Iterable[Tensor]], torch.optim.Optimizer],
         *,
-        mode: Literal["bsp", "ssp", "asp"] = "asp",
+        mode: Mode = "asp",
         servers: int = 1,
         staleness: int | None = None,
         damping: bool = False,
         compensation: float = 0.0,
         group: Group | None = None,
     ) -> None:
-        if mode not in MODES:
-            raise ConfigError(
-                f"ParameterServer has no mode {mode!r}", f"Use one of {', '.join(map(repr, MODES))}."
-            )
-        config = ServerConfig(
-            mode=mode, servers=servers, staleness=staleness, damping=damping, compensation=compensation
-        )
+        arguments: dict[str, Any] = {
+            "mode": mode,
+            "servers": servers,
+            "staleness": staleness,
+            "damping": damping,
+            "compensation": compensation,
+        }
+        for name, value in arguments.items():
+            check(KINDS[name], value, f"ParameterServer.{name}")
+        config = ServerConfig(**arguments)
         trained = {name: param for name, param in model.named_parameters() if param.requires_grad}
         if not trained:
             raise ConfigError("the model has no parameter to train", "Call requires_grad_() on some of them.")

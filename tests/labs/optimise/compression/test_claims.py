@@ -2,6 +2,8 @@ import pytest
 from outcomes import assert_complete, assert_says, cases_of
 
 from shoal.labs.optimise.compression import claims
+from shoal.labs.page.analysis import judgement
+from shoal.labs.words import load_words
 from shoal.report.paired import by_rounds
 
 LOW, NEAR, HIGH = [1.0] * 15, [1.1, 0.9] * 7 + [1.0], [5.0] * 15
@@ -71,3 +73,12 @@ def test_every_finding_can_come_out_either_way_and_says_so(finding, verdict, arg
 
 def test_every_finding_has_its_words_and_every_explanation_its_case():
     assert_complete(OUTCOMES, "shoal.labs.optimise", claims)
+
+
+@pytest.mark.parametrize(
+    ("lang", "shown"),
+    [("en", "loopback: uncompressed, 20 Mbit/s: sign"), ("zh", "本机回环：不压缩、20 Mbit/s：sign")],
+)
+def test_links_and_codecs_have_the_names_of_the_language(lang, shown):
+    found = claims.auto_adapts({"loopback": "none", "20mbit": "sign"}, "loopback", "20mbit", "none")
+    assert shown in judgement(found, load_words("shoal.labs.optimise", lang)).numbers

@@ -159,3 +159,44 @@ def test_workers_that_resume_have_the_saved_weights():
     for found in on_threads(2, second):
         for name, tensor in found.items():
             assert torch.equal(tensor, saved[f"model.{name}"])
+
+
+def test_no_worker_trains_before_all_have_loaded_the_weights():
+    """Rank 1 loads when rank 0 waits for it, or has updated already: that update must survive."""
+    weights, free_to_load = {}, threading.Event()
+
+    def first(group):
+        strategy = strategy_of(group, HOGWILD, replica(OPTIMIZERS["gd"]))
+        weights.update({piece.name: piece.tensor.clone() for piece in strategy.pieces()})
+
+    def second(group):
+        strategy = strategy_of(group, HOGWILD, replica(OPTIMIZERS["gd"], seed=3))
+        if group.rank == 1:
+            load = strategy._layout.load
+
+            def late(saved):
+                assert free_to_load.wait(60)
+                load(saved)
+
+            strategy._layout.load = late
+            strategy.load(weights)
+        else:
+            barrier = group.barrier
+
+            def announced():
+                work = barrier()
+                free_to_load.set()
+                return work
+
+            group.barrier = announced
+            strategy.load(weights)
+            strategy.step(share_of(strategy, 0, (12, 0)), rate(0))
+            free_to_load.set()
+        strategy.consolidate()
+        return {name: param.detach().clone() for name, param in strategy._layout.params.items()}
+
+    on_threads(1, first)
+    expected = one_machine("gd")[0][0]
+    for found in on_threads(2, second):
+        for name, tensor in found.items():
+            assert torch.allclose(tensor, expected[f"model.{name}"], rtol=1e-12, atol=1e-15)

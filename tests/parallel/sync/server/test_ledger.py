@@ -96,6 +96,14 @@ def test_a_missing_push_is_an_error():
         Ledger(2, bound=None).receive(Push(1, 3, 0, 0))
 
 
+def test_a_ledger_that_was_saved_before_skips_were_counted_is_restored():
+    ledger = Ledger(2, bound=None)
+    ledger.receive(Push(0, 1, 0, 0))
+    again = Ledger(2, bound=None)
+    again.restore(ledger.state()[:-1])
+    assert (again.version, again.skipped, again.resume(0)) == (1, 0, (1, 1))
+
+
 def test_a_saved_ledger_does_not_know_what_it_only_held():
     ledger = Ledger(2, bound=0, needed=2)
     ledger.receive(Push(0, 1, 0, 0))

@@ -271,6 +271,16 @@ def test_or_it_is_skipped_and_the_next_one_counts():
     assert server.weights[0].tolist() == [-1.0, 0.0, 0.0]
 
 
+@pytest.mark.filterwarnings("ignore:the norm of rank 1's gradient is nan")
+def test_a_server_that_restarts_still_knows_what_it_has_skipped():
+    server = Server(ServerConfig(mode="asp"), on_nonfinite="skip")
+    server.receive(1, *push(1, 1, square=float("nan")))
+    server.save()
+    server.start()
+    ((_, reply),) = server.receive(0, *push(0, 1))
+    assert (reply.version, reply.skipped) == (2, 1)
+
+
 def test_all_workers_stop_after_the_same_step():
     server = Server(ServerConfig(mode="ssp", staleness=2))
     for sequence in (1, 2):

@@ -2,12 +2,13 @@
 
 import pytest
 import torch
-from server_cases import bsp, history_of, members, strategy_of
-from strategy_cases import OPTIMIZERS, SHARES, assert_equal, on_threads, one_machine, replica
+from server_cases import NO_PROGRESS, bsp, history_of, members, strategy_of
+from strategy_cases import OPTIMIZERS, SHARES, assert_equal, on_threads, one_machine, replica, share_of
 
 from shoal.config.schema import ServerConfig
 from shoal.parallel.exchange.robust import Robust
 from shoal.parallel.exchange.rules import ROBUST
+from shoal.parallel.strategy import Pause, Serving
 from shoal.training import checkpoint
 from shoal.training.progress import Progress
 
@@ -41,6 +42,48 @@ def test_without_common_memory_gradients_and_weights_are_sent():
     expected = one_machine("adam")[-1][0]
     for state, *_ in [history[-1] for history in on_threads(4, work)[:2]]:
         assert all(torch.allclose(state[key], expected[key], rtol=1e-12, atol=1e-15) for key in state)
+
+
+MODES = {
+    "bsp": ServerConfig(),
+    "ssp": ServerConfig(mode="ssp", staleness=1),
+    "asp": ServerConfig(mode="asp"),
+    "hogwild": ServerConfig(mode="hogwild"),
+}
+
+
+@pytest.mark.parametrize(
+    ("mode", "maps_memory", "updates"),
+    [
+        ("bsp", True, 3),
+        ("bsp", False, 3),
+        ("ssp", True, 7),
+        ("ssp", False, 7),
+        ("asp", True, 7),
+        ("asp", False, 7),
+        ("hogwild", True, 7),
+    ],
+)
+def test_a_skipped_update_is_not_counted_as_one(mode, maps_memory, updates):
+    """Rank 1's second gradient of four is NaN: one push is left out or, where pushes are gathered, one step."""
+
+    def work(world):
+        world.maps_memory = maps_memory
+        strategy = strategy_of(world, MODES[mode], replica(OPTIMIZERS["gd"]), on_nonfinite="skip")
+        if strategy.serves:
+            strategy.serve(Serving())
+            return None
+        for step in range(4):
+            mine = share_of(strategy, step, (7, 5))
+            if step == 1 and strategy.data_rank == 1:
+                mine.parts[0].inputs[0, 0] = torch.nan
+            strategy.step(mine, 0.1)
+        strategy.consolidate()
+        strategy.pause(Pause(NO_PROGRESS, is_end=True))
+        return strategy.summary()
+
+    for summary in on_threads(2 + MODES[mode].num_servers, work)[:2]:
+        assert (summary["updates"], summary["skipped"]) == (updates, 1)
 
 
 @pytest.mark.parametrize("engine", ["tape", "static"])

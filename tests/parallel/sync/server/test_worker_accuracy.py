@@ -6,7 +6,10 @@ import pytest
 
 from shoal.cli.main import main
 
-RUN = "--data digits --model mlp --optimizer sgd --lr 0.1 --epochs 6 --schedule cosine --threads 1 --device cpu --seed 1"
+RUN = (
+    "--data digits --model mlp --optimizer sgd --lr 0.1 --epochs 6 --schedule cosine "
+    "--threads 1 --device cpu --seed 1"
+)
 """The learning rate falls to zero: at a constant one the accuracy of a single machine already differs by five points
 from seed to seed, and the modes differ by that too, whatever they do."""
 

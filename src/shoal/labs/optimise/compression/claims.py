@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from shoal.labs.numbers import whether
 from shoal.report.findings import Finding, Measured, Verdict, higher, lead, lower, over_seeds
 from shoal.report.paired import Paired, by_rounds, first_higher, first_lower
+from shoal.words import Phrase
 
 POINT = 0.01
 """The accuracy that a codec may cost."""
@@ -96,7 +97,12 @@ def feedback_is_needed(remembers: Sequence[float], forgets: Sequence[float], rat
 
 def auto_adapts(chosen: Mapping[str, str], fast: str, slow: str, none: str) -> Finding:
     """On loopback `auto` chooses no compression, on the slowest link a codec."""
-    numbers = {"choices": tuple(f"{link}: {codec}" for link, codec in chosen.items())}
+    numbers = {
+        "choices": tuple(
+            Phrase("each.choice", {"link": Phrase(f"link.{link}"), "codec": _codec(codec, none)})
+            for link, codec in chosen.items()
+        )
+    }
     return Finding("auto_adapts", numbers, whether(chosen[fast] == none != chosen[slow]))
 
 
@@ -112,10 +118,17 @@ def auto_is_near_the_best(
     verdict: Verdict = "fails" if "fails" in verdicts else "undecided" if "undecided" in verdicts else "holds"
     worst = max(steps, key=lambda link: steps[link].ratio)
     numbers = {
-        "ratios": tuple(f"{link}: {each.ratio:.2f}" for link, each in steps.items()),
-        "worst": worst,
+        "ratios": tuple(
+            Phrase("each.ratio", {"link": Phrase(f"link.{link}"), "ratio": each.ratio})
+            for link, each in steps.items()
+        ),
+        "worst": Phrase(f"link.{worst}"),
         "chosen": steps[worst].first,
         "best": steps[worst].second,
         "percent": 100 * (NEAR - 1),
     }
     return Finding("auto_is_near_the_best", numbers, verdict)
+
+
+def _codec(codec: str, none: str) -> str | Phrase:
+    return Phrase("codec.none") if codec == none else codec

@@ -80,7 +80,7 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
 
 
 Rounds = Sequence[Sequence[Sequence[float]]]
-"""In each round, of each variant: peak in bytes, and seconds of a step."""
+"""In each round, of each variant: the fields of its `Trial`."""
 
 
 def _earlier(folder: Path, settings: Sequence[Any], rounds: int) -> Rounds | None:
@@ -99,7 +99,7 @@ def _tried(
         variant.techniques[0] if variant.techniques else PLAIN,
         variant.flags,
         variant.is_exact,
-        inside_run([peak / MIB for peak, _ in trials]),
-        inside_run([1e3 * seconds for _, seconds in trials]),
+        inside_run([peak / MIB for peak, *_ in trials]),
+        inside_run([1e3 * seconds for _, seconds, *_ in trials]),
         inside_run([mine[1] / its[1] for mine, its in zip(trials, plain, strict=True)]),
     )

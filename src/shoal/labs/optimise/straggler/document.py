@@ -40,7 +40,7 @@ def set_up(measured: Measurements, page: Page) -> list[Block]:
             momentum=lab.MOMENTUM,
             samples=measured.samples,
             data=plan.data.name,
-            epochs=plan.size.epochs,
+            epochs=page.words.counted("epoch", plan.size.epochs),
         ),
         page(
             "setup.slow",

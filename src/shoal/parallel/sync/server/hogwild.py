@@ -55,6 +55,8 @@ class Hogwild(Sync):
         self._board = group.common(group.size * ROW, torch.float64).view(group.size, ROW).numpy()
         """All workers' rows for the guard: each writes its own after every step, and reads the others'."""
         self._own_row: memoryview[Any] = self._board[group.rank].data  # written in a third of numpy's time
+        self._skipped = group.common(group.size, torch.int64).numpy()
+        """The updates that each worker has left out because a number was not finite."""
         self._buffers = buffer_sync_of(group, layout.model)
         self._finished = 0
         self._has_met = False
@@ -77,6 +79,8 @@ class Hogwild(Sync):
         if self._may_update(row):
             with self._layout.span("update", "compute"):
                 self._update.without_clipping(lr)
+        else:
+            self._skipped[self._group.rank] += 1
         self._finished += 1
         self._samples[0] += share.num_samples
         self._samples[1] += share.num_samples_global
@@ -147,12 +151,14 @@ class Hogwild(Sync):
         return agreed_loss(self._group, loss_sum, part_of(self._samples, self._group.size))
 
     def summary(self) -> dict[str, Any]:
-        """What the run's result says about this strategy. Staleness is not known: nothing counts updates."""
+        """What the run's result says about this strategy. Staleness is not known: updates have no versions."""
+        skipped = int(self._skipped.sum())
         return {
             "mode": "hogwild",
             "gathers": False,
             "repeats": False,
             "exact": False,
             "servers": 0,
-            "updates": self._finished * self._group.size,
+            "updates": self._finished * self._group.size - skipped,
+            "skipped": skipped,
         }

@@ -71,6 +71,8 @@ class Ledger:
         """Updates made."""
         self.dropped = 0
         """Pushes that came after the update of their step."""
+        self.skipped = 0
+        """Updates that the guard left out. They have a version, too."""
         self._last = [0] * workers
         """The last sequence number received from each worker."""
         self._clocks = [0] * workers
@@ -162,11 +164,12 @@ class Ledger:
     def state(self) -> list[int]:
         """Everything that must be saved together with the weights; pushes that are held are pushed again."""
         last, clocks = zip(*(self.resume(rank) for rank in range(len(self._last))), strict=True)
-        return [self.version, self.dropped, *last, *clocks]
+        return [self.version, self.dropped, *last, *clocks, self.skipped]
 
     def restore(self, state: Sequence[int]) -> None:
         """Return to a saved state."""
         workers = len(self._last)
         self.version, self.dropped = state[:2]
         self._last, self._clocks = list(state[2 : 2 + workers]), list(state[2 + workers : 2 + 2 * workers])
+        self.skipped = sum(state[2 + 2 * workers :])  # older checkpoints end before it
         self._held, self._owed, self.lost = {}, set(), set()

@@ -172,6 +172,7 @@ class Updates:
             self._loss /= parts  # the samples of the workers that were dropped are missing
         if not verdict.may_update:
             self._rows = [[0.0] * ROW for _ in self._rows]  # a bad push counts once
+            self.ledger.skipped += 1
         if verdict.may_update and self._rules.needed:
             self._gathered(ranks, parts, requests[0].lr)
         elif verdict.may_update:
@@ -229,6 +230,7 @@ class Updates:
             staleness_max=self._staleness_max,
             pushes=self._pushes,
             dropped=self.ledger.dropped,
+            skipped=self.ledger.skipped,
             losses=len(self.losses),
         )
 

@@ -64,7 +64,7 @@ class Reply(NamedTuple):
 
     sequence: int
     version: int
-    """Updates in the weights that follow."""
+    """Updates in the weights that follow, with those that were skipped."""
     step: int = 0
     """Gathered updates: the step that is computed now. A worker that is behind it skips steps. HELLO: the next step."""
     loss: float = 0.0
@@ -83,6 +83,8 @@ class Reply(NamedTuple):
     """Pushes that count so far."""
     dropped: int = 0
     """Pushes that came after the update of their step."""
+    skipped: int = 0
+    """Updates that were left out because a number was not finite."""
     losses: int = 0
     """Workers that are lost so far."""
 

@@ -207,10 +207,11 @@ class ServerWorker(Sync):
             "repeats": self._config.repeats,
             "exact": self._config.repeats and self._sums_exactly,
             "servers": len(self._client.servers),
-            "updates": reply.version,
+            "updates": reply.version - reply.skipped,
             "staleness_mean": round(reply.staleness_sum / reply.pushes, 4) if reply.pushes else 0.0,
             "staleness_max": reply.staleness_max,
             "dropped": reply.dropped,
+            "skipped": reply.skipped,
             "lost": [{"rank": loss.rank, "updates": loss.version} for loss in self._losses],
         }
 

@@ -49,11 +49,12 @@ def test_it_decides_as_the_ledger_does(bound):
 def test_a_saved_ledger_is_restored_by_either():
     words = journal()
     for sequence in (1, 2):
-        write(words, 1, sequence, 0, sequence - 1)
+        write(words, 1, sequence, 0, sequence - 1, is_skipped=sequence == 2)
     ledger, again = Ledger(WORKERS, None), journal()
     ledger.restore(words.state())
     again.restore(ledger.state())
     assert again.resume(1) == ledger.resume(1) == (2, 2)
+    assert again.skipped == ledger.skipped == 1
     assert (again.version, again.entries()) == (2, []), "what was recorded before is not recorded again"
 
 

@@ -120,6 +120,7 @@ class MappedClient:
             staleness_sum=staleness_sum,
             staleness_max=staleness_max,
             pushes=pushes,
+            skipped=journal.skipped,
         )
         self._share = -1
         if request.kind == Kind.HELLO:

@@ -58,9 +58,10 @@ class Entry(NamedTuple):
     _STALENESS_SUM,
     _STALENESS_MAX,
     _PUSHES,
+    _SKIPPED,
     _PAUSES_OVER,
     _HEADER,
-) = range(14)
+) = range(15)
 
 
 @final
@@ -95,6 +96,11 @@ class Journal:
         return self._words[_VERSION]
 
     @property
+    def skipped(self) -> int:
+        """Updates that the guard left out. They have a version, too."""
+        return self._words[_SKIPPED]
+
+    @property
     def staleness(self) -> tuple[int, int, int]:
         """Of all updates so far: the sum, the largest, and their number."""
         words = self._words
@@ -120,6 +126,7 @@ class Journal:
         words[_STALENESS_SUM] += staleness
         words[_STALENESS_MAX] = max(words[_STALENESS_MAX], staleness)
         words[_PUSHES] += 1
+        words[_SKIPPED] += is_skipped
         words[_VERSION] = version
         self.finish(rank, sequence, step + 1)
 
@@ -194,13 +201,14 @@ class Journal:
     def state(self) -> list[int]:
         """Everything that must be saved together with the weights."""
         last, clocks = zip(*(self.resume(rank) for rank in range(self._workers)), strict=True)
-        return [self.version, 0, *last, *clocks]
+        return [self.version, 0, *last, *clocks, self.skipped]
 
     def restore(self, state: Sequence[int]) -> None:
         """Return to a saved state, in which no turn is under way."""
-        words, saved = self._words, list(state)
+        words, saved, end = self._words, list(state), 2 + 2 * self._workers
         for index in range(_HEADER):
             words[index] = 0
         words[_VERSION] = words[_RECORDED] = saved[0]
-        for index, value in enumerate(saved[2:]):
+        words[_SKIPPED] = sum(saved[end:])  # older checkpoints end before it
+        for index, value in enumerate(saved[2:end]):
             words[self._last + index] = value
