@@ -37,6 +37,10 @@ from shoal.errors import ConfigError
             "--memory.state_bits 8 --strategy zero --workers 2 --strategy.offload file",
             "does not support --strategy.offload file",
         ),
+        *(
+            (f"{flag} --strategy tensor --workers 2", f"strategy tensor does not support {flag}")
+            for flag in ("--memory.step_in_backward", "--memory.parameters bf16")
+        ),
         (
             "--memory.step_in_backward --clip-norm 1",
             "does not support --clip-norm 1: the norm of all gradients",

@@ -144,6 +144,7 @@ TECHNIQUES: dict[str, Combines] = {
     "step_in_backward": Combines(
         lambda memory: "--memory.step_in_backward" if memory.step_in_backward else "",
         syncs=("none", "ddp"),
+        layouts=("whole",),
         why={
             "naive": "it exchanges gradients after backward",
             "zero": "its stages 2 and 3 free gradients in backward already",
@@ -198,6 +199,7 @@ TECHNIQUES: dict[str, Combines] = {
         lambda memory: f"--memory.parameters {memory.parameters}" if memory.parameters != "float32" else "",
         syncs=("none", "ddp", "zero"),
         zero_stages=(1, 2),
+        layouts=("whole",),
         refuses=(
             OWN_OPTIMIZER,
             STATE_OFFLOAD,
