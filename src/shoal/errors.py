@@ -63,12 +63,18 @@ class AutogradError(ShoalError, RuntimeError):
 
 
 class WorkerError(ShoalError, RuntimeError):
-    """A worker failed. `traceback` is the worker's, unless the failure was a ShoalError."""
+    """A worker failed.
 
-    def __init__(self, message: str, hint: str, exit_code: int, traceback: str = "") -> None:
+    `traceback` is the worker's, unless the failure was a ShoalError. `refusal` is its message if it was a ConfigError.
+    """
+
+    def __init__(
+        self, message: str, hint: str, exit_code: int, traceback: str = "", refusal: str = ""
+    ) -> None:
         super().__init__(message, hint)
         self.exit_code = exit_code
         self.traceback = traceback
+        self.refusal = refusal
 
 
 class CallbackError(ShoalError, RuntimeError):

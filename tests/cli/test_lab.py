@@ -1,6 +1,9 @@
+import os
+
 import pytest
 
 from shoal.cli.main import main
+from shoal.labs.check.solution import Checked
 
 
 def answer(capsys, *words):
@@ -76,3 +79,53 @@ def test_check_says_what_is_open_and_fails(capsys, tmp_path):
     assert out.count("未完成") == 3
     assert "正确 0 项" in out
     assert "Traceback" not in out
+
+
+@pytest.mark.parametrize(
+    ("flag", "place", "why"),
+    [
+        ("--csv", "nowhere/grades.csv", "No such file or directory"),
+        ("--csv", "file/grades.csv", "Not a directory"),
+        ("--csv", ".", "it is a folder"),
+        ("--pages", "file/pages", "Not a directory"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_refused_before_marking(
+    capsys, tmp_path, monkeypatch, flag, place, why
+):
+    answer(capsys, "start", "3", "--out", str(tmp_path / "an"))
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr("shoal.labs.check.solution.check_folders", lambda *_: pytest.fail("it marked first"))
+    code, _, err = answer(capsys, "check", "3", str(tmp_path / "an"), flag, str(tmp_path / place))
+    assert code == 2
+    assert f"cannot write {tmp_path / place}: {why}" in err
+    assert f"Choose another {flag}." in err
+    assert {path.name for path in tmp_path.iterdir()} == {"an", "file"}
+
+
+def test_a_table_that_cannot_be_made_leaves_the_old_one(tmp_path, capsys, monkeypatch):
+    answer(capsys, "start", "3", "--out", str(tmp_path / "an"))
+    table = tmp_path / "grades.csv"
+    table.write_text("last week's")
+    monkeypatch.setattr("shoal.labs.check.solution.check_folders", lambda *_: [Checked(tmp_path / "an", ())])
+    monkeypatch.setattr("shoal.labs.check.grade.table.to_csv", lambda _: "half\ud800")
+    with pytest.raises(UnicodeEncodeError):
+        main(["lab", "check", "3", str(tmp_path / "an"), "--csv", str(table)])
+    assert table.read_text() == "last week's"
+    assert {path.name for path in tmp_path.iterdir()} == {"an", "grades.csv"}
+
+
+def test_a_table_may_go_to_a_pipe_and_through_a_link(tmp_path, capsys, monkeypatch):
+    answer(capsys, "start", "3", "--out", str(tmp_path / "an"))
+    monkeypatch.setattr("shoal.labs.check.solution.check_folders", lambda *_: [Checked(tmp_path / "an", ())])
+    link, pipe = tmp_path / "link.csv", tmp_path / "pipe"
+    link.symlink_to("real.csv")
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    for place in (link, pipe):
+        main(["lab", "check", "3", str(tmp_path / "an"), "--csv", str(place)])
+    assert b"student" in os.read(reader, 100)
+    os.close(reader)
+    assert pipe.is_fifo()
+    assert link.is_symlink()
+    assert "student" in (tmp_path / "real.csv").read_text(encoding="utf-8")

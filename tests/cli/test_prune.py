@@ -28,6 +28,15 @@ from torch import nn
 def net():
     return nn.Sequential(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
                          nn.Linear(200, 10), nn.Tanh(), nn.Linear(10, 3))
+
+class Skip(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Flatten(), nn.Linear(144, 8), nn.ReLU(), nn.Linear(8, 3))
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.net(x) + self.head(self.net[:2](x))
 """
 LOAD = """
 import sys
@@ -188,6 +197,18 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(here, capsys, flags, m
     error = capsys.readouterr().err
     assert message in error
     assert "Traceback" not in error
+    assert [path.name for path in (here / "runs").iterdir()] == ["base"]
+
+
+def test_a_model_that_needs_all_its_channels_is_refused_and_nothing_is_written(here, capsys):
+    own = f"{PICTURES} --model own:Skip"
+    message = "the model uses the channels of net.1 in a way that cannot be followed"
+    assert main(["train", *own.split(), *COMMON.split(), "--prune", "channels"]) == 2
+    assert message in capsys.readouterr().err
+    assert not (here / "runs").exists()
+    trained(capsys, own)
+    assert main(["prune", "runs/base", "--structured", "--trust-code"]) == 2
+    assert message in capsys.readouterr().err
     assert [path.name for path in (here / "runs").iterdir()] == ["base"]
 
 

@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from shoal.cli import text
-from shoal.errors import DivergedError, MemberError
+from shoal.errors import ConfigError, DivergedError, MemberError
 from shoal.launch.failure import failure_of, reported_failure, unreported_end
 
 
@@ -49,6 +49,16 @@ def test_an_error_of_ours_needs_no_traceback_and_another_exception_does():
     assert theirs.message == "rank 1 of 4 failed: KeyError: 'colour'"
     assert theirs.hint.startswith(f"at {__file__}:")
     assert "Traceback" in theirs.traceback
+
+
+def test_a_refused_setting_can_be_told_from_other_errors():
+    errors = [
+        ConfigError("not with this model", "Use another."),
+        DivergedError("the loss is nan"),
+        KeyError("p"),
+    ]
+    shown = [reported_failure(0, 2, caught(fail_with, error)) for error in errors]
+    assert [each.refusal for each in shown] == ["not with this model", "", ""]
 
 
 def test_a_failure_that_blames_another_rank_is_shown_as_that_ranks():

@@ -32,7 +32,13 @@ def trying(config):
     return Trial(sum(parts(config).values()), seconds)
 
 
-def chosen(budget, flags=""):
+def trying_without_checkpoints(config):
+    if config.memory.checkpoint:
+        raise ConfigError(f"every {config.memory.checkpoint}: a block writes into its input")
+    return trying(config)
+
+
+def chosen(budget, flags="", trying=trying):
     return within_budget(read(None, f"{TEXT} --memory.budget {budget} {flags}".split()), trying, parts)
 
 
@@ -85,6 +91,18 @@ def test_a_budget_that_nothing_fits_names_the_smallest_that_would_do():
     smallest = str(error.value).partition("would do is ")[2].partition("MB")[0]
     assert 100 < int(smallest) < 125
     assert chosen(f"{smallest}MB").trial.peak * MARGIN <= int(smallest) * 1e6
+
+
+def test_what_the_model_refuses_is_named():
+    text = "left out: --memory.checkpoint 2, --memory.checkpoint 1 (every 2: a block writes into its input)"
+    flags = "--micro-batch 8 --reduction invariant"
+    choice = chosen("175MB", flags, trying_without_checkpoints)
+    assert "checkpoint" not in choice.variant.flags
+    assert choice.reason.endswith(f"; {text}")
+    with pytest.raises(ConfigError, match="is too small") as error:
+        chosen("50MB", flags, trying_without_checkpoints)
+    assert "; left out: --memory.checkpoint" in str(error.value)
+    assert "left out" not in chosen("310MB", flags, trying_without_checkpoints).reason
 
 
 def test_what_cannot_be_measured_is_refused():

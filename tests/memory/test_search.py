@@ -3,6 +3,7 @@
 import pytest
 
 from shoal.config.read import read
+from shoal.errors import ConfigError
 from shoal.memory.formulas import ACTIVATIONS
 from shoal.memory.search import MARGIN, Search
 from shoal.memory.trial import Trial
@@ -24,12 +25,14 @@ def parts(config, by_offload=0.1):
     return {ACTIVATIONS: int(100 * MB * left_of(config, by_offload)), "state": state, "rest": 20 * MB}
 
 
-def searched(budget_mb, formula=parts, above=0.0):
+def searched(budget_mb, formula=parts, above=0.0, refuses=lambda config: False):
     """A search in which peaks are higher than the formula by a part of the activations."""
     made = []
 
     def trying(config):
         made.append(config)
+        if refuses(config):
+            raise ConfigError("the model refuses it")
         peak = sum(parts(config).values()) + above * 100 * MB * (config != CONFIG)
         memory = config.memory
         seconds = 1 + 0.3 / (memory.checkpoint or 1000) + 0.4 * (memory.offload == "file")
@@ -90,3 +93,33 @@ def test_a_component_that_is_not_known_saves_nothing():
     search, _ = searched(160, formula=formula)
     assert search.fitting(160 * MB)
     assert not any("checkpoint" in each.flags for each in search.tried)
+
+
+@pytest.mark.parametrize("formula", [parts, lambda config: None])
+def test_a_technique_that_the_model_refuses_is_left_out(formula):
+    search, made = searched(160, formula, refuses=lambda config: config.memory.checkpoint > 0)
+    assert search.fitting(160 * MB)
+    assert not any("checkpointing" in each.techniques for each in search.tried)
+    assert len(made) == len(search.tried) + len(search.refused)
+
+
+def test_the_refused_part_of_a_combination_is_tried_once():
+    search, made = searched(60, refuses=lambda config: config.memory.offload == "file")
+    refused = [each.flags for each in search.refused]
+    assert "--memory.offload file" in refused
+    assert len(refused) == 2, "a combination, then that part of it"
+    assert len(made) == len({*made})
+
+
+def test_a_combination_that_is_refused_leaves_its_parts():
+    def refuses(config):
+        return config.memory.checkpoint > 0 and config.memory.offload == "file"
+
+    search, _ = searched(80, refuses=refuses)
+    assert search.fitting(80 * MB)
+    assert not any(len(each.techniques) == 1 for each in search.refused)
+
+
+def test_a_run_that_is_refused_as_it_is_ends_the_search():
+    with pytest.raises(ConfigError, match="the model refuses it"):
+        searched(160, refuses=lambda config: True)

@@ -6,6 +6,7 @@ import pytest
 
 from shoal.cli.main import main
 from shoal.config.read import read
+from shoal.errors import ConfigError
 from shoal.memory.trial import (
     LONGEST_S,
     MOST_TIMED,
@@ -58,6 +59,13 @@ def test_two_workers_agree_on_the_time_of_a_step():
     (found,) = try_each([read(None, flags.split())])
     assert 0 < found.seconds < LONGEST_S
     assert found.peak > 0
+
+
+def test_what_a_worker_refuses_is_refused_here():
+    """Not an error of a worker: the search then leaves the technique out."""
+    flags = f"{TEXT} --memory.checkpoint 3"
+    with pytest.raises(ConfigError, match=r"^--memory.checkpoint 3 recomputes one block of every 3, but"):
+        try_each([read(None, flags.split())])
 
 
 @pytest.mark.long

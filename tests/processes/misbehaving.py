@@ -107,6 +107,16 @@ class Net(nn.Module):
         return self.last(torch.relu(self.first(inputs.flatten(1))))
 
 
+class TwoDeaths(Net):
+    """After the fault, rank 2 is killed, too: when so many turns are over that the others have met in between."""
+
+    def forward(self, inputs):
+        outputs = super().forward(inputs)
+        if self.training and torch.is_grad_enabled() and own_rank() == 2 and self.seen == 13:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return outputs
+
+
 class DyingAdam(torch.optim.Adam):
     """Dies after step number `step` of rank `rank`: of a parameter server, between apply and acknowledge."""
 
@@ -135,6 +145,10 @@ def own_rank():
 
 def net(fault="none", rank=1, step=8, slow=0.0, proof="proof"):
     return Net(fault, rank, step, slow, proof, width=8)
+
+
+def two_deaths(slow=0.0, proof="proof"):
+    return TwoDeaths("SIGKILL", 1, 2, slow, proof, width=8)
 
 
 def lopsided(proof="proof"):

@@ -81,6 +81,21 @@ def test_the_others_continue_without_a_killed_worker_and_take_its_share_of_the_d
     )
 
 
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore:rank .* is slow")
+def test_and_without_a_second_one_that_is_killed_after_they_have_met(tmp_path):
+    more = "--strategy.mode asp --strategy.on_lost continue --workers 4 --model misbehaving:two_deaths --epochs 6"
+    with pytest.warns(UserWarning, match=r"rank [12] of 5 was killed by SIGKILL: the others continue"):
+        result = launch_run(config(tmp_path, f"{SERVER} {more}", slow=0.01), Silent())
+    assert (result.status, result.steps) == ("completed", 24)
+    assert [loss["rank"] for loss in result.server["lost"]] == [1, 2]
+    events = list(read_events(RunFolder(tmp_path / "run").events(4)))
+    assert [event["rank"] for event in events if event["event"] == "lost"] == [1, 2], "each is lost once"
+    assert sorted((event["step"], event["share"]) for event in events if event["event"] == "update") == [
+        (step, share) for step in range(24) for share in range(4)
+    ], "every share of every step counts once"
+
+
 @pytest.mark.parametrize("mode", ["asp", pytest.param("hogwild", marks=pytest.mark.long)])
 def test_a_signal_stops_all_after_the_same_step_and_the_run_is_resumed(tmp_path, mode):
     run = flags(tmp_path, f"{SERVER} --strategy.mode {mode}", slow=0.02, fault="none", step=2)

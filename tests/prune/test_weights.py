@@ -39,6 +39,21 @@ def test_what_is_pruned_stays_pruned_even_with_the_largest_score():
     assert not keep_pattern(SCORES, kept, 1, 2)["a"][0, 0]
 
 
+@pytest.mark.parametrize("scope", ["global", "layer"])
+def test_asking_for_less_than_is_pruned_already_revives_nothing(scope):
+    kept = keep_best(SCORES, everything(SCORES), 0.75, scope)
+    again = keep_best(SCORES, kept, 0.25, scope)
+    assert {name: mask.tolist() for name, mask in again.items()} == {
+        name: mask.tolist() for name, mask in kept.items()
+    }
+
+
+def test_a_pattern_that_keeps_more_than_is_left_revives_nothing():
+    scores = {"w": torch.arange(8.0).view(2, 4)}
+    kept = keep_pattern(scores, everything(scores), 1, 4)
+    assert torch.equal(keep_pattern(scores, kept, 2, 4)["w"], kept["w"])
+
+
 def test_a_pattern_keeps_n_of_every_m_inputs():
     weights = torch.randn(6, 2, 4, generator=torch.Generator().manual_seed(0)).abs()
     kept = keep_pattern({"w": weights}, everything({"w": weights}), 2, 4)["w"]

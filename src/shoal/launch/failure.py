@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import shoal
-from shoal.errors import MemberError, ShoalError, WorkerError
+from shoal.errors import ConfigError, MemberError, ShoalError, WorkerError
 
 OUTPUT_LINES = 12
 """Lines of a worker's output shown if it ended without a report."""
@@ -65,7 +65,8 @@ def reported_failure(rank: int, size: int, failure: Failure, more: Sequence[str]
         what = f"{failure.name}: {failure.message}" if failure.message else failure.name
         message, lines = f"rank {rank} of {size} failed: {what}", [f"at {failure.where}"]
     shown = "" if failure.expected else failure.traceback
-    return WorkerError(message, _joined([*lines, *more]), failure.exit_code, shown)
+    refusal = failure.message if failure.name == ConfigError.__name__ else ""
+    return WorkerError(message, _joined([*lines, *more]), failure.exit_code, shown, refusal)
 
 
 def unreported_end(rank: int, size: int, code: int, output: str, more: Sequence[str] = ()) -> WorkerError:

@@ -29,6 +29,8 @@ class BudgetChoice:
     budget: int
     num_tried: int
     """Settings that were tried, the run as it is among them."""
+    left_out: str = ""
+    """What the model refuses, and why."""
 
     @property
     def reason(self) -> str:
@@ -41,7 +43,7 @@ class BudgetChoice:
         ratio = self.trial.seconds / self.plain.seconds
         return (
             f"{self.variant.flags}: {peak} at the peak instead of {plain}, {ratio:.2f} × the time of a step, the "
-            f"fastest of {self.num_tried} tried settings that fits in {budget}{lossy}"
+            f"fastest of {self.num_tried} tried settings that fits in {budget}{lossy}{self.left_out}"
         )
 
 
@@ -76,8 +78,23 @@ def within_budget(
         smallest = math.ceil(needed(variant, search.tried[variant].peak) * MARGIN / 1e6)
         raise ConfigError(
             f"--memory.budget {config.memory.budget} is too small: the smallest that would do is {smallest}MB"
-            + f", with {variant.flags}" * bool(variant.flags),
+            + f", with {variant.flags}" * bool(variant.flags)
+            + _left_out(search),
             f"Use --memory.budget {smallest}MB, a smaller --batch-size, or more workers with --strategy zero.",
         )
     best = min(fitting, key=lambda each: search.tried[each].seconds)
-    return BudgetChoice(best, search.tried[best], search.plain, budget, len(search.tried))
+    return BudgetChoice(best, search.tried[best], search.plain, budget, len(search.tried), _left_out(search))
+
+
+def _left_out(search: Search) -> str:
+    """The end of a sentence that names what the model refuses; empty if that is nothing."""
+    by_techniques: dict[tuple[str, ...], list[MemoryVariant]] = {}
+    for each in search.refused:
+        # A combination that includes a refused technique says nothing more.
+        if not any({*other.settings} < {*each.settings} for other in search.refused):
+            by_techniques.setdefault(each.techniques, []).append(each)
+    parts = [
+        f"{', '.join(each.flags for each in alike)} ({search.refused[alike[0]]})"
+        for alike in by_techniques.values()
+    ]
+    return f"; left out: {', '.join(parts)}" if parts else ""

@@ -7,6 +7,7 @@ table; what has been tried replaces both. Returning freed memory leaves what is 
 Phase 3: try the fastest that should fit, and go on while another one should be faster than the best so far.
 Phase 4: if none has fitted, try those that should save most.
 
+A technique that the model refuses (a trial raises a ConfigError) is left out, with all combinations that include it.
 Techniques that change what is computed (8-bit state, bf16 parameters) are considered only if no others fit.
 """
 
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from shoal.config.schema import RunConfig
+from shoal.errors import ConfigError
 from shoal.memory.formulas import ACTIVATIONS, WORKING
 from shoal.memory.techniques import (
     FREED,
@@ -65,6 +67,8 @@ class Search:
         self._formula = cache(formula)
         self.singles = single_variants(config)
         self.tried: dict[MemoryVariant, Trial] = {}
+        self.refused: dict[MemoryVariant, str] = {}
+        """Why a variant could not be tried."""
         self._underestimates: dict[MemoryVariant, float] = {}
         """How much higher peaks were than predicted."""
 
@@ -94,12 +98,14 @@ class Search:
 
     def _look_among(self, singles: Sequence[MemoryVariant], budget: int) -> None:
         for variant in singles:
-            if self._saved(variant) is None:
+            if variant not in self.refused and self._saved(variant) is None:
                 self._add(variant)
         variants = [*singles, *combined(self._config, [*singles])]
-        for _ in range(MOST_TRIALS):
+        # What is refused does not count: it takes little time, and leaves fewer to try.
+        most = len(self.tried) + MOST_TRIALS
+        while len(self.tried) < most:
             best = min((self.tried[each].seconds for each in self.fitting(budget)), default=math.inf)
-            predicted = {each: self._predicted(each) for each in variants if each not in self.tried}
+            predicted = {each: self._predicted(each) for each in self._untried(variants)}
             promising = {
                 each: found
                 for each, found in predicted.items()
@@ -108,19 +114,47 @@ class Search:
             if not promising:
                 break
             self._add(min(promising, key=lambda each: (promising[each].seconds, promising[each].peak)))
-        for _ in range(MOST_SMALLEST):
-            left = [each for each in variants if each not in self.tried]
-            if left and not self.fitting(budget):
-                self._add(min(left, key=lambda each: needed(each, self._predicted(each).peak)))
+        most = len(self.tried) + MOST_SMALLEST
+        while len(self.tried) < most and not self.fitting(budget) and (left := self._untried(variants)):
+            self._add(min(left, key=lambda each: needed(each, self._predicted(each).peak)))
+
+    def _untried(self, variants: Sequence[MemoryVariant]) -> list[MemoryVariant]:
+        """What may still be tried: what includes a refused variant would be refused, too."""
+        refused = [{*each.settings} for each in self.refused]
+        return [
+            each
+            for each in variants
+            if each not in self.tried and not any(some <= {*each.settings} for some in refused)
+        ]
 
     def _add(self, variant: MemoryVariant) -> None:
         predicted = self._predicted(variant).peak if self.tried else 0.0
-        self.tried[variant] = trial = self._try(variant.config)
+        try:
+            trial = self._try(variant.config)
+        except ConfigError as error:
+            if not variant.flags:
+                raise  # the user's own settings
+            self.refused[variant] = error.message
+            self._find_refused_part(variant)
+            return
+        self.tried[variant] = trial
         self._underestimates[variant] = trial.peak - predicted if len(variant.techniques) > 1 else 0.0
+
+    def _find_refused_part(self, variant: MemoryVariant) -> None:
+        """Try the techniques of a refused combination alone: otherwise each combination with the bad one is tried."""
+        for part in self._parts(variant) if len(variant.techniques) > 1 else ():
+            if part not in self.tried and part not in self.refused:
+                self._add(part)
+            if part in self.refused:
+                return
+
+    def _parts(self, variant: MemoryVariant) -> list[MemoryVariant]:
+        """The variants with one technique that make up a combination."""
+        return [each for each in self.singles if each.settings[0] in variant.settings]
 
     def _predicted(self, variant: MemoryVariant) -> Prediction:
         """Peak and time of a variant, from its parts."""
-        parts = [each for each in self.singles if each.settings[0] in variant.settings]
+        parts = self._parts(variant)
         saved = {each: self._saved(each) or 0.0 for each in parts}
         activations = self._activations()
         of_activations = [each for each in parts if _takes(each, ACTIVATIONS)]

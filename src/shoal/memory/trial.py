@@ -28,7 +28,7 @@ from shoal.config.checks.supported import check_world
 from shoal.config.mesh import check_divided
 from shoal.config.plain import from_plain, to_plain
 from shoal.config.schema import Custom, GlobalConfig, RunConfig, StopConfig, SyntheticConfig
-from shoal.errors import ConfigError
+from shoal.errors import ConfigError, WorkerError
 from shoal.events.run_delay import RunDelay
 from shoal.launch import programs
 from shoal.launch.one_worker import joined_group
@@ -91,7 +91,7 @@ def check_can_try(config: RunConfig) -> None:
 def try_each(configs: Sequence[RunConfig], most: int = TIMED, longest_s: float = LONGEST_S) -> list[Trial]:
     """Measure variants of one run, each in new workers: the peak in `most` steps, and the time of a step.
 
-    No further step is measured after `longest_s`: with 0, one.
+    No further step is measured after `longest_s`: with 0, one. A variant that a worker refuses is a ConfigError here.
 
     In workers that have tried another variant, tensors would be allocated in gaps of the heap that it left, and the
     peak would be higher than that of a run.
@@ -110,7 +110,12 @@ def _in_workers(config: RunConfig, most: int, longest_s: float) -> Trial:
             "most": most,
             "longest_s": longest_s,
         }
-        programs.by_processes(__file__, [json.dumps(given)], workers)
+        try:
+            programs.by_processes(__file__, [json.dumps(given)], workers)
+        except WorkerError as error:
+            if not error.refusal:
+                raise
+            raise ConfigError(error.refusal, error.hint) from error
         by_worker = [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(workers)]
     # The fullest worker's peak; all workers agree on the rest.
     peaks, seconds, were_delayed = zip(*by_worker, strict=True)

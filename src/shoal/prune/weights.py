@@ -1,7 +1,8 @@
 """Choose single weights: which elements of some tensors are kept, by their scores.
 
-Every choice is a pure function of scores and of what was kept before. What is pruned stays pruned. Equal scores are
-pruned in the order of the elements, so workers with the same weights choose the same, on any device.
+Every choice is a pure function of scores and of what was kept before. What is pruned stays pruned, also where less is
+asked for: a resumed run that trains longer follows another curve. Equal scores are pruned in the order of the elements,
+so workers with the same weights choose the same, on any device.
 """
 
 from collections.abc import Mapping
@@ -52,13 +53,12 @@ def keep_best(scores: Mapping[str, Tensor], kept: Mapping[str, Tensor], sparsity
     """
     ranked = {name: _ranked(score, kept[name]) for name, score in scores.items()}
     if scope == "layer":
-        return {name: _largest(score.view(-1), sparsity).view(score.shape) for name, score in ranked.items()}
-    flat = _largest(torch.cat([score.view(-1) for score in ranked.values()]), sparsity)
-    parts = flat.split([score.numel() for score in ranked.values()])
-    return {
-        name: part.view(score.shape).clone()
-        for (name, score), part in zip(ranked.items(), parts, strict=True)
-    }
+        parts = [_largest(score.view(-1), sparsity) for score in ranked.values()]
+    else:
+        flat = _largest(torch.cat([score.view(-1) for score in ranked.values()]), sparsity)
+        parts = flat.split([score.numel() for score in ranked.values()])
+    # Where less is asked for than is pruned already, some of what is pruned would come back.
+    return {name: part.view_as(kept[name]) & kept[name] for name, part in zip(ranked, parts, strict=True)}
 
 
 def keep_pattern(scores: Mapping[str, Tensor], kept: Mapping[str, Tensor], keep: int, of: int) -> Masks:
@@ -79,7 +79,7 @@ def keep_pattern(scores: Mapping[str, Tensor], kept: Mapping[str, Tensor], keep:
         groups = _ranked(score, kept[name]).view(-1, of)
         order = groups.argsort(dim=1, stable=True)  # the first ones are pruned
         mask = torch.ones_like(groups, dtype=torch.bool)
-        masks[name] = mask.scatter_(1, order[:, : of - keep], False).view(score.shape)
+        masks[name] = mask.scatter_(1, order[:, : of - keep], False).view(score.shape) & kept[name]
     return masks
 
 

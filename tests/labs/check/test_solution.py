@@ -2,11 +2,13 @@
 
 import csv
 import json
+import os
 
 import pytest
 from hand_ins import hand_in, twelve
 
 from shoal.cli.main import main
+from shoal.labs.check.sandbox.task import Answer
 
 ALL = {"zero_grad", "gd_step", "sgd_step", "adam_state+adam_step", "batches", "train_step"}
 
@@ -106,3 +108,36 @@ def test_json_names_every_fault_of_a_task(tmp_path, capsys):
     assert len(adam["faults"]) == 2
     assert "divide v by" in adam["faults"][0]
     assert "against it" in adam["faults"][1]
+
+
+def test_a_name_that_is_not_utf8_harms_nobody(tmp_path, capsys):
+    """Nobody's marks, and neither the table nor the pages nor the JSON."""
+    name, shown = os.fsdecode(b"\xd5\xc5"), r"\udcd5\udcc5"
+    good, other = hand_in(tmp_path / "in" / "good"), hand_in(tmp_path / "in" / name)
+    table = tmp_path / "grades.csv"
+    arguments = ["--json", "--csv", str(table), "--pages", str(tmp_path / "pages")]
+    assert main(["lab", "check", "1", str(good), str(other), *arguments]) == 0
+    with table.open(encoding="utf-8-sig", newline="") as file:
+        rows = {row["student"]: row for row in csv.DictReader(file)}
+    assert {student: row["mark (%)"] for student, row in rows.items()} == {"good": "100.0", shown: "100.0"}
+    assert rows[shown]["folder"] == str(tmp_path / "in" / shown)
+    assert {path.stem for path in (tmp_path / "pages").iterdir()} == {"good", shown}
+    assert [each["name"] for each in json.loads(capsys.readouterr().out)] == ["good", shown]
+
+
+def test_a_sandbox_that_fails_gives_no_mark_and_keeps_the_marks_before_it(tmp_path, capsys, monkeypatch):
+    folders = [hand_in(tmp_path / name) for name in ("an", "bo")]
+    table = tmp_path / "grades.csv"
+
+    def answers(tasks, jobs):
+        for task in tasks:
+            fails = task.folder.name == "bo"
+            yield Answer((), failure="mount: No space") if fails else Answer(((),) * len(task.checks))
+
+    monkeypatch.setattr("shoal.labs.check.solution.answers", answers)
+    assert main(["lab", "check", "1", *map(str, folders), "--csv", str(table)]) == 2
+    printed = capsys.readouterr()
+    assert f"cannot set up the sandbox for {folders[1]}: mount: No space" in printed.err
+    assert "WRONG" not in printed.out
+    with table.open(encoding="utf-8-sig", newline="") as file:
+        assert [row["student"] for row in csv.DictReader(file)] == ["an"]

@@ -34,6 +34,13 @@ def test_a_program_with_classes_of_its_own_is_right(tmp_path):
     assert set(words_of(student(tmp_path, {})).values()) == {"right"}
 
 
+def test_what_is_no_file_is_not_read(tmp_path):
+    folder = student(tmp_path, {})
+    (folder / ".#model.py").symlink_to("an@host.123:456")  # what Emacs leaves while the file is edited
+    (folder / "docker-compose.yml").mkdir()
+    assert set(words_of(folder).values()) == {"right"}
+
+
 def test_a_model_that_is_no_module_on_two_workers_is_right(tmp_path):
     words = words_of(student(tmp_path, HELPER, **{"docker-compose.yml": TWO_WORKERS}))
     assert words.pop("forward_microbatches") == "open"  # optional, and not offered

@@ -1,8 +1,11 @@
-"""What the check says, as sentences of a report."""
+"""A student's folder, and what the check says as sentences of a report."""
+
+import os
 
 import pytest
+from hand_ins import hand_in
 
-from shoal.labs.student.submission import because, joined
+from shoal.labs.student.submission import because, joined, read_submission
 from shoal.labs.words import load_words
 
 FAULTS = {
@@ -25,3 +28,14 @@ def test_faults_become_one_sentence_with_one_mark_at_its_end(lang, sentence):
     assert because(why, words).endswith(sentence)
     assert because(why[:-1], words)[-1] in ".。"
     assert because("", words) == ""
+
+
+def test_only_real_files_are_code(tmp_path):
+    submission = read_submission("1", str(hand_in(tmp_path)), "MyOptimizer.py")
+    before, beside = submission.fingerprint, submission.file.parent
+    (beside / ".#MyOptimizer.py").symlink_to("an@host.123:456")  # what Emacs leaves while the file is edited
+    (beside / "folder.py").mkdir()
+    os.mkfifo(beside / "pipe.py")
+    assert submission.fingerprint == before
+    (beside / "more.py").write_text("")
+    assert submission.fingerprint != before

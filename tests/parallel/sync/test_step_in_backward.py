@@ -5,13 +5,14 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from shoal import optim
 from shoal.comm.alone import alone
 from shoal.comm.threads.group import run_threads
 from shoal.config.schema import AdamConfig, CrossEntropyConfig, DdpConfig
 from shoal.data.dataset import Batch
-from shoal.errors import DivergedError
+from shoal.errors import ConfigError, DivergedError
 from shoal.events.spans import HostClock, SpanRecorder
 from shoal.models import build_loss
 from shoal.parallel.exchange.linear import AllReduce
@@ -42,6 +43,16 @@ class Tied(nn.Module):
 
     def forward(self, inputs):
         return self.last(torch.tanh(self.middle(torch.tanh(self.first(inputs)))))
+
+
+class Reentrant(Tied):
+    """Computes one layer twice, each time in a backward pass of its own."""
+
+    def forward(self, inputs):
+        hidden = self.first(inputs)
+        for _ in range(2):
+            hidden = checkpoint(self.middle, hidden, use_reentrant=True)
+        return self.last(hidden)
 
 
 def strategy(group, in_backward, make=NoSync, model=None, watch=None):
@@ -147,3 +158,13 @@ def test_sum_that_is_not_finite_although_all_gradients_are():
 
     with pytest.raises(DivergedError, match="the sum of the workers' gradients of last.bias is not finite"):
         run_threads(2, work)
+
+
+@pytest.mark.parametrize("make", [NoSync, ddp])
+def test_a_parameter_that_would_be_updated_twice_is_named(make):
+    def work(group):
+        model = Reentrant(unused=False)
+        strategy(group, True, make, model).step(Share([batch()], 12, 12), 0.05)
+
+    with pytest.raises(ConfigError, match=r"'middle\.bias' got a second gradient .*\n.*use_reentrant=False"):
+        run_threads(1, work)

@@ -1,6 +1,7 @@
 """A shrunk network computes what the masked one computed, and has the widths it says."""
 
 import copy
+import re
 
 import pytest
 import torch
@@ -116,6 +117,72 @@ def test_a_model_that_skips_its_listed_layers_is_refused_before_anything_is_used
     torch.manual_seed(0)
     model = Odd()
     with pytest.raises(ConfigError, match="does not compute what the masked one does"):
+        shrink(model, choose_channels(model, ChannelsConfig(sparsity=0.5)), torch.randn(4, 3))
+
+
+class ReadsTheMiddle(nn.Module):
+    """As a U-Net does: a second layer reads what the first one of a sequence produces."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, x):
+        return self.net(x) + self.head(self.net[0](x))
+
+
+class ReturnsADict(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
+
+    def forward(self, x):
+        return {"logits": self.net(x)}
+
+
+def with_a_buffer_of_its_own():
+    layer = nn.Linear(3, 8)
+    layer.register_buffer("other", torch.ones(2))
+    return nn.Sequential(layer, nn.ReLU(), nn.Linear(8, 2))
+
+
+@pytest.mark.parametrize(
+    ("make", "shape", "message", "hint"),
+    [
+        (ReadsTheMiddle, (4, 3), r"channels of net\.0 in a way", r"Name layers that can .*: net\.2\."),
+        (
+            # The norm's channels are in the second axis, the layer's in the last.
+            lambda: nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2)),
+            (4, 8, 3),
+            "channels of 0 in a way that cannot be followed",
+            "or prune single weights",
+        ),
+        (ReturnsADict, (4, 3), "a model that returns a dict", "Return a tensor"),
+        (with_a_buffer_of_its_own, (4, 3), "channels of 0 in a way", "or prune single weights"),
+    ],
+    ids=["middle of a sequence", "norm over another axis", "dict", "buffer"],
+)
+def test_what_fails_without_some_channels_is_named_and_the_model_stays(make, shape, message, hint):
+    torch.manual_seed(0)
+    model = make()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    with pytest.raises(ConfigError, match=message) as refused:
+        shrink(model, choose_channels(model, ChannelsConfig(sparsity=0.5)), torch.randn(shape))
+    assert re.search(hint, refused.value.hint)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    model(torch.randn(shape))
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
+def test_a_weight_that_is_computed_from_other_parameters_stays():
+    model = nn.Sequential(nn.utils.weight_norm(nn.Linear(3, 8)), nn.ReLU(), nn.Linear(8, 2))
+    with pytest.raises(ConfigError) as refused:
+        choose_channels(model, ChannelsConfig(sparsity=0.5))
+    assert refused.value.hint == "None can shrink. 0: 0 computes its weight from other parameters."
+    # The others could shrink, but torch cannot copy such a model.
+    model.extend([nn.ReLU(), nn.Linear(2, 2)])
+    with pytest.raises(ConfigError, match="cannot be copied: 0 computes its weight from other parameters"):
         shrink(model, choose_channels(model, ChannelsConfig(sparsity=0.5)), torch.randn(4, 3))
 
 

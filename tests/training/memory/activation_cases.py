@@ -1,5 +1,7 @@
 """Networks whose gradients must have the same bits, however their activations are kept."""
 
+from itertools import pairwise
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -18,6 +20,20 @@ def with_dropout():
         *(nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Dropout(0.3)) for _ in range(3)),
         nn.Linear(256, 10),
     )
+
+
+def with_one_activation():
+    """One module without parameters, used after every layer."""
+    relu, sizes = nn.ReLU(), [256, 64, 64, 64, 64]
+    layers = [each for size in pairwise(sizes) for each in (nn.Linear(*size), relu)]
+    return nn.Sequential(nn.Flatten(), *layers, nn.Linear(64, 10))
+
+
+def with_a_layer_twice():
+    """One module with parameters that begins two blocks."""
+    shared = nn.Linear(16, 16)
+    between = [nn.Tanh(), nn.Linear(16, 16), nn.Tanh()]
+    return nn.Sequential(shared, *between, shared, nn.Tanh(), nn.Flatten(), nn.Linear(256, 10))
 
 
 class Listed(nn.Module):
@@ -51,6 +67,8 @@ MODELS = {
     "transformer": lambda: transformer((16,), 256, layers=3, width=32),
     "sequential with dropout": with_dropout,
     "list with dropout": Listed,
+    "one activation": with_one_activation,
+    "a layer twice": with_a_layer_twice,
 }
 
 

@@ -17,6 +17,8 @@ from shoal.training.memory.blocks import blocks_of
         ("transformer", ["blocks.0", "blocks.1", "blocks.2"]),
         ("sequential with dropout", ["1", "2", "3"]),
         ("list with dropout", ["layers.0", "layers.1", "layers.2", "layers.3"]),
+        ("one activation", ["0…6", "7…9"]),
+        ("a layer twice", ["0…3", "4…7"]),
     ],
 )
 def test_blocks_of_models(model, names):

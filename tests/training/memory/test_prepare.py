@@ -18,6 +18,21 @@ def net():
     blocks = [nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Dropout(0.3)) for _ in range(3)]
     return nn.Sequential(nn.Flatten(), *blocks, nn.Linear(64, 10))
 """
+NAMED_P = """
+import torch
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.p, self.dropout = nn.Linear(64, 64), nn.Parameter(torch.ones(64)), nn.Dropout(0.0)
+
+    def forward(self, value):
+        return self.dropout(self.fc(value) * self.p)
+
+def net():
+    return nn.Sequential(nn.Flatten(), Block(), Block(), nn.Linear(64, 10))
+"""
 
 
 @pytest.mark.parametrize(
@@ -57,3 +72,15 @@ def test_dropout_draws_the_same_masks(capsys, tmp_path, monkeypatch):
     threads = f"{run} --strategy ddp --workers 2 --launcher threads --memory.checkpoint 1"
     assert main(["train", *threads.split()]) == 2
     assert "does not support dropout with thread workers" in capsys.readouterr().err
+
+
+def test_a_tensor_called_p_is_no_dropout(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_p.py").write_text(NAMED_P)
+    monkeypatch.syspath_prepend(tmp_path)
+    run = (
+        "--model own_p:net --data synthetic --data.samples 32 --data.shape 64 --batch-size 8 --steps 2 --threads 1 "
+        "--strategy ddp --workers 2 --launcher threads"
+    )
+    expected = train(capsys, run)["weights_sha256"]
+    assert train(capsys, run, "--memory.checkpoint 1")["weights_sha256"] == expected

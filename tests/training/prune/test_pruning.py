@@ -84,6 +84,27 @@ def test_a_resumed_run_has_the_same_masks_with_another_number_of_workers(here, c
     assert straight["sparsity"] == pytest.approx(0.6, abs=0.01)
 
 
+@pytest.mark.parametrize(
+    "prune",
+    ["magnitude --prune.sparsity 0.75", "movement --prune.sparsity 0.75", "magnitude --prune.pattern 1:4"],
+)
+def test_a_resumed_run_with_more_epochs_revives_nothing(here, capsys, prune):
+    """The curve of the longer run is lower at the same step: it asks for less than is pruned already."""
+    flags = f"--strategy ddp --workers 2 --prune {prune} --prune.every 2"
+    train(capsys, f"{TINY} {flags} --name mine")
+    before = load_file(here / "runs/mine/masks.safetensors")
+    result = train(capsys, "--resume runs/mine --epochs 8")
+    after, weights = (load_file(here / f"runs/mine/{name}.safetensors") for name in ("masks", "model"))
+    assert not any((after[name] & ~kept).any() for name, kept in before.items())
+    assert all((weights[name][~kept] == 0).all() for name, kept in after.items())
+    first, second = (changes_of(here / "runs/mine", rank) for rank in range(2))
+    assert first == second
+    found = [event["sparsity"] for event in first]
+    assert max(event["step"] for event in first) == 24  # half of the 48 steps: the new curve was followed
+    assert found == sorted(found)
+    assert found[-1] == result["sparsity"] == 0.75
+
+
 def test_a_lottery_ticket_starts_from_the_initial_weights(here, capsys):
     train(capsys, f"{TINY} --name base --checkpoint.every 4 --checkpoint.keep 9")
     flags = "--start runs/base --prune magnitude --prune.sparsity 0.5 --prune.end 0 --steps 1 --lr 1e-12"

@@ -1,16 +1,19 @@
 """`shoal lab check`: a student's own check, and the marks of many folders."""
 
+import errno
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Literal
 
 from shoal.cli import text
 from shoal.cli.command import Command, Given
 from shoal.config.flags import Flags
-from shoal.errors import ConfigError
+from shoal.errors import ConfigError, ShoalError
 from shoal.labs.catalogue import lab_of
 
 if TYPE_CHECKING:
@@ -58,6 +61,7 @@ def _check(given: Given[CheckFlags]) -> int:
     flags, (number, *words) = given.flags, given.words
     weights = load_weights(flags.weights, number)
     folders = _folders(number, words)
+    _require_writable(flags)
     sentences = load_words(lab_of(number).package, flags.lang)
     limits = Limits(
         work_s=_positive("--work-s", flags.work_s), memory_gib=_positive("--memory-gib", flags.memory_gib)
@@ -74,6 +78,9 @@ def _check(given: Given[CheckFlags]) -> int:
     except KeyboardInterrupt:
         _write(number, flags, grades, sentences)
         return 130
+    except ShoalError:  # a sandbox failed; what was marked before it is not lost
+        _write(number, flags, grades, sentences)
+        raise
     _write(number, flags, grades, sentences)
     if flags.json:
         text.show(json.dumps([each.to_plain() for each in grades], ensure_ascii=False, indent=2))
@@ -93,6 +100,36 @@ def _folders(number: str, words: Sequence[str]) -> list[Path]:
     if len(folders) == 1:
         require_files(number, folders[0])
     return folders
+
+
+def _require_writable(flags: CheckFlags) -> None:
+    """Refuse a table or pages that cannot be written: marking many folders takes long."""
+    table, pages = flags.csv, flags.pages
+    if table:
+        with _refusing(table, "--csv"):
+            if table.is_dir():
+                raise IsADirectoryError(errno.EISDIR, "it is a folder")
+            if table.exists() and not os.access(table, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            if not _is_stream(table):
+                TemporaryFile(dir=table.resolve().parent).close()
+    if pages:
+        with _refusing(pages, "--pages"):
+            there = next((path for path in (pages, *pages.parents) if path.exists()), pages)
+            TemporaryFile(dir=there).close()
+
+
+@contextmanager
+def _refusing(path: Path, flag: str) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}", f"Choose another {flag}.") from None
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether it is a pipe or a device, such as /dev/stdout, which a rename would replace."""
+    return path.exists() and not path.is_file()
 
 
 def _positive(flag: str, value: float) -> float:
@@ -128,18 +165,19 @@ def _show(grade: "Grade", sentences: "Words", *, alone: bool) -> None:
 
 def _write(number: str, flags: CheckFlags, grades: "Sequence[Grade]", sentences: "Words") -> None:
     """The table and the pages that were asked for, also of the folders that were finished before Ctrl-C."""
+    from shoal.events.folder import write_whole
     from shoal.labs.check.grade.page import write_pages
     from shoal.labs.check.grade.table import to_csv
 
     if not grades:
         return
     if flags.csv:
-        try:
-            flags.csv.write_text(to_csv(grades), encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(
-                f"cannot write {flags.csv}: {error.strerror}", "Choose another file with --csv."
-            ) from None
+        table = to_csv(grades)
+        with _refusing(flags.csv, "--csv"):
+            if _is_stream(flags.csv):
+                flags.csv.write_text(table, encoding="utf-8")
+            else:
+                write_whole(flags.csv.resolve(), table)  # resolved: a link stays a link
     if flags.pages:
         for path in write_pages(flags.pages, number, grades, sentences):
             text.warn(str(path))

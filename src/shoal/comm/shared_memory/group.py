@@ -165,6 +165,8 @@ class SharedMemoryGroup(Group):
             self.recv(address, first).wait()
             arena = Arena.open(Address(*address.tolist()))
         group = self._smaller_group(left, arena)
+        # Who could go on without a member can do so again, when the next one dies.
+        group.tolerate_deaths([new for new, old in enumerate(left) if old in self._roster.may_die])
         group.barrier().wait()
         arena.release()
         return group

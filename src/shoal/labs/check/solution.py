@@ -1,13 +1,14 @@
 """The verdict on students' folders, in the course's layout or any part of it with the files."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from shoal.errors import ConfigError
+from shoal.errors import ConfigError, ShoalError
 from shoal.labs.catalogue import LABS, lab_of
 from shoal.labs.check.fault import Check, Fault, fault
 from shoal.labs.check.sandbox.limits import Limits
@@ -76,28 +77,37 @@ def require_files(number: str, folder: Path) -> None:
 def check_folders(
     number: str, folders: Sequence[Path], limits: Limits | None = None, jobs: int = 1
 ) -> Iterator[Checked]:
-    """Check folders one after the other, or several at once, each task in a sandbox. Results are in their order."""
+    """Check folders one after the other, or several at once, each task in a sandbox. Results are in their order.
+
+    A sandbox that cannot be set up is a ShoalError: the student's code did not run, so it gets no verdict.
+    """
     checks = checks_of(number)
     resolved = [folder.resolve() for folder in folders]
     tasks = [tasks_of(number, folder, resolved, limits or Limits()) for folder in resolved]
-    given = answers([task for several in tasks for task in several], jobs)
-    for folder, own in zip(folders, tasks, strict=True):
-        answered = list(islice(given, len(own)))
-        found = {
-            place: faults
-            for task, answer in zip(own, answered, strict=True)
-            for place, faults in zip(task.checks, answer.faults, strict=True)
-        }
-        verdicts = [
-            Verdict(
-                find_file(number, folder, each.file) or folder / each.file,
-                each.tasks,
-                found.get(place, (fault("missing_file", file=each.file),)),
-                each.optional,
-            )
-            for place, each in enumerate(checks)
-        ]
-        yield Checked(folder, in_its_shape(checks, verdicts), tuple(answered))
+    with closing(answers([task for several in tasks for task in several], jobs)) as given:
+        for folder, own in zip(folders, tasks, strict=True):
+            answered = list(islice(given, len(own)))
+            for answer in answered:
+                if answer.failure:
+                    raise ShoalError(
+                        f"cannot set up the sandbox for {folder}: {answer.failure}",
+                        "The solution was not run and has no mark. Are all folders still there?",
+                    )
+            found = {
+                place: faults
+                for task, answer in zip(own, answered, strict=True)
+                for place, faults in zip(task.checks, answer.faults, strict=True)
+            }
+            verdicts = [
+                Verdict(
+                    find_file(number, folder, each.file) or folder / each.file,
+                    each.tasks,
+                    found.get(place, (fault("missing_file", file=each.file),)),
+                    each.optional,
+                )
+                for place, each in enumerate(checks)
+            ]
+            yield Checked(folder, in_its_shape(checks, verdicts), tuple(answered))
 
 
 def in_its_shape(checks: Sequence[Check], verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:

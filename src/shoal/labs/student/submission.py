@@ -34,7 +34,8 @@ class Submission:
     @property
     def fingerprint(self) -> str:
         """Differs where the code of the folder differs: runs of other code are not this code's."""
-        files = sorted(self.file.parent.glob("*.py"))
+        # Editors leave links to nowhere, such as Emacs' .#model.py; a pipe would never end.
+        files = sorted(path for path in self.file.parent.glob("*.py") if path.is_file())
         return sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:16]
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from shoal.comm.group import Group, Work
+from shoal.errors import ConfigError
 from shoal.parallel.buckets.bucket import Bucket, Region
 from shoal.parallel.buckets.gradient_slots import ABSENT, refuse_sparse
 from shoal.parallel.buckets.plan import Kind, PlannedBucket, Size, plan
@@ -16,6 +17,15 @@ from shoal.parallel.gradient_engine import OnFinal
 
 Arrived = Callable[[Bucket, Sequence[Tensor]], None]
 """Given a bucket that holds the aggregate, and its parameters: use it. Its memory then belongs to another bucket."""
+
+
+def second_gradient(name: str) -> ConfigError:
+    """The error for a parameter whose gradient became final twice in the backward pass that updates it."""
+    return ConfigError(
+        f"--memory.step_in_backward: parameter '{name}' got a second gradient in the same pass, after the first was "
+        "used",
+        "Use use_reentrant=False where the model is checkpointed, or leave out --memory.step_in_backward.",
+    )
 
 
 class _Memory:
@@ -35,7 +45,7 @@ class _Turn:
         self.names = [names[index] for index in planned.params]
         self.params = [params[name] for name in self.names]
         self.memory = memory
-        self.num_missing = len(self.params)
+        self.missing = {*self.names}
         regions: dict[str, Region] = {}
         offset = 0
         for name, param in zip(self.names, self.params, strict=True):
@@ -84,23 +94,27 @@ class RotatingBuckets:
         """The bucket to be sent next."""
         self._is_running = False
         self._removers = [
-            on_final(param, partial(self._final, turn)) for turn in self._turns for param in turn.params
+            on_final(param, partial(self._final, turn, name))
+            for turn in self._turns
+            for name, param in zip(turn.names, turn.params, strict=True)
         ]
 
     def begin(self) -> None:
         """The last backward pass before an update starts."""
         self._next, self._is_running = 0, True
         for turn in self._turns:
-            turn.num_missing = len(turn.params)
+            turn.missing = {*turn.names}
 
-    def _final(self, turn: _Turn, param: Tensor) -> None:
+    def _final(self, turn: _Turn, name: str, param: Tensor) -> None:
         del param
         if self._is_running:
-            turn.num_missing -= 1
+            if name not in turn.missing:
+                raise second_gradient(name)
+            turn.missing.remove(name)
             self._send_full()
 
     def _send_full(self) -> None:
-        while self._next < len(self._turns) and not self._turns[self._next].num_missing:
+        while self._next < len(self._turns) and not self._turns[self._next].missing:
             turn = self._turns[self._next]
             self._next += 1
             self._finish(turn.memory)
@@ -145,7 +159,7 @@ class RotatingBuckets:
         if missing and has_samples:
             refuse_unused(self._group, missing, self._num_params)
         for turn in left:
-            turn.num_missing = 0
+            turn.missing.clear()
         self._send_full()
         for turn in self._turns:
             if turn.memory.turn is turn:

@@ -10,7 +10,7 @@ from shoal.comm.group import Work
 from shoal.errors import DivergedError
 from shoal.parallel.buckets.bucket import Bucket
 from shoal.parallel.buckets.plan import MIB
-from shoal.parallel.buckets.rotating import RotatingBuckets
+from shoal.parallel.buckets.rotating import RotatingBuckets, second_gradient
 from shoal.parallel.exchange.exchange import Exchange
 from shoal.parallel.guard import Guard, square_of
 from shoal.parallel.layout.layout import Layout
@@ -32,6 +32,7 @@ class StepInBackward:
 
     When backward has computed a parameter's gradient, every operation that uses the parameter has been differentiated,
     so the parameter may change. Autograd would notice if that were not so: it refuses a saved tensor that has changed.
+    Reentrant checkpointing, a backward pass inside another, can complete a gradient twice: that is refused.
 
     The update is that of a step after backward, to the bit, because each element is updated from its own gradient. What
     needs all gradients before the first update is refused with it: clipping by the norm of all, and leaving a step out
@@ -42,8 +43,10 @@ class StepInBackward:
         self._layout, self._update = layout, update
         self._lr = 0.0
         self._is_last = False
-        for param in layout.params.values():
-            layout.on_final(param, self._final)
+        self._updated: set[str] = set()
+        """Parameters that this backward pass has updated."""
+        for name, param in layout.params.items():
+            layout.on_final(param, partial(self._final, name))
 
     def __call__(self, share: Share, lr: float) -> Tensor:
         """Compute and update; returns the loss, as `Layout.gradients` does."""
@@ -55,9 +58,13 @@ class StepInBackward:
 
     def _begin(self) -> None:
         self._is_last = True
+        self._updated.clear()
 
-    def _final(self, param: Tensor) -> None:
+    def _final(self, name: str, param: Tensor) -> None:
         if self._is_last:
+            if name in self._updated:
+                raise second_gradient(name)
+            self._updated.add(name)
             self._update.step_only([param], self._lr)
             param.grad = None
 

@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from shoal.models import resnet18, transformer
 from shoal.prune.channels.groups import Activation, ChannelGroup, Flow, Rule, Use
@@ -28,6 +28,7 @@ def groups_of(model: nn.Module) -> list[ChannelGroup]:
     outputs.group.fix(OUTPUTS)
     groups = list(dict.fromkeys(group.whole for group in flow.groups))
     _fix_tied(model, groups)
+    _fix_derived(model, groups)
     return groups
 
 
@@ -40,6 +41,24 @@ def _fix_tied(model: nn.Module, groups: list[ChannelGroup]) -> None:
         for use in group.uses:
             if use.layer in tied:
                 group.fix(f"{use.layer} shares its parameters with another layer")
+
+
+def _fix_derived(model: nn.Module, groups: list[ChannelGroup]) -> None:
+    """Keep the channels of layers whose weight is no parameter: what it is computed from has shapes of its own."""
+    for group in groups:
+        for use in group.uses:
+            if has_derived_weight(model.get_submodule(use.layer)):
+                group.fix(f"{use.layer} computes its weight from other parameters")
+
+
+def has_derived_weight(layer: nn.Module) -> bool:
+    """Whether a layer's weight is computed before each use: `torch.nn.utils.weight_norm`, `spectral_norm`, `prune`.
+
+    >>> has_derived_weight(nn.Linear(2, 2)), has_derived_weight(nn.utils.spectral_norm(nn.Linear(2, 2)))
+    (False, True)
+    """
+    weight = getattr(layer, "weight", None)
+    return isinstance(weight, Tensor) and not isinstance(weight, nn.Parameter)
 
 
 def _sequential(flow: Flow, name: str, module: nn.Sequential, x: Activation) -> Activation:

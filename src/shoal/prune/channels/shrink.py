@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 from shoal.errors import ConfigError
 from shoal.models.evaluation_mode import evaluation_mode
-from shoal.prune.channels.choose import Kept
+from shoal.prune.channels.choose import Kept, named
 from shoal.prune.channels.groups import ChannelGroup, Use
+from shoal.prune.channels.rules import has_derived_weight
 from shoal.prune.channels.widths import Widths, resize
 
 TOLERANCE = 1e-9
@@ -20,11 +21,16 @@ TOLERANCE = 1e-9
 def shrink(model: nn.Module, kept: Sequence[Kept], sample: Tensor) -> Widths:
     """Remove all channels that are not kept, in place; return the new widths.
 
-    The layers that produce a removed channel, hold parameters for it or read it all shrink. The result is tried on the
-    inputs of a few samples: it computes what the network computes with the removed channels masked, or is refused.
+    The layers that produce a removed channel, hold parameters for it or read it all shrink. A copy is tried first, on
+    the inputs of a few samples: it computes what the network computes with the removed channels masked, or is refused,
+    and the network stays as it was.
     """
-    masked = copy.deepcopy(model)
-    apply_masks(masked, channel_masks(masked, kept))
+    if not _computes_the_same(model, kept, sample):
+        raise _refusal(model, kept, sample)
+    return _remove(model, kept)
+
+
+def _remove(model: nn.Module, kept: Sequence[Kept]) -> Widths:
     state, widths = dict(model.state_dict()), Widths()
     for group, channels in kept:
         if len(channels) == group.size:
@@ -40,7 +46,6 @@ def shrink(model: nn.Module, kept: Sequence[Kept], sample: Tensor) -> Widths:
                 sizes[attribute] = old * len(channels) // group.size
     resize(model, widths)
     model.load_state_dict(state)
-    _check_same(masked, model, sample)
     return widths
 
 
@@ -101,21 +106,66 @@ def _features(group: ChannelGroup, use: Use, channels: Tensor, device: torch.dev
     return torch.cat([one + block * group.size * use.repeat for block in range(use.blocks)])
 
 
-def _check_same(masked: nn.Module, shrunk: nn.Module, sample: Tensor) -> None:
-    outputs: list[Tensor] = []
-    for model in (masked, copy.deepcopy(shrunk)):
-        model = model.double()
-        with evaluation_mode(model):
-            outputs.append(model(sample.double() if sample.is_floating_point() else sample))
-    expected, found = outputs
-    largest = expected.abs().max().clamp_min(1.0)
-    if (
-        expected.shape != found.shape
-        or not torch.isfinite(found).all()
-        or (expected - found).abs().max() > TOLERANCE * largest
-    ):
+def _computes_the_same(model: nn.Module, kept: Sequence[Kept], sample: Tensor) -> bool:
+    """Whether a network without these channels computes what it does with them masked."""
+    masked, shrunk = _copy(model), _copy(model)
+    apply_masks(masked, channel_masks(masked, kept))
+    expected = _outputs(masked, sample)
+    if not isinstance(expected, Tensor):
         raise ConfigError(
-            "the shrunk network does not compute what the masked one does: its layers are not applied one after the "
-            "other as they are listed",
-            "Name the layers that may shrink with a pattern of layers, such as 'fc*'.",
+            f"no channels can be removed from a model that returns a {type(expected).__name__}: what is left of it is "
+            "compared by its outputs, one tensor",
+            "Return a tensor, or prune single weights.",
         )
+    try:
+        _remove(shrunk, kept)
+        found = _outputs(shrunk, sample)
+    except Exception:  # any exception: this runs the user's code, and with all channels it ran
+        return False
+    largest = expected.abs().max().clamp_min(1.0)
+    return (
+        isinstance(found, Tensor)
+        and expected.shape == found.shape
+        and bool(torch.isfinite(found).all())
+        and bool((expected - found).abs().max() <= TOLERANCE * largest)
+    )
+
+
+def _outputs(model: nn.Module, sample: Tensor) -> object:
+    model.double()
+    with evaluation_mode(model):
+        return model(sample.double() if sample.is_floating_point() else sample)
+
+
+def _copy(model: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(model)
+    except RuntimeError as error:
+        # Torch copies no tensor that was computed from parameters.
+        derived = [name for name, module in model.named_modules() if has_derived_weight(module)]
+        if not derived:
+            raise
+        raise ConfigError(
+            f"no channels can be removed from a model that cannot be copied: {', '.join(derived[:3])} "
+            f"{'computes its' if len(derived) == 1 else 'compute their'} weight from other parameters",
+            "Use torch.nn.utils.parametrizations, or prune single weights.",
+        ) from error
+
+
+def _refusal(model: nn.Module, kept: Sequence[Kept], sample: Tensor) -> ConfigError:
+    """Names the groups that cannot shrink: each is tried alone. If only all together fail, it is all of them."""
+    can, cannot = list[str](), list[str]()
+    for each in kept:
+        (can if _computes_the_same(model, [each], sample) else cannot).append(named(each.group))
+    used = _listed(cannot or can)
+    return ConfigError(
+        "the shrunk network does not compute what the masked one does: the model uses the channels of "
+        f"{used} in a way that cannot be followed",
+        f"Name layers that can shrink with a pattern of layers: {_listed(can)}."
+        if can and cannot
+        else "Name other layers with a pattern of layers, or prune single weights.",
+    )
+
+
+def _listed(layers: Sequence[str]) -> str:
+    return "; ".join(layers[:3]) + (f"; and {len(layers) - 3} more" if len(layers) > 3 else "")

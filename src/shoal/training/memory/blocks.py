@@ -18,6 +18,13 @@ class ModelBlock:
     layers: tuple[nn.Module, ...]
     owner: nn.Sequential | None = None
     """The flat sequence that the layers are a part of; None for a module of its own."""
+    start: int = 0
+    """The position of the first layer in that sequence: a module may stand there more than once."""
+
+    @property
+    def stop(self) -> int:
+        """The position after the last layer."""
+        return self.start + len(self.layers)
 
     def forward(self, value: Tensor) -> Tensor:
         """The layers of a flat sequence, one after the other."""
@@ -75,7 +82,7 @@ def _segments(model: nn.Sequential) -> Iterator[ModelBlock]:
     each = math.ceil(math.sqrt(len(with_params))) if with_params else 1
     starts = [0, *with_params[each::each]]
     for start, stop in zip(starts, [*starts[1:], len(layers)], strict=True):
-        yield ModelBlock(f"{names[start]}…{names[stop - 1]}", tuple(layers[start:stop]), model)
+        yield ModelBlock(f"{names[start]}…{names[stop - 1]}", tuple(layers[start:stop]), model, start)
 
 
 Forward = Callable[..., Any]
@@ -98,19 +105,24 @@ class SequenceOfBlocks:
 def replace_forward(
     blocks: list[ModelBlock], replaced: Callable[[str, Forward, tuple[nn.Module, ...]], Forward]
 ) -> None:
-    """Give blocks another forward pass: `replaced(name, forward, layers)`. Names and parameters stay as they are."""
+    """Give blocks another forward pass: `replaced(name, forward, layers)`. Names and parameters stay as they are.
+
+    Blocks are in the order of `blocks_of`.
+    """
     for block in blocks:
         if block.owner is None:
             (module,) = block.layers
             module.forward = replaced(block.name, module.forward, block.layers)
-    segments = {
-        block.layers[0]: replaced(block.name, block.forward, block.layers) for block in blocks if block.owner
-    }
+    segments = [block for block in blocks if block.owner is not None]
     if not segments:
         return
-    owner = next(block.owner for block in blocks if block.owner)
-    inside = {id(layer) for block in blocks for layer in block.layers[1:]}
+    owner = segments[0].owner
+    assert owner is not None
     # Layers of a flat sequence are called in their groups; the sequence itself is still the model.
-    steps = [segments.get(layer, layer) for layer in owner if id(layer) not in inside]
-
-    owner.forward = SequenceOfBlocks(steps)  # pyright: ignore[reportAttributeAccessIssue]
+    layers = list(owner)
+    steps: list[Forward] = []
+    at = 0
+    for block in segments:
+        steps += [*layers[at : block.start], replaced(block.name, block.forward, block.layers)]
+        at = block.stop
+    owner.forward = SequenceOfBlocks([*steps, *layers[at:]])  # pyright: ignore[reportAttributeAccessIssue]

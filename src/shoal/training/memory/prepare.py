@@ -28,10 +28,15 @@ def prepare_activations(
 
 def refuse_dropout_in_threads(config: RunConfig, model: nn.Module, flag: str) -> None:
     """Refuse to repeat a forward pass that draws random numbers, where workers share one random state."""
-    draws = any(getattr(module, "dropout", 0) or getattr(module, "p", 0) for module in model.modules())
+    draws = any(_is_rate(getattr(each, name, 0)) for each in model.modules() for name in ("dropout", "p"))
     if draws and config.launch.launcher == "threads" and config.launch.workers > 1:
         raise ConfigError(
             f"{flag} does not support dropout with thread workers: they share one random state, so that a repeated "
             "forward pass would draw other masks",
             "Use --launcher processes.",
         )
+
+
+def _is_rate(value: object) -> bool:
+    """Whether it is a rate of dropout above 0. A user's module may call a tensor or another module so."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0

@@ -134,15 +134,22 @@ def _refuse_revival(config: RunConfig, before: Mapping[str, Tensor], after: Mapp
 
 
 def size_of(model: nn.Module, kept: Mapping[str, Tensor]) -> Size:
-    """The size of a model, less what the masks prune.
+    """The size of a model, less what the masks prune. Weights that several layers share count once.
 
     >>> import torch
     >>> size_of(nn.Linear(8, 2), {"weight": torch.arange(16).view(2, 8) < 4})
     Size(num_values=6, num_bytes=26)
     """
     num_values = num_bytes = 0
-    for name, tensor in model.state_dict().items():
-        count = int(kept[name].sum()) if name in kept else tensor.numel()
+    names: dict[tuple[int, int], list[str]] = {}
+    state = model.state_dict()
+    for name, tensor in state.items():
+        names.setdefault((tensor.data_ptr(), tensor.numel()), []).append(name)
+    for shared in names.values():
+        tensor = state[shared[0]]
+        # Masks are recorded under one of the names.
+        mask = next((kept[name] for name in shared if name in kept), None)
+        count = tensor.numel() if mask is None else int(mask.sum())
         num_values += count
         num_bytes += count * tensor.element_size()
         if count < tensor.numel():

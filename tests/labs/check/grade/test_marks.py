@@ -2,6 +2,7 @@
 
 import csv
 import io
+import os
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,18 @@ def test_names_are_where_the_paths_differ():
         "bo-task1",
         "bo-old",
     ]
+
+
+@pytest.mark.parametrize(
+    ("folders", "names"),
+    [
+        (("li-wei", "li/wei"), ["li-wei-2", "li-wei"]),
+        (("li/wei", "li-wei"), ["li-wei", "li-wei-2"]),  # the same names in another order
+        (("an", "An", "AN"), ["an-3", "An-2", "AN"]),
+        (("a-b", "a/b", "a-b-2"), ["a-b-3", "a-b", "a-b-2"]),  # a name of its own is not taken from anybody
+        (("J\u00fcrgen", "Ju\u0308rgen"), ["J\u00fcrgen-2", "Ju\u0308rgen"]),
+        ((os.fsdecode(b"\xd5"), r"\udcd5"), [r"\udcd5-2", r"\udcd5"]),
+    ],
+)
+def test_no_two_folders_get_one_page(folders, names):
+    assert names_of([Path("/in", folder) for folder in folders]) == names

@@ -1,6 +1,7 @@
 """A process in a sandbox: what it can write, reach and start."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -12,7 +13,7 @@ from pathlib import Path
 from shoal.labs.check.sandbox import isolation, kernel
 from shoal.labs.check.sandbox.limits import Limits
 
-own, other, outside = map(Path, sys.argv[1:])
+own, other, not_utf8, outside = map(Path, sys.argv[1:])
 
 def tried(action, *args):
     try:
@@ -24,7 +25,7 @@ def tried(action, *args):
 isolation.leave()
 child = os.fork()
 if child == 0:
-    folder = isolation.settle(own, [own, other], Limits())
+    folder = isolation.settle(own, [own, other, not_utf8], Limits())
     def connect():
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
@@ -44,6 +45,7 @@ if child == 0:
     print(json.dumps({
         "sees": sorted(path.name for path in folder.iterdir()),
         "neighbour": sorted(os.listdir(other)) if other.exists() else [],
+        "not UTF-8": sorted(os.listdir(not_utf8)) if not_utf8.exists() else [],
         "own folder": tried((folder / "new").write_text, "x"),
         "outside": tried(outside.write_text, "x"),
         "package": tried(Path(isolation.__file__).write_text, "x"),
@@ -62,11 +64,12 @@ os.waitpid(child, 0)
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory):
     root = tmp_path_factory.mktemp("students")
-    for name in ("own", "other"):
+    not_utf8 = os.fsdecode(b"\xd5\xc5\xc8\xfd")
+    for name in ("own", "other", not_utf8):
         (root / name).mkdir()
         (root / name / f"{name}.py").write_text("")
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, root / "own", root / "other", "/etc/shoal-test"],
+        [sys.executable, "-c", PROGRAM, root / "own", root / "other", root / not_utf8, "/etc/shoal-test"],
         capture_output=True,
         text=True,
         timeout=60,
@@ -77,7 +80,7 @@ def seen(tmp_path_factory):
 
 def test_it_sees_its_own_folder_and_not_the_neighbours(seen):
     assert seen[0]["sees"] == ["own.py"]
-    assert seen[0]["neighbour"] == []
+    assert seen[0]["neighbour"] == seen[0]["not UTF-8"] == []
 
 
 def test_what_it_writes_into_its_folder_is_not_kept(seen):

@@ -13,7 +13,9 @@ TASK = Task(
 def test_tasks_and_answers_travel_as_json():
     assert Task.from_plain(json.loads(json.dumps(TASK.to_plain()))) == TASK
     answer = Answer(((), (fault("sum", nodes=3),)), isolated=False, refusal="no namespaces")
-    assert Answer.from_plain(json.loads(json.dumps(answer.to_plain()))) == answer
+    failed = Answer((), failure="mount /in/bo: No such file or directory")
+    for each in (answer, failed):
+        assert Answer.from_plain(json.loads(json.dumps(each.to_plain()))) == each
 
 
 def test_a_check_without_an_answer_gets_a_fault_of_its_own():

@@ -104,6 +104,20 @@ def test_a_ledger_that_was_saved_before_skips_were_counted_is_restored():
     assert (again.version, again.skipped, again.resume(0)) == (1, 0, (1, 1))
 
 
+def test_a_worker_that_had_skipped_its_last_steps_resumes_with_the_others():
+    ledger, again = (Ledger(3, bound=0, needed=2) for _ in range(2))
+    for step in range(10):
+        for rank in (0, 1):
+            ledger.receive(Push(rank, step + 1, step, step))
+    ledger.receive(Push(2, 1, 0, 0))
+    assert (ledger.version, ledger.resume(2)) == (10, (1, 1))
+    again.restore(ledger.state())
+    assert [again.resume(rank) for rank in range(3)] == [(10, 10), (10, 10), (1, 10)]
+    for rank in (0, 1):
+        again.receive(Push(rank, 11, 10, 10))
+    assert again.resume(2) == (1, 10), "its own step, not that of the faster ones"
+
+
 def test_a_saved_ledger_does_not_know_what_it_only_held():
     ledger = Ledger(2, bound=0, needed=2)
     ledger.receive(Push(0, 1, 0, 0))

@@ -33,7 +33,15 @@ def test_a_stop_ends_after_a_whole_step():
     assert turns.take(0, 1, 0, 9) == Turn(0, 0)
     turns.stop()
     assert [turns.take(0, sequence, 0, 9) for sequence in (2, 3, 4)] == [Turn(0, 1), Turn(0, 2), None]
-    assert turns.end_of(9) == 1
+    assert turns.end_of(0, 9) == 1
+
+
+@pytest.mark.parametrize("turns", [Turns(2), BoundedTurns(2, 1)])
+def test_a_stop_before_the_first_turn_of_a_resumed_run_ends_at_its_first_step(turns):
+    turns.stop()
+    assert turns.end_of(15, 200) == 15
+    assert turns.take(0, 1, 15, 200) is None
+    assert turns.is_over(15, 200)
 
 
 def test_the_turn_of_a_lost_worker_is_given_to_the_next_that_asks():

@@ -12,6 +12,7 @@ from shoal.config.schema import GdConfig, ServerConfig
 from shoal.errors import DivergedError
 from shoal.parallel.exchange.linear import AllReduce
 from shoal.parallel.guard import Guard
+from shoal.parallel.strategy import EndOfTurns
 from shoal.parallel.sync.server.shards import Shard
 from shoal.parallel.sync.server.updates import Rules, Updates
 from shoal.parallel.sync.server.wire import Kind, Request
@@ -293,3 +294,23 @@ def test_all_workers_stop_after_the_same_step():
             for to, answer in server.receive(rank, *push(rank, sequence)):
                 stopped[to] = answer.stop_signal
     assert stopped == {0: 15, 1: 15, 2: 15}
+
+
+def test_a_worker_that_is_steps_behind_learns_that_it_stops_where_the_others_did():
+    server = Server(ServerConfig(backup=1))
+    for sequence in (1, 2, 3):
+        for rank in (0, 1):
+            answers = server.receive(rank, *push(rank, sequence, stop_signal=15 * (sequence == 3)))
+    assert [(to, reply.stop_signal) for to, reply in answers] == [(0, 15), (1, 15)]
+    ((_, reply),) = server.receive(2, *push(2, 1))
+    assert (reply.step, reply.stop_signal) == (3, 15), "nobody would answer a push of step 3"
+
+
+@pytest.mark.parametrize("staleness", [None, 1], ids=["asp", "ssp"])
+def test_a_run_that_is_stopped_before_its_first_turn_ends_where_it_was_resumed(staleness):
+    mode = "asp" if staleness is None else "ssp"
+    config = ServerConfig(mode=mode, staleness=staleness, on_lost="continue")
+    server, answers = Server(config, gives_turns=True), []
+    for rank in range(WORKERS):
+        answers += server.receive(rank, Request(Kind.PULL, 1, first=15, end=20, stop_signal=15))
+    assert [reply.turn for _, reply in answers] == [EndOfTurns(15, 15)] * WORKERS

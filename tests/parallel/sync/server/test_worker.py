@@ -1,5 +1,8 @@
 """A parameter server that waits for all workers equals one machine: step by step, in float64."""
 
+from dataclasses import replace
+from threading import Barrier
+
 import pytest
 import torch
 from server_cases import NO_PROGRESS, bsp, history_of, members, strategy_of
@@ -140,3 +143,28 @@ def test_a_resumed_run_has_the_bits_of_one_that_was_never_stopped(tmp_path, serv
     ):
         for (expected, *_), (state, *_) in zip(never_stopped[4:], found, strict=True):
             assert all(torch.equal(state[key], expected[key]) for key in expected)
+
+
+def test_a_worker_that_is_steps_behind_stops_where_the_others_did():
+    """Its push is dropped, it skips to the step of the others, and does not push once more: nobody would answer."""
+    config, others_stopped, steps = bsp(backup=1), Barrier(3), 3
+
+    def work(world):
+        strategy = strategy_of(world, config, replica(OPTIMIZERS["gd"]))
+        if strategy.serves:
+            strategy.serve(Serving())
+            return []
+        if world.rank == 2:
+            others_stopped.wait()
+        signals = []
+        for step in range(steps):
+            share = share_of(strategy, step, (4, 4, 4), 1)
+            signal = 15 if (world.rank, step) == (0, steps - 1) else 0
+            signals.append(strategy.step(replace(share, stop_signal=signal), 0.1).stop_signal)
+        if world.rank < 2:
+            others_stopped.wait()
+        strategy.consolidate()
+        strategy.pause(Pause(NO_PROGRESS, is_end=True))
+        return signals
+
+    assert on_threads(4, work) == [[0, 0, 15]] * 3 + [[]]

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 from shoal.labs.check.solution import Checked, Verdict
 from shoal.labs.words import Words
@@ -61,7 +62,7 @@ class Grade:
     def to_plain(self) -> dict[str, Any]:
         """For other programs."""
         return {
-            "folder": str(self.folder),
+            "folder": printable(str(self.folder)),
             "name": self.name,
             "mark": self.mark,
             "most": self.most,
@@ -98,18 +99,42 @@ def _marked(verdict: Verdict, weights: Mapping[str, float], words: Words) -> Tas
 
 
 def names_of(folders: Sequence[Path]) -> list[str]:
-    """A name for every folder: the parts of its path in which the folders differ.
+    """A name for every folder, which no other has: the parts of its path in which the folders differ.
+
+    A name becomes the name of a page, so two also differ where a file system ignores case and the form of accents.
 
     >>> names_of([Path("hand-ins/an"), Path("hand-ins/bo")])
     ['an', 'bo']
     >>> names_of([Path("/in/an/lab1"), Path("/in/bo/lab1")])
     ['an', 'bo']
+    >>> names_of([Path("/in/li-wei"), Path("/in/li/wei")])
+    ['li-wei-2', 'li-wei']
     """
     parts = [folder.resolve().parts for folder in folders]
     if len(parts) == 1:
-        return [parts[0][-1] if len(parts[0]) > 1 else "root"]
+        return [printable(parts[0][-1]) if len(parts[0]) > 1 else "root"]
     while all(len(each) > 1 for each in parts) and len({each[0] for each in parts}) == 1:
         parts = [each[1:] for each in parts]
     while all(len(each) > 1 for each in parts) and len({each[-1] for each in parts}) == 1:
         parts = [each[:-1] for each in parts]
-    return ["-".join(each).replace("/", "") for each in parts]
+    names = [printable("-".join(each).replace("/", "")) for each in parts]
+    return _distinct(names, [folder.resolve() for folder in folders])
+
+
+def _distinct(names: Sequence[str], folders: Sequence[Path]) -> list[str]:
+    """The names, with a number after those that are taken."""
+    found, wanted = list(names), set(map(_as_file, names))
+    taken: set[str] = set()
+    # By path: the order in which the folders were given must not decide whose page has which name.
+    for place in sorted(range(len(names)), key=folders.__getitem__):
+        number = 1
+        while _as_file(found[place]) in taken or (number > 1 and _as_file(found[place]) in wanted):
+            number += 1
+            found[place] = f"{names[place]}-{number}"
+        taken.add(_as_file(found[place]))
+    return found
+
+
+def _as_file(name: str) -> str:
+    """Equal for names that some file system takes for the same."""
+    return normalize("NFC", normalize("NFD", name).casefold())

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from shoal.labs.check.grade.marks import Grade
+from shoal.printable import printable
 from shoal.report.tables import records_to_csv
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -23,7 +24,7 @@ def to_csv(grades: Sequence[Grade]) -> str:
             row[task.name] = task.word
             row[f"{task.name} (points)"] = f"{task.mark:g}"
         wrong = [f"{task.name}: {sentence}" for task in each.tasks for sentence in task.sentences]
-        rows.append({**row, "faults": _text(" | ".join(wrong)), "folder": _text(str(each.folder))})
+        rows.append({**row, "faults": _text(" | ".join(wrong)), "folder": _text(printable(str(each.folder)))})
     # Spreadsheets know by the mark at the start that the file is in UTF-8.
     return "\ufeff" + records_to_csv(rows)
 

@@ -46,8 +46,9 @@ def unshare(flags: int) -> None:
 
 def mount(source: str, target: str, kind: str, flags: int = 0, options: str = "") -> None:
     """mount(2)."""
-    given = [text.encode() for text in (source, target, kind)]
-    _called(f"mount {target}", _libc().mount(*given, ctypes.c_ulong(flags), options.encode()))
+    # Paths in the file system's own encoding: a folder's name need not be UTF-8.
+    given = [os.fsencode(text) for text in (source, target, kind)]
+    _called(f"mount {target}", _libc().mount(*given, ctypes.c_ulong(flags), os.fsencode(options)))
 
 
 class _MountAttributes(ctypes.Structure):
@@ -67,7 +68,7 @@ def make_read_only(path: str, *, below: bool) -> None:
         _libc().syscall(
             SYS_MOUNT_SETATTR,
             AT_FDCWD,
-            path.encode(),
+            os.fsencode(path),
             AT_RECURSIVE if below else 0,
             ctypes.byref(attributes),
             ctypes.c_size_t(ctypes.sizeof(attributes)),

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 
@@ -12,7 +12,7 @@ from shoal.labs.check.fault import fault
 from shoal.labs.check.sandbox.task import Answer, Task, unanswered
 
 
-def answers(tasks: Sequence[Task], jobs: int) -> Iterator[Answer]:
+def answers(tasks: Sequence[Task], jobs: int) -> Generator[Answer]:
     """The answer to every task, in their order."""
     jobs = max(1, min(jobs, len(tasks)))
     idle: SimpleQueue[Worker] = SimpleQueue()

@@ -51,13 +51,15 @@ class Answer:
     """What the checks of a task found, and what protected the machine meanwhile."""
 
     faults: tuple[tuple[Fault, ...], ...]
-    """Of each check, in the task's order."""
+    """Of each check, in the task's order; none with a `failure`."""
     isolated: bool = True
     """Whether it ran in namespaces of its own."""
     refusal: str = ""
     """Why it did not."""
     counted: bool = True
     """Whether the number of its processes was limited."""
+    failure: str = ""
+    """Why the sandbox could not be set up. The student's code did not run, so nothing can be said about it."""
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON can represent it."""
@@ -68,7 +70,7 @@ class Answer:
     def from_plain(plain: Mapping[str, Any]) -> "Answer":
         """The inverse of `to_plain`."""
         faults = tuple(tuple(Fault(key, values) for key, values in found) for found in plain["faults"])
-        return Answer(faults, plain["isolated"], plain["refusal"], plain["counted"])
+        return Answer(faults, plain["isolated"], plain["refusal"], plain["counted"], plain["failure"])
 
 
 def unanswered(task: Task, found: Sequence[Sequence[Fault]], instead: Fault) -> tuple[tuple[Fault, ...], ...]:

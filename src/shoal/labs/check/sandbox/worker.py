@@ -56,9 +56,18 @@ def run(task: Task) -> Answer:
     _kill(guard)
     os.waitpid(guard, 0)
     os.close(reader)
-    started: dict[str, Any] = records[0] if records else {"isolated": True, "refusal": "", "counted": True}
+    # The first record comes before any code of the student: without it, the fault is not the student's.
+    started: dict[str, Any] = records[0] if records else {"failure": _no_record(task, late)}
+    if "failure" in started:
+        return Answer((), **started)
     found = [[Fault(key, values) for key, values in each] for each in records[1:]]
     return Answer(unanswered(task, found, fault("too_long" if late else "died")), **started)
+
+
+def _no_record(task: Task, late: bool) -> str:
+    if late:
+        return f"it was not ready after {task.limits.task_s:g} s"
+    return "its first process ended early (out of memory or of processes?)"
 
 
 def _records(reader: int, limit_s: float, wanted: int) -> tuple[list[Any], bool]:
@@ -145,17 +154,21 @@ def _children() -> list[int]:
 
 
 def _inside(task: Task, writer: int, refusal: str) -> Never:
-    """Run the checks, and send a line for each as soon as it is done."""
+    """Run the checks, and send a line for each as soon as it is done; the first says how they are isolated."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    counted = True
-    if refusal:
-        apply(task.limits, private=False)
-        folder = task.folder
-        counted = os.getuid() != 0
-    else:
-        kernel.die_with_parent(signal.SIGKILL)
-        folder = isolation.settle(task.folder, task.others, task.limits)
-        counted = os.getuid() != 0 or isolation.counts_processes()
+    try:
+        if refusal:
+            apply(task.limits, private=False)
+            folder = task.folder
+            counted = os.getuid() != 0
+        else:
+            kernel.die_with_parent(signal.SIGKILL)
+            folder = isolation.settle(task.folder, task.others, task.limits)
+            counted = os.getuid() != 0 or isolation.counts_processes()
+    except Exception as error:  # whatever it is: it is not the student's
+        why = error.strerror if isinstance(error, OSError) else None
+        _send(writer, {"failure": why or f"{type(error).__name__}: {error}"})
+        os._exit(1)
     _send(writer, {"isolated": not refusal, "refusal": refusal, "counted": counted})
     nodes.START_METHOD.set("fork")  # this process has imported torch, and has no threads
     nodes.WORK_LIMIT_S.set(task.limits.work_s)

@@ -69,7 +69,7 @@ def workers_of(folder: Path) -> int:
     compose = folder / "docker-compose.yml"
     found = (
         re.search(r"--n_devices[= ](\d+)", compose.read_text(encoding="utf-8", errors="replace"))
-        if compose.exists()
+        if compose.is_file()
         else None
     )
     return int(found[1]) if found else WORKERS
@@ -89,4 +89,5 @@ def _runs(folder: Path, stamp: tuple[tuple[str, int], ...]) -> tuple[Outcome, Ou
 
 def _stamp(folder: Path) -> tuple[tuple[str, int], ...]:
     """Changes with the files: a solution that was mended is run again."""
-    return tuple((file.name, file.stat().st_mtime_ns) for file in sorted(folder.glob("*.py")))
+    files = sorted(path for path in folder.glob("*.py") if path.is_file())  # no links to nowhere of an editor
+    return tuple((file.name, file.stat().st_mtime_ns) for file in files)

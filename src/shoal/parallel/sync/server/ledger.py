@@ -171,5 +171,8 @@ class Ledger:
         workers = len(self._last)
         self.version, self.dropped = state[:2]
         self._last, self._clocks = list(state[2 : 2 + workers]), list(state[2 + workers : 2 + 2 * workers])
+        if self._needed:
+            # All had met when this was saved. One that had skipped its last steps must not be behind for ever.
+            self._clocks = [self.version] * workers
         self.skipped = sum(state[2 + 2 * workers :])  # older checkpoints end before it
         self._held, self._owed, self.lost = {}, set(), set()

@@ -154,12 +154,16 @@ def answer_requests(
 
 def _deaths_before(receipt: Receipt, survivors: Survivors | None) -> Iterator[int]:
     """Wait for a message; the workers that die meanwhile and can be lost."""
+    lost: set[int] = set()
     while True:
         try:
             receipt.wait()
         except MemberError as error:
             if survivors is None or error.reason != "died" or not survivors.can_lose(error.rank):
                 raise
+            if error.rank in lost:  # the group has given up, and would say the same for ever
+                raise
+            lost.add(error.rank)
             yield error.rank
         else:
             return

@@ -31,7 +31,7 @@ class TurnRules(ABC):
         given = self._given.get(rank)
         if given is not None and given[0] == sequence:
             return given[1]
-        turn = self._choose(rank, first, self.end_of(end))
+        turn = self._choose(rank, first, self.end_of(first, end))
         if turn is not None:
             self._given[rank] = sequence, turn
             self._under_way[rank] = turn
@@ -57,13 +57,16 @@ class TurnRules(ABC):
         if self._stop_at is None:
             self._stop_at = self._furthest()
 
-    def end_of(self, end: int) -> int:
-        """The step before which workers really end: earlier than `end` after `stop`."""
-        return end if self._stop_at is None else min(end, self._stop_at)
+    def end_of(self, first: int, end: int) -> int:
+        """The step before which workers really end: earlier than `end` after `stop`, but never before `first`.
+
+        A resumed run may stop before any turn is given: then nothing here knows yet which steps are finished.
+        """
+        return end if self._stop_at is None else min(end, max(first, self._stop_at))
 
     def is_over(self, first: int, end: int) -> bool:
         """Whether every turn of these steps is finished."""
-        return not self._under_way and self._none_left(first, self.end_of(end))
+        return not self._under_way and self._none_left(first, self.end_of(first, end))
 
     @abstractmethod
     def _choose(self, rank: int, first: int, end: int) -> Turn | None: ...

@@ -150,7 +150,7 @@ class Updates:
         living = set(range(self._rules.workers)) - self.ledger.lost
         if self._met != segment and self._without_turn >= living and self._turns.is_over(*segment):
             self._met = segment
-            self.ledger.meet(self._turns.end_of(request.end))
+            self.ledger.meet(self._turns.end_of(*segment))
         return self._met == segment
 
     def _note_stop(self, stop_signal: int) -> None:
@@ -216,16 +216,18 @@ class Updates:
             self._sent[rank] = [weights.clone() for weights in self._shard.weights]
         # After a push, the worker has finished one step more than before it.
         finished = request.step + (request.kind == Kind.PUSH)
-        stops = self._stop_at is not None and finished >= self._stop_at and not request.end
+        step = self.ledger.version if self._rules.needed else 0
+        # A worker that is behind skips to `step`, and asks no more before it is there: it must learn now that it ends.
+        stops = self._stop_at is not None and max(finished, step) >= self._stop_at and not request.end
         return Reply(
             request.sequence,
             self.ledger.version,
-            step=self.ledger.version if self._rules.needed else 0,
+            step=step,
             loss=self._loss,
             stop_signal=self._stop_signal if stops or (request.end and turn is None) else 0,
             turn_step=-1 if turn is None else turn.step,
             turn_share=-1 if turn is None else turn.share,
-            end=self._turns.end_of(request.end),
+            end=self._turns.end_of(request.first, request.end),
             staleness_sum=self._staleness_sum,
             staleness_max=self._staleness_max,
             pushes=self._pushes,

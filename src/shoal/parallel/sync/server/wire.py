@@ -70,7 +70,7 @@ class Reply(NamedTuple):
     loss: float = 0.0
     """Gathered updates: the loss of all workers."""
     stop_signal: int = 0
-    """Not 0: the worker stops after this step."""
+    """Not 0: the worker stops after this step; if it is behind `step`, when it has skipped to it."""
     turn_step: int = -1
     turn_share: int = -1
     """The turn that the worker has got; −1: none is left."""

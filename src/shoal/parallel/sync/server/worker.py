@@ -138,10 +138,12 @@ class ServerWorker(Sync):
     def _result(self, loss: Tensor, share: Share) -> StepResult:
         """The loss of all workers where gradients are gathered; else the mean loss of this worker's samples."""
         reply = self._client.replies[0]
+        # One that is behind the others stops where they do: not before it has skipped the steps between.
+        stop_signal = reply.stop_signal if self._finished >= reply.step else 0
         if self._config.gathers:
-            return StepResult(loss.new_full((), reply.loss), reply.stop_signal)
+            return StepResult(loss.new_full((), reply.loss), stop_signal)
         own = loss * (share.num_samples_global / max(1, share.num_samples))
-        return StepResult(own, reply.stop_signal)
+        return StepResult(own, stop_signal)
 
     def next_turn(self, first: int, end: int) -> Turn | EndOfTurns:
         """The next share of steps `first` to `end` − 1 that is free. It came with the weights."""

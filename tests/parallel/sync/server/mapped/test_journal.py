@@ -77,6 +77,12 @@ def test_a_worker_waits_when_the_server_is_a_whole_ring_behind():
     assert words.has_room()
 
 
+def test_a_stop_before_the_first_turn_of_a_resumed_run_ends_at_its_first_step():
+    words = journal()
+    words.note_stop(15)
+    assert words.next_turn(15, 200) == EndOfTurns(15, 15)
+
+
 def test_every_share_is_given_once_and_the_next_segment_goes_on_there():
     words = journal(workers=2)
     assert [words.next_turn(0, 2) for _ in range(5)] == [

@@ -168,7 +168,8 @@ class Journal:
         words = self._words
         if (words[_CLOSED_FIRST], words[_CLOSED_END]) != (first, end):
             turn = max(words[_NEXT_TURN], first * self._workers)
-            last = min(end, words[_STOP_AT]) if words[_STOP_SIGNAL] else end
+            # A resumed run may stop before any turn is given, but not before the step at which it begins.
+            last = min(end, max(first, words[_STOP_AT])) if words[_STOP_SIGNAL] else end
             if turn < last * self._workers:
                 words[_NEXT_TURN] = turn + 1
                 return Turn(*divmod(turn, self._workers))
