@@ -248,3 +248,26 @@ def test_the_state_of_the_model_has_its_names_and_one_tensor_for_tied_weights(wa
     assert torch.equal(state["0.weight"], torch.ones(40, 40))
     assert state["1.running_var"].tolist() == [1.0] * 40
     assert nothing == {}
+
+
+class CheckpointedTwice(Net):
+    def forward(self, inputs):
+        x = self.first(inputs).relu()
+        for _ in range(2):
+            x = checkpoint(self.second, x, use_reentrant=True)
+        return self.last(self.norm(x))
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_a_gradient_that_comes_when_its_unit_has_gone_is_refused(stage):
+    """A backward pass inside another completes the gradients of a block each time."""
+
+    def work(group):
+        model = CheckpointedTwice().double()
+        sharded = shoal.zero(model, adam, stage, group, unit_mib=1e-3)
+        inputs, labels = samples()
+        with sharded.batch(num_samples=8):
+            F.cross_entropy(model(inputs[0]), labels[0]).backward()
+
+    with pytest.raises(ConfigError, match=r"'second\.\w+' got a second gradient .*\n.*use_reentrant=False"):
+        on_threads(2, work)

@@ -50,7 +50,7 @@ class UnitSlots:
         self.unit, self.outbox, self.memory = unit, outbox, memory
         self.params = {name: params[name] for name in unit.shapes}
         self.views, self.gaps = unit.views(memory), unit.gaps(memory)
-        self.num_missing = 0
+        self.missing: set[str] = set()
         self.sum = torch.zeros(unit.piece, dtype=unit.kind.dtype, device=unit.kind.device)
         """This worker's piece of the sum over all workers and passes."""
         self.owned: list[tuple[Tensor, Tensor]] = []
@@ -127,9 +127,9 @@ class OwnedGradients:
         self._is_running = self._is_held = False
         self._weight: Factor | None = None
         self._removers = [
-            on_final(param, partial(self._final, slots))
+            on_final(param, partial(self._final, slots, name))
             for slots in self.slots
-            for param in slots.params.values()
+            for name, param in slots.params.items()
             if early
         ]
 
@@ -151,27 +151,34 @@ class OwnedGradients:
 
     def _expect_all(self) -> None:
         for slots in self.slots:
-            slots.num_missing = len(slots.params)
+            slots.missing = {*slots.params}
 
     @property
     def is_running(self) -> bool:
         """Whether a pass has begun and is not complete."""
         return self._is_running
 
-    def _final(self, slots: UnitSlots, param: Tensor) -> None:
+    def _final(self, slots: UnitSlots, name: str, param: Tensor) -> None:
         del param
         if not self._is_running and self._begins is not None:
             self._begins()
-        if self._is_running or self._is_held:
-            slots.num_missing -= 1
-            if not slots.num_missing:
+        if not self._is_running and not self._is_held:
+            return
+        if name in slots.missing:
+            slots.missing.remove(name)
+            if not slots.missing:
                 self._left(slots.unit)
                 if self._is_running:
                     self._send_final()
+        elif self._is_running:
+            raise ConfigError(
+                f"parameter '{name}' got a second gradient in the same pass, after the first was final",
+                "Use use_reentrant=False where the model is checkpointed.",
+            )
 
     def _send_final(self) -> None:
         """Send all units that are final and whose turn it is."""
-        while self._next < len(self._order) and not self._order[self._next].num_missing:
+        while self._next < len(self._order) and not self._order[self._next].missing:
             self._send(self._order[self._next])
             self._next += 1
 
@@ -180,7 +187,7 @@ class OwnedGradients:
         if not self._is_running:
             self.begin()
         for slots in self._order[self._next :]:
-            slots.num_missing = 0
+            slots.missing.clear()
         self._send_final()
         for slots in self.slots:
             slots.outbox.wait()
