@@ -3,6 +3,7 @@
 import pytest
 
 from shoal.config.read import read
+from shoal.errors import ConfigError
 from shoal.memory import technique_table
 from shoal.memory.technique_table import (
     as_text,
@@ -97,6 +98,27 @@ def test_a_time_on_a_busy_machine_is_not_compared(monkeypatch, delayed):
     assert by_label["--memory.checkpoint 1"].endswith("     busy")
     assert by_label["plain"].endswith("1.00 ×" if delayed else "busy")
     assert "busy: other programs delayed every step" in shown
+    assert all(len(line) <= 80 for line in shown.splitlines())
+
+
+def test_a_technique_that_the_model_refuses_leaves_the_others_in_the_table(monkeypatch):
+    config = read(None, TEXT.split())
+
+    def pretend(configs, **_: object):
+        if configs[0].memory.checkpoint:
+            raise ConfigError(
+                "--memory.checkpoint cannot compute block '5' again: it writes into its input", ""
+            )
+        return [Trial(2**20, 0.001)]
+
+    monkeypatch.setattr(technique_table, "try_each", pretend)
+    rows = technique_rows(config)
+    assert {row["flags"] for row in rows if "refused" in row} == {
+        f"--memory.checkpoint {each}" for each in (4, 2, 1)
+    }
+    assert all(row["time"] == 1.0 for row in rows if "refused" not in row)
+    shown = as_text(config, rows)
+    assert "--memory.checkpoint 1 was not measured: --memory.checkpoint cannot compute block" in shown
     assert all(len(line) <= 80 for line in shown.splitlines())
 
 

@@ -4,6 +4,7 @@ The peak is that of the process, with what the C library keeps although it was f
 what is in use at the peak, which the formula predicts, in workers whose C library keeps nothing large.
 """
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -18,9 +19,9 @@ from shoal.parallel.buckets.plan import MIB
 def technique_rows(config: RunConfig, is_measured: bool = True) -> list[dict[str, object]]:
     """The run as it is, then with each technique: bytes by formula and measured, and the time of a step."""
     variants = [MemoryVariant(config), *single_variants(config)]
-    tried = try_each([each.config for each in variants]) if is_measured else None
+    plain = try_each([config])[0] if is_measured else None
     rows: list[dict[str, object]] = []
-    for place, variant in enumerate(variants):
+    for variant in variants:
         name = variant.techniques[0] if variant.techniques else "plain"
         technique = TECHNIQUES.get(name)
         row: dict[str, object] = {
@@ -33,13 +34,26 @@ def technique_rows(config: RunConfig, is_measured: bool = True) -> list[dict[str
             # Products in bfloat16 need memory beside the tensors.
             "formula_is_bound": variant.config.precision == "bf16",
         }
-        if tried is not None:
-            trial, plain = tried[place], tried[0]
-            row |= {"in_use_bytes": _in_use(variant.config, trial), "measured_bytes": trial.peak}
-            is_known = not (trial.was_delayed or plain.was_delayed)
-            row["time"] = round(trial.seconds / plain.seconds, 3) if is_known else None
+        if plain is not None:
+            try:
+                row |= _measured(variant, plain)
+            except ConfigError as error:
+                if not variant.flags:
+                    raise  # the run itself is refused
+                row["refused"] = error.message
         rows.append(row)
     return rows
+
+
+def _measured(variant: MemoryVariant, plain: Trial) -> dict[str, object]:
+    """Bytes in use, bytes at the peak, and the time of a step compared with the run as it is."""
+    trial = try_each([variant.config])[0] if variant.flags else plain
+    is_known = not (trial.was_delayed or plain.was_delayed)
+    return {
+        "in_use_bytes": _in_use(variant.config, trial),
+        "measured_bytes": trial.peak,
+        "time": round(trial.seconds / plain.seconds, 3) if is_known else None,
+    }
 
 
 def _in_use(config: RunConfig, trial: Trial) -> int:
@@ -108,6 +122,9 @@ def as_text(config: RunConfig, rows: Sequence[dict[str, object]]) -> str:
         lines.append("peak: what is in use, and what the C library keeps of freed memory")
     if any(row.get("time", 1.0) is None for row in rows):
         lines.append("busy: other programs delayed every step, so the time is not comparable")
+    for row in rows:
+        if "refused" in row:
+            lines += textwrap.wrap(f"{row['flags']} was not measured: {row['refused']}", 80)
     if any(not row["is_exact"] for row in rows):
         lines.append("* computes something else: see docs/memory.md")
     return "\n".join(lines).rstrip()
