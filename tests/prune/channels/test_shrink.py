@@ -141,6 +141,11 @@ class ReturnsADict(nn.Module):
         return {"logits": self.net(x)}
 
 
+class CastsToFloat32(ReturnsADict):
+    def forward(self, x):
+        return self.net(x.float())
+
+
 def with_a_buffer_of_its_own():
     layer = nn.Linear(3, 8)
     layer.register_buffer("other", torch.ones(2))
@@ -159,9 +164,15 @@ def with_a_buffer_of_its_own():
             "or prune single weights",
         ),
         (ReturnsADict, (4, 3), "a model that returns a dict", "Return a tensor"),
+        (
+            CastsToFloat32,
+            (4, 3),
+            "a model that cannot compute in float64",
+            "Leave the dtype to the parameters",
+        ),
         (with_a_buffer_of_its_own, (4, 3), "channels of 0 in a way", "or prune single weights"),
     ],
-    ids=["middle of a sequence", "norm over another axis", "dict", "buffer"],
+    ids=["middle of a sequence", "norm over another axis", "dict", "float32", "buffer"],
 )
 def test_what_fails_without_some_channels_is_named_and_the_model_stays(make, shape, message, hint):
     torch.manual_seed(0)

@@ -110,7 +110,14 @@ def _computes_the_same(model: nn.Module, kept: Sequence[Kept], sample: Tensor) -
     """Whether a network without these channels computes what it does with them masked."""
     masked, shrunk = _copy(model), _copy(model)
     apply_masks(masked, channel_masks(masked, kept))
-    expected = _outputs(masked, sample)
+    try:
+        expected = _outputs(masked, sample)
+    except RuntimeError as error:
+        raise ConfigError(
+            "no channels can be removed from a model that cannot compute in float64, in which what is left of it is "
+            f"compared: {str(error).splitlines()[0]}",
+            "Leave the dtype to the parameters in forward, or prune single weights.",
+        ) from error
     if not isinstance(expected, Tensor):
         raise ConfigError(
             f"no channels can be removed from a model that returns a {type(expected).__name__}: what is left of it is "
