@@ -1,5 +1,7 @@
 """The choice of settings for a budget: the fastest that fit, what computes the same first."""
 
+from dataclasses import replace
+
 import pytest
 
 from shoal.config.read import read
@@ -61,6 +63,14 @@ def test_the_fastest_that_fits_is_taken(budget, flags):
         f"× the time of a step, the fastest of {choice.num_tried} tried settings that fits in"
         in choice.reason
     )
+
+
+def test_a_time_on_a_busy_machine_is_not_told():
+    choice = chosen("200MB")
+    busy = replace(choice, plain=choice.plain._replace(was_delayed=True))
+    assert "the time of a step" in choice.reason
+    assert "the time of a step" not in busy.reason
+    assert ", the fastest of" in busy.reason
 
 
 def test_a_heap_that_keeps_freed_memory_has_room_to_grow():

@@ -40,9 +40,10 @@ class BudgetChoice:
         if not self.variant.flags:
             return f"the run fits in {budget} as it is: {peak} at the peak"
         lossy = "" if self.variant.is_exact else "; nothing that computes the same fits"
-        ratio = self.trial.seconds / self.plain.seconds
+        ratio = f"{self.trial.seconds / self.plain.seconds:.2f} × the time of a step, "
+        is_known = not (self.trial.was_delayed or self.plain.was_delayed)
         return (
-            f"{self.variant.flags}: {peak} at the peak instead of {plain}, {ratio:.2f} × the time of a step, the "
+            f"{self.variant.flags}: {peak} at the peak instead of {plain}, {ratio * is_known}the "
             f"fastest of {self.num_tried} tried settings that fits in {budget}{lossy}{self.left_out}"
         )
 
