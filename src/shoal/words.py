@@ -51,8 +51,12 @@ class Words:
         if isinstance(value, Phrase):
             return self(value.key, **value.values)
         if isinstance(value, list | tuple):
-            return LIST_COMMAS[self.lang].join(str(self._shown(each)) for each in cast(Iterable[Any], value))
+            return self.listed(cast(Iterable[Any], value))
         return value
+
+    def listed(self, values: Iterable[Any]) -> str:
+        """Several things, with the comma of the language between them."""
+        return LIST_COMMAS[self.lang].join(str(self._shown(each)) for each in values)
 
     def counted(self, noun: str, count: int) -> str:
         """A number of things, from `count.<noun>`, or from `count.one_<noun>` for a single one.

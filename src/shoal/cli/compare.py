@@ -117,9 +117,10 @@ def _train(
 
     If that is interrupted, the finished runs stay and can be compared.
     """
-    from shoal.compare.comparison import BUSY, not_scheduled
+    from shoal.compare.comparison import not_scheduled
     from shoal.compare.table import described
     from shoal.compare.variants import train, train_again
+    from shoal.events.run_delay import BUSY
     from shoal.labs.watch import watch_for
 
     finished: list[Path] = []

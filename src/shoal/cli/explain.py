@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from shoal.cli import text
 from shoal.cli.command import Command, Given
+from shoal.cli.output import write_file
 from shoal.config.flags import Flags
 from shoal.config.kinds import AtLeast, AtMost
 from shoal.errors import ConfigError, unknown
@@ -53,7 +54,7 @@ def run(given: Given[ExplainFlags]) -> int:
         return 0
     text.show(words)
     if flags.svg is not None:
-        _write(flags.svg, drawing)
+        write_file(flags.svg, drawing)
         text.show(f"wrote {flags.svg}")
     return 0
 
@@ -103,15 +104,6 @@ def _paint(kind: "ActionKind | None", words: str) -> str:
         return text.dim(words)
     colours = {"F": "blue", "B": "yellow", "I": "yellow", "W": "green", "U": "magenta"}
     return text.on_colour(words, colours[kind.value])
-
-
-def _write(path: Path, drawing: str) -> None:
-    from shoal.events.folder import write_whole
-
-    try:
-        write_whole(path, drawing)
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}") from None
 
 
 def _names() -> list[str]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from shoal.cli import text
 from shoal.cli.command import Command, Given
+from shoal.cli.output import write_file
 from shoal.config.flags import Flags
 from shoal.errors import ConfigError
 
@@ -57,7 +58,7 @@ def run(given: Given[GraphFlags]) -> int:
         if str(path) == "-":
             text.show(drawings[form].rstrip("\n"))
         else:
-            _write(path, drawings[form])
+            write_file(path, drawings[form])
             text.show(str(path))
     return 0
 
@@ -80,18 +81,6 @@ def _drawn(form: str, graph: "Graph", title: str) -> str:
         "dot": lambda: drawing.dot(graph),
         "mermaid": lambda: drawing.mermaid(graph),
     }[form]()
-
-
-def _write(path: Path, content: str) -> None:
-    from shoal.events.folder import write_whole
-
-    if path.exists() and not path.is_file():  # a folder, or a device that a rename would replace
-        raise ConfigError(f"cannot write {path}: it exists and is not a file", "Choose another name.")
-    try:
-        write_whole(path, content)
-    except OSError as error:
-        hint = "Choose another file, in a folder that exists."
-        raise ConfigError(f"cannot write {path}: {error.strerror}", hint) from None
 
 
 def _listed() -> str:

@@ -25,6 +25,7 @@ from shoal.config.write import flat
 from shoal.errors import ConfigError
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder, resume_command
+from shoal.events.run_delay import BUSY
 from shoal.report.communication import RankShares, communication
 from shoal.report.findings import Measured, Verdict, inside_run, lower
 from shoal.report.runs import Run, read_run
@@ -35,8 +36,6 @@ RESULT = (
 """What a comparison reads of `result.json`."""
 KINDS = ("compute", "wait", "move", "other")
 """What training time consists of."""
-BUSY = 0.10
-"""The machine was busy if a thread of a run was ready but not scheduled for this part of the training time."""
 
 
 @dataclass(frozen=True)

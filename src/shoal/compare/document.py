@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from shoal.compare.comparison import BUSY, KINDS, ComparedRun, Comparison
+from shoal.compare.comparison import KINDS, ComparedRun, Comparison
 from shoal.compare.figures import loss_figure, time_figure
 from shoal.compare.notes import notes
 from shoal.compare.remark import Remark, percent
@@ -20,6 +20,7 @@ from shoal.compare.table import (
 )
 from shoal.compare.verdict import MATTERS, SLOWER
 from shoal.compare.weights import FIRST_STEP_BOUND
+from shoal.events.run_delay import BUSY
 from shoal.report.canvas import Drawing
 from shoal.report.document import Block, Bullets, Code, Document, Figure, Heading, Judgement, Paragraph, Table
 from shoal.report.findings import SPREADS

@@ -4,6 +4,9 @@ import os
 import time
 from pathlib import Path
 
+BUSY = 0.10
+"""The machine was busy if a thread was ready but not scheduled for more than this part of the time."""
+
 
 class RunDelay:
     """Measures from its creation on. Linux counts this time for every thread; elsewhere it is unknown."""

@@ -29,7 +29,7 @@ from shoal.config.mesh import check_divided
 from shoal.config.plain import from_plain, to_plain
 from shoal.config.schema import Custom, GlobalConfig, RunConfig, StopConfig, SyntheticConfig
 from shoal.errors import ConfigError, WorkerError
-from shoal.events.run_delay import RunDelay
+from shoal.events.run_delay import BUSY, RunDelay
 from shoal.launch import programs
 from shoal.launch.one_worker import joined_group
 from shoal.parallel.strategy import Share
@@ -42,8 +42,6 @@ SHORTEST_S, LONGEST_S = 0.2, 2.0
 """Steps are timed for at least this long, and longer if they are delayed. No further step is timed after the second."""
 MOST_TIMED = 1000
 """Nor after so many: what is done between steps takes longer than the shortest ones."""
-BUSY = 0.10
-"""A step was delayed if a thread was ready but not scheduled for this part of it: the limit of `shoal compare`."""
 
 
 class Trial(NamedTuple):

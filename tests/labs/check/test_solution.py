@@ -111,7 +111,7 @@ def test_json_names_every_fault_of_a_task(tmp_path, capsys):
 
 
 def test_a_name_that_is_not_utf8_harms_nobody(tmp_path, capsys):
-    """Nobody's marks, and neither the table nor the pages nor the JSON."""
+    """It changes no marks, and the table, the pages and the JSON are written."""
     name, shown = os.fsdecode(b"\xd5\xc5"), r"\udcd5\udcc5"
     good, other = hand_in(tmp_path / "in" / "good"), hand_in(tmp_path / "in" / name)
     table = tmp_path / "grades.csv"

@@ -80,10 +80,10 @@ def test_a_stage_over_rpc_counts_no_evaluation_as_a_part_of_a_step(finished):
 
 def test_tables_and_findings_have_the_same_bubbles(finished):
     folder = finished[0].folder
-    told = {row["claim"]: row["numbers"] for row in rows(folder, "findings")}["bubble_as_formula"]
+    numbers = {row["claim"]: row["numbers"] for row in rows(folder, "findings")}["bubble_as_formula"]
     for row in rows(folder, "microbatches"):
         shown = f"count {row['micro-batches']}, measured {100 * float(row['bubble (1)'])}"
-        assert shown in told
+        assert shown in numbers
 
 
 def test_the_report_is_whole_in_both_languages(finished, in_chinese):

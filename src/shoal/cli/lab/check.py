@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from shoal.cli import text
 from shoal.cli.command import Command, Given
+from shoal.cli.output import is_no_file
 from shoal.config.flags import Flags
 from shoal.errors import ConfigError, ShoalError
 from shoal.labs.catalogue import lab_of
@@ -111,7 +112,7 @@ def _require_writable(flags: CheckFlags) -> None:
                 raise IsADirectoryError(errno.EISDIR, "it is a folder")
             if table.exists() and not os.access(table, os.W_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-            if not _is_stream(table):
+            if not is_no_file(table):
                 TemporaryFile(dir=table.resolve().parent).close()
     if pages:
         with _refusing(pages, "--pages"):
@@ -125,11 +126,6 @@ def _refusing(path: Path, flag: str) -> Generator[None]:
         yield
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}", f"Choose another {flag}.") from None
-
-
-def _is_stream(path: Path) -> bool:
-    """Whether it is a pipe or a device, such as /dev/stdout, which a rename would replace."""
-    return path.exists() and not path.is_file()
 
 
 def _positive(flag: str, value: float) -> float:
@@ -174,7 +170,7 @@ def _write(number: str, flags: CheckFlags, grades: "Sequence[Grade]", sentences:
     if flags.csv:
         table = to_csv(grades)
         with _refusing(flags.csv, "--csv"):
-            if _is_stream(flags.csv):
+            if is_no_file(flags.csv):
                 flags.csv.write_text(table, encoding="utf-8")
             else:
                 write_whole(flags.csv.resolve(), table)  # resolved: a link stays a link

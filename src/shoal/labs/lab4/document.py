@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from shoal.events.run_delay import BUSY
 from shoal.labs.lab4.figures import label_of
 from shoal.labs.lab4.measure import Measurements, Way
 from shoal.labs.lab4.plan import BATCH_SIZE, MICROBATCHES, MOMENTUM, RATE, SCHEDULES, STAGES
@@ -21,8 +22,6 @@ SHOWN = {
     "tensor": linear.ColumnLinear,
 }
 """The code that the report prints."""
-BUSY = 0.1
-"""The part of the time without a core above which the page warns."""
 
 
 def principle(page: Page) -> list[Block]:

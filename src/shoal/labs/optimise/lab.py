@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from shoal import data
+from shoal.events.run_delay import BUSY
 from shoal.labs.choices import with_choices
 from shoal.labs.frame import LabSpec
 from shoal.labs.optimise.compression.document import closing_table
@@ -26,8 +27,6 @@ PARTS: Mapping[str, Part] = {
 """In the order of the page."""
 TIMED = ("compression", "straggler")
 """The parts whose runs are timed."""
-BUSY = 0.1
-"""The part of the time without a core above which the page warns."""
 
 Value = TypeVar("Value")
 Measured = Mapping[str, Any]

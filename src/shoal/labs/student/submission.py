@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from shoal.errors import ConfigError
+from shoal.labs.check.code_files import code_files
 from shoal.labs.check.fault import Fault
 from shoal.labs.check.solution import check_folders, find_file
 from shoal.labs.words import Words
@@ -34,9 +35,7 @@ class Submission:
     @property
     def fingerprint(self) -> str:
         """Differs where the code of the folder differs: runs of other code are not this code's."""
-        # Editors leave links to nowhere, such as Emacs' .#model.py; a pipe would never end.
-        files = sorted(path for path in self.file.parent.glob("*.py") if path.is_file())
-        return sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:16]
+        return sha256(b"\0".join(path.read_bytes() for path in code_files(self.file.parent))).hexdigest()[:16]
 
 
 def read_submission(number: str, folder: str, file: str, also: Sequence[str] = ()) -> Submission:

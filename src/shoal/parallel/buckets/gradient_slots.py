@@ -117,6 +117,16 @@ def fill(slots: Iterable[Slot], weight: Factor | None) -> list[Slot]:
     return absent
 
 
+def second_gradient(name: str, fix: str) -> ConfigError:
+    """The error for a parameter whose gradient became final twice in one pass: the first was used by then.
+
+    Reentrant checkpointing, a backward pass inside another, does this to a block that is used twice.
+    """
+    return ConfigError(
+        f"parameter '{name}' got a second gradient in the same pass, after the first was used", fix
+    )
+
+
 def refuse_sparse(name: str, gradient: Tensor) -> None:
     """Refuse a parameter's gradient that has no place in flat memory."""
     if gradient.layout is not torch.strided:

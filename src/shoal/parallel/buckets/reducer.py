@@ -15,9 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from shoal.comm.group import Group, Work
-from shoal.errors import ConfigError
 from shoal.parallel.buckets.bucket import Bucket
-from shoal.parallel.buckets.gradient_slots import Factor, Filling, Slot, fill
+from shoal.parallel.buckets.gradient_slots import Factor, Filling, Slot, fill, second_gradient
 from shoal.parallel.buckets.linear_gradients import LinearGradients
 from shoal.parallel.buckets.plan import Memory
 from shoal.parallel.buckets.unused import Unused, present_somewhere, refuse_unused
@@ -158,9 +157,8 @@ class Reducer:
     def _final(self, slot: Slot, param: Tensor) -> None:
         self._announce(param)
         if self._exchanging and slot.arrived:
-            raise ConfigError(
-                f"parameter '{slot.name}' got a second gradient in the same pass, after the first was sent",
-                "Pass static_graph=True, or use_reentrant=False where the model is checkpointed.",
+            raise second_gradient(
+                slot.name, "Pass static_graph=True, or use_reentrant=False where the model is checkpointed."
             )
         fill([slot], self._weight)
         if self._exchanging:

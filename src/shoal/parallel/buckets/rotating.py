@@ -8,24 +8,18 @@ import torch
 from torch import Tensor
 
 from shoal.comm.group import Group, Work
-from shoal.errors import ConfigError
 from shoal.parallel.buckets.bucket import Bucket, Region
-from shoal.parallel.buckets.gradient_slots import ABSENT, refuse_sparse
+from shoal.parallel.buckets.gradient_slots import ABSENT, refuse_sparse, second_gradient
 from shoal.parallel.buckets.plan import Kind, PlannedBucket, Size, plan
 from shoal.parallel.buckets.unused import refuse_unused
 from shoal.parallel.gradient_engine import OnFinal
 
+IN_ONE_PASS = (
+    "Use use_reentrant=False where the model is checkpointed, or leave out --memory.step_in_backward."
+)
+"""What mends a parameter that would be updated twice."""
 Arrived = Callable[[Bucket, Sequence[Tensor]], None]
 """Given a bucket that holds the aggregate, and its parameters: use it. Its memory then belongs to another bucket."""
-
-
-def second_gradient(name: str) -> ConfigError:
-    """The error for a parameter whose gradient became final twice in the backward pass that updates it."""
-    return ConfigError(
-        f"--memory.step_in_backward: parameter '{name}' got a second gradient in the same pass, after the first was "
-        "used",
-        "Use use_reentrant=False where the model is checkpointed, or leave out --memory.step_in_backward.",
-    )
 
 
 class _Memory:
@@ -109,7 +103,7 @@ class RotatingBuckets:
         del param
         if self._is_running:
             if name not in turn.missing:
-                raise second_gradient(name)
+                raise second_gradient(name, IN_ONE_PASS)
             turn.missing.remove(name)
             self._send_full()
 

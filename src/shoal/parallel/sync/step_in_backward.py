@@ -9,8 +9,9 @@ from torch import Tensor
 from shoal.comm.group import Work
 from shoal.errors import DivergedError
 from shoal.parallel.buckets.bucket import Bucket
+from shoal.parallel.buckets.gradient_slots import second_gradient
 from shoal.parallel.buckets.plan import MIB
-from shoal.parallel.buckets.rotating import RotatingBuckets, second_gradient
+from shoal.parallel.buckets.rotating import IN_ONE_PASS, RotatingBuckets
 from shoal.parallel.exchange.exchange import Exchange
 from shoal.parallel.guard import Guard, square_of
 from shoal.parallel.layout.layout import Layout
@@ -63,7 +64,7 @@ class StepInBackward:
     def _final(self, name: str, param: Tensor) -> None:
         if self._is_last:
             if name in self._updated:
-                raise second_gradient(name)
+                raise second_gradient(name, IN_ONE_PASS)
             self._updated.add(name)
             self._update.step_only([param], self._lr)
             param.grad = None

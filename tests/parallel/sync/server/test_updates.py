@@ -303,7 +303,7 @@ def test_a_worker_that_is_steps_behind_learns_that_it_stops_where_the_others_did
             answers = server.receive(rank, *push(rank, sequence, stop_signal=15 * (sequence == 3)))
     assert [(to, reply.stop_signal) for to, reply in answers] == [(0, 15), (1, 15)]
     ((_, reply),) = server.receive(2, *push(2, 1))
-    assert (reply.step, reply.stop_signal) == (3, 15), "nobody would answer a push of step 3"
+    assert (reply.step, reply.stop_signal) == (3, 15), "the others push no step 3"
 
 
 @pytest.mark.parametrize("staleness", [None, 1], ids=["asp", "ssp"])

@@ -146,7 +146,7 @@ def test_a_resumed_run_has_the_bits_of_one_that_was_never_stopped(tmp_path, serv
 
 
 def test_a_worker_that_is_steps_behind_stops_where_the_others_did():
-    """Its push is dropped, it skips to the step of the others, and does not push once more: nobody would answer."""
+    """Its push is dropped, and it skips to the step of the others. It must not push again: no reply would come."""
     config, others_stopped, steps = bsp(backup=1), Barrier(3), 3
 
     def work(world):

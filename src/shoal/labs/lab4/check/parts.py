@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
+from shoal.labs.check.code_files import code_files
 from shoal.labs.check.fault import Fault, fault
 from shoal.labs.lab4.check.judge import Part
 from shoal.labs.lab4.check.program import Outcome, run_program
@@ -89,5 +90,4 @@ def _runs(folder: Path, stamp: tuple[tuple[str, int], ...]) -> tuple[Outcome, Ou
 
 def _stamp(folder: Path) -> tuple[tuple[str, int], ...]:
     """Changes with the files: a solution that was mended is run again."""
-    files = sorted(path for path in folder.glob("*.py") if path.is_file())  # no links to nowhere of an editor
-    return tuple((file.name, file.stat().st_mtime_ns) for file in files)
+    return tuple((file.name, file.stat().st_mtime_ns) for file in code_files(folder))

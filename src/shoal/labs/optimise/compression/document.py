@@ -11,7 +11,6 @@ from shoal.parallel.exchange.compressed import Compressed
 from shoal.parallel.guard import ROW
 from shoal.report.document import Block, Bullets, Code, Formula, Heading, Paragraph, Table
 from shoal.report.findings import over_seeds
-from shoal.words import LIST_COMMAS
 
 SHOWN = {
     "exchange": Compressed.__call__,
@@ -98,8 +97,7 @@ def accuracy(measured: Measurements, page: Page) -> list[Block]:
         [
             page(f"codec.{name.replace('-', '_')}") if name in (NONE, *FEEDBACK) else name,
             f"{over_seeds(found).scaled(100):.2f}",
-            LIST_COMMAS[page.words.lang].join(page(f"link.{link}") for link in LINKS if name in fronts[link])
-            or "–",
+            page.words.listed(page(f"link.{link}") for link in LINKS if name in fronts[link]) or "–",
         ]
         for name, found in measured.accuracies.items()
     ]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from shoal.comm.group import Group, Work
 from shoal.errors import ConfigError
-from shoal.parallel.buckets.gradient_slots import ABSENT, Factor
+from shoal.parallel.buckets.gradient_slots import ABSENT, Factor, second_gradient
 from shoal.parallel.buckets.plan import Kind
 from shoal.parallel.gradient_engine import OnFinal
 from shoal.parallel.sync.zero.units import Unit
@@ -171,10 +171,7 @@ class OwnedGradients:
                 if self._is_running:
                     self._send_final()
         elif self._is_running:
-            raise ConfigError(
-                f"parameter '{name}' got a second gradient in the same pass, after the first was final",
-                "Use use_reentrant=False where the model is checkpointed.",
-            )
+            raise second_gradient(name, "Use use_reentrant=False where the model is checkpointed.")
 
     def _send_final(self) -> None:
         """Send all units that are final and whose turn it is."""
