@@ -70,12 +70,13 @@ def test_what_a_worker_refuses_is_refused_here():
 
 @pytest.mark.long
 def test_techniques_lower_the_peak():
+    """With freed memory returned, because gaps of the heap differ between runs: by half of the peak, if recomputed."""
     plain = f"{TEXT} --model.layers 4".split()
-    recomputing = [*plain, "--memory.checkpoint", "1"]
-    returning = [*recomputing, "--memory.return_freed", "true"]
-    kept, recomputed, returned = try_each([read(None, flags) for flags in (plain, recomputing, returning)], 2)
-    assert recomputed.peak < kept.peak - 5e6
-    assert returned.peak < 0.8 * recomputed.peak
+    returning = [*plain, "--memory.return_freed", "true"]
+    recomputing = [*returning, "--memory.checkpoint", "1"]
+    kept, returned, recomputed = try_each([read(None, flags) for flags in (plain, returning, recomputing)], 2)
+    assert returned.peak < kept.peak
+    assert recomputed.peak < 0.6 * returned.peak
     assert kept.seconds > 0
 
 
