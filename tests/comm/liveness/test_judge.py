@@ -85,7 +85,7 @@ def test_silence_of_another_machine_names_the_network():
     [
         {"waited_s": 5.0},  # before that, all may have been busy
         {"starved_s": 8.0},  # it was ready to run and got no processor
-        {"in_debugger": True},
+        {"in_debugger": lambda: True},
         {"silent_s": -100.0},  # busy with work that it announced
     ],
 )
@@ -176,10 +176,20 @@ def test_a_member_that_is_alive_is_warned_of_with_its_stack_once_and_given_up_at
     assert isinstance(judge.judge(late), TimeoutError)
 
 
-@pytest.mark.parametrize("excuse", [{"silent_s": -1.0}, {"stopped_s": 3.0}, {"in_debugger": True}])
+@pytest.mark.parametrize("excuse", [{"silent_s": -1.0}, {"stopped_s": 3.0}, {"in_debugger": lambda: True}])
 def test_a_known_reason_for_silence_needs_no_stack(recwarn, excuse):
     Judge(NO_PROGRESS_LIMIT_S, Clock()).judge(HERE._replace(**{"silent_s": 20.0, **excuse}))
     assert not any("It is here" in str(each.message) for each in recwarn)
+
+
+def test_a_debugger_is_looked_for_only_after_seconds_of_silence():
+    """Reading the frames of a thread that runs is not safe."""
+    looked: list[float] = []
+    judge = Judge(NO_PROGRESS_LIMIT_S, Clock())
+    for silent_s in (0.0, 1.0, WARN_AFTER_S, WARN_AFTER_S + 0.1):
+        facts = HERE._replace(waited_s=60.0, silent_s=silent_s)
+        judge.judge(facts._replace(in_debugger=lambda at=silent_s: bool(looked.append(at))))
+    assert looked == [WARN_AFTER_S + 0.1]
 
 
 @pytest.mark.parametrize("text", ["soon", "0", "-1", "nan", "inf", "1e300", "١٠"])

@@ -1,5 +1,6 @@
 """Threads: a member that fails, leaves, hangs or is slow is named to those who wait for it."""
 
+import sys
 import threading
 import time
 
@@ -137,6 +138,26 @@ def test_a_member_that_says_it_is_busy_is_waited_for(monkeypatch, recwarn):
 
     run_threads(3, work, limit_s=0.4)
     assert [str(each.message) for each in recwarn if "rank 2" in str(each.message)] == []
+
+
+def test_a_member_at_a_breakpoint_is_waited_for_and_so_is_who_waits_for_it(monkeypatch, recwarn):
+    monkeypatch.setattr(judge, "WARN_AFTER_S", 0.2)
+
+    def work(group):
+        if group.rank == 2:
+            sys._getframe().f_trace = lambda *_: None  # as a debugger leaves it
+            time.sleep(1.5)
+            sys._getframe().f_trace = None
+            group.send(torch.ones(1), 1).wait()
+        elif group.rank == 1:
+            group.recv(torch.zeros(1), 2).wait()
+            group.send(torch.ones(1), 0).wait()
+        else:
+            group.recv(torch.zeros(1), 1).wait()
+        return True
+
+    assert run_threads(3, work, limit_s=0.8) == [True] * 3
+    assert not any("rank 2 has not" in str(each.message) for each in recwarn)
 
 
 def test_two_that_wait_for_each_other_are_found():

@@ -141,6 +141,10 @@ def _no_stack() -> str:
     return ""
 
 
+def _no_debugger() -> bool:
+    return False
+
+
 class Facts(NamedTuple):
     """What is known of one member that this one waits for."""
 
@@ -161,7 +165,8 @@ class Facts(NamedTuple):
     """How long it has shown no progress; negative while it is busy with work that it announced."""
     starved_s: float = 0.0
     """How much of that time its process was ready to run and got no processor."""
-    in_debugger: bool = False
+    in_debugger: Callable[[], bool] = _no_debugger
+    """Reads whether a debugger holds it. Called once it has been silent for seconds."""
     has_arrived: bool = False
     """Whether it has reached `label` too, and only its data is missing: then it is not slow."""
     pid: int = 0
@@ -184,7 +189,7 @@ def verdict(facts: Facts, limit_s: float) -> GroupError | None:
         return stopped(facts.rank, facts.label, facts.pid) if too_long else None
     # Only silence during the wait counts: before that, all may have been busy with long work.
     silent_s = min(facts.silent_s, facts.waited_s)
-    if silent_s - facts.starved_s > limit_s and not facts.in_debugger:
+    if silent_s - facts.starved_s > limit_s and not facts.in_debugger():
         return _stuck(facts, silent_s)
     return None
 
@@ -257,7 +262,7 @@ class Judge:
             )
         silent_s = min(facts.waited_s, facts.silent_s) - facts.starved_s
         if silent_s > WARN_AFTER_S and not (
-            facts.stopped_s or facts.in_debugger or facts.rank in self._silent
+            facts.stopped_s or facts.rank in self._silent or facts.in_debugger()
         ):
             self._silent.add(facts.rank)
             _warn(

@@ -4,14 +4,13 @@ The n-th collective of a group is a `Meeting`. Every member leaves its tensors t
 collective out for all, on the tensors themselves: nothing moves twice, and nothing can come in the wrong order.
 """
 
-import sys
 import threading
 import time
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,6 +19,7 @@ from shoal.comm.group import ANYONE
 from shoal.comm.liveness.judge import Facts, Judge, LastWords
 from shoal.comm.reduction import Op, tree_reduce
 from shoal.comm.signature import Signature, message_mismatch, mismatch
+from shoal.comm.threads.frames import frames_of
 
 LOOK_EVERY_S = 0.05
 
@@ -288,21 +288,20 @@ class World:
             waited_s,
             last_words=last_words,
             silent_s=(time.monotonic_ns() - member.alive_ns) / 1e9,
-            in_debugger=_in_debugger(member.thread),
+            in_debugger=lambda: _held_by_debugger(member),
             stack=lambda: _stack(member.thread),
         )
 
 
-def _in_debugger(thread: int | None) -> bool:
-    frame: Any = sys._current_frames().get(thread or 0)  # pyright: ignore[reportPrivateUsage]
-    while frame is not None:
-        # The thread runs meanwhile: what its frame points to may be no frame any more.
-        if getattr(frame, "f_trace", None) is not None:
-            return True
-        frame = getattr(frame, "f_back", None)
-    return False
+def _held_by_debugger(member: ThreadMember) -> bool:
+    """Whether the thread is at a breakpoint. That counts as progress, so those who wait for it are not stuck either."""
+    is_held = any(frame.f_trace is not None for frame in frames_of(member.thread))
+    if is_held:
+        member.beat()
+    return is_held
 
 
 def _stack(thread: int | None) -> str:
-    frame = sys._current_frames().get(thread or 0)  # pyright: ignore[reportPrivateUsage]
-    return "".join(traceback.format_stack(frame)) if frame else "    (its thread has ended or never began)"
+    frames = reversed(frames_of(thread))
+    summary = traceback.StackSummary.extract((frame, frame.f_lineno) for frame in frames)
+    return "".join(summary.format()) or "    (its thread has ended or never began)"
