@@ -57,7 +57,7 @@ def test_two_workers_agree_on_the_time_of_a_step():
         "--model linear --data synthetic --batch-size 8 --strategy ddp --workers 2 --threads 1 --device cpu"
     )
     (found,) = try_each([read(None, flags.split())])
-    assert 0 < found.seconds < LONGEST_S
+    assert found.seconds > 0
     assert found.peak > 0
 
 
