@@ -72,7 +72,10 @@ def played_nccl(monkeypatch):
         return copy
 
     def make(store, rank, size, host):
-        return Customs(BACKENDS["gloo"].make(store, rank, size, host), admitted)
+        gloo = BACKENDS["gloo"].make(store, rank, size, host)
+        # A raw group that is closed at once would break the connection of a member that still connects.
+        gloo.barrier().wait()
+        return Customs(gloo, admitted)
 
     monkeypatch.setitem(BACKENDS, "nccl", NCCL._replace(make=make, within_reach=within_reach))
 
@@ -87,13 +90,14 @@ def on_threads(size, work):
         except BaseException as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(size)]
+    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(size)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
     if errors:
         raise errors[0]
+    assert not any(thread.is_alive() for thread in threads), "a member hangs"
 
 
 # A raw group's messages can only be waited for by blocking, in order: those cases are for the checked one.
