@@ -66,8 +66,8 @@ class Noting(Listener):
 FINISHED = {"kind": "finished", "result": None}
 
 
-def failed(message, blames=None):
-    about = {"name": "ValueError", "message": message, "hint": "", "expected": False, "blames": blames}
+def failed(message, blames=None, hint=""):
+    about = {"name": "ValueError", "message": message, "hint": hint, "expected": False, "blames": blames}
     about |= {"reason": "", "where": "user.py:3", "traceback": "…", "exit_code": 7}
     return {"kind": "failed", "failure": about}
 
@@ -95,6 +95,16 @@ def test_a_failure_that_blames_another_rank_gives_way_to_that_ranks_own():
         supervise(handles, Policy(grace_s=0.05), Noting())
     assert caught.value.hint == "Try again."
     assert caught.value.exit_code == 3
+
+
+def test_what_a_worker_was_told_gives_way_to_what_another_saw():
+    """The first to report a stuck rank may have heard of it from the one that saw its stack."""
+    told, seen = failed("rank 2 is stuck", blames=2), failed("rank 2 is stuck", blames=2, hint="in a loop")
+    for order in ((told, seen), (seen, told)):
+        handles = start([], [ScriptedPlace(1, report) for report in order])
+        with pytest.raises(WorkerError, match="rank 2 is stuck") as caught:
+            supervise(handles, Policy(grace_s=0.05))
+        assert "in a loop" in caught.value.hint
 
 
 class Continuing(Noting):

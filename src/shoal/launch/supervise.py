@@ -167,7 +167,7 @@ class _Supervision:
                 self._note(handle)
 
     def _note(self, handle: WorkerHandle) -> None:
-        """Keep the first failure; one that blames another rank gives way to one that does not.
+        """Keep the first failure, unless a later one is closer to its cause.
 
         If it blames a rank without which the others were to continue, they could not.
         """
@@ -177,12 +177,19 @@ class _Supervision:
         first = self.first_failure
         if first is None:
             self.deadline = time.monotonic() + self._policy.grace_s
-        if first is None or (_blames_another(first) and not _blames_another(handle)):
+        if first is None or _distance(handle) < _distance(first):
             self.first_failure = handle
 
 
-def _blames_another(handle: WorkerHandle) -> bool:
-    return handle.failure is not None and handle.failure.blames is not None
+def _distance(handle: WorkerHandle) -> int:
+    """How far from the cause a failure was seen. 0: it is the worker's own.
+
+    1: the worker blames another and says more, such as where that one is in its program. 2: it repeats what it was
+    told.
+    """
+    if handle.failure is None or handle.failure.blames is None:
+        return 0
+    return 1 if handle.failure.hint else 2
 
 
 def _error_of(handle: WorkerHandle, size: int, listener: Listener, signals: Sequence[int]) -> WorkerError:
