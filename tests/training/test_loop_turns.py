@@ -189,8 +189,9 @@ def test_settings_that_cannot_work_are_refused_before_anything_starts(tmp_path, 
 
 @pytest.mark.parametrize("policy", ["stop", "skip"])
 def test_a_push_that_is_not_finite_is_handled_by_the_policy(tmp_path, capsys, policy):
-    fault = f"--fault rank=1,gradient=nan,step=3 --train.on_nonfinite {policy}"
-    flags = f"--strategy.mode asp --workers 2 --epochs 1 {fault}"
+    fault = f"--fault rank=1,gradient=nan --train.on_nonfinite {policy}"
+    # Any worker may take any turn, so rank 0 is slow: it leaves turns to rank 1.
+    flags = f"--strategy.mode asp --workers 2 --epochs 2 --bottleneck rank=0,delay=20ms {fault}"
     if policy == "stop":
         words = [*TINY.split(), *flags.split(), "--runs-dir", str(tmp_path), "--name", "run"]
         assert main(["train", *words]) != 0
