@@ -97,10 +97,10 @@ def test_a_failure_that_blames_another_rank_gives_way_to_that_ranks_own():
     assert caught.value.exit_code == 3
 
 
-def test_what_a_worker_was_told_gives_way_to_what_another_saw():
-    """The first to report a stuck rank may have heard of it from the one that saw its stack."""
-    told, seen = failed("rank 2 is stuck", blames=2), failed("rank 2 is stuck", blames=2, hint="in a loop")
-    for order in ((told, seen), (seen, told)):
+def test_a_failure_that_is_repeated_gives_way_to_that_of_the_worker_that_saw_it():
+    """The worker that saw where the stuck one is may be the second to report it."""
+    seen, repeated = failed("rank 2 is stuck", 2, hint="in a loop"), failed("rank 2 is stuck", 2)
+    for order in ((seen, repeated), (repeated, seen)):
         handles = start([], [ScriptedPlace(1, report) for report in order])
         with pytest.raises(WorkerError, match="rank 2 is stuck") as caught:
             supervise(handles, Policy(grace_s=0.05))

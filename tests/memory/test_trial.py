@@ -70,7 +70,7 @@ def test_what_a_worker_refuses_is_refused_here():
 
 @pytest.mark.long
 def test_techniques_lower_the_peak():
-    """With freed memory returned, because gaps of the heap differ between runs: by half of the peak, if recomputed."""
+    """Compared where freed memory is returned: else gaps of the heap change peaks by half from run to run."""
     plain = f"{TEXT} --model.layers 4".split()
     returning = [*plain, "--memory.return_freed", "true"]
     recomputing = [*returning, "--memory.checkpoint", "1"]

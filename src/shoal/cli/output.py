@@ -9,7 +9,7 @@ def write_file(path: Path, content: str) -> None:
     """Write a file, whole or not at all."""
     from shoal.events.folder import write_whole
 
-    if is_no_file(path):
+    if is_device_or_folder(path):
         raise ConfigError(f"cannot write {path}: it exists and is not a file", "Choose another name.")
     try:
         write_whole(path, content)
@@ -18,6 +18,6 @@ def write_file(path: Path, content: str) -> None:
         raise ConfigError(f"cannot write {path}: {error.strerror}", hint) from None
 
 
-def is_no_file(path: Path) -> bool:
-    """Whether it is a folder, or a pipe or device, such as /dev/stdout, which a rename would replace."""
+def is_device_or_folder(path: Path) -> bool:
+    """Whether it exists and is no file: a folder, or a pipe or device that a rename would replace, as /dev/stdout."""
     return path.exists() and not path.is_file()

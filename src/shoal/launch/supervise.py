@@ -182,10 +182,9 @@ class _Supervision:
 
 
 def _distance(handle: WorkerHandle) -> int:
-    """How far from the cause a failure was seen. 0: it is the worker's own.
+    """How far from its cause a failure was seen.
 
-    1: the worker blames another and says more, such as where that one is in its program. 2: it repeats what it was
-    told.
+    0: it is the worker's own. 1: the worker saw what is wrong with another, and says more. 2: it only repeats that.
     """
     if handle.failure is None or handle.failure.blames is None:
         return 0

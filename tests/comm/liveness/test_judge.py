@@ -182,8 +182,8 @@ def test_a_known_reason_for_silence_needs_no_stack(recwarn, excuse):
     assert not any("It is here" in str(each.message) for each in recwarn)
 
 
-def test_a_debugger_is_looked_for_only_after_seconds_of_silence():
-    """Reading the frames of a thread that runs is not safe."""
+def test_a_debugger_is_looked_for_only_after_seconds_of_silence(recwarn):
+    """Not in every look: garbage is not collected while the frames of a thread are read."""
     looked: list[float] = []
     judge = Judge(NO_PROGRESS_LIMIT_S, Clock())
     for silent_s in (0.0, 1.0, WARN_AFTER_S, WARN_AFTER_S + 0.1):

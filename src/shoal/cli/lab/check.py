@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from shoal.cli import text
 from shoal.cli.command import Command, Given
-from shoal.cli.output import is_no_file
+from shoal.cli.output import is_device_or_folder
 from shoal.config.flags import Flags
 from shoal.errors import ConfigError, ShoalError
 from shoal.labs.catalogue import lab_of
@@ -112,7 +112,7 @@ def _require_writable(flags: CheckFlags) -> None:
                 raise IsADirectoryError(errno.EISDIR, "it is a folder")
             if table.exists() and not os.access(table, os.W_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-            if not is_no_file(table):
+            if not is_device_or_folder(table):
                 TemporaryFile(dir=table.resolve().parent).close()
     if pages:
         with _refusing(pages, "--pages"):
@@ -170,7 +170,7 @@ def _write(number: str, flags: CheckFlags, grades: "Sequence[Grade]", sentences:
     if flags.csv:
         table = to_csv(grades)
         with _refusing(flags.csv, "--csv"):
-            if is_no_file(flags.csv):
+            if is_device_or_folder(flags.csv):
                 flags.csv.write_text(table, encoding="utf-8")
             else:
                 write_whole(flags.csv.resolve(), table)  # resolved: a link stays a link

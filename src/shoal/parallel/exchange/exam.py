@@ -1,18 +1,17 @@
 """Run an exchange for the contract: workers as threads, data that is hard to add up, and a limit for every wait."""
 
-import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import FrameType
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from shoal.comm.group import Group, Work
+from shoal.comm.threads.frames import frames_of
 from shoal.comm.threads.group import ThreadGroup
 from shoal.config.schema import CompressedConfig, ExchangeConfig, RobustConfig, StagesConfig
 from shoal.errors import ConfigError, MemberError
@@ -178,5 +177,5 @@ def _message(error: BaseException) -> str:
 
 
 def _place(thread: threading.Thread) -> str:
-    frame: FrameType | None = sys._current_frames().get(thread.ident or 0)  # pyright: ignore[reportPrivateUsage]
-    return f"at {frame.f_code.co_filename}:{frame.f_lineno}" if frame else "at an unknown line"
+    frames = frames_of(thread.ident)
+    return f"at {frames[0].f_code.co_filename}:{frames[0].f_lineno}" if frames else "at an unknown line"

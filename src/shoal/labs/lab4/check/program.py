@@ -17,6 +17,7 @@ from typing import Any, get_args
 import torch
 from torch.distributed import rpc
 
+from shoal.comm.threads.frames import frames_of
 from shoal.labs.check.failures import failures
 from shoal.labs.check.fault import Fault, fault
 from shoal.labs.check.nodes import Node, run_nodes
@@ -154,8 +155,8 @@ def _program(folder: str, errors: list[BaseException]) -> None:
 
 
 def _place_of(thread: Thread) -> str:
-    frame = sys._current_frames().get(thread.ident or 0)  # pyright: ignore[reportPrivateUsage]
-    return SEEN.place(frame) if frame else ""
+    frames = frames_of(thread.ident)
+    return SEEN.place(frames[0]) if frames else ""
 
 
 def _driver_answer(error: BaseException | None, microbatches: int) -> dict[str, Any]:
