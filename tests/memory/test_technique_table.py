@@ -1,12 +1,14 @@
 """The table of techniques: by formula alone, and compared with what real workers have in use."""
 
 import pytest
+import torch
 
 from shoal.config.read import read
 from shoal.errors import ConfigError
 from shoal.memory import technique_table
 from shoal.memory.technique_table import (
     as_text,
+    bf16_bytes,
     formula_bytes,
     returning_freed,
     samples_at_once,
@@ -33,8 +35,7 @@ TECHNIQUES = (
     "--memory.parameters bf16 --memory.checkpoint 1",
 )
 TOLERANCE = 0.15
-OF_BF16 = 4 * 2**20
-"""Memory of products in bfloat16 beside the tensors. Both as in docs/memory.md."""
+"""As in docs/memory.md."""
 
 
 def test_rows_by_formula():
@@ -53,6 +54,14 @@ def test_rows_by_formula():
     assert bf16.split()[-2] == "≥"
     assert shown.count("≥") == 2, "that row, and what it means"
     assert all(len(line) <= 80 for line in shown.splitlines())
+
+
+@pytest.mark.parametrize(("has_amx", "mib"), [(True, "12.0 MiB"), (False, "4.0 MiB")])
+def test_the_table_names_the_memory_of_bf16_kernels_on_this_processor(monkeypatch, has_amx, mib):
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: has_amx)
+    row = {"technique": "bf16", "flags": "", "takes_away": "", "is_exact": False}
+    row |= {"formula_bytes": 2**20, "formula_is_bound": True}
+    assert mib in as_text(read(None, TEXT.split()), [row])
 
 
 def test_what_is_not_known_in_advance_has_no_number():
@@ -135,7 +144,7 @@ def test_workers_have_in_use_what_the_formula_says(shape, technique):
     config = read(None, f"{SHAPES[shape]} {technique} --optimizer adam --threads 1 --device cpu".split())
     (trial,) = try_each([returning_freed(config)], most=1)
     formula = formula_bytes(config)
-    beside = OF_BF16 if config.precision == "bf16" else 0
+    beside = bf16_bytes() if config.precision == "bf16" else 0
     assert formula * (1 - TOLERANCE) < trial.peak < formula * (1 + TOLERANCE) + beside
 
 

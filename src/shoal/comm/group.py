@@ -283,7 +283,7 @@ class Group(ABC):
         if not tensor.is_cpu and tensor.device.type not in self.devices:
             raise GroupError(
                 f"{call.operation}: this group does not support tensors on {tensor.device}",
-                f"It supports: {', '.join(self.devices)}. For GPUs use nccl.",
+                f"It supports: {', '.join(self.devices)}. For GPUs use shoal.join() without a kind.",
             )
 
     # Messages.
@@ -311,6 +311,11 @@ class Group(ABC):
         return self.issue_recv(call, tensor.detach(), sender)
 
     # Groups within the group, memory.
+
+    def serving(self, device: torch.device) -> "Group":
+        """The group for tensors on `device`: this one, unless it has another for them. All members call it together."""
+        del device
+        return self
 
     def split(self, ranks: Sequence[int]) -> Self:
         """The smaller group of these `ranks`; all members call, each naming the group that it joins.

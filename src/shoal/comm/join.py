@@ -1,6 +1,7 @@
 """Gives any program its group, however it was started (`shoal.join` calls this).
 
-Shared memory where all members are on one machine, gloo otherwise, a group of one without a launcher.
+Shared memory where all members are on one machine, gloo otherwise, a group of one without a launcher. Tensors of GPUs
+use a group of their own beside it (`by_device.py`).
 """
 
 import os
@@ -9,9 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
+import torch
 import torch.distributed as dist
 
 from shoal.comm.assigned_group import assignment
+from shoal.comm.by_device import ByDevice
 from shoal.comm.group import Group
 from shoal.comm.liveness.judge import limit_of
 from shoal.comm.over_torch.checked import join_torch
@@ -102,6 +105,10 @@ def join(
     `kind` is auto, shm, gloo or nccl; auto takes shared memory on one machine and gloo elsewhere. `facts` (versions,
     settings, parameter names …) must be the same on all workers.
 
+    With auto the group also takes tensors of GPUs: it moves them over NCCL where every worker has a GPU of its own, and
+    through host memory where workers share one. On a machine with several GPUs the variable LOCAL_RANK, which launchers
+    set, chooses torch's current one, unless the program has used CUDA before.
+
     A member without progress for `limit_s` is an error, and so are members missing after `timeout_s`. Both default to
     the variable SHOAL_TIMEOUT_S, or to 1800 s; after 10 s there is a warning.
 
@@ -126,6 +133,8 @@ def join(
         raise ConfigError(unknown("kind of group", kind, KINDS))
     limit_s, timeout_s = limit_of(limit_s), limit_of(timeout_s)
     place = place or place_from_environment(os.environ)
+    if kind in ("auto", "nccl"):
+        take_gpu(os.environ)
     world = _worlds.get((os.getpid(), place))
     if world is None:
         world = _World(None if place is None else _store_at(place, timeout_s))
@@ -152,6 +161,17 @@ def join(
     world.groups.append(group)
     _worlds[os.getpid(), place] = world
     return group
+
+
+def take_gpu(environment: Mapping[str, str]) -> None:
+    """Make the GPU of LOCAL_RANK torch's current one, unless the program has used one already.
+
+    Only once CUDA starts: before that, choosing a device takes some 500 MiB of it, also from programs for CPUs.
+    """
+    local_rank, gpus = environment.get("LOCAL_RANK", ""), torch.cuda.device_count()
+    if gpus > 1 and local_rank.isdecimal() and not torch.cuda.is_initialized():
+        number = int(local_rank) % gpus
+        torch.cuda._lazy_call(lambda: torch.cuda.set_device(number))  # pyright: ignore[reportPrivateUsage]
 
 
 def _store_at(place: WorkerAddress, timeout_s: float) -> dist.Store:
@@ -207,20 +227,30 @@ def _group_in(
     if rank == 0 and (holder == 0 or not _together(cards)):
         warn_without_secret(host)
     chosen = _choose(cards, rank) if kind == "auto" else kind
-    inner = store.within(chosen)
-    with answering():
-        if chosen == "shm":
-            return SharedMemoryGroup.join(inner, rank, size, limit_s=limit_s, timeout_s=timeout_s)
+
+    def over_torch(store: object, rank: int, size: int, backend: str) -> Group:
         return join_torch(
-            inner,
+            store,
             rank,
             size,
-            backend=chosen,
+            backend=backend,
             host=host,
             limit_s=limit_s,
             timeout_s=timeout_s,
-            holder=holder,
+            holder=holder if size == len(cards) else None,  # a rank of the whole world
         )
+
+    inner = store.within(chosen)
+    with answering():
+        if chosen == "shm":
+            group = SharedMemoryGroup.join(inner, rank, size, limit_s=limit_s, timeout_s=timeout_s)
+        else:
+            group = over_torch(inner, rank, size, chosen)
+    if kind != "auto" or not torch.cuda.device_count():
+        return group
+    return ByDevice(
+        group, lambda name, rank, size, backend: over_torch(store.for_torch(name), rank, size, backend)
+    )
 
 
 def _choose(cards: Sequence[Card], rank: int) -> str:

@@ -8,6 +8,8 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 
+import torch
+
 from shoal.config.schema import RunConfig
 from shoal.errors import ConfigError
 from shoal.memory.measure import by_formula
@@ -90,6 +92,12 @@ def formula_parts(config: RunConfig) -> dict[str, int | None] | None:
     return parts
 
 
+def bf16_bytes() -> int:
+    """The most that products in bfloat16 were seen to need beside the tensors: oneDNN's AMX kernels need buffers."""
+    has_amx = torch.cpu._is_amx_tile_supported()  # pyright: ignore[reportPrivateUsage]
+    return (12 if has_amx else 4) * MIB
+
+
 def samples_at_once(config: RunConfig) -> int:
     """Samples of a worker that go through the model at once."""
     batch = config.train.batch_size
@@ -115,7 +123,7 @@ def as_text(config: RunConfig, rows: Sequence[dict[str, object]]) -> str:
         lines.append(f"{label:<28}{row['takes_away']!s:<16}{formula}{''.join(measured)}{time:>9}".rstrip())
     lines += [""]
     if any(row["formula_is_bound"] for row in rows):
-        lines.append("≥: products in bfloat16 need memory beside the tensors")
+        lines.append(f"≥: products in bfloat16 need up to {_mib(bf16_bytes())} MiB beside the tensors")
     if any(row["formula_bytes"] is None for row in rows):
         lines.append("–: a part of it is not known without running the model")
     if is_measured:

@@ -28,13 +28,23 @@ def check_threads(group: Group, params: Mapping[str, nn.Parameter]) -> None:
         )
 
 
-def default_group(
-    process_group: Any, params: Mapping[str, nn.Parameter], limit_s: float | None = None
+def group_of(
+    given: Group | None,
+    params: Mapping[str, nn.Parameter],
+    process_group: Any = None,
+    limit_s: float | None = None,
 ) -> Group:
-    """A group beside torch's, if the program has one; else the launcher's, or a group of one."""
-    on_gpu = any(param.is_cuda for param in params.values())
-    if process_group is not None or (dist.is_available() and dist.is_initialized()):
+    """The given group; without one, a group beside torch's if the program has that, else the launcher's workers.
+
+    A group that serves GPUs apart gives the one for the parameters' device.
+    """
+    gpu = next((param.device for param in params.values() if param.is_cuda), None)
+    if given is not None:
+        group = given
+    elif process_group is not None or all_of_torchs() is not None:
         # Keep gloo if the program chose it for its GPUs: NCCL refuses workers that share one.
         on_nccl = "nccl" in str(dist.get_backend(process_group))
-        return group_beside(process_group, ("nccl" if on_nccl else "gloo") if on_gpu else "auto", limit_s)
-    return join(kind="nccl" if on_gpu else "auto", limit_s=limit_s, timeout_s=limit_s)
+        return group_beside(process_group, ("nccl" if on_nccl else "gloo") if gpu else "auto", limit_s)
+    else:
+        group = join(limit_s=limit_s, timeout_s=limit_s)
+    return group.serving(gpu) if gpu else group

@@ -19,7 +19,7 @@ from shoal.parallel.exchange.exchange import Exchange
 from shoal.parallel.exchange.linear import AllReduce
 from shoal.parallel.exchange.user_exchange import UserExchange
 from shoal.parallel.wrapper.comm_hook import Hook
-from shoal.parallel.wrapper.default_group import all_of_torchs, check_threads, default_group
+from shoal.parallel.wrapper.default_group import all_of_torchs, check_threads, group_of
 from shoal.parallel.wrapper.module_sync import (
     ModuleSync,
     SyncOptions,
@@ -128,7 +128,7 @@ class DistributedDataParallel(nn.Module, Joinable):
         )
         self._is_of_all = group is None and process_group in (None, all_of_torchs())
         self.process_group = process_group or (all_of_torchs() if group is None else None)
-        self._group = group if group is not None else default_group(process_group, params, limit_s)
+        self._group = group_of(group, params, process_group, limit_s)
         check_threads(self._group, params)
         if self._group.size > 1 and init_sync:
             state = shared_state(module, buffers=broadcast_buffers is not False)
@@ -156,7 +156,7 @@ class DistributedDataParallel(nn.Module, Joinable):
                     "Wrap its module again: DistributedDataParallel(model.module, group).",
                 )
             if self._group is None:
-                self._group = default_group(None, shared_params(self.module))
+                self._group = group_of(None, shared_params(self.module))
                 self.process_group = all_of_torchs()
             self._sync = self._new_sync(self._group)
         return self._sync

@@ -20,7 +20,7 @@ from shoal.parallel.piece import Place
 from shoal.parallel.slices import Slices
 from shoal.parallel.sync_batchnorm import give_group
 from shoal.parallel.update import MakeOptimizer, ParameterGroups, check_elementwise, parameter_groups
-from shoal.parallel.wrapper.default_group import default_group
+from shoal.parallel.wrapper.default_group import group_of
 from shoal.parallel.wrapper.module_sync import broadcast_state, shared_state
 from shoal.parallel.wrapper.user_objects import SetUp, redirect_step, redirect_zero_grad
 
@@ -100,7 +100,7 @@ class OneCopy:
         trained = {name: param for name, param in model.named_parameters() if param.requires_grad}
         if not trained:
             raise ConfigError("the model has no parameter to train")
-        self.group = group if group is not None else default_group(None, trained)
+        self.group = group_of(group, trained)
         params: dict[str, Tensor] = dict(trained)
         check_maps_memory(self.group, params)
         groups = groups_of_wholes(make_optimizer, params)

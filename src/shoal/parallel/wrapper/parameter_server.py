@@ -22,7 +22,7 @@ from shoal.parallel.sync.server.shards import Shard
 from shoal.parallel.sync.server.updates import Rules, Updates
 from shoal.parallel.sync.server.wire import Kind, Request
 from shoal.parallel.update import Update
-from shoal.parallel.wrapper.default_group import default_group
+from shoal.parallel.wrapper.default_group import group_of
 from shoal.parallel.wrapper.one_copy import Trained
 
 Returned = TypeVar("Returned")
@@ -81,7 +81,7 @@ class ParameterServer:
         trained = {name: param for name, param in model.named_parameters() if param.requires_grad}
         if not trained:
             raise ConfigError("the model has no parameter to train", "Call requires_grad_() on some of them.")
-        self._world = world = group if group is not None else default_group(None, trained)
+        self._world = world = group_of(group, trained)
         size = world.size - servers
         if servers > size:
             raise ConfigError(

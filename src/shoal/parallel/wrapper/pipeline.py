@@ -19,7 +19,7 @@ from shoal.parallel.piece import Piece
 from shoal.parallel.strategy import Share
 from shoal.parallel.sync.initial_state import sync_initial_state
 from shoal.parallel.whole_tensors import WholeTensors
-from shoal.parallel.wrapper.default_group import check_threads, default_group
+from shoal.parallel.wrapper.default_group import check_threads, group_of
 
 
 @final
@@ -70,7 +70,7 @@ class Pipeline(nn.Module):
         """
         super().__init__()
         params = dict(module.named_parameters())
-        group = group or default_group(None, params)
+        group = group_of(group, params)
         check_threads(group, params)
         check_same_model(group, params)
         state = module.state_dict()

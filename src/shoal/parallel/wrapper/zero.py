@@ -24,7 +24,7 @@ from shoal.parallel.sync_batchnorm import give_group
 from shoal.parallel.update import MakeKeeper
 from shoal.parallel.whole_tensors import WholeTensors
 from shoal.parallel.wrapper.backward_pass import BackwardPass, tensors_in
-from shoal.parallel.wrapper.default_group import check_threads, default_group
+from shoal.parallel.wrapper.default_group import check_threads, group_of
 from shoal.parallel.wrapper.module_sync import broadcast_state, shared_state
 from shoal.parallel.wrapper.one_copy import Trained, groups_of_wholes, optimizer_of_slices
 from shoal.parallel.wrapper.user_objects import SetUp, redirect_step, redirect_zero_grad
@@ -97,7 +97,7 @@ class ShardedModel:
         if not trained:
             raise ConfigError("the model has no parameter to train")
         self.model, self.stage = model, stage
-        self.group = group if group is not None else default_group(None, trained)
+        self.group = group_of(group, trained)
         check_threads(self.group, trained)
         groups = groups_of_wholes(make_optimizer, trained)
         self._set_up = SetUp(model, "call shoal.zero with a new model")
