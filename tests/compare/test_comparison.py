@@ -421,7 +421,7 @@ def test_resuming_a_run_with_code_of_ones_own_needs_consent(runs):
         ("result.json", '{"status": "completed"}', "is damaged: result.json does not match its checksum"),
         ("result.json", "{", "result.json is missing or unreadable"),
         ("events.rank0.jsonl", '{"event": "step"}\n' * 2, "is damaged: line 1 of events.rank0.jsonl"),
-        ("events.rank0.jsonl", "", "too few steps to time one: 0"),
+        ("events.rank0.jsonl", "", "is damaged: events.rank0.jsonl does not have all 40 steps"),
         ("model.safetensors", "{", "cannot read weights"),
         ("config.toml", "[", "not valid TOML"),
     ],

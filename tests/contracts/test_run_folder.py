@@ -165,6 +165,15 @@ def test_a_damaged_or_foreign_file_is_one_sentence_of_runs_report_and_compare(he
     assert [json.loads(line)["run"] for line in out.splitlines()] == ["old", "b", "pruned"]
 
 
+def test_steps_that_were_lost_before_a_run_was_resumed_are_noticed(here, shoal):
+    path = here / "runs/a/events.rank0.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:4]))
+    assert shoal("train", "--resume", "runs/a", "--epochs", "3", "--quiet")[0] == 0
+    code, _, err = shoal("report", "runs/a")
+    assert code == 2
+    assert "events.rank0.jsonl" in err
+
+
 @pytest.mark.parametrize("name", ["config.toml", "checkpoints"])
 def test_settings_and_checkpoints_of_another_run_are_refused_and_both_are_named(here, shoal, name):
     ours, other = RunFolder(here / "runs/a"), RunFolder(here / "runs/b")
@@ -224,7 +233,9 @@ def test_a_folder_may_be_renamed_moved_copied_and_linked_and_resumed_with_other_
     (here / "linked").symlink_to(here / "moved", target_is_directory=True)
     found = []
     for path, more in (("elsewhere/copy", "--strategy single --workers 1"), ("linked", "--trace")):
-        code, out, err = shoal("train", "--resume", path, "--epochs", "3", "--json", *more.split())
+        code, out, err = shoal(
+            "train", "--resume", path, "--epochs", "3", "--launcher", "threads", "--json", *more.split()
+        )
         assert code == 0, err
         found.append(json.loads(out.splitlines()[-1]))
         assert compare([Path(path)]).entries[0].is_checked is bool(kept)

@@ -55,8 +55,8 @@ class EventFile:
         """Queue a record; it is written within FLUSH_S. Do not change it afterwards."""
         self._waiting.append(record)
 
-    def flush(self) -> None:
-        """Write the queued records now: before a checkpoint, so that no crash loses a step that is not done again."""
+    def flush(self, to_disk: bool = False) -> None:
+        """Write the queued records now; before a checkpoint, to the disk: no crash loses a step that is not repeated."""
         with self._writing:
             lines: list[bytes] = []
             while self._waiting:
@@ -66,6 +66,8 @@ class EventFile:
             try:
                 self._file.write(b"".join(lines))
                 self._file.flush()
+                if to_disk:
+                    os.fsync(self._file.fileno())
             except OSError as error:
                 self._failure = error  # raised by close(): training itself can go on
 

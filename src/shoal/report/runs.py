@@ -75,6 +75,10 @@ def read_run(path: Path) -> Run:
         steps = [record for record in records if record["event"] == "step"]
         config, result = from_tree(read_recipe(str(folder.config))), folder.read_result()
         check_events(folder, result)
+        # Workers of a parameter server record only the steps of which they had a share.
+        has_all = result.get("server") or [record["step"] for record in steps] == [*range(result["steps"])]
+        if folder.run_id and not has_all:
+            raise folder.damaged(f"{folder.events().name} does not have all {result['steps']} steps")
         validations = tuple(record for record in records if record["event"] == "validation")
         samples = sum(record["samples"] for record in steps)
         return Run(folder, config, curve_of(steps), samples, result, validations)

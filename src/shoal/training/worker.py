@@ -221,7 +221,7 @@ class _Notes:
     def save(self, progress: Progress) -> None:
         built = self.built
         built.group.beat(BUSY_S)  # writing may be slow
-        self.events.flush()
+        self.events.flush(to_disk=True)
         pieces = built.strategy.pieces() + self.random.pieces()
         keep = built.config.checkpoint.keep
         checkpoint.save(self.folder.checkpoints, pieces, progress, keep, built.group, self.run_id)
