@@ -1,15 +1,17 @@
 """Finished runs made by hand: what each worker did in each step, and what it ended with."""
 
-import json
-
 import numpy as np
 from safetensors.numpy import save_file
 
 from shoal.config.read import read
 from shoal.config.write import to_toml
+from shoal.events.file import EventFile
+from shoal.events.folder import RunFolder, run_id_line
+from shoal.events.weights import weights_sha256_of
 
 DDP = "--strategy ddp --workers 2 --threads 1"
 STEPS = 40
+RUN_ID = "5eed"
 
 
 def write_run(
@@ -22,12 +24,13 @@ def write_run(
     weights=None,
     gradient=None,
     not_scheduled=0.01,
+    run_id=RUN_ID,
     **result,
 ):
     """A finished run. Each rank computes, moves and waits for the given milliseconds in each step, or in turns."""
     folder.mkdir(parents=True)
     config = read("quickstart", flags.split())
-    (folder / "config.toml").write_text(to_toml(config), encoding="utf-8")
+    (folder / "config.toml").write_text(run_id_line(run_id) + to_toml(config), encoding="utf-8")
     jitter = 1 + noise * np.sin(np.arange(STEPS))
     ends_s = np.cumsum(jitter * step_ms) / 1e3
     for rank in range(len(ranks)):
@@ -53,8 +56,7 @@ def write_run(
                 | {"spans": calls if len(ranks) > 1 else []}
             )
         records.append({"event": "end", "status": "completed", "not_scheduled": not_scheduled})
-        lines = "".join(json.dumps(record) + "\n" for record in records)
-        (folder / f"events.rank{rank}.jsonl").write_text(lines, encoding="utf-8")
+        write_events(folder, rank, records)
     weights = {"w": np.array([1.0, -2.0])} if weights is None else weights
     save_file(weights, folder / "model.safetensors")
     if gradient is not None:
@@ -65,8 +67,9 @@ def write_run(
         }
         save_file(state, folder / "first_step.safetensors")
     closing = {"status": "completed", "steps": STEPS, "seconds": float(ends_s[-1]), "test_accuracy": 0.9635}
-    closing |= {"test_loss": 0.1, "bytes_sent": 1_500_000, "weights_sha256": str(weights), "device": "cpu"}
-    (folder / "result.json").write_text(json.dumps(closing | result), encoding="utf-8")
+    closing |= {"test_loss": 0.1, "bytes_sent": 1_500_000, "device": "cpu", "run_id": run_id}
+    closing |= {"weights_sha256": weights_sha256_of(folder / "model.safetensors")}
+    RunFolder(folder).write_result(closing | result)
     return folder
 
 
@@ -76,5 +79,14 @@ def with_invariant_steps(folder, sha256):
     inside.mkdir()
     if sha256 is not None:
         closing = {"status": "completed", "weights_sha256": sha256}
-        (inside / "result.json").write_text(json.dumps(closing), encoding="utf-8")
+        RunFolder(inside).write_result(closing)
     return folder
+
+
+def write_events(folder, rank, records):
+    """The events of one rank, in place of older ones."""
+    path = RunFolder(folder).events(rank)
+    path.unlink(missing_ok=True)
+    with EventFile(path) as events:
+        for record in records:
+            events.append(record)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from made_runs import DDP, with_invariant_steps, write_run
+from made_runs import DDP, RUN_ID, with_invariant_steps, write_events, write_run
 from safetensors.numpy import save_file
 
 from shoal.compare.comparison import compare, is_faster, same_bits, settings_apart, speed_up
@@ -16,7 +16,9 @@ from shoal.compare.table import COLUMNS, as_data, described, table_rows
 from shoal.compare.verdict import verdict
 from shoal.compare.weights import first_step_difference, largest_difference
 from shoal.config.read import read
-from shoal.errors import ConfigError
+from shoal.errors import ConfigError, ShoalError
+from shoal.events.file import read_events
+from shoal.events.folder import RunFolder
 from shoal.labs.words import load_words
 
 EN = load_words("shoal.compare", "en")
@@ -101,8 +103,8 @@ def test_the_reference_has_the_workers_number_of_threads(runs):
 def test_the_threads_that_a_run_reported_count_before_its_settings(runs):
     folder = narrow(runs)
     events = folder / "events.rank0.jsonl"
-    start = {"event": "start", "step": 0, "threads": 3}
-    events.write_text(json.dumps(start) + "\n" + events.read_text())
+    start = {"event": "start", "step": 0, "threads": 3, "run_id": RUN_ID}
+    write_events(folder, 0, [start, *read_events(events)])
     assert compare([folder, single(runs)]).entries[0].threads == 3
 
 
@@ -379,7 +381,8 @@ def test_one_core_alone_is_not_called_all_cores(runs):
 def test_what_did_not_finish_is_refused(runs):
     folder = single(runs)
     result = json.loads((folder / "result.json").read_text())
-    (folder / "result.json").write_text(json.dumps(result | {"status": "interrupted"}))
+    result.pop("sha256")
+    RunFolder(folder).write_result(result | {"status": "interrupted"})
     with pytest.raises(ConfigError, match="did not finish") as error:
         compare([folder])
     assert "--resume" in error.value.hint
@@ -415,25 +418,42 @@ def test_resuming_a_run_with_code_of_ones_own_needs_consent(runs):
     ("file", "content", "sentence"),
     [
         ("result.json", "[]", "result.json is missing or unreadable"),
-        ("result.json", '{"status": "completed"}', "is damaged: result.json has no weights_sha256"),
+        ("result.json", '{"status": "completed"}', "is damaged: result.json does not match its checksum"),
         ("result.json", "{", "result.json is missing or unreadable"),
-        ("events.rank0.jsonl", '{"event": "step"}\n', "too few steps to time one: 0"),
-        ("events.rank0.jsonl", "3\n", "too few steps to time one: 0"),
-        ("events.rank0.jsonl", "", "too few steps to time one: 0"),
+        ("events.rank0.jsonl", '{"event": "step"}\n' * 2, "is damaged: line 1 of events.rank0.jsonl"),
+        ("events.rank0.jsonl", "", "is damaged: events.rank0.jsonl does not have all 40 steps"),
+        ("model.safetensors", "{", "cannot read weights"),
         ("config.toml", "[", "not valid TOML"),
     ],
 )
 def test_a_damaged_run_is_named_in_one_sentence(runs, file, content, sentence):
     folders = [single(runs / "a"), single(runs / "b")]
     (folders[1] / file).write_text(content)
-    with pytest.raises(ConfigError, match=sentence) as error:
+    with pytest.raises(ShoalError, match=sentence) as error:
         compare(folders)
     assert str(folders[1]) in error.value.message
 
 
-def test_weights_that_cannot_be_read_are_noted(runs):
+def test_numbers_without_checksums_are_called_unchecked(runs):
+    folders = [single(runs / "a"), single(runs / "b", run_id="")]
+    (note,) = [note for note in notes(compare(folders), EN) if "unchecked" in note]
+    assert f"{folders[1]} are unchecked" in note
+
+
+def test_a_result_of_an_older_version_with_impossible_values_is_one_sentence(runs):
+    folder = single(runs, run_id="")
+    result = json.loads((folder / "result.json").read_text())
+    for key, value in (("test_accuracy", "high"), ("steps", None), ("seconds", [1])):
+        changed = {name: found for name, found in result.items() if name != "sha256"} | {key: value}
+        changed = {name: found for name, found in changed.items() if found is not None}
+        (folder / "result.json").write_text(json.dumps(changed))
+        with pytest.raises(ConfigError, match=f"is damaged: result.json has (no )?{key}"):
+            compare([folder])
+
+
+def test_weights_that_are_missing_are_noted(runs):
     folders = [single(runs / "a"), single(runs / "b")]
-    (folders[1] / "model.safetensors").write_bytes(b"damaged")
+    (folders[1] / "model.safetensors").unlink()
     assert "The weights of" in " ".join(notes(compare(folders), EN))
 
 
@@ -482,7 +502,7 @@ def test_staleness_and_pushes_to_a_parameter_server_are_on_the_page(runs, tmp_pa
         ),
         {"event": "lost", "rank": 1, "version": 3, "step": 1},
     ]
-    (folder / "events.rank2.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    write_events(folder, 2, events)
     comparison = compare([single(runs), folder])
     write_report(tmp_path / "out", comparison, [], "shoal compare x", {}, EN)
     page = (tmp_path / "out/report.md").read_text(encoding="utf-8")

@@ -1,11 +1,10 @@
 """Comparisons in Chinese: every remark, note and column has its words, and no English sentence is left."""
 
-import json
 import re
 
 import numpy as np
 import pytest
-from made_runs import DDP, with_invariant_steps, write_run
+from made_runs import DDP, with_invariant_steps, write_events, write_run
 
 from shoal.compare.comparison import compare
 from shoal.compare.document import write_report
@@ -76,9 +75,9 @@ def groups_of_runs(runs):
         for step in range(20)
     ]
     events = [*updates, {"event": "lost", "rank": 1, "version": 3, "step": 1}]
-    (asp / "events.rank2.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
-    gpu = write_run(runs / "gpu", "--threads 2", device="cuda:0", not_scheduled=0.4)
-    (gpu / "model.safetensors").write_bytes(b"damaged")
+    write_events(asp, 2, events)
+    gpu = write_run(runs / "gpu", "--threads 2", device="cuda:0", not_scheduled=0.4, run_id="")
+    (gpu / "model.safetensors").unlink()
     unfinished = write_run(runs / "unfinished", DDP)
     (unfinished / "result.json").unlink()
     yield [one, wide, *far, asp, gpu, unfinished]

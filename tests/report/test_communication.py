@@ -179,7 +179,7 @@ def test_no_run_and_a_damaged_one_are_named(tmp_path):
         communication(tmp_path)
     folder = write(tmp_path / "run", [step(0, [])])
     (folder / "events.rank0.jsonl").write_text("{broken\n{}\n")
-    with pytest.warns(UserWarning, match=r"events.rank0.jsonl: 2 lines are damaged and left out"):
+    with pytest.raises(ConfigError, match=r"is damaged: line 1 of events.rank0.jsonl"):
         communication(folder)
 
 

@@ -79,5 +79,12 @@ def test_a_folder_without_a_run_is_named(tmp_path):
 def test_a_damaged_event_file_is_named(tmp_path):
     path = write_run(tmp_path / "run", [step(0, 1.0)])
     (path / "events.rank0.jsonl").write_text("{broken\n{}\n", encoding="utf-8")
-    with pytest.warns(UserWarning, match=r"events.rank0.jsonl: 2 lines are damaged and left out"):
-        assert len(read_run(path).curve.steps) == 0
+    with pytest.raises(ConfigError, match=r"is damaged: line 1 of events.rank0.jsonl"):
+        read_run(path)
+
+
+@pytest.mark.parametrize("change", [{"samples": "x"}, {"loss": []}, {"seconds": None}])
+def test_impossible_values_in_events_without_checksums_are_one_sentence(tmp_path, change):
+    path = write_run(tmp_path / "run", [step(0, 1.0), step(1, 1.0) | change, step(2, 1.0)])
+    with pytest.raises(ConfigError, match="is damaged"):
+        read_run(path)

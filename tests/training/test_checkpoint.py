@@ -68,6 +68,42 @@ def test_a_damaged_one_is_passed_over_for_the_one_before(tmp_path):
         checkpoint.verify(tmp_path / "step-000010")
 
 
+def test_a_checkpoint_has_another_name_before_its_first_file_is_deleted(tmp_path, monkeypatch):
+    """As if the process were killed in the middle of each deletion."""
+
+    def interrupted(path, **_):
+        (path / checkpoint.MANIFEST).unlink(missing_ok=True)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("shutil.rmtree", interrupted)
+        for step in (5, 10, 15):
+            save(tmp_path, step, keep=1)
+        (tmp_path / "step-000015" / checkpoint.MANIFEST).write_text("damaged")
+        save(tmp_path, 15, keep=1)
+    assert len(os.listdir(tmp_path)) > 1
+    assert [path.name for path in tmp_path.glob("step-*")] == ["step-000015"]
+    assert checkpoint.verify(tmp_path / "step-000015")
+    assert checkpoint.latest(tmp_path).passed_over == ()
+    save(tmp_path, 20, keep=1)
+    assert os.listdir(tmp_path) == ["step-000020"]
+
+
+def test_checkpoints_are_not_saved_through_a_link(tmp_path):
+    elsewhere, folder = tmp_path / "elsewhere", tmp_path / "checkpoints"
+    elsewhere.mkdir()
+    folder.symlink_to(elsewhere)
+    with pytest.raises(CheckpointError, match="symbolic link"):
+        save(folder, 5)
+    assert os.listdir(elsewhere) == []
+    folder.unlink()
+    save(folder, 5)
+    (folder / "step-000010").symlink_to(elsewhere)
+    (folder / "step-000010.tmp").symlink_to(elsewhere)
+    save(folder, 10, keep=1)
+    assert os.listdir(elsewhere) == []
+    assert os.listdir(folder) == ["step-000010"]
+
+
 @pytest.mark.parametrize(
     "manifest",
     [

@@ -41,7 +41,7 @@ def test_a_run_leaves_a_whole_folder(tmp_path):
     folder = RunFolder(Path(result.run))
     assert result.status == "completed"
     assert result.steps == 9  # 80 samples left for training, three batches an epoch
-    assert json.loads(folder.result.read_text()) == json.loads(result.to_json())
+    assert folder.read_result() == json.loads(result.to_json())
     assert from_tree(read_recipe(str(folder.config))) == config(tmp_path, "--validation 0.2")
     events = read_events(folder.events())
     steps = [event for event in events if event["event"] == "step"]

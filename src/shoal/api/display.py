@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -11,7 +11,8 @@ from shoal.api.settings import MODULE
 from shoal.config.mesh import grid
 from shoal.config.metrics import in_words, list_in_words
 from shoal.config.schema import RunConfig
-from shoal.events.file import read_events
+from shoal.errors import ShoalError
+from shoal.events.file import Record, read_events
 from shoal.events.folder import RunFolder
 from shoal.printable import printable, unless_hung_up
 from shoal.report.staleness import staleness_of
@@ -194,7 +195,11 @@ def server_rows(result: Result) -> dict[str, str]:
     skipped = result.server.get("skipped", 0)
     left_out = f", and {skipped:,} skipped because a number was not finite" * bool(skipped)
     rows = {"updates": f"{updates:,} ({mode}: {are}one machine's{repeats}){left_out}"}
-    found = staleness_of(RunFolder(Path(result.run)), result.workers) if result.server["servers"] else None
+    found = None
+    with suppress(ShoalError):  # of damaged events: `shoal report` names them, and this run has finished
+        found = (
+            staleness_of(RunFolder(Path(result.run)), result.workers) if result.server["servers"] else None
+        )
     if found is not None and (found.mean or any(each.dropped for each in found.workers)):
         rows |= {"staleness": found.in_words(), "pushes": found.progress_in_words()}
     lost = [
@@ -205,7 +210,9 @@ def server_rows(result: Result) -> dict[str, str]:
 
 def codec_lines(folder: RunFolder) -> list[str]:
     """What `compressed:auto` measured, as a table; nothing where the choice had one candidate."""
-    choices = [event for event in read_events(folder.events()) if event.get("event") == "codec"]
+    choices = list[Record]()
+    with suppress(ShoalError):
+        choices = [event for event in read_events(folder.events()) if event["event"] == "codec"]
     if not choices:
         return []
     rows = [

@@ -85,8 +85,7 @@ def fit(
             )
         result = observed(config, callbacks, progress, folder, forks=True)
     if isinstance(model, nn.Module) and result.status == "completed":
-        weights, _ = read_model(RunFolder(Path(result.run)).model)
-        load_weights(model, weights)
+        load_weights(model, read_model(RunFolder(Path(result.run)).model).weights)
     return result
 
 

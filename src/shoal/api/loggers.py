@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Callable, Sequence
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -10,6 +11,7 @@ from shoal.config.custom import calling, load
 from shoal.config.metrics import ALWAYS, label_of
 from shoal.config.schema import Custom, RunConfig
 from shoal.errors import ConfigError
+from shoal.files import make_folder, open_new, temporary_beside
 from shoal.training.evaluation.evaluate import Metrics
 from shoal.training.result import Result
 
@@ -42,8 +44,8 @@ class CsvLogger(Callback):
             if int(row["step"]) <= step
         ]
         # A second file until it is complete: a crash here must not lose the rows of the steps before.
-        new = path.with_suffix(".csv.tmp")
-        self._file = new.open("w", encoding="utf-8", newline="")
+        new = temporary_beside(path)
+        self._file = TextIOWrapper(open_new(new), encoding="utf-8", newline="")
         self._rows = csv.writer(self._file)
         self._rows.writerow(columns)
         self._rows.writerows(kept)
@@ -93,6 +95,7 @@ class TensorboardLogger(Callback):
 
     def start(self, folder: Path, step: int, total_steps: int) -> None:
         """Open the files; those of a resumed run hide what it had written after its checkpoint."""
+        make_folder(folder / "tensorboard")
         self._writer = self._make(str(folder / "tensorboard"), purge_step=step + 1 if step else None)
         self._last = step
 

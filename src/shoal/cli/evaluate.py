@@ -54,9 +54,11 @@ def run(given: Given[EvaluateFlags]) -> int:
     metrics = evaluate_saved(saved, config, split)
     if given.flags.json:
         about = {"source": str(saved.source), "data": config.data.name, "split": split}
+        about |= {"checked": saved.is_checked}
         text.show(json.dumps(about | metrics.record()))
     else:
         where = f"{saved.source} on {config.data.name} ({split}, {metrics.samples:,} samples)"
+        where += "" if saved.is_checked else " (weights without a checksum, unchecked)"
         text.show(f"{where}: {list_in_words(metrics.by_name)}")
     return 0
 

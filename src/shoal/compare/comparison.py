@@ -26,9 +26,10 @@ from shoal.errors import ConfigError
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder, resume_command
 from shoal.events.run_delay import BUSY
+from shoal.events.weights import check_weights
 from shoal.report.communication import RankShares, communication
 from shoal.report.findings import Measured, Verdict, inside_run, lower
-from shoal.report.runs import Run, read_run
+from shoal.report.runs import Run, naming_damage, read_run
 
 RESULT = (
     "status", "weights_sha256", "device", "steps", "seconds", "bytes_sent", "test_accuracy", "test_loss",
@@ -92,6 +93,11 @@ class ComparedRun:
     def sha256(self) -> str:
         """The fingerprint of its final weights."""
         return self.run.result["weights_sha256"]
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether its files have checksums; older versions wrote none."""
+        return bool(self.run.folder.run_id)
 
     def cores(self) -> int | None:
         """Threads of all its workers together; None if unknown."""
@@ -197,12 +203,13 @@ def _is_finished(folder: Path) -> bool:
     run = RunFolder(folder)
     if not folder.is_dir() or not run.config.exists():
         raise ConfigError(f"{folder} is not a run folder")
+    read_recipe(str(run.config))  # damage to the settings is the first to be named: they have the run's id
     if not run.result.exists():
         return False
-    result: Any = run.read_result()
-    missing = [key for key in RESULT if not isinstance(result, dict) or key not in result]
+    result = run.read_result()
+    missing = [key for key in RESULT if key not in result]
     if missing:
-        raise _damaged(folder, f"{run.result.name} has no {missing[0]}")
+        raise run.damaged(f"{run.result.name} has no {missing[0]}")
     return result["status"] == "completed"
 
 
@@ -212,20 +219,15 @@ def _resume(folder: Path) -> str:
 
 
 def _read(folder: Path) -> Run:
-    try:
-        run = read_run(folder)
-    except (KeyError, TypeError, AttributeError) as error:  # lines of JSON that are not events
-        raise _damaged(folder, f"its events cannot be read ({type(error).__name__}: {error})") from None
+    run = read_run(folder)
+    if run.folder.model.exists():
+        check_weights(run.folder.model)
     if len(run.curve.loss) < 2:
         raise ConfigError(
             f"the run in {folder} has too few steps to time one: {len(run.curve.loss)}",
             "Leave it out, or train for longer.",
         )
     return run
-
-
-def _damaged(folder: Path, reason: str) -> ConfigError:
-    return ConfigError(f"the run in {folder} is damaged: {reason}", "Leave it out, or train it again.")
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
@@ -243,6 +245,11 @@ def _threads(run: Run) -> int | None:
 
 
 def _entry(name: str, run: Run, threads: int | None, reference: Run | None) -> ComparedRun:
+    with naming_damage(run.folder):
+        return _measured_entry(name, run, threads, reference)
+
+
+def _measured_entry(name: str, run: Run, threads: int | None, reference: Run | None) -> ComparedRun:
     # Seconds per sample of every step but the first, and the last, whose end the curve does not show.
     sample_s: list[float] = (run.curve.step_seconds() / np.diff(run.curve.samples)).tolist()
     first_step = (

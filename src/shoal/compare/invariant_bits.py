@@ -6,7 +6,6 @@ ordinary runs alone. `variants.py` trains them; this reads them.
 
 from pathlib import Path
 
-from shoal.errors import ConfigError
 from shoal.events.folder import RunFolder
 
 FOLDER = "invariant"
@@ -20,9 +19,4 @@ def invariant_sha256(folder: Path) -> str | None:
     own = RunFolder(folder / FOLDER)
     if not own.path.is_dir():
         return None
-    try:
-        result = own.read_result()
-    except ConfigError:
-        return FAILED
-    sha256 = result.get("weights_sha256")
-    return sha256 if isinstance(sha256, str) and result.get("status") == "completed" else FAILED
+    return own.finished_result().get("weights_sha256") or FAILED

@@ -28,6 +28,8 @@ def _on_entries(comparison: Comparison, words: Words) -> Iterator[str]:
         yield words("notes.no_single")
     first = reference or entries[0]
     for entry in entries:
+        if not entry.is_checked:
+            yield words("notes.unchecked", name=entry.name)
         names = {"name": entry.name, "first": first.name}
         other = [
             words("notes.other_setting", path=path, ours=ours, theirs=theirs)

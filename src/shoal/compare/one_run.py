@@ -65,6 +65,7 @@ def numbers_of(entry: ComparedRun, words: Words) -> dict[str, str]:
         "samples_per_s": f"{entry.samples_per_s:,.0f}",
         "bytes_sent": f"{result['bytes_sent'] / 1e6:.1f} MB" if entry.workers > 1 else None,
         "sha256": result["weights_sha256"],
+        "unchecked": None if entry.is_checked else words("run.unchecked_why"),
     }
     return {
         **{words(f"run.{name}"): value for name, value in rows.items() if value is not None},

@@ -12,9 +12,9 @@ A comparison is a TOML file: the recipe that all variants share, flags over it, 
 
 import re
 import shlex
-import shutil
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -38,6 +38,7 @@ from shoal.config.read import (
 from shoal.config.schema import OutputConfig, RunConfig
 from shoal.config.trust import FileText
 from shoal.errors import ConfigError, unknown
+from shoal.files import discard
 from shoal.launch.cores import threads_per_worker
 from shoal.launch.run import launch_run
 from shoal.launch.training import by_processes
@@ -140,7 +141,8 @@ def train_again(variant: Variant, folder: Path, observer: Observer) -> None:
         if (not_scheduled(first) or 0.0) < (not_scheduled(aside) or 0.0):
             worse = aside
     finally:
-        shutil.rmtree(worse, ignore_errors=True)
+        with suppress(FileNotFoundError):  # the second run may have ended before it began
+            discard(worse)
         if worse is first:
             aside.rename(first)
 

@@ -1,13 +1,25 @@
-"""The event file of one worker: one JSON object per line, append only, so that a crash damages only the last line."""
+"""The event file of one worker: one JSON object per line, append only, so that a crash damages only the last line.
+
+Each line ends with its CRC-32, which continues the one of the line before; an attempt begins at 0. So a line that is
+damaged, missing, moved or of another file is noticed, and a resumed run need not read what it appends to.
+
+    {"event":"start","step":0,"run_id":"5f0c8a1be4f63d27","rank":0,…,"crc":"1c291ca3"}
+    {"event":"step","step":0,"loss":2.31,…,"crc":"7f8e0b42"}
+"""
 
 import json
+import os
+import re
 import threading
 import warnings
 from collections import deque
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
+from zlib import crc32
 
 from shoal.errors import ConfigError
+from shoal.events.folder import RunFolder, resume_command
 from shoal.files import open_file, open_to_append
 
 FLUSH_S = 0.25
@@ -26,8 +38,12 @@ class EventFile:
         self._closing = threading.Event()
         self._writing = threading.Lock()
         self._failure: OSError | None = None
+        self._crc = 0
         try:
             self._file = open_to_append(path)
+            size = os.fstat(self._file.fileno()).st_size
+            if size and os.pread(self._file.fileno(), 1, size - 1) != b"\n":
+                self._file.write(b"\n")  # after a line that a crash cut short
         except OSError as error:
             raise ConfigError(f"cannot write {path}: {error.strerror}") from None
         self._thread = threading.Thread(
@@ -39,15 +55,19 @@ class EventFile:
         """Queue a record; it is written within FLUSH_S. Do not change it afterwards."""
         self._waiting.append(record)
 
-    def flush(self) -> None:
-        """Write the queued records now: before a checkpoint, so that no crash loses a step that is not done again."""
+    def flush(self, to_disk: bool = False) -> None:
+        """Write the queued records now; before a checkpoint, to the disk: no crash loses a step that is not repeated."""
         with self._writing:
-            lines: list[str] = []
+            lines: list[bytes] = []
             while self._waiting:
-                lines.append(json.dumps(self._waiting.popleft(), separators=(",", ":")) + "\n")
+                content = json.dumps(self._waiting.popleft(), separators=(",", ":"))[:-1].encode()
+                self._crc = crc32(content, self._crc)
+                lines.append(b'%s,"crc":"%08x"}\n' % (content, self._crc))
             try:
-                self._file.write("".join(lines))
+                self._file.write(b"".join(lines))
                 self._file.flush()
+                if to_disk:
+                    os.fsync(self._file.fileno())
             except OSError as error:
                 self._failure = error  # raised by close(): training itself can go on
 
@@ -83,29 +103,89 @@ class EventFile:
 
 
 def read_events(path: Path) -> list[Record]:
-    """The records of an event file. Damaged lines are left out; a warning names those before the last."""
+    """The records of an event file; an error for lines that are damaged, missing or of another run.
+
+    A line that a crash cut short is left out: the last one of the file, or the last before the run was resumed. In runs
+    of older versions lines have no checksum, and only lines that are no records are noticed.
+    """
+    records = [json.loads(line) for line in _verified(path)]
+    for record in records:
+        record.pop("crc", None)
+    return records
+
+
+def check_events(folder: RunFolder, result: Mapping[str, Any]) -> None:
+    """Refuse a run with damaged events, or with an event file that lacks the end of the finished run."""
+    ends = [folder.events(rank) for rank in range(result.get("workers", 0))] if folder.run_id else []
+    for path in sorted(folder.path.glob("events.rank*.jsonl")):
+        (last,) = deque(_verified(path), maxlen=1) or [b""]
+        if path in ends and result.get("status") == "completed" and not last.startswith(_END):
+            raise ConfigError(
+                f"{path} lacks the end of the run: it was cut short, or a resumed run has not finished",
+                f"Leave the run out, or finish it: {resume_command(folder.path)}",
+            )
+
+
+_CRC = re.compile(rb',"crc":"([0-9a-f]{8})"\}$')
+_START, _END = b'{"event":"start"', b'{"event":"end"'
+_FIRST = ("start", "fallback")
+"""Events with which a resumed run begins."""
+
+
+def _verified(path: Path) -> Iterator[bytes]:
+    """The lines of an event file that are whole, each compared with its checksum."""
+    folder = RunFolder(path.parent)
     try:
         with open_file(path) as file:
-            *lines, rest = file.read().split(b"\n")
+            lines = file.read().split(b"\n")
     except OSError as error:
         raise ConfigError(f"{path.parent} is not a run folder: {path.name}: {error.strerror}") from None
-    records = [_record(line) for line in lines if line]
-    damaged = [number for number, line in enumerate(lines, 1) if line and _record(line) is None]
-    if damaged:
-        which = f"line {damaged[0]} is" if len(damaged) == 1 else f"{len(damaged)} lines are"
-        warnings.warn(f"{path}: {which} damaged and left out", stacklevel=2)
-    # A crash may have cut the last line short.
-    return [record for record in [*records, _record(rest)] if record is not None]
+    is_checked = bool(folder.run_id)
+    crc, cut = 0, 0
+    for number, line in enumerate(lines, 1):
+        if not line:
+            continue
+        if found := _CRC.search(line):
+            content, before, crc = line[: found.start()], crc, int(found[1], 16)
+            is_whole = crc in (crc32(content, before), crc32(content))
+        else:
+            is_whole = not is_checked and _record(line) is not None
+        if not is_whole and (found or cut):
+            raise _damaged_line(path, cut or number)
+        if not is_whole:
+            cut = number
+            continue
+        if cut and json.loads(line)["event"] not in _FIRST:
+            raise _damaged_line(path, cut)
+        cut = 0
+        if line.startswith(_START):
+            start = json.loads(line)
+            folder.check_run_id(path, start.get("run_id", ""))
+            if "rank" in start and path != folder.events(start["rank"]):
+                raise folder.damaged(f"{path.name} has the events of rank {start['rank']}")
+        yield line
 
 
-_FIELDS = {"step": ("step", "seconds", "totals_ns"), "start": ("step",), "validation": ("step",)}
+def _damaged_line(path: Path, number: int) -> ConfigError:
+    return RunFolder(path.parent).damaged(
+        f"line {number} of {path.name} does not match its checksum, or lines before it are missing"
+    )
+
+
+_NUMBER = (int, float)
+_FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
+    "step": {"step": (int,), "seconds": _NUMBER, "totals_ns": (dict,)},
+    "start": {"step": (int,)},
+    "validation": {"step": (int,)},
+}
 """What readers rely on, by event."""
 
 
 def _record(line: bytes) -> Record | None:
     try:
         record = json.loads(line)
-        whole = all(field in record for field in _FIELDS.get(record["event"], ()))
+        fields = _FIELDS.get(record["event"], {})
+        whole = all(isinstance(record[field], kinds) for field, kinds in fields.items())
         return record if isinstance(record, dict) and whole else None
     except (ValueError, KeyError, TypeError, RecursionError):
         return None

@@ -1,6 +1,6 @@
 """The layout of a run folder.
 
-runs/<name>/config.toml            the resolved settings
+runs/<name>/config.toml            the resolved settings, below the run's id
             events.rank0.jsonl     one worker's events, one per line
             checkpoints/step-…/    states to resume from
             model.safetensors      the trained weights, under the plain module's names
@@ -9,21 +9,35 @@ runs/<name>/config.toml            the resolved settings
             first_step.safetensors the state of model and optimizer after the first step, if asked for
             result.json            the result, as `--json` prints it
             worker.rank0.log       the output of a worker process, if it printed anything
+
+A run has an id, drawn when its folder is created. Settings, result, events and checkpoints carry it, so that a file of
+another run is noticed, wherever the folder is and whatever its name. Runs of older versions have none.
 """
 
 import fcntl
+import hashlib
 import json
 import os
+import re
 import shlex
-import shutil
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from shoal.errors import ConfigError
-from shoal.files import read_text
+from shoal.files import delete, open_new, read_text, refuse_links, temporary_beside
+
+_RUN_ID = "# run id: "
+_NUMBER = (int, float)
+_RESULT_KINDS: dict[str, tuple[type, ...]] = {
+    "status": (str,), "weights_sha256": (str,), "device": (str,), "steps": (int,), "epochs": (int,),
+    "workers": (int,), "seconds": _NUMBER, "bytes_sent": _NUMBER, "test_accuracy": _NUMBER, "test_loss": _NUMBER,
+    "validation_accuracy": _NUMBER, "validation_loss": _NUMBER, "final_loss": _NUMBER, "best": (dict,),
+    "test_metrics": (dict,), "validation_metrics": (dict,), "masks_sha256": (str,),
+}  # fmt: skip
+"""Kinds of the values that readers use, or None; a result without a checksum may have others."""
 
 
 @dataclass(frozen=True)
@@ -76,15 +90,67 @@ class RunFolder:
         """The events of one worker."""
         return self.path / f"events.rank{rank}.jsonl"
 
+    @property
+    def run_id(self) -> str:
+        """The id of the run, from its settings; empty for a run of an older version."""
+        try:
+            found = re.match(f"(?:#.*\n)*?{_RUN_ID}([0-9a-f]+)\n", read_text(self.config))
+        except (OSError, ValueError):
+            return ""
+        return found[1] if found else ""
+
+    def check_run_id(self, path: Path, its: str) -> None:
+        """Refuse a file that belongs to another run than the settings of this folder."""
+        if its != (ours := self.run_id):
+            raise ConfigError(
+                f"{path} belongs to {_named(its)}, but {self.config} to {_named(ours)}",
+                "Put back the files of one run; the folder may have any name and place.",
+            )
+
     def read_result(self) -> dict[str, Any]:
-        """The result of a finished run; an error for any other run."""
+        """The result of a finished run; an error for any other run, and for a damaged or foreign result."""
         try:
             result = json.loads(read_text(self.result))
-            if isinstance(result, dict):
-                return result
         except (OSError, ValueError, RecursionError):
-            pass
-        raise ConfigError(f"{self.path} has no finished run: {self.result.name} is missing or unreadable")
+            result = None
+        if not isinstance(result, dict):
+            raise ConfigError(f"{self.path} has no finished run: {self.result.name} is missing or unreadable")
+        found = dict[str, Any](result)
+        checksum = found.pop("sha256", None)
+        if (self.run_id or checksum is not None) and checksum != record_sha256(found):
+            raise self.damaged(f"{self.result.name} does not match its checksum")
+        self.check_run_id(self.result, found.get("run_id", ""))
+        for key, kinds in _RESULT_KINDS.items():
+            if found.get(key) is not None and not isinstance(found[key], kinds):
+                raise self.damaged(f"{self.result.name} has {key} = {str(found[key])[:40]!r}")
+        return found
+
+    def finished_result(self) -> dict[str, Any]:
+        """The result of a completed run; empty for a run without one, and after a run was resumed and stopped."""
+        result = self.read_result() if self.result.exists() else {}
+        return result if result.get("status") == "completed" else {}
+
+    def write_result(self, result: Mapping[str, Any]) -> None:
+        """Write the result and its checksum."""
+        write_whole(self.result, json.dumps({**result, "sha256": record_sha256(result)}) + "\n")
+
+    def damaged(self, what: str) -> ConfigError:
+        """The error that reports damage to a file of the folder."""
+        return ConfigError(f"the run in {self.path} is damaged: {what}", "Leave it out, or train it again.")
+
+
+def run_id_line(run_id: str) -> str:
+    """The line of `config.toml` that holds the id: a comment, so that the settings can also be a recipe."""
+    return f"{_RUN_ID}{run_id}\n" if run_id else ""
+
+
+def record_sha256(record: Mapping[str, Any]) -> str:
+    """The checksum of a record that becomes JSON."""
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+
+
+def _named(run_id: str) -> str:
+    return f"run {run_id}" if run_id else "a run of an older version, without an id"
 
 
 def create(parent: Path, name: str, automatic: str) -> RunFolder:
@@ -129,7 +195,19 @@ def _create_named(path: Path) -> RunFolder:
 
 @contextmanager
 def held(folder: RunFolder) -> Generator[None]:
-    """Lock the run for this process; an error if another process has it. The lock ends with the process."""
+    """Lock the run for this process; an error if another process has it. The lock ends with the process.
+
+    A link in the folder in place of a file or folder to write into is refused. The folder itself may be one.
+    """
+    path = folder.path
+    try:
+        refuse_links(
+            [folder.checkpoints, path / "tensorboard", *path.glob("events.rank*"), *path.glob("worker.rank*")]
+        )
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write {error.filename}: {error.strerror}", "Put what it links to in its place."
+        ) from None
     try:
         descriptor = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
@@ -149,24 +227,24 @@ def held(folder: RunFolder) -> Generator[None]:
         os.close(descriptor)
 
 
-def temporary_beside(path: Path) -> Path:
-    """Where this process writes a file before it renames it to `path`."""
-    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
-
-
 def remove_unfinished(folder: RunFolder) -> None:
-    """Delete the files and checkpoints that a process was writing when it was killed. No process may be writing one."""
-    for path in folder.path.glob(".*.tmp"):
-        path.unlink(missing_ok=True)
-    for path in folder.checkpoints.glob("*.tmp"):
-        shutil.rmtree(path, ignore_errors=True)
+    """Delete the files and checkpoints that a process was writing, or deleting, when it was killed.
+
+    No process may be writing one.
+    """
+    left = [*folder.path.glob(".*.tmp")]
+    if not folder.checkpoints.is_symlink():
+        left += folder.checkpoints.glob("*.tmp")
+    for path in left:
+        delete(path)
 
 
 def write_whole(path: Path, text: str) -> None:
     """Write a temporary file and rename it to `path`, so that no reader sees half of it."""
-    temporary = temporary_beside(path)
+    temporary, content = temporary_beside(path), text.encode()
     try:
-        temporary.write_text(text, encoding="utf-8")
+        with open_new(temporary) as file:
+            file.write(content)
         temporary.replace(path)
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}") from None

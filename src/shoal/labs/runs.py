@@ -12,8 +12,10 @@ from typing import Any, TypeVar
 from shoal.compare.weights import largest_difference
 from shoal.config.read import from_tree, read_recipe
 from shoal.config.schema import CheckpointConfig, RunConfig
-from shoal.errors import DivergedError, WorkerError
+from shoal.errors import CheckpointError, DivergedError, WorkerError
 from shoal.events.folder import RunFolder
+from shoal.events.weights import check_weights
+from shoal.files import temporary_beside
 from shoal.labs.student.host import HERE, Host
 from shoal.labs.watch import Watch
 from shoal.labs.words import Words
@@ -85,15 +87,20 @@ class Runs:
     def weight_difference(self, name: str, reference: str) -> float:
         """max|a − b| / max|b| of the weights of two runs, in the tensor where it is largest."""
         ours, its = (RunFolder(self.path(run)).model for run in (name, reference))
+        for model in (ours, its):
+            check_weights(model)
         difference = largest_difference(ours, its)
-        assert difference is not None, f"{name} and {reference} have the same model"
+        if difference is None:
+            raise CheckpointError(f"cannot compare the weights in {ours} and {its}")
         return difference
 
     def reuse(self, name: str, read: Callable[[Path], Found | None]) -> Found | None:
         """What `read` finds in the earlier run of this name, which is then copied; None if it has to be made anew."""
         if self.earlier is None or (found := read(self.earlier / name)) is None:
             return None
-        shutil.copytree(self.earlier / name, self.path(name))
+        beside = temporary_beside(self.path(name))
+        shutil.copytree(self.earlier / name, beside)
+        beside.rename(self.path(name))
         self.taken_over.append(name)
         return found
 

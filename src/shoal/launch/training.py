@@ -17,6 +17,7 @@ from shoal.config.plain import to_plain
 from shoal.config.schema import RunConfig, ServerConfig
 from shoal.errors import ShoalError
 from shoal.events.folder import RunFolder, remove_unfinished, resume_command
+from shoal.files import open_to_append
 from shoal.launch import threads
 from shoal.launch.cores import threads_per_worker
 from shoal.launch.failure import unreported_end
@@ -175,7 +176,7 @@ class _TrainingListener(Listener):
         if output.strip() and self._folder is not None and self._has_started:
             path = self._folder.path / f"worker.rank{rank}.log"
             try:
-                with path.open("ab") as file:
+                with open_to_append(path) as file:
                     file.write(output)
             except OSError as error:
                 warnings.warn(f"cannot write {path}: {error.strerror}", stacklevel=2)

@@ -105,11 +105,7 @@ class WeightMasks:
 
     def sha256(self) -> str:
         """One fingerprint of all masks."""
-        digest = hashlib.sha256()
-        for name, kept in sorted(self.kept.items()):
-            digest.update(f"{name} {tuple(kept.shape)}\n".encode())
-            digest.update(kept.cpu().contiguous().view(torch.uint8).numpy().tobytes())
-        return digest.hexdigest()
+        return masks_sha256(self.kept)
 
     def state(self) -> dict[str, tuple[str, Tensor]]:
         """What a checkpoint holds, by name: the parameter, and its mask or score."""
@@ -126,3 +122,12 @@ class WeightMasks:
             tensor.copy_(saved[key])
         # A run that was stopped before its first pruning has masks that keep everything.
         self._changed()
+
+
+def masks_sha256(masks: Mapping[str, Tensor]) -> str:
+    """One fingerprint of masks by parameter."""
+    digest = hashlib.sha256()
+    for name, kept in sorted(masks.items()):
+        digest.update(f"{name} {tuple(kept.shape)}\n".encode())
+        digest.update(kept.cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

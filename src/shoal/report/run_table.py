@@ -12,6 +12,7 @@ from shoal.config.metrics import in_words
 from shoal.config.read import from_tree, read_recipe
 from shoal.config.write import flat
 from shoal.errors import ConfigError, ShoalError, unknown
+from shoal.events.file import check_events
 from shoal.events.folder import RunFolder
 
 COLUMNS = (
@@ -48,12 +49,12 @@ def listed_runs(folder: Path) -> tuple[list[ListedRun], list[str]]:
         raise ConfigError(f"no folder {folder}", "Runs are in runs/, unless --runs-dir says something else.")
     runs, damaged = list[ListedRun](), list[str]()
     for path in sorted(folder.iterdir()):
-        if not RunFolder(path).config.exists():
+        if not RunFolder(path).config.exists() or path.match(".*.tmp"):
             continue
         try:
             runs.append(_listed(path))
         except ShoalError as error:
-            damaged.append(f"{path}: {error.message}")
+            damaged.append(error.message if str(path) in error.message else f"{path}: {error.message}")
     return sorted(runs, key=lambda run: run.began), damaged
 
 
@@ -61,6 +62,7 @@ def _listed(path: Path) -> ListedRun:
     folder = RunFolder(path)
     config = from_tree(read_recipe(str(folder.config)))
     result = folder.read_result() if folder.result.exists() else {}
+    check_events(folder, result)
     columns = {
         "run": path.name,
         "model": config.model.name,
@@ -73,6 +75,7 @@ def _listed(path: Path) -> ListedRun:
         "accuracy": result.get("test_accuracy"),
         "loss": result.get("test_loss"),
         "seconds": result.get("seconds"),
+        "checked": bool(folder.run_id),
     }
     began = datetime.fromtimestamp(folder.config.stat().st_mtime)
     metrics = dict[str, float](result.get("test_metrics") or {})
@@ -141,6 +144,8 @@ def row_of(run: ListedRun, metrics: Sequence[str] = ()) -> list[str]:
         "–" if seconds is None else f"{seconds:.1f} s",
     ]
     first = ["–" if values[column] is None else str(values[column]) for column in COLUMNS[:-3]]
+    if not values["checked"]:
+        first[COLUMNS.index("status")] += ", unchecked"
     measured: Mapping[str, float] = values.get("test_metrics") or {}
     more = [in_words(name, measured[name]) if name in measured else "–" for name in metrics]
     return [f"{run.began:%Y-%m-%d %H:%M}", *first, *last, *more]

@@ -1,6 +1,7 @@
 """Run folders as plain numbers: the loss curve, the result and the validations of each run."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ from numpy.typing import NDArray
 
 from shoal.config.read import from_tree, read_recipe
 from shoal.config.schema import RunConfig
-from shoal.events.file import Record, read_events
+from shoal.errors import ShoalError
+from shoal.events.file import Record, check_events, read_events
 from shoal.events.folder import RunFolder
 from shoal.events.steps import settled
 
@@ -66,18 +68,31 @@ class Run:
 
 
 def read_run(path: Path) -> Run:
-    """Read the run in a folder; an error if it did not finish."""
+    """Read the run in a folder; an error if it did not finish, or if its result or its events are damaged."""
     folder = RunFolder(path)
-    records = settled(read_events(folder.events()))
-    steps = [record for record in records if record["event"] == "step"]
-    return Run(
-        folder,
-        from_tree(read_recipe(str(folder.config))),
-        curve_of(steps),
-        sum(record["samples"] for record in steps),
-        folder.read_result(),
-        tuple(record for record in records if record["event"] == "validation"),
-    )
+    with naming_damage(folder):
+        records = settled(read_events(folder.events()))
+        steps = [record for record in records if record["event"] == "step"]
+        config, result = from_tree(read_recipe(str(folder.config))), folder.read_result()
+        check_events(folder, result)
+        # Workers of a parameter server record only the steps of which they had a share.
+        has_all = result.get("server") or [record["step"] for record in steps] == [*range(result["steps"])]
+        if folder.run_id and not has_all:
+            raise folder.damaged(f"{folder.events().name} does not have all {result['steps']} steps")
+        validations = tuple(record for record in records if record["event"] == "validation")
+        samples = sum(record["samples"] for record in steps)
+        return Run(folder, config, curve_of(steps), samples, result, validations)
+
+
+@contextmanager
+def naming_damage(folder: RunFolder) -> Generator[None]:
+    """One sentence for values that no event has: lines of older versions have no checksum."""
+    try:
+        yield
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, ShoalError) or folder.run_id:
+            raise
+        raise folder.damaged(f"its events cannot be read ({type(error).__name__}: {error})") from None
 
 
 def curve_of(steps: Sequence[Record]) -> Curve:

@@ -2,15 +2,15 @@
 
 Saving: `step-000150.tmp/` gets a file of tensors from each worker that owns any, then `manifest.json` with their sha256
 and sizes, each flushed to disk; then the folder is renamed and its parent flushed. A crash at any moment leaves the
-previous checkpoint as it was.
-Loading: a checkpoint counts when the manifest matches its own sha256, its values are possible and its files match it.
+previous checkpoint as it was. Deleting: a checkpoint is renamed first, so a folder with its name has all its files.
+Loading: a checkpoint counts when the manifest matches its own sha256 and the run's id, its values are possible and its
+files match it.
 The latest is found by looking, not by a file that can be wrong. Newer checkpoints that cannot be used are reported.
 """
 
 import contextlib
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -24,8 +24,9 @@ from torch import Tensor
 from shoal.comm.agree import gather_texts, share_text
 from shoal.comm.alone import alone
 from shoal.comm.group import Group
-from shoal.errors import CheckpointError
-from shoal.files import open_file, read_text
+from shoal.errors import CheckpointError, ConfigError
+from shoal.events.folder import RunFolder, record_sha256
+from shoal.files import delete, discard, flush, make_folder, open_file, open_new, read_text
 from shoal.parallel.piece import Piece, Place
 from shoal.training.progress import Progress
 from shoal.training.weights import write_header, write_tensor
@@ -107,11 +108,17 @@ class Checkpoint:
 
 
 def save(
-    folder: Path, pieces: Sequence[Piece], progress: Progress, keep: int, group: Group | None = None
+    folder: Path,
+    pieces: Sequence[Piece],
+    progress: Progress,
+    keep: int,
+    group: Group | None = None,
+    run_id: str = "",
 ) -> Path:
     """Write `folder/step-…`, then delete all but the newest `keep` and the best; on an error all older ones stay.
 
     A collective of the group's workers, each with the pieces it holds. An error on one of them is raised on all.
+    `run_id` is in the settings of the run, in the parent of `folder`.
     """
     group = group or alone()
     name = name_of(progress.step)
@@ -138,15 +145,17 @@ def save(
     def prepare() -> None:
         if not folder.parent.exists():
             raise FileNotFoundError(f"{folder.parent} was deleted or moved during the run")
-        folder.mkdir(exist_ok=True)
-        shutil.rmtree(beside, ignore_errors=True)
+        make_folder(folder)
+        for left in folder.glob("*.tmp"):
+            delete(left)
         beside.mkdir()
 
     def commit(entries: Sequence[Mapping[str, Any]]) -> None:
-        _write_manifest(beside, progress, entries)
-        shutil.rmtree(final, ignore_errors=True)  # only a damaged one can be there
+        _write_manifest(beside, progress, entries, run_id)
+        with contextlib.suppress(FileNotFoundError):  # only a damaged one, or another run's, can be there
+            discard(final)
         beside.rename(final)
-        _flush(folder)
+        flush(folder)
 
     # Saved before, by this run or by the one it resumes: the state is the same.
     if share_text(group, "saved" if group.rank == 0 and _is_whole(final) else "new") == "saved":
@@ -157,12 +166,13 @@ def save(
         all_succeed((lambda: commit([entry for entry in entries if entry])) if group.rank == 0 else _nothing)
     except BaseException:  # also a second Ctrl-C
         if group.rank == 0:
-            shutil.rmtree(beside, ignore_errors=True)
+            delete(beside)
         raise
     if group.rank == 0:
         for old in _by_age(folder)[keep:]:
             if old.name != name_of(progress.best_step):
-                shutil.rmtree(old, ignore_errors=True)
+                with contextlib.suppress(OSError):
+                    discard(old)
     return final
 
 
@@ -216,8 +226,10 @@ def verify(path: Path) -> Checkpoint:
             raise CheckpointError(
                 f"{path} has format {manifest['format']}; this version of shoal reads {READABLE}"
             )
-        if manifest["format"] > 1 and manifest.get("sha256") != _manifest_sha256(manifest):
+        checksum = manifest.pop("sha256", None)
+        if manifest["format"] > 1 and checksum != record_sha256(manifest):
             raise CheckpointError(f"{path / MANIFEST} is damaged: its content does not match its sha256")
+        RunFolder(path.parent.parent).check_run_id(path / MANIFEST, manifest.get("run_id", ""))
         for name, expected in manifest["files"].items():
             actual = _sha256(path / Path(name).name)
             if actual != expected["sha256"]:
@@ -232,6 +244,8 @@ def verify(path: Path) -> Checkpoint:
         return Checkpoint(path, progress, files, dict(manifest.get("parts", {})))
     except OSError as error:
         raise CheckpointError(f"{error.filename} cannot be read: {error.strerror}") from None
+    except ConfigError as error:
+        raise CheckpointError(error.message, error.hint) from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{path / MANIFEST} is not a manifest: {error!r}") from None
 
@@ -243,12 +257,6 @@ def _naming(path: Path) -> Generator[None]:
         yield
     except CheckpointError as error:
         raise CheckpointError(f"{path} is damaged: {error.message}", error.hint) from None
-
-
-def _manifest_sha256(manifest: Mapping[str, Any]) -> str:
-    """The checksum of everything in a manifest but the checksum."""
-    rest = {key: value for key, value in manifest.items() if key != "sha256"}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def _nothing() -> None:
@@ -271,41 +279,37 @@ def _write_tensors(folder: Path, rank: int, pieces: Sequence[Piece]) -> dict[str
     """Write one worker's file; its entry in the manifest."""
     path = folder / tensors_of(rank)
     # One tensor after the other, so that nothing of the state's size is allocated to save it.
-    with path.open("wb") as file:
+    with open_new(path) as file:
         named = {piece.name: piece for piece in pieces}
         kinds = {name: (piece.tensor.dtype, tuple(piece.tensor.shape)) for name, piece in named.items()}
         offsets = write_header(file, kinds, {})
         for name in sorted(named, key=offsets.__getitem__):
             write_tensor(file, named[name].values.detach().cpu())
-    _flush(path)
+    flush(path)
     parts = {piece.name: piece.place.record() for piece in pieces if not piece.is_whole}
     return {"rank": rank, "sha256": _sha256(path), "bytes": path.stat().st_size, "parts": parts}
 
 
-def _write_manifest(folder: Path, progress: Progress, entries: Sequence[Mapping[str, Any]]) -> None:
+def _write_manifest(
+    folder: Path, progress: Progress, entries: Sequence[Mapping[str, Any]], run_id: str
+) -> None:
     files = {
         tensors_of(entry["rank"]): {key: entry[key] for key in ("sha256", "bytes", "rank")}
         for entry in entries
     }
     parts = {tensors_of(entry["rank"]): entry["parts"] for entry in entries if entry["parts"]}
     manifest = {"format": FORMAT, "progress": asdict(progress), "files": files, "parts": parts}
+    manifest |= {"run_id": run_id} if run_id else {}
     path = folder / MANIFEST
-    path.write_text(json.dumps({**manifest, "sha256": _manifest_sha256(manifest)}, indent=1))
-    _flush(path)
-    _flush(folder)
+    with open_new(path) as file:
+        file.write(json.dumps({**manifest, "sha256": record_sha256(manifest)}, indent=1).encode())
+    flush(path)
+    flush(folder)
 
 
 def _sha256(path: Path) -> str:
     with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _free(folder: Path) -> str:

@@ -58,6 +58,8 @@ class Result:
     """With `--prune magnitude` or `movement`: the fraction of the prunable weights that are zero."""
     masks_sha256: str | None = None
     """One fingerprint of all masks."""
+    run_id: str = ""
+    """The id of the run, in all files of its folder; empty for a run that an older version began."""
 
     def __repr__(self) -> str:
         words = [f"{self.strategy}, {self.workers} worker{'s' * (self.workers > 1)}"]

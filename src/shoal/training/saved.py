@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from shoal.config.read import Tree, from_tree, merge, parse_toml, read_recipe
 from shoal.config.schema import RunConfig
+from shoal.config.seal import check_seal
 from shoal.errors import CheckpointError, ConfigError
 from shoal.events.folder import RunFolder
 from shoal.files import read_text
@@ -19,7 +20,7 @@ from shoal.prune.channels.widths import Widths, resize
 from shoal.prune.masks import KEPT
 from shoal.training import checkpoint
 from shoal.training.prune.files import read_masks
-from shoal.training.weights import read_description, read_model
+from shoal.training.weights import read_model
 
 
 class Saved(NamedTuple):
@@ -32,6 +33,8 @@ class Saved(NamedTuple):
     """The layers of a network that has shrunk; of any other, none."""
     masks: Mapping[str, Tensor]
     """By parameter, True where a weight is kept; none if single weights were not pruned."""
+    is_checked: bool = True
+    """Whether the weights were compared with a checksum; a file outside of its run folder has none."""
 
     def load_into(self, model: nn.Module) -> None:
         """Put the weights into a model, which gets their widths; a CheckpointError if they are of another model."""
@@ -56,21 +59,25 @@ def open_saved(path: Path, trust_code: bool = False) -> Saved:
     RUN/checkpoints/best and RUN/checkpoints/last are the weights of a checkpoint, and so is that of a step.
     """
     if path.is_file():
-        weights, settings = read_model(path)
-        tree = parse_toml(settings, path, trust_code) if settings else {}
-        run = path.parent
-        masks = read_masks(run) if path == RunFolder(run).model else {}
-        return Saved(weights, path, tree, _widths(read_description(path), path), masks)
+        model = read_model(path)
+        check_seal(model.settings or "", path)
+        tree = parse_toml(model.settings, path, trust_code) if model.settings else {}
+        run = RunFolder(path.parent)
+        masks = read_masks(run) if path == run.model else {}
+        return Saved(model.weights, path, tree, _widths(model.description, path), masks, model.is_checked)
     if (run := _run_of_checkpoint(path)) is not None:
-        found = checkpoint.named(run.checkpoints, path.name)
         settings = read_recipe(str(run.config), trust_code)
+        found = checkpoint.named(run.checkpoints, path.name)
         return Saved(weights_of(found), found.path, settings, widths_of(run), masks_of(found))
     folder = RunFolder(path)
     if not folder.config.exists():
         raise ConfigError(f"{path} is neither a run folder nor a safetensors file")
     settings, widths = read_recipe(str(folder.config), trust_code), widths_of(folder)
-    if folder.model.exists():
-        return Saved(read_model(folder.model)[0], folder.model, settings, widths, read_masks(path))
+    # Beside the result of a run that was resumed and stopped are the weights of an earlier attempt.
+    if folder.model.exists() and (folder.finished_result() or not folder.result.exists()):
+        model = read_model(folder.model)
+        masks = read_masks(folder)
+        return Saved(model.weights, folder.model, settings, widths, masks, model.is_checked)
     if not any(folder.checkpoints.glob("step-*")):
         raise ConfigError(
             f"{path} has no weights: the run did not finish, and has no checkpoint",

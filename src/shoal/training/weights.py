@@ -3,30 +3,19 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from shoal.errors import CheckpointError, ConfigError
-from shoal.events.folder import temporary_beside
-from shoal.files import open_file
+from shoal.events.weights import DTYPES as NAMES
+from shoal.events.weights import check_weights
+from shoal.files import open_file, open_new, temporary_beside
 from shoal.parallel.whole_tensors import Fingerprint, WholeTensors
 
-DTYPES: dict[torch.dtype, str] = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.complex64: "C64",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.int16: "I16",
-    torch.int8: "I8",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
-}
+DTYPES: dict[torch.dtype, str] = {getattr(torch, name): code for name, code in NAMES.items()}
 """The names of dtypes in the safetensors format."""
 
 
@@ -58,7 +47,7 @@ def export_model(
         return fingerprint
     beside = temporary_beside(path)
     try:
-        with beside.open("wb") as file:
+        with open_new(beside) as file:
             kinds = {name: (parts[0].dtype, parts[0].place.shape) for name, parts in wholes.parts.items()}
             plain = {name: name.removeprefix("model.") for name in kinds}
             offsets = write_header(file, {plain[name]: kind for name, kind in kinds.items()}, metadata)
@@ -99,21 +88,26 @@ def write_header(
     return {name: 8 + len(text) + start for name, start in starts.items()}
 
 
-def read_model(path: Path) -> tuple[dict[str, Tensor], str | None]:
-    """The weights of a safetensors file, and the settings of the run if shoal wrote it."""
+class SavedModel(NamedTuple):
+    """The content of a safetensors file."""
+
+    weights: dict[str, Tensor]
+    settings: str | None
+    """The settings of the run, if shoal wrote it."""
+    description: str | None
+    """The description of a network that has shrunk (`model.json`), if it is of one."""
+    is_checked: bool
+    """Whether the weights were compared with the result of their run."""
+
+
+def read_model(path: Path) -> SavedModel:
+    """Read a safetensors file. Weights of a finished run are compared with its result first."""
+    is_checked = check_weights(path)
     try:
         open_file(path).close()  # safetensors would wait for the writer of a pipe
         with safe_open(path, framework="pt") as file:  # pyright: ignore[reportUnknownVariableType]
-            return {name: file.get_tensor(name) for name in file.keys()}, (file.metadata() or {}).get("shoal")  # noqa: SIM118
+            weights: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            about: dict[str, str] = file.metadata() or {}
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"cannot read weights from {path}: {error}") from None
-
-
-def read_description(path: Path) -> str | None:
-    """The description of a network that has shrunk (`model.json`), if a safetensors file of ours is of one."""
-    try:
-        open_file(path).close()
-        with safe_open(path, framework="pt") as file:  # pyright: ignore[reportUnknownVariableType]
-            return (file.metadata() or {}).get("model")
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"cannot read weights from {path}: {error}") from None
+    return SavedModel(weights, about.get("shoal"), about.get("model"), is_checked)

@@ -1,11 +1,12 @@
 """A worker: trains what a config describes and writes a run folder. The same for every launcher."""
 
 import platform
+import secrets
 import time
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from shoal.config.seal import sealed
 from shoal.config.write import to_toml
 from shoal.events.clocks import ClockOffset
 from shoal.events.file import EventFile
-from shoal.events.folder import RunFolder, create, held, remove_unfinished, write_whole
+from shoal.events.folder import RunFolder, create, held, remove_unfinished, run_id_line, write_whole
 from shoal.events.run_delay import RunDelay
 from shoal.events.spans import Span
 from shoal.parallel.exchange.auto import Auto
@@ -101,7 +102,7 @@ def _work(
     # The tensor axis varies fastest.
     random_rank, copy = divmod(group.rank, config.axes.get("tensor", 1))
     with RandomState(config.seed, random_rank, by_threads, copy) as random:
-        folder = resumed or _new_folder(config, group)
+        folder, run_id = (resumed, resumed.run_id) if resumed else _new_folder(config, group)
         first = group.rank == 0
         with held(folder) if first else nullcontext(), _events(folder, group, resumed) as events:
             if resumed and first:
@@ -109,12 +110,12 @@ def _work(
             saved = _restore(built, random, resumed) if resumed else None
             progress = saved.progress if saved else Progress()
             if first:
-                write_whole(folder.config, sealed(to_toml(built.config)))
+                write_whole(folder.config, sealed(run_id_line(run_id) + to_toml(built.config)))
                 if built.starting_point.widths and not resumed:
                     _write_network(built, folder)
             remedies = remedies_of(built.config)
             log = StepLog(events, built.span, calls, observer, device, config.output.trace, remedies)
-            notes = _Notes(built, random, folder, events, observer)
+            notes = _Notes(built, random, folder, run_id, events, observer)
             notes.restored(saved)
             notes.started(progress, links, measure_clock_offset(group.untraced))
             if isinstance(built.exchange, Auto):
@@ -132,7 +133,8 @@ def _work(
             end = {"event": "end", "status": result.status, "step": progress.step, "time_ns": time.time_ns()}
             events.append(end | {"clock": clock._asdict(), "not_scheduled": not_scheduled})
             if first:
-                write_whole(folder.result, result.to_json() + "\n")
+                events.flush()  # a result without the end of its run would count as damage
+                folder.write_result(asdict(result))
     return result
 
 
@@ -153,12 +155,14 @@ def _restore(built: Built, random: RandomState, folder: RunFolder) -> checkpoint
     return saved
 
 
-def _new_folder(config: RunConfig, group: Group) -> RunFolder:
-    """The folder that rank 0 creates, on every worker."""
-    path = ""
+def _new_folder(config: RunConfig, group: Group) -> tuple[RunFolder, str]:
+    """The folder that rank 0 creates, and the run's id that it draws, on every worker."""
+    made = ""
     if group.rank == 0:
-        path = str(create(Path(config.output.dir), config.output.name, _automatic_name(config)).path)
-    return RunFolder(Path(share_text(group, path)))
+        folder = create(Path(config.output.dir), config.output.name, _automatic_name(config))
+        made = f"{secrets.token_hex(8)} {folder.path}"
+    run_id, _, path = share_text(group, made).partition(" ")
+    return RunFolder(Path(path)), run_id
 
 
 @dataclass
@@ -168,6 +172,7 @@ class _Notes:
     built: Built
     random: RandomState
     folder: RunFolder
+    run_id: str
     events: EventFile
     observer: Observer
     validation: Metrics | None = None
@@ -188,6 +193,8 @@ class _Notes:
         record = {
             "event": "start",
             "step": progress.step,
+            "run_id": self.run_id,
+            "rank": built.group.rank,
             "time_ns": time.time_ns(),
             "total_steps": built.total_steps,
         }
@@ -214,9 +221,10 @@ class _Notes:
     def save(self, progress: Progress) -> None:
         built = self.built
         built.group.beat(BUSY_S)  # writing may be slow
-        self.events.flush()
+        self.events.flush(to_disk=True)
         pieces = built.strategy.pieces() + self.random.pieces()
-        checkpoint.save(self.folder.checkpoints, pieces, progress, built.config.checkpoint.keep, built.group)
+        keep = built.config.checkpoint.keep
+        checkpoint.save(self.folder.checkpoints, pieces, progress, keep, built.group, self.run_id)
         if built.config.checkpoint.first_step and progress.step == 1:
             state = WholeTensors(built.strategy.pieces(), built.group, prefix=("model.", "optim."))
             export_model(self.folder.first_step, state, built.group.rank == 0, {})
@@ -297,7 +305,7 @@ def _finish(built: Built, folder: RunFolder, progress: Progress, notes: _Notes, 
         validation = evaluate(strategy.evaluate, data, data.validation, strategy.copies, built.measures)
     if done:
         wholes = WholeTensors(strategy.pieces(), group)
-        settings = {"shoal": to_toml(config)}
+        settings = {"shoal": sealed(to_toml(config))}
         if built.starting_point.widths:
             settings["model"] = _description(built).to_json()
         if built.masks is not None and group.rank == 0:
@@ -337,6 +345,7 @@ def _finish(built: Built, folder: RunFolder, progress: Progress, notes: _Notes, 
         codec=built.exchange.chosen if isinstance(built.exchange, Auto) else None,
         sparsity=None if built.masks is None else round(built.masks.sparsity, 6),
         masks_sha256=None if built.masks is None else built.masks.sha256(),
+        run_id=notes.run_id,
     )
 
 

@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from shoal.cli.main import main
+from shoal.events.file import read_events
 
 TINY = "--data synthetic --data.samples 96 --data.shape 1,4,4 --data.classes 3 --model mlp --model.hidden 12 "
 TINY += "--batch-size 16 --epochs 2 --threads 1 --device cpu --launcher threads"
@@ -27,8 +28,8 @@ def train(capsys, words):
 
 
 def changes_of(folder, rank):
-    lines = (folder / f"events.rank{rank}.jsonl").read_text().splitlines()
-    return [event for event in map(json.loads, lines) if event["event"] == "pruned"]
+    events = read_events(folder / f"events.rank{rank}.jsonl")
+    return [event for event in events if event["event"] == "pruned"]
 
 
 def test_masks_are_the_same_on_all_workers_and_weights_are_zero_where_they_say(here, capsys):

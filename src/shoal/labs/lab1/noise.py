@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from shoal import data, models
@@ -22,6 +21,7 @@ from shoal.data.division.order import epoch_order
 from shoal.events.folder import RunFolder
 from shoal.labs.lab1.plan import BATCH_SIZE
 from shoal.parallel.state import load_weights
+from shoal.training.weights import read_model
 
 BATCHES = 40
 """Mini-batches that the mean is taken over."""
@@ -52,7 +52,7 @@ def noise_of(run: Path) -> Noise:
     whole = gradient(first)
     order = _distance([gradient(second)], whole)
     start = _distance([gradient(batch) for batch in batches], whole)
-    load_weights(model, load_file(folder.model))
+    load_weights(model, read_model(folder.model).weights)
     end = _distance([gradient(batch) for batch in batches], gradient(first))
     return Noise(start, end, order)
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from safetensors.numpy import load_file
-
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
 from shoal.explain.costs import sends
@@ -21,6 +19,7 @@ from shoal.labs.steps import Step, read_steps
 from shoal.report.findings import Measured, inside_run
 from shoal.report.paired import Paired, by_rounds
 from shoal.report.runs import Curve, curve_of, read_run
+from shoal.training.weights import read_model
 
 BYTES_PER_ELEMENT = 4
 LAST_STEPS = 10
@@ -265,4 +264,4 @@ def _curve(run: Path) -> Curve:
 
 
 def _numels(run: Path) -> list[int]:
-    return [weight.size for weight in load_file(RunFolder(run).model).values()]
+    return [weight.numel() for weight in read_model(RunFolder(run).model).weights.values()]

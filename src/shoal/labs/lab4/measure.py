@@ -26,6 +26,7 @@ from shoal.report.communication import RankShares
 from shoal.report.findings import Measured, inside_run
 from shoal.report.paired import Paired, by_rounds
 from shoal.report.runs import Array, Run
+from shoal.training import checkpoint
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,7 @@ def _sent_bytes(steps: Sequence[StepRecord]) -> int:
 
 
 def _held(folder: RunFolder, workers: int) -> list[SavedBytes]:
-    latest = max(folder.checkpoints.glob("step-*"))
+    latest = checkpoint.latest(folder.checkpoints).path
     return [_held_in(latest / f"rank{rank}.safetensors") for rank in range(workers)]
 
 

@@ -7,7 +7,6 @@ from statistics import fmean, median
 from typing import Any
 
 import torch
-from safetensors.numpy import load_file
 
 from shoal.codecs.build import build_codec
 from shoal.codecs.codec import Form, Linear
@@ -23,6 +22,7 @@ from shoal.parallel.exchange.echo import GroupCall
 from shoal.parallel.guard import ROW
 from shoal.report.findings import Measured, inside_run
 from shoal.report.runs import read_run
+from shoal.training.weights import read_model
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def _declared(codec: str, forms: Mapping[str, Form]) -> int:
 
 
 def _forms(run: Path) -> dict[str, Form]:
-    weights = load_file(RunFolder(run).model)
+    weights = read_model(RunFolder(run).model).weights
     return {name: Form(tuple(weight.shape), torch.float32) for name, weight in weights.items()}
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.config.plain import to_plain
+from shoal.events.folder import write_whole
 from shoal.labs.optimise.memory.plan import Plan
 from shoal.labs.optimise.pareto import pareto_front
 from shoal.labs.runs import Runs
@@ -71,7 +72,7 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
         rounds = [try_each([variant.config for variant in variants]) for _ in range(plan.size.rounds)]
         folder = runs.path(NAME)
         folder.mkdir(parents=True)
-        (folder / FILE).write_text(json.dumps({"settings": settings, "rounds": rounds}))
+        write_whole(folder / FILE, json.dumps({"settings": settings, "rounds": rounds}))
     tried = {
         variant.flags: _tried(variant, [each[place] for each in rounds], [each[0] for each in rounds])
         for place, variant in enumerate(variants)
