@@ -4,7 +4,8 @@
 
     ShoalError                          one sentence, the values, the fix
     ├── ConfigError                     an invalid setting: unknown, of the wrong type, or in conflict with another
-    │                                   (a ValueError)
+    │   │                               (a ValueError)
+    │   └── ArgumentError               an argument of a function: of the wrong type or out of range (a TypeError, too)
     ├── DataError                       a data file is missing, damaged or not what it claims to be (a ValueError)
     ├── CheckpointError                 a checkpoint is missing, damaged or of another model (a RuntimeError)
     ├── DivergedError                   the loss or a gradient is not finite (an ArithmeticError)
@@ -44,6 +45,10 @@ class ShoalError(Exception):
 
 class ConfigError(ShoalError, ValueError):
     """An invalid setting: unknown, of the wrong type, or in conflict with another."""
+
+
+class ArgumentError(ConfigError, TypeError):
+    """An argument of a function or method: of the wrong type or out of range."""
 
 
 class DataError(ShoalError, ValueError):

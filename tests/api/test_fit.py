@@ -112,13 +112,13 @@ class Uncopied(nn.Linear):
             {},
             r"mat1 and mat2 must have the same dtype.*\n.*model.float\(\)",
         ),
-        ((None, DATA), {}, "model is a value of type NoneType, expected a torch.nn.Module"),
+        ((None, DATA), {}, "model=….*expected text, a Module or a function, got None"),
         (
             (NET, DATA, "cross_entropy", lambda: None),
             {},
             r"declared as optimizer\(\), and cannot take 1 argument\n.*\(params\)",
         ),
-        ((NET, DATA, 0.5), {}, "loss is a value of type float, expected a function"),
+        ((NET, DATA, 0.5), {}, "loss=….*expected text or a function, got 0.5"),
         (
             (NET, DATA, "cross_entropy", make_optimizer(NET.parameters())),
             {},

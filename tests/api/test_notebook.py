@@ -56,5 +56,5 @@ def test_what_is_wrong_is_named():
         notebook_launch(broken, workers=2)
     with pytest.raises(WorkerError, match="returned a value of type function, which cannot be pickled"):
         notebook_launch(lambda: broken, workers=1)
-    with pytest.raises(ConfigError, match="workers must be at least 1, not 0"):
+    with pytest.raises(ConfigError, match="expected an integer ≥ 1, got 0"):
         notebook_launch(broken, workers=0)

@@ -42,6 +42,7 @@ def test_with_fewer_gpus_gloo_is_measured_and_the_report_says_so():
     [
         ({}, 0, "torch sees no GPU"),
         ({"device": "cpu", "groups": ("nccl",)}, 1, "nccl moves memory of GPUs only"),
+        ({"device": "cpu", "workers": 1}, 0, "one worker has nothing to exchange"),
         ({"groups": ("shm",)}, 1, "the group shm does not move memory of a GPU"),
     ],
 )

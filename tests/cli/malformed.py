@@ -13,6 +13,8 @@ DIGITS = "9" * 5000
 NUMBERS = [
     "",
     " ",
+    "1_000",
+    "_1",
     "two",
     "1.5.2",
     "1e",
@@ -29,9 +31,9 @@ NUMBERS = [
     "1;2",
 ]
 INTEGERS = [*NUMBERS, "1.5", "inf", str(2**63), str(-(2**63) - 1), str(10**400), "true", "1,2"]
-FLOATS = [*NUMBERS[:11], "1e999", "-1e999", "inf", "-inf", DIGITS + ".0", "1,5", "٣.٥"]
+FLOATS = [*NUMBERS[:13], "1e999", "-1e999", "inf", "-inf", DIGITS + ".0", "1,5", "٣.٥"]
 WORDS = ["", "zzz", "ALL", "none of these", "\x1b[31m", "\udcff", "a" * 100_000, "日本", "'", "\n"]
-TEXTS = ["\0", "a\0b", "\udcff", "\ud800"]
+TEXTS = [" ", "\t\n", "\0", "a\0b", "\udcff", "\ud800"]
 HUGE = [10**7, 10**12, 10**15, 2**53, 2**62, 2**63 - 1]
 
 
@@ -66,13 +68,25 @@ def bad_value(chance: random.Random, kind: Any) -> str | None:
     if get_origin(kind) is Annotated:
         if Several() in get_args(kind):
             return chance.choice(
-                ["x", "rank=", "rank=1", "=1", "rank=-1,delay=1s", f"rank={DIGITS},delay=1s", "٠-١:1gbit"]
+                [
+                    "x",
+                    ";",
+                    " ",
+                    "rank=",
+                    "rank=1",
+                    "=1",
+                    "rank=-1,delay=1s",
+                    f"rank={DIGITS},delay=1s",
+                    "٠-١:1gbit",
+                ]
             )
         kind = get_args(kind)[0]
     if get_origin(kind) is Literal:
         return chance.choice(WORDS)
     if get_origin(kind) is tuple:
-        return f"1,{chance.choice(INTEGERS[2:-1])}" if get_args(kind)[0] is not str else None
+        blanks = chance.choice([",", " ", "1,,2", "1,", ",1"])
+        is_text = get_args(kind)[0] is str
+        return blanks if is_text or chance.random() < 0.3 else f"1,{chance.choice(INTEGERS[2:-1])}"
     if kind is bool:
         return chance.choice(["maybe", "2", "١", DIGITS])
     if kind is float:

@@ -11,16 +11,17 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 from shoal.api.callbacks import Callback
 from shoal.api.resume import resumed_config
 from shoal.api.settings import MODULE, config_of, tree_of
 from shoal.api.train import observed
+from shoal.config.arguments import checks_arguments
 from shoal.errors import ConfigError
 from shoal.events.folder import RunFolder
 from shoal.models.metrics import Metric
 from shoal.optim.over import check_function
+from shoal.parallel.has_values import check_has_values
 from shoal.parallel.state import load_weights
 from shoal.parallel.strategy import Strategy
 from shoal.training.result import Result
@@ -33,8 +34,9 @@ Measured = Callable[[Any, Any], Tensor]
 _IN_USE = threading.Lock()
 
 
+@checks_arguments
 def fit(
-    model: nn.Module | Callable[[], nn.Module],
+    model: str | nn.Module | Callable[[], nn.Module],
     data: Any,
     loss: str | Loss = "cross_entropy",
     make_optimizer: str | dict[str, Any] | MakeOptimizer = "adam",
@@ -92,7 +94,7 @@ def fit(
 class _Objects(NamedTuple):
     """What a program gives to `fit`."""
 
-    model: nn.Module | Callable[[], nn.Module]
+    model: str | nn.Module | Callable[[], nn.Module]
     data: Any
     loss: str | Loss
     make_optimizer: Any
@@ -123,25 +125,8 @@ def _named_in(module: ModuleType, objects: _Objects) -> dict[str, Any]:
     model, data, loss, make_optimizer, metrics, strategy = objects
     if not isinstance(make_optimizer, str | dict):
         check_function(make_optimizer, "each worker has its own copy of the model, or a part of it")
-    if not isinstance(model, str) and not callable(model):
-        raise ConfigError(
-            f"model is a value of type {type(model).__name__}, expected a torch.nn.Module or a function for one"
-        )
-    lazy = (
-        [name for name, param in model.named_parameters() if is_lazy(param)]
-        if isinstance(model, nn.Module)
-        else []
-    )
-    if lazy:
-        raise ConfigError(
-            f"parameter '{lazy[0]}' has no shape yet: its layer is lazy",
-            "Run the model on a sample first, or give a function that returns the model.",
-        )
-    if not isinstance(loss, str) and not callable(loss):
-        raise ConfigError(
-            f"loss is a value of type {type(loss).__name__}, expected a function (outputs, labels) or a name",
-            "Pass torch.nn.functional.cross_entropy, or another function.",
-        )
+    if isinstance(model, nn.Module):
+        check_has_values(model)
     functions: dict[str, tuple[Any, Any]] = {
         "model": (model, (lambda: _copy(model)) if isinstance(model, nn.Module) else model),
         "data": (data, data if isinstance(data, str) or callable(data) else lambda: data),

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from shoal.comm.assigned_group import Assignment, assigned
+from shoal.config.arguments import checks_arguments
+from shoal.config.sections.values import Count
 from shoal.errors import ConfigError
 from shoal.launch import threads
 from shoal.launch.process import forks
@@ -19,10 +21,11 @@ def in_notebook() -> bool:
     return "ipykernel" in sys.modules
 
 
+@checks_arguments
 def notebook_launch(
     function: Callable[..., Any],
     *arguments: Any,
-    workers: int = 2,
+    workers: Count = 2,
     launcher: Literal["processes", "threads"] = "processes",
 ) -> list[Any]:
     """Call a function in every worker, and return what it returned, in the order of ranks.
@@ -37,8 +40,6 @@ def notebook_launch(
     it makes to other objects stay there. What it returns must be picklable. Each worker computes with one thread. With
     launcher="threads" the workers are threads, and share everything.
     """
-    if workers < 1:
-        raise ConfigError(f"workers must be at least 1, not {workers}")
     if launcher == "threads":
         return threads.run(workers, lambda group: function(*arguments))
     listener = _Returned()

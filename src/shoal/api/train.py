@@ -11,6 +11,7 @@ from shoal.api.loggers import loggers_of
 from shoal.api.notebook import in_notebook
 from shoal.api.resume import resumed_config
 from shoal.api.settings import config_of, tree_of
+from shoal.config.arguments import checks_arguments
 from shoal.config.schema import RunConfig
 from shoal.errors import ConfigError
 from shoal.events.folder import RunFolder
@@ -18,9 +19,13 @@ from shoal.launch.run import launch_run
 from shoal.memory.budget import budgeted
 from shoal.training.result import Result
 
+NO_RECIPE = Path()
+"""Stands for a recipe that was left out: None may be a mistake of the program."""
 
+
+@checks_arguments
 def train(
-    recipe: str | RunConfig | None = None,
+    recipe: str | Path | RunConfig = NO_RECIPE,
     /,
     *,
     callbacks: Sequence[Callback] = (),
@@ -43,7 +48,7 @@ def train(
     if config.memory.budget is not None and resume is None:
         config, why = budgeted(config)
         if progress:
-            warnings.warn(why, stacklevel=2)
+            warnings.warn(why, stacklevel=3)  # over `checks_arguments`
     return observed(config, callbacks, progress, RunFolder(Path(resume)) if resume else None)
 
 
@@ -73,10 +78,10 @@ def observed(
 
 
 def _config(
-    recipe: str | RunConfig | None, resume: str | Path | None, settings: dict[str, Any], trust_code: bool
+    recipe: str | Path | RunConfig, resume: str | Path | None, settings: dict[str, Any], trust_code: bool
 ) -> RunConfig:
     if resume is not None:
-        if recipe is not None:
+        if recipe is not NO_RECIPE:
             raise ConfigError(f"resume continues the run in {resume}; it takes no recipe ({recipe})")
         return resumed_config(Path(resume), tree_of(settings), trust_code)
     if isinstance(recipe, RunConfig):
@@ -86,4 +91,4 @@ def _config(
                 "Use dataclasses.replace, or give settings alone.",
             )
         return recipe
-    return config_of(recipe, settings, trust_code)
+    return config_of(None if recipe is NO_RECIPE else str(recipe), settings, trust_code)

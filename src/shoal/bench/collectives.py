@@ -85,6 +85,8 @@ def with_groups_of(settings: BenchSettings, num_gpus: int) -> BenchSettings:
     if settings.device == "cpu":
         if "nccl" in groups:
             raise ConfigError("the group nccl moves memory of GPUs only", "Add --device cuda.")
+        if settings.workers == 1:
+            raise ConfigError("--workers 1: one worker has nothing to exchange", "Use --workers 2 or more.")
         return replace(settings, groups=groups)
     if num_gpus == 0:
         raise ConfigError("--device cuda: torch sees no GPU here", "Use --device cpu.")

@@ -32,7 +32,7 @@ class CollectivesFlags(Flags):
     algorithm: tuple[str, ...] = ()
     """Also measure these algorithms on those groups: ring, tree, … (`shoal explain` lists them)."""
     workers: Count = 2
-    """Number of workers."""
+    """Number of workers, at least 2 on a CPU."""
     seconds: Seconds = 2.0
     """Time for each size."""
     json: bool = False

@@ -94,6 +94,8 @@ class Command(Generic[F]):
         if values.get("help"):
             return None
         expected, hint = self.words.split(), f"Usage: {self.usage}"
+        if not all(word.strip() for word in (words[:1] if self.stop_at_word else words)):
+            raise ConfigError("an argument is empty", hint)
         required = [word for word in expected if word[0] not in "[…"]
         missing = [flag.name for flag in own if flag.is_required and flag.field not in values]
         late = [word for word in words[1:] if self.stop_at_word and word.partition("=")[0] in missing]

@@ -28,12 +28,16 @@ from shoal.comm.signature import (
     Signature,
     check_agreement,
     check_all_to_all,
+    check_integer,
     check_peer,
     check_root_whole,
     check_split,
+    check_tensors,
     check_whole,
     checked_signature,
 )
+from shoal.config.arguments import checks_arguments
+from shoal.config.sections.values import Number
 from shoal.errors import GroupError
 
 CPU = torch.device("cpu")
@@ -216,6 +220,7 @@ class Group(ABC):
 
     def all_reduce(self, buffer: Tensor, op: Op | OpName = Op.SUM) -> Work:
         """Make `buffer` the reduction of all members' buffers, on every member."""
+        check_tensors("all_reduce", buffer)
         return self._issue(
             checked_signature("all_reduce", self.size, buffer.dtype, buffer.numel(), op), buffer
         )
@@ -244,11 +249,15 @@ class Group(ABC):
 
     def broadcast(self, buffer: Tensor, root: int = 0) -> Work:
         """Make `buffer` equal to the root's, on every member."""
+        check_tensors("broadcast", buffer)
+        check_integer("broadcast", "root", root)
         call = checked_signature("broadcast", self.size, buffer.dtype, buffer.numel(), None, root)
         return self._issue(call, buffer)
 
     def reduce(self, buffer: Tensor, root: int = 0, op: Op | OpName = Op.SUM) -> Work:
         """Make the root's `buffer` the reduction of all; the others' stay as they are."""
+        check_tensors("reduce", buffer)
+        check_integer("reduce", "root", root)
         return self._issue(
             checked_signature("reduce", self.size, buffer.dtype, buffer.numel(), op, root), buffer
         )
@@ -266,6 +275,7 @@ class Group(ABC):
         return self.issue(_BARRIER, _NOTHING)
 
     def _issue_at_root(self, operation: str, piece: Tensor, whole: Tensor | None, root: int) -> Work:
+        check_integer(operation, "root", root)
         check_root_whole(operation, self.rank, self.size, root, whole, piece)
         call = checked_signature(operation, self.size, piece.dtype, piece.numel(), None, root)
         return self._issue(call, piece, whole if self.rank == root else None)
@@ -290,6 +300,7 @@ class Group(ABC):
 
     def send(self, tensor: Tensor, to: int) -> Work:
         """Send to one member. `wait()` may return before the other has received."""
+        check_tensors("send", tensor)
         check_peer("send", self.rank, self.size, to)
         call = checked_signature("message", self.size, tensor.dtype, tensor.numel())
         self._check_device(call, tensor)
@@ -304,6 +315,8 @@ class Group(ABC):
         message: wait for one before you start the other where that matters. A `recv` from `ANYONE` raises when a member
         has died or failed, or when all others have left, are stopped or are stuck.
         """
+        check_tensors("recv", tensor)
+        check_integer("recv", "the sender", sender)
         if sender != ANYONE or self.size == 1:
             check_peer("recv", self.rank, self.size, sender)
         call = checked_signature("message", self.size, tensor.dtype, tensor.numel())
@@ -317,6 +330,7 @@ class Group(ABC):
         del device
         return self
 
+    @checks_arguments
     def split(self, ranks: Sequence[int]) -> Self:
         """The smaller group of these `ranks`; all members call, each naming the group that it joins.
 
@@ -330,7 +344,10 @@ class Group(ABC):
         check_agreement([[rank for rank in row if rank >= 0] for row in table.tolist()])
         return self.split_off(chosen)
 
-    def empty(self, numel: int, dtype: torch.dtype = torch.float32, device: torch.device = CPU) -> Tensor:
+    @checks_arguments
+    def empty(
+        self, numel: Number, dtype: torch.dtype = torch.float32, device: torch.device | str = CPU
+    ) -> Tensor:
         """Memory with undefined contents that the group moves in the cheapest way it has (`shares_memory`).
 
         A collective, for setting up and never for a step.
@@ -338,8 +355,9 @@ class Group(ABC):
         self._issue(
             checked_signature("empty", self.size, dtype, numel), torch.empty(0, dtype=dtype, device=device)
         ).wait()
-        return self.allocate(numel, dtype, device)
+        return self.allocate(numel, dtype, torch.device(device))
 
+    @checks_arguments
     def views_of_all(self, tensor: Tensor) -> list[Tensor]:
         """All members' tensors from one call of `empty`, in rank order, each in its own memory: this one's among them.
 
@@ -349,7 +367,8 @@ class Group(ABC):
         self.barrier().wait()
         return views
 
-    def common(self, numel: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    @checks_arguments
+    def common(self, numel: Number, dtype: torch.dtype = torch.float32) -> Tensor:
         """One memory for all members, filled with zeros: for a group that `maps_memory`.
 
         Of size equal parts, one after the other, each member is the first to write its own: on a machine with several

@@ -24,6 +24,8 @@ from shoal.comm.rendezvous.store import answers_within, connect, listen, own_add
 from shoal.comm.rendezvous.tagged_store import TaggedStore, tagged
 from shoal.comm.shared_memory.group import SharedMemoryGroup, shared_memory_works_here
 from shoal.comm.threads.group import ThreadGroup
+from shoal.config.arguments import checks_arguments
+from shoal.config.sections.values import Seconds
 from shoal.errors import ConfigError, JoinError, unknown
 from shoal.printable import shortened
 
@@ -91,12 +93,13 @@ _worlds: dict[tuple[int, WorkerAddress | None], _World] = {}
 """By process (a forked child has joined nothing) and place."""
 
 
+@checks_arguments
 def join(
     place: WorkerAddress | None = None,
     *,
     kind: str = "auto",
-    limit_s: float | None = None,
-    timeout_s: float | None = None,
+    limit_s: Seconds | None = None,
+    timeout_s: Seconds | None = None,
     facts: Mapping[str, str] | None = None,
 ) -> Group:
     """The group of this worker, however it was started; a group of one if no launcher started it.

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, SupportsIndex
 
 import torch
 from torch import Tensor
 
 from shoal.comm.reduction import Op, OpName, makes_sense
-from shoal.errors import GroupError, MismatchError
+from shoal.config.kinds import accepts, expected
+from shoal.errors import ArgumentError, GroupError, MismatchError
 
 DTYPES: tuple[torch.dtype, ...] = (
     torch.float32,
@@ -66,7 +67,6 @@ class Signature(NamedTuple):
         return f"{self.operation}({', '.join(details)})"
 
 
-@lru_cache(maxsize=8192)
 def checked_signature(
     operation: str,
     size: int,
@@ -76,16 +76,39 @@ def checked_signature(
     root: int | None = None,
 ) -> Signature:
     """The signature of a call, after the checks that one member can make alone."""
+    if op is not None and not isinstance(op, Op):
+        op = _named(op)
+    return _signature(operation, size, dtype, numel, op, root)
+
+
+@lru_cache(maxsize=8192)
+def _signature(
+    operation: str, size: int, dtype: torch.dtype, numel: int, op: Op | None, root: int | None
+) -> Signature:
     if dtype not in DTYPES:
         raise GroupError(f"{operation} cannot move {dtype}", "Convert the tensor first.")
     if root is not None and not 0 <= root < size:
         raise GroupError(f"{operation} has root {root}, but the ranks are 0 to {size - 1}")
-    if op is not None and not isinstance(op, Op):
-        op = _named(op)
     if op is not None and not makes_sense(op, dtype):
         fitting = ", ".join(each.value for each in Op if makes_sense(each, dtype))
         raise GroupError(f"{operation} cannot take the {op.value} of {dtype}", f"Possible: {fitting}.")
     return Signature(operation, dtype, numel, op, root)
+
+
+def check_tensors(operation: str, *tensors: Tensor) -> None:
+    """Refuse what is no tensor."""
+    for tensor in tensors:
+        if not isinstance(tensor, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ArgumentError(
+                f"{operation}: expected a tensor, got a value of type {type(tensor).__name__}",
+                "Convert numbers and lists with torch.tensor(…).",
+            )
+
+
+def check_integer(operation: str, name: str, value: SupportsIndex) -> None:
+    """Refuse what is no integer."""
+    if not isinstance(value, int) and not accepts(SupportsIndex, value)[0]:
+        raise ArgumentError(f"{operation}: {expected(int, value)} as {name}")
 
 
 def _named(op: str) -> Op:
@@ -98,6 +121,7 @@ def _named(op: str) -> Op:
 
 def check_whole(operation: str, size: int, whole: Tensor, piece: Tensor) -> None:
     """Refuse a whole that is not `size` pieces."""
+    check_tensors(operation, whole, piece)
     if whole.numel() != size * piece.numel() or whole.dtype != piece.dtype:
         raise GroupError(
             f"{operation}: the whole has {whole.numel()} × {whole.dtype}, "
@@ -107,6 +131,7 @@ def check_whole(operation: str, size: int, whole: Tensor, piece: Tensor) -> None
 
 def check_all_to_all(size: int, out: Tensor, whole: Tensor) -> None:
     """Refuse tensors that are not equally many equal pieces."""
+    check_tensors("all_to_all", out, whole)
     if out.numel() != whole.numel() or out.dtype != whole.dtype or out.numel() % size:
         raise GroupError(
             f"all_to_all: out has {out.numel()} × {out.dtype}, whole has {whole.numel()} × {whole.dtype}; "
@@ -118,6 +143,7 @@ def check_root_whole(
     operation: str, rank: int, size: int, root: int, whole: Tensor | None, piece: Tensor
 ) -> None:
     """Refuse a root without its whole; what the others pass is ignored."""
+    check_tensors(operation, piece)
     if rank == root:
         if whole is None:
             raise GroupError(f"{operation}: rank {rank} is the root and must pass the whole, not None")
@@ -126,6 +152,7 @@ def check_root_whole(
 
 def check_peer(operation: str, rank: int, size: int, peer: int) -> None:
     """Refuse a message to this member itself or to a rank that does not exist."""
+    check_integer(operation, "the rank", peer)
     if not 0 <= peer < size or peer == rank:
         raise GroupError(
             f"{operation}: rank {rank} cannot reach rank {peer}",

@@ -54,7 +54,9 @@ class WrappedGroup(Group):
         left = [rank for rank in range(self.size) if rank not in ranks]
         return self.around(self._group.without(ranks), left)
 
-    def empty(self, numel: int, dtype: torch.dtype = torch.float32, device: torch.device = CPU) -> Tensor:
+    def empty(
+        self, numel: int, dtype: torch.dtype = torch.float32, device: torch.device | str = CPU
+    ) -> Tensor:
         """Memory that the group moves in the cheapest way it has."""
         return self._group.empty(numel, dtype, device)
 

@@ -48,6 +48,8 @@ class Flag:
 
     def read(self, texts: Sequence[str]) -> Any:
         """The value of the texts given for this flag, checked; the last one counts unless the flag is repeatable."""
+        if not all(text.strip() for text in texts):
+            raise ConfigError(f"{self.name} needs a value")
         text = ";".join(texts) if self.is_repeatable else texts[-1]
         return check(self.kind, parse(self.kind, text), self.name)
 

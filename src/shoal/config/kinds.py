@@ -1,7 +1,7 @@
 """The kinds of values a setting takes: check a value, read a flag's text, describe the kind in words.
 
-A kind is an ordinary annotation: int, float, bool, str, a Literal, a tuple of one kind, a union of these, or
-`Annotated` with the limits below.
+A kind is an ordinary annotation: int, float, bool, str, a Literal, a tuple of one kind, a union of these, a class, or
+`Annotated` with the limits below. `Any` takes any value.
 """
 
 import dataclasses
@@ -10,7 +10,7 @@ import operator
 import re
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -76,6 +76,20 @@ class Matching:
         return f"of the form {self.form}"
 
 
+@dataclass(frozen=True)
+class NotEmpty:
+    """Text of at least one character."""
+
+    def holds(self, value: Any) -> bool:
+        """Whether there is one."""
+        return bool(value)
+
+    def __str__(self) -> str:
+        return "that is not empty"
+
+
+Text = Annotated[str, NotEmpty()]
+
 _NAME = r"[^\W\d]\w*"
 _DOTTED = rf"{_NAME}(\.{_NAME})*"
 ImportPath = Annotated[str, Matching(f"{_DOTTED}:{_DOTTED}", "package.module:function")]
@@ -104,19 +118,30 @@ def check(kind: Any, value: Any, where: str) -> Any:
         ...
     shoal.errors.ConfigError: train.epochs: expected an integer ≥ 1, got 0
     """
-    accepted, converted = _accept(kind, value)
+    accepted, converted = accepts(kind, value)
     if accepted:
         return converted
     words = literals(kind)
     if words and isinstance(value, str):
         raise ConfigError(unknown(where.lstrip("-"), shortened(value), words))
-    raise ConfigError(f"{where}: expected {describe(kind)}, got {_shown(value)}{_reason(value)}")
+    raise ConfigError(f"{where}: {expected(kind, value)}")
+
+
+def expected(kind: Any, value: Any) -> str:
+    """The end of the sentence that refuses a value.
+
+    >>> expected(int, "two")
+    "expected an integer, got 'two'"
+    """
+    return f"expected {describe(kind)}, got {_shown(value)}{_reason(value)}"
 
 
 def _shown(value: Any) -> str:
-    """A refused value as the user writes it: a list without Python's brackets."""
+    """A refused value as the user writes it: a list without Python's brackets, other objects by their type."""
     if isinstance(value, list | tuple):
         return shortened(",".join(_shown(item).strip("'") for item in value)) or "an empty list"
+    if not isinstance(value, str | int | float | Path | dict | None):
+        return f"a value of type {type(value).__name__}"
     try:
         return shortened(repr(value) if isinstance(value, str) else str(value))
     except (ValueError, RecursionError):
@@ -141,24 +166,37 @@ def _fits(number: int) -> bool:
     return -(2**63) <= number < 2**63
 
 
-def _accept(kind: Any, value: Any) -> tuple[bool, Any]:
+def accepts(kind: Any, value: Any) -> tuple[bool, Any]:
+    """Whether a value is of this kind; and the value, converted where `check` says so."""
     origin = get_origin(kind)
     if origin is Annotated:
         base, *limits = get_args(kind)
         if Several() in limits and isinstance(value, str):
             value = parse(kind, value)  # one item needs no brackets
-        accepted, converted = _accept(base, value)
+        accepted, converted = accepts(base, value)
         return accepted and all(limit.holds(converted) for limit in limits), converted
     if origin in (types.UnionType, typing.Union):
         for part in get_args(kind):
-            accepted, converted = _accept(part, value)
+            accepted, converted = accepts(part, value)
             if accepted:
                 return True, converted
         return False, value
     if origin is Literal:
-        return value in get_args(kind), value
+        return any(isinstance(value, type(word)) and value == word for word in get_args(kind)), value
     if origin is tuple:
         return _accept_tuple(get_args(kind), value)
+    if isinstance(kind, typing.TypeVar):
+        return accepts(kind.__bound__ or Any, value)
+    if origin is Sequence:
+        return _accepts_sequence(get_args(kind)[0], value)
+    if origin in (Callable, Mapping, dict):
+        return isinstance(value, origin), value
+    if kind is Any or origin is not None:  # torch takes anything like a Dataset[…]
+        return True, value
+    if getattr(value, "ndim", None) == 0 and kind in _NUMBERS and not getattr(value, "is_meta", False):
+        value = value.item()  # a number of numpy, or a tensor of one element
+    if kind is typing.SupportsIndex:
+        return isinstance(value, int) and not isinstance(value, bool), value
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return _fits(value), float(value) if _fits(value) else value
     if kind is float:
@@ -170,10 +208,25 @@ def _accept(kind: Any, value: Any) -> tuple[bool, Any]:
     return isinstance(value, kind) and not (kind in (str, Path) and _unwritable(str(value))), value
 
 
+def _accepts_sequence(kind: Any, value: Any) -> tuple[bool, Any]:
+    """Whether a value is a collection, but no text. Items are checked if they are plain; arrays become lists."""
+    is_plain = kind in _WORDS or get_origin(kind) in (types.UnionType, typing.Union)
+    if is_plain and getattr(value, "ndim", 0) and not getattr(value, "is_meta", False):
+        value = value.tolist()
+    if is_plain and isinstance(value, list | tuple):
+        return all(accepts(kind, item)[0] for item in value), value
+    is_array = is_plain and hasattr(value, "ndim")  # without elements
+    return isinstance(value, Collection) and not is_array and not isinstance(
+        value, str | bytes | Mapping
+    ), value
+
+
 def _unwritable(text: str) -> str:
-    """Why a text cannot be the name of a file or be written to one; empty if it can."""
+    """Why a text cannot be a name, a path or a line of a file; empty if it can."""
     if "\0" in text:
         return "holds a NUL character"
+    if text and not text.strip():
+        return "is blank"
     return "is not valid Unicode" if re.search("[\ud800-\udfff]", text) else ""
 
 
@@ -184,7 +237,7 @@ def _accept_tuple(kinds: tuple[Any, ...], value: Any) -> tuple[bool, Any]:
         kinds = (kinds[0],) * len(value)
     if len(kinds) != len(value):
         return False, value
-    answers = [_accept(kind, item) for kind, item in zip(kinds, value, strict=True)]
+    answers = [accepts(kind, item) for kind, item in zip(kinds, value, strict=True)]
     return all(accepted for accepted, _ in answers), tuple(converted for _, converted in answers)
 
 
@@ -197,30 +250,36 @@ def parse(kind: Any, text: str) -> Any:
     origin = get_origin(kind)
     if origin is Annotated:
         base, *limits = get_args(kind)
-        if Several() in limits:
-            return tuple(item.strip() for item in text.split(";") if item.strip())
-        return parse(base, text)
+        return _items(text, ";") if Several() in limits else parse(base, text)
     if origin in (types.UnionType, typing.Union):
         for part in get_args(kind):
             value = parse(part, text)
-            if _accept(part, value)[0]:
+            if accepts(part, value)[0]:
                 return value
         # No part takes it. If it is a number, the error shows it as one.
         return parse(get_args(kind)[0], text)
     if origin is tuple:
-        return tuple(parse(get_args(kind)[0], item) for item in text.split(",") if item.strip())
+        items = _items(text, ",")
+        return text if isinstance(items, str) else tuple(parse(get_args(kind)[0], item) for item in items)
     if kind is types.NoneType:
         return None if text.lower() == "none" else text
     if kind is bool:
         return {"true": True, "false": False}.get(text.lower(), text)
     if kind is Path:
-        return Path(text)
+        return Path(text) if text else text
     if kind in (int, float):
         try:
-            return kind(text) if text.isascii() else text
+            # Only Python reads 1_000 as a number.
+            return kind(text) if text.isascii() and "_" not in text else text
         except ValueError:  # also an integer of more than 4,300 digits
             return text
     return str(text)
+
+
+def _items(text: str, separator: str) -> tuple[str, ...] | str:
+    """The items of a list; the text itself if one is missing, as in `4,,4`. Only an empty text is an empty list."""
+    items = tuple(item.strip() for item in text.split(separator)) if text else ()
+    return items if all(items) else text
 
 
 def describe(kind: Any) -> str:
@@ -237,20 +296,27 @@ def describe(kind: Any) -> str:
         return either([describe(part) for part in get_args(kind)])
     if origin is Literal:
         return either([repr(word) for word in get_args(kind)])
-    if origin is tuple:
+    if origin is tuple or (origin is Sequence and get_args(kind)[0] in _WORDS):
         first, *rest = describe(get_args(kind)[0]).removeprefix("an ").removeprefix("a ").split(" ")
         return " ".join(["a list of", f"{first}s", *rest])
     if hasattr(kind, "from_text"):
         return "text"
-    return _WORDS.get(kind, str(kind))
+    name = getattr(origin or kind, "__name__", str(kind))
+    return _WORDS.get(origin or kind, f"{'an' if name[0] in 'AEIOU' else 'a'} {name}")
 
 
+_NUMBERS = (int, float, bool, typing.SupportsIndex)
 _WORDS: dict[Any, str] = {
     int: "an integer",
     float: "a number",
     bool: "true or false",
     str: "text",
     Path: "a path",
+    typing.SupportsIndex: "an integer",
+    Callable: "a function",
+    dict: "a dictionary",
+    Sequence: "a list",
+    Mapping: "a dictionary",
 }
 _WORDS[types.NoneType] = "none"
 
@@ -350,7 +416,7 @@ class Checked:
             if not choices(kind):
                 # Set again, because a list has become a tuple, an int a float.
                 object.__setattr__(self, name, check(kind, value, where))
-            elif not _accept(kind, value)[0]:
+            elif not accepts(kind, value)[0]:
                 classes = [choice.__name__ for choice in choices(kind)]
                 raise ConfigError(
                     f"{where}: expected {either(classes)}, got a {type(value).__name__}",

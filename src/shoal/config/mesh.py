@@ -77,8 +77,10 @@ def layout_of(sizes: Mapping[str, int]) -> str:
     return "+".join(LAYOUT_AXES[axis] for axis in dividing) or "whole"
 
 
-def check_divided(text: str, workers: int) -> None:
+def check_divided(text: str, workers: int, is_started: bool = False) -> None:
     """Refuse a mesh with an axis that is to divide the model among the workers, of whom there is only one.
+
+    Refuse `--mesh data`, too, which says nothing of one worker, unless that worker `is_started` already: by torchrun.
 
     >>> check_divided("pipeline", workers=1)
     Traceback (most recent call last):
@@ -86,6 +88,11 @@ def check_divided(text: str, workers: int) -> None:
     shoal.errors.ConfigError: pipeline divides the model among at least 2 workers, but there is 1
       Use --workers 2, or --strategy single.
     """
+    if text.strip() == "data" and workers == 1 and not is_started:
+        raise ConfigError(
+            f"--mesh {text}: the axis has no size, and there is 1 worker",
+            "Use --mesh data=2, or add --workers 2.",
+        )
     alone = (
         [axis for axis, size in parse_mesh(text, workers).items() if size == 1 and axis != "data"]
         if text

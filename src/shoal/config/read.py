@@ -88,7 +88,13 @@ def read_recipe(recipe: str, trust_code: bool = False) -> Tree:
         text = _recipe_text(path)
         if path.name == "config.toml":  # of a run folder
             check_seal(text, path)
-        return parse_toml(text, path, trust_code)
+        tree = parse_toml(text, path, trust_code)
+        if not tree:
+            raise ConfigError(
+                f"the recipe {path} has no settings",
+                f"`shoal train --print-config > {path}` writes a whole one.",
+            )
+        return tree
     except OSError as error:
         raise ConfigError(f"cannot read the recipe {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:

@@ -79,7 +79,7 @@ def check_run(config: RunConfig, place: WorkerAddress | None = None) -> int:
         config.sync.check_workers(size)
     check_resources(config, 1 if place else size + config.num_servers)
     check_world(config, size, place.host if place else LOOPBACK)
-    check_divided(config.mesh, size)
+    check_divided(config.mesh, size, is_started=place is not None)
     check_exchange(config.exchange, parse_mesh(config.mesh, size).get("data", 1) if config.mesh else size)
     if place is None and size + config.num_servers > 1:
         check_division(config)

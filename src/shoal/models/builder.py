@@ -53,7 +53,12 @@ def build(config: ModelConfig, input_shape: tuple[int, ...], outputs: int, seed:
 def on_meta(config: BuiltInModelConfig, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
     """A built-in model on torch's meta device: its tensors have shapes and no memory."""
     with torch.device("meta"):
-        return MODELS[config.name](input_shape, outputs, **options_of(config))
+        try:
+            return MODELS[config.name](input_shape, outputs, **options_of(config))
+        except RuntimeError as error:  # torch's sizes are 64-bit numbers of bytes
+            raise ConfigError(
+                f"model {config.name} is too large: {error}", "Choose smaller sizes."
+            ) from error
 
 
 def without_weights(config: BuiltInModelConfig, input_shape: tuple[int, ...], outputs: int) -> nn.Module:

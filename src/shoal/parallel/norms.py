@@ -11,11 +11,13 @@ every worker that has a chunk finds the same norm of it, and the sum over all ch
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
 
 import torch
 from torch import Tensor
 
 from shoal.comm.group import Group
+from shoal.errors import ConfigError
 
 CHUNK = 1024
 """Elements of a chunk: few enough that slices are even, many enough that finding norms is one pass over memory."""
@@ -54,6 +56,8 @@ def global_norm(norms: Tensor, sharded_over: Sequence[Group] = ()) -> Tensor:
 
 def clip(gradients: Iterable[Tensor], norm: Tensor, largest: float) -> None:
     """Scale gradients, in place, as if their common norm were at most `largest`: g ← g · min(1, largest / ‖g‖₂)."""
+    if not (isinstance(largest, Real) and largest > 0):
+        raise ConfigError(f"clip_norm: expected a number > 0, got {largest!r}")
     # Multiplied even if the factor is 1: comparing it would make the host wait for the device.
     factor = torch.clamp(largest / norm, max=1.0)
     for grad in gradients:

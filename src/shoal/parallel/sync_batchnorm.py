@@ -1,7 +1,7 @@
 """Batch norm with the statistics of all workers' samples: N workers normalise like one machine."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, final
+from typing import Annotated, Any, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +9,9 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]
 
 from shoal.comm.group import Group
+from shoal.config.arguments import checks_arguments
+from shoal.config.kinds import AtLeast, AtMost
+from shoal.config.sections.values import Count, NonNegative
 from shoal.errors import ConfigError
 
 
@@ -47,7 +50,26 @@ class SyncBatchNorm(_BatchNorm):
     worker_weight: Callable[[], float] | None = None
     """The weight of this worker's loss when gradients are exchanged; None: the same on all workers."""
 
+    @checks_arguments
+    def __init__(
+        self,
+        num_features: Count,
+        eps: NonNegative = 1e-5,
+        momentum: Annotated[float, AtLeast(0.0), AtMost(1.0)] | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        process_group: None = None,
+        device: Any = None,
+        dtype: Any = None,
+        **others: Any,
+    ) -> None:
+        del process_group  # a wrapper gives its own
+        super().__init__(
+            num_features, eps, momentum, affine, track_running_stats, device=device, dtype=dtype, **others
+        )
+
     @classmethod
+    @checks_arguments
     def convert_sync_batchnorm(cls, module: nn.Module, group: Group | None = None) -> nn.Module:
         """The module with every batch norm in it converted; parameters and buffers stay the same tensors."""
         if isinstance(module, _BatchNorm):

@@ -1,5 +1,6 @@
 """A table of all runs in a folder: what each trained, how, and how it ended; filtered and sorted."""
 
+import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -8,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from shoal.config.kinds import parse
 from shoal.config.metrics import in_words
 from shoal.config.read import from_tree, read_recipe
 from shoal.config.write import flat
@@ -96,6 +98,12 @@ def matching(runs: Sequence[ListedRun], condition: str) -> list[ListedRun]:
         )
     name, sign, text = found.groups()
     _check_name(runs, name)
+    is_text = any(isinstance(run.values.get(name), str) for run in runs)
+    if sign not in ("=", "!=") and not is_text and _number(text) is None:
+        raise ConfigError(
+            f"condition '{condition}': expected a number after {sign}, got '{text}'",
+            f'Write for example "{name}{sign}0.9".',
+        )
     return [run for run in runs if _holds(run.values.get(name), sign, text)]
 
 
@@ -115,12 +123,16 @@ def _holds(value: Any, sign: str, text: str) -> bool:
     if value is None:
         return sign == "!="
     if isinstance(value, int | float) and not isinstance(value, bool):
-        try:
-            return COMPARISONS[sign](value, float(text))
-        except ValueError:
-            return sign == "!="
+        number = _number(text)
+        return sign == "!=" if number is None else COMPARISONS[sign](value, number)
     shown = str(value).lower() if isinstance(value, bool) else str(value)
     return COMPARISONS[sign](shown, text)
+
+
+def _number(text: str) -> float | None:
+    """The number that a text is, if it is one."""
+    number = parse(float, text)
+    return number if isinstance(number, float) and not math.isnan(number) else None
 
 
 def _check_name(runs: Sequence[ListedRun], name: str) -> None:

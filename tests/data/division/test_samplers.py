@@ -152,5 +152,5 @@ def test_a_place_that_cannot_be_is_one_sentence(kind, place, sentence, monkeypat
 def test_a_data_set_without_length_and_draws_below_one_are_refused():
     with pytest.raises(DataError, match="list_iterator cannot be divided"):
         DistributedSampler(iter([1, 2]), 2, 0)
-    with pytest.raises(ConfigError, match="≥ 1, got 0"):
+    with pytest.raises(ConfigError, match="≥ 1 or none, got 0"):
         RandomSampler(data_of(10), 2, 0, draws=0)

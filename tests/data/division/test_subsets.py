@@ -114,7 +114,7 @@ def test_data_that_will_not_do_is_refused_in_one_sentence(data, options, sentenc
     ("options", "sentence"),
     [
         ({}, "requires workers"),
-        ({"workers": 0}, "≥ 1, got 0"),
+        ({"workers": 0}, "≥ 1 or none, got 0"),
         ({"workers": 61}, "60 samples are too few for 61 workers"),
         ({"workers": 2, "sizes": [60]}, "1 sizes"),
         ({"workers": 2, "by": "stratfied"}, "did you mean 'stratified'"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from shoal.cli import text
 from shoal.cli.command import Command, Given
 from shoal.cli.train.flags import TrainFlags
-from shoal.cli.train.place import place_of, set_threads
+from shoal.cli.train.place import place_of, set_threads, take_gpu
 from shoal.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -66,6 +66,8 @@ def _only_show(given: Given[TrainFlags]) -> int:
     if given.flags.dry_run:
         from shoal.api.dry_run import dry_run
 
+        place_of(given.flags)
+        take_gpu(given.flags.gpu)
         text.show("\n".join(dry_run(config)))
     return 0
 
@@ -74,6 +76,7 @@ def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result]":
     flags, folder, config = given.flags, given.flags.resume, _config(given)
     place = place_of(flags)
     set_threads(place, config.threads)
+    take_gpu(flags.gpu)
     if config.memory.budget is not None and folder is None:
         from shoal.memory.budget import budgeted
 

@@ -5,10 +5,8 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from shoal.config.flags import Flags
-from shoal.config.kinds import AtLeast, Matching
-from shoal.config.sections.values import Count, Port, Seconds
-
-_Number = Annotated[int, AtLeast(0)]
+from shoal.config.kinds import Matching
+from shoal.config.sections.values import Count, Number, Port, Seconds
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,7 @@ class TrainFlags(Flags):
     """Print all settings of the run as a recipe, and train nothing."""
     dry_run: bool = False
     """Check everything, read the data and build the model, and train nothing."""
-    rank: _Number | None = None
+    rank: Number | None = None
     """Rank of this worker, if you start each worker by hand."""
     world_size: Count | None = None
     """Number of workers that you start."""
@@ -41,5 +39,5 @@ class TrainFlags(Flags):
     """Port of --master, as the course's scripts write it."""
     join_timeout: Seconds = 60.0
     """Seconds to wait for the other workers."""
-    gpu: _Number | None = None
+    gpu: Number | None = None
     """The GPU that this worker uses."""

@@ -26,9 +26,7 @@ class GivenAddress(NamedTuple):
 
 
 def place_of(flags: TrainFlags) -> GivenAddress | None:
-    """The place that the flags give; None if they give none. With --gpu, this process sees only that GPU."""
-    if flags.gpu is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = str(flags.gpu)  # torch reads it when it is loaded
+    """The place that the flags give; None if they give none."""
     host, port = flags.master_addr or "127.0.0.1", flags.master_port
     if flags.master is not None:
         host, _, port = flags.master.rpartition(":")
@@ -45,6 +43,25 @@ def place_of(flags: TrainFlags) -> GivenAddress | None:
     if rank >= size:
         raise ConfigError(f"--rank {rank} is not in a world of {size}", f"Ranks go from 0 to {size - 1}.")
     return GivenAddress(rank, size, host, port)
+
+
+def take_gpu(number: int | None) -> None:
+    """Let this process see only the GPU of --gpu; call it after `set_threads`, because it loads torch."""
+    if number is None:
+        return
+    before = os.environ.get("CUDA_VISIBLE_DEVICES")
+    os.environ["CUDA_VISIBLE_DEVICES"] = str(number)
+
+    import torch
+
+    if not torch.cuda.device_count():
+        del os.environ["CUDA_VISIBLE_DEVICES"]
+        os.environ.update({} if before is None else {"CUDA_VISIBLE_DEVICES": before})
+        raise ConfigError(
+            f"--gpu {number}: torch sees no such GPU on this machine",
+            f"It sees {torch.cuda.device_count()}, numbered from 0; `shoal doctor` shows them. Without --gpu the run "
+            "chooses a device itself.",
+        )
 
 
 def set_threads(place: GivenAddress | None, threads: int | None) -> None:

@@ -27,8 +27,10 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, final
+from typing import Annotated, NamedTuple, final
 
+from shoal.config.arguments import check_argument
+from shoal.config.kinds import AtLeast, AtMost
 from shoal.errors import ConfigError, GroupError, MemberError, MismatchError, member_error
 from shoal.printable import shortened
 
@@ -52,6 +54,8 @@ SLOW_AFTER_S = 2.0
 
 MOST_S = 86400.0 * 365
 """The longest limit: more overflows the clocks of the libraries below."""
+
+_Announced = Annotated[float, AtLeast(0.0), AtMost(MOST_S)]
 
 PAUSED_S = 1.0
 """A gap this long between two checks means that this process was paused or busy: the wait counts from anew."""
@@ -91,6 +95,12 @@ def limit_of(
             f"Unset it for the default, {default_s:g} s.",
         )
     return limit_s
+
+
+def check_busy(busy_s: float) -> None:
+    """Refuse an announced time that is no time; `beat` calls it."""
+    if not (isinstance(busy_s, float) and busy_s == 0.0):  # pyright: ignore[reportUnnecessaryIsInstance]
+        check_argument(_Announced, busy_s, "beat", "busy_s")
 
 
 class SlowMemberWarning(UserWarning):

@@ -11,7 +11,7 @@ from typing import final
 
 from shoal.comm.liveness import stacks
 from shoal.comm.liveness.at_exit import at_exit
-from shoal.comm.liveness.judge import LastWords
+from shoal.comm.liveness.judge import LastWords, check_busy
 from shoal.comm.rendezvous.store import stored
 from shoal.comm.rendezvous.tagged_store import MOST_CHARACTERS, TaggedStore
 from shoal.errors import MemberError
@@ -53,6 +53,7 @@ class SignsOfLife:
 
     def beat(self, busy_s: float = 0.0) -> None:
         """Note progress, or work that may take `busy_s`; report it from time to time."""
+        check_busy(busy_s)
         self._progress = time.monotonic()
         if busy_s or self._promised or self._progress - self._written > self._write_every_s:
             self._promised = busy_s > 0

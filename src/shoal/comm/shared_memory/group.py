@@ -19,7 +19,7 @@ from torch import Tensor
 
 from shoal.comm.group import ANYONE, Group, Work
 from shoal.comm.liveness import stacks
-from shoal.comm.liveness.judge import limit_of
+from shoal.comm.liveness.judge import check_busy, limit_of
 from shoal.comm.rendezvous.meet import meet
 from shoal.comm.rendezvous.tagged_store import tagged
 from shoal.comm.shared_memory.arena import PAGE, Address, Arena, round_up
@@ -195,6 +195,7 @@ class SharedMemoryGroup(Group):
 
     def beat(self, busy_s: float = 0.0) -> None:
         """Report progress outside of calls, or work that may take `busy_s`."""
+        check_busy(busy_s)
         self._roster.homes[self.rank].note_progress(time.monotonic_ns() + int(1e9 * busy_s))
 
     def check_members(self, label: str, waited_s: float) -> None:

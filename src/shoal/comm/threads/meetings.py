@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from shoal.comm.group import ANYONE
-from shoal.comm.liveness.judge import Facts, Judge, LastWords
+from shoal.comm.liveness.judge import Facts, Judge, LastWords, check_busy
 from shoal.comm.reduction import Op, tree_reduce
 from shoal.comm.signature import Signature, message_mismatch, mismatch
 from shoal.comm.threads.frames import frames_of
@@ -36,6 +36,7 @@ class ThreadMember:
 
     def beat(self, busy_s: float = 0.0) -> None:
         """Note that the thread makes progress, or will have made some after `busy_s`."""
+        check_busy(busy_s)
         self.alive_ns = time.monotonic_ns() + int(1e9 * busy_s)
         if self.thread is None:
             self.thread = threading.get_ident()

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from shoal.config.conditions import Bottleneck, Fault, Link, check_distinct, check_ranks, shares_of
 from shoal.config.kinds import Checked, Several
-from shoal.config.sections.values import Count, PositiveFloat
+from shoal.config.sections.values import Count, Seconds
 from shoal.errors import ConfigError
 
 
@@ -19,7 +19,7 @@ class LaunchConfig(Checked):
     """Run workers as processes, or as threads of one process (a breakpoint then works in every rank)."""
     group: Literal["auto", "shm", "gloo", "nccl"] = "auto"
     """Communication backend; auto: shared memory on one machine, else gloo; nccl if each worker has a GPU."""
-    timeout: PositiveFloat | None = None
+    timeout: Seconds | None = None
     """Seconds without progress after which a worker counts as lost; default: SHOAL_TIMEOUT_S, or 60."""
     bottleneck: Annotated[tuple[Bottleneck, ...], Several()] = ()
     """Slow a worker down, "rank=1,slowdown=3" or "rank=1,delay=0-40ms", or give it more work: "rank=1,share=0.8"."""

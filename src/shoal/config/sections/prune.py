@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from shoal.config.kinds import AtLeast, Checked, Matching
+from shoal.config.kinds import AtLeast, Checked, Matching, Text
 from shoal.config.sections.values import Count, Fraction
 from shoal.errors import ConfigError
 
@@ -26,7 +26,7 @@ class WeightPruneConfig(Checked):
     """Fraction of the weights that are zero in the end; biases and norms are not pruned."""
     scope: Scope = "global"
     """Rank the weights of all layers together, or prune the same fraction of every layer."""
-    layers: str = "*"
+    layers: Text = "*"
     """Layers to prune, a pattern of names: fc*, or stage?.*.conv1."""
     pattern: Pattern = ""
     """N:M keeps N of every M consecutive inputs of an output (2:4 for sparse tensor cores), and sets the sparsity."""
@@ -96,7 +96,7 @@ class ChannelsConfig(Checked):
     """Fraction of the channels to remove."""
     scope: Scope = "layer"
     """Remove the same fraction of every layer's channels, or rank those of all layers together."""
-    layers: str = "*"
+    layers: Text = "*"
     """Layers whose outputs are removed, a pattern of names: fc*, or stage?.*.conv1."""
 
 

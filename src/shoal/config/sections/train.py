@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Annotated, Literal
 
-from shoal.config.kinds import Checked, Several
+from shoal.config.kinds import Checked, Several, Text
 from shoal.config.metrics import ALWAYS, check_metric_names, label_of
 from shoal.config.sections.values import Count, NonNegative, PositiveFloat
 from shoal.errors import ConfigError, unknown
@@ -49,7 +49,7 @@ class StopConfig(Checked):
 
     patience: Count | None = None
     """Stop after this many epochs in a row without a better one; none: make all steps."""
-    metric: str = "loss"
+    metric: Text = "loss"
     """What decides: loss, accuracy, or one of --metrics."""
     goal: Literal["auto", "lower", "higher"] = "auto"
     """Which values are better; auto: as the metric declares: lower for loss and perplexity, higher for accuracy."""
@@ -85,7 +85,7 @@ LOGGERS = ("csv", "tensorboard")
 class OutputConfig(Checked):
     """Where the run folder goes."""
 
-    dir: str = "runs"
+    dir: Text = "runs"
     """Folder for all runs."""
     name: str = ""
     """Name of the run folder; empty: built from model, optimizer, data and time."""

@@ -1,11 +1,12 @@
 """Types shared by the sections: bounded numbers, and `Custom` for the user's own functions."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, SupportsIndex
 
 from shoal.config.kinds import AtLeast, AtMost, Below, Checked, ImportPath, MoreThan
 
 Count = Annotated[int, AtLeast(1)]
+Number = Annotated[int, AtLeast(0)]
 NonNegative = Annotated[float, AtLeast(0.0)]
 PositiveFloat = Annotated[float, MoreThan(0.0)]
 Seconds = Annotated[float, AtLeast(0.001), AtMost(1e7)]
@@ -13,6 +14,8 @@ Seconds = Annotated[float, AtLeast(0.001), AtMost(1e7)]
 Layers = Annotated[int, AtLeast(1), AtMost(10_000)]
 Mebibytes = Annotated[float, AtLeast(1e-6), AtMost(2**20)]
 Port = Annotated[int, AtLeast(0), AtMost(65535)]
+Seed = SupportsIndex
+"""An integer of any size: seeds are hashed."""
 Fraction = Annotated[float, AtLeast(0.0), Below(1.0)]
 
 

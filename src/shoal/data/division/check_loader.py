@@ -4,11 +4,14 @@ from typing import Any
 
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Subset
 
+from shoal.config.arguments import checks_arguments
+from shoal.config.sections.values import Count
 from shoal.data.division.labels import length_of
-from shoal.errors import ConfigError
+from shoal.errors import ArgumentError, ConfigError
 
 
-def check_loader(loader: DataLoader[Any], num_replicas: int) -> None:
+@checks_arguments
+def check_loader(loader: DataLoader[Any], num_replicas: Count) -> None:
     """Raise a ConfigError if every worker gets all samples, or if the sampler divides for another number of workers.
 
     Checks the sampler's type only, at no cost. A user's own sampler is accepted, and so is a `Subset`, which may be
@@ -20,6 +23,8 @@ def check_loader(loader: DataLoader[Any], num_replicas: int) -> None:
     shoal.errors.ConfigError: the DataLoader gives each of 2 workers all 8 samples: its sampler is a SequentialSampler
       Divide them: sampler=shoal.DistributedSampler(dataset, num_replicas=2, rank=rank), and no shuffle.
     """
+    if not hasattr(loader, "batch_sampler"):
+        raise ArgumentError(f"loader is a value of type {type(loader).__name__}, expected a torch DataLoader")
     if num_replicas == 1:
         return
     # With a batch sampler, torch never uses the loader's own `sampler`.

@@ -1,6 +1,6 @@
 """The labels and the length of any torch data set."""
 
-from collections.abc import Sequence, Sized
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,14 +16,18 @@ PLACES = ("targets", "labels")
 def length_of(dataset: Any) -> int:
     """The number of samples of a data set; a DataError if it has no length or no samples."""
     kind = type(dataset).__name__
-    if not isinstance(dataset, Sized) or not hasattr(dataset, "__getitem__"):
+    try:
+        length = len(dataset) if hasattr(dataset, "__getitem__") else None
+    except TypeError:  # also of a tensor without dimensions
+        length = None
+    if length is None:
         raise DataError(
             f"{kind} cannot be divided: it has no __len__ or no __getitem__",
             "Pass a map-style data set.",
         )
-    if not len(dataset):
+    if not length:
         raise DataError(f"{kind} cannot be divided: it has no samples")
-    return len(dataset)
+    return length
 
 
 def labels_of(dataset: Any, given: Sequence[Any] | Tensor | None = None) -> Tensor:

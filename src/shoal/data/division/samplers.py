@@ -31,6 +31,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
+from shoal.config.arguments import checks_arguments
+from shoal.config.sections.values import Count, Seed
 from shoal.data.division.labels import length_of
 from shoal.data.division.order import epoch_order, even_shares, part_order, sample_draws
 from shoal.data.division.partition import Rule
@@ -53,12 +55,12 @@ def epochs_begun() -> int:
 class WorkerSampler(Sampler[int], ABC):
     """The base of the samplers. Iterating does not use torch's global random state."""
 
-    def __init__(self, dataset: Dataset[Any], num_replicas: int | None, rank: int | None, seed: int) -> None:
+    def __init__(self, dataset: Dataset[Any], num_replicas: int | None, rank: int | None, seed: Seed) -> None:
         self.dataset = dataset
         self.num_samples = length_of(dataset)
         """Samples of the whole data set."""
         self.rank, self.num_replicas = place_of(num_replicas, rank, os.environ)
-        self.seed = seed
+        self.seed = int(seed)
         self.epoch = 0
         if self.num_samples < self.num_replicas:
             raise ConfigError(
@@ -75,12 +77,14 @@ class WorkerSampler(Sampler[int], ABC):
     def indices(self) -> Tensor:
         """This worker's samples of the current epoch, in order."""
 
+    @checks_arguments
     def set_epoch(self, epoch: int) -> None:
         """Select the epoch's order; call it on all workers before each epoch."""
         self.epoch = epoch
         _EPOCHS.begun += 1
 
-    def step_sizes(self, batch_size: int) -> tuple[int, ...]:
+    @checks_arguments
+    def step_sizes(self, batch_size: Count) -> tuple[int, ...]:
         """The samples of each step over all workers, if each takes `batch_size` until it has none left."""
         most = max(self.counts)
         starts = range(0, most, batch_size)
@@ -101,13 +105,14 @@ class DistributedSampler(WorkerSampler):
     and shares may differ by one; `drop_last=True` omits the remainder.
     """
 
+    @checks_arguments
     def __init__(
         self,
         dataset: Dataset[Any],
-        num_replicas: int | None = None,
+        num_replicas: Count | None = None,
         rank: int | None = None,
         shuffle: bool = True,
-        seed: int = 0,
+        seed: Seed = 0,
         drop_last: bool = False,
     ) -> None:
         super().__init__(dataset, num_replicas, rank, seed)
@@ -133,14 +138,15 @@ class DistributedSampler(WorkerSampler):
 class PartitionSampler(WorkerSampler):
     """The worker's own samples in random order; `by` and the options are those of `shoal.partition`."""
 
+    @checks_arguments
     def __init__(
         self,
         dataset: Dataset[Any],
-        num_replicas: int | None = None,
+        num_replicas: Count | None = None,
         rank: int | None = None,
         by: str | Rule = "random",
         shuffle: bool = True,
-        seed: int = 0,
+        seed: Seed = 0,
         *,
         sizes: Sequence[float] | None = None,
         labels: Sequence[Any] | Tensor | None = None,
@@ -178,19 +184,18 @@ class RandomSampler(WorkerSampler):
     N draws see 1 − (1 − 1/N)^N ≈ 63 % of the samples.
     """
 
+    @checks_arguments
     def __init__(
         self,
         dataset: Dataset[Any],
-        num_replicas: int | None = None,
+        num_replicas: Count | None = None,
         rank: int | None = None,
-        seed: int = 0,
-        draws: int | None = None,
+        seed: Seed = 0,
+        draws: Count | None = None,
     ) -> None:
         super().__init__(dataset, num_replicas, rank, seed)
         self.draws = self.num_samples if draws is None else draws
         """Draws of an epoch over all workers; by default the number of samples."""
-        if self.draws < 1:
-            raise ConfigError(f"draws must be ≥ 1, got {self.draws}")
 
     @property
     def counts(self) -> tuple[int, ...]:

@@ -18,6 +18,8 @@ from typing import Any, final, overload
 from torch import Tensor
 from torch.utils.data import Dataset, Subset
 
+from shoal.config.arguments import checks_arguments
+from shoal.config.sections.values import Count, Number, Seed
 from shoal.data.division.labels import labels_of, length_of
 from shoal.data.division.partition import Rule, divide, rule_of, takes
 from shoal.data.division.parts import Parts
@@ -48,7 +50,8 @@ class Partition(Sequence[Subset[Any]]):
             return [Subset(self.dataset, part.tolist()) for part in self.parts[rank]]
         return Subset(self.dataset, self.parts[rank].tolist())
 
-    def use(self, rank: int) -> Subset[Any]:
+    @checks_arguments
+    def use(self, rank: Number) -> Subset[Any]:
         """The part of a worker, a torch data set for any DataLoader."""
         if not 0 <= rank < len(self):
             raise ConfigError(
@@ -76,7 +79,8 @@ class DatasetPartitioner:
     [34, 33, 33]
     """
 
-    def __init__(self, dataset: Dataset[Any], sizes: Sequence[float], seed: int = 1234) -> None:
+    @checks_arguments
+    def __init__(self, dataset: Dataset[Any], sizes: Sequence[float], seed: Seed = 1234) -> None:
         self.partitions = partition(dataset, sizes, seed=seed)
 
     def __len__(self) -> int:
@@ -87,13 +91,14 @@ class DatasetPartitioner:
         return self.partitions.use(rank)
 
 
+@checks_arguments
 def partition(
     dataset: Dataset[Any],
     sizes: Sequence[float] | None = None,
     *,
-    workers: int | None = None,
+    workers: Count | None = None,
     by: str | Rule = "random",
-    seed: int = 0,
+    seed: Seed = 0,
     labels: Sequence[Any] | Tensor | None = None,
     allow_empty: bool = False,
     **options: Any,
@@ -123,5 +128,5 @@ def partition(
         options["sizes"] = sizes
     wanted = takes(rule, "labels")
     found = labels_of(dataset, labels) if wanted or labels is not None else None
-    parts = divide(by, num_samples, workers, labels=found, seed=seed, allow_empty=allow_empty, **options)
+    parts = divide(by, num_samples, workers, labels=found, seed=int(seed), allow_empty=allow_empty, **options)
     return Partition(dataset, name, parts)

@@ -9,14 +9,18 @@ from torch import Tensor, nn
 
 from shoal.comm.group import Group
 from shoal.comm.join import join
+from shoal.config.arguments import checks_arguments
+from shoal.config.sections.values import Number
 from shoal.errors import ConfigError
+from shoal.parallel.has_values import check_has_values
 
 _compared: WeakSet[nn.Module] = WeakSet()
 """The models whose weights were the same on all workers when they first came here."""
 
 
+@checks_arguments
 def average_gradients(
-    model: nn.Module, group: Group | None = None, *, num_samples: int | None = None
+    model: nn.Module, group: Group | None = None, *, num_samples: Number | None = None
 ) -> None:
     """Replace every gradient by the mean over the workers; all of them call this between backward and step.
 
@@ -43,8 +47,7 @@ def average_gradients(
     rank, size, all_reduce = _world(group)
     params = [param for param in model.parameters() if param.requires_grad]
     weight = 1.0 if num_samples is None else float(num_samples)
-    if weight < 0:
-        raise ConfigError(f"num_samples must be ≥ 0, got {num_samples}")
+    check_has_values(model)
     if any(param.grad is not None and param.grad.is_sparse for param in params):
         raise ConfigError(
             "average_gradients cannot average sparse gradients", "Use shoal.DistributedDataParallel."

@@ -13,6 +13,8 @@ from torch.distributed.algorithms.join import Join, Joinable
 
 from shoal.comm.agree import check_same_model
 from shoal.comm.group import Group
+from shoal.config.arguments import checks_arguments
+from shoal.config.sections.values import Number, PositiveFloat, Seconds
 from shoal.errors import ConfigError
 from shoal.parallel.buckets.plan import MIB
 from shoal.parallel.exchange.exchange import Exchange
@@ -88,6 +90,7 @@ class DistributedDataParallel(nn.Module, Joinable):
     (['module.weight', 'module.bias'], tensor([1.]))
     """
 
+    @checks_arguments
     def __init__(
         self,
         module: nn.Module,
@@ -101,10 +104,10 @@ class DistributedDataParallel(nn.Module, Joinable):
         broadcast_buffers: bool | None = None,
         forward_sync_buffers: bool | None = None,
         init_sync: bool = True,
-        bucket_cap_mb: float | None = None,
+        bucket_cap_mb: PositiveFloat | None = None,
         find_unused_parameters: bool = False,
         static_graph: bool = False,
-        limit_s: float | None = None,
+        limit_s: Seconds | None = None,
         **others: Any,
     ) -> None:
         super().__init__()
@@ -113,8 +116,6 @@ class DistributedDataParallel(nn.Module, Joinable):
         if isinstance(group, Sequence):  # torch's second argument
             group, device_ids = None, group
         self._moves_to = check_torch_options(module, params, device_ids, output_device, others)
-        if group is not None and not hasattr(group, "all_reduce"):
-            raise ConfigError(f"the second argument must be a group of workers or device_ids, not {group!r}")
         self.module = module
         self.device_ids, self.output_device = device_ids, output_device
         self.find_unused_parameters = find_unused_parameters
@@ -183,14 +184,13 @@ class DistributedDataParallel(nn.Module, Joinable):
             self.require_backward_grad_sync = before
 
     @contextmanager
-    def batch(self, num_samples: int) -> Generator[None]:
+    @checks_arguments
+    def batch(self, num_samples: Number) -> Generator[None]:
         """Around one update's passes: the loss inside is a mean over `num_samples` samples of this worker.
 
         All workers enter it together, also without samples; it makes one small all-reduce. With accumulation,
         `num_samples` counts all parts together, and the sum of their losses is the mean over them.
         """
-        if num_samples < 0:
-            raise ConfigError(f"num_samples must be at least 0, not {num_samples}")
         sync = self._connected()
         if sync is None:
             yield
@@ -214,21 +214,19 @@ class DistributedDataParallel(nn.Module, Joinable):
                     )
                 sync.finish()
 
+    @checks_arguments
     def register_comm_hook(self, state: object, hook: Hook) -> None:
         """Let `hook(state, bucket)` turn every bucket into the aggregate, as torch's wrapper does.
 
         The hook communicates on its own, usually over torch's process group, and divides by the number of workers.
         """
-        if not callable(hook):
-            raise ConfigError(
-                f"hook is a value of type {type(hook).__name__}, expected a function of (state, bucket)"
-            )
         if (sync := self._connected()) is not None:
             sync.use_hook(hook, state)
 
     # Loops that end at different times.
 
     @contextmanager
+    @checks_arguments
     def join(
         self,
         divide_by_initial_world_size: bool = True,

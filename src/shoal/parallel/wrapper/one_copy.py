@@ -8,12 +8,15 @@ from torch import Tensor, nn
 
 from shoal.comm.agree import check_same_model
 from shoal.comm.group import Finished, Group
+from shoal.config.arguments import checks_arguments
+from shoal.config.sections.values import Number
 from shoal.errors import ConfigError
 from shoal.events.spans import HostClock, SpanRecorder
 from shoal.optim.over import build_over, regroup
 from shoal.parallel.buckets.buffer_sync import buffer_sync_of
 from shoal.parallel.buckets.reducer import Reducer, ReducerOptions
 from shoal.parallel.buckets.unused import Unused
+from shoal.parallel.has_values import check_has_values
 from shoal.parallel.mapped_weights import ALL, MappedWeights, check_maps_memory
 from shoal.parallel.norms import chunk_norms, clip, global_norm, in_order
 from shoal.parallel.piece import Place
@@ -89,6 +92,7 @@ class OneCopy:
     optimizer's state is this worker's part.
     """
 
+    @checks_arguments
     def __init__(
         self,
         model: nn.Module,
@@ -97,6 +101,7 @@ class OneCopy:
         *,
         unused: Unused = "refuse",
     ) -> None:
+        check_has_values(model)
         trained = {name: param for name, param in model.named_parameters() if param.requires_grad}
         if not trained:
             raise ConfigError("the model has no parameter to train")
@@ -144,7 +149,8 @@ class OneCopy:
             param.grad = None
 
     @torch.no_grad()
-    def step(self, num_samples: int | None = None, clip_norm: float | None = None) -> None:
+    @checks_arguments
+    def step(self, num_samples: Number | None = None, clip_norm: float | None = None) -> None:
         """Average the workers' gradients, clip them to a common norm if one is given, and update the weights.
 
         A collective: every worker calls it after its last backward pass of a step. (`torch.nn.utils.clip_grad_norm_`

@@ -8,12 +8,14 @@ from torch import Tensor, nn
 
 from shoal.comm.agree import check_same_model
 from shoal.comm.group import Group
+from shoal.config.arguments import checks_arguments
 from shoal.config.kinds import check, kinds_of
 from shoal.config.schema import ServerConfig
 from shoal.config.sections.values import Count
 from shoal.errors import ConfigError
 from shoal.parallel.exchange.linear import AllReduce
 from shoal.parallel.guard import Guard, Remedies
+from shoal.parallel.has_values import check_has_values
 from shoal.parallel.state import model_pieces
 from shoal.parallel.sync.initial_state import sync_initial_state
 from shoal.parallel.sync.server.client import ServerClient
@@ -56,6 +58,7 @@ class ParameterServer:
     own. Start the program with W + `servers` workers: `shoal launch --workers 3` has 2 that train and 1 server.
     """
 
+    @checks_arguments
     def __init__(
         self,
         model: nn.Module,
@@ -78,6 +81,7 @@ class ParameterServer:
         for name, value in arguments.items():
             check(KINDS[name], value, f"ParameterServer.{name}")
         config = ServerConfig(**arguments)
+        check_has_values(model)
         trained = {name: param for name, param in model.named_parameters() if param.requires_grad}
         if not trained:
             raise ConfigError("the model has no parameter to train", "Call requires_grad_() on some of them.")
@@ -114,6 +118,7 @@ class ParameterServer:
             self._client = ServerClient(world, servers, self._params)
         self._steps = 0
 
+    @checks_arguments
     def run(self, train: Callable[[], Returned]) -> Returned | None:
         """Call `train` on a worker, and return its result once all workers have returned and the weights are final.
 

@@ -9,9 +9,12 @@ from torch import Tensor, nn
 
 from shoal.comm.agree import check_same_model
 from shoal.comm.group import Group
+from shoal.config.arguments import checks_arguments
+from shoal.config.sections.values import Count
 from shoal.data.dataset import Batch
 from shoal.errors import ConfigError
 from shoal.events.spans import HostClock, Kind, SpanRecorder
+from shoal.parallel.has_values import check_has_values
 from shoal.parallel.layout.pipeline.cut import cut_by_cost, cut_by_name
 from shoal.parallel.layout.pipeline.layout import Pipelined, PipelinePlan, divided
 from shoal.parallel.layout.sequence import NamedLayer, check_order, layers_of
@@ -50,6 +53,7 @@ class Pipeline(nn.Module):
     Not safe: a `loss` that is not a mean over samples, batches that differ between workers.
     """
 
+    @checks_arguments
     def __init__(
         self,
         module: nn.Module,
@@ -57,7 +61,7 @@ class Pipeline(nn.Module):
         *,
         loss: Callable[[Tensor, Tensor], Tensor],
         schedule: str = "1f1b",
-        microbatches: int = 4,
+        microbatches: Count = 4,
         cut: Sequence[str] = (),
         example: Tensor | None = None,
         weight_gradients_once: bool = False,
@@ -69,6 +73,7 @@ class Pipeline(nn.Module):
         inputs of a few samples. `schedule` is sequential, gpipe, 1f1b, zero-bubble or async.
         """
         super().__init__()
+        check_has_values(module)
         params = dict(module.named_parameters())
         group = group_of(group, params)
         check_threads(group, params)
@@ -110,6 +115,7 @@ class Pipeline(nn.Module):
         check_order(module, [[layer] for layer in layers_of(module)], example)
         return cut_by_cost(module, group.size, group, example)
 
+    @checks_arguments
     def step(self, inputs: Tensor, labels: Tensor, update: Callable[[], object] | None = None) -> Tensor:
         """Add the gradients of a batch to the parameters' gradients; return the loss, the same on all workers.
 
@@ -148,6 +154,7 @@ class Pipeline(nn.Module):
         """The actions of the last step that this worker computed: name in the schedule, kind, start and end in ns."""
         return self._layout.span.marks
 
+    @checks_arguments
     def forward(self, inputs: Tensor) -> Tensor:
         """The module's outputs in evaluation mode, without gradients, on every worker."""
         return self._layout.predict(inputs)
@@ -158,6 +165,7 @@ class Pipeline(nn.Module):
         return {name.removeprefix("model."): tensor.clone() for name, tensor in wholes}
 
     @torch.no_grad()
+    @checks_arguments
     def load_whole_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Load this worker's part of a whole module's state."""
         self._layout.load({f"model.{name}": tensor for name, tensor in state.items()})

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from shoal.errors import ConfigError, unknown
+from shoal.parallel.has_values import check_has_values
 
 NO_EFFECT = ("gradient_as_bucket_view", "check_reduction", "batched_grad_copy")
 """Options for the speed or memory of torch's wrapper; our gradients are views of buckets in any case."""
@@ -59,12 +60,7 @@ def check_torch_options(
 
 
 def _check_layers(module: nn.Module) -> None:
-    for name, param in module.named_parameters():
-        if nn.parameter.is_lazy(param):
-            raise ConfigError(
-                f"parameter '{name}' has no shape yet: its layer is lazy",
-                "Run the module on a sample before you wrap it.",
-            )
+    check_has_values(module)
     for name, layer in module.named_modules():
         if isinstance(layer, nn.SyncBatchNorm) and not any(param.is_cuda for param in module.parameters()):
             raise ConfigError(

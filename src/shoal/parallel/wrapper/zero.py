@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from shoal.comm.agree import check_same_model
 from shoal.comm.group import Group
+from shoal.config.arguments import checks_arguments
+from shoal.config.sections.values import Mebibytes, Number
 from shoal.errors import ConfigError
 from shoal.parallel.buckets.buffer_sync import buffer_sync_of
 from shoal.parallel.buckets.gradient_slots import Factor
@@ -30,13 +32,14 @@ from shoal.parallel.wrapper.one_copy import Trained, groups_of_wholes, optimizer
 from shoal.parallel.wrapper.user_objects import SetUp, redirect_step, redirect_zero_grad
 
 
+@checks_arguments
 def zero(
     model: nn.Module,
     make_optimizer: Callable[[Iterable[Tensor]], torch.optim.Optimizer],
     stage: int = 3,
     group: Group | None = None,
     *,
-    unit_mib: float = 8.0,
+    unit_mib: Mebibytes = 8.0,
     unit_of: UnitOf | None = None,
     unused: Unused = "refuse",
     offload: OffloadTo = "none",
@@ -165,14 +168,13 @@ class ShardedModel:
         return None if self._weight == 1 else self._factor
 
     @contextmanager
-    def batch(self, num_samples: int) -> Generator[None]:
+    @checks_arguments
+    def batch(self, num_samples: Number) -> Generator[None]:
         """Around the passes of one step: the losses inside add up to a mean over `num_samples` samples of this worker.
 
         All workers enter it together; it makes one small all-reduce. A worker without samples runs no pass if the
         others run one; where parameters are gathered, it runs the model on an empty batch.
         """
-        if num_samples < 0:
-            raise ConfigError(f"num_samples must be at least 0, not {num_samples}")
         total = torch.tensor([float(num_samples)], dtype=torch.float64)
         self.group.all_reduce(total).wait()
         if not total.item():

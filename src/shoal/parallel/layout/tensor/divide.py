@@ -8,8 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from shoal.comm.group import Group
+from shoal.config.arguments import checks_arguments
 from shoal.errors import ConfigError, ShoalError
 from shoal.models.evaluation_mode import evaluation_mode
+from shoal.parallel.has_values import check_has_values
 from shoal.parallel.layout.tensor.automatic import automatic_plan
 from shoal.parallel.layout.tensor.by_function import on_worker
 from shoal.parallel.layout.tensor.cutting import divided
@@ -57,6 +59,7 @@ def place_in(parts: TensorParts | None, replica: int) -> PlaceOfHeld:
     return place
 
 
+@checks_arguments
 def tensor_parallel(
     module: Module, group: Group, plan: Mapping[str, str] | None = None, example: Tensor | None = None
 ) -> Module:
@@ -70,6 +73,7 @@ def tensor_parallel(
 
         model = shoal.tensor_parallel(model, shoal.join(), {"fc1": "column", "fc2": "row"})
     """
+    check_has_values(module)
     divide(module, group, plan, example)
     return module
 
