@@ -4,7 +4,10 @@
 
     ShoalError                          one sentence, the values, the fix
     ├── ConfigError                     an invalid setting: unknown, of the wrong type, or in conflict with another
-    │                                   (a ValueError)
+    │   │                               (a ValueError)
+    │   ├── WrapperError                a wrapped module is used in a way that torch's wrapper refuses, too
+    │   │                               (a RuntimeError, too)
+    │   └── ArgumentError               an argument of the wrong type (a TypeError, too)
     ├── DataError                       a data file is missing, damaged or not what it claims to be (a ValueError)
     ├── CheckpointError                 a checkpoint is missing, damaged or of another model (a RuntimeError)
     ├── DivergedError                   the loss or a gradient is not finite (an ArithmeticError)
@@ -44,6 +47,14 @@ class ShoalError(Exception):
 
 class ConfigError(ShoalError, ValueError):
     """An invalid setting: unknown, of the wrong type, or in conflict with another."""
+
+
+class WrapperError(ConfigError, RuntimeError):
+    """A wrapped module is used in a way that torch's wrapper refuses, too, with a RuntimeError."""
+
+
+class ArgumentError(ConfigError, TypeError):
+    """An argument of the wrong type."""
 
 
 class DataError(ShoalError, ValueError):

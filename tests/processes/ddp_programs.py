@@ -328,6 +328,31 @@ def _of_several_types(wrapper, batches):
     return _loop(wrapper(_OfSeveralTypes()), batches)
 
 
+def _second_derivatives(wrapper, batches):
+    """Penalties on gradients; graphs of gradients that are not exchanged, or do not depend on weights."""
+    model = wrapper(_small())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for inputs in batches:
+        inputs = inputs.clone().requires_grad_()
+        outputs = model(inputs)
+        slopes = torch.autograd.grad(outputs.sum(), inputs, create_graph=True)
+        (outputs.square().mean() + slopes[0].square().mean()).backward()
+        of_weights = torch.autograd.grad(
+            model(inputs).square().mean(), [*model.parameters()], create_graph=True
+        )
+        sum(slope.square().sum() for slope in of_weights).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    with model.no_sync():
+        model(batches[0]).square().mean().backward(create_graph=True)
+    model(batches[1]).square().mean().backward()
+    optimizer.step()
+    linear = wrapper(nn.Linear(4, 3))
+    linear(batches[0]).sum().backward(create_graph=True)
+    torch.optim.SGD(linear.parameters(), lr=0.1).step()
+    return nn.ModuleList([model, linear])
+
+
 def _two_networks(wrapper, batches):
     """As in a GAN: one network is trained with outputs of the other, frozen in turns."""
     maker, judge = (
@@ -487,6 +512,7 @@ DROP_IN = [
     _in_bfloat16,
     _scaled,
     _of_several_types,
+    _second_derivatives,
     _two_networks,
     _checkpointed,
     _saved_and_loaded,

@@ -44,7 +44,7 @@ def test_lenet_equals_one_machine(world_of, kind, size, strategy, optimizer):
 def test_a_gradient_that_one_worker_lacks_is_named_on_all(kind):
     with World(kind, 2) as world:
         outcomes = world.run(ddp_programs.one_worker_lacks_a_gradient)
-    assert outcomes[1].error == "ConfigError"
+    assert outcomes[1].error == "WrapperError"
     for outcome in outcomes:
         assert "no gradient reached 'sometimes.weight', 'sometimes.bias' on rank 1 (2 of 4" in outcome.message
 

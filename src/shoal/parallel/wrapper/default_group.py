@@ -10,7 +10,7 @@ from shoal.comm.group import Group
 from shoal.comm.join import join
 from shoal.comm.over_torch.from_torch import group_beside
 from shoal.comm.threads.group import ThreadGroup
-from shoal.errors import ConfigError
+from shoal.errors import ArgumentError, ConfigError
 
 
 def all_of_torchs() -> Any:
@@ -33,6 +33,11 @@ def default_group(
 ) -> Group:
     """A group beside torch's, if the program has one; else the launcher's, or a group of one."""
     on_gpu = any(param.is_cuda for param in params.values())
+    if process_group is not None and not isinstance(process_group, dist.ProcessGroup):
+        raise ArgumentError(
+            f"process_group is a value of type {type(process_group).__name__}, expected a process group of torch's",
+            "Pass a group of shoal's as the second argument.",
+        )
     if process_group is not None or (dist.is_available() and dist.is_initialized()):
         # Keep gloo if the program chose it for its GPUs: NCCL refuses workers that share one.
         on_nccl = "nccl" in str(dist.get_backend(process_group))

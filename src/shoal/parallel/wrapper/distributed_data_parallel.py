@@ -1,6 +1,7 @@
 """`shoal.DistributedDataParallel`: data parallelism for a training loop of your own, with torch's verbs."""
 
 import copy
+import warnings
 import weakref
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -13,12 +14,12 @@ from torch.distributed.algorithms.join import Join, Joinable
 
 from shoal.comm.agree import check_same_model
 from shoal.comm.group import Group
-from shoal.errors import ConfigError
+from shoal.errors import ConfigError, WrapperError
 from shoal.parallel.buckets.plan import MIB
 from shoal.parallel.exchange.exchange import Exchange
 from shoal.parallel.exchange.linear import AllReduce
 from shoal.parallel.exchange.user_exchange import UserExchange
-from shoal.parallel.wrapper.comm_hook import Hook
+from shoal.parallel.wrapper.comm_hook import Hook, check_hook
 from shoal.parallel.wrapper.default_group import all_of_torchs, check_threads, default_group
 from shoal.parallel.wrapper.module_sync import (
     ModuleSync,
@@ -80,7 +81,7 @@ class DistributedDataParallel(nn.Module, Joinable):
     copy of the gradients during backward; one broadcast before forward if the module has buffers.
 
     Not safe: workers with unequal numbers of exchanges; a forward pass of only some workers (to evaluate on one, call
-    `model.module`); views of gradients (`param.grad.view(-1)`) kept after the next backward pass, which overwrites them.
+    `model.module`); views of gradients (`param.grad.view(-1)`) after the next backward pass, which overwrites them.
     Unequal numbers of exchanges are an error: in loops that call `set_epoch` of a shoal sampler at the first one that
     other workers do not make, in other loops when a worker ends.
 
@@ -130,6 +131,7 @@ class DistributedDataParallel(nn.Module, Joinable):
             static_graph=static_graph,
             most_bytes=int((25 if bucket_cap_mb is None else bucket_cap_mb) * MIB),
         )
+        self._has_hook = False
         self._is_of_all = group is None and process_group in (None, all_of_torchs())
         self.process_group = process_group or (all_of_torchs() if group is None else None)
         self._group = group if group is not None else default_group(process_group, params, limit_s)
@@ -157,7 +159,7 @@ class DistributedDataParallel(nn.Module, Joinable):
         """The connection to the other workers. A copy makes it when it first needs it; that is a collective."""
         if self._sync is None and (self._group is None or self._group.size > 1):
             if self._group is None and not self._is_of_all:
-                raise ConfigError(
+                raise WrapperError(
                     "the saved wrapper had a group of its own, which a loaded wrapper cannot find",
                     "Wrap its module again: DistributedDataParallel(model.module, group).",
                 )
@@ -236,10 +238,13 @@ class DistributedDataParallel(nn.Module, Joinable):
 
         The hook communicates on its own, usually over torch's process group, and divides by the number of workers.
         """
-        if not callable(hook):
-            raise ConfigError(
-                f"hook is a value of type {type(hook).__name__}, expected a function of (state, bucket)"
+        check_hook(hook)
+        if self._has_hook:
+            raise WrapperError(
+                "this wrapper has a communication hook, and takes only one",
+                "Call both in a function of your own.",
             )
+        self._has_hook = True
         if (sync := self._connected()) is not None:
             sync.use_hook(hook, state)
 
@@ -360,7 +365,15 @@ class DistributedDataParallel(nn.Module, Joinable):
 
     def _set_static_graph(self) -> None:  # pyright: ignore[reportUnusedFunction]
         """What older programs call after construction, instead of `static_graph=True`."""
+        if self.static_graph:
+            warnings.warn("static_graph is True already", stacklevel=2)
+            return
         sync = self._connected()
+        if sync is not None and sync.num_exchanges:
+            raise WrapperError(
+                f"the graph was declared static after {sync.num_exchanges} steps",
+                "Pass static_graph=True instead.",
+            )
         self._options = replace(self._options, static_graph=True, unused="zero")
         if sync is not None:
             sync.remove()

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from shoal.comm.group import Group, Work
-from shoal.errors import ConfigError
 from shoal.parallel.buckets.bucket import Bucket
 from shoal.parallel.buckets.buffer_sync import BufferSync
 from shoal.parallel.buckets.plan import MIB
@@ -22,6 +21,7 @@ from shoal.parallel.wrapper.comm_hook import Hook, HookSender
 from shoal.parallel.wrapper.epoch_check import EpochCheck
 from shoal.parallel.wrapper.finite_check import FiniteCheck
 from shoal.parallel.wrapper.sparse_gradients import SparseGradients, sparse_params
+from shoal.parallel.wrapper.static_graph import StaticGraph
 from shoal.parallel.wrapper.torch_options import ignored_names
 from shoal.parallel.wrapper.uneven_inputs import Next, UnevenInputs
 from shoal.parallel.wrapper.user_objects import SetUp
@@ -72,6 +72,8 @@ class ModuleSync:
         """Whether a communication hook divides by the number of workers."""
         self._backward = BackwardPass(self._backward_is_over, self._backward_has_failed)
         self._pass_weight = 0.0
+        self._creates_graph = False
+        """Whether the pass is a `backward(create_graph=True)`."""
         give_group(module, group, lambda: self.weight)
         self.has_buffers = bool(shared_buffers(module))
         self._buffers: BufferSync | None = None
@@ -97,6 +99,10 @@ class ModuleSync:
         self._sparse = SparseGradients(group, sparse, self._finite_check.look_at)
         hooks = [param.register_post_accumulate_grad_hook(self._sparse_gradient) for param in sparse.values()]
         self._removers = [self._reducer.remove, *(hook.remove for hook in hooks)]
+        self._static_graph: StaticGraph | None = None
+        if options.static_graph:
+            self._static_graph = StaticGraph(group, params, lambda: self._reducer.is_exchanging)
+            self._removers += self._static_graph.removers
 
     def remove(self) -> None:
         """Remove the hooks from the parameters."""
@@ -192,11 +198,7 @@ class ModuleSync:
         """The first gradient of a pass is final: if this pass exchanges, buckets may be sent from now on."""
         if not self._exchanges:
             return
-        if torch.is_grad_enabled():
-            raise ConfigError(
-                "backward(create_graph=True) is not supported during an exchange of gradients",
-                "Take second derivatives with torch.autograd.grad on model.module, or under no_sync().",
-            )
+        self._creates_graph = torch.is_grad_enabled()
         self._agree(Next.GRADIENTS)
         weight = self.weight if self.uneven_inputs is None else self.uneven_inputs.weight(self.weight)
         self._epoch_check.meet()
@@ -209,6 +211,8 @@ class ModuleSync:
             self.finish()
 
     def _backward_has_failed(self) -> None:
+        if self._static_graph is not None:
+            self._static_graph.forget()
         if self._reducer.is_exchanging:
             self._reducer.abandon()
         self._reducer.release_slots()
@@ -216,11 +220,14 @@ class ModuleSync:
     def finish(self) -> None:
         """Wait until gradients are equal on all workers; without a pass, take part with zeros."""
         with self._epoch_check.explained():
-            self._reducer.complete()
+            if self._static_graph is not None:
+                self._static_graph.check()
+            with torch.set_grad_enabled(self._creates_graph):
+                self._reducer.complete()
             self._sparse.exchange(self._pass_weight)
             self._reducer.wait()
         self.num_exchanges += 1
-        self._exchanges, self._pass_weight = False, 0.0
+        self._exchanges, self._pass_weight, self._creates_graph = False, 0.0, False
 
     # Loops that end at different times.
 
