@@ -67,9 +67,11 @@ class DistributedDataParallel(nn.Module, Joinable):
 
     The keywords of torch's wrapper have torch's meaning: `device_ids` (one), `broadcast_buffers` and
     `forward_sync_buffers`, `init_sync`, `bucket_cap_mb`, `find_unused_parameters` (`unused="zero"`), `static_graph`
-    (the same, and a parameter may get several gradients in a pass); `gradient_as_bucket_view` and `check_reduction`
-    have no effect. Other values are refused by name. `register_comm_hook` takes torch's hooks, torch's `Join` takes the
-    wrapper, and `isinstance` counts it as torch's class, which checkpoint tools ask for. Sparse gradients stay sparse.
+    (the same, and a parameter may get several gradients, as many in each pass as in the first);
+    `gradient_as_bucket_view` and `check_reduction` have no effect. Other values are refused by name, and misuse for
+    which torch's wrapper raises a RuntimeError is a `WrapperError`. `register_comm_hook` takes torch's hooks, torch's
+    `Join` takes the wrapper, and `isinstance` counts it as torch's class, which checkpoint tools ask for. Sparse
+    gradients stay sparse.
 
     Construction copies rank 0's parameters and buffers to all workers. As under torch's wrapper, a forward pass after
     an exchange begins with a copy of rank 0's buffers (running statistics), also for evaluation; after the pass each
