@@ -69,6 +69,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--sizes", type=lambda text: [float(size) for size in text.split(",")])
     parser.add_argument("--plain-mean", action="store_true")
+    parser.add_argument("--local-rank", "--local_rank", type=int, help="set by torch.distributed.launch")
     return parser.parse_args()
 
 

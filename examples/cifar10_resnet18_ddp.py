@@ -170,6 +170,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--width", type=int, default=64, help="channels of the first stage; 64 is ResNet-18")
     parser.add_argument("--float64", action="store_true", help="compute in double precision")
     parser.add_argument("--save", default="", help="file for the weights, in safetensors format")
+    parser.add_argument("--local-rank", "--local_rank", type=int, help="set by torch.distributed.launch")
     return parser.parse_args()
 
 

@@ -227,6 +227,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--length", type=int, default=32, help="tokens of the longest text")
     parser.add_argument("--float64", action="store_true", help="compute in float64, for exact comparisons")
     parser.add_argument("--save", default="", metavar="FOLDER", help="folder for from_pretrained")
+    parser.add_argument("--local-rank", "--local_rank", type=int, help="set by torch.distributed.launch")
     return parser.parse_args()
 
 

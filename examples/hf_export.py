@@ -24,6 +24,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Export a run for transformers.")
     parser.add_argument("run", type=Path, help="run folder, or its model.safetensors")
     parser.add_argument("folder", type=Path, help="folder for from_pretrained")
+    parser.add_argument("--local-rank", "--local_rank", type=int, help="set by torch.distributed.launch")
     options = parser.parse_args()
     if options.folder.is_file():
         raise ConfigError(f"{options.folder} is a file, expected a folder")

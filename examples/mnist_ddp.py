@@ -161,6 +161,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--lr", type=float, default=0.05)
     parser.add_argument("--save", default="", help="file for the weights, in safetensors format")
+    parser.add_argument("--local-rank", "--local_rank", type=int, help="set by torch.distributed.launch")
     return parser.parse_args()
 
 

@@ -13,6 +13,7 @@ from shoal.launch import threads
 
 KINDS = {
     errors.ConfigError: ValueError,
+    errors.WrapperError: RuntimeError,
     errors.ArgumentError: TypeError,
     errors.DataError: ValueError,
     errors.CheckpointError: RuntimeError,

@@ -26,6 +26,7 @@ def main() -> None:
     """Train one epoch on digits, accumulating two batches per update, and test."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--wrapper", choices=["shoal", "torch"], default="shoal")
+    parser.add_argument("--local-rank", "--local_rank", type=int, help="set by torch.distributed.launch")
     if parser.parse_args().wrapper == "shoal":
         torch.nn.parallel.DistributedDataParallel = shoal.DistributedDataParallel
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)

@@ -49,6 +49,7 @@ class Classifier(L.LightningModule):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--wrapper", choices=["shoal", "torch"], default="shoal")
+    parser.add_argument("--local-rank", "--local_rank", type=int, help="set by torch.distributed.launch")
     strategy = ShoalStrategy if parser.parse_args().wrapper == "shoal" else DDPStrategy
     L.seed_everything(0)
     model, data = Classifier(), load(DigitsConfig()).train

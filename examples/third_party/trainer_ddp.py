@@ -35,6 +35,7 @@ def main() -> None:
     """Train a small GPT-2 from its configuration."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--wrapper", choices=["shoal", "torch"], default="shoal")
+    parser.add_argument("--local-rank", "--local_rank", type=int, help="set by torch.distributed.launch")
     if parser.parse_args().wrapper == "shoal":
         torch.nn.parallel.DistributedDataParallel = shoal.DistributedDataParallel
     set_seed(0)

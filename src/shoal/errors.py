@@ -5,6 +5,8 @@
     ShoalError                          one sentence, the values, the fix
     ├── ConfigError                     an invalid setting: unknown, of the wrong type, or in conflict with another
     │   │                               (a ValueError)
+    │   ├── WrapperError                a wrapped module is used in a way that torch's wrapper refuses, too
+    │   │                               (a RuntimeError, too)
     │   └── ArgumentError               an argument of a function: of the wrong type or out of range (a TypeError, too)
     ├── DataError                       a data file is missing, damaged or not what it claims to be (a ValueError)
     ├── CheckpointError                 a checkpoint is missing, damaged or of another model (a RuntimeError)
@@ -45,6 +47,10 @@ class ShoalError(Exception):
 
 class ConfigError(ShoalError, ValueError):
     """An invalid setting: unknown, of the wrong type, or in conflict with another."""
+
+
+class WrapperError(ConfigError, RuntimeError):
+    """A wrapped module is used in a way that torch's wrapper refuses, too, with a RuntimeError."""
 
 
 class ArgumentError(ConfigError, TypeError):

@@ -1,5 +1,7 @@
 """The example programs train: alone and as threads they print the same, and what they print is true."""
 
+import argparse
+import importlib
 import json
 import re
 import runpy
@@ -15,6 +17,12 @@ from shoal.config.schema import SyntheticConfig
 from shoal.data import load
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+HAND_OUTS = Path(__file__).parents[2] / "src/shoal/labs"
+WITH_FLAGS = [
+    path
+    for path in (*EXAMPLES.glob("*.py"), *HAND_OUTS.glob("lab*/solution/*.py"))
+    if "ArgumentParser(" in path.read_text()
+]
 # 61 samples in batches of 12: the last step of an epoch has a single sample, and most workers none.
 SMALL = {
     "mnist_ddp.py": "--synthetic 61 --batch-size 12 --epochs 2 --lr 0.02",
@@ -113,3 +121,34 @@ def test_two_towers_on_two_workers_have_the_weights_of_one_machine(capsys, monke
         assert main(f"{words} {more}".split()) == 0
         weights.append(json.loads(capsys.readouterr().out.splitlines()[-1])["weights_sha256"])
     assert weights[0] == weights[1]
+
+
+class ParsedError(Exception):
+    """Ends a program where it parses its command line."""
+
+
+@pytest.mark.parametrize("program", WITH_FLAGS, ids=lambda path: "/".join(path.parts[-3:]))
+def test_programs_take_the_flag_that_torchs_old_launcher_adds(monkeypatch, program):
+    def stop(parser, argv=None):
+        raise ParsedError(parser)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(argparse.ArgumentParser, "parse_args", stop)
+        with pytest.raises(ParsedError) as caught:
+            runpy.run_path(str(program), run_name="__main__")
+    needed = ["run", "folder"] if program.name == "hf_export.py" else []
+    for flag in ("--local-rank=1", "--local_rank=1"):
+        assert caught.value.args[0].parse_args([*needed, flag]).local_rank == 1
+
+
+@pytest.mark.parametrize("lab", ["lab2", "lab3", "lab4"])
+def test_a_launcher_tells_a_hand_out_who_it_is_and_flags_go_first(monkeypatch, lab):
+    parse = importlib.import_module(f"shoal.labs.{lab}.solution.model").parse_args
+    by_hand = parse([])
+    told = {"LOCAL_RANK": "1", "RANK": "5", "WORLD_SIZE": "8", "MASTER_ADDR": "node01", "MASTER_PORT": "12"}
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    args = parse(["--local-rank=1"])
+    assert (args.rank, args.n_devices, args.master_addr, args.master_port) == (5, 8, "node01", "12")
+    assert by_hand.rank != 5
+    assert parse(["--rank=2", "--n_devices=3"]).rank == 2

@@ -328,6 +328,31 @@ def _of_several_types(wrapper, batches):
     return _loop(wrapper(_OfSeveralTypes()), batches)
 
 
+def _second_derivatives(wrapper, batches):
+    """Penalties on gradients; graphs of gradients that are not exchanged, or do not depend on weights."""
+    model = wrapper(_small())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for inputs in batches:
+        inputs = inputs.clone().requires_grad_()
+        outputs = model(inputs)
+        slopes = torch.autograd.grad(outputs.sum(), inputs, create_graph=True)
+        (outputs.square().mean() + slopes[0].square().mean()).backward()
+        of_weights = torch.autograd.grad(
+            model(inputs).square().mean(), [*model.parameters()], create_graph=True
+        )
+        sum(slope.square().sum() for slope in of_weights).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    with model.no_sync():
+        model(batches[0]).square().mean().backward(create_graph=True)
+    model(batches[1]).square().mean().backward()
+    optimizer.step()
+    linear = wrapper(nn.Linear(4, 3))
+    linear(batches[0]).sum().backward(create_graph=True)
+    torch.optim.SGD(linear.parameters(), lr=0.1).step()
+    return nn.ModuleList([model, linear])
+
+
 def _two_networks(wrapper, batches):
     """As in a GAN: one network is trained with outputs of the other, frozen in turns."""
     maker, judge = (
@@ -348,11 +373,146 @@ def _two_networks(wrapper, batches):
     return nn.ModuleList([maker, judge])
 
 
+class _OwnBuffers(nn.Module):
+    """Replaces a buffer, lets another one grow from nothing to three rows; buffers of several types."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.register_buffer("mean", torch.zeros(4))
+        self.register_buffer("seen", None)
+        self.register_buffer("scale", torch.full((4,), 1.0 + dist.get_rank()).double(), persistent=False)
+        self.register_buffer("odd", torch.tensor(dist.get_rank() == 1))
+
+    def forward(self, inputs):
+        self.mean = 0.5 * self.mean + 0.5 * inputs.mean(0).detach()
+        self.seen = torch.cat([inputs[:1], *([] if self.seen is None else [self.seen[:2]])]).detach()
+        self.odd.logical_not_()
+        self.scale += inputs.detach().double().mean()
+        return self.layer((inputs - self.mean + self.seen.mean(0)) * self.scale.float())
+
+
+def _image(norm):
+    return nn.Sequential(nn.Unflatten(1, (1, 2, 2)), nn.Conv2d(1, 4, 2), norm, nn.Flatten())
+
+
+BUFFERED = {
+    "1d": lambda: nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Tanh()),
+    "2d": lambda: _image(nn.BatchNorm2d(4)),
+    "cumulative": lambda: nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6, momentum=None)),
+    "not affine": lambda: nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6, affine=False)),
+    "without statistics": lambda: nn.Sequential(
+        nn.Linear(4, 6), nn.BatchNorm1d(6, track_running_stats=False)
+    ),
+    "instances": lambda: nn.Sequential(
+        nn.Unflatten(1, (2, 2)),
+        nn.Conv1d(2, 3, 1),
+        nn.InstanceNorm1d(3, track_running_stats=True),
+        nn.Flatten(),
+    ),
+    "own buffers": lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), _OwnBuffers()),
+}
+
+
+def _states_in_a_busy_loop(model, batches):
+    """Parameters and buffers after every step: of all kinds of passes that may come between two updates."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    states = []
+
+    def note():
+        states.extend(tensor.detach().clone() for tensor in (*model.parameters(), *model.buffers()))
+
+    def update(loss):
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        note()
+
+    update(model(batches[0]).square().mean())
+    update(model(batches[1]).square().mean() + model(batches[2]).square().mean())  # two passes, one backward
+    with torch.no_grad():
+        model.eval()(batches[3])
+        note()
+        model.train()(batches[0])  # moves statistics
+        note()
+    model.eval()(batches[1])  # records gradients that nobody asks for
+    note()
+    model.train()
+    for inputs in batches[:2]:
+        with model.no_sync():
+            model(inputs).square().mean().backward()
+        note()
+    update(model(batches[2]).square().mean())
+    if dist.get_rank() == 0:  # one worker changes its buffers: the others take them over
+        for buffer in model.buffers():
+            buffer.zero_()
+    with torch.inference_mode():
+        model(batches[0])
+    if dist.get_rank() == 0:  # alone: a broadcast that the others meet in their next pass
+        with torch.no_grad():
+            model.eval()(batches[3])
+    model.train()
+    with model.join():
+        for inputs in batches[2 * dist.get_rank() :]:
+            update(model(inputs).square().mean())
+    note()
+    update(model(batches[3]).square().mean())
+    return states
+
+
+def _ignoring(wrapper, module, **options):
+    wrapper._set_params_and_buffers_to_ignore_for_model(module, ["1.running_mean"])
+    return wrapper(module, **options)
+
+
+WITH_BUFFERS = {
+    **{name: (lambda wrapper, make=make: wrapper(make())) for name, make in BUFFERED.items()},
+    "ignored": lambda wrapper: _ignoring(wrapper, BUFFERED["1d"]()),
+    **{
+        str(options): (lambda wrapper, options=options: wrapper(BUFFERED["1d"](), **options))
+        for options in (
+            {"broadcast_buffers": False},
+            {"forward_sync_buffers": False},
+            {"forward_sync_buffers": True, "broadcast_buffers": False},
+            {"init_sync": False},
+            {"static_graph": True},
+            {"find_unused_parameters": True},
+        )
+    },
+}
+
+
+def buffers_under_either_wrapper(group, port):
+    """For each model, which tensors differ between torch's wrapper and ours after a step, and how many are equal."""
+    with torchs_group(group, port, "buffers"):
+        found = {}
+        for name, wrap in WITH_BUFFERS.items():
+            states = []
+            for wrapper in (nn.parallel.DistributedDataParallel, shoal.DistributedDataParallel):
+                torch.manual_seed(0)
+                model = wrap(wrapper)
+                for buffer in model.buffers():  # each worker's own, as if a loop had made some steps
+                    if buffer.is_floating_point() and "init_sync" not in name:
+                        buffer += group.rank
+                draw = torch.Generator().manual_seed(group.rank)
+                states.append(
+                    _states_in_a_busy_loop(model, [torch.randn(3, 4, generator=draw) for _ in range(4)])
+                )
+                dist.barrier()
+            same = [
+                torch.equal(torchs, ours) and torchs.dtype == ours.dtype
+                for torchs, ours in zip(*states, strict=True)
+            ]
+            found[name] = ([index for index, is_same in enumerate(same) if not is_same], sum(same))
+        return found
+
+
 DROP_IN = [
     _tied,
     _in_bfloat16,
     _scaled,
     _of_several_types,
+    _second_derivatives,
     _two_networks,
     _checkpointed,
     _saved_and_loaded,

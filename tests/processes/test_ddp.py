@@ -44,7 +44,7 @@ def test_lenet_equals_one_machine(world_of, kind, size, strategy, optimizer):
 def test_a_gradient_that_one_worker_lacks_is_named_on_all(kind):
     with World(kind, 2) as world:
         outcomes = world.run(ddp_programs.one_worker_lacks_a_gradient)
-    assert outcomes[1].error == "ConfigError"
+    assert outcomes[1].error == "WrapperError"
     for outcome in outcomes:
         assert "no gradient reached 'sometimes.weight', 'sometimes.bias' on rank 1 (2 of 4" in outcome.message
 
@@ -63,10 +63,18 @@ def test_a_loop_that_ends_early_ends_as_under_torch(world_of):
     for outcome in world.run(ddp_programs.ending_early, world.store.port):
         assert outcome.error is None, outcome.message
         for torchs, ours in outcome.value:
-            # Statistics are one worker's estimate, and torch takes them over at another moment.
-            for name in torchs.keys() - {"1.running_mean", "1.running_var"}:
-                tensor = torchs[name]
+            for name, tensor in torchs.items():
                 np.testing.assert_allclose(ours[name], tensor, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_buffers_are_torchs_on_every_worker_after_every_step(world_of):
+    world = world_of("shm", 2)
+    for outcome in world.run(ddp_programs.buffers_under_either_wrapper, world.store.port):
+        assert outcome.error is None, outcome.message
+        assert outcome.value.keys() == ddp_programs.WITH_BUFFERS.keys()
+        for name, (different, num_same) in outcome.value.items():
+            assert not different, name
+            assert num_same >= 48, name
 
 
 def test_hooks_that_torch_ships_do_what_they_do_under_torch(world_of):

@@ -38,6 +38,12 @@ def test_cifar10_by_torchrun(tmp_path, monkeypatch, capsys):
     assert output([*TORCHRUN, *CIFAR], tmp_path) == expected
 
 
+@pytest.mark.long
+def test_mnist_by_torchs_old_launcher(tmp_path, monkeypatch, capsys):
+    launch = [sys.executable, "-m", "torch.distributed.launch", "--standalone", "--nproc_per_node=2"]
+    assert output([*launch, *MNIST], tmp_path) == alone(MNIST, monkeypatch, capsys)
+
+
 def test_mnist_by_shoal_launch(tmp_path, monkeypatch, capsys):
     expected = alone(MNIST, monkeypatch, capsys)
     assert len(expected) == 2

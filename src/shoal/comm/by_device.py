@@ -65,9 +65,11 @@ class ByDevice(WrappedGroup):
         host = torch.empty(tensor.shape, dtype=tensor.dtype)
         return _ReceiptOnGpu(self._group.issue_recv(call, host, sender), host, tensor)
 
-    def empty(self, numel: int, dtype: torch.dtype = torch.float32, device: torch.device = CPU) -> Tensor:
+    def empty(
+        self, numel: int, dtype: torch.dtype = torch.float32, device: torch.device | str = CPU
+    ) -> Tensor:
         """Memory that the group of this device moves in the cheapest way it has."""
-        return self.serving(device).empty(numel, dtype, device)
+        return self.serving(torch.device(device)).empty(numel, dtype, device)
 
     def around(self, group: Group, ranks: Sequence[int]) -> "ByDevice":
         """The same for a smaller group, which forms groups for GPUs of its own."""

@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from shoal.errors import ConfigError
+from shoal.errors import ConfigError, WrapperError
 
 
 def check_has_values(model: nn.Module) -> None:
@@ -10,7 +10,7 @@ def check_has_values(model: nn.Module) -> None:
     tensors = [*model.named_parameters(), *model.named_buffers()]
     for name, tensor in tensors:
         if nn.parameter.is_lazy(tensor):
-            raise ConfigError(
+            raise WrapperError(
                 f"parameter '{name}' has no shape yet: its layer is lazy", "Run the model on a sample first."
             )
         if tensor.is_meta:

@@ -1,26 +1,35 @@
-"""Keep tensors equal to one worker's: many small ones in a few flat buffers."""
+"""Keep tensors equal to one worker's: many small ones in one flat buffer."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import cast, final
+from itertools import groupby
+from typing import NamedTuple, cast, final
 
 import torch
 from torch import Tensor, nn
 
 from shoal.comm.group import Group
-from shoal.parallel.buckets.plan import Memory
+
+
+class _Flat(NamedTuple):
+    """The memory of one device's tensors, and for each dtype the names of the tensors and their views of it."""
+
+    memory: Tensor
+    views: dict[torch.dtype, tuple[list[str], list[Tensor]]]
 
 
 @final
 class BufferSync:
-    """`update()` copies the root's tensors to every worker: one broadcast for each dtype. Constructing is a collective.
+    """`update()` copies the root's tensors to every worker: one broadcast per device. Constructing is a collective.
 
     For state that gradients do not keep equal: running statistics and other buffers of a model.
     """
 
     def __init__(self, group: Group, tensors: Callable[[], Mapping[str, Tensor]]) -> None:
-        """`tensors` returns them, always with the same names and shapes: modules may assign new ones."""
+        """`tensors` returns the tensors of the moment, with the same names and shapes on all workers."""
         self._group, self._tensors = group, tensors
-        self._buckets = [(bucket, bucket.views) for bucket in Memory(group, tensors()).cut()]
+        first = tensors()
+        self._kinds = _kinds(first)
+        self._flats = _flats(first, group.empty)
 
     def update(self, root: int = 0) -> None:
         """Copy the root's tensors to every worker.
@@ -29,15 +38,49 @@ class BufferSync:
         values.
         """
         tensors = self._tensors()
+        if (kinds := _kinds(tensors)) != self._kinds:
+            # Memory of the group would stay until the group ends.
+            self._kinds, self._flats = kinds, _flats(tensors, _own_memory)
+        is_root = self._group.rank == root
         with torch.no_grad():
-            for bucket, views in self._buckets:
-                originals = [tensors[name] for name in bucket.names]
-                if self._group.rank == root:
-                    torch._foreach_copy_(views, originals)  # pyright: ignore[reportPrivateUsage]
-                self._group.broadcast(bucket.flat, root).wait()
-                if self._group.rank != root:
-                    with torch.autograd._unsafe_preserve_version_counter(tuple(originals)):  # pyright: ignore[reportPrivateUsage]
-                        torch._foreach_copy_(originals, views)  # pyright: ignore[reportPrivateUsage]
+            for memory, views in self._flats:
+                originals = [([tensors[name] for name in names], theirs) for names, theirs in views.values()]
+                if is_root:
+                    for ours, theirs in originals:
+                        torch._foreach_copy_(theirs, ours)  # pyright: ignore[reportPrivateUsage]
+                self._group.broadcast(memory, root).wait()
+                if not is_root:
+                    for ours, theirs in originals:
+                        with torch.autograd._unsafe_preserve_version_counter(tuple(ours)):  # pyright: ignore[reportPrivateUsage]
+                            torch._foreach_copy_(ours, theirs)  # pyright: ignore[reportPrivateUsage]
+
+
+def _kinds(tensors: Mapping[str, Tensor]) -> list[tuple[str, torch.Size, torch.dtype, torch.device]]:
+    """What decides the places of tensors in memory."""
+    return [(name, tensor.shape, tensor.dtype, tensor.device) for name, tensor in tensors.items()]
+
+
+def _own_memory(numel: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.empty(numel, dtype=dtype, device=device)
+
+
+def _flats(
+    tensors: Mapping[str, Tensor], empty: Callable[[int, torch.dtype, torch.device], Tensor]
+) -> list[_Flat]:
+    """Memory for all tensors, made with `empty`: largest elements first, so that each is at a multiple of its size."""
+    flats: list[_Flat] = []
+    by_device = sorted(tensors.items(), key=lambda named: (str(named[1].device), -named[1].itemsize))
+    for device, group in groupby(by_device, key=lambda named: named[1].device):
+        here = list(group)
+        flat = _Flat(empty(sum(tensor.nbytes for _, tensor in here), torch.uint8, device), {})
+        start = 0
+        for name, tensor in here:
+            names, views = flat.views.setdefault(tensor.dtype, ([], []))
+            names.append(name)
+            views.append(flat.memory[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape))
+            start += tensor.nbytes
+        flats.append(flat)
+    return flats
 
 
 def buffer_sync_of(group: Group, module: nn.Module) -> BufferSync | None:

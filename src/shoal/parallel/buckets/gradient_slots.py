@@ -6,7 +6,7 @@ from sys import getrefcount
 import torch
 from torch import Tensor
 
-from shoal.errors import ConfigError
+from shoal.errors import ConfigError, WrapperError
 from shoal.parallel.buckets.bucket import Bucket
 
 
@@ -100,6 +100,12 @@ def fill(slots: Iterable[Slot], weight: Factor | None) -> list[Slot]:
             zeros.append(view)
         elif grad is not view or weight is not None:
             refuse_sparse(slot.name, grad)
+            if grad.requires_grad and torch.is_grad_enabled():
+                raise WrapperError(
+                    f"backward(create_graph=True) made a graph of the gradient of '{slot.name}', but the exchange of "
+                    "gradients cannot be differentiated",
+                    "Take second derivatives with torch.autograd.grad(…, create_graph=True), or under no_sync().",
+                )
             slot.param.grad = view
             if weight is None and slot.is_lent and grad.data_ptr() == view.data_ptr():
                 continue  # computed there

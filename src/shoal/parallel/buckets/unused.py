@@ -7,7 +7,7 @@ import torch
 
 from shoal.comm.group import Group
 from shoal.comm.reduction import Op
-from shoal.errors import ConfigError
+from shoal.errors import WrapperError
 
 Unused = Literal["refuse", "zero"]
 
@@ -15,7 +15,7 @@ Unused = Literal["refuse", "zero"]
 def refuse_unused(group: Group, missing: Sequence[str], num_params: int) -> NoReturn:
     """Name the parameters without a gradient, here and to the other workers."""
     names = ", ".join(f"'{name}'" for name in missing[:5]) + (" and others" if missing[5:] else "")
-    error = ConfigError(
+    error = WrapperError(
         f"no gradient reached {names} on rank {group.rank} ({len(missing)} of {num_params} parameters)",
         "Freeze or remove these parameters, or pass find_unused_parameters=True "
         'or unused="zero" (--strategy.unused zero).',

@@ -1,10 +1,14 @@
 """Torch's communication hooks: a program's own function that turns a bucket of gradients into the aggregate."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, final
 
+import torch
+import torch.distributed as dist
 from torch import Tensor
 
+from shoal.errors import ArgumentError, ConfigError, WrapperError
 from shoal.parallel.buckets.bucket import Bucket
 
 
@@ -32,9 +36,16 @@ class HookBucket:
         """Replace the tensor, perhaps with one of another dtype: a hook does so for the hook that it wraps."""
         self._buffer = buffer
 
-    def take(self, aggregate: Tensor) -> None:
+    def take(self, aggregate: Any) -> None:
         """Copy the aggregate into the gradients."""
         gradients = self._bucket.gradients
+        numel = aggregate.numel() if isinstance(aggregate, Tensor) else None
+        if numel != gradients.numel():
+            got = type(aggregate).__name__ if numel is None else f"{numel} elements"
+            raise WrapperError(
+                f"the future of a communication hook holds {got}, expected a tensor of {gradients.numel()} elements",
+                "Return a future of a tensor like bucket.buffer().",
+            )
         if aggregate.data_ptr() != gradients.data_ptr():
             gradients.copy_(aggregate.view(-1))
 
@@ -49,6 +60,27 @@ class HookBucket:
 
 Hook = Callable[[Any, Any], Any]
 """`hook(state, bucket)` returns a future of the aggregate: a tensor like the bucket's buffer."""
+
+
+def check_hook(hook: Any) -> None:
+    """Refuse what torch's wrapper refuses: no function, or annotations of other types."""
+    if not callable(hook):
+        raise ArgumentError(
+            f"hook is a value of type {type(hook).__name__}, expected a function of (state, bucket)"
+        )
+    signature = inspect.signature(hook)
+    bucket = signature.parameters.get("bucket")
+    written = [
+        ("bucket", bucket.annotation if bucket is not None else inspect.Parameter.empty, "dist.GradBucket"),
+        ("result", signature.return_annotation, "torch.futures.Future[torch.Tensor]"),
+    ]
+    right = {"bucket": dist.GradBucket, "result": torch.futures.Future[torch.Tensor]}
+    for what, annotation, expected in written:
+        if annotation not in (inspect.Parameter.empty, right[what]):
+            raise ConfigError(
+                f"the annotation of a communication hook's {what} is {annotation!r}, expected {expected}",
+                "Correct or remove the annotation.",
+            )
 
 
 @final
@@ -82,4 +114,10 @@ class HookSender:
     def send(self, bucket: Bucket) -> HookWork:
         """Call the hook with a full bucket."""
         shown = HookBucket(bucket, [self._params[name] for name in bucket.names])
-        return HookWork(self._hook(self._state, shown), shown)
+        future = self._hook(self._state, shown)
+        if not hasattr(future, "wait") or not hasattr(future, "done"):
+            raise WrapperError(
+                f"a communication hook returned a value of type {type(future).__name__}, expected a future of a tensor",
+                "Return dist.all_reduce(…, async_op=True).get_future(), or a torch.futures.Future with a result.",
+            )
+        return HookWork(future, shown)

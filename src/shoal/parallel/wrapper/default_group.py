@@ -10,7 +10,7 @@ from shoal.comm.group import Group
 from shoal.comm.join import join
 from shoal.comm.over_torch.from_torch import group_beside
 from shoal.comm.threads.group import ThreadGroup
-from shoal.errors import ConfigError
+from shoal.errors import ArgumentError, ConfigError
 
 
 def all_of_torchs() -> Any:
@@ -38,6 +38,11 @@ def group_of(
 
     A group that serves GPUs apart gives the one for the parameters' device.
     """
+    if process_group is not None and not isinstance(process_group, dist.ProcessGroup):
+        raise ArgumentError(
+            f"process_group is a value of type {type(process_group).__name__}, expected a process group of torch's",
+            "Pass a group of shoal's as the second argument.",
+        )
     gpu = next((param.device for param in params.values() if param.is_cuda), None)
     if given is not None:
         group = given

@@ -1,6 +1,7 @@
 """`shoal.DistributedDataParallel`: data parallelism for a training loop of your own, with torch's verbs."""
 
 import copy
+import warnings
 import weakref
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -15,12 +16,12 @@ from shoal.comm.agree import check_same_model
 from shoal.comm.group import Group
 from shoal.config.arguments import checks_arguments
 from shoal.config.sections.values import Number, PositiveFloat, Seconds
-from shoal.errors import ConfigError
+from shoal.errors import ConfigError, WrapperError
 from shoal.parallel.buckets.plan import MIB
 from shoal.parallel.exchange.exchange import Exchange
 from shoal.parallel.exchange.linear import AllReduce
 from shoal.parallel.exchange.user_exchange import UserExchange
-from shoal.parallel.wrapper.comm_hook import Hook
+from shoal.parallel.wrapper.comm_hook import Hook, check_hook
 from shoal.parallel.wrapper.default_group import all_of_torchs, check_threads, group_of
 from shoal.parallel.wrapper.module_sync import (
     ModuleSync,
@@ -68,19 +69,23 @@ class DistributedDataParallel(nn.Module, Joinable):
 
     The keywords of torch's wrapper have torch's meaning: `device_ids` (one), `broadcast_buffers` and
     `forward_sync_buffers`, `init_sync`, `bucket_cap_mb`, `find_unused_parameters` (`unused="zero"`), `static_graph`
-    (the same, and a parameter may get several gradients in a pass); `gradient_as_bucket_view` and `check_reduction`
-    have no effect. Other values are refused by name. `register_comm_hook` takes torch's hooks, torch's `Join` takes the
-    wrapper, and `isinstance` counts it as torch's class, which checkpoint tools ask for. Sparse gradients stay sparse.
+    (the same, and a parameter may get several gradients, as many in each pass as in the first);
+    `gradient_as_bucket_view` and `check_reduction` have no effect. Other values are refused by name, and misuse for
+    which torch's wrapper raises a RuntimeError is a `WrapperError`. `register_comm_hook` takes torch's hooks, torch's
+    `Join` takes the wrapper, and `isinstance` counts it as torch's class, which checkpoint tools ask for. Sparse
+    gradients stay sparse.
 
-    Construction copies rank 0's parameters and buffers to all workers; every exchange copies rank 0's buffers (running
-    statistics) again. In a world of one there are no hooks and no exchange. A copy made with `deepcopy` has the same
-    group, one loaded from a file the group of all workers; it connects to the others when it is first trained.
+    Construction copies rank 0's parameters and buffers to all workers. As under torch's wrapper, a forward pass after
+    an exchange begins with a copy of rank 0's buffers (running statistics), also for evaluation; after the pass each
+    worker has its own. `batch` makes this copy when it is entered, and none inside. In a world of one there are no
+    hooks and no exchange. A copy made with `deepcopy` has the same group, one loaded from a file the group of all
+    workers; it connects to the others when it is first trained.
 
     Costs: one exchange for every 25 MiB of gradients, during backward where the group allows it; memory for a second
-    copy of the gradients during backward.
+    copy of the gradients during backward; one broadcast before forward if the module has buffers.
 
-    Not safe: workers with unequal numbers of exchanges; `backward(create_graph=True)`; a forward pass that only some
-    workers use; views of gradients (`param.grad.view(-1)`) kept after the next backward pass, which overwrites them.
+    Not safe: workers with unequal numbers of exchanges; a forward pass of only some workers (to evaluate on one, call
+    `model.module`); views of gradients (`param.grad.view(-1)`) after the next backward pass, which overwrites them.
     Unequal numbers of exchanges are an error: in loops that call `set_epoch` of a shoal sampler at the first one that
     other workers do not make, in other loops when a worker ends.
 
@@ -119,25 +124,30 @@ class DistributedDataParallel(nn.Module, Joinable):
         self.module = module
         self.device_ids, self.output_device = device_ids, output_device
         self.find_unused_parameters = find_unused_parameters
-        shares_buffers = forward_sync_buffers if forward_sync_buffers is not None else broadcast_buffers
+        self.forward_sync_buffers = (
+            broadcast_buffers is not False if forward_sync_buffers is None else forward_sync_buffers
+        )
+        """Whether forward passes begin with a copy of rank 0's buffers."""
         self._options = SyncOptions(
             _as_exchange(exchange),
             "zero" if find_unused_parameters or static_graph else unused,
-            shares_buffers=shares_buffers is not False,
             static_graph=static_graph,
             most_bytes=int((25 if bucket_cap_mb is None else bucket_cap_mb) * MIB),
         )
+        self._has_hook = False
         self._is_of_all = group is None and process_group in (None, all_of_torchs())
         self.process_group = process_group or (all_of_torchs() if group is None else None)
         self._group = group_of(group, params, process_group, limit_s)
         check_threads(self._group, params)
         if self._group.size > 1 and init_sync:
-            state = shared_state(module, buffers=broadcast_buffers is not False)
+            state = shared_state(module, forward_sync_buffers is not None or broadcast_buffers is not False)
             check_same_model(self._group, state)
             broadcast_state(self._group, state)
         self._sync = self._new_sync(self._group)
         self.require_backward_grad_sync = True
         """Whether backward exchanges: what `no_sync` switches off, and what programs may set."""
+        self.require_forward_param_sync = True
+        """Whether the next forward pass begins with the copy: the last one was followed by an exchange."""
 
     def _new_sync(self, group: Group) -> ModuleSync | None:
         """The connection to the other workers; None if there are none."""
@@ -152,7 +162,7 @@ class DistributedDataParallel(nn.Module, Joinable):
         """The connection to the other workers. A copy makes it when it first needs it; that is a collective."""
         if self._sync is None and (self._group is None or self._group.size > 1):
             if self._group is None and not self._is_of_all:
-                raise ConfigError(
+                raise WrapperError(
                     "the saved wrapper had a group of its own, which a loaded wrapper cannot find",
                     "Wrap its module again: DistributedDataParallel(model.module, group).",
                 )
@@ -164,14 +174,22 @@ class DistributedDataParallel(nn.Module, Joinable):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's output."""
-        sync = self._connected() if torch.is_grad_enabled() else None
+        records = torch.is_grad_enabled()
+        sync = self._connected() if records else self._sync
+        exchanges = records and self.require_backward_grad_sync
         if sync is not None:
-            sync.forward_begins(self.require_backward_grad_sync)
+            if self.will_sync_module_buffers():
+                share = _uncompiled if torch.compiler.is_compiling() else ModuleSync.share_buffers
+                share(sync, exchanges)
+            if records:
+                sync.forward_begins(exchanges)
         if self._moves_to is not None:
             args, kwargs = moved_to(self._moves_to, args), moved_to(self._moves_to, kwargs)
         output = self.module(*args, **kwargs)
         if sync is not None:
-            sync.watch(output)
+            self.require_forward_param_sync = exchanges
+            if records:
+                sync.watch(output)
         return output
 
     @contextmanager
@@ -200,6 +218,8 @@ class DistributedDataParallel(nn.Module, Joinable):
                 "batch() is not supported inside join(): workers that have ended would have to enter it, too",
                 "Use one of them: batch(num_samples=0) lets a worker take part without samples, and is exact.",
             )
+        if self.will_sync_module_buffers():  # here, where workers without samples take part
+            sync.share_buffers(exchanges=True)
         of_all = sync.total_samples(num_samples)
         if not of_all:
             raise ConfigError("no worker has samples: all called batch(num_samples=0)")
@@ -213,6 +233,7 @@ class DistributedDataParallel(nn.Module, Joinable):
                         "Call backward() inside it at least once, outside no_sync().",
                     )
                 sync.finish()
+        self.require_forward_param_sync = True
 
     @checks_arguments
     def register_comm_hook(self, state: object, hook: Hook) -> None:
@@ -220,6 +241,13 @@ class DistributedDataParallel(nn.Module, Joinable):
 
         The hook communicates on its own, usually over torch's process group, and divides by the number of workers.
         """
+        check_hook(hook)
+        if self._has_hook:
+            raise WrapperError(
+                "this wrapper has a communication hook, and takes only one",
+                "Call both in a function of your own.",
+            )
+        self._has_hook = True
         if (sync := self._connected()) is not None:
             sync.use_hook(hook, state)
 
@@ -249,9 +277,13 @@ class DistributedDataParallel(nn.Module, Joinable):
             yield
             while sync.take_part():
                 pass
-            sync.take_last_model()
+            self._take_last_model(sync)
         finally:
             sync.uneven_inputs = None
+
+    def _take_last_model(self, sync: ModuleSync) -> None:
+        sync.take_last_model(buffers=self.forward_sync_buffers)
+        self.require_forward_param_sync = True
 
     def join_hook(self, **kwargs: Any) -> UnevenInputsHook:
         """For torch's `Join`: what this worker does while only others have inputs.
@@ -268,11 +300,12 @@ class DistributedDataParallel(nn.Module, Joinable):
         )
         me = weakref.ref(self)
 
-        def find_uneven_inputs() -> UnevenInputs | None:
+        def find_uneven_inputs(begins_pass: bool) -> UnevenInputs | None:
             wrapper = me()
             if wrapper is None or not wrapper._join_config.enable:
                 return None
-            Join.notify_join_context(wrapper)
+            if begins_pass:
+                Join.notify_join_context(wrapper)
             return uneven_inputs
 
         def take_part() -> None:
@@ -280,7 +313,7 @@ class DistributedDataParallel(nn.Module, Joinable):
             sync.take_part()
 
         def at_end() -> None:
-            sync.take_last_model()
+            self._take_last_model(sync)
             sync.uneven_inputs, sync.find_uneven_inputs = None, None
             Joinable.__init__(self)  # torch's context does not switch it off
 
@@ -321,16 +354,30 @@ class DistributedDataParallel(nn.Module, Joinable):
 
     @property
     def broadcast_buffers(self) -> bool:
-        """Whether every exchange copies rank 0's buffers to all workers."""
-        return self._options.shares_buffers
+        """`forward_sync_buffers`, under the name that older programs use."""
+        return self.forward_sync_buffers
+
+    @broadcast_buffers.setter
+    def broadcast_buffers(self, value: bool) -> None:
+        self.forward_sync_buffers = value
 
     def will_sync_module_buffers(self) -> bool:
-        """Whether there are buffers to copy."""
-        return self._sync is not None and self._sync.syncs_buffers
+        """Whether a forward pass now would begin with a copy of rank 0's buffers."""
+        sync = self._sync
+        is_due = self.forward_sync_buffers and self.require_forward_param_sync
+        return is_due and sync is not None and sync.has_buffers and not sync.is_weighted
 
     def _set_static_graph(self) -> None:  # pyright: ignore[reportUnusedFunction]
         """What older programs call after construction, instead of `static_graph=True`."""
+        if self.static_graph:
+            warnings.warn("static_graph is True already", stacklevel=2)
+            return
         sync = self._connected()
+        if sync is not None and sync.num_exchanges:
+            raise WrapperError(
+                f"the graph was declared static after {sync.num_exchanges} steps",
+                "Pass static_graph=True instead.",
+            )
         self._options = replace(self._options, static_graph=True, unused="zero")
         if sync is not None:
             sync.remove()
@@ -359,7 +406,7 @@ class DistributedDataParallel(nn.Module, Joinable):
         """A wrapper without a group: it joins the group of all workers when it is first trained."""
         super().__setstate__(state)
         self._group, self.process_group, self._sync = None, None, None
-        self.require_backward_grad_sync = True
+        self.require_backward_grad_sync = self.require_forward_param_sync = True
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """A copy with the same group. Not a collective: one worker alone may keep a copy for evaluation."""
@@ -376,6 +423,9 @@ def _as_exchange(given: Exchange | Callable[[Group, Tensor], Any] | None) -> Exc
         return given or AllReduce()
     return UserExchange(getattr(given, "__name__", type(given).__name__), given)
 
+
+_uncompiled = torch._disable_dynamo(ModuleSync.share_buffers)  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType, reportUnknownVariableType]
+"""The same outside of compiled graphs, which cannot contain it."""
 
 _CONNECTION = ("_group", "process_group", "_sync")
 

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from shoal.comm.group import Group, Work
-from shoal.errors import ConfigError
 from shoal.parallel.buckets.bucket import Bucket
-from shoal.parallel.buckets.buffer_sync import BufferSync, buffers_of
+from shoal.parallel.buckets.buffer_sync import BufferSync
 from shoal.parallel.buckets.plan import MIB
 from shoal.parallel.buckets.reducer import Reducer, ReducerOptions
 from shoal.parallel.exchange.exchange import Exchange
@@ -22,8 +21,9 @@ from shoal.parallel.wrapper.comm_hook import Hook, HookSender
 from shoal.parallel.wrapper.epoch_check import EpochCheck
 from shoal.parallel.wrapper.finite_check import FiniteCheck
 from shoal.parallel.wrapper.sparse_gradients import SparseGradients, sparse_params
+from shoal.parallel.wrapper.static_graph import StaticGraph
 from shoal.parallel.wrapper.torch_options import ignored_names
-from shoal.parallel.wrapper.uneven_inputs import UnevenInputs
+from shoal.parallel.wrapper.uneven_inputs import Next, UnevenInputs
 from shoal.parallel.wrapper.user_objects import SetUp
 
 
@@ -33,7 +33,6 @@ class SyncOptions:
 
     exchange: Exchange
     unused: Literal["refuse", "zero"]
-    shares_buffers: bool
     static_graph: bool
     most_bytes: int
 
@@ -42,9 +41,10 @@ class SyncOptions:
 class ModuleSync:
     """Keeps a wrapped module equal to those of the other workers, of which there is at least one.
 
-    Phase 1, forward: `watch` decides whether backward through the outputs exchanges, and puts hooks on them.
-    Phase 2, backward: the first final gradient announces the exchange.
-    Phase 3, the end of backward: gradients and buffers become equal on all workers.
+    Phase 1, before forward: `share_buffers` copies one worker's buffers to all.
+    Phase 2, forward: `watch` decides whether backward through the outputs exchanges, and puts hooks on them.
+    Phase 3, backward: the first final gradient announces the exchange.
+    Phase 4, the end of backward: gradients become equal on all workers.
 
     Constructing it is a collective. It refers to the module, not to the wrapper: when the wrapper is deleted, the hooks
     on parameters are removed.
@@ -54,11 +54,15 @@ class ModuleSync:
         self.group = group
         self.weight = 1 / group.size
         """The factor of this worker's gradients: 1 / size, or its fraction of all samples."""
+        self.is_weighted = False
+        """Whether a weight is set: then all workers have copied buffers, and those without samples make no pass."""
         self.num_exchanges = 0
         self.uneven_inputs: UnevenInputs | None = None
         """Set where loops may end at different times."""
-        self.find_uneven_inputs: Callable[[], UnevenInputs | None] | None = None
-        """Called before every exchange, under torch's `Join`, to set `uneven_inputs`."""
+        self.find_uneven_inputs: Callable[[bool], UnevenInputs | None] | None = None
+        """Called before every exchange, under torch's `Join`, to set `uneven_inputs`; whether a pass begins with it."""
+        self._is_in_pass = False
+        """Whether workers without inputs wait for the exchange of a pass whose buffers they have copied."""
         self._own_gradients: dict[nn.Parameter, Tensor | None] | None = None
         """The gradients that this worker had when it ran out of inputs."""
         self._module = module
@@ -68,9 +72,11 @@ class ModuleSync:
         """Whether a communication hook divides by the number of workers."""
         self._backward = BackwardPass(self._backward_is_over, self._backward_has_failed)
         self._pass_weight = 0.0
+        self._creates_graph = False
+        """Whether the pass is a `backward(create_graph=True)`."""
         give_group(module, group, lambda: self.weight)
-        names = [*shared_buffers(module)] if options.shares_buffers else []
-        self._buffers = BufferSync(group, buffers_of(module, names)) if names else None
+        self.has_buffers = bool(shared_buffers(module))
+        self._buffers: BufferSync | None = None
         self._set_up = SetUp(module, "wrap model.module again", ignored_names(module))
         params = shared_params(module)
         sparse = sparse_params(module, params)
@@ -93,11 +99,10 @@ class ModuleSync:
         self._sparse = SparseGradients(group, sparse, self._finite_check.look_at)
         hooks = [param.register_post_accumulate_grad_hook(self._sparse_gradient) for param in sparse.values()]
         self._removers = [self._reducer.remove, *(hook.remove for hook in hooks)]
-
-    @property
-    def syncs_buffers(self) -> bool:
-        """Whether every exchange copies one worker's buffers to all."""
-        return self._buffers is not None
+        self._static_graph: StaticGraph | None = None
+        if options.static_graph:
+            self._static_graph = StaticGraph(group, params, lambda: self._reducer.is_exchanging)
+            self._removers += self._static_graph.removers
 
     def remove(self) -> None:
         """Remove the hooks from the parameters."""
@@ -123,11 +128,11 @@ class ModuleSync:
     @contextmanager
     def weighted(self, weight: float) -> Generator[None]:
         """Inside, this worker's gradients have this weight."""
-        before, self.weight = self.weight, weight
+        before, self.weight, self.is_weighted = self.weight, weight, True
         try:
             yield
         finally:
-            self.weight = before
+            self.weight, self.is_weighted = before, False
 
     def total_samples(self, here: int) -> float:
         """The samples of all workers in the step that begins; each says how many it has."""
@@ -139,6 +144,26 @@ class ModuleSync:
         return total.item()
 
     # One pass, in this order.
+
+    def share_buffers(self, exchanges: bool) -> None:
+        """Before a forward pass, copy one worker's buffers to all; `exchanges`: whether backward is to exchange."""
+        self._agree(Next.BUFFERS_OF_EXCHANGE if exchanges else Next.BUFFERS)
+        with self._epoch_check.explained():
+            self._copy_buffers()
+
+    def _copy_buffers(self) -> None:
+        if self._buffers is None:
+            self._buffers = BufferSync(self.group, lambda: shared_buffers(self._module))
+        self._buffers.update((self.uneven_inputs and self.uneven_inputs.last_rank) or 0)
+
+    def _agree(self, here: Next) -> None:
+        """Where loops may end at different times, tell the workers that have ended what comes next."""
+        if self.find_uneven_inputs is not None:
+            self.uneven_inputs = self.find_uneven_inputs(not self._is_in_pass)
+        self._is_in_pass = here is Next.BUFFERS_OF_EXCHANGE
+        if self.uneven_inputs is not None:
+            self._epoch_check.skip()
+            self.uneven_inputs.agree(here)
 
     def forward_begins(self, exchanges: bool) -> None:
         """A forward pass that records gradients is about to run; whether backward is to exchange them."""
@@ -173,17 +198,9 @@ class ModuleSync:
         """The first gradient of a pass is final: if this pass exchanges, buckets may be sent from now on."""
         if not self._exchanges:
             return
-        if torch.is_grad_enabled():
-            raise ConfigError(
-                "backward(create_graph=True) is not supported during an exchange of gradients",
-                "Take second derivatives with torch.autograd.grad on model.module, or under no_sync().",
-            )
-        weight = self.weight
-        if self.find_uneven_inputs is not None:
-            self.uneven_inputs = self.find_uneven_inputs()
-        if self.uneven_inputs is not None:
-            weight = self.uneven_inputs.weight(weight)
-            self._epoch_check.skip()
+        self._creates_graph = torch.is_grad_enabled()
+        self._agree(Next.GRADIENTS)
+        weight = self.weight if self.uneven_inputs is None else self.uneven_inputs.weight(self.weight)
         self._epoch_check.meet()
         self._pass_weight = weight
         self._reducer.prepare(weight * self.group.size if self._hook_divides else weight)
@@ -194,41 +211,50 @@ class ModuleSync:
             self.finish()
 
     def _backward_has_failed(self) -> None:
+        if self._static_graph is not None:
+            self._static_graph.forget()
         if self._reducer.is_exchanging:
             self._reducer.abandon()
         self._reducer.release_slots()
 
     def finish(self) -> None:
-        """Wait until gradients and buffers are equal on all workers; without a pass, take part with zeros."""
+        """Wait until gradients are equal on all workers; without a pass, take part with zeros."""
         with self._epoch_check.explained():
-            self._reducer.complete()
+            if self._static_graph is not None:
+                self._static_graph.check()
+            with torch.set_grad_enabled(self._creates_graph):
+                self._reducer.complete()
             self._sparse.exchange(self._pass_weight)
-            if self._buffers is not None:
-                root = self.uneven_inputs.last_rank if self.uneven_inputs is not None else 0
-                self._buffers.update(root or 0)
             self._reducer.wait()
         self.num_exchanges += 1
-        self._exchanges, self._pass_weight = False, 0.0
+        self._exchanges, self._pass_weight, self._creates_graph = False, 0.0, False
 
     # Loops that end at different times.
 
     def take_part(self) -> bool:
-        """Without inputs, take part in an exchange of workers that have some; whether there was one."""
-        if self.uneven_inputs is None or not self.uneven_inputs.any_has_inputs(here=False):
-            return False
-        if self._own_gradients is None:
-            params = shared_params(self._module).values()
-            self._own_gradients = {p: None if p.grad is None else p.grad.clone() for p in params}
-        self.finish()
-        return True
+        """Without inputs, take part in a pass of workers that have some; whether there was one."""
+        while self.uneven_inputs is not None:
+            theirs = self.uneven_inputs.agree(Next.ENDED)
+            if theirs is Next.ENDED:
+                break
+            if theirs is Next.GRADIENTS:
+                if self._own_gradients is None:
+                    params = shared_params(self._module).values()
+                    self._own_gradients = {p: None if p.grad is None else p.grad.clone() for p in params}
+                self.finish()
+                return True
+            self._copy_buffers()
+            if theirs is Next.BUFFERS:
+                return True
+        return False
 
-    def take_last_model(self) -> None:
+    def take_last_model(self, buffers: bool) -> None:
         """Copy the model of the last worker that had inputs; gradients of the others do not stay for the next loop."""
         for param, own in (self._own_gradients or {}).items():
             param.grad = own
         self._own_gradients = None
         if self.uneven_inputs is not None and (root := self.uneven_inputs.last_rank) is not None:
-            broadcast_state(self.group, shared_state(self._module), root)
+            broadcast_state(self.group, shared_state(self._module, buffers), root)
 
 
 def shared_params(module: nn.Module) -> dict[str, nn.Parameter]:

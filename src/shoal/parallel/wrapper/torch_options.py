@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from shoal.errors import ConfigError, unknown
+from shoal.errors import ArgumentError, ConfigError, WrapperError, unknown
 from shoal.parallel.has_values import check_has_values
 
 NO_EFFECT = ("gradient_as_bucket_view", "check_reduction", "batched_grad_copy")
@@ -44,15 +44,16 @@ def check_torch_options(
         if name in NO_EFFECT:
             continue
         if name not in ONLY:
-            raise ConfigError(unknown("option", name, [*ONLY, *NO_EFFECT]))
+            raise ArgumentError(unknown("option", name, [*ONLY, *NO_EFFECT]))
         if value != ONLY[name]:
-            raise ConfigError(
+            kind = WrapperError if name == "device_mesh" else ConfigError
+            raise kind(
                 f"{name}={value!r} is not supported",
                 HINTS.get(name, f"Use {name}={ONLY[name]!r}, the default."),
             )
     _check_layers(module)
     if not params:
-        raise ConfigError(
+        raise WrapperError(
             f"{type(module).__name__} has no parameter that requires a gradient",
             "Use the module itself, without the wrapper.",
         )
@@ -61,6 +62,15 @@ def check_torch_options(
 
 def _check_layers(module: nn.Module) -> None:
     check_has_values(module)
+    first: tuple[str, str] | None = None
+    for name, param in module.named_parameters():
+        kind = param.device.type
+        first = first or (name, kind)
+        if kind != first[1]:
+            raise ConfigError(
+                f"parameter '{first[0]}' is on {first[1]} and parameter '{name}' on {kind}",
+                "Move the module to one type of device before you wrap it.",
+            )
     for name, layer in module.named_modules():
         if isinstance(layer, nn.SyncBatchNorm) and not any(param.is_cuda for param in module.parameters()):
             raise ConfigError(
@@ -86,6 +96,11 @@ def _device(
         )
     (number,) = device_ids
     device = torch.device("cuda", number) if isinstance(number, int) else torch.device(number)
+    if device.type == "cpu":
+        raise ConfigError(
+            f"device_ids={list(device_ids)!r} is not supported: it names a device for modules on a GPU",
+            "Remove device_ids.",
+        )
     for name, param in params.items():
         if param.device != device:
             raise ConfigError(

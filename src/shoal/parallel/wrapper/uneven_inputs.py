@@ -1,6 +1,7 @@
-"""Loops that end earlier on some workers: before every exchange, all workers say whether they still have inputs."""
+"""Loops that end earlier on some workers: before they communicate, all workers say whether they still have inputs."""
 
 from collections.abc import Callable
+from enum import IntEnum
 from typing import final
 
 import torch
@@ -8,6 +9,18 @@ from torch.distributed.algorithms.join import JoinHook
 
 from shoal.comm.group import Group
 from shoal.errors import GroupError
+
+
+class Next(IntEnum):
+    """How a worker communicates next."""
+
+    ENDED = 0
+    """Not at all: it has no inputs."""
+    BUFFERS = 1
+    """It copies buffers, before a forward pass whose gradients stay its own."""
+    BUFFERS_OF_EXCHANGE = 2
+    """It copies buffers, before a forward pass whose gradients are exchanged."""
+    GRADIENTS = 3
 
 
 @final
@@ -29,12 +42,12 @@ class UnevenInputs:
         """The last of the ranks that had inputs in the last exchange; None before the first one."""
         return self._present[-1] if self._present else None
 
-    def any_has_inputs(self, here: bool) -> bool:
-        """Say whether this worker has inputs, and learn whether any worker has."""
+    def agree(self, here: Next) -> Next:
+        """Say how this worker communicates next, and learn how the workers with inputs do."""
         table = torch.zeros(self._group.size, dtype=torch.int32)
         table[self._group.rank] = here
         self._group.all_reduce(table).wait()
-        present = [rank for rank, has_inputs in enumerate(table.tolist()) if has_inputs]
+        present = [rank for rank, step in enumerate(table.tolist()) if step != Next.ENDED]
         if self._all_or_none and 0 < len(present) < self._group.size:
             ended = [str(rank) for rank in range(self._group.size) if rank not in present]
             raise GroupError(
@@ -42,11 +55,10 @@ class UnevenInputs:
                 "Remove throw_on_early_termination, or give all workers the same number of batches.",
             )
         self._present = present or self._present
-        return bool(present)
+        return Next(int(table.max()))
 
     def weight(self, of_all: float) -> float:
         """The weight of a gradient in this exchange; `of_all` where it is divided by the number of all workers."""
-        self.any_has_inputs(here=True)
         return 1 / len(self._present) if self._by_present else of_all
 
 
@@ -58,7 +70,7 @@ class UnevenInputsHook(JoinHook):
         self._take_part, self._at_end = take_part, at_end
 
     def main_hook(self) -> None:
-        """Take part in one more exchange of the others."""
+        """Take part in one more pass of the others."""
         self._take_part()
 
     def post_hook(self, is_last_joiner: bool) -> None:

@@ -168,6 +168,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--plot", action="store_true", help="draw the curves that were kept")
+    parser.add_argument("--local-rank", "--local_rank", type=int, help="set by torch.distributed.launch")
     args = parser.parse_args(argv)
     if args.plot:
         say(f"written: {plot(Path())}")

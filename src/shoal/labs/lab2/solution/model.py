@@ -6,6 +6,7 @@ python model.py --n_devices=2 --rank=1
 
 import argparse
 import gzip
+import os
 import struct
 import time
 from collections.abc import Callable, Sequence
@@ -230,6 +231,15 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--batch_size", type=int, default=64, help="samples of a step, over all nodes")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--data_dir", type=Path, default=Path(__file__).parent / "data")
+    parser.add_argument("--local-rank", "--local_rank", type=int, help="set by torch.distributed.launch")
+    if "LOCAL_RANK" in os.environ:  # torch.distributed.launch and torchrun say which worker this is
+        names = {
+            "n_devices": "WORLD_SIZE",
+            "rank": "RANK",
+            "master_addr": "MASTER_ADDR",
+            "master_port": "MASTER_PORT",
+        }
+        parser.set_defaults(**{flag: os.environ[name] for flag, name in names.items()})
     return parser.parse_args(argv)
 
 

@@ -177,6 +177,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Count what the samplers of all nodes see together.")
     parser.add_argument("--n_devices", type=int, nargs="+", default=[1, 2, 3, 4], help="numbers of nodes")
     parser.add_argument("--samples", type=int, default=1000, help="size of the data set")
+    parser.add_argument("--local-rank", "--local_rank", type=int, help="set by torch.distributed.launch")
     args = parser.parse_args(argv)
     wrong = 0
     for kind in (MySampler, MyRandomSampler):
