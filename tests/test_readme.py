@@ -31,7 +31,7 @@ def test_the_three_lines_that_load_the_weights(tmp_path, monkeypatch, capsys):
     exec(code, names)
     from shoal.training.weights import read_model
 
-    weights, _ = read_model(tmp_path / "runs/quickstart/model.safetensors")
+    weights = read_model(tmp_path / "runs/quickstart/model.safetensors").weights
     for name, tensor in names["net"].state_dict().items():
         assert (tensor == weights[name]).all()
 

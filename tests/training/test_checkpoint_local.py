@@ -1,10 +1,13 @@
 """Runs under `local` that stop and go on: exactly with as many workers, from the one model with others."""
 
+import errno
+
 import pytest
 import torch
 from small_runs import NET, newest_pieces, train
 
 from shoal.cli.main import main
+from shoal.training import checkpoint
 
 FLAGS = "--data synthetic --data.samples 90 --data.shape 1,4,4 --data.classes 3 --model local_net:Net "
 FLAGS += "--validation 0.1 --batch-size 32 --epochs 4 --threads 1 --device cpu --launcher threads --seed 5 "
@@ -66,11 +69,14 @@ def test_the_first_step_is_one_machines_whatever_the_interval(capsys):
     assert first["one"] == pytest.approx(first["many"], rel=1e-12)
 
 
-def test_a_checkpoint_that_cannot_be_written_ends_all_workers(capsys, tmp_path):
+def test_a_checkpoint_that_cannot_be_written_ends_all_workers(capsys, tmp_path, monkeypatch):
     train(capsys, f"{FLAGS} --strategy local --strategy.every 50 --workers 2 --steps 2 --name full")
     saved = sorted((tmp_path / "runs/full/checkpoints").iterdir())
-    beside = tmp_path / "runs/full/checkpoints/step-000004.tmp"
-    beside.write_text("a file where a folder must be")
+
+    def full(path):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(checkpoint, "make_folder", full)
     assert main(["train", "--trust-code", "--resume", "runs/full", "--steps", "4"]) == 2
     said = capsys.readouterr().err
     assert "cannot save" in said

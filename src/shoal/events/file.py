@@ -56,7 +56,7 @@ class EventFile:
         self._waiting.append(record)
 
     def flush(self, to_disk: bool = False) -> None:
-        """Write the queued records now; before a checkpoint, to the disk: no crash loses a step that is not repeated."""
+        """Write the queued records now; before a checkpoint to the disk: no crash loses a step that is not repeated."""
         with self._writing:
             lines: list[bytes] = []
             while self._waiting:

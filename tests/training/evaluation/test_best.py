@@ -98,9 +98,10 @@ def test_a_resumed_run_goes_on_counting(capsys, every):
     cut = whole["steps"] - 2  # in the middle of the last epoch
     train(capsys, FLAGS, f"--stop.patience 2 --name parts --steps {cut}", every)
     resumed = train(capsys, "--resume runs/parts --trust-code --steps 100")
-    assert {**resumed, "run": "", "seconds": 0, "samples_per_s": 0} == {
+    assert {**resumed, "run": "", "run_id": "", "seconds": 0, "samples_per_s": 0} == {
         **whole,
         "run": "",
+        "run_id": "",
         "seconds": 0,
         "samples_per_s": 0,
     }
