@@ -6,7 +6,7 @@ from shoal.labs.check.sandbox.limits import Limits
 from shoal.labs.check.sandbox.task import Answer, Task, unanswered
 
 TASK = Task(
-    "shoal.labs.lab1", (0, 2), Path("/in/an"), (Path("a"), Path("a/b")), (Path("/in/bo"),), Limits(work_s=3)
+    "shoal.labs.lab1", (0, 2), Path("/in/an"), (Path("a"), Path("a/b")), Limits(work_s=3)
 )
 
 

@@ -1,4 +1,4 @@
-"""Calls of Linux that Python 3.11 does not have: unshare, mount, capabilities, the loopback device.
+"""Calls of Linux that Python 3.11 does not have: unshare, mount, pivot_root, capabilities, the loopback device.
 
 Each raises OSError with the name of the call. Other systems have none of them: `available` says so.
 """
@@ -14,11 +14,13 @@ from typing import Any
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER = 0x00020000, 0x08000000, 0x10000000
 CLONE_NEWPID, CLONE_NEWNET = 0x20000000, 0x40000000
 MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 4096, 16384, 1 << 18
-MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID = 1, 2
+MNT_DETACH = 2
+MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV = 1, 2, 4
 AT_FDCWD, AT_RECURSIVE = -100, 0x8000
 SYS_MOUNT_SETATTR = 442
 """The same number on every architecture; Linux 5.12 and later."""
-PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 24, 36, 38
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP = 1, 4, 24
+PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
 LAST_CAPABILITY = 40
 CAPABILITY_VERSION = 0x20080522
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
@@ -60,9 +62,8 @@ class _MountAttributes(ctypes.Structure):
     )
 
 
-def make_read_only(path: str, *, below: bool) -> None:
-    """Make a mount read-only, and private to this namespace; `below`: all mounts below it as well."""
-    attributes = _MountAttributes(MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID, 0, MS_PRIVATE, 0)
+def _set_attributes(path: str, attributes: int, *, below: bool) -> None:
+    given = _MountAttributes(attributes, 0, MS_PRIVATE, 0)
     _called(
         f"mount_setattr {path}",
         _libc().syscall(
@@ -70,10 +71,32 @@ def make_read_only(path: str, *, below: bool) -> None:
             AT_FDCWD,
             os.fsencode(path),
             AT_RECURSIVE if below else 0,
-            ctypes.byref(attributes),
-            ctypes.c_size_t(ctypes.sizeof(attributes)),
+            ctypes.byref(given),
+            ctypes.c_size_t(ctypes.sizeof(given)),
         ),
     )
+
+
+def make_private(path: str) -> None:
+    """Keep later changes of a mount, and of all mounts below it, in this namespace."""
+    _set_attributes(path, 0, below=True)
+
+
+def make_read_only(path: str, *, below: bool) -> None:
+    """Make a mount read-only, without devices, and private; `below`: all mounts below it as well."""
+    _set_attributes(path, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, below=below)
+
+
+def unmount(path: str) -> None:
+    """Take a mount out of sight; other mounts of the same files stay."""
+    _called(f"umount {path}", _libc().umount2(os.fsencode(path), MNT_DETACH))
+
+
+def enter_root() -> None:
+    """Make the current directory, a mount, the root of this namespace; the old root is gone."""
+    _called("pivot_root", _libc().pivot_root(b".", b"."))
+    unmount(".")
+    os.chdir("/")
 
 
 def die_with_parent(signal: int) -> None:
@@ -84,6 +107,11 @@ def die_with_parent(signal: int) -> None:
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent ends."""
     _called("prctl", _libc().prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
+
+
+def show_memory(shown: bool) -> None:
+    """Whether other processes of this user may read this process's memory, and take its open files."""
+    _called("prctl", _libc().prctl(PR_SET_DUMPABLE, int(shown), 0, 0, 0))
 
 
 def drop_capabilities() -> None:
