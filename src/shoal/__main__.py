@@ -4,8 +4,7 @@ import os
 import sys
 
 if __name__ == "__main__":
-    # `python -m` puts the current directory first, which may be a student's folder with a json.py. It stays only if shoal
-    # itself is there.
+    # `python -m` puts the current directory first, where a student's json.py may be. It stays if shoal itself is there.
     if sys.path[0] == os.getcwd() != os.path.dirname(os.path.dirname(os.path.abspath(__file__))):
         del sys.path[0]
     from shoal.cli.entry import main

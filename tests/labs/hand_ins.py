@@ -77,6 +77,8 @@ if __name__ == "__main__":
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10)).cuda()
     train(model, DataLoader(data, 64, shuffle=True), GdOptimizer(model.parameters(), 0.1))
 """
+
+
 def hand_in(folder, *changes, files=None):
     """A folder with our solution of Lab 1, or other files, in which some lines of the optimizers are others."""
     files = {str(path): text for path, text in (files or solution("1")).items()}
@@ -110,7 +112,7 @@ def five(root):
 
 
 HARMLESS = {
-    "reads_the_home_folder": "open(TEACHER + '/home/secret').read()",
+    "reads_the_home_folder": "open(TEACHER + '/secret').read()",
     "reads_a_variable": "os.environ['TOKEN']",
     "reads_variables_of_a_process": "{True: 1}[b'TOKEN' in open('/proc/self/environ', 'rb').read()]",
     "calls_a_socket": "socket.socket(socket.AF_UNIX).connect(TEACHER + '/socket')",
@@ -123,12 +125,15 @@ HARMLESS = {
     "reads_the_memory_of_its_parent": "open(f'/proc/{os.getppid()}/mem').read(1)",
     "takes_files_of_its_parent": "os.open(f'/proc/{os.getppid()}/fd/3', os.O_WRONLY)",
     "fills_the_memory_with_files": "[open(f'/tmp/{n}', 'xb').write(bytes(2**28)) for n in range(4)]",
+    "takes_memory_that_no_process_shows": "os.memfd_create('x')",
     "mounts": "{0: 1}[ctypes.CDLL(None).mount(b'', b'/tmp', b'tmpfs', 0, None)]",
     "stops_its_parent": "[os.kill(os.getppid(), n) for n in (2, 9, 15, 19)]; os.kill(-1, 9)",
 }
 """What fails in a sandbox, so that the student's code, which goes on, is marked as if it had not tried."""
 ALTERS = "import shutil; shutil.rmtree('task1', ignore_errors=True)"
-LEAVES = "os.fork() or (os.setsid(), os.fork(), ctypes.CDLL(None).prctl(15, b'left-behind'), time.sleep(3600))"
+LEAVES = (
+    "os.fork() or (os.setsid(), os.fork(), ctypes.CDLL(None).prctl(15, b'left-behind'), time.sleep(3600))"
+)
 TO_ALL = "[write(n, {data}) for n in range(3, 256)]; os._exit(0)"
 FORGED = b'{"answer": [["no_such_fault", {}]], "raised": null}\n'
 NOT_A_NODES = b'{"answer": [["not_done", 5], 7, {}], "raised": null}\n'
@@ -158,7 +163,17 @@ def write(number, data):
 TEACHER, HAND_INS = {teacher!r}, {hand_ins!r}
 """
 SHADOWING = "import pathlib; pathlib.Path({teacher!r}, 'imported').touch()\n"
-SHADOWED = ("json", "torch", "numpy", "shoal", "random", "select", "subprocess", "sitecustomize", "usercustomize")
+SHADOWED = (
+    "json",
+    "torch",
+    "numpy",
+    "shoal",
+    "random",
+    "select",
+    "subprocess",
+    "sitecustomize",
+    "usercustomize",
+)
 
 
 def tricksters(root, teacher):

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hand_ins import HARMFUL, five, hand_in, tricksters
@@ -20,12 +21,18 @@ ALL = {*COURSE, "batches", "train_step"}
 
 
 @pytest.fixture(scope="module")
-def graded(tmp_path_factory):
+def teacher(request):
+    """A folder outside of those for temporary files, with a file in it."""
+    with TemporaryDirectory(dir=request.config.cache.mkdir("teacher")) as folder:
+        Path(folder, "secret").write_text("x")
+        yield Path(folder)
+
+
+@pytest.fixture(scope="module")
+def graded(tmp_path_factory, teacher):
     """The command in the folder of a student whose files have the names of modules; a teacher's files and sockets."""
-    root, teacher = tmp_path_factory.mktemp("hand-ins"), tmp_path_factory.mktemp("teacher")
+    root = tmp_path_factory.mktemp("hand-ins")
     folders = five(root) | tricksters(root, teacher)
-    (teacher / "home").mkdir()
-    (teacher / "home" / "secret").write_text("x")
     before, out = contents(root), tmp_path_factory.mktemp("out")
     flags = ["--work-s", "5", "--memory-gib", "1", "--jobs", "2"]
     flags += ["--csv", str(out / "grades.csv"), "--pages", str(out / "pages")]
@@ -36,7 +43,7 @@ def graded(tmp_path_factory):
         done = subprocess.run(
             [sys.executable, "-P", "-m", "shoal", "lab", "check", "1", *map(str, folders.values()), *flags],
             cwd=root / "shadows",
-            env={**os.environ, "HOME": str(teacher / "home"), "TOKEN": "x"},
+            env={**os.environ, "HOME": str(teacher), "TOKEN": "x"},
             capture_output=True,
             text=True,
             timeout=1200,
@@ -44,7 +51,7 @@ def graded(tmp_path_factory):
     assert (out / "grades.csv").exists(), done.stdout + done.stderr
     with (out / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
         rows = {row["student"]: row for row in csv.DictReader(file)}
-    left = {path.name for path in teacher.iterdir()} - {"home", "socket"}
+    left = {path.name for path in teacher.iterdir()} - {"secret", "socket"}
     return done, rows, out, contents(root) == before, left
 
 

@@ -27,7 +27,11 @@ sys.stdin.read()
 @pytest.fixture
 def started(request):
     """A process with two children, each with 64 MiB of its own and 64 MiB that all three share; its number."""
-    command = [sys.executable, "-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {PROGRAM!r}, '{request.param}'])"]
+    command = [
+        sys.executable,
+        "-c",
+        f"import subprocess, sys; subprocess.run([sys.executable, '-c', {PROGRAM!r}, '{request.param}'])",
+    ]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout.read(3) == b"xxx"
         yield process.pid

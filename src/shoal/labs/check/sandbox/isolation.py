@@ -107,6 +107,7 @@ def settle(folder: Path, limits: Limits) -> Path:
         os.close(descriptor)
     kernel.loopback_up()
     kernel.drop_capabilities()
+    kernel.refuse_calls()
     # Torch is given the device: it would look up the host's own name.
     os.environ.update(GLOO_SOCKET_IFNAME="lo", TP_SOCKET_IFNAME="lo")
     os.chdir(SOLUTION)
