@@ -135,6 +135,7 @@ LEAVES = (
     "os.fork() or (os.setsid(), os.fork(), ctypes.CDLL(None).prctl(15, b'left-behind'), time.sleep(3600))"
 )
 TO_ALL = "[write(n, {data}) for n in range(3, 256)]; os._exit(0)"
+RIGHT = b'{"answer": [], "raised": null}\n'
 FORGED = b'{"answer": [["no_such_fault", {}]], "raised": null}\n'
 NOT_A_NODES = b'{"answer": [["not_done", 5], 7, {}], "raised": null}\n'
 BOMB = "while True:\n  try: os.fork()\n  except OSError: time.sleep(1)"
@@ -143,6 +144,7 @@ ENDLESS = "while True: [write(n, bytes(2**16)) for n in range(3, 256)]"
 HARMFUL = {
     "writes_garbage": (TO_ALL.format(data=b"\xff{garbage\n"), "died"),
     "writes_verdicts": (TO_ALL.format(data=b"[]\n" * 9), "died"),
+    "writes_that_nothing_is_wrong": (TO_ALL.format(data=RIGHT), "died"),
     "writes_unknown_faults": (TO_ALL.format(data=FORGED), "died"),
     "writes_what_is_no_fault": (TO_ALL.format(data=NOT_A_NODES), "died"),
     "writes_a_deep_list": (TO_ALL.format(data=b"[" * 10**5 + b"\n"), "died"),

@@ -7,10 +7,10 @@ import pytest
 
 PROGRAM = """
 from pathlib import Path
+from shoal.labs.check.alone import called
 from shoal.labs.check.nodes import run_nodes
-from shoal.labs.student.host import _called
 
-print(run_nodes(_called, Path("solution"), 1, "mine", "five", meet=False, limit_s=60)[0].answer)
+print(run_nodes(called, Path("solution"), 1, "mine", "five", meet=False, limit_s=60)[0].answer)
 """
 
 
