@@ -1,6 +1,12 @@
 """`python -m shoal` is the command `shoal`."""
 
-from shoal.cli.entry import main
+import os
+import sys
 
 if __name__ == "__main__":
+    # `python -m` puts the current directory first, where a student's json.py may be. It stays if shoal itself is there.
+    if sys.path[0] == os.getcwd() != os.path.dirname(os.path.dirname(os.path.abspath(__file__))):
+        del sys.path[0]
+    from shoal.cli.entry import main
+
     raise SystemExit(main())

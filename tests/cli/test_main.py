@@ -32,6 +32,14 @@ def test_asking_for_help_loads_nothing_heavy(words):
     assert done.stdout
 
 
+@pytest.mark.parametrize("words", [["--help"], ["lab", "check", "1"]])
+def test_the_current_directory_is_not_imported_from(tmp_path, words):
+    for module in ("json", "torch", "pathlib", "dataclasses"):
+        (tmp_path / f"{module}.py").write_text("open('imported', 'w').close()")
+    shoal(*words, cwd=tmp_path)
+    assert not (tmp_path / "imported").exists()
+
+
 def test_every_command_has_help(capsys):
     for name in COMMANDS:
         assert main([name, "--help"]) == 0

@@ -14,7 +14,7 @@ from shoal.cli import text
 from shoal.cli.command import Command, Given
 from shoal.cli.output import is_device_or_folder
 from shoal.config.flags import Flags
-from shoal.errors import ConfigError, ShoalError
+from shoal.errors import ConfigError
 from shoal.labs.catalogue import lab_of
 
 if TYPE_CHECKING:
@@ -42,16 +42,16 @@ class CheckFlags(Flags):
     work_s: float = 30.0
     """Seconds that the student's code may take in one test."""
     memory_gib: float = 4.0
-    """Memory of each of its processes."""
+    """Memory of all its processes together."""
 
 
 def _check(given: Given[CheckFlags]) -> int:
     """Check your solution of a lab, or give marks for many.
 
     DIR is a folder with the files (default: this one); with several, each gets its marks. Students' code runs in a
-    sandbox: it can change nothing outside, reach no network, and is stopped when it takes too long.
+    sandbox: it sees no files but its own, reaches no network, and is stopped when it takes too long.
 
-    The exit code is 1 unless every task is right.
+    The exit code is 1 unless every task is right, and 2 if a folder could not be marked.
     """
     from shoal.labs.check.grade.marks import grade, names_of
     from shoal.labs.check.grade.weights import load_weights
@@ -79,12 +79,12 @@ def _check(given: Given[CheckFlags]) -> int:
     except KeyboardInterrupt:
         _write(number, flags, grades, sentences)
         return 130
-    except ShoalError:  # a sandbox failed; what was marked before it is not lost
-        _write(number, flags, grades, sentences)
-        raise
     _write(number, flags, grades, sentences)
     if flags.json:
         text.show(json.dumps([each.to_plain() for each in grades], ensure_ascii=False, indent=2))
+    if unmarked := [each.name for each in grades if not each.marked]:
+        text.warn(sentences("grade.unmarked", count=len(unmarked), all=len(grades), names=unmarked))
+        return 2
     return 0 if all(each.all_right for each in grades) else 1
 
 
@@ -140,16 +140,14 @@ def _warn(checked: "Checked", sentences: "Words") -> bool:
         if not answer.isolated:
             text.warn(sentences("grade.open", why=answer.refusal))
             return True
-        if not answer.counted:
-            text.warn(sentences("grade.uncounted"))
-            return True
     return False
 
 
 def _show(grade: "Grade", sentences: "Words", *, alone: bool) -> None:
     """The verdict on each task, and the mark."""
     if not alone:
-        text.show(text.bold(f"{grade.name}  {grade.percent:.0f} %  ({grade.mark:g} / {grade.most:g})"))
+        mark = f"{grade.percent:.0f} %  ({grade.mark:g} / {grade.most:g})"
+        text.show(text.bold(f"{grade.name}  {mark if grade.marked else sentences('check.not_marked')}"))
     for task in grade.tasks:
         text.show(f"{sentences(f'check.{task.word}')}  {task.file}: {', '.join(task.tasks)}")
         for sentence in task.sentences:

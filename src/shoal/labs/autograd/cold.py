@@ -1,6 +1,6 @@
 """The time of the first compilation in a process: what a program that compiles once has to wait for.
 
-`python -m shoal.labs.autograd.networks NETWORK BATCH SEED` prints milliseconds, here in fresh processes: the
+`python -P -m shoal.labs.autograd.networks NETWORK BATCH SEED` prints milliseconds, here in fresh processes: the
 first compilation loads modules of torch, and a second one takes a fraction of its time.
 """
 
@@ -21,7 +21,7 @@ def cold_compile_ms(network: str, batch_size: int, seed: int, processes: int) ->
 
 
 def _in_a_fresh_process(network: str, batch_size: int, seed: int) -> float:
-    command = [sys.executable, "-m", PROGRAM, network, str(batch_size), str(seed)]
+    command = [sys.executable, "-P", "-m", PROGRAM, network, str(batch_size), str(seed)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     made = subprocess.run(
         command, capture_output=True, text=True, timeout=TIMEOUT_S, env=environment, check=False

@@ -1,4 +1,4 @@
-"""Checks that need one process: the work finds the faults itself."""
+"""Checks that need one process with the student's code: it finds the faults itself, or answers with what it saw."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -9,6 +9,26 @@ from typing import Any
 from shoal.labs.check.failures import failures
 from shoal.labs.check.fault import Fault
 from shoal.labs.check.nodes import run_nodes
+
+
+def observed(
+    observe: Callable[..., Any], judge: Callable[[Any], list[Fault]], *args: Any
+) -> Callable[[Path], list[Fault]]:
+    """The faults that `judge` finds, here, in what `observe(*args)` returns in a process with the student's code.
+
+    JSON must be able to represent it. A student's code can forge it only with the right numbers.
+    """
+
+    def faults(folder: Path) -> list[Fault]:
+        nodes = run_nodes(called, folder, 1, observe.__module__, observe.__qualname__, *args, meet=False)
+        return failures(nodes) or judge(nodes[0].answer)
+
+    return faults
+
+
+def called(rank: int, module: str, function: str, *args: Any) -> Any:
+    """What a function of a module returns."""
+    return getattr(import_module(module), function)(*args)
 
 
 def alone(work: Callable[..., list[Fault]], *args: Any, meet: bool = False) -> Callable[[Path], list[Fault]]:
@@ -23,7 +43,7 @@ def alone(work: Callable[..., list[Fault]], *args: Any, meet: bool = False) -> C
 
 def found_by(rank: int, module: str, function: str, *args: Any) -> list[Any]:
     """What a function finds, in a form that JSON can represent."""
-    found: list[Fault] = getattr(import_module(module), function)(*args)
+    found: list[Fault] = called(rank, module, function, *args)
     return [[each.key, dict(each.values)] for each in found]
 
 

@@ -8,16 +8,21 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from shoal.errors import ConfigError, ShoalError
+from shoal.errors import ConfigError
 from shoal.labs.catalogue import LABS, lab_of
 from shoal.labs.check.fault import Check, Fault, fault
 from shoal.labs.check.sandbox.limits import Limits
 from shoal.labs.check.sandbox.pool import answers
 from shoal.labs.check.sandbox.task import Answer, Task
+from shoal.labs.words import LANGUAGES, Words, load_words
 
 NOT_WRONG = frozenset({"not_done", "not_reached", "not_offered", "missing_name", "missing_file"})
 """Faults of tasks that were not started, or could not be tested."""
 ABSENT = frozenset({"missing_name", "missing_file"})
+NO_SANDBOX = "no_sandbox"
+"""The fault of a task whose sandbox could not be set up."""
+LONGEST = 10_000
+"""Letters of all sentences about a task."""
 DEEPEST = 4
 """Folders within folders in which files of the hand-out are looked for."""
 
@@ -37,8 +42,10 @@ class Verdict:
         return not self.optional or self.word != "open"
 
     @property
-    def word(self) -> Literal["right", "wrong", "open"]:
+    def word(self) -> Literal["right", "wrong", "open", "not_marked"]:
         """The verdict in a word; a task that was not started is open, not wrong."""
+        if any(each.key == NO_SANDBOX for each in self.faults):
+            return "not_marked"
         if any(each.key in NOT_WRONG for each in self.faults):
             return "open"
         return "wrong" if self.faults else "right"
@@ -79,24 +86,19 @@ def check_folders(
 ) -> Iterator[Checked]:
     """Check folders one after the other, or several at once, each task in a sandbox. Results are in their order.
 
-    A sandbox that cannot be set up is a ShoalError: the student's code did not run, so it gets no verdict.
+    Tasks whose sandbox cannot be set up are not marked: the student's code did not run.
     """
     checks = checks_of(number)
     resolved = [folder.resolve() for folder in folders]
-    tasks = [tasks_of(number, folder, resolved, limits or Limits()) for folder in resolved]
+    tasks = [tasks_of(number, folder, limits or Limits()) for folder in resolved]
+    languages = [load_words(lab_of(number).package, lang) for lang in LANGUAGES]
     with closing(answers([task for several in tasks for task in several], jobs)) as given:
         for folder, own in zip(folders, tasks, strict=True):
             answered = list(islice(given, len(own)))
-            for answer in answered:
-                if answer.failure:
-                    raise ShoalError(
-                        f"cannot set up the sandbox for {folder}: {answer.failure}",
-                        "The solution was not run and has no mark. Are all folders still there?",
-                    )
             found = {
                 place: faults
                 for task, answer in zip(own, answered, strict=True)
-                for place, faults in zip(task.checks, answer.faults, strict=True)
+                for place, faults in zip(task.checks, _faults(task, answer, languages), strict=True)
             }
             verdicts = [
                 Verdict(
@@ -110,6 +112,22 @@ def check_folders(
             yield Checked(folder, in_its_shape(checks, verdicts), tuple(answered))
 
 
+def _faults(task: Task, answer: Answer, languages: Sequence[Words]) -> Sequence[tuple[Fault, ...]]:
+    """The faults of each check. Without a sandbox there is none to find; faults without a sentence are not ours."""
+    if answer.failure:
+        return ((fault(NO_SANDBOX, why=answer.failure),),) * len(task.checks)
+    return [each if _have_sentences(each, languages) else (fault("died"),) for each in answer.faults]
+
+
+def _have_sentences(faults: Sequence[Fault], languages: Sequence[Words]) -> bool:
+    """Whether every language can say these faults: a process that runs students' code may answer anything."""
+    try:
+        said = [words(f"check.{each.key}", **each.values) for words in languages for each in faults]
+    except (LookupError, ValueError, TypeError, AttributeError, RecursionError):
+        return False
+    return sum(map(len, said)) <= LONGEST and not any(each.key == NO_SANDBOX for each in faults)
+
+
 def in_its_shape(checks: Sequence[Check], verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
     """The course's own hand-out has fewer tasks: a folder with none of the others need not do them."""
     extra = [verdict for each, verdict in zip(checks, verdicts, strict=True) if not each.course]
@@ -121,21 +139,19 @@ def in_its_shape(checks: Sequence[Check], verdicts: Sequence[Verdict]) -> tuple[
     )
 
 
-def tasks_of(number: str, folder: Path, others: Sequence[Path], limits: Limits) -> list[Task]:
+def tasks_of(number: str, folder: Path, limits: Limits) -> list[Task]:
     """The checks whose file the folder has; those that share a run are one task."""
     package, groups = lab_of(number).package, dict[str, list[tuple[int, Path]]]()
     for place, each in enumerate(checks_of(number)):
         file = find_file(number, folder, each.file)
         if file:
             groups.setdefault(each.run or str(place), []).append((place, file.parent.relative_to(folder)))
-    hidden = tuple(other for other in others if other != folder)
     return [
         Task(
             package,
             tuple(place for place, _ in group),
             folder,
             tuple(within for _, within in group),
-            hidden,
             limits,
         )
         for group in groups.values()

@@ -7,7 +7,6 @@ error there becomes one sentence with the student's file and line.
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,6 +14,7 @@ from shoal.config.plain import from_plain, to_plain
 from shoal.config.schema import RunConfig
 from shoal.errors import ConfigError, DivergedError
 from shoal.events.folder import RunFolder
+from shoal.labs.check.alone import called
 from shoal.labs.check.failures import failures
 from shoal.labs.check.nodes import Node, run_nodes
 from shoal.labs.student.submission import Submission, in_words
@@ -72,7 +72,7 @@ class StudentHost:
         """Call it in another process."""
         module = function.__module__
         given = (module, function.__qualname__, *args)
-        (node,) = self._run(_called, 1, *given, meet=False, imports=module)
+        (node,) = self._run(called, 1, *given, meet=False, imports=module)
         return node.answer
 
     def nodes(self, work: Callable[..., Any], size: int, *args: Any) -> list[Node]:
@@ -109,7 +109,3 @@ def train_plain(plain: dict[str, Any], resumed: str) -> dict[str, Any]:
     """Train in this process, from settings as data."""
     folder = RunFolder(Path(resumed)) if resumed else None
     return asdict(launch_run(from_plain(plain), Silent(), folder))
-
-
-def _called(rank: int, module: str, function: str, *args: Any) -> Any:
-    return getattr(import_module(module), function)(*args)

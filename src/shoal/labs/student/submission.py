@@ -6,13 +6,15 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
-from shoal.errors import ConfigError
+from shoal.errors import ConfigError, ShoalError
 from shoal.labs.check.code_files import code_files
 from shoal.labs.check.fault import Fault
 from shoal.labs.check.solution import check_folders, find_file
 from shoal.labs.words import Words
 
-CANNOT_RUN = frozenset({"raises", "too_long", "died", "no_file", "waits", "order", "count"})
+CANNOT_RUN = frozenset(
+    {"raises", "too_long", "died", "over_memory", "over_processes", "no_file", "waits", "order", "count"}
+)
 """Faults with which a run would stop or never end."""
 
 
@@ -75,6 +77,10 @@ def check_submission(submission: Submission, words: Words) -> tuple[TaskVerdict,
         if verdict.counts:
             why = joined(in_words(verdict.faults, words), words)
             stops = any(fault.key in CANNOT_RUN for fault in verdict.faults)
+            if verdict.word == "not_marked":
+                raise ShoalError(
+                    f"{submission.folder} cannot be checked: {why}", "Are all its files readable?"
+                )
             found.append(TaskVerdict(verdict.tasks, verdict.word, why, stops, because(why, words)))
     return tuple(found)
 

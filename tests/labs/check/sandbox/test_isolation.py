@@ -8,12 +8,12 @@ import sys
 import pytest
 
 PROGRAM = """
-import json, os, socket, sys
+import json, os, socket, subprocess, sys
 from pathlib import Path
 from shoal.labs.check.sandbox import isolation, kernel
 from shoal.labs.check.sandbox.limits import Limits
 
-own, other, not_utf8, outside = map(Path, sys.argv[1:])
+own, other, outside = map(Path, sys.argv[1:])
 
 def tried(action, *args):
     try:
@@ -25,7 +25,7 @@ def tried(action, *args):
 isolation.leave()
 child = os.fork()
 if child == 0:
-    folder = isolation.settle(own, [own, other, not_utf8], Limits())
+    folder = isolation.settle(own, Limits())
     def connect():
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
@@ -34,6 +34,7 @@ if child == 0:
     def leave_network():
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
             any_socket.connect(("192.0.2.1", 9))
+    interpreter = subprocess.run([sys.executable, "-c", "import numpy, shoal.errors"]).returncode
     started = 0
     try:
         while started < 2000:
@@ -44,8 +45,12 @@ if child == 0:
         pass
     print(json.dumps({
         "sees": sorted(path.name for path in folder.iterdir()),
-        "neighbour": sorted(os.listdir(other)) if other.exists() else [],
-        "not UTF-8": sorted(os.listdir(not_utf8)) if not_utf8.exists() else [],
+        "neighbour": other.exists(),
+        "root": sorted(os.listdir("/")),
+        "above the interpreter": [path for path in os.listdir(sys.prefix) if path not in isolation.OF_PYTHON],
+        "processes": sorted(filter(str.isdigit, os.listdir("/proc")), key=int)[:1],
+        "users": Path("/etc/passwd").read_text().count("\\n"),
+        "interpreter": interpreter,
         "own folder": tried((folder / "new").write_text, "x"),
         "outside": tried(outside.write_text, "x"),
         "package": tried(Path(isolation.__file__).write_text, "x"),
@@ -64,28 +69,36 @@ os.waitpid(child, 0)
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory):
     root = tmp_path_factory.mktemp("students")
-    not_utf8 = os.fsdecode(b"\xd5\xc5\xc8\xfd")
-    for name in ("own", "other", not_utf8):
+    own = os.fsdecode(b"own, \xd5\xc5:\xc8\xfd")
+    for name in (own, "other"):
         (root / name).mkdir()
-        (root / name / f"{name}.py").write_text("")
+        (root / name / "model.py").write_text("")
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, root / "own", root / "other", root / not_utf8, "/etc/shoal-test"],
+        [sys.executable, "-c", PROGRAM, root / own, root / "other", "/etc/shoal-test"],
         capture_output=True,
         text=True,
         timeout=60,
     )
     assert done.stdout, done.stderr
-    return json.loads(done.stdout), root
+    return json.loads(done.stdout), root / own
 
 
 def test_it_sees_its_own_folder_and_not_the_neighbours(seen):
-    assert seen[0]["sees"] == ["own.py"]
-    assert seen[0]["neighbour"] == seen[0]["not UTF-8"] == []
+    assert seen[0]["sees"] == ["model.py"]
+    assert not seen[0]["neighbour"]
+
+
+def test_of_the_rest_it_sees_what_python_needs(seen):
+    assert seen[0]["interpreter"] == 0
+    assert seen[0]["above the interpreter"] == []
+    assert seen[0]["processes"] == ["1"]
+    assert seen[0]["users"] == 1
+    assert not {"boot", "mnt", "media", "srv"} & set(seen[0]["root"])
 
 
 def test_what_it_writes_into_its_folder_is_not_kept(seen):
     assert seen[0]["own folder"] in ("done", "Read-only file system")
-    assert [path.name for path in (seen[1] / "own").iterdir()] == ["own.py"]
+    assert [path.name for path in seen[1].iterdir()] == ["model.py"]
 
 
 def test_nothing_else_can_be_written_and_mounts_cannot_be_changed(seen):

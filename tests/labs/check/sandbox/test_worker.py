@@ -28,7 +28,7 @@ def test_without_namespaces_tasks_are_checked_with_limits(tmp_path):
         after(SGD, "while True: pass"),
         after(ADAM, "hoard = bytearray(64 * 2**30)"),
     )
-    tasks: list[Task] = tasks_of("1", folder, [folder], Limits(work_s=5))[:4]
+    tasks: list[Task] = tasks_of("1", folder, Limits(work_s=5))[:4]
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         input="".join(json.dumps(task.to_plain()) + "\n" for task in tasks),
@@ -36,7 +36,7 @@ def test_without_namespaces_tasks_are_checked_with_limits(tmp_path):
         text=True,
         timeout=300,
     )
-    answers = [Answer.from_plain(json.loads(line)) for line in done.stdout.splitlines()]
+    answers = [Answer.from_plain(json.loads(line)) for line in done.stdout.splitlines()[1:]]
     assert [answer.isolated for answer in answers] == [False] * 4, done.stderr
     assert "not permitted" in answers[0].refusal
     found = [[fault.key for fault in answer.faults[0]] for answer in answers]
@@ -50,7 +50,8 @@ from shoal.labs.check.sandbox import isolation, worker
 def fail(*_):
     {failure}
 
-isolation.try_out = isolation.leave = lambda *_: None
+isolation.refusal = lambda: ""
+isolation.leave = lambda *_: None
 isolation.settle = fail
 worker.main("shoal.labs.lab1")
 """
@@ -65,7 +66,7 @@ worker.main("shoal.labs.lab1")
     ],
 )
 def test_a_sandbox_that_cannot_be_set_up_is_not_the_students_fault(tmp_path, failure, why):
-    (task, *_) = tasks_of("1", hand_in(tmp_path), [tmp_path], Limits(work_s=5))
+    (task, *_) = tasks_of("1", hand_in(tmp_path), Limits(work_s=5))
     done = subprocess.run(
         [sys.executable, "-c", FAILING.format(failure=failure)],
         input=json.dumps(task.to_plain()) + "\n",
@@ -73,6 +74,6 @@ def test_a_sandbox_that_cannot_be_set_up_is_not_the_students_fault(tmp_path, fai
         text=True,
         timeout=60,
     )
-    answer = Answer.from_plain(json.loads(done.stdout))
+    answer = Answer.from_plain(json.loads(done.stdout.splitlines()[1]))
     assert why in answer.failure
     assert answer.faults == ()

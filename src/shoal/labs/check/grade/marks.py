@@ -18,7 +18,7 @@ class TaskMark:
     file: str
     tasks: tuple[str, ...]
     word: str
-    """right, wrong, open, or not_asked for a task that this folder's hand-out does not have."""
+    """right, wrong, open, not_marked, or not_asked for a task that this folder's hand-out does not have."""
     mark: float
     weight: float
     sentences: tuple[str, ...]
@@ -55,6 +55,11 @@ class Grade:
         return 100 * self.mark / self.most if self.most else 0.0
 
     @property
+    def marked(self) -> bool:
+        """Whether all tasks were checked; otherwise the marks are too low."""
+        return all(task.word != "not_marked" for task in self.tasks)
+
+    @property
     def all_right(self) -> bool:
         """Whether every task that counts is right."""
         return all(task.word in ("right", "not_asked") for task in self.tasks)
@@ -64,9 +69,9 @@ class Grade:
         return {
             "folder": printable(str(self.folder)),
             "name": self.name,
-            "mark": self.mark,
+            "mark": self.mark if self.marked else None,
             "most": self.most,
-            "percent": round(self.percent, 2),
+            "percent": round(self.percent, 2) if self.marked else None,
             "tasks": [
                 {
                     "file": task.file,

@@ -25,7 +25,11 @@ def student_page(number: str, grade: Grade, words: Words) -> Document:
     right = sum(task.word == "right" for task in grade.tasks)
     asked = [task for task in grade.tasks if task.word != "not_asked"]
     blocks: list[Block] = [
-        Paragraph(words("grade.summary", right=right, all=len(asked), **shown)),
+        Paragraph(
+            words("grade.summary", right=right, all=len(asked), **shown)
+            if grade.marked
+            else words("check.not_marked")
+        ),
         Table(
             words("grade.marks"),
             [words(f"grade.{key}") for key in ("task", "file", "verdict", "points", "weight")],

@@ -16,8 +16,8 @@ def to_csv(grades: Sequence[Grade]) -> str:
     for each in grades:
         row: dict[str, object] = {
             "student": _text(each.name),
-            "mark (%)": f"{each.percent:.1f}",
-            "points": f"{each.mark:g}",
+            "mark (%)": f"{each.percent:.1f}" if each.marked else "not_marked",
+            "points": f"{each.mark:g}" if each.marked else "",
             "of": f"{each.most:g}",
         }
         for task in each.tasks:

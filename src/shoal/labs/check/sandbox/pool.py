@@ -7,9 +7,16 @@ import sys
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
+from threading import Timer
 
+import shoal
 from shoal.labs.check.fault import fault
-from shoal.labs.check.sandbox.task import Answer, Task, unanswered
+from shoal.labs.check.sandbox.task import READY, Answer, Task, unanswered
+
+START_LIMIT_S = 300.0
+"""How long a worker may take to import torch, on a busy machine; and beyond a task's own limit, to answer."""
+KEPT = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "PYTHONHOME")
+"""Variables of the user's that a worker gets: of the language, and without which Python or torch may not start."""
 
 
 def answers(tasks: Sequence[Task], jobs: int) -> Generator[Answer]:
@@ -40,11 +47,12 @@ class Worker:
     """A worker process; one that died is replaced."""
 
     def __init__(self, package: str) -> None:
-        self._command = [sys.executable, "-m", "shoal.labs.check.sandbox.worker", package]
-        self._closed = False
+        self._command = [sys.executable, "-P", "-m", "shoal.labs.check.sandbox.worker", package]
+        self._closed = self._ready = False
         self._process = self._start()
 
     def _start(self) -> "subprocess.Popen[str]":
+        """A process that finds no module, variable or open file of a student's or of the user's shell."""
         return subprocess.Popen(
             self._command,
             stdin=subprocess.PIPE,
@@ -52,29 +60,65 @@ class Worker:
             stderr=subprocess.DEVNULL,
             text=True,
             start_new_session=True,  # Ctrl-C reaches the command alone, which then closes the workers
-            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+            cwd="/",
+            env=environment(),
         )
 
     def ask(self, task: Task) -> Answer:
         """The answer to a task. If the worker is ended meanwhile, the task counts as died."""
+        if self._process.poll() is not None and not self._closed:
+            self._process, self._ready = self._start(), False
+        self._ready = self._ready or self._line(START_LIMIT_S) == READY
+        if not self._ready:
+            self._end()
+            return Answer((), failure="the process that sets it up did not start")
+        line = self._line(task.limits.task_s + START_LIMIT_S, json.dumps(task.to_plain()))
         try:
-            if self._process.poll() is not None and not self._closed:
-                self._process = self._start()
-            assert self._process.stdin
-            assert self._process.stdout
-            self._process.stdin.write(json.dumps(task.to_plain()) + "\n")
-            self._process.stdin.flush()
-            line = self._process.stdout.readline()
+            answer = Answer.from_plain(json.loads(line))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            answer = None
+        if answer and (answer.failure or len(answer.faults) == len(task.checks)):
+            return answer
+        self._end()
+        return Answer(unanswered(task, [], fault("died")))
+
+    def _line(self, limit_s: float, asked: str = "") -> str:
+        """What the worker answers; nothing if it ends meanwhile, or has to be ended because it does not answer."""
+        assert self._process.stdin
+        assert self._process.stdout
+        timer = Timer(limit_s, self._process.kill)
+        timer.start()
+        try:
+            if asked:
+                self._process.stdin.write(f"{asked}\n")
+                self._process.stdin.flush()
+            return self._process.stdout.readline().rstrip("\n")
         except (OSError, ValueError):
-            line = ""
-        if line:
-            return Answer.from_plain(json.loads(line))
+            return ""
+        finally:
+            timer.cancel()
+
+    def _end(self) -> None:
         self._process.kill()
         self._process.wait()
-        return Answer(unanswered(task, [], fault("died")))
 
     def close(self) -> None:
         """End the worker; its sandbox ends with it."""
         self._closed = True
-        self._process.kill()
-        self._process.wait()
+        self._end()
+
+
+def environment() -> dict[str, str]:
+    """The variables of a worker, and so of students' code: few, and none with a secret or a place of the user's."""
+    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+    # The current directory can be a student's folder, and be on the path: `python -m` puts it there.
+    own, here = os.path.dirname(os.path.dirname(shoal.__file__)), os.getcwd()
+    path = [os.path.abspath(entry) for entry in sys.path if entry]
+    return kept | {
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "HOME": "/tmp",
+        "TMPDIR": "/tmp",
+        "PYTHONPATH": os.pathsep.join(entry for entry in path if entry == own or entry != here),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OMP_NUM_THREADS": "1",
+    }

@@ -8,6 +8,9 @@ from typing import Any
 from shoal.labs.check.fault import Fault
 from shoal.labs.check.sandbox.limits import Limits
 
+READY = "ready"
+"""The first line of a worker."""
+
 
 @dataclass(frozen=True)
 class Task:
@@ -20,8 +23,6 @@ class Task:
     folder: Path
     within: tuple[Path, ...]
     """For each check, where its file's folder is below the student's folder."""
-    others: tuple[Path, ...] = ()
-    """Folders that must not be readable, such as other students' ones."""
     limits: Limits = field(default_factory=Limits)
 
     def to_plain(self) -> dict[str, Any]:
@@ -30,7 +31,6 @@ class Task:
             **asdict(self),
             "folder": str(self.folder),
             "within": [str(path) for path in self.within],
-            "others": [str(path) for path in self.others],
         }
 
     @staticmethod
@@ -41,7 +41,6 @@ class Task:
             tuple(plain["checks"]),
             Path(plain["folder"]),
             tuple(map(Path, plain["within"])),
-            tuple(map(Path, plain["others"])),
             Limits(**plain["limits"]),
         )
 
@@ -56,8 +55,6 @@ class Answer:
     """Whether it ran in namespaces of its own."""
     refusal: str = ""
     """Why it did not."""
-    counted: bool = True
-    """Whether the number of its processes was limited."""
     failure: str = ""
     """Why the sandbox could not be set up. The student's code did not run, so nothing can be said about it."""
 
@@ -70,7 +67,7 @@ class Answer:
     def from_plain(plain: Mapping[str, Any]) -> "Answer":
         """The inverse of `to_plain`."""
         faults = tuple(tuple(Fault(key, values) for key, values in found) for found in plain["faults"])
-        return Answer(faults, plain["isolated"], plain["refusal"], plain["counted"], plain["failure"])
+        return Answer(faults, plain["isolated"], plain["refusal"], plain["failure"])
 
 
 def unanswered(task: Task, found: Sequence[Sequence[Fault]], instead: Fault) -> tuple[tuple[Fault, ...], ...]:

@@ -1,7 +1,7 @@
 """Check the student's GD, SGD and Adam: many steps against the rule, and against its common errors.
 
 Gradients are random and differ from step to step. The results of common wrong rules are computed as well, so that the
-check can say which one was used.
+check can say which one was used. The student's process answers with the parameters; another one compares them.
 """
 
 import math
@@ -23,6 +23,8 @@ TOLERANCE = 1e-4
 """For float32 numbers near one, after ten steps; wrong rules differ by far more."""
 
 Params = list[Tensor]
+Plain = list[Any]
+"""Parameters, or the parameters after each step, as nested lists."""
 
 
 def first_values() -> Params:
@@ -40,18 +42,23 @@ def gradients(step: int) -> Params:
     return [torch.randn(shape, generator=generator) + 0.7 for shape in SHAPES]
 
 
-def path_of(make: Callable[[Iterator[Tensor]], Any], *unused: Tensor) -> list[Params]:
+def path_of(make: Callable[[Iterator[Tensor]], Any], *unused: Tensor) -> Plain:
     """The parameters after each step of a student's optimizer; `unused` ones never have a gradient."""
     params = [value.clone().requires_grad_() for value in first_values()]
     # An iterator, like model.parameters(): it can be consumed only once.
     optimizer = make(iter([*params, *unused]))
-    path: list[Params] = []
+    path: Plain = []
     for step in range(1, STEPS + 1):
         for param, grad in zip(params, gradients(step), strict=True):
             param.grad = grad.clone()
         optimizer.step()
-        path.append([param.detach().clone() for param in params])
+        path.append([param.tolist() for param in params])
     return path
+
+
+def tensors(path: Plain) -> list[Params]:
+    """The inverse: the parameters after each step."""
+    return [[torch.tensor(values, dtype=torch.float32) for values in params] for params in path]
 
 
 def ruled(rule: Callable[[int, int, Tensor, Tensor], Tensor]) -> list[Params]:
@@ -128,11 +135,16 @@ def same(path: Sequence[Params], other: Sequence[Params], steps: int = STEPS) ->
     )
 
 
-def descent_faults(kind: str) -> list[Fault]:
-    """What is wrong with an optimizer whose rule is w ← w − η g."""
+def descended(kind: str) -> Plain:
+    """The way of an optimizer whose rule is w ← w − η g."""
     unused = torch.ones(2, requires_grad=True)
     make = with_method(class_like("MyOptimizer", "sgd" if "Sgd" in kind else kind.lower(), kind), "step")
-    path = path_of(lambda params: make(params, RATE), unused)
+    return path_of(lambda params: make(params, RATE), unused)
+
+
+def descent_faults(plain: Plain) -> list[Fault]:
+    """What is wrong with this way."""
+    path = tensors(plain)
     if same(path, ruled(descent)):
         return []
     rules: dict[str, Callable[[int, int, Tensor, Tensor], Tensor]] = {
@@ -144,12 +156,16 @@ def descent_faults(kind: str) -> list[Fault]:
     return named or general_faults(path, ruled(descent))
 
 
-def adam_faults() -> list[Fault]:
-    """What is wrong with the student's Adam."""
+def adapted() -> list[Plain]:
+    """The ways of two of the student's Adams, one after the other."""
     kind = with_method(written("MyOptimizer", "AdamOptimizer"), "step")
-    path, right = path_of(lambda params: kind(params, RATE, B1, B2)), adam()
+    return [path_of(lambda params: kind(params, RATE, B1, B2)) for _ in range(2)]
+
+
+def adam_faults(ways: list[Plain]) -> list[Fault]:
+    """What is wrong with the student's Adam."""
+    (path, again), right = map(tensors, ways), adam()
     if same(path, right):
-        again = path_of(lambda params: kind(params, RATE, B1, B2))
         return [] if same(again, right) else [fault("adam_shares_state")]
     known = (*WRONG_ADAMS.items(), *MORE_WRONG_ADAMS)
     for key, wrong in known:
@@ -195,14 +211,20 @@ def decays(params: Params, right: Params, start: Params) -> bool:
     )
 
 
-def zero_grad_faults() -> list[Fault]:
-    """What is wrong with clearing the gradients: they may be zeros afterwards, or None."""
+def cleared() -> dict[str, Plain]:
+    """The parameters after the student's zero_grad, and their gradients."""
     params = [value.clone().requires_grad_() for value in first_values()]
     for param, grad in zip(params, gradients(1), strict=True):
         param.grad = grad
     unused = torch.ones(2, requires_grad=True)
     kind = class_like("MyOptimizer", "optimizer", "GdOptimizer")
     with_method(kind, "zero_grad")(iter([*params, unused]), RATE).zero_grad()
-    moved = any(not torch.equal(param, value) for param, value in zip(params, first_values(), strict=True))
-    left = sum(param.grad is not None and bool(param.grad.any()) for param in params)
-    return [fault("zero_grad_moves")] * moved + [fault("grad_left", left=left, all=len(params))] * bool(left)
+    grads = [None if param.grad is None else param.grad.tolist() for param in params]
+    return {"params": [param.tolist() for param in params], "grads": grads}
+
+
+def zero_grad_faults(seen: dict[str, Plain]) -> list[Fault]:
+    """What is wrong with clearing the gradients: they may be zeros afterwards, or None."""
+    moved = not all(map(torch.equal, *tensors([seen["params"]]), first_values()))
+    left = sum(grad is not None and bool(torch.tensor(grad).any()) for grad in seen["grads"])
+    return [fault("zero_grad_moves")] * moved + [fault("grad_left", left=left, all=len(SHAPES))] * bool(left)

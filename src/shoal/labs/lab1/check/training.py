@@ -10,34 +10,41 @@ from shoal.labs.check.fault import Fault, fault
 from shoal.labs.check.one_step import NotingOptimizer, alike, gradient_of, network, samples
 from shoal.labs.check.student import written
 
+OPTIMIZERS = ("gd", "sgd", "adam")
 COUNT, SIZE = 50, 8
 """Samples, and samples of a batch: the last batch is a small one."""
 
 
-def passes_of(optimizer: str, count: int = 2) -> list[list[list[int]]]:
-    """The batches of some passes: the numbers of their samples."""
+def passes_of(optimizer: str) -> list[list[list[int]]]:
+    """The batches of two passes: the numbers of their samples."""
     generator = torch.Generator().manual_seed(5)
     batches = written("model", "batches")
-    return [[_numbers(batch) for batch in batches(optimizer, COUNT, SIZE, generator)] for _ in range(count)]
+    return [[_numbers(batch) for batch in batches(optimizer, COUNT, SIZE, generator)] for _ in range(2)]
 
 
 def _numbers(batch: Any) -> list[int]:
     return [int(index) for index in batch]
 
 
-def batches_faults() -> list[Fault]:
+def all_passes() -> dict[str, list[list[list[int]]]]:
+    """Two passes with each optimizer."""
+    return {optimizer: passes_of(optimizer) for optimizer in OPTIMIZERS}
+
+
+def batches_faults(passes: dict[str, list[list[list[int]]]]) -> list[Fault]:
     """What is wrong with the batches of GD, and with those of the others."""
-    whole = passes_of("gd", 1)[0]
+    whole = passes["gd"][0]
     one_step = len(whole) == 1 and len(whole[0]) == COUNT
     found = [] if one_step else [fault("gd_batches", batches=len(whole), samples=COUNT)]
     return found + [
-        each for optimizer in ("gd", "sgd", "adam")[not one_step :] for each in seen_faults(optimizer)
+        each
+        for optimizer in OPTIMIZERS[not one_step :]
+        for each in seen_faults(optimizer, *passes[optimizer])
     ]
 
 
-def seen_faults(optimizer: str) -> list[Fault]:
+def seen_faults(optimizer: str, first: list[list[int]], second: list[list[int]]) -> list[Fault]:
     """What is wrong with which samples a pass goes through, and in which order."""
-    first, second = passes_of(optimizer)
     order = [index for batch in first for index in batch]
     if any(not 0 <= index < COUNT for index in order):
         return [fault("out_of_range", optimizer=optimizer, samples=COUNT)]
@@ -58,24 +65,47 @@ def seen_faults(optimizer: str) -> list[Fault]:
     return found
 
 
-def train_step_faults() -> list[Fault]:
-    """What is wrong with two steps; an error that both have is named once."""
+def trained() -> list[dict[str, Any]]:
+    """Two steps of the student's: the weights before and after, the gradient, what it called and gave back."""
     model, notes = network(), list[str]()
     optimizer = NotingOptimizer(model.parameters(), notes)
-    step, before = written("model", "train_step"), [p.detach().clone() for p in model.parameters()]
-    earlier, found = list[Tensor](), dict[str, Fault]()
+    train_step, seen = written("model", "train_step"), list[dict[str, Any]]()
     for number in (1, 2):
         pictures, labels = samples(6, seed=number)
-        loss, grad = gradient_of(model, pictures, labels)
         notes.clear()
         optimizer.used.clear()
-        given = step(model, nn.CrossEntropyLoss(), optimizer, pictures, labels)
-        if notes.count("step") != 1:
-            found["steps"] = fault("steps", steps=notes.count("step"))
-        for each in (*used_faults(optimizer.used, grad, earlier), *loss_faults(given, loss)):
+        before = [param.tolist() for param in model.parameters()]
+        given = train_step(model, nn.CrossEntropyLoss(), optimizer, pictures, labels)
+        used = [None if grads is None else [each.tolist() for each in grads] for grads in optimizer.used]
+        seen.append(
+            {
+                "before": before,
+                "after": [param.tolist() for param in model.parameters()],
+                "steps": notes.count("step"),
+                "used": used[-1:],
+                "loss": float(given) if is_number(given) else None,
+                "kind": type(given).__name__,
+            }
+        )
+    return seen
+
+
+def train_step_faults(seen: list[dict[str, Any]]) -> list[Fault]:
+    """What is wrong with two steps; an error that both have is named once."""
+    model, earlier, found = network(), list[Tensor](), dict[str, Fault]()
+    for number, step in zip((1, 2), seen, strict=True):
+        if number > 1:
+            with torch.no_grad():
+                for param, values in zip(model.parameters(), step["before"], strict=True):
+                    param.copy_(torch.tensor(values))
+        loss, grad = gradient_of(model, *samples(6, seed=number))
+        if step["steps"] != 1:
+            found["steps"] = fault("steps", steps=step["steps"])
+        used = [None if grads is None else [torch.tensor(each) for each in grads] for grads in step["used"]]
+        for each in (*used_faults(used, grad, earlier), *loss_faults(step["loss"], step["kind"], loss)):
             found.setdefault(each.key, each)
         earlier = grad
-    moved = any(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+    moved = seen[0]["before"] != seen[-1]["after"]
     return list(found.values()) or ([] if moved else [fault("unmoved")])
 
 
@@ -91,8 +121,8 @@ def used_faults(used: list[list[Tensor] | None], grad: list[Tensor], earlier: li
     return [] if alike(last, grad) else [fault("wrong_gradient")]
 
 
-def loss_faults(given: Any, loss: float) -> list[Fault]:
+def loss_faults(given: float | None, kind: str, loss: float) -> list[Fault]:
     """What is wrong with the loss that a step gives back."""
-    if not is_number(given):
-        return [fault("not_a_float", kind=type(given).__name__)]
-    return [] if abs(given - loss) <= 1e-4 else [fault("wrong_loss", given=float(given), loss=loss)]
+    if given is None:
+        return [fault("not_a_float", kind=kind)]
+    return [] if abs(given - loss) <= 1e-4 else [fault("wrong_loss", given=given, loss=loss)]
