@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
-from shoal.config.kinds import accepts, expected
-from shoal.errors import ArgumentError
+from shoal.config.kinds import accepts, expected, literals
+from shoal.errors import ArgumentError, unknown
 
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
@@ -57,6 +57,8 @@ def check_argument(kind: Any, value: Any, function: str, name: str) -> Any:
     accepted, converted = accepts(kind, value)
     if not accepted and bool in (kind, *typing.get_args(kind)) and type(value) is int and value in (0, 1):
         return bool(value)
+    if not accepted and literals(kind) and isinstance(value, str):
+        raise ArgumentError(unknown(f"{function}({name}=…)", value, literals(kind)))
     if not accepted:
         raise ArgumentError(f"{function}({name}=…): {expected(kind, value)}")
     return converted

@@ -90,6 +90,7 @@ class WorkerMemory:
 
 def check_formula(config: RunConfig) -> None:
     """Refuse what has no formula."""
+    check_divided(config.mesh, config.launch.workers)
     assert config.sync is not None
     if config.sync.name not in FORMULAS:
         raise ConfigError(
@@ -121,7 +122,6 @@ def _check_can_measure(config: RunConfig) -> None:
         )
     check_resources(config, workers)
     check_world(config, workers, LOOPBACK)
-    check_divided(config.mesh, workers)
     if not may_use_gpu(config):
         process.check_can_measure()
         if not _divides_model(config):

@@ -80,7 +80,7 @@ def test_one_all_reduce_moves_all_gradients_of_a_dtype():
     [
         ({"seed": True}, "worker 1 starts from other weights than worker 0"),
         ({"samples": 0}, "no worker has samples"),
-        ({"samples": -1}, "num_samples must be ≥ 0, got -1"),
+        ({"samples": -1}, "expected an integer ≥ 0 or none, got -1"),
     ],
 )
 def test_what_would_be_silently_wrong_is_an_error(change, message):

@@ -382,7 +382,7 @@ def test_programs_may_switch_the_exchange_off_by_torchs_attribute():
 def test_torchs_second_argument_is_taken_for_what_it_is_there():
     with pytest.raises(ConfigError, match="device_ids names cuda:1, but parameter 'weight' is on cpu"):
         DistributedDataParallel(nn.Linear(2, 2), [1])
-    with pytest.raises(ConfigError, match="a group of workers or device_ids, not 3"):
+    with pytest.raises(ConfigError, match="expected a Group, a list or none, got 3"):
         DistributedDataParallel(nn.Linear(2, 2), 3)
 
 

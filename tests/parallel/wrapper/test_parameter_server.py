@@ -99,8 +99,8 @@ def test_what_cannot_work_is_refused(options, words):
     run_threads(3, work)
 
 
-SERVERS = "ParameterServer.servers: expected an integer ≥ 1, got"
-STALENESS = "ParameterServer.staleness: expected an integer ≥ 0 or none, got"
+SERVERS = "ParameterServer(servers=…): expected an integer ≥ 1, got"
+STALENESS = "ParameterServer(staleness=…): expected an integer ≥ 0 or none, got"
 
 
 @pytest.mark.parametrize(
@@ -112,12 +112,12 @@ STALENESS = "ParameterServer.staleness: expected an integer ≥ 0 or none, got"
         ({"servers": "2"}, f"{SERVERS} '2'"),
         ({"servers": True}, f"{SERVERS} True"),
         ({"servers": None}, f"{SERVERS} None"),
-        ({"mode": "hogwild"}, "unknown ParameterServer.mode 'hogwild' (known: asp, bsp, ssp)"),
-        ({"mode": 3}, "ParameterServer.mode: expected 'bsp', 'ssp' or 'asp', got 3"),
+        ({"mode": "hogwild"}, "unknown ParameterServer(mode=…) 'hogwild' (known: asp, bsp, ssp)"),
+        ({"mode": 3}, "ParameterServer(mode=…): expected 'bsp', 'ssp' or 'asp', got 3"),
         ({"mode": "ssp", "staleness": -1}, f"{STALENESS} -1"),
         ({"mode": "ssp", "staleness": 0.5}, f"{STALENESS} 0.5"),
-        ({"damping": "yes"}, "ParameterServer.damping: expected true or false, got 'yes'"),
-        ({"compensation": -1}, "ParameterServer.compensation: expected a number ≥ 0, got -1"),
+        ({"damping": "yes"}, "ParameterServer(damping=…): expected true or false, got 'yes'"),
+        ({"compensation": -1}, "ParameterServer(compensation=…): expected a number ≥ 0, got -1"),
     ],
     ids=str,
 )

@@ -14,6 +14,7 @@ from shoal.cli import text
 from shoal.cli.command import Command, Given
 from shoal.cli.output import is_device_or_folder
 from shoal.config.flags import Flags
+from shoal.config.sections.values import Count
 from shoal.errors import ConfigError
 from shoal.labs.catalogue import lab_of
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from shoal.labs.check.grade.marks import Grade
     from shoal.labs.check.solution import Checked
     from shoal.labs.words import Words
+
+
+_HALF_OF_THE_CORES = max(1, (os.cpu_count() or 1) // 2)
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ class CheckFlags(Flags):
     """Folder for a page for each student."""
     weights: Path | None = None
     """TOML file with the weight of each task: a table [lab1], lines such as adam_step = 3 (default 1 each)."""
-    jobs: int = max(1, (os.cpu_count() or 1) // 2)
+    jobs: Count = _HALF_OF_THE_CORES
     """Tasks that are checked at once."""
     work_s: float = 30.0
     """Seconds that the student's code may take in one test."""
@@ -70,7 +74,7 @@ def _check(given: Given[CheckFlags]) -> int:
     grades: list[Grade] = []
     warned = False
     try:
-        checks = check_folders(number, folders, limits, max(1, flags.jobs))
+        checks = check_folders(number, folders, limits, flags.jobs)
         for checked, name in zip(checks, names_of(folders), strict=True):
             warned = warned or _warn(checked, sentences)
             grades.append(grade(checked, name, weights, sentences))

@@ -1,7 +1,7 @@
 """`shoal.ParameterServer`: workers of your own training loop push gradients to servers that hold the weights."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, TypeVar, final
+from typing import Literal, TypeVar, final
 
 import torch
 from torch import Tensor, nn
@@ -9,9 +9,8 @@ from torch import Tensor, nn
 from shoal.comm.agree import check_same_model
 from shoal.comm.group import Group
 from shoal.config.arguments import checks_arguments
-from shoal.config.kinds import check, kinds_of
 from shoal.config.schema import ServerConfig
-from shoal.config.sections.values import Count
+from shoal.config.sections.values import Count, NonNegative, Number
 from shoal.errors import ConfigError
 from shoal.parallel.exchange.linear import AllReduce
 from shoal.parallel.guard import Guard, Remedies
@@ -29,8 +28,6 @@ from shoal.parallel.wrapper.one_copy import Trained
 
 Returned = TypeVar("Returned")
 Mode = Literal["bsp", "ssp", "asp"]
-KINDS = {**kinds_of(ServerConfig), "mode": Mode, "servers": Count}
-"""What the arguments take: what the flags of a run do, without hogwild, and always a number of servers."""
 
 
 @final
@@ -65,22 +62,15 @@ class ParameterServer:
         make_optimizer: Callable[[Iterable[Tensor]], torch.optim.Optimizer],
         *,
         mode: Mode = "asp",
-        servers: int = 1,
-        staleness: int | None = None,
+        servers: Count = 1,
+        staleness: Number | None = None,
         damping: bool = False,
-        compensation: float = 0.0,
+        compensation: NonNegative = 0.0,
         group: Group | None = None,
     ) -> None:
-        arguments: dict[str, Any] = {
-            "mode": mode,
-            "servers": servers,
-            "staleness": staleness,
-            "damping": damping,
-            "compensation": compensation,
-        }
-        for name, value in arguments.items():
-            check(KINDS[name], value, f"ParameterServer.{name}")
-        config = ServerConfig(**arguments)
+        config = ServerConfig(
+            mode=mode, servers=servers, staleness=staleness, damping=damping, compensation=compensation
+        )
         check_has_values(model)
         trained = {name: param for name, param in model.named_parameters() if param.requires_grad}
         if not trained:
