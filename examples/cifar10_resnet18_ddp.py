@@ -118,7 +118,8 @@ def evaluate(model: shoal.DistributedDataParallel, data: DataSet, group: Group) 
     totals = torch.zeros(2, dtype=torch.float64)
     for numbers in torch.arange(len(data.test)).split(EVALUATED_AT_ONCE)[group.rank :: group.size]:
         inputs, labels, num_samples = data.batch(data.test, numbers)
-        hits = (model(inputs).argmax(1) == labels).sum()
+        # Not model(inputs): that begins with a broadcast, and with a small test set some workers have no part of it.
+        hits = (model.module(inputs).argmax(1) == labels).sum()
         totals += torch.tensor([hits.item(), num_samples], dtype=torch.float64)
     group.all_reduce(totals).wait()
     return (totals[0] / totals[1]).item()

@@ -221,6 +221,22 @@ def test_buffers_of_all_types_travel_in_one_broadcast_and_no_buffers_in_none():
     assert broadcasts_of(lambda: nn.Linear(6, 2), three_steps) == [0, 0]
 
 
+def test_a_pass_of_one_worker_alone_is_an_error_that_names_the_fix():
+    def work(group):
+        model = DistributedDataParallel(nn.BatchNorm1d(6), group)
+        inputs = rows(0, 6 * group.rank, 6)[0].float()
+        if group.rank == 0:
+            with torch.no_grad():
+                model.module.eval()(inputs)
+                with pytest.raises(MismatchError, match=r"model\.module"):
+                    model.eval()(inputs)
+        else:
+            with pytest.raises(MismatchError):
+                group.barrier().wait()
+
+    run_threads(2, work)
+
+
 def test_a_worker_without_samples_takes_part_in_the_copy_of_buffers():
     def loop(model, inputs):
         for empty in (0, 1):

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from shoal.comm.group import Group, Work
+from shoal.errors import MismatchError
 from shoal.parallel.buckets.bucket import Bucket
 from shoal.parallel.buckets.buffer_sync import BufferSync
 from shoal.parallel.buckets.plan import MIB
@@ -148,8 +149,13 @@ class ModuleSync:
     def share_buffers(self, exchanges: bool) -> None:
         """Before a forward pass, copy one worker's buffers to all; `exchanges`: whether backward is to exchange."""
         self._agree(Next.BUFFERS_OF_EXCHANGE if exchanges else Next.BUFFERS)
-        with self._epoch_check.explained():
+        try:
             self._copy_buffers()
+        except MismatchError as error:
+            raise MismatchError(
+                f"a forward pass began with a copy of rank 0's buffers, and not all workers made one; {error.message}",
+                "Make the same passes on all workers; call model.module where only some workers evaluate.",
+            ) from error
 
     def _copy_buffers(self) -> None:
         if self._buffers is None:
