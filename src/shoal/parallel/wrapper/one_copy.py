@@ -20,9 +20,11 @@ from shoal.parallel.piece import Place
 from shoal.parallel.slices import Slices
 from shoal.parallel.sync_batchnorm import give_group
 from shoal.parallel.update import MakeOptimizer, ParameterGroups, check_elementwise, parameter_groups
+from shoal.parallel.wrapper.backward_pass import BackwardPass
 from shoal.parallel.wrapper.default_group import default_group
+from shoal.parallel.wrapper.divided_gradients import ShownGradients
 from shoal.parallel.wrapper.module_sync import broadcast_state, shared_state
-from shoal.parallel.wrapper.user_objects import SetUp, redirect_step, redirect_zero_grad
+from shoal.parallel.wrapper.user_objects import SetUp, redirect_step, redirect_zero_grad, show_wholes
 
 
 @final
@@ -63,6 +65,16 @@ def optimizer_of_slices(
     return optimizer
 
 
+def wholes_in_groups(params: Mapping[str, Tensor], groups: ParameterGroups | None) -> list[list[Tensor]]:
+    """The parameters of each group."""
+    if groups is None:
+        return [[*params.values()]]
+    return [
+        [param for name, param in params.items() if groups.number_of.get(name) == number]
+        for number in range(groups.size)
+    ]
+
+
 @final
 class OneCopy:
     """The workers of a machine train one copy of a model's weights; each updates its slice of them.
@@ -82,7 +94,8 @@ class OneCopy:
 
     Gradients are averaged over the workers, as by `shoal.DistributedDataParallel`. With `step(num_samples=n)` they are
     weighted by the workers' numbers of samples: exact for uneven shares, if each loss is a mean. A worker without
-    samples calls `step(num_samples=0)`. Every worker makes every step.
+    samples calls `step(num_samples=0)`. Every worker makes every step. `param.grad` is a `DividedGradient`: calls such
+    as `torch.nn.utils.clip_grad_norm_` do what they do on one machine, if all workers make them.
 
     The workers need shared memory: `group` is by default `shoal.join()`'s. After the death of a worker the weights may
     be half updated: continue from a checkpoint. `model.state_dict()` is the whole model on every worker; the
@@ -121,12 +134,14 @@ class OneCopy:
             lambda bucket: Finished(),
             ReducerOptions(ALL, ALL, unused),
         )
-        self._may_be_unused = unused == "zero"
         self._slices = Slices(Trained(params), self.group)
         self._weights = MappedWeights(self.group, params, self._reducer.buckets, self._slices)
         self._set_up.fix_memory(trained)
         counts = self.group.empty(1, torch.float64)
         self._counts = self.group.views_of_all(counts)
+        self._shown = ShownGradients(self.group, params, self._slices, self._sum)
+        self._is_summed = False
+        self._pass = BackwardPass(lambda: self._shown.show(has_sums=False), lambda: None)
         if not self._slices.params:
             raise ConfigError(
                 f"the model is too small to be divided among {self.group.size} workers: "
@@ -135,22 +150,66 @@ class OneCopy:
             )
         self.optimizer = optimizer_of_slices(make_optimizer, groups, self._slices)
         """The optimizer of this worker's slices. Its `step()` is `step()` of this."""
+        self._with_slices = show_wholes(self.optimizer, wholes_in_groups(params, groups))
         self._own_step = redirect_step(self.optimizer, self.step)
         redirect_zero_grad(self.optimizer, self.zero_grad)
+        redirect_zero_grad(model, self.zero_grad)
+        model.register_forward_pre_hook(lambda module, args: self._pass.forget_failed())
+        for param in params.values():
+            param.register_hook(lambda gradient: self._begin_pass())  # before autograd adds to param.grad
 
     def zero_grad(self) -> None:
-        """Forget the gradients of the last step."""
-        for param in self._params.values():
-            param.grad = None
+        """Drop the gradients of all passes since the last step. `step` does so, too."""
+        self._is_summed = False
+        self._shown.drop()
+
+    def _begin_pass(self) -> None:
+        self._pass.begin()
+        self._shown.hide()
+        if self._is_summed:
+            raise ConfigError(
+                "a backward pass follows after param.grad was read or changed: the gradients are summed already",
+                "Clip or read gradients after the last backward pass of a step, or call zero_grad() first.",
+            )
 
     @torch.no_grad()
     def step(self, num_samples: int | None = None, clip_norm: float | None = None) -> None:
         """Average the workers' gradients, clip them to a common norm if one is given, and update the weights.
 
-        A collective: every worker calls it after its last backward pass of a step. (`torch.nn.utils.clip_grad_norm_`
-        before it clips one worker's own gradients.)
+        A collective: every worker calls it after its last backward pass of a step. Where the program has read or
+        changed a `param.grad` before it, gradients are averaged already, without numbers of samples.
         """
+        if not self._is_summed:
+            self._sum(num_samples)
+        elif num_samples is not None:
+            raise ConfigError(
+                f"step(num_samples={num_samples}) comes after param.grad was read or changed, for which the gradients "
+                "were averaged without numbers of samples",
+                "Clip with step(num_samples=n, clip_norm=c), or use shoal.zero: its batch() knows the numbers before.",
+            )
+        else:
+            self._set_up.check()
+            self.group.barrier().wait()  # no worker reads weights any more
+        for name in self._shown.hide():
+            if (owned := self._slices.params.get(name)) is not None:
+                owned.grad = None  # as on one machine, the optimizer skips what the program has dropped
+        if self._has_samples:
+            if clip_norm is not None:
+                grads = {
+                    name: owned.grad for name, owned in self._slices.params.items() if owned.grad is not None
+                }
+                norms = {name: chunk_norms(grad) for name, grad in grads.items()}
+                clip(grads.values(), global_norm(self._slices.all_norms(norms)), clip_norm)
+            with self._own_step(), self._with_slices():
+                self.optimizer.step()
+        self.group.barrier().wait()
+        self.zero_grad()
+
+    @torch.no_grad()
+    def _sum(self, num_samples: int | None = None) -> None:
+        """Average the gradients over the workers; each has its slices of the result."""
         self._set_up.check()
+        self._shown.hide()
         weight = 1 if num_samples is None else num_samples
         self._counts[self.group.rank].fill_(weight)
         # A worker without samples has no gradient, or one of a mean over nothing: it counts as zero.
@@ -170,15 +229,9 @@ class OneCopy:
             )
         if total:
             self._weights.sum_gradients()
-            if self._may_be_unused:
-                self._weights.leave_out_unused()
+            self._weights.leave_out_unused()
             self._weights.divide_gradients(total)
-            if clip_norm is not None:
-                grads = {
-                    name: owned.grad for name, owned in self._slices.params.items() if owned.grad is not None
-                }
-                norms = {name: chunk_norms(grad) for name, grad in grads.items()}
-                clip(grads.values(), global_norm(self._slices.all_norms(norms)), clip_norm)
-            with self._own_step():
-                self.optimizer.step()
-        self.group.barrier().wait()
+        self._has_samples, self._is_summed = bool(total), True
+        for param in self._params.values():
+            param.grad = None
+        self._shown.show(has_sums=True)

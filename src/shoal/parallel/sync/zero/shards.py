@@ -80,7 +80,6 @@ class Shards:
         options: ShardOptions,
         held: HeldState,
         look: Callable[[Tensor], None] = lambda gradients: None,
-        begins: Callable[[], None] | None = None,
     ) -> None:
         params = whole.params
         on_cpu = all(param.is_cpu for param in params.values())
@@ -115,7 +114,6 @@ class Shards:
             options.early,
             look,
             left=(lambda unit: None) if self._gathered is None else self._gathered.gradients_are_final,
-            begins=begins,
             # Stage 1 has all gradients until they are summed: the sums take their place.
             keeps_sums=options.stage > 1,
         )
