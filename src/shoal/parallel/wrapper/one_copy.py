@@ -1,6 +1,7 @@
 """`shoal.OneCopy`: one copy of the weights for all workers of a machine, in a training loop of your own."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import final
 
 import torch
@@ -13,7 +14,7 @@ from shoal.events.spans import HostClock, SpanRecorder
 from shoal.optim.over import build_over, regroup
 from shoal.parallel.buckets.buffer_sync import buffer_sync_of
 from shoal.parallel.buckets.reducer import Reducer, ReducerOptions
-from shoal.parallel.buckets.unused import Unused
+from shoal.parallel.buckets.unused import Unused, refuse_dropped
 from shoal.parallel.mapped_weights import ALL, MappedWeights, check_maps_memory
 from shoal.parallel.norms import chunk_norms, clip, global_norm, in_order
 from shoal.parallel.piece import Place
@@ -155,17 +156,23 @@ class OneCopy:
         redirect_zero_grad(self.optimizer, self.zero_grad)
         redirect_zero_grad(model, self.zero_grad)
         model.register_forward_pre_hook(lambda module, args: self._pass.forget_failed())
-        for param in params.values():
-            param.register_hook(lambda gradient: self._begin_pass())  # before autograd adds to param.grad
+        self._reached: set[str] = set()
+        """Parameters that had a gradient here since the last step, if the program has not dropped it since."""
+        for name, param in params.items():
+            param.register_hook(partial(self._reach, name))
 
     def zero_grad(self) -> None:
         """Drop the gradients of all passes since the last step. `step` does so, too."""
         self._is_summed = False
+        self._reached.clear()
         self._shown.drop()
 
-    def _begin_pass(self) -> None:
+    def _reach(self, name: str, gradient: Tensor) -> None:
+        """A gradient has come, and autograd is about to add it to `param.grad`."""
+        del gradient
         self._pass.begin()
-        self._shown.hide()
+        self._reached.difference_update(self._shown.hide())
+        self._reached.add(name)
         if self._is_summed:
             raise ConfigError(
                 "a backward pass follows after param.grad was read or changed: the gradients are summed already",
@@ -209,7 +216,11 @@ class OneCopy:
     def _sum(self, num_samples: int | None = None) -> None:
         """Average the gradients over the workers; each has its slices of the result."""
         self._set_up.check()
-        self._shown.hide()
+        self._reached.difference_update(self._shown.hide())
+        if dropped := [
+            name for name, param in self._params.items() if name in self._reached and param.grad is None
+        ]:
+            refuse_dropped(self.group, dropped, len(self._params))
         weight = 1 if num_samples is None else num_samples
         self._counts[self.group.rank].fill_(weight)
         # A worker without samples has no gradient, or one of a mean over nothing: it counts as zero.

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, final
 
 import torch
@@ -111,6 +112,8 @@ class ShardedModel:
         self._weight = 1 / self.group.size
         self._factor: Factor | None = None
         self._num_passes = 0
+        self._reached: set[str] = set()
+        """Parameters that had a gradient here since the last step, if the program has not dropped it since."""
         self._pass = BackwardPass(self._end_pass, self._abandon_pass)
         options = ShardOptions(stage, unit_mib, unit_of, unused, early=stage > 1)
         held = HeldState.of(model, trained, self.group.rank)
@@ -127,8 +130,8 @@ class ShardedModel:
         self.group.barrier().wait()  # all have memory for their state, or none begins
         model.register_forward_pre_hook(lambda module, args: self._pass.forget_failed())
         model.register_forward_hook(self._watch)
-        for param in trained.values():
-            param.register_hook(lambda gradient: self._begin_pass())  # before autograd adds to param.grad
+        for name, param in trained.items():
+            param.register_hook(partial(self._reach, name))
         self._shards.gradients.restart()
         self._with_slices = show_wholes(self.optimizer, wholes_in_groups(trained, groups))
         self._own_step = redirect_step(self.optimizer, self.step)
@@ -145,6 +148,12 @@ class ShardedModel:
                 if tensor.requires_grad:
                     tensor.register_hook(lambda gradient: self._begin_pass(outermost=True))
 
+    def _reach(self, name: str, gradient: Tensor) -> None:
+        """A gradient has come, and autograd is about to add it to `param.grad`."""
+        del gradient
+        self._begin_pass()
+        self._reached.add(name)
+
     def _begin_pass(self, outermost: bool = False) -> None:
         self._pass.begin(outermost)
         self._hide()
@@ -159,13 +168,16 @@ class ShardedModel:
 
     def _hide(self) -> None:
         """Have each worker's own gradients in `param.grad`, and the program's changes in the sums."""
-        self._shards.gradients.present.difference_update(self._shown.hide())
+        dropped = self._shown.hide()
+        self._shards.gradients.present.difference_update(dropped)
+        self._reached.difference_update(dropped)
 
     def _abandon_pass(self) -> None:
         """The pass has failed: the next one starts a step afresh."""
         self._shown.drop()
         self._shards.gradients.abandon()
         self._shards.release()
+        self._reached.clear()
         self._num_passes = 0
 
     def _as_factor(self) -> Factor | None:
@@ -230,7 +242,7 @@ class ShardedModel:
             raise ConfigError("step() was called without a backward pass before it")
         if self._buffers is not None:
             self._buffers.update()
-        shards.check_unused(had_samples=bool(shards.gradients.present))
+        shards.check_unused(bool(shards.gradients.present), self._reached)
         norm = None
         if clip_norm is not None:
             grads = {name: owned.grad for name, owned in slices.params.items() if owned.grad is not None}
@@ -246,6 +258,7 @@ class ShardedModel:
     def zero_grad(self) -> None:
         """Drop the gradients of all passes since the last step. `step` does so, too."""
         self._num_passes = 0
+        self._reached.clear()
         self._shown.drop()
         self._shards.gradients.restart()
         for param in self.model.parameters():

@@ -11,7 +11,7 @@ from shoal.comm.group import Group
 from shoal.config.checks.resources import memory_bytes
 from shoal.errors import ConfigError
 from shoal.parallel.buckets.plan import MIB
-from shoal.parallel.buckets.unused import Unused, present_somewhere, refuse_unused
+from shoal.parallel.buckets.unused import Unused, present_somewhere, refuse_dropped, refuse_unused
 from shoal.parallel.freed_memory import return_freed_memory
 from shoal.parallel.gradient_engine import OnFinal
 from shoal.parallel.piece import Piece, Place
@@ -182,9 +182,14 @@ class Shards:
         if self._gathered is not None:
             self._gathered.end_pass()
 
-    def check_unused(self, had_samples: bool) -> None:
-        """After the passes of a step: parameters without a gradient are refused, or left out of the update."""
+    def check_unused(self, had_samples: bool, reached: Collection[str] = ()) -> None:
+        """After the passes of a step: parameters without a gradient are refused, or left out of the update.
+
+        Gradients that `reached` parameters and are gone are refused in any case.
+        """
         present = self.gradients.present
+        if dropped := [name for name in self._params if name in reached and name not in present]:
+            refuse_dropped(self._group, dropped, len(self._params))
         if self._unused == "refuse":
             missing = [name for name in self._params if name not in present]
             if missing and had_samples:
