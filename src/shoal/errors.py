@@ -137,3 +137,11 @@ def sys_exit_error(what: str, error: SystemExit) -> ConfigError:
         f"{what} called sys.exit({error.code!r}), which would end the whole run",
         "Return, or raise an exception that says what is wrong.",
     )
+
+
+def without_numbers(name: str) -> ConfigError:
+    """The error for a parameter or buffer on torch's meta device."""
+    return ConfigError(
+        f"'{name}' of the model is on the meta device, where tensors have a shape and no numbers",
+        'Before this, call model.to_empty(device="cpu"), or "cuda", and initialise the model or load its weights.',
+    )

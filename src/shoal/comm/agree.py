@@ -7,7 +7,7 @@ from torch import Tensor
 
 from shoal.comm.group import Group
 from shoal.comm.reduction import Op
-from shoal.errors import MismatchError
+from shoal.errors import MismatchError, without_numbers
 
 
 def share_text(group: Group, text: str, root: int = 0) -> str:
@@ -51,7 +51,12 @@ def largest_of(group: Group, mine: int) -> int:
 
 
 def check_same_model(group: Group, params: Mapping[str, Tensor]) -> None:
-    """Refuse to train replicas of different models; the error shows the first entry that differs, on both sides."""
+    """Refuse to train replicas of different models; the error shows the first entry that differs, on both sides.
+
+    Tensors on the meta device are refused, too.
+    """
+    if on_meta := [name for name, param in params.items() if param.is_meta]:
+        raise without_numbers(on_meta[0])
     mine = [
         f"{name} {tuple(param.shape)} {str(param.dtype).removeprefix('torch.')}"
         for name, param in params.items()

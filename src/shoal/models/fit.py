@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from shoal.config.schema import Custom, LossConfig
-from shoal.errors import ConfigError, ShoalError
+from shoal.errors import ConfigError, ShoalError, without_numbers
 from shoal.models.evaluation_mode import evaluation_mode
 from shoal.models.losses import build_loss
 
@@ -27,6 +27,9 @@ def check_fit(model: nn.Module, loss: LossConfig, inputs: Tensor, labels: Tensor
     shoal.errors.ConfigError: the model's output is [2, 5], for labels 0 to 4, but the labels are 0 to 9
       Give the model 10 outputs.
     """
+    tensors = [*model.named_parameters(), *model.named_buffers()]
+    if on_meta := [name for name, tensor in tensors if tensor.is_meta]:
+        raise without_numbers(on_meta[0])
     with evaluation_mode(model):
         outputs = _outputs(model, inputs)
     fits = FITS.get(loss.name, _custom_fits)

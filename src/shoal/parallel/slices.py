@@ -84,7 +84,7 @@ class Slices:
                 first[name] = total
                 total += num_chunks(param.numel())
         # In the widest dtype of the parameters, as one worker's norms one after the other would be.
-        widest = reduce(torch.promote_types, (param.dtype for param in layout.params.values()))
+        widest = reduce(torch.promote_types, (param.dtype for param in layout.params.values())).to_real()
         # Of each chunk one worker knows the norm, and adding zeros does not change it.
         table = layout.zero.new_zeros(total, dtype=widest)
         for name, found in norms.items():

@@ -160,6 +160,30 @@ def test_it_is_close_in_float32_and_after_several_backward_passes(way):
     assert_equals_one_machine(way, by_clip(), parts=2)
 
 
+@pytest.mark.parametrize("way", [way for way in WAYS if "gathered" not in way])
+def test_complex_parameters_have_norms_too(way):
+    def clipped(model):
+        (samples()[0][0].to(torch.complex128) @ model.weight.T).abs().sum().backward()
+        norms = [
+            utils.clip_grad_norm_(model.parameters(), 0.1, norm_type=order) for order in (2, 1, torch.inf)
+        ]
+        return [*norms, model.weight.grad.abs().sum()]
+
+    def linear():
+        draw = torch.Generator().manual_seed(0)
+        model = nn.Linear(6, 400, bias=False, dtype=torch.complex128)
+        model.weight.data = torch.randn(400, 6, dtype=torch.complex128, generator=draw)
+        return model
+
+    def work(group):
+        model = linear()
+        divided(way, model, group)
+        return clipped(model)
+
+    for found in run_threads(SIZE, work):
+        torch.testing.assert_close(found, clipped(linear()), rtol=1e-12, atol=0)
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_a_gradient_that_the_program_drops_is_not_used(way):
     """As on one machine, its parameter is not updated, not even by weight decay."""

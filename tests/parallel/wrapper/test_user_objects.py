@@ -201,3 +201,16 @@ def test_an_optimizer_that_steps_in_hooks_is_refused(way, order, unused):
 
     with pytest.raises(ConfigError, match=r"on rank \d was dropped during backward"):
         run_threads(2, work)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_model_on_the_meta_device_is_named(way):
+    def work(group):
+        model = network().to("meta")
+        if way == "ddp":
+            shoal.DistributedDataParallel(model, group)
+        else:
+            divided(way, model, matrices_decay, group)
+
+    with pytest.raises(ConfigError, match="'0.weight' of the model is on the meta device"):
+        run_threads(2, work)

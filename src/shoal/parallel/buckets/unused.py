@@ -28,7 +28,7 @@ def refuse_dropped(group: Group, dropped: Sequence[str], num_params: int) -> NoR
         group,
         f"the gradient of {_listed(dropped)} on rank {group.rank} was dropped during backward, before the workers "
         f"summed it ({len(dropped)} of {num_params} parameters)",
-        "A hook that steps an optimizer, or calls zero_grad(), uses one worker's gradient alone: step after backward().",
+        "A hook that steps an optimizer, or calls zero_grad(), has one worker's gradient only: step after backward().",
     )
 
 

@@ -37,7 +37,8 @@ class Trained:
         self.span = SpanRecorder(HostClock())
         self.sharded_over: Sequence[Group] = ()
         self.repeated: Collection[str] = ()
-        self.zero = next(iter(params.values())).detach().new_zeros(())
+        first = next(iter(params.values())).detach()
+        self.zero = first.new_zeros((), dtype=first.dtype.to_real())
 
     def place_of(self, name: str) -> Place:
         """The whole parameter."""
@@ -116,11 +117,11 @@ class OneCopy:
             raise ConfigError("the model has no parameter to train")
         self.group = group if group is not None else default_group(None, trained)
         params: dict[str, Tensor] = dict(trained)
+        state = shared_state(model)
+        check_same_model(self.group, state)
         check_maps_memory(self.group, params)
         groups = groups_of_wholes(make_optimizer, params)
         self._set_up = SetUp(model, "call shoal.OneCopy with a new model")
-        state = shared_state(model)
-        check_same_model(self.group, state)
         # Rank 0's trained parameters become the one copy; the others are copied here.
         broadcast_state(self.group, {name: tensor for name, tensor in state.items() if name not in trained})
         self._has_sync_batchnorm = give_group(model, self.group)

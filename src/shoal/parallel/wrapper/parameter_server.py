@@ -107,7 +107,8 @@ class ParameterServer:
                 "stop",
                 remedies=Remedies(clips=False, skips=False, exchanges=False),
             )
-            like = next(iter(trained.values())).detach().new_zeros(())
+            first = next(iter(trained.values())).detach()
+            like = first.new_zeros((), dtype=first.dtype.to_real())
             self._updates = Updates(self._shard, Rules(config, size), guard, like)
         else:
             update.check_divisible()

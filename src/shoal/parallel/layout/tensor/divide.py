@@ -113,7 +113,7 @@ def _check_everyone_trains(model: nn.Module, plan: Mapping[str, str], group: Gro
     if idle:
         raise ConfigError(
             f"the plan leaves worker {idle[0]} of {group.size} without parameters to train",
-            f"Give it a module, or use --mesh tensor={max(training) + 1}.",
+            f"Give it a module, or use {max(training) + 1} workers (--mesh tensor={max(training) + 1}).",
         )
 
 

@@ -87,7 +87,7 @@ class Shards:
             raise ConfigError(
                 f"zero stage {options.stage} does not support thread workers on a GPU: torch runs all backward passes "
                 "of a GPU in one thread, where each worker would wait for the others",
-                "Use --launcher processes, or stage 1.",
+                "Start processes (--launcher processes), or use stage 1.",
             )
         self._group, self._params, self._held = group, params, held
         self._is_divided = options.stage == 3
