@@ -80,6 +80,53 @@ def test_a_stopped_run_is_resumed(single, tmp_path):
     assert result.weights_sha256 == single[0].weights_sha256
 
 
+class Complex(nn.Module):
+    def __init__(self):
+        super().__init__()
+        draw = torch.Generator().manual_seed(2)
+        self.first = nn.Parameter(torch.randn(6, 400, dtype=torch.complex64, generator=draw) / 5)
+        self.last = nn.Parameter(torch.randn(400, 4, generator=draw) / 20)
+
+    def forward(self, inputs):
+        return (inputs.to(torch.complex64) @ self.first).abs() @ self.last
+
+
+def with_complex(tmp_path, **settings):
+    model = Complex()
+    small = {"steps": 4, "batch_size": 24, "threads": 1, "device": "cpu", "runs_dir": str(tmp_path)}
+    settings |= {"launcher": "threads", "clip_norm": 0.05}
+    fit(model, DATA, functional.cross_entropy, make_optimizer, progress=False, **small, **settings)
+    return model
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "naive", "dp", "onecopy", "zero", "server"])
+def test_complex_parameters_are_trained_as_by_one_worker(strategy, tmp_path):
+    expected = with_complex(tmp_path)
+    model = with_complex(tmp_path, workers=2, strategy=strategy)
+    assert not torch.equal(expected.first, Complex().first)
+    for ours, wanted in zip(model.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(ours, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("exchange", ["compressed:topk", "stages:0=all_reduce,0.5=robust:median"])
+def test_complex_parameters_are_refused_by_exchanges_of_real_numbers(exchange, tmp_path):
+    with pytest.raises(ShoalError, match="parameter 'first' is complex"):
+        with_complex(tmp_path, workers=3, strategy="ddp", exchange=exchange)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_function_of_the_program_may_be_any_setting(workers, single, tmp_path):
+    """Also one that no worker could import."""
+    strategy = {"strategy": "ddp", "workers": 2} if workers == 2 else {}
+    _, still = fitted(tmp_path, schedule=lambda step, total_steps: 0.0 if step else 1e-9, **strategy)
+    _, moved = fitted(tmp_path, schedule=lambda step, total_steps: 1.0, **strategy)
+    for ours, wanted, start in zip(moved.parameters(), single[1].parameters(), NET.parameters(), strict=True):
+        torch.testing.assert_close(ours, wanted, rtol=1e-4, atol=1e-5)
+        assert not torch.equal(ours, start)
+    for ours, start in zip(still.parameters(), NET.parameters(), strict=True):
+        torch.testing.assert_close(ours, start, rtol=0, atol=1e-6)
+
+
 class Uncopied(nn.Linear):
     def __deepcopy__(self, memo):
         raise TypeError("it holds an open file")
@@ -112,6 +159,8 @@ class Uncopied(nn.Linear):
             {},
             r"mat1 and mat2 must have the same dtype.*\n.*model.float\(\)",
         ),
+        ((nn.Linear(6, 4, device="meta"), DATA), {}, "'weight' of the model is on the meta device"),
+        ((NET, DATA), {"schedule": lambda step: 1.0}, r"declared as schedule\(step\), and cannot take 2"),
         ((None, DATA), {}, "model=….*expected text, a Module or a function, got None"),
         (
             (NET, DATA, "cross_entropy", lambda: None),

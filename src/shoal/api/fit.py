@@ -3,7 +3,7 @@
 import copy
 import sys
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -19,9 +19,9 @@ from shoal.api.train import observed
 from shoal.config.arguments import checks_arguments
 from shoal.errors import ConfigError
 from shoal.events.folder import RunFolder
+from shoal.models.has_values import check_has_values
 from shoal.models.metrics import Metric
 from shoal.optim.over import check_function
-from shoal.parallel.has_values import check_has_values
 from shoal.parallel.state import load_weights
 from shoal.parallel.strategy import Strategy
 from shoal.training.result import Result
@@ -62,21 +62,17 @@ def fit(
     - `metrics`: names ("top5"), functions (outputs, labels) → one number for each sample, or objects of classes that
       derive from `shoal.Metric`.
     - `strategy`: a name, or a class that derives from `shoal.ReplicaSync`.
-    - Other settings are those of `shoal.train`. `resume` is the folder of a stopped run of the same objects.
+    - Other settings are those of `shoal.train`, functions of the program included: `schedule=lambda step, total: …`.
+      `resume` is the folder of a stopped run of the same objects.
 
     Worker processes are copies of this one and compute with one thread each; with launcher="threads" they are threads.
     """
-    with _as_module(_Objects(model, data, loss, make_optimizer, metrics, strategy)) as named:
-        taken = named.keys() & settings.keys()
-        if taken:
-            raise ConfigError(
-                f"fit takes {', '.join(sorted(taken))} as an argument of its own, and no setting"
-            )
+    with _as_module(_Objects(model, data, loss, make_optimizer, metrics, strategy), settings) as named:
         if resume is None:
-            config, folder = config_of(None, named | settings), None
+            config, folder = config_of(None, named), None
         else:
             config, folder = (
-                resumed_config(Path(resume), tree_of(named | settings), trust_code=True),
+                resumed_config(Path(resume), tree_of(named), trust_code=True),
                 RunFolder(Path(resume)),
             )
         if config.memory.budget is not None:
@@ -103,7 +99,7 @@ class _Objects(NamedTuple):
 
 
 @contextmanager
-def _as_module(objects: _Objects) -> Generator[dict[str, Any]]:
+def _as_module(objects: _Objects, settings: Mapping[str, Any]) -> Generator[dict[str, Any]]:
     """The objects as functions of a module that exists in memory only: settings name them as any of a user's own.
 
     Threads find the module where it is; copies of this process have it, too.
@@ -112,7 +108,7 @@ def _as_module(objects: _Objects) -> Generator[dict[str, Any]]:
         raise ConfigError("another shoal.fit is at work in this process", "Call them one after the other.")
     try:
         module = ModuleType(MODULE, "Objects that a program gave to shoal.fit.")
-        named = _named_in(module, objects)
+        named = _named_in(module, objects, settings)
         sys.modules[MODULE] = module
         yield named
     finally:
@@ -120,8 +116,8 @@ def _as_module(objects: _Objects) -> Generator[dict[str, Any]]:
         _IN_USE.release()
 
 
-def _named_in(module: ModuleType, objects: _Objects) -> dict[str, Any]:
-    """Put the objects into the module; the settings that name them."""
+def _named_in(module: ModuleType, objects: _Objects, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Put the objects, and functions among the settings, into the module; the settings that name them."""
     model, data, loss, make_optimizer, metrics, strategy = objects
     if not isinstance(make_optimizer, str | dict):
         check_function(make_optimizer, "each worker has its own copy of the model, or a part of it")
@@ -133,23 +129,22 @@ def _named_in(module: ModuleType, objects: _Objects) -> dict[str, Any]:
         "loss": (loss, loss if isinstance(loss, str) else _summed(loss)),
         "optimizer": (make_optimizer, make_optimizer),
     }
-    named: dict[str, Any] = {}
-    for kind, (given, function) in functions.items():
-        name = _name_of(given, kind)
-        name = kind if hasattr(module, name) else name
-        named[kind] = f"{MODULE}:{name}" if callable(function) else function
-        setattr(module, name, function)
-    if callable(strategy):
-        name = _name_of(strategy, "strategy")
-        name = "strategy" if hasattr(module, name) else name
-        setattr(module, name, strategy)
-        named["strategy"] = f"{MODULE}:{name}"
-    elif strategy is not None:
-        named["strategy"] = strategy
+    if strategy is not None:
+        functions["strategy"] = strategy, strategy
     if metrics:
-        named["metrics"] = (
-            metrics if isinstance(metrics, str) else [_name_metric(module, each) for each in metrics]
-        )
+        of_metrics = metrics if isinstance(metrics, str) else [_name_metric(module, each) for each in metrics]
+        functions["metrics"] = metrics, of_metrics
+    if taken := functions.keys() & settings.keys():
+        raise ConfigError(f"fit takes {', '.join(sorted(taken))} as an argument of its own, and no setting")
+    named: dict[str, Any] = {}
+    for kind, (given, value) in (functions | {key: (each, each) for key, each in settings.items()}).items():
+        named[kind] = value
+        if callable(value):
+            own = kind.replace(".", "_")
+            name = _name_of(given, own)
+            name = own if hasattr(module, name) else name
+            setattr(module, name, value)
+            named[kind] = f"{MODULE}:{name}"
     return named
 
 

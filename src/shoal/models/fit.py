@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from shoal.config.schema import Custom, LossConfig
 from shoal.errors import ConfigError, ShoalError
 from shoal.models.evaluation_mode import evaluation_mode
+from shoal.models.has_values import check_has_values
 from shoal.models.losses import build_loss
 
 
@@ -27,6 +28,7 @@ def check_fit(model: nn.Module, loss: LossConfig, inputs: Tensor, labels: Tensor
     shoal.errors.ConfigError: the model's output is [2, 5], for labels 0 to 4, but the labels are 0 to 9
       Give the model 10 outputs.
     """
+    check_has_values(model)
     with evaluation_mode(model):
         outputs = _outputs(model, inputs)
     fits = FITS.get(loss.name, _custom_fits)

@@ -39,6 +39,7 @@ def square_of(gradient: Tensor) -> Tensor:
             "Build the layer with sparse=False.",
         )
     flat = gradient.detach() if gradient.requires_grad else gradient
+    flat = torch.view_as_real(flat) if flat.is_complex() else flat
     flat = flat if flat.dim() == 1 else flat.reshape(-1)
     # In half precision, the square of a norm of 256 overflows.
     flat = flat.float() if flat.element_size() < 4 else flat

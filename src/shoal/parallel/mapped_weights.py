@@ -35,7 +35,8 @@ def check_maps_memory(group: Group, params: Mapping[str, Tensor]) -> None:
         raise ConfigError(
             "one copy of the weights needs workers that see each other's memory, which "
             f"{kind if on_cpu else 'GPUs'} cannot offer",
-            "Use --group shm on one machine with --device cpu and without --link, or --strategy ddp.",
+            "Start all workers on one machine, with the model on its CPU and no simulated links; elsewhere use "
+            "shoal.DistributedDataParallel (--strategy ddp).",
         )
 
 

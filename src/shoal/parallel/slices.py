@@ -54,7 +54,7 @@ class Slices:
         self.zero = layout.zero
         self._group = group
         self._layout = layout
-        self._starts: dict[str, int] = {}
+        self.starts: dict[str, int] = {}
 
     def add(self, bucket: Bucket, weights: Tensor, gradients: Tensor) -> slice:
         """Own a range of a bucket, given its weights and gradients as flat tensors; returns the range."""
@@ -73,7 +73,7 @@ class Slices:
         """Own a range of one flattened parameter, given its weights and gradients; it starts where a chunk does."""
         self.params[name] = weights
         self.params[name].grad = gradients
-        self._starts[name] = start
+        self.starts[name] = start
 
     def all_norms(self, norms: Mapping[str, Tensor]) -> Tensor:
         """All workers' norms of their chunks, in the order of the parameters."""
@@ -84,11 +84,11 @@ class Slices:
                 first[name] = total
                 total += num_chunks(param.numel())
         # In the widest dtype of the parameters, as one worker's norms one after the other would be.
-        widest = reduce(torch.promote_types, (param.dtype for param in layout.params.values()))
+        widest = reduce(torch.promote_types, (param.dtype for param in layout.params.values())).to_real()
         # Of each chunk one worker knows the norm, and adding zeros does not change it.
         table = layout.zero.new_zeros(total, dtype=widest)
         for name, found in norms.items():
-            start = first[name] + self._starts[name] // CHUNK
+            start = first[name] + self.starts[name] // CHUNK
             table[start : start + len(found)] = found
         self._group.all_reduce(table).wait()
         return table
@@ -99,5 +99,5 @@ class Slices:
         Another worker of the same replica may hold the same part; it then saves the range.
         """
         layout = self._layout
-        part = layout.place_of(name).range_of(tuple(layout.params[name].shape), self._starts[name])
+        part = layout.place_of(name).range_of(tuple(layout.params[name].shape), self.starts[name])
         return replace(part, replica=int(name in layout.repeated))

@@ -16,7 +16,7 @@ from shoal.comm.traced import Traced
 from shoal.comm.tree_sums import tree_summed
 from shoal.config.checks.resources import check_resources
 from shoal.config.schema import Custom, DdpConfig, RunConfig, WeightPruneConfig, ZeroConfig
-from shoal.config.sections.exchange import compressions
+from shoal.config.sections.exchange import check_real, compressions
 from shoal.data.dataset import DataSet
 from shoal.data.division import Division
 from shoal.data.load import load
@@ -288,6 +288,8 @@ def _check_work(
         )
     for compressed in compressions(config.exchange):
         compressed.check_layers([name for name, param in model.named_parameters() if param.requires_grad])
+    complex_params = [name for name, param in model.named_parameters() if param.is_complex()]
+    check_real(config.exchange, complex_params)
     check_savable(model, config.model.name)
 
 

@@ -176,3 +176,13 @@ def functional_linear(inputs):
     return F.linear(
         inputs, torch.full((300, 6), 0.1, dtype=torch.float64), torch.full((300,), 0.1, dtype=torch.float64)
     )
+
+
+def test_workers_without_common_memory_are_told_what_a_program_can_do():
+    def work(group):
+        group.maps_memory = False
+        shoal.OneCopy(network(), make_optimizer, group)
+
+    with pytest.raises(ConfigError, match="see each other's memory") as caught:
+        run_threads(2, work)
+    assert "shoal.DistributedDataParallel" in caught.value.hint

@@ -30,10 +30,10 @@ def samples():
     return torch.randn(8, 6, generator=draw, dtype=torch.float64), torch.arange(8) % 3
 
 
-def divided(way, model, make_optimizer, group):
+def divided(way, model, make_optimizer, group, **options):
     if way == "onecopy":
-        return shoal.OneCopy(model, make_optimizer, group)
-    return shoal.zero(model, make_optimizer, int(way[5]), group, unit_mib=1e-3)
+        return shoal.OneCopy(model, make_optimizer, group, **options)
+    return shoal.zero(model, make_optimizer, int(way[5]), group, unit_mib=1e-3, **options)
 
 
 def matrices_decay(params):
@@ -162,3 +162,55 @@ def test_weights_may_be_swapped_and_restored(way):
         return True
 
     assert run_threads(2, work) == [True, True]
+
+
+def step_in_hooks(model):
+    """As programs do that have no memory for all gradients."""
+
+    def step(param):
+        optimizers[param].step()
+        optimizers[param].zero_grad()
+
+    optimizers = {param: torch.optim.SGD([param], lr=0.1) for param in model.parameters()}
+    for param in model.parameters():
+        param.register_post_accumulate_grad_hook(step)
+
+
+@pytest.mark.parametrize("way", [*WAYS, "ddp, early"])
+@pytest.mark.parametrize("order", ["hooks first", "hooks last"])
+@pytest.mark.parametrize("unused", ["refuse", "zero"])
+def test_an_optimizer_that_steps_in_hooks_is_refused(way, order, unused):
+    """Each worker would use its own gradient, whether or not parameters may have none."""
+
+    def work(group):
+        group.overlaps = "early" in way
+        model = network()
+        if order == "hooks first":
+            step_in_hooks(model)
+        if "ddp" in way:
+            trained = shoal.DistributedDataParallel(
+                model, group, find_unused_parameters=unused == "zero", bucket_cap_mb=1e-3
+            )
+        else:
+            trained, shared = model, divided(way, model, matrices_decay, group, unused=unused)
+        if order == "hooks last":
+            step_in_hooks(model)
+        trained(samples()[0]).sum().backward()
+        if "ddp" not in way:
+            shared.step()
+
+    with pytest.raises(ConfigError, match=r"on rank \d was dropped during backward"):
+        run_threads(2, work)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_model_on_the_meta_device_is_named(way):
+    def work(group):
+        model = network().to("meta")
+        if way == "ddp":
+            shoal.DistributedDataParallel(model, group)
+        else:
+            divided(way, model, matrices_decay, group)
+
+    with pytest.raises(ConfigError, match="'0.weight' of the model is on the meta device"):
+        run_threads(2, work)

@@ -1,5 +1,6 @@
 """Settings of the exchanges: how workers aggregate a bucket of gradients."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
@@ -79,10 +80,24 @@ StageConfig = AllReduceConfig | ByConfig | RobustConfig | CompressedConfig | Cus
 ExchangeConfig = AllReduceConfig | ByConfig | RobustConfig | CompressedConfig | StagesConfig | Custom
 
 
+def stages_of(config: ExchangeConfig) -> list[StageConfig]:
+    """The exchanges of a run: the exchange itself, or stages of it."""
+    return [stage for _, stage in config.stages()] if isinstance(config, StagesConfig) else [config]
+
+
 def compressions(config: ExchangeConfig) -> list[CompressedConfig]:
-    """The compressed exchanges of a run: the exchange itself, or stages of it."""
-    stages = [stage for _, stage in config.stages()] if isinstance(config, StagesConfig) else [config]
-    return [stage for stage in stages if isinstance(stage, CompressedConfig)]
+    """The compressed exchanges of a run."""
+    return [stage for stage in stages_of(config) if isinstance(stage, CompressedConfig)]
+
+
+def check_real(config: ExchangeConfig, complex_params: Sequence[str]) -> None:
+    """Refuse complex parameters where an exchange orders or rounds numbers."""
+    for stage in stages_of(config):
+        if complex_params and isinstance(stage, RobustConfig | CompressedConfig):
+            raise ConfigError(
+                f"--exchange {stage.name} aggregates real numbers, but parameter '{complex_params[0]}' is complex",
+                "Use --exchange all_reduce, or parameters for the real and the imaginary part.",
+            )
 
 
 def _stage(text: str) -> tuple[float, StageConfig]:

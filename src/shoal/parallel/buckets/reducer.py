@@ -6,7 +6,7 @@ The strategy `ddp` and the wrapper `shoal.DistributedDataParallel` both announce
 update, and its end.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import final
@@ -19,7 +19,7 @@ from shoal.parallel.buckets.bucket import Bucket
 from shoal.parallel.buckets.gradient_slots import Factor, Filling, Slot, fill, second_gradient
 from shoal.parallel.buckets.linear_gradients import LinearGradients
 from shoal.parallel.buckets.plan import Memory
-from shoal.parallel.buckets.unused import Unused, present_somewhere, refuse_unused
+from shoal.parallel.buckets.unused import Unused, present_somewhere, refuse_dropped, refuse_unused
 from shoal.parallel.gradient_engine import OnFinal
 
 Send = Callable[[Bucket], Work]
@@ -103,6 +103,8 @@ class Reducer:
         self._linear: LinearGradients | None = None
         self._cut()
         self._exchanging = False
+        self._reached: set[int] = set()
+        """The parameters that had a gradient in the pass that is exchanged, as far as hooks have seen it."""
         self._weight: Factor | None = None
         self._last_weight = Factor(1.0)
         self._next = 0
@@ -150,9 +152,9 @@ class Reducer:
         fill([slot], None)
 
     def _announce(self, param: Tensor) -> None:
-        del param
         if not self._exchanging and self._begins is not None:
             self._begins()
+        self._reached.add(id(param))
 
     def _final(self, slot: Slot, param: Tensor) -> None:
         self._announce(param)
@@ -186,6 +188,7 @@ class Reducer:
             for slot in self._slots:
                 slot.arrived = False
         self.before_forward()
+        self._reached.clear()
         self._next = 0
         if weight is not None and weight != self._last_weight.value:
             self._last_weight = Factor(weight)
@@ -199,8 +202,9 @@ class Reducer:
             self.prepare(weight=0.0)
         left = self._fillings[self._next :]
         absent = fill([slot for filling in left for slot in filling.slots if not slot.arrived], self._weight)
+        self._check_dropped()
         if absent and self._options.unused == "refuse" and not without_samples:
-            self._refuse(absent)
+            refuse_unused(self._group, _names(absent), len(self._slots))
         for filling in left:
             filling.num_missing = 0
         self._send_full()
@@ -262,9 +266,13 @@ class Reducer:
             self._next += 1
             self._works.append(self.send(bucket))
 
-    def _refuse(self, absent: Sequence[Slot]) -> None:
-        missing = [slot.name for slot in sorted(absent, key=lambda slot: slot.index)]
-        refuse_unused(self._group, missing, len(self._slots))
+    def _check_dropped(self) -> None:
+        """Refuse gradients that came, and are gone."""
+        dropped = [
+            slot for slot in self._slots if slot.param.grad is None and id(slot.param) in self._reached
+        ]
+        if dropped:
+            refuse_dropped(self._group, _names(dropped), len(self._slots))
 
     def _present_somewhere(self, absent: Sequence[Slot]) -> list[bool]:
         """For each parameter, whether any worker has a gradient."""
@@ -286,3 +294,7 @@ class Reducer:
             for slot, gradient in held:
                 slot.view.copy_(gradient)
                 slot.param.grad = slot.view
+
+
+def _names(slots: Iterable[Slot]) -> list[str]:
+    return [slot.name for slot in sorted(slots, key=lambda slot: slot.index)]

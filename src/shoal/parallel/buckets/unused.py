@@ -14,12 +14,30 @@ Unused = Literal["refuse", "zero"]
 
 def refuse_unused(group: Group, missing: Sequence[str], num_params: int) -> NoReturn:
     """Name the parameters without a gradient, here and to the other workers."""
-    names = ", ".join(f"'{name}'" for name in missing[:5]) + (" and others" if missing[5:] else "")
-    error = WrapperError(
-        f"no gradient reached {names} on rank {group.rank} ({len(missing)} of {num_params} parameters)",
+    _refuse(
+        group,
+        f"no gradient reached {_listed(missing)} on rank {group.rank} ({len(missing)} of {num_params} parameters)",
         "Freeze or remove these parameters, or pass find_unused_parameters=True "
         'or unused="zero" (--strategy.unused zero).',
     )
+
+
+def refuse_dropped(group: Group, dropped: Sequence[str], num_params: int) -> NoReturn:
+    """Name the parameters whose gradients the program dropped during backward, here and to the other workers."""
+    _refuse(
+        group,
+        f"the gradient of {_listed(dropped)} on rank {group.rank} was dropped during backward, before the workers "
+        f"summed it ({len(dropped)} of {num_params} parameters)",
+        "A hook that steps an optimizer, or calls zero_grad(), has one worker's gradient only: step after backward().",
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names[:5]) + (" and others" if names[5:] else "")
+
+
+def _refuse(group: Group, message: str, hint: str) -> NoReturn:
+    error = WrapperError(message, hint)
     # The other workers wait for a gradient that is never sent: this ends their wait with the reason.
     group.fail(error)
     raise error

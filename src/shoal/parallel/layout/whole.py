@@ -56,7 +56,7 @@ class Whole(Layout):
         """Applies the simulated bottlenecks and faults to a function that computes gradients."""
         dtypes = [param.dtype for param in self.params.values()]
         # Losses are not in half precision, even where all parameters are.
-        dtype = torch.promote_types(dtypes[0], torch.float32)
+        dtype = torch.promote_types(dtypes[0], torch.float32).to_real()
         self.zero = next(iter(self.params.values())).detach().new_zeros((), dtype=dtype)
         self._is_mixed = torch.bfloat16 in dtypes
         self._gradients = conditions(engine.gradients)

@@ -47,7 +47,8 @@ class Stage:
             for name, param in whole.named_parameters()
             if id(param) in mine and param.requires_grad
         }
-        self.zero = next(iter(self.params.values())).detach().new_zeros(())
+        first = next(iter(self.params.values())).detach()
+        self.zero = first.new_zeros((), dtype=first.dtype.to_real())
         self._update = update.over(self)
         self._layers_lock = threading.Lock()
         self._step: tuple[StepResult, int, float] | None = None

@@ -105,7 +105,7 @@ class Naive(Sync):
             # A step is a number for the whole parameter; that of a parameter that is one number has its shape, too.
             if piece.place.shape and not piece.name.endswith(".step")
         }
-        return {name: tensor for name, tensor in averaged.items() if tensor.is_floating_point()}
+        return {name: tensor for name, tensor in averaged.items() if tensor.dtype.to_real().is_floating_point}
 
     def _exchange_in_place(self, name: str, tensor: Tensor) -> None:
         """Exchange a tensor. An exchange takes flat memory: a tensor that is not contiguous is copied and back."""

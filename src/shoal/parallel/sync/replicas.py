@@ -117,7 +117,7 @@ class ReplicaSync(Sync):
     def _floats(self) -> dict[str, Tensor]:
         """Weights and statistics; counts are the same on all workers."""
         found = {piece.name: piece.tensor for piece in self._layout.pieces()}
-        return {name: tensor for name, tensor in found.items() if tensor.is_floating_point()}
+        return {name: tensor for name, tensor in found.items() if tensor.dtype.to_real().is_floating_point}
 
     def _continue_with_own(self) -> None:
         if self._own_weights is not None:

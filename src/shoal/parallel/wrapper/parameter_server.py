@@ -12,9 +12,9 @@ from shoal.config.arguments import checks_arguments
 from shoal.config.schema import ServerConfig
 from shoal.config.sections.values import Count, NonNegative, Number
 from shoal.errors import ConfigError
+from shoal.models.has_values import check_has_values
 from shoal.parallel.exchange.linear import AllReduce
 from shoal.parallel.guard import Guard, Remedies
-from shoal.parallel.has_values import check_has_values
 from shoal.parallel.state import model_pieces
 from shoal.parallel.sync.initial_state import sync_initial_state
 from shoal.parallel.sync.server.client import ServerClient
@@ -101,7 +101,8 @@ class ParameterServer:
                 "stop",
                 remedies=Remedies(clips=False, skips=False, exchanges=False),
             )
-            like = next(iter(trained.values())).detach().new_zeros(())
+            first = next(iter(trained.values())).detach()
+            like = first.new_zeros((), dtype=first.dtype.to_real())
             self._updates = Updates(self._shard, Rules(config, size), guard, like)
         else:
             update.check_divisible()

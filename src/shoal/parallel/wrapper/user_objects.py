@@ -1,12 +1,13 @@
 """A user's model and optimizer once the training is set up: calls that are redirected, changes that are refused."""
 
-from collections.abc import Callable, Collection, Generator, Mapping
+import functools
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from types import MethodType
 from typing import Any, final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from shoal.errors import ConfigError
 
@@ -58,6 +59,44 @@ def redirect_step(
 
     optimizer.step = MethodType(step, optimizer)
     return own_step
+
+
+def show_wholes(
+    optimizer: torch.optim.Optimizer, wholes: Sequence[list[Tensor]]
+) -> Callable[[], AbstractContextManager[None]]:
+    """Have `optimizer.param_groups` list whole parameters, group by group; inside the returned context, the slices.
+
+    Programs clip and unscale gradients through these lists. Slices differ among the workers, and have a part of a
+    gradient each.
+    """
+    slices = [group["params"] for group in optimizer.param_groups]
+
+    def list_all(params: Sequence[list[Tensor]]) -> None:
+        for group, listed in zip(optimizer.param_groups, params, strict=False):
+            group["params"] = listed
+
+    @contextmanager
+    def with_slices() -> Generator[None]:
+        list_all(slices)
+        try:
+            yield
+        finally:
+            list_all(wholes)
+
+    def of_slices(call: Callable[..., Any]) -> Callable[..., Any]:
+        """A method that reads or loads the state of what the optimizer updates."""
+
+        @functools.wraps(call)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            with with_slices():
+                return call(*args, **kwargs)
+
+        return called
+
+    list_all(wholes)
+    optimizer.state_dict = of_slices(optimizer.state_dict)
+    optimizer.load_state_dict = of_slices(optimizer.load_state_dict)
+    return with_slices
 
 
 @final

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, final
 
 import torch
@@ -12,6 +13,7 @@ from shoal.comm.group import Group
 from shoal.config.arguments import checks_arguments
 from shoal.config.sections.values import Mebibytes, Number
 from shoal.errors import ConfigError
+from shoal.models.has_values import check_has_values
 from shoal.parallel.buckets.buffer_sync import buffer_sync_of
 from shoal.parallel.buckets.gradient_slots import Factor
 from shoal.parallel.buckets.unused import Unused
@@ -27,9 +29,10 @@ from shoal.parallel.update import MakeKeeper
 from shoal.parallel.whole_tensors import WholeTensors
 from shoal.parallel.wrapper.backward_pass import BackwardPass, tensors_in
 from shoal.parallel.wrapper.default_group import check_threads, group_of
+from shoal.parallel.wrapper.divided_gradients import ShownGradients
 from shoal.parallel.wrapper.module_sync import broadcast_state, shared_state
-from shoal.parallel.wrapper.one_copy import Trained, groups_of_wholes, optimizer_of_slices
-from shoal.parallel.wrapper.user_objects import SetUp, redirect_step, redirect_zero_grad
+from shoal.parallel.wrapper.one_copy import Trained, groups_of_wholes, optimizer_of_slices, wholes_in_groups
+from shoal.parallel.wrapper.user_objects import SetUp, redirect_step, redirect_zero_grad, show_wholes
 
 
 @checks_arguments
@@ -56,8 +59,7 @@ def zero(
 
     `make_optimizer` is given this worker's slices of the parameters, flat tensors, and must update each element on its
     own, as SGD and Adam do. It is also given the whole parameters once, and slices are put into their parameter groups.
-    `optimizer.step()` of the result is its `step()`. (torch's `GradScaler` may leave out a step on one worker only: use
-    bfloat16, which needs no scaling.)
+    `optimizer.step()` of the result is its `step()`, and `optimizer.param_groups` list the model's parameters.
 
     `unit_mib` is the size of units: parameters that are gathered and reduced together; `unit_of(name)` cuts the
     model otherwise: parameters with the same value are a unit. `unused="zero"` allows parameters without a
@@ -78,9 +80,11 @@ class ShardedModel:
 
     Gradients are averaged over the workers. Inside `with sharded.batch(num_samples=n)` they are weighted by the
     workers' numbers of samples: exact for uneven shares, if each loss is a mean. In stages 2 and 3 every backward pass
-    is summed over the workers when it ends, so all run equally many; their sums add up until `step()`. `param.grad` is
-    then empty. In stage 1 gradients add up in `param.grad`, and `step()` sums them. `zero_grad()` drops all
-    of them, and so does that of `optimizer` and, in stages 2 and 3, that of the model.
+    is summed over the workers when it ends, so all run equally many; their sums add up until `step()`. In stage 1
+    gradients add up on each worker, and are summed when the program looks at one, or in `step()`. `param.grad` is a
+    `DividedGradient`: `torch.nn.utils.clip_grad_norm_`, `clip_grad_value_`, `GradScaler` and norms for a log do what
+    they do on one machine, if all workers call them. `zero_grad()`, and the optimizer's and the model's, drop
+    gradients.
     """
 
     def __init__(
@@ -96,6 +100,7 @@ class ShardedModel:
     ) -> None:
         if stage not in (1, 2, 3):
             raise ConfigError(f"stage must be 1, 2 or 3, not {stage!r}")
+        check_has_values(model)
         trained = {name: param for name, param in model.named_parameters() if param.requires_grad}
         if not trained:
             raise ConfigError("the model has no parameter to train")
@@ -112,29 +117,31 @@ class ShardedModel:
         self._weight = 1 / self.group.size
         self._factor: Factor | None = None
         self._num_passes = 0
+        self._reached: set[str] = set()
+        """Parameters that had a gradient here since the last step, if the program has not dropped it since."""
         self._pass = BackwardPass(self._end_pass, self._abandon_pass)
         options = ShardOptions(stage, unit_mib, unit_of, unused, early=stage > 1)
         held = HeldState.of(model, trained, self.group.rank)
-        self._shards = Shards(
-            self.group, model, Trained(dict(trained)), _on_final, options, held, begins=self._begin_pass
-        )
+        self._shards = Shards(self.group, model, Trained(dict(trained)), _on_final, options, held)
         if not self._shards.is_gathered:
             self._set_up.fix_memory(trained)
         self._slices = self._shards.slices
+        self._shown = ShownGradients(self.group, dict(trained), self._slices, self._sum)
         self.optimizer = optimizer_of_slices(make_optimizer, groups, self._slices)
         """The optimizer of this worker's slices, for learning-rate schedules. Its `step()` is `step()` of this."""
         self._keeper = None
         if keeper is not None and self._slices.params:
             self._keeper = keeper(self.optimizer, self._slices.params, make_optimizer)
         self.group.barrier().wait()  # all have memory for their state, or none begins
-        if stage > 1:
-            model.register_forward_pre_hook(lambda module, args: self._pass.forget_failed())
-            model.register_forward_hook(self._watch)
+        model.register_forward_pre_hook(lambda module, args: self._pass.forget_failed())
+        model.register_forward_hook(self._watch)
+        for name, param in trained.items():
+            param.register_hook(partial(self._reach, name))
         self._shards.gradients.restart()
+        self._with_slices = show_wholes(self.optimizer, wholes_in_groups(trained, groups))
         self._own_step = redirect_step(self.optimizer, self.step)
         redirect_zero_grad(self.optimizer, self.zero_grad)
-        if stage > 1:
-            redirect_zero_grad(model, self.zero_grad)
+        redirect_zero_grad(model, self.zero_grad)
 
     # Backward passes.
 
@@ -146,20 +153,36 @@ class ShardedModel:
                 if tensor.requires_grad:
                     tensor.register_hook(lambda gradient: self._begin_pass(outermost=True))
 
+    def _reach(self, name: str, gradient: Tensor) -> None:
+        """A gradient has come, and autograd is about to add it to `param.grad`."""
+        del gradient
+        self._begin_pass()
+        self._reached.add(name)
+
     def _begin_pass(self, outermost: bool = False) -> None:
         self._pass.begin(outermost)
-        if not self._shards.gradients.is_running:
+        self._hide()
+        if self.stage > 1 and not self._shards.gradients.is_running:
             self._shards.gradients.begin(self._as_factor())
 
     def _end_pass(self) -> None:
         if self._shards.gradients.is_running:
             self._shards.end_pass()
             self._num_passes += 1
+        self._shown.show(has_sums=self._num_passes > 0)
+
+    def _hide(self) -> None:
+        """Have each worker's own gradients in `param.grad`, and the program's changes in the sums."""
+        dropped = self._shown.hide()
+        self._shards.gradients.present.difference_update(dropped)
+        self._reached.difference_update(dropped)
 
     def _abandon_pass(self) -> None:
         """The pass has failed: the next one starts a step afresh."""
+        self._shown.drop()
         self._shards.gradients.abandon()
         self._shards.release()
+        self._reached.clear()
         self._num_passes = 0
 
     def _as_factor(self) -> Factor | None:
@@ -197,10 +220,12 @@ class ShardedModel:
                 f"batch(num_samples={num_samples}) ended without a backward pass, for which the other workers wait",
                 "Call backward() inside it. Without samples, run the model on an empty batch: model(inputs[:0]).",
             )
-        self._shards.end_pass()
-        self._num_passes += 1
+        self._sum()
 
     def _sum(self) -> None:
+        """Sum all gradients that are here over the workers."""
+        self._set_up.check()
+        self._hide()
         self._shards.gradients.begin(self._as_factor())
         self._end_pass()
 
@@ -210,25 +235,25 @@ class ShardedModel:
     def step(self, clip_norm: float | None = None) -> Tensor | None:
         """Update the weights, after clipping the gradients to a common norm if one is given; returns their norm then.
 
-        A collective: every worker calls it after its last backward pass of a step. (`torch.nn.utils.clip_grad_norm_`
-        before it finds no gradients in stages 2 and 3, and one worker's own in stage 1.)
+        A collective: every worker calls it after its last backward pass of a step.
         """
         self._set_up.check()
         shards, slices = self._shards, self._slices
-        if self.stage == 1 and not self._num_passes:
+        if self.stage == 1 and (self._shown.has_local or not self._num_passes):
             self._sum()
+        self._hide()
         if not self._num_passes:
             raise ConfigError("step() was called without a backward pass before it")
         if self._buffers is not None:
             self._buffers.update()
-        shards.check_unused(had_samples=bool(shards.gradients.present))
+        shards.check_unused(bool(shards.gradients.present), self._reached)
         norm = None
         if clip_norm is not None:
             grads = {name: owned.grad for name, owned in slices.params.items() if owned.grad is not None}
             norm = global_norm(slices.all_norms({name: chunk_norms(grad) for name, grad in grads.items()}))
             clip(grads.values(), norm, clip_norm)
         self.group.barrier().wait()  # no worker reads weights any more
-        with self._own_step():
+        with self._own_step(), self._with_slices():
             (self.optimizer if self._keeper is None else self._keeper).step()
         shards.publish()
         self.zero_grad()
@@ -237,6 +262,8 @@ class ShardedModel:
     def zero_grad(self) -> None:
         """Drop the gradients of all passes since the last step. `step` does so, too."""
         self._num_passes = 0
+        self._reached.clear()
+        self._shown.drop()
         self._shards.gradients.restart()
         for param in self.model.parameters():
             param.grad = None
@@ -278,10 +305,11 @@ class ShardedModel:
         """Load this worker's part of a whole state, saved with any stage and number of workers. A collective."""
         self._shards.release()
         self._shards.load(saved)
-        if self._keeper is not None:
-            self._keeper.load(self._slices.params, self._slices.place_of, saved)
-        elif self._slices.params:
-            load_optimizer(self._slices.params, self._slices.place_of, self.optimizer, saved)
+        with self._with_slices():
+            if self._keeper is not None:
+                self._keeper.load(self._slices.params, self._slices.place_of, saved)
+            elif self._slices.params:
+                load_optimizer(self._slices.params, self._slices.place_of, self.optimizer, saved)
 
 
 def _on_final(param: Tensor, callback: Callable[[Tensor], None]) -> Callable[[], None]:

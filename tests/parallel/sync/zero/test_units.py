@@ -89,7 +89,7 @@ def test_a_unit_larger_than_memory_is_refused_by_name():
     (unit,) = cut_at(model, 2**30)
     with pytest.raises(ConfigError, match=r"unit of 3 parameters from '0.weight' on") as caught:
         check_fits([unit], 1, memory=2**30)
-    assert "smaller --strategy.unit_mib" in caught.value.hint
+    assert "smaller unit_mib" in caught.value.hint
 
 
 class Mixed(nn.Module):

@@ -148,7 +148,7 @@ def _possible_starts(layers: Sequence[NamedLayer], num_stages: int) -> list[int]
         raise ConfigError(
             f"cannot cut the model into {num_stages} stages{tied}: it has {len(trained)} "
             f"layer{'s' * (len(trained) != 1)} with parameters to train",
-            f"Use {f'at most {len(starts) + 1} stages' if starts else '--strategy ddp'}, or a deeper model.",
+            f"Use {f'at most {len(starts) + 1} stages' if starts else 'data parallelism (ddp)'}, or a deeper model.",
         )
     return starts
 

@@ -79,7 +79,7 @@ def _check(outputs: Tensor, num_samples: int, last_layer: str) -> None:
         raise ConfigError(
             f"cannot cut after '{last_layer}': its output is {dtype} {list(outputs.shape)} for {num_samples} samples, "
             f"expected floating point [{num_samples}, …] of at most {MOST_DIMS} dimensions",
-            "Choose another --pipeline.cut.",
+            "Choose another cut (--pipeline.cut).",
         )
 
 

@@ -113,7 +113,8 @@ class Pipelined(Layout):
             if param.requires_grad and id(param) in own
         }
         self.trained_names = names_of(whole, self.params)
-        self.zero = next(iter(self.params.values())).detach().new_zeros(())
+        first = next(iter(self.params.values())).detach()
+        self.zero = first.new_zeros((), dtype=first.dtype.to_real())
         self._callbacks: dict[Tensor, list[Callable[[Tensor], None]]] = {}
         self._loss, self._autocast, self.measures = loss, autocast, measures
         self._stage = PipelineStage(

@@ -11,7 +11,7 @@ from shoal.comm.group import Group
 from shoal.config.arguments import checks_arguments
 from shoal.errors import ConfigError, ShoalError
 from shoal.models.evaluation_mode import evaluation_mode
-from shoal.parallel.has_values import check_has_values
+from shoal.models.has_values import check_has_values
 from shoal.parallel.layout.tensor.automatic import automatic_plan
 from shoal.parallel.layout.tensor.by_function import on_worker
 from shoal.parallel.layout.tensor.cutting import divided
@@ -117,7 +117,7 @@ def _check_everyone_trains(model: nn.Module, plan: Mapping[str, str], group: Gro
     if idle:
         raise ConfigError(
             f"the plan leaves worker {idle[0]} of {group.size} without parameters to train",
-            f"Give it a module, or use --mesh tensor={max(training) + 1}.",
+            f"Give it a module, or use {max(training) + 1} workers (--mesh tensor={max(training) + 1}).",
         )
 
 

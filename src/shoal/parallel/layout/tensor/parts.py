@@ -51,5 +51,6 @@ def check_divides(name: str, count: int, what: str, group: Group) -> None:
         fitting = [str(size) for size in range(1, group.size + 1) if count % size == 0]
         raise ConfigError(
             f"cannot divide {name} among {group.size} workers: it has {count} {what}, not a multiple of {group.size}",
-            f"Use --mesh tensor={' or '.join(fitting)}, another number of {what}, or a --tensor.plan without {name}.",
+            f"Use {' or '.join(fitting)} workers (--mesh tensor=N), another number of {what}, or a plan without {name} "
+            "(--tensor.plan).",
         )

@@ -102,7 +102,7 @@ def resolved(plan: Mapping[str, str], model: nn.Module, workers: int) -> dict[st
         elif worker >= workers:
             raise ConfigError(
                 f"the plan gives {name} to worker {worker}, but workers 0 to {workers - 1} divide the model",
-                f"Use --mesh tensor={worker + 1}, or another worker.",
+                f"Use {worker + 1} workers (--mesh tensor={worker + 1}), or another worker.",
             )
     return {name: cuts[name] for name in modules if name in cuts}
 

@@ -163,7 +163,8 @@ class LocalSync(Sync):
         for piece in self._update.pieces():
             name, _, key = piece.name.removeprefix("optim.").rpartition(".")
             is_moment = (
-                piece.tensor.is_floating_point() and piece.tensor.shape == self._layout.params[name].shape
+                piece.tensor.dtype.to_real().is_floating_point
+                and piece.tensor.shape == self._layout.params[name].shape
             )
             # The count of steps of a parameter that is one number has its shape, too.
             if is_moment and key != "step":
@@ -197,7 +198,7 @@ class LocalSync(Sync):
         kept = dict(self._layout.model.named_buffers())
         kept |= {f"{name}.{key}": tensor for name in moments for key, tensor in moments[name].items()}
         for name, tensor in kept.items():
-            if tensor.is_floating_point():
+            if tensor.dtype.to_real().is_floating_point:
                 part = tensor.contiguous() * self._part
                 self._exchange(self._group, Bucket.of(name, part)).wait()
                 tensor.copy_(part)

@@ -85,8 +85,7 @@ class OwnedGradients:
     the group, its `param.grad` is dropped, and its reduce-scatter starts; units go in reverse order on every worker.
     Phase 2, `complete`: the pass is over; the remaining units follow. A worker without a pass sends zeros.
 
-    `look` is given each unit's gradients before they are summed, `left` each unit whose gradients are final. `begins`
-    is called by the first gradient of a pass that has not begun, and may begin it.
+    `look` is given each unit's gradients before they are summed, `left` each unit whose gradients are final.
 
     Two units at most are under way: a third waits for the first. Memory: the pieces, and twice the largest unit. Unless
     `keeps_sums`, the pieces exist from the first send to `restart`: while backward produces whole gradients, there are
@@ -102,11 +101,10 @@ class OwnedGradients:
         early: bool,
         look: Callable[[Tensor], None],
         left: Callable[[Unit], None] = lambda unit: None,
-        begins: Callable[[], None] | None = None,
         keeps_sums: bool = True,
     ) -> None:
         self._group = group
-        self._look, self._left, self._begins = look, left, begins
+        self._look, self._left = look, left
         self.present: set[str] = set()
         """Parameters that had a gradient here since `restart`."""
         boxes: dict[Kind, list[Outbox]] = {}
@@ -160,8 +158,6 @@ class OwnedGradients:
 
     def _final(self, slots: UnitSlots, name: str, param: Tensor) -> None:
         del param
-        if not self._is_running and self._begins is not None:
-            self._begins()
         if not self._is_running and not self._is_held:
             return
         if name in slots.missing:

@@ -57,7 +57,7 @@ class OffloadedState:
         if to == "memory" and not self._on_gpu and params:
             raise ConfigError(
                 "offload to memory has no effect on a CPU: optimizer state is in the host's memory already",
-                "Use --strategy.offload file, or leave it out.",
+                'Use offload "file" (--strategy.offload file), or leave it out.',
             )
         self._one_at_a_time = updates_alone(optimizer)
         if self._on_gpu and not self._one_at_a_time:
@@ -202,11 +202,11 @@ def mapped_file(folder: str, num_bytes: int) -> Tensor:
         if error.errno in NO_SPACE:
             raise ConfigError(
                 f"cannot allocate an offload file of {num_bytes / 2**20:,.1f} MiB in {folder}: {error.strerror}",
-                "Free some space, or choose another folder with --strategy.offload_dir.",
+                "Free some space, or choose another folder with offload_dir (--strategy.offload_dir).",
             ) from None
         raise ConfigError(
             f"cannot create an offload file in {folder}: {error.strerror}",
-            "Choose another folder with --strategy.offload_dir.",
+            "Choose another folder with offload_dir (--strategy.offload_dir).",
         ) from None
     if is_in_memory(folder):
         warnings.warn(f"the offload file is in memory: {folder} is not on a disk", stacklevel=2)

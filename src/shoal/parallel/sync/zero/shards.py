@@ -11,7 +11,7 @@ from shoal.comm.group import Group
 from shoal.config.checks.resources import memory_bytes
 from shoal.errors import ConfigError
 from shoal.parallel.buckets.plan import MIB
-from shoal.parallel.buckets.unused import Unused, present_somewhere, refuse_unused
+from shoal.parallel.buckets.unused import Unused, present_somewhere, refuse_dropped, refuse_unused
 from shoal.parallel.freed_memory import return_freed_memory
 from shoal.parallel.gradient_engine import OnFinal
 from shoal.parallel.piece import Piece, Place
@@ -80,7 +80,6 @@ class Shards:
         options: ShardOptions,
         held: HeldState,
         look: Callable[[Tensor], None] = lambda gradients: None,
-        begins: Callable[[], None] | None = None,
     ) -> None:
         params = whole.params
         on_cpu = all(param.is_cpu for param in params.values())
@@ -88,7 +87,7 @@ class Shards:
             raise ConfigError(
                 f"zero stage {options.stage} does not support thread workers on a GPU: torch runs all backward passes "
                 "of a GPU in one thread, where each worker would wait for the others",
-                "Use --launcher processes, or stage 1.",
+                "Start processes (--launcher processes), or use stage 1.",
             )
         self._group, self._params, self._held = group, params, held
         self._is_divided = options.stage == 3
@@ -115,7 +114,6 @@ class Shards:
             options.early,
             look,
             left=(lambda unit: None) if self._gathered is None else self._gathered.gradients_are_final,
-            begins=begins,
             # Stage 1 has all gradients until they are summed: the sums take their place.
             keeps_sums=options.stage > 1,
         )
@@ -184,9 +182,14 @@ class Shards:
         if self._gathered is not None:
             self._gathered.end_pass()
 
-    def check_unused(self, had_samples: bool) -> None:
-        """After the passes of a step: parameters without a gradient are refused, or left out of the update."""
+    def check_unused(self, had_samples: bool, reached: Collection[str] = ()) -> None:
+        """After the passes of a step: parameters without a gradient are refused, or left out of the update.
+
+        Gradients that `reached` parameters and are gone are refused in any case.
+        """
         present = self.gradients.present
+        if dropped := [name for name in self._params if name in reached and name not in present]:
+            refuse_dropped(self._group, dropped, len(self._params))
         if self._unused == "refuse":
             missing = [name for name in self._params if name not in present]
             if missing and had_samples:

@@ -135,7 +135,7 @@ def check_fits(units: Sequence[Unit], workers_here: int, memory: float) -> None:
         f"there are {memory / GIB:.3g} GiB",
         "Divide the layer in two: a parameter is not divided."
         if len(names) == 1
-        else "Use a smaller --strategy.unit_mib, or a --strategy.unit_of that cuts the model more often.",
+        else "Use a smaller unit_mib (--strategy.unit_mib), or a unit_of that cuts the model more often.",
     )
 
 

@@ -15,6 +15,6 @@ def check_has_values(model: nn.Module) -> None:
             )
         if tensor.is_meta:
             raise ConfigError(
-                f"'{name}' is on torch's meta device, where tensors have no values",
-                "Give it memory and weights first: model.to_empty(device='cpu'), then load or initialise them.",
+                f"'{name}' of the model is on the meta device, where tensors have a shape and no numbers",
+                'Before this, call model.to_empty(device="cpu"), or "cuda", and initialise the model or load its weights.',
             )
