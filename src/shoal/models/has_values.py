@@ -16,5 +16,5 @@ def check_has_values(model: nn.Module) -> None:
         if tensor.is_meta:
             raise ConfigError(
                 f"'{name}' of the model is on the meta device, where tensors have a shape and no numbers",
-                'Before this, call model.to_empty(device="cpu"), or "cuda", and initialise the model or load its weights.',
+                'First call model.to_empty(device="cpu"), or "cuda", and initialise the model or load its weights.',
             )
