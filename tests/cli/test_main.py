@@ -54,7 +54,7 @@ def test_every_command_has_help(capsys):
         (["train", "--model", "lenett"], "did you mean 'lenet'?"),
         (["train", "--modle", "lenet"], "did you mean '--model'?"),
         (["train", "nothing-here"], "unknown recipe 'nothing-here'"),
-        (["train", ""], "'' is a folder, not a recipe"),
+        (["train", ""], "an argument is empty"),
         (["train", "."], "'.' is a folder, not a recipe"),
         (["train", "--data", "mnist", "--data-dir", "nowhere"], "data folder nowhere does not exist"),
         (["train", "--resume", "nowhere"], "no run folder nowhere"),

@@ -5,9 +5,10 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from shoal.cli.train.command import COMMAND
-from shoal.cli.train.place import place_of
+from shoal.cli.train.place import place_of, take_gpu
 from shoal.errors import ConfigError
 
 
@@ -40,8 +41,17 @@ def test_no_place_is_none_also_with_a_gpu_alone(monkeypatch):
 
 def test_the_gpu_is_the_only_one_this_worker_sees(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
-    place_of(given("--gpu 2 --rank 0 --world-size 1 --master a:1"))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    take_gpu(given("--gpu 2").gpu)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "2"
+
+
+def test_a_gpu_that_does_not_exist_is_refused_and_the_variable_stays(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(ConfigError, match="--gpu 99"):
+        take_gpu(given("--gpu 99").gpu)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "0,1"
 
 
 PROGRAM = """

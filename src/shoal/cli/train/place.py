@@ -59,8 +59,7 @@ def take_gpu(number: int | None) -> None:
         os.environ.update({} if before is None else {"CUDA_VISIBLE_DEVICES": before})
         raise ConfigError(
             f"--gpu {number}: torch sees no such GPU on this machine",
-            f"It sees {torch.cuda.device_count()}, numbered from 0; `shoal doctor` shows them. Without --gpu the run "
-            "chooses a device itself.",
+            "GPUs are numbered from 0; `shoal doctor` shows them. Without --gpu the run chooses a device itself.",
         )
 
 

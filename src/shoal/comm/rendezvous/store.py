@@ -209,7 +209,7 @@ def _wait_for_listener(host: str, port: int, rank: int, timeout_s: float) -> Non
                 f"rank {rank} has found no store at {host}:{port} for {waited_s:.0f} s: rank 0 holds it. "
                 f"It waits, at most {timeout_s:g} s. {SETTINGS}",
                 SlowMemberWarning,
-                stacklevel=5,
+                stacklevel=6,  # the program's line, through shoal.join
             )
         time.sleep(CONNECT_EVERY_S)
     raise _no_store(host, port, rank, timeout_s)
