@@ -127,6 +127,34 @@ def test_a_function_of_the_program_may_be_any_setting(workers, single, tmp_path)
         torch.testing.assert_close(ours, start, rtol=0, atol=1e-6)
 
 
+def normalised(tmp_path, num_samples, **settings):
+    model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 4))
+    data = ((INPUTS[:num_samples], LABELS[:num_samples]), DATA[1])
+    settings |= {"epochs": 1, "launcher": "threads", "threads": 1, "device": "cpu", "runs_dir": str(tmp_path)}
+    return fit(model, data, functional.cross_entropy, make_optimizer, progress=False, **settings)
+
+
+@pytest.mark.parametrize(
+    ("num_samples", "settings", "share"),
+    [
+        (17, {}, "the batch has 1 sample, and this worker's share is 1"),
+        (19, {"strategy": "ddp", "workers": 2}, "the batch has 3 samples, and this worker's share is 1"),
+        (16, {"micro_batch": 1}, "this worker's share is 8"),
+        (19, {"strategy": "server", "workers": 2}, "this worker's share is 1"),
+    ],
+)
+def test_a_batch_that_is_too_small_for_batch_norm_is_named_with_one_that_suffices(
+    num_samples, settings, share, tmp_path
+):
+    with pytest.raises(ShoalError, match=share) as caught:
+        normalised(tmp_path, num_samples, batch_size=8, **settings)
+    if "micro_batch" in settings:
+        assert "--micro-batch" in caught.value.hint
+        return
+    size = int(caught.value.hint.partition("(--batch-size) of ")[2].partition(":")[0])
+    assert normalised(tmp_path, num_samples, batch_size=size, **settings).status == "completed"
+
+
 class Uncopied(nn.Linear):
     def __deepcopy__(self, memo):
         raise TypeError("it holds an open file")

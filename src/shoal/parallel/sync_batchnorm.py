@@ -173,7 +173,7 @@ class _Normalise(torch.autograd.Function):
         if values.numel() < 2 * values.shape[1] and num_values.item() < 2:
             raise ConfigError(
                 f"batch norm needs at least 2 values per channel; all workers together have {num_values.item():g}",
-                "Train with larger batches.",
+                "Use another batch size, or leave out a last batch of one sample.",
             )
         ctx.save_for_backward(values, gamma, mean, torch.rsqrt(variance + eps))
         ctx.group, ctx.num_values, ctx.worker_weight, ctx.dims = group, num_values, weight, dims

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from shoal.data.dataset import Batch, DataSet
 from shoal.data.division import Division
+from shoal.errors import ConfigError
 from shoal.events.spans import SpanRecorder
 from shoal.models.measures import Measure
 from shoal.parallel.strategy import Pause, Serving, Share, StepResult, Strategy, Turn
@@ -140,7 +141,7 @@ def train_epoch(job: Job, progress: Progress) -> Progress:
         share = Share(parts_of(job, mine, progress.epoch), count, len(mine), job.stop_signal(), before_part)
         lr = job.lr(progress.step)
 
-        result = job.strategy.step(share, lr)
+        result = step(job, share, lr, progress.step)
 
         job.random.after_step(had_samples=len(mine) > 0)
         if job.balance is not None:
@@ -154,6 +155,35 @@ def train_epoch(job: Job, progress: Progress) -> Progress:
     if job.memory is not None:
         job.memory.after_epoch()
     return job.log.settle(progress)
+
+
+def step(job: Job, share: Share, lr: float, number: int) -> StepResult:
+    """One update; an error about too few samples for batch norm says which batch is too small, and what to do."""
+    try:
+        return job.strategy.step(share, lr)
+    except ValueError as error:
+        if not str(error).startswith("Expected more than 1 value per channel when training"):
+            raise
+        count, mine, total = share.num_samples_global, share.num_samples, len(job.data.train)
+        least = 2 * job.strategy.data_size
+        sizes = (size for size in range(least, total + 1) if not 0 < total % size < least)
+        nearest = min(sizes, key=lambda size: abs(size - job.batch_size), default=None)
+        if mine > 1:
+            hint = "Compute larger parts: fewer micro-batches, or a larger --micro-batch."
+        elif nearest is None:
+            hint = f"Use fewer workers: {total} samples are too few for {job.strategy.data_size}."
+        else:
+            hint = (
+                f"Use a batch size (--batch-size) of {nearest}: each batch of {total} samples then suffices."
+            )
+            hint += " Or normalise over all workers: --strategy.sync_batchnorm true (ddp, zero)." * (
+                mine < count
+            )
+        raise ConfigError(
+            f"batch norm needs 2 values per channel or more, and has 1 in step {number}: the batch has {count} "
+            f"sample{'s' * (count > 1)}, and this worker's share is {mine}",
+            hint,
+        ) from error
 
 
 def train_by_turns(job: Job, first: Progress, division: Division) -> Progress:
@@ -175,7 +205,7 @@ def train_by_turns(job: Job, first: Progress, division: Division) -> Progress:
         share = Share(parts_of(job, indices, at.epoch), count, len(indices), job.stop_signal())
         lr = job.lr(turn.step)
 
-        result = job.strategy.step(share, lr)
+        result = step(job, share, lr, turn.step)
 
         job.random.after_step(had_samples=len(indices) > 0)
         counted = replace(mine, step=turn.step + 1, epoch=at.epoch)

@@ -144,6 +144,19 @@ def test_a_slow_member_is_warned_of_once(recwarn):
     assert f"others have waited {SLOW_AFTER_S + 0.1:.1f} s for it at all_reduce #7" in str(recwarn[0].message)
 
 
+def test_members_that_are_slow_together_share_a_line_of_one_member(recwarn):
+    clock = Clock()
+    judge, silent_judge = Judge(LIMIT_S, clock), Judge(LIMIT_S, clock)
+    members = [HERE._replace(rank=rank, waited_s=SLOW_AFTER_S + 0.1, silent_s=1.0) for rank in (3, 5, 7)]
+    for each in (members[:2], members):
+        judge.judge_all(each)
+        silent_judge.judge_all(each, speaks=False)
+    assert [str(each.message).partition(" slow")[0] for each in recwarn] == ["ranks 3, 5 are"]
+    clock.now_s += 61
+    judge.judge_all(members)
+    assert slow_ranks(recwarn) == ["rank 7"]
+
+
 @pytest.mark.parametrize("change", [{"has_arrived": True}, {"dead": True, "gone_for_s": 0.0}])
 def test_no_warning_of_a_member_that_has_come_or_is_gone(recwarn, change):
     Judge(LIMIT_S, Clock()).judge(HERE._replace(**change))

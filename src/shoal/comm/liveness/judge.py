@@ -26,7 +26,7 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Annotated, NamedTuple, final
 
 from shoal.config.arguments import check_argument
@@ -49,6 +49,8 @@ WARN_AFTER_S = 10.0
 """How long a member may show no progress before the others warn of it, and show its stack."""
 BUSY_S = 300.0
 """What a member announces before it reads data, saves or evaluates: `beat(BUSY_S)`."""
+SLOW_LINE_EVERY_S = 60.0
+"""Seconds between two warnings of slow members."""
 SLOW_AFTER_S = 2.0
 """How long a member may keep others waiting before they warn of it."""
 
@@ -214,12 +216,18 @@ def _grace_s(facts: Facts) -> float:
 
 @final
 class Judge:
-    """Judges all members for one worker, and warns of each slow and of each silent one once."""
+    """Judges all members for one worker, and warns of each slow and of each silent one once.
+
+    Members that are slow at the same time share a line, and the next line follows a minute later or not at all: where
+    workers outnumber the cores, all are slow in turn.
+    """
 
     def __init__(self, limit_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.limit_s = limit_s
         self._clock = clock
         self._slow: set[int] = set()
+        self._last_line = float("-inf")
+        """When the last warning of slow members was given."""
         self._silent: set[int] = set()
         """The members that were warned of."""
         self._last_busy: dict[int, float] = {}
@@ -232,16 +240,22 @@ class Judge:
     def judge(self, facts: Facts) -> GroupError | None:
         """The error for a member that will not come, or None; warns when it is slow."""
         error = verdict(facts, self.limit_s)
-        if error is None and facts.last_words is None and not facts.dead and not facts.has_arrived:
-            self._note(facts)
+        if error is None:
+            self._note([facts], speaks=True)
         return error
 
-    def judge_all(self, members: Sequence[Facts]) -> GroupError | None:
-        """The error for a wait that needs every one of the members: of the first that will not come."""
+    def judge_all(self, members: Sequence[Facts], speaks: bool = True) -> GroupError | None:
+        """The error for a wait that needs every one of the members: of the first that will not come.
+
+        `speaks`: whether it is this member that warns, where several wait for the same ones.
+        """
         if any(facts.stopped_s > 0 for facts in members):
             # A member that waits for a stopped one is silent as long as that one, but not stuck.
             members = [facts._replace(silent_s=min(facts.silent_s, 0.0)) for facts in members]
-        return next((error for facts in members if (error := self.judge(facts))), None)
+        error = next((error for facts in members if (error := verdict(facts, self.limit_s))), None)
+        if error is None:
+            self._note(members, speaks)
+        return error
 
     def judge_idle(self, facts: Facts) -> GroupError | None:
         """As `judge`, for a wait outside of the group: a member that showed progress a moment ago is not slow."""
@@ -260,16 +274,30 @@ class Judge:
         fatal = (e for e in found if not isinstance(e, MemberError) or e.reason in ("died", "failed"))
         return next(fatal, found[0] if found and len(found) == len(errors) else None)
 
-    def _note(self, facts: Facts) -> None:
+    def _note(self, members: Sequence[Facts], speaks: bool) -> None:
+        """Warn of members that are slow or silent."""
         now = self._clock()
-        if facts.silent_s < 0:
-            self._last_busy[facts.rank] = now
+        members = [
+            each for each in members if each.last_words is None and not each.dead and not each.has_arrived
+        ]
+        self._last_busy |= {each.rank: now for each in members if each.silent_s < 0}
+        if not speaks:
+            return
+        slow = [each for each in members if each.rank not in self._slow and self._is_slow(each, now)]
+        if slow and now - self._last_line > SLOW_LINE_EVERY_S:
+            self._slow.update(each.rank for each in slow)
+            self._last_line = now
+            ranks, waited_s = ", ".join(str(each.rank) for each in slow), max(each.waited_s for each in slow)
+            who, they = (f"rank {ranks} is", "it") if len(slow) == 1 else (f"ranks {ranks} are", "them")
+            _warn(f"{who} slow: others have waited {waited_s:.1f} s for {they} at {slow[0].label}")
+        for facts in members:
+            self._note_silence(facts)
+
+    def _is_slow(self, facts: Facts, now: float) -> bool:
         not_busy_s = now - self._last_busy.get(facts.rank, float("-inf"))
-        if min(facts.waited_s, not_busy_s) > SLOW_AFTER_S and facts.rank not in self._slow:
-            self._slow.add(facts.rank)
-            _warn(
-                f"rank {facts.rank} is slow: others have waited {facts.waited_s:.1f} s for it at {facts.label}"
-            )
+        return min(facts.waited_s, not_busy_s) > SLOW_AFTER_S
+
+    def _note_silence(self, facts: Facts) -> None:
         silent_s = min(facts.waited_s, facts.silent_s) - facts.starved_s
         if silent_s > WARN_AFTER_S and not (
             facts.stopped_s or facts.rank in self._silent or facts.in_debugger()
@@ -279,6 +307,15 @@ class Judge:
                 f"{_silence(facts, silent_s)}. The others wait, at most {self.limit_s:g} s. {SETTINGS}"
                 + ("" if facts.host else f"\nIt is here:\n{facts.stack()}")
             )
+
+
+def speaks(rank: int, members: Iterable[int], missing: Collection[int]) -> bool:
+    """Whether a member warns of those that all wait for: the first that has come does.
+
+    >>> [speaks(rank, range(4), missing=[0, 3]) for rank in (1, 2)]
+    [True, False]
+    """
+    return all(other in missing for other in members if other < rank)
 
 
 def _warn(text: str) -> None:

@@ -122,7 +122,11 @@ class Presence:
                 self._facts(rank, label, waited_s, broken, end, idle)
                 for rank, end, idle in zip(missing, entries[::2], entries[1::2], strict=True)
             ]
-            error = self._judge.judge_any(facts) if sequence == FROM_ANYONE else self._judge.judge_all(facts)
+            if sequence == FROM_ANYONE:
+                error = self._judge.judge_any(facts)
+            else:
+                is_alone = sequence == MESSAGE
+                error = self._judge.judge_all(facts, is_alone or judge.speaks(self._rank, ranks, missing))
             if error is None:
                 # A member that waits for one that makes progress is not stuck either.
                 idle = [each.silent_s for each in facts if each.last_words is None]

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, final
 
-from shoal.comm.liveness.judge import NO_PROGRESS_LIMIT_S, WARN_AFTER_S, SlowMemberWarning
+from shoal.comm.liveness.judge import NO_PROGRESS_LIMIT_S, WARN_AFTER_S, SlowMemberWarning, speaks
 from shoal.comm.rendezvous import secret
 from shoal.comm.rendezvous.store import SETTINGS, parsed, stored
 from shoal.comm.rendezvous.tagged_store import MOST_CHARACTERS, TaggedStore, tagged
@@ -223,6 +223,8 @@ class _Meeting:
 
     def _warn(self, waited_s: float) -> None:
         late, sentence = self._late()
+        if not speaks(self._mine.rank, range(self._size), late):
+            return
         warnings.warn(
             f"{waited_s:.0f} s after rank {self._mine.rank} joined, these ranks have not: "
             f"{', '.join(map(str, late))}. It waits for them, at most {self._timeout_s:g} s. "

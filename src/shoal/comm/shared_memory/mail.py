@@ -48,7 +48,7 @@ class Message(NamedTuple):
 class Mailbox:
     """All messages from this member to another (`outgoing`), or from the other to this one."""
 
-    any_will_do = False
+    any_will_do = all_meet = False
 
     def __init__(
         self, progress: ProgressEngine, arena: Arena, roster: Roster, peer: int, outgoing: bool
@@ -161,7 +161,7 @@ class Mailbox:
 class FromAnyone:
     """Receives from anyone: gives each `recv` to the mailbox in which a message arrives first."""
 
-    any_will_do = True
+    any_will_do, all_meet = True, False
 
     def __init__(self, progress: ProgressEngine, mail: "Mail") -> None:
         self.roster = mail.roster

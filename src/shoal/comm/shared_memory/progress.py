@@ -15,7 +15,7 @@ from typing import Protocol, final
 
 from shoal.comm.liveness import stacks
 from shoal.comm.liveness.at_exit import at_exit
-from shoal.comm.liveness.judge import PAUSED_S, Facts, Judge
+from shoal.comm.liveness.judge import PAUSED_S, Facts, Judge, speaks
 from shoal.comm.liveness.patience import Patience
 from shoal.comm.liveness.watch import ProcessWatch
 from shoal.comm.shared_memory.board import Board
@@ -35,6 +35,11 @@ class Channel(Protocol):
     @property
     def any_will_do(self) -> bool:
         """Whether one of the missing members is enough."""
+        ...
+
+    @property
+    def all_meet(self) -> bool:
+        """Whether all members wait for the missing ones, as in a collective."""
         ...
 
     def ready(self) -> bool:
@@ -237,7 +242,10 @@ class ProgressEngine:
         if channel.any_will_do:
             error = self._judge.judge_any(facts)
         else:
-            error = self._judge.judge_all(facts)
+            everyone = range(len(roster.boards))
+            error = self._judge.judge_all(
+                facts, not channel.all_meet or speaks(roster.rank, everyone, missing)
+            )
         if error is None and missing:
             # A member that waits for one that makes progress is not stuck either.
             roster.homes[roster.rank].keep_alive(max(roster.homes[rank].progress_ns() for rank in missing))

@@ -40,6 +40,7 @@ class Rounds:
     """The channel of a group's collectives."""
 
     any_will_do = False
+    all_meet = True
 
     def __init__(self, progress: ProgressEngine, arena: Arena, roster: Roster, regions: Regions) -> None:
         self.roster = roster
