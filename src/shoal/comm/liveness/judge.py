@@ -287,8 +287,8 @@ class Judge:
     def judge_any(self, members: Sequence[Facts]) -> GroupError | None:
         """The error for a wait that any one of the members can end: one has died or failed, or none will come.
 
-        Members that wait for this one will not come, nor those that wait for one that will not come. If there is one for
-        which all others wait, it is warned of.
+        Members that wait for this one will not come, nor those that wait for one that will not come. If all others wait
+        for one, it is warned of.
         """
         errors: dict[int | None, GroupError | None] = {
             facts.rank: verdict(facts, self.limit_s) for facts in members
