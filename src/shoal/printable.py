@@ -36,6 +36,22 @@ def shortened(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}… ({len(text)} characters)"
 
 
+MOST_SHOWN = 6000
+"""Characters of an error text that a terminal shows."""
+
+
+def excerpt(text: str) -> str:
+    """The text; of a very long one, the beginning and the end.
+
+    >>> len(excerpt("x" * 10**7)) < 2 * MOST_SHOWN, excerpt("no such column")
+    (True, 'no such column')
+    """
+    half = MOST_SHOWN // 2
+    if len(text) <= MOST_SHOWN:
+        return text
+    return f"{text[:half]} … ({len(text):,} characters in all) … {text[-half:]}"
+
+
 @contextmanager
 def unless_hung_up() -> Generator[None]:
     """Ignore that a terminal was closed: a run that saves its state must not fail by it."""

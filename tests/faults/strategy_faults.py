@@ -140,14 +140,15 @@ def launcher_dies_at_a_place(stage, chance):
 
 
 def stops_at_a_place(stage, chance):
-    """A worker is stopped (SIGSTOP) for good, with a limit of 2 s."""
+    """A worker is stopped (SIGSTOP) for good or loops for ever, with a limit of 2 s."""
     world = draw_placed_world(chance, *LAUNCHERS)
-    # Workers that wait for a server do not see for whom it waits: it must give up earlier than they.
-    limit = "30" if world.servers else "2"
+    fault = chance.choice(("stop", "loop"))
     places = [place for place in PLACES if place != "building" or world.launcher != "hand"]
-    programs, _, _, rank = begin(stage, chance, world, ("stop",), places, "--launch.timeout", limit)
+    if fault == "loop":  # elsewhere, workers announce minutes of work
+        places = ["forward", "backward"]
+    programs, _, _, rank = begin(stage, chance, world, (fault,), places, "--launch.timeout", "2")
     if fired_or_completed(stage, world, programs):
-        named = rf"rank {rank} .*stopped \(SIGSTOP\)"
+        named = rf"rank {rank} .*" + (r"stopped \(SIGSTOP\)" if fault == "stop" else "made no progress")
         ends_as_one(stage, world, programs, rank, (2, None), named, named)
         stage.outcome = "named"
     stage.resumes(world)

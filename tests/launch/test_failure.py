@@ -101,3 +101,9 @@ def test_one_box_last_and_complete(capsys):
     assert box.splitlines()[0] == "│ rank 1 of 2 failed: ValueError: no such column: 颜色"
     assert box.splitlines()[2] == "│ Resume with: …"
     assert box.endswith("└──\n")
+
+
+def test_the_output_of_a_worker_that_just_ended_is_shown_in_part():
+    error = unreported_end(0, 2, 3, "begin" + "x" * 3_000_000)
+    assert len(error.hint) < 20_000
+    assert "begin" in error.hint

@@ -7,6 +7,7 @@ import time
 import pytest
 import torch
 
+from shoal.comm.group import ANYONE
 from shoal.errors import MismatchError, WorkerError
 from shoal.launch.threads import run
 
@@ -64,6 +65,17 @@ def test_a_thread_in_an_endless_loop_is_named_with_its_stack_and_does_not_outliv
     assert fired.is_set()
     assert "in loop_for_ever" in caught.value.hint
     assert living() == []
+
+
+def test_a_thread_that_others_wait_for_through_a_server_is_named():
+    def work(group):
+        if group.rank == 2:
+            while True:
+                time.sleep(0.001)
+        group.recv(torch.zeros(1), ANYONE if group.rank == 0 else 0).wait()
+
+    with pytest.raises(WorkerError, match="rank 2 has not reached send to rank 0: it is alive"):
+        run(3, work, limit_s=0.5)
 
 
 def test_an_exit_code_is_kept():

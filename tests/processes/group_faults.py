@@ -46,6 +46,10 @@ def loop_for_ever(group, victim):
     group.all_reduce(torch.ones(10)).wait()
 
 
+def die():
+    os._exit(3)
+
+
 def an_endless_loop():
     while True:
         pass
@@ -134,19 +138,19 @@ def leave_the_world(group, victim):
     pair.all_reduce(torch.ones(10)).wait()
 
 
-def wait_for_a_message(group, victim):
-    """The victim dies between two messages; all that wait, directly or not, get an error."""
+def wait_for_a_message(group, victim, act):
+    """The victim dies or loops between two messages; all that wait, directly or not, get an error."""
     group.barrier().wait()
     if group.rank == victim:
-        os._exit(3)
+        act()
     group.recv(torch.zeros(1), (group.rank - 1) % group.size).wait()
 
 
-def serve_anyone(group, victim):
-    """Rank 0 receives from anyone; the victim dies without having sent."""
+def serve_anyone(group, victim, act):
+    """Rank 0 receives from anyone; the victim dies or loops without having sent."""
     group.barrier().wait()
     if group.rank == victim:
-        os._exit(3)
+        act()
     if group.rank == 0:
         group.recv(torch.zeros(1), ANYONE).wait()
     else:

@@ -126,18 +126,20 @@ def test_a_member_that_only_sends_gets_the_error_too(kind):
         assert (outcomes[0].rank, outcomes[0].reason) == (faults.VICTIM, "died"), outcomes[0]
 
 
-def test_a_chain_of_waits_names_the_first_cause(kind):
-    with World(kind, 4) as world:
-        outcomes = world.run(faults.wait_for_a_message, faults.VICTIM, victim=faults.VICTIM, timeout_s=20)
-        assert [outcome.rank for outcome in others(outcomes)] == [faults.VICTIM] * 3
-        assert {outcome.reason for outcome in others(outcomes)} == {"died"}
+@pytest.mark.parametrize("waits", [faults.wait_for_a_message, faults.serve_anyone])
+@pytest.mark.parametrize(("act", "reason"), [(faults.die, "died"), (faults.an_endless_loop, "stuck")])
+def test_a_chain_of_waits_names_the_first_cause(kind, waits, act, reason):
+    """Also where members wait for one that waits for any of them, as a server does."""
+    with World(kind, 4, limit_s=1.5) as world:
+        outcomes = world.run(waits, faults.VICTIM, act, victim=faults.VICTIM, timeout_s=40)
+        found = [(outcome.rank, outcome.reason) for outcome in others(outcomes)]
+        assert found == [(faults.VICTIM, reason)] * 3, [outcome.message for outcome in others(outcomes)]
 
 
-def test_a_death_ends_a_wait_for_anyone(kind):
-    with World(kind, 3) as world:
-        outcomes = world.run(faults.serve_anyone, faults.VICTIM, victim=faults.VICTIM, timeout_s=20)
-        for outcome in others(outcomes):
-            assert (outcome.rank, outcome.reason) == (faults.VICTIM, "died"), outcome
+def test_two_that_wait_for_each_other_do_not_wait_for_ever(kind):
+    with World(kind, 2, limit_s=1.0) as world:
+        outcomes = world.run(faults.wait_for_a_message, None, None, timeout_s=30)
+        assert {outcome.reason for outcome in outcomes} == {"stuck"}, outcomes
 
 
 def test_a_wait_for_anyone_ends_when_all_have_left_and_not_before(kind):

@@ -90,6 +90,15 @@ def test_a_stage_that_computes_without_end_is_named_with_its_stack(tmp_path):
     assert "in loop_for_ever" in str(error), str(error)
 
 
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore:rank 0 (is slow|has not reached)")
+def test_a_driver_whose_loss_never_ends_is_named(tmp_path):
+    more = f"{STAGED} --launch.timeout 4 --loss misbehaving:looping_loss"
+    with pytest.raises(WorkerError, match="rank 0 has not reached") as caught:
+        launch_run(config(tmp_path, more), Silent())
+    assert "in loop_for_ever" in caught.value.hint
+
+
 def test_a_pause_is_survived(tmp_path, faultless):
     with pytest.warns(SlowMemberWarning, match="rank 1 is slow: others have waited 2"):
         result = launch_run(config(tmp_path, STAGED, rank=1, fault="pause"), Silent())

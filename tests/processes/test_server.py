@@ -55,6 +55,15 @@ def test_a_killed_worker_is_named(tmp_path):
     assert "Resume from the last checkpoint" in error.hint
 
 
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore:rank 1 (is slow|has not reached)")
+@pytest.mark.parametrize("more", ["--group shm", "--group gloo", "--strategy.servers 2 --workers 3"])
+def test_a_worker_in_an_endless_loop_is_named_and_not_one_that_waits_for_it(tmp_path, more):
+    error, _ = failure(tmp_path, f"--launch.timeout 4 {more}", rank=1, fault="loop")
+    assert error.message.startswith("rank 1 has not reached")
+    assert "in loop_for_ever" in error.hint
+
+
 @pytest.mark.filterwarnings("ignore:rank .* is slow")
 @pytest.mark.parametrize("mode", ["asp", pytest.param("ssp", marks=pytest.mark.long)])
 def test_the_others_continue_without_a_killed_worker_and_take_its_share_of_the_data(tmp_path, mode):

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TextIO
 
 from shoal.errors import ShoalError, WorkerError
-from shoal.printable import printable
+from shoal.printable import excerpt, printable
 from shoal.report.terminal import width
 
 WIDEST = 100
@@ -59,9 +59,9 @@ def error(problem: ShoalError) -> None:
     if isinstance(problem, WorkerError):
         _failure(problem)
         return
-    warn(f"{_styled('1;31', 'error:', sys.stderr)} {printable(problem.message)}")
+    warn(f"{_styled('1;31', 'error:', sys.stderr)} {printable(excerpt(problem.message))}")
     if problem.hint:
-        warn(f"  {printable(problem.hint)}")
+        warn(f"  {printable(excerpt(problem.hint))}")
 
 
 def _failure(problem: WorkerError) -> None:

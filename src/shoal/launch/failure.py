@@ -9,6 +9,7 @@ from pathlib import Path
 
 import shoal
 from shoal.errors import ConfigError, MemberError, ShoalError, WorkerError
+from shoal.printable import excerpt
 
 OUTPUT_LINES = 12
 """Lines of a worker's output shown if it ended without a report."""
@@ -35,18 +36,18 @@ class Failure:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Describe an exception, while its traceback is still there."""
+    """Describe an exception, while its traceback is still there; very long texts in part, as a terminal shows them."""
     ours = isinstance(error, ShoalError)
     member = error if isinstance(error, MemberError) else None
     return Failure(
         name=type(error).__name__,
-        message=error.message if ours else str(error),
-        hint=error.hint if ours else "",
+        message=excerpt(error.message if ours else str(error)),
+        hint=excerpt(error.hint if ours else ""),
         expected=ours,
         blames=member.rank if member else None,
         reason=member.reason if member else "",
         where=_where(traceback.extract_tb(error.__traceback__)),
-        traceback="".join(traceback.format_exception(error)),
+        traceback=excerpt("".join(traceback.format_exception(error))),
         exit_code=_exit_code(error),
     )
 
@@ -93,7 +94,7 @@ def _excerpt(output: str) -> str:
     _, fatal, dump = output.rpartition("Fatal Python error")
     lines = (fatal + dump).strip().splitlines()
     lines = lines[:OUTPUT_LINES] if fatal else lines[-OUTPUT_LINES:]
-    return "\n".join(f"  {line}" for line in lines if line)
+    return excerpt("\n".join(f"  {line}" for line in lines if line))
 
 
 def _joined(lines: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ from shoal.comm.liveness.judge import (
     Judge,
     LastWords,
     SlowMemberWarning,
+    cause_of,
     limit_of,
     verdict,
 )
@@ -52,14 +53,26 @@ def test_a_member_that_is_stopped_and_continued_in_time_is_waited_for():
     assert verdict(HERE._replace(stopped_s=0.6, silent_s=0.6), limit_s=0.5).reason == "stopped"
 
 
-def test_a_member_that_waits_for_a_stopped_one_is_not_stuck(recwarn):
-    """Its silence began a moment before the stop was first seen, so it passes the limit first."""
-    waiting, halted = HERE._replace(rank=0, silent_s=LIMIT_S + 0.1), HERE._replace(rank=1)
+def test_a_member_that_waits_is_neither_slow_nor_stuck_but_the_one_that_it_waits_for(recwarn):
     judge = Judge(LIMIT_S, Clock())
-    assert judge.judge_all([waiting, halted._replace(stopped_s=LIMIT_S)]) is None
-    error = judge.judge_all([waiting, halted._replace(stopped_s=LIMIT_S + 0.1)])
+    waiting, guilty = HERE._replace(rank=0, silent_s=LIMIT_S + 9, waits_for=1), HERE._replace(rank=1)
+    assert judge.judge_all([waiting]) is None
+    assert slow_ranks(recwarn) == []
+    assert judge.judge_all([waiting, guilty._replace(stopped_s=LIMIT_S)]) is None
+    error = judge.judge_all([waiting, guilty._replace(stopped_s=LIMIT_S + 0.1)])
     assert (error.rank, error.reason) == (1, "stopped")
-    assert judge.judge_all([waiting, halted]).reason == "stuck"
+    error = judge.judge_all([waiting, guilty._replace(silent_s=LIMIT_S + 0.1)])
+    assert (error.rank, error.reason) == (1, "stuck")
+
+
+def test_members_that_wait_for_each_other_are_stuck():
+    """There is no other to blame, so each names the next in the circle."""
+    error = judged(silent_s=12.34, waits_for=3)
+    assert (error.rank, error.reason) == (3, "stuck")
+    assert "it waits for others itself" in error.message
+    circle = {0: 1, 1: 2, 2: 0}.get
+    assert [cause_of(1, judged_by, circle) for judged_by in (0, 2, 3)] == [1, 1, 0]
+    assert cause_of(4, 3, {4: 0, 0: 1, 1: 0}.get) in (0, 1), "they judge each other"
 
 
 def test_silence_beyond_the_limit_is_stuck_and_shows_the_stack():
@@ -229,11 +242,20 @@ def test_a_wait_for_anyone_ends_with_a_death_or_when_none_will_come():
     assert judge.judge_any([]) is None
 
 
-def test_a_stopped_member_is_named_to_a_server_when_all_others_wait_as_long():
-    judge = Judge(60.0)
-    stopped = Facts(1, "recv #7", 30.0, stopped_s=10.5, silent_s=11.0, pid=4711)
-    waits, works, busy = (Facts(0, "recv #7", 30.0, silent_s=silent_s) for silent_s in (10.5, 2.0, -200.0))
-    assert judge.judge_any([waits, stopped]).reason == "stopped"
-    assert judge.judge_any([waits, stopped]).rank == 1
-    assert judge.judge_any([works, stopped]) is None, "a message of the other may come"
-    assert judge.judge_any([busy, stopped]) is None
+def test_a_server_names_the_member_for_which_the_others_wait(recwarn):
+    judge = Judge(LIMIT_S, Clock())
+    here = HERE._replace(silent_s=LIMIT_S - 1)
+    waits, works, busy = (
+        here._replace(rank=0, **how) for how in ({"waits_for": 0}, {}, {"silent_s": -200.0})
+    )
+    other_server = here._replace(rank=2, silent_s=LIMIT_S + 1, waits_for=1)
+    for guilty in (here._replace(rank=1, stopped_s=LIMIT_S + 1), here._replace(rank=1, silent_s=LIMIT_S + 1)):
+        assert judge.judge_any([waits, guilty]).rank == 1
+        assert judge.judge_any([waits, guilty, other_server]).rank == 1
+        assert judge.judge_any([works, guilty]) is None, "a message of the other may come"
+        assert judge.judge_any([busy, guilty]) is None
+        assert judge.judge_any([waits._replace(waits_for=5), guilty]) is None, "it waits for another one"
+    assert slow_ranks(recwarn) == []
+    assert judge.judge_any([waits, here._replace(rank=1)]) is None
+    assert slow_ranks(recwarn) == ["rank 1"]
+    assert judge.judge_any([waits._replace(silent_s=LIMIT_S + 1)]).rank == 0, "each waits for the other"

@@ -9,6 +9,7 @@ import torch
 
 from shoal.errors import ConfigError, WorkerError
 from shoal.launch.process import forks
+from shoal.launch.supervise import Listener
 
 
 def test_a_killed_copy_is_named():
@@ -66,4 +67,24 @@ def test_no_copy_is_made_of_a_process_in_which_torchs_store_has_its_thread(monke
 
     monkeypatch.setattr(os, "fork", watched)
     forks.run(work, 3)
-    assert seen == [0, 0, 0]
+    assert seen == [0] * 4, "the killer of orphans is forked, too"
+
+
+def test_an_error_text_of_megabytes_is_whole_in_the_log_and_short_in_the_box():
+    logged = []
+
+    class Listening(Listener):
+        def printed(self, rank, output):
+            logged.append(output)
+
+    def work(reporter):
+        raise ValueError("first" + "x" * 5_000_000 + "last")
+
+    with pytest.raises(WorkerError) as caught:
+        forks.run(work, 1, Listening())
+    shown = f"{caught.value.message}{caught.value.hint}{caught.value.traceback}"
+    assert len(shown) < 20_000
+    assert "failed: ValueError: firstxxx" in caught.value.message
+    assert caught.value.message.endswith("xxxlast")
+    (log,) = logged
+    assert log.count(b"x") >= 5_000_000

@@ -3,13 +3,14 @@
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 
 import pytest
 
+from shoal.errors import WorkerError
 from shoal.launch.handle import end_all
+from shoal.launch.process.child import start_program
 from shoal.launch.process.processes import ProcessHandle, ProcessTask, run
 from shoal.launch.supervise import Policy
 
@@ -23,7 +24,7 @@ class Unkillable:
         return None
 
     def wait(self, timeout):
-        raise subprocess.TimeoutExpired("worker", timeout)
+        return None
 
 
 def test_a_process_that_cannot_be_killed_is_named_and_left():
@@ -36,9 +37,7 @@ def test_a_process_that_cannot_be_killed_is_named_and_left():
 
 def test_a_stopped_process_is_seen_and_ended():
     read_end, write_end = os.pipe()
-    command = [sys.executable, "-S", "-c", "import time; print(flush=True); time.sleep(60)"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
-    process.stdout.read(1)
+    process = start_program([sys.executable, "-S", "-c", "import time; time.sleep(60)"], {})
     handle = ProcessHandle(0, read_end, process, None)
     assert handle.stopped_s() == 0
     os.kill(process.pid, signal.SIGSTOP)
@@ -47,7 +46,6 @@ def test_a_stopped_process_is_seen_and_ended():
         assert time.monotonic() < deadline
         time.sleep(0.02)
     assert end_all([handle]) == []
-    process.stdout.close()
     os.close(write_end)
 
 
@@ -72,3 +70,28 @@ def test_a_worker_that_is_stopped_at_any_moment_is_named(tmp_path, monkeypatch, 
     with pytest.raises(Exception, match=re.escape(f"rank {rank} of 2 is stopped (SIGSTOP)")):
         run(task, 2, policy=Policy(stopped_s=2.0))
     assert (tmp_path / "proof").exists()
+
+
+def test_a_worker_that_is_stopped_before_its_program_is_loaded_is_named(tmp_path, monkeypatch):
+    really, proof = os.execve, tmp_path / "proof"
+
+    def stop_rank_1(path, arguments, environment):
+        if environment.get("RANK") == "1":
+            proof.touch()
+            os.kill(os.getpid(), signal.SIGSTOP)
+        really(path, arguments, environment)
+
+    monkeypatch.setattr(os, "execve", stop_rank_1)
+    (tmp_path / "program.py").write_text("import time\ntime.sleep(60)\n")
+    task = ProcessTask(
+        {"kind": "program", "path": str(tmp_path / "program.py"), "arguments": [], "group": "shm"}
+    )
+    with pytest.raises(WorkerError, match=re.escape("rank 1 of 2 is stopped (SIGSTOP)")):
+        run(task, 2, policy=Policy(stopped_s=0.5))
+    assert proof.exists()
+
+
+def test_a_program_that_cannot_be_started_says_why(capfd):
+    process = start_program(["/no/such/program"], {})
+    assert process.wait(10) == 127
+    assert "cannot start /no/such/program: No such file" in capfd.readouterr().err

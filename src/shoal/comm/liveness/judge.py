@@ -13,6 +13,7 @@ others have waited 2 s for it                     a warning, once
 it has been silent for 10 s                       a warning with its Python stack, once
 silent for the limit while this one waited,       stuck, unless a debugger holds it
 not counting the time it was denied a processor
+it waits for a member that does not wait          none: its waiters judge that one
 ================================================  ==================================
 
 The moment gives the last data of a member that is gone time to arrive, where data travels through connections.
@@ -26,13 +27,15 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Annotated, NamedTuple, final
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from typing import Annotated, NamedTuple, TypeVar, final
 
 from shoal.config.arguments import check_argument
 from shoal.config.kinds import AtLeast, AtMost
 from shoal.errors import ConfigError, GroupError, MemberError, MismatchError, member_error
 from shoal.printable import shortened
+
+Member = TypeVar("Member", bound=Hashable)
 
 NO_PROGRESS_LIMIT_S = 1800.0
 """How long a member of a user's program may show no progress before the others give it up: torch's own default."""
@@ -53,6 +56,8 @@ SLOW_LINE_EVERY_S = 60.0
 """Seconds between two warnings of slow members."""
 SLOW_AFTER_S = 2.0
 """How long a member may keep others waiting before they warn of it."""
+SIGN_OF_WAIT_S = 5.0
+"""How long it counts that a member has reported that it waits. It reports that again ten times a second."""
 
 MOST_S = 86400.0 * 365
 """The longest limit: more overflows the clocks of the libraries below."""
@@ -157,6 +162,32 @@ def _no_debugger() -> bool:
     return False
 
 
+def cause_of(
+    member: Member, judged_by: Member, waits_for: Callable[[Member], Member | None]
+) -> Member | None:
+    """The member for which another one waits in the end: following those that wait themselves.
+
+    None: it does not wait. The member itself: it waits for the one that judges it. Of a circle that does not lead to
+    that one, some member: those in it judge each other.
+
+    >>> server = {"a": "server", "b": None, "server": "b"}.get
+    >>> cause_of("server", "a", server), cause_of("b", "server", server), cause_of("a", "server", server)
+    ('b', None, 'a')
+    """
+    passed, at = {member}, member
+    while (following := waits_for(at)) is not None and following not in passed:
+        if following == judged_by:
+            return member
+        passed.add(following)
+        at = following
+    return None if at == member else at
+
+
+def still_waits(reported_ns: int, progress_ns: int) -> bool:
+    """Whether a member waits that has reported so at this time of the monotonic clock, and made progress at that."""
+    return reported_ns > max(progress_ns, time.monotonic_ns() - int(1e9 * SIGN_OF_WAIT_S))
+
+
 class Facts(NamedTuple):
     """What is known of one member that this one waits for."""
 
@@ -181,6 +212,8 @@ class Facts(NamedTuple):
     """Reads whether a debugger holds it. Called once it has been silent for seconds."""
     has_arrived: bool = False
     """Whether it has reached `label` too, and only its data is missing: then it is not slow."""
+    waits_for: int | None = None
+    """For whom it waits in the end (`cause_of`); None: it does not wait."""
     pid: int = 0
     host: str = ""
     """Its machine, where that is another one."""
@@ -188,6 +221,21 @@ class Facts(NamedTuple):
     """What was lost with its process."""
     stack: Callable[[], str] = _no_stack
     """Reads where it is in its program."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for others itself."""
+        return self.waits_for is not None
+
+    @property
+    def is_innocent(self) -> bool:
+        """Whether it waits for others than the one that judges it: they judge each other."""
+        return self.waits_for not in (None, self.rank)
+
+
+def to_blame(members: Sequence[Facts]) -> Facts:
+    """The first of these members that does not wait itself, if there is one."""
+    return min(members, key=lambda each: (each.waits, each.is_innocent))
 
 
 def verdict(facts: Facts, limit_s: float) -> GroupError | None:
@@ -199,6 +247,8 @@ def verdict(facts: Facts, limit_s: float) -> GroupError | None:
     if facts.stopped_s > 0:
         too_long = facts.stopped_s > min(STOP_GRACE_S, limit_s)
         return stopped(facts.rank, facts.label, facts.pid) if too_long else None
+    if facts.is_innocent:
+        return None
     # Only silence during the wait counts: before that, all may have been busy with long work.
     silent_s = min(facts.silent_s, facts.waited_s)
     if silent_s - facts.starved_s > limit_s and not facts.in_debugger():
@@ -249,9 +299,6 @@ class Judge:
 
         `speaks`: whether it is this member that warns, where several wait for the same ones.
         """
-        if any(facts.stopped_s > 0 for facts in members):
-            # A member that waits for a stopped one is silent as long as that one, but not stuck.
-            members = [facts._replace(silent_s=min(facts.silent_s, 0.0)) for facts in members]
         error = next((error for facts in members if (error := verdict(facts, self.limit_s))), None)
         if error is None:
             self._note(members, speaks)
@@ -264,21 +311,33 @@ class Judge:
     def judge_any(self, members: Sequence[Facts]) -> GroupError | None:
         """The error for a wait that any one of the members can end: one has died or failed, or none will come.
 
-        If one is stopped and all others are silent as long, they wait for it: none will come either.
+        Members that wait for this one will not come, nor those that wait for one that will not come. If all others wait
+        for one, it is warned of.
         """
-        errors = [verdict(facts, self.limit_s) for facts in members]
-        found = [error for error in errors if error is not None]
-        stops = [e for e in found if isinstance(e, MemberError) and e.reason == "stopped"]
-        if stops and all(self.stopped_too_long(max(each.stopped_s, each.silent_s)) for each in members):
-            return stops[0]
-        fatal = (e for e in found if not isinstance(e, MemberError) or e.reason in ("died", "failed"))
-        return next(fatal, found[0] if found and len(found) == len(errors) else None)
+        errors: dict[int | None, GroupError | None] = {
+            facts.rank: verdict(facts, self.limit_s) for facts in members
+        }
+        for error in filter(None, errors.values()):
+            if not isinstance(error, MemberError) or error.reason in ("died", "failed"):
+                return error
+        at_work = [facts for facts in members if not facts.waits]
+        waiting = [facts for facts in members if facts.waits]
+        may_come = [*at_work, *(facts for facts in waiting if facts.is_innocent)]
+        if all(errors[facts.rank] or errors.get(facts.waits_for) for facts in may_come):
+            return next((error for facts in (*at_work, *waiting) if (error := errors[facts.rank])), None)
+        if len(at_work) == 1 and waiting:
+            (late,) = at_work
+            if all(facts.waits_for in (facts.rank, late.rank) for facts in waiting):
+                self._note([late], speaks=True)
+        return None
 
     def _note(self, members: Sequence[Facts], speaks: bool) -> None:
         """Warn of members that are slow or silent."""
         now = self._clock()
         members = [
-            each for each in members if each.last_words is None and not each.dead and not each.has_arrived
+            each
+            for each in members
+            if not (each.last_words or each.dead or each.has_arrived or each.is_innocent)
         ]
         self._last_busy |= {each.rank: now for each in members if each.silent_s < 0}
         if not speaks:
@@ -353,9 +412,9 @@ def stopped(rank: int, label: str, pid: int) -> MemberError:
 def _silence(facts: Facts, silent_s: float) -> str:
     if facts.host:
         return f"rank {facts.rank} on {facts.host} has not reached {facts.label}: silent for {silent_s:.1f} s"
+    state = "it waits for others itself, and" if facts.waits else "it is alive, but"
     return (
-        f"rank {facts.rank} has not reached {facts.label}: it is alive, "
-        f"but has made no progress for {silent_s:.1f} s"
+        f"rank {facts.rank} has not reached {facts.label}: {state} has made no progress for {silent_s:.1f} s"
     )
 
 

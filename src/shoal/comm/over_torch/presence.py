@@ -9,7 +9,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, final
 
 from shoal.comm.liveness import judge, stacks
-from shoal.comm.liveness.judge import BROKEN_FOR_S, STOP_GRACE_S, STORE_ANSWERS_S, Facts, Judge, LastWords
+from shoal.comm.liveness.judge import (
+    BROKEN_FOR_S,
+    SIGN_OF_WAIT_S,
+    STOP_GRACE_S,
+    STORE_ANSWERS_S,
+    Facts,
+    Judge,
+    LastWords,
+    cause_of,
+    to_blame,
+)
 from shoal.comm.liveness.watch import ProcessWatch
 from shoal.comm.over_torch.headers import NO_RANK
 from shoal.comm.over_torch.signs import SignsOfLife
@@ -53,8 +63,8 @@ class Presence:
             self._store = ours.through(self._distant)
         self._watch = ProcessWatch()
         self._watch.add(cards[other].pid for other in self._near)
-        self._seen: dict[int, tuple[str, float, float]] = {}
-        """Per member: its last entry, the idle time in it, and when that entry was first seen."""
+        self._seen: dict[int, tuple[str, float, int, float]] = {}
+        """Per member: its last entry, the idle time in it, for whom it waits, and when the entry was first seen."""
         self._gone_since: dict[int, float] = {}
         self.culprit: Callable[[], int] = lambda: NO_RANK
         """The member whose end was the first, as broken connections show, or NO_RANK."""
@@ -128,9 +138,7 @@ class Presence:
                 is_alone = sequence == MESSAGE
                 error = self._judge.judge_all(facts, is_alone or judge.speaks(self._rank, ranks, missing))
             if error is None:
-                # A member that waits for one that makes progress is not stuck either.
-                idle = [each.silent_s for each in facts if each.last_words is None]
-                self.signs.wait_for(min(idle, default=float("inf")))
+                self._note_wait(facts)
             return error
         except JoinError as error:  # a value in the store that shoal did not write
             return error
@@ -155,8 +163,20 @@ class Presence:
             return self._without_store(label, error)
         error = next((error for each in facts if (error := self._judge.judge_idle(each))), None)
         if error is None and waited_s:
-            self.signs.wait_for(min((each.silent_s for each in facts), default=float("inf")))
+            self._note_wait(facts)
         return error
+
+    def _note_wait(self, members: Sequence[Facts]) -> None:
+        """Report for whom this member waits. If one of them makes progress, this member is not stuck either.
+
+        Not if they wait for each other: then one would pass on to the other, again and again, what it has from it.
+        """
+        idle = [
+            each.silent_s
+            for each in members
+            if each.last_words is None and (each.is_innocent or not each.waits)
+        ]
+        self.signs.wait_for(min(idle, default=float("inf")), to_blame(members).rank if members else NO_RANK)
 
     def _missing(self, group: str, others: Sequence[int], sequence: int) -> list[int]:
         """The members that have not reached what this one waits in, and those that are stopped."""
@@ -188,8 +208,8 @@ class Presence:
         self.signs.wait_for(float("inf"))
         for rank, entry in zip(others, self._read("idle", ranks=others), strict=True):
             facts = self._facts(rank, label, waited_s, False, "", entry)
-            silent_s = time.monotonic() - self._seen[rank][2]
-            error = self._judge.judge(facts._replace(silent_s=silent_s, has_arrived=True))
+            silent_s = time.monotonic() - self._seen[rank][3]
+            error = self._judge.judge(facts._replace(silent_s=silent_s, has_arrived=True, waits_for=None))
             if error is not None:
                 return error
         return None
@@ -219,6 +239,7 @@ class Presence:
         return facts._replace(
             stopped_s=self._stopped_s(rank),
             silent_s=self._idle(rank, idle),
+            waits_for=cause_of(rank, self._rank, self._waits_for),
             starved_s=self._watch.starved_s(card.pid, idle) if near else 0.0,
             stack=lambda: stacks.ask(
                 card.pid, stored_number(self._store.read(f"stack/{rank}", rank) or "-1")
@@ -244,9 +265,17 @@ class Presence:
         """How long a member has made no progress, as far as is known; negative while it is busy as announced."""
         now = time.monotonic()
         if rank not in self._seen or self._seen[rank][0] != entry:
-            self._seen[rank] = (entry, stored(entry, int, int | float)[1] if entry else 0.0, now)
-        _, stated_s, first_seen = self._seen[rank]
+            _, stated_s, waits_for = stored(entry, int, int | float, int) if entry else (0, 0.0, NO_RANK)
+            self._seen[rank] = (entry, stated_s, waits_for, now)
+        _, stated_s, _, first_seen = self._seen[rank]
         return stated_s + now - first_seen
+
+    def _waits_for(self, rank: int) -> int | None:
+        """The member that another one waits for; None if it does not wait."""
+        self._idle(rank, *self._read("idle", ranks=[rank]))
+        _, _, waits_for, first_seen = self._seen[rank]
+        has_waited_lately = time.monotonic() - first_seen < SIGN_OF_WAIT_S
+        return waits_for if waits_for != NO_RANK and has_waited_lately else None
 
     def hung_up(self, rank: int, label: str) -> GroupError:
         """The error for a member that closed its connection for an unknown reason."""

@@ -1,7 +1,8 @@
 """What a worker reports through a store: that it makes progress, where it waits, and why it ends.
 
-Each worker keeps short entries: how long ago it last made progress (`idle`), why it ended (`end`), and which collective
-of a group it waits in (`at`). It writes them about twice a second. `presence.py` reads them.
+Each worker keeps short entries: how long ago it last made progress, and for whom it waits (`idle`), why it ended
+(`end`), and which collective of a group it waits in (`at`). It writes them about twice a second; `presence.py` reads
+them.
 """
 
 import json
@@ -12,6 +13,7 @@ from typing import final
 from shoal.comm.liveness import stacks
 from shoal.comm.liveness.at_exit import at_exit
 from shoal.comm.liveness.judge import LastWords, check_busy
+from shoal.comm.over_torch.headers import NO_RANK
 from shoal.comm.rendezvous.store import stored
 from shoal.comm.rendezvous.tagged_store import MOST_CHARACTERS, TaggedStore
 from shoal.errors import MemberError
@@ -35,7 +37,8 @@ class SignsOfLife:
         self._write_every_s = min(WRITE_EVERY_S, limit_s / 4)
         self._progress = time.monotonic()
         self._written = 0.0
-        self._promised = False
+        self._says_more = False
+        """Whether the last entry says more than that this worker makes progress: it waits, or has announced work."""
         self._count = 0
         self._ended = False
         store.set(f"stack/{rank}", str(stacks.listen()))
@@ -55,18 +58,22 @@ class SignsOfLife:
         """Note progress, or work that may take `busy_s`; report it from time to time."""
         check_busy(busy_s)
         self._progress = time.monotonic()
-        if busy_s or self._promised or self._progress - self._written > self._write_every_s:
-            self._promised = busy_s > 0
+        if busy_s or self._says_more or self._progress - self._written > self._write_every_s:
+            self._says_more = busy_s > 0
             self._write_idle(-busy_s)
 
-    def wait_for(self, idle_s: float) -> None:
-        """Report that this worker waits for members of which the liveliest has been idle for `idle_s`."""
-        self._write_idle(min(time.monotonic() - self._progress, idle_s))
+    def wait_for(self, idle_s: float, rank: int = NO_RANK) -> None:
+        """Report that this worker waits for members of which the liveliest has been idle for `idle_s`.
 
-    def _write_idle(self, idle_s: float) -> None:
+        `rank` is the one of them that keeps it waiting, if that is known.
+        """
+        self._says_more = True
+        self._write_idle(min(time.monotonic() - self._progress, idle_s), rank)
+
+    def _write_idle(self, idle_s: float, waits_for: int = NO_RANK) -> None:
         self._written = time.monotonic()
         self._count += 1
-        self._tell(f"idle/{self._rank}", json.dumps([self._count, idle_s]))
+        self._tell(f"idle/{self._rank}", json.dumps([self._count, idle_s, waits_for]))
 
     def _tell(self, key: str, value: str) -> None:
         try:
@@ -109,7 +116,7 @@ class SignsOfLife:
                         if end:
                             others.remove(rank)
                         elif idle and entries.get(rank) != idle:
-                            entries[rank], busy_s = idle, max(0.0, -stored(idle, int, int | float)[1])
+                            entries[rank], busy_s = idle, max(0.0, -stored(idle, int, int | float, int)[1])
                             heard = max(heard, time.monotonic() + busy_s)
                 time.sleep(0.02)
             except (RuntimeError, KeyboardInterrupt):

@@ -5,7 +5,7 @@ and two writers in one line would slow each other down.
 
 ::
 
-    boards   per member: rounds posted | last progress | state, cause | headers, one per slot | last words
+    boards   per member: rounds posted | last progress, wait | state, cause | headers, one per slot | last words
     slots    per member: NUM_SLOTS × SLOT_BYTES, what it contributes to a round
     boxes    per pair (sender, receiver): chunks sent | chunks taken | headers | NUM_BOXES × BOX_BYTES
 """
@@ -13,7 +13,7 @@ and two writers in one line would slow each other down.
 import time
 from typing import final
 
-from shoal.comm.liveness.judge import REASONS, LastWords
+from shoal.comm.liveness.judge import REASONS, LastWords, still_waits
 from shoal.comm.shared_memory.arena import PAGE, Arena, round_up
 
 NUM_SLOTS = 8
@@ -99,6 +99,15 @@ class Board:
         """Move the time of this member's last progress forward, never back."""
         if time_ns > self.words[self.alive]:
             self.words[self.alive] = time_ns
+
+    def note_wait(self, world_rank: int) -> None:
+        """Report that this member waits for another one."""
+        self.words[self.alive + 1], self.words[self.alive + 2] = world_rank, time.monotonic_ns()
+
+    def waits_for(self) -> int | None:
+        """The rank in the world of the member that this one waits for; None if it does not wait."""
+        rank, reported_ns = self.words[self.alive + 1], self.words[self.alive + 2]
+        return rank if still_waits(reported_ns, self.progress_ns()) else None
 
     def end(self, error: BaseException | None, world_rank: int) -> None:
         """Report that this member ends, with an error or in good order; of several reports, the first is kept."""

@@ -15,7 +15,7 @@ from typing import Protocol, final
 
 from shoal.comm.liveness import stacks
 from shoal.comm.liveness.at_exit import at_exit
-from shoal.comm.liveness.judge import PAUSED_S, Facts, Judge, speaks
+from shoal.comm.liveness.judge import PAUSED_S, Facts, Judge, cause_of, speaks, to_blame
 from shoal.comm.liveness.patience import Patience
 from shoal.comm.liveness.watch import ProcessWatch
 from shoal.comm.shared_memory.board import Board
@@ -227,14 +227,14 @@ class ProgressEngine:
         """Raise when a member of the roster will not come, for a wait outside of all channels."""
         self.advance()
         others = [rank for rank in range(len(roster.boards)) if rank != roster.rank]
-        for rank in others:
-            error = self._judge.judge_idle(self._facts(roster, label, rank, waited_s, closely=True))
+        facts = [self._facts(roster, label, rank, waited_s, closely=True) for rank in others]
+        for each in facts:
+            error = self._judge.judge_idle(each)
             if error is not None:
                 self.fail(error)
                 raise error
-        if waited_s:
-            # A member that waits for one that makes progress is not stuck either.
-            roster.homes[roster.rank].keep_alive(max(roster.homes[rank].progress_ns() for rank in others))
+        if waited_s and others:
+            self._note_wait(roster, others, facts)
 
     def _find_error(self, channel: Channel, waited_s: float, closely: bool) -> GroupError | None:
         roster, missing = channel.roster, channel.missing()
@@ -247,9 +247,23 @@ class ProgressEngine:
                 facts, not channel.all_meet or speaks(roster.rank, everyone, missing)
             )
         if error is None and missing:
-            # A member that waits for one that makes progress is not stuck either.
-            roster.homes[roster.rank].keep_alive(max(roster.homes[rank].progress_ns() for rank in missing))
+            self._note_wait(roster, missing, facts)
         return error
+
+    def _note_wait(self, roster: Roster, missing: Sequence[int], facts: Sequence[Facts]) -> None:
+        """Report for whom this member waits. If one of them makes progress, this member is not stuck either."""
+        home = roster.homes[roster.rank]
+        home.keep_alive(max(roster.homes[rank].progress_ns() for rank in missing))
+        home.note_wait(to_blame(facts).rank)
+
+    def _waits_for(self, world_rank: int) -> int | None:
+        homes = (
+            roster.homes[roster.world_ranks.index(world_rank)]
+            for roster in self.rosters
+            if world_rank in roster.world_ranks
+        )
+        home = next(homes, None)
+        return None if home is None else home.waits_for()
 
     def _facts(self, roster: Roster, label: str, rank: int, waited_s: float, closely: bool) -> Facts:
         home, pid = roster.homes[rank], roster.pids[rank]
@@ -259,6 +273,7 @@ class ProgressEngine:
             waited_s,
             last_words=roster.boards[rank].last_words(),
             dead=self.watch.dead(pid),
+            waits_for=cause_of(roster.world_ranks[rank], roster.world_ranks[roster.rank], self._waits_for),
             pid=pid,
         )
         if not closely or facts.dead or facts.last_words is not None:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from shoal.comm.group import ANYONE
-from shoal.comm.liveness.judge import Facts, Judge, LastWords, check_busy
+from shoal.comm.liveness.judge import Facts, Judge, LastWords, cause_of, check_busy, still_waits, to_blame
 from shoal.comm.reduction import Op, tree_reduce
 from shoal.comm.signature import Signature, message_mismatch, mismatch
 from shoal.comm.threads.frames import frames_of
@@ -33,6 +33,19 @@ class ThreadMember:
     """The time of its last progress; in the future while it is busy with work that it announced."""
     thread: int | None = None
     last_words: LastWords | None = None
+    _wait: "tuple[ThreadMember | None, int]" = (None, 0)
+    """The member that it waited for when it last looked, and when that was."""
+
+    def wait_for(self, facts: Sequence[Facts], members: "Sequence[ThreadMember]") -> None:
+        """Note for which of the members it waits. If one of them makes progress, it is not stuck either."""
+        if members:
+            self.alive_ns = max(self.alive_ns, *(each.alive_ns for each in members))
+            self._wait = members[facts.index(to_blame(facts))], time.monotonic_ns()
+
+    def waits_for(self) -> "ThreadMember | None":
+        """The member that it waits for; None if it does not wait."""
+        member, reported_ns = self._wait
+        return member if still_waits(reported_ns, self.alive_ns) else None
 
     def beat(self, busy_s: float = 0.0) -> None:
         """Note that the thread makes progress, or will have made some after `busy_s`."""
@@ -256,30 +269,30 @@ class World:
 
     def _look(self, meeting: Meeting, rank: int, waited_s: float) -> None:
         missing = [place for place in meeting.missing() if place != rank]
-        facts = [self._facts(place, meeting.label, waited_s) for place in missing]
+        facts = [self._facts(place, rank, meeting.label, waited_s) for place in missing]
         if meeting.any_will_do:
             error = self.judge.judge_any(facts)
         else:
             error = self.judge.judge_all(facts)
         if error is not None:
             raise error
-        # A member that waits for one that makes progress is not stuck either.
-        newest = max((self.members[place].alive_ns for place in missing), default=0)
-        self.members[rank].alive_ns = max(self.members[rank].alive_ns, newest)
+        self.members[rank].wait_for(facts, [self.members[place] for place in missing])
 
     def check_members(self, rank: int, label: str, waited_s: float) -> None:
         """Raise when a member will not come, for a wait outside of all meetings."""
         with self.changed:
             others = [place for place in range(len(self.members)) if place != rank]
-            for place in others:
-                error = self.judge.judge_idle(self._facts(place, label, waited_s))
+            facts = [self._facts(place, rank, label, waited_s) for place in others]
+            for each in facts:
+                error = self.judge.judge_idle(each)
                 if error is not None:
                     raise error
-            newest = max((self.members[place].alive_ns for place in others), default=0)
-            self.members[rank].alive_ns = max(self.members[rank].alive_ns, newest)
+            if waited_s:
+                self.members[rank].wait_for(facts, [self.members[place] for place in others])
 
-    def _facts(self, place: int, label: str, waited_s: float) -> Facts:
+    def _facts(self, place: int, judged_by: int, label: str, waited_s: float) -> Facts:
         member = self.members[place]
+        cause = cause_of(member, self.members[judged_by], ThreadMember.waits_for)
         last_words = member.last_words
         if last_words is None and place in self.left:
             last_words = LastWords.of(None, member.rank)
@@ -290,6 +303,7 @@ class World:
             last_words=last_words,
             silent_s=(time.monotonic_ns() - member.alive_ns) / 1e9,
             in_debugger=lambda: _held_by_debugger(member),
+            waits_for=cause and cause.rank,
             stack=lambda: _stack(member.thread),
         )
 

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import tempfile
-import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import final
@@ -19,6 +19,7 @@ import torch
 from shoal.comm.rendezvous.secret import inheritable, receive
 from shoal.errors import ConfigError
 from shoal.launch.failure import failure_of
+from shoal.launch.process.child import ChildProcess
 from shoal.launch.process.orphans import OrphanKiller
 from shoal.launch.process.processes import ProcessHandle, place_variables, run_at
 from shoal.launch.process.worker_main import die_with_parent
@@ -73,7 +74,7 @@ class ForkPlace:
             undo.pop_all()
             os.close(write_end)
         self.orphans.watch(pid)
-        return ProcessHandle(rank, read_end, ForkedProcess(pid), log)
+        return ProcessHandle(rank, read_end, ChildProcess(pid), log)
 
 
 def _become_worker(parent: int, secret: int, variables: dict[str, str]) -> None:
@@ -95,32 +96,8 @@ def _worked(task: Work, reporter: Reporter) -> int:
     except BaseException as error:  # whatever it is, the launcher needs to know
         failure = failure_of(error)
         reporter.failed(failure)
-        sys.stderr.write(failure.traceback)
+        traceback.print_exception(error)
         return failure.exit_code
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-
-
-@final
-class ForkedProcess:
-    """A child of this process, as `subprocess.Popen` would show it."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self.returncode: int | None = None
-
-    def poll(self) -> int | None:
-        """The exit code, below 0 for a signal; None while it runs."""
-        if self.returncode is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self.returncode = os.waitstatus_to_exitcode(status)
-        return self.returncode
-
-    def wait(self, timeout: float) -> int | None:
-        """Wait at most that long for its end."""
-        deadline = time.monotonic() + timeout
-        while self.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.01)
-        return self.returncode

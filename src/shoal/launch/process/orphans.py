@@ -2,14 +2,13 @@
 
 A worker dies with its launcher; a process that the worker had started would not. So a bare Python process runs this
 file beside the workers. It reads the workers' process groups from its standard input, which only the launcher holds
-open: at the end of input the launcher is gone, and it kills the groups. A launcher that ends normally has ended them
-itself, and ends this process last.
+open: at the end of input the launcher is gone, and it kills the groups. If it is stopped then, the kernel continues it.
+A launcher that ends normally has ended the groups itself, and ends this process last.
 """
 
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Generator
 
@@ -20,30 +19,34 @@ END_S = 5.0
 class OrphanKiller:
     """The launcher's side."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
-        self._process = process
+    def __init__(self, pid: int, pipe: int) -> None:
+        self.pid, self._pipe = pid, pipe
 
     def watch(self, process_group: int) -> None:
         """Kill this process group, too, if the launcher is killed."""
-        assert self._process.stdin is not None
         # If it was killed itself, the workers still die with their launcher.
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(f"{process_group}\n".encode())
-            self._process.stdin.flush()
+            os.write(self._pipe, f"{process_group}\n".encode())
 
 
 @contextlib.contextmanager
 def orphan_killer() -> Generator[OrphanKiller]:
     """Run the process for as long as this launcher works."""
+    from shoal.launch.process.child import start_program  # the bare process has no packages
+
     command = [sys.executable, "-I", "-S", __file__, str(os.getpid())]
-    # In a session of its own, so that Ctrl-C does not reach it.
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+    read_end, write_end = os.pipe()
     try:
-        yield OrphanKiller(process)
+        # In a session of its own and with SIGINT blocked: Ctrl-C neither ends it nor makes it print.
+        process = start_program(command, {0: read_end}, parents_death=signal.SIGCONT)
+        try:
+            yield OrphanKiller(process.pid, write_end)
+        finally:
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait(END_S)
     finally:
-        process.kill()
-        with contextlib.suppress(BrokenPipeError, subprocess.TimeoutExpired):
-            process.communicate(timeout=END_S)
+        os.close(read_end)
+        os.close(write_end)
 
 
 def main() -> None:

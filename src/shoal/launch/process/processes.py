@@ -10,12 +10,11 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import IO, Any, Protocol, TypeVar, final
+from typing import IO, Any, TypeVar, final
 
 from shoal.comm.liveness.watch import ProcessWatch
 from shoal.comm.rendezvous.secret import inheritable, new_secret, without_secret
@@ -23,6 +22,7 @@ from shoal.comm.rendezvous.store import listen, serve
 from shoal.config.checks.resources import check_memory
 from shoal.launch.cores import threads_per_worker
 from shoal.launch.handle import WorkerHandle, end_all
+from shoal.launch.process.child import ChildProcess, start_program
 from shoal.launch.process.orphans import OrphanKiller, orphan_killer
 from shoal.launch.signals import SignalRelay
 from shoal.launch.start import WorkerPlace, start
@@ -99,23 +99,16 @@ class ProcessPlace:
             settings = undo.enter_context(tempfile.TemporaryFile())
             settings.write(json.dumps(task.settings).encode())
             settings.seek(0)
-            # Ctrl-C while Python starts would print a traceback; the worker unblocks it when it can end silently.
-            blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            command = [*_interpreter(), "shoal.launch.process.worker_main"]
+            streams = {0: settings.fileno(), **({} if log is None else dict.fromkeys((1, 2), log.fileno()))}
             try:
-                process = subprocess.Popen(
-                    [
-                        *_interpreter(),
-                        *map(str, ("shoal.launch.process.worker_main", os.getpid(), write_end, secret)),
-                    ],
-                    stdin=settings,
-                    stdout=log,
-                    stderr=log,
-                    env=self._environment(task, rank, size),
-                    pass_fds=[write_end, secret],
-                    start_new_session=True,
+                process = start_program(
+                    [*command, *map(str, (os.getpid(), write_end, secret))],
+                    streams,
+                    self._environment(task, rank, size),
+                    keeps=[write_end, secret],
                 )
             finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
                 os.close(write_end)
             settings.close()
             undo.pop_all()
@@ -167,28 +160,11 @@ BOOT = (
 )
 
 
-class StartedProcess(Protocol):
-    """What a handle needs of a process: `subprocess.Popen` has it."""
-
-    @property
-    def pid(self) -> int:
-        """Its number."""
-        ...
-
-    def poll(self) -> int | None:
-        """The exit code; None while it runs."""
-        ...
-
-    def wait(self, timeout: float) -> int | None:
-        """Wait for its end; may raise `subprocess.TimeoutExpired`."""
-        ...
-
-
 @final
 class ProcessHandle(WorkerHandle):
     """A process and all that it has started: they share its process group."""
 
-    def __init__(self, rank: int, pipe: int, process: StartedProcess, log: IO[bytes] | None) -> None:
+    def __init__(self, rank: int, pipe: int, process: ChildProcess, log: IO[bytes] | None) -> None:
         super().__init__(rank, pipe)
         self._process, self._log, self._watch = process, log, ProcessWatch()
         self._end: int | None = None
@@ -200,7 +176,7 @@ class ProcessHandle(WorkerHandle):
         return super().descriptors() + ([] if self._end is None else [self._end])
 
     def poll(self) -> int | None:
-        """The exit code as `subprocess` gives it."""
+        """The exit code, below 0 for a signal."""
         return self._process.poll()
 
     def send_signal(self, number: int) -> None:
@@ -222,8 +198,7 @@ class ProcessHandle(WorkerHandle):
 
     def close(self, wait_s: float) -> bool:
         """Wait for the process and take its output."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(wait_s)
+        self._process.wait(wait_s)
         self.kill()  # what it forked between the first signal and its end
         has_ended = super().close(wait_s)
         self._watch.close()

@@ -4,23 +4,22 @@ Its task comes through standard input, its place in the world from the environme
 pipe; its reports go into another pipe. It is given the numbers of both.
 """
 
-import ctypes
 import faulthandler
 import json
 import os
 import signal
 import sys
+import traceback
 from typing import Any
 
-PR_SET_PDEATHSIG = 1
+from shoal.launch.process.child import on_death_of_parent
 
 
 def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when the thread that started it ends. Linux only; elsewhere a no-op."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it had already ended
-            os._exit(1)
+    on_death_of_parent(signal.SIGKILL)
+    if sys.platform == "linux" and os.getppid() != parent:  # it had already ended
+        os._exit(1)
 
 
 def main() -> int:
@@ -52,8 +51,8 @@ def main() -> int:
             reporter.finished()
             return 0
         failure = failure_of(error)
-    reporter.failed(failure)
-    # Into this worker's log. A program prints to the terminal, where one box is enough.
-    if task["kind"] == "train":
-        sys.stderr.write(failure.traceback)
+        reporter.failed(failure)
+        # Into this worker's log. A program prints to the terminal, where one box is enough.
+        if task["kind"] == "train":
+            traceback.print_exception(error)
     return failure.exit_code

@@ -10,7 +10,8 @@ With two workers, worker0 holds the first stage as well; with more than three, t
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar, final
 
 import torch
@@ -85,6 +86,8 @@ class Rpc(Strategy):
             torch_rpc.publish(self._stage)
         self._thread = BlockingThread("shoal calls other workers")
         self._where = "the connection over RPC"
+        self._num_computing = 0
+        """Computations of the driver's own that are under way."""
         self._connect(max(config.microbatches, 1))
         self._num_steps, self._step_name = 0, ""
         if not self.serves:
@@ -125,13 +128,13 @@ class Rpc(Strategy):
                 inputs = batch.inputs.chunk(self._num_microbatches)
                 futures = [self._forward(each, training=True) for each in inputs]
                 outputs = [self._arrived(number, future) for number, future in enumerate(futures)]
-            with span("loss", "compute"):
+            with span("loss", "compute"), self._computing():
                 labels = batch.labels.split([len(each) for each in inputs])
                 losses = [self._loss(each, its) for each, its in zip(outputs, labels, strict=True)]
                 scale = 1.0 / share.num_samples_global
                 loss = torch.stack([each.detach() for each in losses]).sum() * scale
             self._where = f"the backward pass of {self._step_name}"
-            with self._waiting("backward"):
+            with self._waiting("backward"), self._computing(outputs):
                 torch_rpc.backward(context, [each * scale for each in losses])
             self._where = f"the update of {self._step_name}"
             with self._waiting("update"):
@@ -144,6 +147,24 @@ class Rpc(Strategy):
         now = host_ns()
         self._group.note_transfer("rpc", sent_bytes, now, now)
         return StepResult(loss, stop_signal)
+
+    @contextmanager
+    def _computing(self, until_gradients_of: Sequence[Tensor] = ()) -> Generator[None]:
+        """Around computation of the driver's own, which may not end: a loss, or its backward pass, down to the outputs.
+
+        Meanwhile it does not wait for other workers.
+        """
+        self._num_computing = max(1, len(until_gradients_of))
+
+        def count(gradient: Tensor) -> None:
+            self._num_computing -= 1
+
+        for outputs in until_gradients_of:
+            outputs.register_hook(count)
+        try:
+            yield
+        finally:
+            self._num_computing = 0
 
     def _forward(self, inputs: Tensor, training: bool) -> Any:
         """Start a micro-batch on its way through all stages; the future of its outputs.
@@ -262,7 +283,7 @@ class Rpc(Strategy):
 
     def _check_members(self, label: str, since: float) -> None:
         """Raise when a worker will not come; this one has waited for `label` since then, unless it computes itself."""
-        computes = self._stage is not None and self._stage.is_computing
+        computes = self._num_computing > 0 or (self._stage is not None and self._stage.is_computing)
         waited_s = 0.0 if computes else time.monotonic() - since
         try:
             self._group.check_members(label, waited_s)

@@ -1,0 +1,104 @@
+"""A child process that runs another program, in a session of its own.
+
+`subprocess` waits until the child has loaded its program, and no signal ends that wait: a child that is stopped before
+would stop its parent, too. Here the parent goes on at once, and sees the stop as any other.
+"""
+
+import ctypes
+import fcntl
+import os
+import signal
+import sys
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import final
+
+_PR_SET_PDEATHSIG = 1
+_prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else lambda *_: 0
+
+
+def on_death_of_parent(number: int) -> None:
+    """Have the kernel send this process a signal when the thread that started it ends. Only on Linux."""
+    _prctl(_PR_SET_PDEATHSIG, number)
+
+
+@final
+class ChildProcess:
+    """A child of this process, as `subprocess.Popen` would show it."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """The exit code, below 0 for a signal; None while it runs."""
+        if self.returncode is None:
+            try:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:  # this program ignores SIGCHLD: the code is lost
+                pid, status = self.pid, 0
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def wait(self, timeout: float) -> int | None:
+        """Wait at most that long for its end."""
+        deadline = time.monotonic() + timeout
+        while self.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return self.returncode
+
+
+def start_program(
+    command: Sequence[str],
+    streams: Mapping[int, int],
+    environment: Mapping[str, str] | None = None,
+    keeps: Collection[int] = (),
+    parents_death: int = signal.SIGKILL,
+) -> ChildProcess:
+    """Start a program; returns at once. It is sent the signal `parents_death` when its parent dies.
+
+    `streams` are descriptors for its standard streams, by number, and `keeps` those that it inherits besides. It starts
+    with SIGINT blocked, because Python would print a traceback while it starts.
+    """
+    stops = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, stops)  # our handlers must not run in the child
+    try:
+        pid = os.fork()
+        if pid == 0:
+            _run(command, streams, os.environ if environment is None else environment, keeps, parents_death)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return ChildProcess(pid)
+
+
+def _run(
+    command: Sequence[str],
+    streams: Mapping[int, int],
+    environment: Mapping[str, str],
+    keeps: Collection[int],
+    parents_death: int,
+) -> None:
+    """Become the program. Nothing of the parent's may run in the child, whatever happens."""
+    try:
+        os.setsid()
+        on_death_of_parent(parents_death)
+        # Copied first: a descriptor may have the number of a standard stream that was closed.
+        copies = {number: fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, 3) for number, each in streams.items()}
+        for number, each in copies.items():
+            os.dup2(each, number)
+        last = 2
+        for each in sorted(keeps):
+            os.set_inheritable(each, True)
+            os.closerange(last + 1, each)
+            last = each
+        os.closerange(last + 1, os.sysconf("SC_OPEN_MAX"))
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGHUP})
+        os.execve(command[0], list(command), dict(environment))
+    except OSError as error:
+        os.write(2, f"cannot start {command[0]}: {error.strerror}\n".encode())
+    finally:
+        os._exit(127)
