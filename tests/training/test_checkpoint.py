@@ -140,6 +140,14 @@ def test_any_flipped_bit_of_the_manifest_is_noticed(tmp_path, seed):
         checkpoint.latest(tmp_path)
 
 
+@pytest.mark.parametrize("version", ["1", "true"])
+def test_a_manifest_cannot_pass_for_one_without_a_checksum(tmp_path, version):
+    path = save(tmp_path, 5) / checkpoint.MANIFEST
+    path.write_text(path.read_text().replace('"format": 2', f'"format": {version}'))
+    with pytest.raises(CheckpointError, match="can be used"):
+        checkpoint.latest(tmp_path)
+
+
 def test_a_changed_number_is_noticed_and_the_one_before_is_used_and_named(tmp_path):
     save(tmp_path, 5)
     path = save(tmp_path, 10) / checkpoint.MANIFEST
@@ -170,6 +178,7 @@ def test_impossible_values_are_refused_also_without_a_checksum(tmp_path, name, v
     path = save(tmp_path, 5) / checkpoint.MANIFEST
     manifest = json.loads(path.read_text())
     manifest["format"] = 1
+    del manifest["sha256"]
     manifest["progress"][name] = value
     path.write_text(json.dumps(manifest))
     with pytest.raises(CheckpointError, match=f"{path} is damaged: progress '{name}' cannot be"):

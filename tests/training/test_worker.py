@@ -139,6 +139,7 @@ def test_a_checkpoint_without_a_checksum_must_fit_the_data(tmp_path):
     folder = RunFolder(Path(worker.run(settings, SignalAt(2)).run))
     path = folder.checkpoints / "step-000002" / "manifest.json"
     manifest = json.loads(path.read_text())
+    del manifest["sha256"]
     for progress in ({"consumed": 32}, {"step": 10**18}):
         path.write_text(json.dumps(manifest | {"format": 1, "progress": manifest["progress"] | progress}))
         with pytest.raises(CheckpointError, match="do not fit together with 100 samples in batches of 32"):

@@ -222,12 +222,12 @@ def verify(path: Path) -> Checkpoint:
     """The checkpoint at a path, its files compared with the manifest before a tensor is used."""
     try:
         manifest = json.loads(read_text(path / MANIFEST))
-        if manifest["format"] not in READABLE:
+        if manifest["format"] not in READABLE or manifest["format"] is True:  # which equals 1
             raise CheckpointError(
                 f"{path} has format {manifest['format']}; this version of shoal reads {READABLE}"
             )
         checksum = manifest.pop("sha256", None)
-        if manifest["format"] > 1 and checksum != record_sha256(manifest):
+        if (manifest["format"] > 1 or checksum is not None) and checksum != record_sha256(manifest):
             raise CheckpointError(f"{path / MANIFEST} is damaged: its content does not match its sha256")
         RunFolder(path.parent.parent).check_run_id(path / MANIFEST, manifest.get("run_id", ""))
         for name, expected in manifest["files"].items():
