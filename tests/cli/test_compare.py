@@ -2,11 +2,14 @@
 
 import io
 import json
+import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
@@ -101,7 +104,8 @@ def test_a_flag_goes_over_all_variants(here, capsys):
         assert json.loads((here / run["run"] / "result.json").read_text())["steps"] == 3
 
 
-def test_ctrl_c_leaves_what_is_finished_and_says_how_to_compare_it(here):
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
+def test_a_signal_leaves_what_is_finished_and_says_how_to_compare_it_and_to_continue(here, number):
     (here / "long.toml").write_text(TINY + ONE + TWO + 'three = "--epochs 100000"\n')
     command = [sys.executable, "-m", "shoal", "compare", "long.toml", "--out", "out"]
     process = subprocess.Popen(command, cwd=here, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -109,12 +113,64 @@ def test_ctrl_c_leaves_what_is_finished_and_says_how_to_compare_it(here):
     while not (events.exists() and events.stat().st_size > 2000):
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     assert "shoal compare out/runs/*" in err
+    assert "continue with: shoal compare long.toml --runs out/runs" in err
     assert "Traceback" not in err
     assert not (here / "out/report.html").exists()
+
+
+def test_a_comparison_takes_over_the_runs_of_an_earlier_one_that_were_finished_with_the_same_settings(
+    here, capsys
+):
+    (here / "two.toml").write_text(TINY + ONE + 'two = "--strategy onecopy --workers 2"\n')
+    assert main(["compare", "two.toml", "--quiet", "--out", "first"]) == 0
+    assert main(["compare", "two.toml", "--quiet", "--json", "--out", "again", "--runs", "first"]) == 0
+    taken = json.loads(capsys.readouterr().out.splitlines()[-1])["runs"]
+    assert [run["invariant_bits"] for run in taken] == ["reference", "identical"]
+    assert (
+        main(["compare", "two.toml", "--quiet", "--lr", "0.02", "--out", "other", "--runs", "first/runs"])
+        == 0
+    )
+
+    def events(folder):
+        return [
+            (here / folder / "runs" / name / "events.rank0.jsonl").read_bytes() for name in ("one", "two")
+        ]
+
+    assert events("again") == events("first")
+    assert not set(events("other")) & set(events("first"))
+    assert main(["compare", "two.toml", "--out", "x", "--runs", "nowhere"]) == 2
+    assert main(["compare", "first/runs/one", "first/runs/two", "--out", "x", "--runs", "first"]) == 2
+    assert not (here / "x").exists()
+
+
+@pytest.mark.long
+def test_a_signal_that_comes_after_the_last_step_of_a_run_ends_the_comparison(here):
+    """The run is completed, and the next one does not begin; the command that is printed makes it."""
+    (here / "late.toml").write_text(TINY + ONE + TWO)
+    model = "--model misbehaving:blocks --model.fault SIGTERM --model.where leaving --model.proof proof"
+    command = [sys.executable, "-m", "shoal", "compare", "late.toml", *model.split(), "--model.rank", "0"]
+    places = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).parents[1] / "processes"),
+        "OMP_NUM_THREADS": "1",
+    }
+    stopped = subprocess.run(
+        [*command, "--out", "out"], cwd=here, env=places, capture_output=True, text=True, check=False
+    )
+    assert (here / "proof").exists(), stopped.stderr
+    assert stopped.returncode == 128 + signal.SIGTERM, stopped.stderr
+    assert (here / "out/runs/one/model.safetensors").exists()
+    assert not (here / "out/runs/two").exists()
+    again = re.search("continue with: shoal (.*)", stopped.stderr)[1]
+    done = subprocess.run(
+        [*command[:3], *shlex.split(again)], cwd=here, env=places, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "two" in done.stdout
 
 
 def test_a_variant_that_fails_is_reported_with_what_is_finished(here, capsys):

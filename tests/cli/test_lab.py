@@ -1,4 +1,6 @@
 import os
+import shlex
+import signal
 
 import pytest
 
@@ -129,3 +131,23 @@ def test_a_table_may_go_to_a_pipe_and_through_a_link(tmp_path, capsys, monkeypat
     assert pipe.is_fifo()
     assert link.is_symlink()
     assert "student" in (tmp_path / "real.csv").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_lab_with_its_exit_code_and_the_command_that_continues(
+    capsys, tmp_path, monkeypatch, number
+):
+    def interrupted(lab, settings, folder, watch):
+        (folder / "runs/one").mkdir(parents=True)
+        (folder / "runs/one/result.json").write_text('{"status": "completed"}')
+        signal.raise_signal(number)
+
+    monkeypatch.setattr("shoal.labs.frame.run_lab", interrupted)
+    out = tmp_path / "a b"
+    code, _, err = answer(capsys, "2", "--quick", "--workers", "3", "--out", str(out))
+    assert code == 128 + number
+    again = shlex.split(err.partition("continue with: ")[2].splitlines()[0])
+    assert again[:4] == ["shoal", "lab", "2", "--quick"]
+    assert again[again.index("--workers") + 1] == "3"
+    assert again[again.index("--runs") + 1] == str(out / "runs")
+    assert "--out" not in again

@@ -1,10 +1,12 @@
 """Which runs a report took over from an earlier one, and what its page says about them."""
 
+import signal
 from dataclasses import replace
 
 import pytest
 from reports import Listening
 
+from shoal.compare.earlier import to_continue_from
 from shoal.config.schema import LinearConfig, RunConfig, SyntheticConfig, TrainConfig
 from shoal.errors import ConfigError, WorkerError
 from shoal.labs.page.page import opening
@@ -12,6 +14,8 @@ from shoal.labs.runs import Runs
 from shoal.labs.settings import LabSettings, command_of
 from shoal.labs.words import load_words
 from shoal.report.document import Code, Paragraph
+from shoal.training.observer import Silent
+from shoal.training.stop import Series
 
 CONFIG = RunConfig(
     device="cpu",
@@ -83,3 +87,22 @@ def test_earlier_runs_are_found_in_the_folder_of_a_report_and_a_folder_without_a
     (tmp_path / "runs/single/config.toml").touch()
     for path in (tmp_path, tmp_path / "runs"):
         assert LabSettings(runs=str(path)).earlier_runs() == tmp_path / "runs"
+
+
+def test_a_signal_after_the_last_step_of_a_run_ends_the_lab_and_the_run_is_kept(tmp_path, monkeypatch):
+    class Late(Silent):
+        def validated(self, progress, metrics):
+            """Called after the last step of an epoch."""
+            signal.raise_signal(signal.SIGTERM)
+
+    runs = runs_in(tmp_path)
+    monkeypatch.setattr(runs.watch, "running", lambda label: Late())
+    with pytest.raises(KeyboardInterrupt, match="SIGTERM"), Series():
+        runs.train_all({"one": CONFIG, "two": CONFIG})
+    assert runs.trained == ["one"]
+    assert to_continue_from(runs.folder, None) == runs.folder
+    later = runs_in(tmp_path / "later", earlier=runs.folder)
+    later.train_all({"one": CONFIG, "two": CONFIG})
+    assert (later.taken_over, later.trained) == (["one"], ["two"])
+    assert to_continue_from(runs.folder, later.folder) == later.folder
+    assert to_continue_from(tmp_path / "nowhere", None) is None

@@ -1,5 +1,7 @@
 """Training on threads: one machine's torch settings for all of them, and errors that name the rank."""
 
+import signal
+
 import pytest
 import torch
 
@@ -80,8 +82,10 @@ def test_after_a_death_nothing_half_written_is_left_in_the_run_folder(tmp_path):
 
 
 def test_the_place_of_a_lost_rank_is_named_where_the_model_is_divided():
-    def role(flags, rank):
-        return list(_TrainingListener(read(None, flags.split()), Silent(), None).role_of(rank))
+    def role(flags, rank, code=-signal.SIGKILL):
+        return list(_TrainingListener(read(None, flags.split()), Silent(), None).role_of(rank, code))
 
     assert role("--mesh data=2,pipeline=2", 3) == ["In the mesh, rank 3 is data 1, pipeline 1."]
     assert role("--strategy ddp --workers 4", 3) == []
+    assert role("--strategy rpc --workers 3", 1) == []
+    assert "unshare" in role("--strategy rpc --workers 3", 1, -signal.SIGABRT)[0]

@@ -1,8 +1,10 @@
 """What tests of launchers share: settings small enough for a second, and eyes for what is left behind."""
 
+import contextlib
 import os
 import sys
 import time
+from ipaddress import ip_address
 from pathlib import Path
 
 from shoal.comm.rendezvous.store import listen
@@ -71,6 +73,22 @@ def _read(path):
         return Path(path).read_bytes()
     except OSError:
         return b""
+
+
+def listening_addresses(pids):
+    """The addresses on which these processes listen, as the kernel's tables show them."""
+    inodes = set()
+    for pid in pids:
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                inodes.add(os.readlink(descriptor))
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *rest = line.split()
+            if state == "0A" and f"socket:[{rest[5]}]" in inodes:
+                words = bytes.fromhex(local.split(":")[0])
+                parts = [words[start : start + 4][::-1] for start in range(0, len(words), 4)]
+                yield f"{ip_address(b''.join(parts))}:{int(local.split(':')[1], 16)}"
 
 
 def free_port():

@@ -3,11 +3,22 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
+from contextlib import suppress
 
 import pytest
-from launching import HERE, command, config, environment, flags, wait_until, workers_of
+from launching import (
+    HERE,
+    command,
+    config,
+    environment,
+    flags,
+    listening_addresses,
+    wait_until,
+    workers_of,
+)
 
 from shoal.comm.group import SlowMemberWarning
 from shoal.errors import WorkerError
@@ -97,6 +108,24 @@ def test_a_driver_whose_loss_never_ends_is_named(tmp_path):
     with pytest.raises(WorkerError, match="rank 0 has not reached") as caught:
         launch_run(config(tmp_path, more), Silent())
     assert "in loop_for_ever" in caught.value.hint
+
+
+@pytest.mark.long
+def test_a_stranger_at_the_ports_of_a_run_changes_nothing(tmp_path, faultless):
+    """While the workers connect, torch aborts at such bytes (docs/security.md); from the first step on it gets none."""
+    words = flags(tmp_path, STAGED, fault="none", slow=0.1, step=1)
+    with subprocess.Popen(command("train", *words), env=environment(), stderr=subprocess.PIPE) as process:
+        wait_until((tmp_path / "proof").exists)
+        ports = [int(each.rpartition(":")[2]) for each in listening_addresses(workers_of(process.pid))]
+        reached = 0
+        for port in ports:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.5) as stranger:
+                stranger.sendall(b"GET / HTTP/1.1\r\n\r\n" * 20)
+                reached += 1
+        assert len(ports) > reached, "at least the agents listen, and are not reached"
+        _, errors = process.communicate(timeout=100)
+    assert process.returncode == 0, errors.decode()
+    assert RunFolder(tmp_path / "run").read_result()["weights_sha256"] == faultless
 
 
 def test_a_pause_is_survived(tmp_path, faultless):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch.distributed as dist
-from launching import HERE, config, environment, wait_until, workers_of
+from launching import HERE, config, environment, listening_addresses, wait_until, workers_of
 from nursery import Nursery
 
 from shoal.cli.main import main
@@ -98,22 +98,6 @@ class Stranger:
 def variables(pid):
     entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     return dict(entry.decode().split("=", 1) for entry in entries if b"=" in entry)
-
-
-def listening_addresses(pids):
-    """The addresses on which these processes listen, as the kernel's tables show them."""
-    inodes = set()
-    for pid in pids:
-        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(OSError):
-                inodes.add(os.readlink(descriptor))
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-            _, local, _, state, *rest = line.split()
-            if state == "0A" and f"socket:[{rest[5]}]" in inodes:
-                words = bytes.fromhex(local.split(":")[0])
-                parts = [words[start : start + 4][::-1] for start in range(0, len(words), 4)]
-                yield f"{ip_address(b''.join(parts))}:{int(local.split(':')[1], 16)}"
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """A signal to a run: before its first step it ends at once; after a step, every rank knows the signal."""
 
 import signal
+from contextlib import suppress
 
 import pytest
 import torch
@@ -8,9 +9,11 @@ import torch
 from shoal.cli.main import main
 from shoal.comm.threads.group import run_threads
 from shoal.config.read import read
+from shoal.errors import WorkerError
+from shoal.launch.signals import SignalRelay
 from shoal.training import worker
 from shoal.training.observer import Silent
-from shoal.training.stop import StopRequest
+from shoal.training.stop import Series, StopRequest
 
 OWN_DATA = """
 import signal, threading, time
@@ -49,3 +52,39 @@ def test_a_rank_that_serves_ends_with_the_signal_of_the_workers(tmp_path):
         return worker.work(config, torch.device("cpu"), stop, Silent(), group)
 
     assert [result.stopped_by for result in run_threads(3, work)] == [signal.SIGTERM] * 3
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("taken_by", [StopRequest, SignalRelay])
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_signal_during_a_run_ends_the_series_although_the_run_is_completed_or_fails(
+    number, taken_by, fails
+):
+    begun = []
+
+    def two_runs():
+        for run in range(2):
+            begun.append(run)
+            with suppress(WorkerError), taken_by() as taken:
+                taken.run_has_begun = True
+                signal.raise_signal(number)
+                if fails:  # as a run of a lab whose worker has a fault on purpose
+                    raise WorkerError("rank 1 of 2 was killed", "", 1)
+
+    with pytest.raises(KeyboardInterrupt, match=number.name), Series():
+        two_runs()
+    assert begun == [0]
+    with StopRequest():
+        pass  # a later run of the same process
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_between_runs_ends_the_series_also_if_the_exception_is_lost(number):
+    def lose_it_and_go_on():
+        with suppress(KeyboardInterrupt):  # as in code that Python calls and whose exceptions it only prints
+            signal.raise_signal(number)
+        with StopRequest():
+            pytest.fail("the next run must not begin")
+
+    with pytest.raises(KeyboardInterrupt, match=number.name), Series():
+        lose_it_and_go_on()

@@ -39,6 +39,8 @@ class CompareFlags(Flags):
 
     out: Path | None = None
     """Folder of the report and its runs (default reports/compare-TIME)."""
+    runs: Path | None = None
+    """Folder of an earlier comparison: reuse its finished runs, and train only the rest."""
     lang: Literal["en", "zh"] = "en"
     """Language of the table, the verdict and the report."""
     trust_code: bool = False
@@ -66,18 +68,25 @@ def run(given: Given[CompareFlags]) -> int:
     stream = sys.stderr if flags.json else sys.stdout
     are_runs = _are_runs(given)
 
+    from shoal.compare.earlier import earlier_runs
     from shoal.compare.variants import variants_of
     from shoal.labs.folder import claimed, report_folder
     from shoal.labs.words import load_words
+    from shoal.training.stop import Series
 
     words = load_words("shoal.compare", flags.lang)
     variants = [] if are_runs else variants_of(given.words, given.settings, flags.trust_code)
+    earlier = earlier_runs(flags.runs) if flags.runs else None
     folder = report_folder(str(flags.out or ""), "compare")
-    with claimed(folder):
+    with Series(), claimed(folder):
         if are_runs:
             runs = [Path(name) for name in given.words]
         else:
-            runs = _train(variants, folder / "runs", stream, flags.quiet, words)
+            try:
+                runs = _train(variants, folder / "runs", earlier, stream, flags.quiet, words)
+            except KeyboardInterrupt:
+                text.warn(words("progress.stopped", command=_again(given, folder / "runs", earlier)))
+                raise
         command = shlex.join(["shoal", "compare", *given.argv])
         comparison, remarks = _compare(runs, folder, command, words, trained=not are_runs)
     _show(comparison, remarks, folder, stream, words)
@@ -102,20 +111,39 @@ def _are_runs(given: Given[CompareFlags]) -> bool:
             )
     if folders and len(names) == 1:
         raise ConfigError(f"{names[0]} is a single run", "Name at least two runs to compare.")
-    if folders and given.settings:
-        flag = given.settings[0].partition("=")[0]
+    if folders and (given.settings or given.flags.runs):
+        flag = given.settings[0].partition("=")[0] if given.settings else "--runs"
         raise ConfigError(
             f"{flag} has no effect on finished runs", "Compare a recipe to train with other settings."
         )
     return bool(folders)
 
 
+def _again(given: Given[CompareFlags], runs: Path, earlier: Path | None) -> str:
+    """The command that makes the rest of an interrupted comparison. --out is left out: that folder is in use now."""
+    from shoal.compare.earlier import to_continue_from
+
+    flags = given.flags
+    again = ["shoal", "compare", *given.words, *given.settings]
+    again += [
+        f"--{name.replace('_', '-')}" for name in ("trust_code", "json", "quiet") if getattr(flags, name)
+    ]
+    again += ["--lang", flags.lang] if flags.lang != CompareFlags.lang else []
+    finished = to_continue_from(runs, earlier) or flags.runs
+    return shlex.join([*again, *(["--runs", str(finished)] if finished else [])])
+
+
 def _train(
-    variants: "Sequence[Variant]", folder: Path, stream: TextIO, quiet: bool, words: "Words"
+    variants: "Sequence[Variant]",
+    folder: Path,
+    earlier: Path | None,
+    stream: TextIO,
+    quiet: bool,
+    words: "Words",
 ) -> list[Path]:
     """Train one variant after another, and once more those that other work on the machine delayed.
 
-    If that is interrupted, the finished runs stay and can be compared.
+    If one fails or is interrupted, the finished runs stay and can be compared.
     """
     from shoal.compare.comparison import not_scheduled
     from shoal.compare.table import described
@@ -134,7 +162,7 @@ def _train(
                 how = described(variant.config, words)
                 start_s = time.perf_counter()
                 try:
-                    result = train(variant, folder, watch.running(f"  {label}  {how}"))
+                    result = train(variant, folder, watch.running(f"  {label}  {how}"), earlier)
                 except ShoalError as error:
                     if not (variant.may_be_left_out and error.exit_code == ConfigError.exit_code):
                         raise

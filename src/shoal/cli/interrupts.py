@@ -33,6 +33,11 @@ def ending_while_torch_loads() -> Generator[None]:
             signal.signal(signal.SIGINT, before)
 
 
+def exit_code_of(interrupt: KeyboardInterrupt) -> int:
+    """The exit code of a command that was interrupted: by Ctrl-C, or by the signal that the exception names."""
+    return 128 + signal.Signals.__members__.get(str(interrupt), signal.SIGINT)
+
+
 def _interrupt(number: int, frame: FrameType | None) -> None:
     while frame is not None:
         module = str(frame.f_globals.get("__name__"))

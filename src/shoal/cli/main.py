@@ -2,7 +2,6 @@
 
 import errno
 import os
-import signal
 import sys
 import warnings
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from typing import Any
 from shoal import __version__
 from shoal.cli import text
 from shoal.cli.command import Command, CommandGroup
-from shoal.cli.interrupts import ending_while_torch_loads
+from shoal.cli.interrupts import ending_while_torch_loads, exit_code_of
 from shoal.errors import ConfigError, ShoalError, sys_exit_error, unknown
 
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -71,8 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return ShoalError.exit_code
     except KeyboardInterrupt as error:
         text.warn("interrupted")
-        # Of a run, it has the name of its signal.
-        return 128 + signal.Signals.__members__.get(str(error), signal.SIGINT)
+        return exit_code_of(error)
     except SystemExit as error:  # nothing of ours raises it: exit code 0 and no word would look like success
         text.error(sys_exit_error("a function of your own", error))
         return ConfigError.exit_code

@@ -45,6 +45,7 @@ def run(given: Given[MemoryFlags]) -> int:
     from shoal.memory.measure import by_formula, measure
     from shoal.memory.table import as_json, as_table, fullest
     from shoal.memory.technique_table import as_text
+    from shoal.training.stop import Series
 
     flags = given.flags
     config = read(given.words[0] if given.words else None, given.settings, flags.trust_code)
@@ -54,7 +55,8 @@ def run(given: Given[MemoryFlags]) -> int:
         text.show(as_table(config, fullest(workers), is_measured))
         if flags.techniques and is_measured:
             text.show("\nMeasuring techniques, each in new workers: some minutes (--techniques false: none)")
-    rows = _techniques(config, is_measured) if flags.techniques else []
+    with Series():
+        rows = _techniques(config, is_measured) if flags.techniques else []
     if flags.json:
         text.show(as_json(config, workers, is_measured, rows))
     elif rows:

@@ -22,6 +22,7 @@ from statistics import mode
 from typing import Any
 
 from shoal.compare.comparison import not_scheduled
+from shoal.compare.earlier import earlier_result
 from shoal.compare.invariant_bits import FOLDER, STEPS
 from shoal.config.custom import check_consent
 from shoal.config.read import (
@@ -45,6 +46,7 @@ from shoal.launch.training import by_processes
 from shoal.training.observer import Observer
 from shoal.training.result import Result
 from shoal.training.setup.check_division import check_division
+from shoal.training.stop import interrupted_by
 
 KEYS = ("recipe", "flags", "variants")
 STANDARD = "quickstart"
@@ -115,8 +117,10 @@ def invariant_of(config: RunConfig, folder: Path) -> RunConfig | None:
     return made
 
 
-def train(variant: Variant, folder: Path, observer: Observer) -> Result:
-    """Train one variant, in `folder/<its name>`, and some steps of it in invariant mode. Ctrl-C ends the comparison.
+def train(variant: Variant, folder: Path, observer: Observer, earlier: Path | None = None) -> Result:
+    """Train one variant, in `folder/<its name>`, and some steps of it in invariant mode. A signal ends the comparison.
+
+    If it was finished with these settings in the folder `earlier`, it is copied from there.
 
     A single worker gets its own process, too: only there do all of torch's libraries respect its number of threads.
     """
@@ -125,9 +129,16 @@ def train(variant: Variant, folder: Path, observer: Observer) -> Result:
     config = replace(variant.config, output=output, checkpoint=checkpoint)
     launch = by_processes if config.launch.workers == 1 else launch_run
     then = invariant_of(config, folder / variant.name) if variant.shows_invariant_bits else None
+    if (
+        earlier is not None
+        and (result := earlier_result(config, earlier / variant.name))
+        and (then is None or earlier_result(then, earlier / variant.name / FOLDER))
+    ):
+        shutil.copytree(earlier / variant.name, folder / variant.name)
+        return replace(result, run=str(folder / variant.name))
     result = launch(config, observer, then=[then] if then else [])
     if result.status != "completed":
-        raise KeyboardInterrupt  # the run itself ended properly
+        raise interrupted_by(result.stopped_by)  # the run itself ended properly
     return result
 
 

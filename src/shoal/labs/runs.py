@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from shoal.compare.earlier import earlier_result
 from shoal.compare.weights import largest_difference
-from shoal.config.read import from_tree, read_recipe
 from shoal.config.schema import CheckpointConfig, RunConfig
 from shoal.errors import CheckpointError, DivergedError, WorkerError
 from shoal.events.folder import RunFolder
@@ -20,6 +20,7 @@ from shoal.labs.student.host import HERE, Host
 from shoal.labs.watch import Watch
 from shoal.labs.words import Words
 from shoal.training.result import Result
+from shoal.training.stop import interrupted_by
 
 NEVER = 10**9
 """Steps: more than any run of a lab makes."""
@@ -59,14 +60,14 @@ class Runs:
         return replace(config, output=replace(config.output, dir=str(self.folder), name=name))
 
     def train(self, name: str, config: RunConfig, label: str) -> Result:
-        """The result of one run. Ctrl-C during the run ends the lab with a KeyboardInterrupt; the runs stay."""
+        """The result of one run. A signal during the run ends the lab with a KeyboardInterrupt; the runs stay."""
         config = self.placed(name, config)
         result = self.reuse(name, partial(earlier_result, config))
         if result is None:
             self.trained.append(name)
             result = self.host.train(config, self.watch.running(label))
         if result.status != "completed":
-            raise KeyboardInterrupt  # the worker ended its run in good order
+            raise interrupted_by(result.stopped_by)  # the worker ended its run in good order
         return replace(result, run=str(self.path(name)))
 
     def train_all(self, configs: Mapping[str, RunConfig]) -> None:
@@ -103,27 +104,6 @@ class Runs:
         beside.rename(self.path(name))
         self.taken_over.append(name)
         return found
-
-
-def earlier_result(config: RunConfig, run: Path) -> Result | None:
-    """The result of an earlier run, if it was finished with these settings."""
-    source = RunFolder(run)
-    if not (source.result.exists() and source.config.exists()):
-        return None
-    its_config = from_tree(read_recipe(str(source.config)))
-    train = replace(its_config.train, test=config.train.test)
-    start = Path(train.start)
-    if start.name == Path(config.train.start).name and start.resolve().parent == run.resolve().parent:
-        # It starts from a run of the same report, which is taken over as well.
-        train = replace(train, start=config.train.start)
-    if replace(its_config, output=config.output, train=train) != config:
-        return None
-    try:
-        result = Result(**source.read_result())
-    except TypeError:  # the record of another version
-        return None
-    untested = config.train.test and result.test_loss is None
-    return None if result.status != "completed" or untested else result
 
 
 @contextmanager

@@ -4,7 +4,7 @@ import shlex
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from shoal.errors import ConfigError
+from shoal.compare.earlier import earlier_runs
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,7 @@ class LabSettings:
 
     def earlier_runs(self) -> Path | None:
         """The runs/ folder of an earlier report, if that or the report's own folder was given."""
-        if not self.runs:
-            return None
-        found = [
-            path for path in (Path(self.runs), Path(self.runs, "runs")) if any(path.glob("*/config.toml"))
-        ]
-        if not found:
-            raise ConfigError(
-                f"--runs {self.runs} is not a folder with runs", "Give the folder of an earlier report."
-            )
-        return found[0]
+        return earlier_runs(self.runs) if self.runs else None
 
 
 @dataclass(frozen=True)

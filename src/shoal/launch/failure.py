@@ -92,7 +92,9 @@ _SIGNAL_REASONS: dict[int, str] = {
 def _excerpt(output: str) -> str:
     """The last lines of the output; of a crash in native code the first ones, which show where it was."""
     _, fatal, dump = output.rpartition("Fatal Python error")
-    lines = (fatal + dump).strip().splitlines()
+    lines = [
+        line for line in (fatal + dump).strip().splitlines() if not line.startswith("Extension modules:")
+    ]
     lines = lines[:OUTPUT_LINES] if fatal else lines[-OUTPUT_LINES:]
     return excerpt("\n".join(f"  {line}" for line in lines if line))
 

@@ -8,7 +8,7 @@ from types import FrameType
 from typing import Any
 
 from shoal.launch.handle import WorkerHandle
-from shoal.training.stop import stop_signals
+from shoal.training.stop import check_series, stop_signals, tell_series
 
 
 class SignalRelay:
@@ -24,6 +24,7 @@ class SignalRelay:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "SignalRelay":
+        check_series()
         if threading.current_thread() is threading.main_thread():
             handlers: dict[int, Any] = {
                 **dict.fromkeys(stop_signals(), self._take),
@@ -35,6 +36,7 @@ class SignalRelay:
     def __exit__(self, *error: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        check_series()
 
     def pass_to(self, handles: Sequence[WorkerHandle]) -> None:
         """The workers from now on; a signal that came while they started is passed on now."""
@@ -49,6 +51,7 @@ class SignalRelay:
     def _take(self, number: int, frame: FrameType | None) -> None:
         """Raises nothing, so that it interrupts no clean-up."""
         self.received.append(number)
+        tell_series(number)
         if len(self.received) == 1:
             self._send(number)
 

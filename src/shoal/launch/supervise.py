@@ -56,9 +56,9 @@ class Listener:
         del handle
         return False
 
-    def role_of(self, rank: int) -> Sequence[str]:
-        """Lines that say what a rank that is gone had to do, if ranks differ in that."""
-        del rank
+    def role_of(self, rank: int, code: int) -> Sequence[str]:
+        """Lines about a rank that is gone, with this exit code if it has one: what it had to do, what it may mean."""
+        del rank, code
         return []
 
 
@@ -198,7 +198,7 @@ def _error_of(handle: WorkerHandle, size: int, listener: Listener, signals: Sequ
         return WorkerError(f"stopped by {name}", "\n".join(advice), 128 + signals[0])
     if failure is None or failure.blames is not None:
         gone = handle.rank if failure is None or failure.blames is None else failure.blames
-        advice = [*listener.role_of(gone), *advice]
+        advice = [*listener.role_of(gone, code if gone == handle.rank else 0), *advice]
     if handle.given_up and failure is None:
         hint = "\n".join([f"All workers have been ended. {SETTINGS}", *advice])
         return WorkerError(handle.given_up, hint, WorkerError.exit_code)

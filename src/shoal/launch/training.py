@@ -1,6 +1,7 @@
 """Train with several workers on this machine: the same worker as threads and as processes."""
 
 import contextlib
+import signal
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -38,6 +39,12 @@ CATEGORIES: dict[str, type[Warning]] = {
     each.__name__: each for each in (SlowMemberWarning, LinkNotice, CodecNotice)
 }
 """Warnings that keep their category on the way from a worker to its launcher."""
+
+
+STRANGER_AT_RPC = (
+    "Torch's RPC aborts if another program sends bytes to its port while workers connect. Run it where none can: "
+    "unshare --user --map-root-user --net sh -c 'ip link set lo up && exec shoal train …'"
+)
 
 
 def by_threads(
@@ -197,9 +204,11 @@ class _TrainingListener(Listener):
         if self._folder is not None and self._has_started:
             remove_unfinished(self._folder)
 
-    def role_of(self, rank: int) -> Sequence[str]:
+    def role_of(self, rank: int, code: int) -> Sequence[str]:
         """Where a rank is in a mesh that divides the model; why the others do not continue without it."""
         workers, axes = self._config.launch.workers, self._config.axes
+        if self._config.strategy == "rpc" and code == -signal.SIGABRT and not self._has_started:
+            return [STRANGER_AT_RPC]
         if rank in self._lost:
             return [
                 "The others could not continue: all workers met, to save or to evaluate, when it was lost."

@@ -14,6 +14,7 @@ from shoal.memory.search import MARGIN, Formula, Search, Try, needed
 from shoal.memory.technique_table import formula_parts
 from shoal.memory.techniques import MemoryVariant
 from shoal.memory.trial import Trial, check_can_try, try_each
+from shoal.training.stop import Series
 
 TIMED = 3
 """Steps that are measured in each trial."""
@@ -55,7 +56,8 @@ def budgeted(config: RunConfig, is_one_worker: bool = False) -> tuple[RunConfig,
             "--memory.budget needs workers that shoal starts itself: it tries several settings before training",
             "Run `shoal train` with the same settings on one machine, then use the --memory settings that it reports.",
         )
-    choice = within_budget(config)
+    with Series():
+        choice = within_budget(config)
     return choice.variant.config, f"--memory.budget {config.memory.budget}: {choice.reason}"
 
 

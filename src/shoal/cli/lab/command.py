@@ -1,12 +1,13 @@
 """`shoal lab`: run a lab and get its report, or start your own solution and check it."""
 
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from shoal.cli import text
 from shoal.cli.command import Command, CommandGroup, Given
+from shoal.cli.interrupts import exit_code_of
 from shoal.cli.lab.check import CHECK
 from shoal.config.flags import Flags
 from shoal.config.kinds import AtLeast, Matching
@@ -138,10 +139,13 @@ def _start(given: Given[StartFlags]) -> int:
 
 
 def _run(given: Given[LabFlags]) -> int:
-    """Run a lab and write its report; 130 after Ctrl-C."""
+    """Run a lab and write its report."""
+    from shoal.compare.earlier import to_continue_from
     from shoal.labs.frame import folder_for, load_lab, run_lab
+    from shoal.labs.settings import command_of
     from shoal.labs.watch import watch_for
     from shoal.report.terminal import aligned
+    from shoal.training.stop import Series
 
     chosen = _settings(given.flags)
     lab = load_lab(given.command.name.removeprefix("lab "), chosen.get("solution", ""))
@@ -150,11 +154,13 @@ def _run(given: Given[LabFlags]) -> int:
     folder = folder_for(lab, settings)
     quiet = given.flags.quiet
     try:
-        with watch_for(sys.stdout, quiet) as watch:
+        with Series(), watch_for(sys.stdout, quiet) as watch:
             result = run_lab(lab, settings, folder, watch)
-    except KeyboardInterrupt:
-        text.warn(words("progress.stopped", folder=folder / "runs"))
-        return 130
+    except KeyboardInterrupt as interrupt:
+        finished = to_continue_from(folder / "runs", settings.earlier_runs())
+        again = command_of(lab.number, replace(settings, runs=str(finished or settings.runs)))
+        text.warn(words("progress.stopped", command=again))
+        return exit_code_of(interrupt)
     if not quiet:
         header = result.table.header
         text.show("\n" + aligned(header, result.table.rows, frozenset(range(1, len(header)))))

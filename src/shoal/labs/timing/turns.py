@@ -13,10 +13,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
+from shoal.compare.earlier import earlier_result
 from shoal.config.schema import RunConfig
 from shoal.errors import WorkerError
-from shoal.labs.runs import Runs, earlier_result
+from shoal.labs.runs import Runs
 from shoal.launch.run import launch_run
+from shoal.training.stop import interrupted_by
 
 Number = TypeVar("Number")
 
@@ -55,7 +57,7 @@ def train_in_turns(
         for first, *rest in [each] if same_workers else [[one] for one in each]:
             result = launch_run(first, runs.watch.running(label), then=rest)
             if result.status != "completed":
-                raise KeyboardInterrupt  # the workers ended their run in good order
+                raise interrupted_by(result.stopped_by)  # the workers ended their run in good order
     runs.trained.extend(placed)
     for run in placed:
         if not (runs.path(run) / "result.json").exists():

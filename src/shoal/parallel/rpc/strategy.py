@@ -107,6 +107,8 @@ class Rpc(Strategy):
         self._watched(
             lambda: torch_rpc.connect(store, group.rank, group.size, group.address, num_calls), BUSY_S
         )
+        group.barrier().wait()
+        torch_rpc.close_doors()
 
     def _make_optimizer(self) -> Any:
         params = [param for stage in self._stages for param in stage.rpc_sync().parameters()]

@@ -3,10 +3,13 @@
 Remote calls (`remote`, `rpc_sync`, `rpc_async` of a reference), distributed autograd and the distributed optimizer.
 Torch keeps the framework in maintenance mode and warns about that; the warnings are silenced here and nowhere else.
 
-Not safe: a worker unpickles and executes whatever reaches the port on which it listens. So that port is on loopback,
-unless the user trusts the network (`--i-trust-this-network`).
+Not safe: while workers connect, each unpickles and executes whatever reaches the port on which it listens, and bytes
+that are no message abort it. So that port is on loopback, unless the user trusts the network
+(`--i-trust-this-network`). Once all workers are connected, the kernel drops all that arrives there (`close_doors`).
 """
 
+import contextlib
+import ctypes
 import fcntl
 import logging
 import os
@@ -31,10 +34,15 @@ CONNECTION_THREADS = 8
 """Threads of an agent beside those of the micro-batches: they pass on activations, gradients and control messages."""
 
 _SIOCGIFADDR = 0x8915
+_SO_ATTACH_FILTER = 26
+_DROP_ALL = struct.pack("HBBI", 6, 0, 0, 0)
+"""A filter of packets for the kernel, with one instruction: return 0 bytes."""
 _SCHEME = "shoal"
 _schemes: set[str] = set()
 """The scheme, once a connection has used it: torch ties remote references to the first agent of a process."""
 _published: list[Any] = []
+_doors: list[int] = []
+"""The descriptors on which the agent listens."""
 
 
 def worker_name(rank: int) -> str:
@@ -64,8 +72,36 @@ def connect(store: Any, rank: int, size: int, address: str, num_calls: int) -> N
         _transports=["uv"],
         _channels=["cma", "basic"],
     )
+    before = set(_listeners())
     with _listening_on(interface_of(address)), _silenced():
         rpc.init_rpc(worker_name(rank), rank=rank, world_size=size, rpc_backend_options=options)
+        # An agent connects to another at the first call, and after that needs no listener.
+        for future in [
+            rpc.rpc_async(worker_name(other), os.getpid) for other in range(size) if other != rank
+        ]:
+            future.wait()
+    _doors[:] = set(_listeners()) - before
+
+
+def close_doors() -> None:
+    """Have the kernel drop all that reaches the ports of the agent from now on, once all workers are connected.
+
+    Connections stay. A system that has no such filters of packets goes on as before.
+    """
+    program = ctypes.create_string_buffer(_DROP_ALL, len(_DROP_ALL))
+    for descriptor in _doors:
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as door:
+            door.setsockopt(
+                socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HP", 1, ctypes.addressof(program))
+            )
+
+
+def _listeners() -> Iterator[int]:
+    """The descriptors of this process that listen for connections."""
+    for name in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else ():
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as found:
+            if found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                yield int(name)
 
 
 def shutdown(graceful: bool = True) -> None:
