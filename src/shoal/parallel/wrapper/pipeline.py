@@ -18,6 +18,7 @@ from shoal.models.has_values import check_has_values
 from shoal.parallel.layout.pipeline.cut import cut_by_cost, cut_by_name
 from shoal.parallel.layout.pipeline.layout import Pipelined, PipelinePlan, divided
 from shoal.parallel.layout.sequence import NamedLayer, check_order, layers_of
+from shoal.parallel.part_gradients import mark
 from shoal.parallel.piece import Piece
 from shoal.parallel.strategy import Share
 from shoal.parallel.sync.initial_state import sync_initial_state
@@ -40,7 +41,8 @@ class Pipeline(nn.Module):
 
     `step` gives each parameter the gradient that `loss(module(inputs), labels).backward()` gives on one machine, if
     `loss` is a mean over samples (the default of torch's losses), and adds it to gradients that are already there.
-    `pipe(inputs)` are the module's outputs without gradients. All three calls are collectives.
+    `pipe(inputs)` are the module's outputs without gradients. All three calls are collectives, and so is
+    `torch.nn.utils.clip_grad_norm_(pipe.parameters(), …)`: it clips to the norm of all stages.
 
     With `schedule="async"` (PipeDream) a stage updates its weights after every micro-batch::
 
@@ -132,6 +134,9 @@ class Pipeline(nn.Module):
         else:
             total = layout.accumulate(divided(share, self._microbatches), 1.0 / len(inputs))
             loss = layout.zero if total is None else total / len(inputs)
+        with_gradient = [param for param in self.parameters() if param.grad is not None]
+        for param in with_gradient:
+            mark(param, self._group, len(with_gradient))
         loss = loss.to(layout.zero.dtype, copy=True)
         self._group.broadcast(loss, root=self._group.size - 1).wait()
         return loss

@@ -17,6 +17,7 @@ from shoal.parallel.layout.tensor.by_function import on_worker
 from shoal.parallel.layout.tensor.cutting import divided
 from shoal.parallel.layout.tensor.parts import Cut
 from shoal.parallel.layout.tensor.plan import resolved, worker_of
+from shoal.parallel.part_gradients import mark
 from shoal.parallel.piece import Place
 from shoal.parallel.state import PlaceOfHeld
 
@@ -67,14 +68,17 @@ def tensor_parallel(
 
     All workers call it with the same module (the same weights!) and plan, and then train it in their own loop, each
     with the *same* batch. Every worker's optimizer updates its own parts; parameters that are not divided have the same
-    gradient on all workers. Without a plan, pairs of layers are found where the module's data flow is known (see
-    `automatic_plan`). `plan` maps layers to cuts (see `plan`). With `example`, inputs of a few samples, the divided
-    module is checked against the whole one.
+    gradient on all workers, and `torch.nn.utils.clip_grad_norm_`, a collective, counts them once. Without a plan, pairs
+    of layers are found where the module's data flow is known (see `automatic_plan`). `plan` maps layers to cuts (see
+    `plan`). With `example`, inputs of a few samples, the divided module is checked against the whole one.
 
         model = shoal.tensor_parallel(model, shoal.join(), {"fc1": "column", "fc2": "row"})
     """
     check_has_values(module)
-    divide(module, group, plan, example)
+    parts = divide(module, group, plan, example)
+    for name, param in module.named_parameters():
+        if name in parts.cuts or name in parts.alone:
+            param.register_post_accumulate_grad_hook(lambda param: mark(param, group))
     return module
 
 
