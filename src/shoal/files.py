@@ -77,6 +77,14 @@ def discard(path: Path) -> None:
     delete(beside)
 
 
+def copy_folder(source: Path, target: Path) -> None:
+    """Copy a folder; it has its name once it has all its files."""
+    beside = temporary_beside(target)
+    delete(beside)
+    shutil.copytree(source, beside)
+    beside.rename(target)
+
+
 def delete(path: Path) -> None:
     """Delete a file, a link or a folder as far as possible; what is not there is no error."""
     if path.is_dir() and not path.is_symlink():

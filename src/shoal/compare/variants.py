@@ -39,7 +39,7 @@ from shoal.config.read import (
 from shoal.config.schema import OutputConfig, RunConfig
 from shoal.config.trust import FileText
 from shoal.errors import ConfigError, unknown
-from shoal.files import discard
+from shoal.files import copy_folder, discard
 from shoal.launch.cores import threads_per_worker
 from shoal.launch.run import launch_run
 from shoal.launch.training import by_processes
@@ -134,7 +134,7 @@ def train(variant: Variant, folder: Path, observer: Observer, earlier: Path | No
         and (result := earlier_result(config, earlier / variant.name))
         and (then is None or earlier_result(then, earlier / variant.name / FOLDER))
     ):
-        shutil.copytree(earlier / variant.name, folder / variant.name)
+        copy_folder(earlier / variant.name, folder / variant.name)
         return replace(result, run=str(folder / variant.name))
     result = launch(config, observer, then=[then] if then else [])
     if result.status != "completed":

@@ -1,6 +1,5 @@
 """The runs of a lab: each is trained, or taken over from an earlier report."""
 
-import shutil
 import warnings
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from shoal.config.schema import CheckpointConfig, RunConfig
 from shoal.errors import CheckpointError, DivergedError, WorkerError
 from shoal.events.folder import RunFolder
 from shoal.events.weights import check_weights
-from shoal.files import temporary_beside
+from shoal.files import copy_folder
 from shoal.labs.student.host import HERE, Host
 from shoal.labs.watch import Watch
 from shoal.labs.words import Words
@@ -99,9 +98,7 @@ class Runs:
         """What `read` finds in the earlier run of this name, which is then copied; None if it has to be made anew."""
         if self.earlier is None or (found := read(self.earlier / name)) is None:
             return None
-        beside = temporary_beside(self.path(name))
-        shutil.copytree(self.earlier / name, beside)
-        beside.rename(self.path(name))
+        copy_folder(self.earlier / name, self.path(name))
         self.taken_over.append(name)
         return found
 
