@@ -124,7 +124,7 @@ HARMLESS = {
     "writes_to_shoal": "import shoal; open(shoal.__file__, 'a').write(' ')",
     "reads_the_memory_of_its_parent": "open(f'/proc/{os.getppid()}/mem').read(1)",
     "takes_files_of_its_parent": "os.open(f'/proc/{os.getppid()}/fd/3', os.O_WRONLY)",
-    "fills_the_memory_with_files": "[open(f'/tmp/{n}', 'xb').write(bytes(2**28)) for n in range(4)]",
+    "fills_the_memory_with_files": "[os.posix_fallocate(open(f'/tmp/{n}', 'xb').fileno(), 0, 2**28) for n in range(4)]",
     "takes_memory_that_no_process_shows": "os.memfd_create('x')",
     "mounts": "{0: 1}[ctypes.CDLL(None).mount(b'', b'/tmp', b'tmpfs', 0, None)]",
     "stops_its_parent": "[os.kill(os.getppid(), n) for n in (2, 9, 15, 19)]; os.kill(-1, 9)",
@@ -179,12 +179,7 @@ SHADOWED = (
 
 
 def tricksters(root, teacher):
-    """A folder for each trick, with our solution of GD, SGD and Adam; the trick is done first in a step of GD.
-
-    Without a root, their names alone.
-    """
-    if root is None:
-        return [*HARMLESS, "alters_its_folder", "leaves_a_process_behind", *HARMFUL, "shadows"]
+    """A folder for each trick, with our solution of GD, SGD and Adam; the trick is done first in a step of GD."""
     optimizers = {OPTIMIZER: str(solution("1")[PurePosixPath(OPTIMIZER)])}
     given = TRICK.format(teacher=str(teacher), hand_ins=str(root))
     tried = "try: exec({code!r})\nexcept (OSError, KeyError): pass\nelse: raise RuntimeError('it worked')"

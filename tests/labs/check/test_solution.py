@@ -11,12 +11,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hand_ins import HARMFUL, five, hand_in, tricksters
+from hand_ins import HARMFUL, HARMLESS, five, hand_in, tricksters
 
 from shoal.cli.main import main
 from shoal.labs.check.sandbox.task import Answer
 
 COURSE = ("zero_grad", "gd_step", "sgd_step", "adam_state+adam_step")
+FIVE = {"right", "unfinished", "course", "misspelt", "empty"}
 ALL = {*COURSE, "batches", "train_step"}
 
 
@@ -34,7 +35,7 @@ def graded(tmp_path_factory, teacher):
     root = tmp_path_factory.mktemp("hand-ins")
     folders = five(root) | tricksters(root, teacher)
     before, out = contents(root), tmp_path_factory.mktemp("out")
-    flags = ["--work-s", "5", "--memory-gib", "1", "--jobs", "2"]
+    flags = ["--work-s", "10", "--memory-gib", "1", "--jobs", "2"]
     flags += ["--csv", str(out / "grades.csv"), "--pages", str(out / "pages")]
     with socket.socket(socket.AF_UNIX) as named, socket.socket(socket.AF_UNIX) as nameless:
         for listener, address in ((named, f"{teacher}/socket"), (nameless, f"\0{teacher}")):
@@ -67,7 +68,7 @@ def words(row):
 def test_every_folder_has_a_row_and_a_page(graded):
     done, rows, out, *_ = graded
     assert (done.returncode, done.stderr.count("Traceback")) == (1, 0), done.stderr
-    assert len(rows) == 5 + len(TRICKS)
+    assert len(rows) > 30
     assert {path.stem for path in (out / "pages").glob("*.html")} == set(rows)
 
 
@@ -94,16 +95,14 @@ def test_the_courses_shape_is_accepted_as_it_is(graded):
     assert row["mark (%)"] == "100.0"
 
 
-TRICKS = tricksters(None, None)
-
-
-@pytest.mark.parametrize("trick", TRICKS)
-def test_a_trick_harms_no_more_than_the_task_that_does_it(graded, trick):
-    row = graded[1][trick]
-    found = {task: row[task] for task in COURSE}
-    _, fault = HARMFUL.get(trick, ("", ""))
-    assert found == dict.fromkeys(COURSE, "right") | ({"gd_step": "wrong"} if fault else {}), row["faults"]
-    assert re.search(fault, row["faults"]), row["faults"]
+def test_a_trick_harms_no_more_than_the_task_that_does_it(graded):
+    rows = {name: row for name, row in graded[1].items() if name not in FIVE}
+    assert HARMLESS.keys() | HARMFUL.keys() < rows.keys()
+    for trick, row in rows.items():
+        _, fault = HARMFUL.get(trick, ("", ""))
+        wanted = dict.fromkeys(COURSE, "right") | ({"gd_step": "wrong"} if fault else {})
+        assert {task: row[task] for task in COURSE} == wanted, (trick, row["faults"])
+        assert re.search(fault, row["faults"]), (trick, row["faults"])
 
 
 def test_a_missing_class_is_not_done(graded):

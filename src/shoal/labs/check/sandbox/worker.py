@@ -126,18 +126,18 @@ def _kill(guard: int) -> None:
 
 def _guard(task: Task, writer: int, refusal: str) -> Never:
     """Enter new namespaces, start the first process there, and end what is left when it has ended."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-    os.setsid()
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for stream in (
-        0,
-        1,
-        2,
-    ):  # the worker's own: no process of a sandbox may read its tasks or write its answers
-        os.dup2(nowhere, stream)
-    os.close(nowhere)
     code = inside = 0
     try:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+        os.setsid()
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for stream in (
+            0,
+            1,
+            2,
+        ):  # the worker's own: no process of a sandbox reads its tasks or writes its answers
+            os.dup2(nowhere, stream)
+        os.close(nowhere)
         if kernel.available():
             os.chdir("/proc")  # of all processes: the sandbox will have another one
             kernel.die_with_parent(signal.SIGTERM)
@@ -162,13 +162,12 @@ def _watch(inside: int, limits: Limits) -> int:
     codes = {key: code for code, key in EXCEEDED.items()}
     while not os.waitpid(inside, os.WNOHANG)[0]:
         began_s = time.process_time()
-        # Once the new root is there, it is this process's root, too.
-        own = kernel.available() and os.path.exists("/proc/1") and not os.path.samefile("/proc", ".")
-        excess = (
-            exceeded(limits, *(("/proc", 1) if own else (".", os.getpid()))) if kernel.available() else ""
-        )
-        if excess:
-            return codes[excess]
+        if kernel.available():
+            # Once the new root is there, it is this process's root, too.
+            own = os.path.exists("/proc/1") and not os.path.samefile("/proc", ".")
+            place, first = ("/proc", 1) if own else (".", os.getpid())
+            if excess := exceeded(limits, place, first):
+                return codes[excess]
         time.sleep(min(LONGEST_WATCH_S, WATCH_S + WATCHED * (time.process_time() - began_s)))
     return 0
 
