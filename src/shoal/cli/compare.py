@@ -147,7 +147,7 @@ def _train(
     """
     from shoal.compare.comparison import not_scheduled
     from shoal.compare.table import described
-    from shoal.compare.variants import train, train_again
+    from shoal.compare.variants import taken_over, train, train_again
     from shoal.events.run_delay import BUSY
     from shoal.labs.watch import watch_for
 
@@ -160,9 +160,13 @@ def _train(
             for number, variant in enumerate(variants, 1):
                 label = f"{number:{len(str(len(variants)))}}/{len(variants)}  {variant.name:{width}}"
                 how = described(variant.config, words)
+                if earlier and taken_over(variant, folder, earlier):
+                    finished.append(folder / variant.name)
+                    watch.say(f"  {label}  {words('progress.taken_over', folder=earlier)}")
+                    continue
                 start_s = time.perf_counter()
                 try:
-                    result = train(variant, folder, watch.running(f"  {label}  {how}"), earlier)
+                    result = train(variant, folder, watch.running(f"  {label}  {how}"))
                 except ShoalError as error:
                     if not (variant.may_be_left_out and error.exit_code == ConfigError.exit_code):
                         raise

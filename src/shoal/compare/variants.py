@@ -117,26 +117,33 @@ def invariant_of(config: RunConfig, folder: Path) -> RunConfig | None:
     return made
 
 
-def train(variant: Variant, folder: Path, observer: Observer, earlier: Path | None = None) -> Result:
-    """Train one variant, in `folder/<its name>`, and some steps of it in invariant mode. A signal ends the comparison.
-
-    If it was finished with these settings in the folder `earlier`, it is copied from there.
-
-    A single worker gets its own process, too: only there do all of torch's libraries respect its number of threads.
-    """
+def _runs_of(variant: Variant, folder: Path) -> tuple[RunConfig, list[RunConfig]]:
+    """The run of a variant, in `folder/<its name>`, and those that its workers make after it."""
     output = OutputConfig(str(folder), variant.name, variant.config.output.trace)
     checkpoint = replace(variant.config.checkpoint, first_step=True)
     config = replace(variant.config, output=output, checkpoint=checkpoint)
+    invariant = invariant_of(config, folder / variant.name) if variant.shows_invariant_bits else None
+    return config, [invariant] if invariant else []
+
+
+def taken_over(variant: Variant, folder: Path, earlier: Path) -> bool:
+    """Copy the run of a variant, if it was finished with these settings in `earlier`; whether it was."""
+    source = earlier / variant.name
+    config, then = _runs_of(variant, folder)
+    if not earlier_result(config, source) or not all(earlier_result(each, source / FOLDER) for each in then):
+        return False
+    copy_folder(source, folder / variant.name)
+    return True
+
+
+def train(variant: Variant, folder: Path, observer: Observer) -> Result:
+    """Train one variant, in `folder/<its name>`, and some steps of it in invariant mode. A signal ends the comparison.
+
+    A single worker gets its own process, too: only there do all of torch's libraries respect its number of threads.
+    """
+    config, then = _runs_of(variant, folder)
     launch = by_processes if config.launch.workers == 1 else launch_run
-    then = invariant_of(config, folder / variant.name) if variant.shows_invariant_bits else None
-    if (
-        earlier is not None
-        and (result := earlier_result(config, earlier / variant.name))
-        and (then is None or earlier_result(then, earlier / variant.name / FOLDER))
-    ):
-        copy_folder(earlier / variant.name, folder / variant.name)
-        return replace(result, run=str(folder / variant.name))
-    result = launch(config, observer, then=[then] if then else [])
+    result = launch(config, observer, then=then)
     if result.status != "completed":
         raise interrupted_by(result.stopped_by)  # the run itself ended properly
     return result

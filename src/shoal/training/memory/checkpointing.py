@@ -111,7 +111,8 @@ class _FirstPass:
         self._versions = [(tensor, tensor._version) for tensor in tensors]
         # Saved like any tensor for backward: hooks around the block see the inputs, and may move them elsewhere.
         started = torch.empty(0, requires_grad=True)
-        self._inputs: Any = _KeepInputs.apply(started, *tensors).grad_fn  # pyright: ignore[reportOptionalMemberAccess]
+        # The result is kept, too: before torch 2.13, what a function saved is gone with it.
+        self._inputs: Any = _KeepInputs.apply(started, *tensors)
         self._args = [None if isinstance(value, Tensor) else value for value in args]
         self._are_tensors = [isinstance(value, Tensor) for value in args]
         self._kwargs = {key: None if isinstance(value, Tensor) else value for key, value in kwargs.items()}
@@ -149,7 +150,7 @@ class _FirstPass:
             )
 
     def _repeat(self) -> None:
-        tensors = iter(self._inputs.saved_tensors[1:])
+        tensors = iter(self._inputs.grad_fn.saved_tensors[1:])
         args = [
             next(tensors) if is_tensor else value
             for value, is_tensor in zip(self._args, self._are_tensors, strict=True)
