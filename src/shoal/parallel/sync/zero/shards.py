@@ -83,7 +83,7 @@ class Shards:
     ) -> None:
         params = whole.params
         on_cpu = all(param.is_cpu for param in params.values())
-        if group.kind == "threads" and options.stage > 1 and not on_cpu:
+        if group.kind == "threads" and group.size > 1 and options.stage > 1 and not on_cpu:
             raise ConfigError(
                 f"zero stage {options.stage} does not support thread workers on a GPU: torch runs all backward passes "
                 "of a GPU in one thread, where each worker would wait for the others",
