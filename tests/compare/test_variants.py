@@ -127,9 +127,9 @@ def test_unknown_names_and_names_given_twice(here):
     with pytest.raises(ConfigError, match="unknown recipe 'nothing'"):
         variants_of(["quickstart", "nothing"], [])
     (here / "a").mkdir()
-    again = write(here / "a/mine.toml", "")
+    again = write(here / "a/mine.toml", "seed = 1")
     with pytest.raises(ConfigError, match="two recipes are called 'mine'"):
-        variants_of([write(here / "mine.toml", ""), again], [])
+        variants_of([write(here / "mine.toml", "seed = 1"), again], [])
     own = write(here / "own.toml", '[variants]\na = ""\nb = ""\n')
     with pytest.raises(ConfigError, match="is itself a comparison"):
         variants_of(["quickstart", own], [])
