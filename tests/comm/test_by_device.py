@@ -255,6 +255,27 @@ for _ in range(3):
     shoal.average_gradients(net, num_samples=len(labels[mine]))
     optimizer.step()
 check(net, "average_gradients")
+
+# Clipped steps, with equal shares.
+one = fresh()
+optimizer = torch.optim.SGD(one.parameters(), 0.1)
+for _ in range(3):
+    optimizer.zero_grad()
+    F.cross_entropy(one(inputs), labels).backward()
+    torch.nn.utils.clip_grad_norm_(one.parameters(), 0.05)
+    optimizer.step()
+expected = [param.detach() for param in one.parameters()]
+mine = slice(6 * rank, 6 * rank + 6)
+for stage in (1, 2, 3):
+    net = fresh()
+    sharded = shoal.zero(net, lambda params: torch.optim.SGD(params, 0.1), stage)
+    for _ in range(3):
+        F.cross_entropy(net(inputs[mine]), labels[mine]).backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 0.05)
+        sharded.step()
+    state = sharded.model_state_dict()  # on rank 0
+    for name, value in zip(state, expected):
+        assert (state[name] - value.cpu()).abs().max() <= 1e-12 * value.abs().max(), (stage, name)
 assert shoal.join() is group
 group.close()
 """
@@ -262,7 +283,7 @@ group.close()
 
 @pytest.mark.gpu
 def test_a_program_of_torchrun_whose_two_workers_share_a_gpu(tmp_path):
-    """Collectives and messages on both devices, the wrapper and averaged gradients equal one machine."""
+    """Collectives and messages of both devices; the wrapper, averaged gradients and clipped zero equal one machine."""
     path = tmp_path / "program.py"
     path.write_text(PROGRAM)
     command = [
