@@ -79,6 +79,7 @@ class Nursery:
             pid, code = json.loads(line)
             if code is None:
                 self._begun.append(pid)
+                self.codes.pop(pid, None)  # of an earlier program with the same number
             else:
                 self.codes[pid] = code
 

@@ -75,10 +75,8 @@ def connect(store: Any, rank: int, size: int, address: str, num_calls: int) -> N
     before = set(_listeners())
     with _listening_on(interface_of(address)), _silenced():
         rpc.init_rpc(worker_name(rank), rank=rank, world_size=size, rpc_backend_options=options)
-        # An agent connects to another at the first call, and after that needs no listener.
-        for future in [
-            rpc.rpc_async(worker_name(other), os.getpid) for other in range(size) if other != rank
-        ]:
+        # An agent connects to another, and to itself, at the first call, and after that needs no listener.
+        for future in [rpc.rpc_async(worker_name(other), os.getpid) for other in range(size)]:
             future.wait()
     _doors[:] = set(_listeners()) - before
 
