@@ -79,7 +79,7 @@ def test_a_mismatch_between_processes_shows_every_rank(kind):
         (faults.end_in_the_middle, ("SIGKILL",), "died"),
         (faults.fail, (), "failed"),
         (faults.leave, (), "left"),
-        (faults.wait_for_a_message, (), "died"),
+        (faults.wait_for_a_message, (faults.die,), "died"),
     ],
 )
 def test_waits_end_with_the_errors_of_the_group_beneath(kind, fault, how, reason):

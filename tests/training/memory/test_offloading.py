@@ -38,7 +38,7 @@ def live_bytes():
     gc.collect()
     found = {}
     for each in gc.get_objects():
-        if isinstance(each, torch.Tensor) and type(each) is not torch.nn.UninitializedParameter:
+        if type(each) in (torch.Tensor, torch.nn.Parameter):  # others may have no memory
             found[each.untyped_storage().data_ptr()] = each.untyped_storage().nbytes()
     return sum(found.values())
 
