@@ -64,6 +64,8 @@ def test_ctrl_c_at_any_moment_makes_it_print_nothing(launcher):
 def test_a_killed_launcher_leaves_neither_it_nor_an_orphan(launcher, is_stopped):
     process, killer, sleeper = launcher
     if is_stopped:
+        # A child that has not reached its program may not have asked for its parent's death yet.
+        wait_until(lambda: b"orphans.py" in Path(f"/proc/{killer}/cmdline").read_bytes())
         os.kill(killer, signal.SIGSTOP)
     process.kill()
     wait_until(lambda: not lives(sleeper) and not lives(killer))
