@@ -200,7 +200,7 @@ def test_a_variant_that_fails_is_reported_with_what_is_finished(here, capsys):
 def test_bad_input_is_one_sentence_and_leaves_nothing(here, capsys, words, sentence):
     for file in ("run/config.toml", "full/file"):
         (here / file).parent.mkdir()
-        (here / file).write_text("")
+        (here / file).write_text("seed = 1")
     assert main(["compare", *words]) == 2
     assert sentence in capsys.readouterr().err
     assert not (here / "reports").exists() or not any((here / "reports").iterdir())
