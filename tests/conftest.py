@@ -1,6 +1,8 @@
 """What all tests share: repeatable examples, the long tests, and GPU tests only where there is a GPU."""
 
 import signal
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -61,6 +63,17 @@ LONG = (
 """Files whose tests take seconds each, mostly waiting for real processes: `make test-long` runs them."""
 LONG_LIMIT_S = 300
 """After this a long test has hung. Some take half a minute alone, and four times that on a busy machine."""
+
+
+@pytest.fixture(autouse=True)
+def forget_written_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A module that a test wrote and imported is gone after it: another test may write one of the same name."""
+    before = set(sys.modules)
+    yield
+    written = str(tmp_path_factory.getbasetemp())
+    for name in sys.modules.keys() - before:
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(written):
+            del sys.modules[name]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
