@@ -5,7 +5,6 @@ Importing `shoal` is fast and does not import torch. The public names below are 
 """
 
 from importlib import import_module
-from typing import Any
 
 __version__ = "0.1.0"
 
@@ -35,7 +34,7 @@ _LAZY = {
 """Public names and the modules that hold them, imported when they are first asked for."""
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _LAZY:
         raise AttributeError(f"module 'shoal' has no attribute '{name}'")
     return getattr(import_module(_LAZY[name]), name)

@@ -83,7 +83,8 @@ def killed_at_any_moment(stage, chance):
     workers = stage.workers(world, programs)
     time.sleep(after_s)
     own = programs[victim if world.launcher == "hand" else 0]
-    pid = own.pid if victim == "launcher" or world.launcher != "processes" else workers[victim]
+    of_worker = world.launcher == "processes" and victim != "launcher" and victim < len(workers)
+    pid = workers[victim] if of_worker else own.pid  # the launcher's, if its workers have ended already
     alive = own.returncode is None and read(f"/proc/{pid}/stat")
     if alive:
         os.kill(pid, signal.SIGKILL)
@@ -242,6 +243,9 @@ def signalled_while_starting(stage, chance):
     time.sleep(after_s)
     process.send_signal(number)
     _, said = process.communicate(timeout=LIMIT_S)
+    if "KeyboardInterrupt" in said and "/shoal/" not in said:
+        stage.outcome = "Python had not begun with shoal"
+        return
     expected = (128 + number, -number, 0, 2)
     stage.must(process.returncode in expected, f"exit code in {expected}", f"{process.returncode}: {said}")
     stage.must("Traceback" not in said, "no traceback", said[-3000:])

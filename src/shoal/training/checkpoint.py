@@ -12,7 +12,6 @@ import contextlib
 import hashlib
 import json
 import shutil
-import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -43,10 +42,6 @@ def tensors_of(rank: int) -> str:
     return f"rank{rank}.safetensors"
 
 
-_ONE_AT_A_TIME = threading.Lock()
-"""Held while a tensor is read: workers that are threads have crashed in torch when they resumed at the same moment."""
-
-
 def name_of(step: int) -> str:
     """The name of the checkpoint of a step."""
     return f"step-{step:06d}"
@@ -68,10 +63,9 @@ class SavedPieces(Mapping[str, Tensor]):
     def __getitem__(self, name: str) -> Tensor:
         found = self._found[name]
         first, place = found[0]
-        with _ONE_AT_A_TIME:
-            if place is None:
-                return first.get_tensor(name)
-            parts = [(file.get_tensor(name), place) for file, place in found if place is not None]
+        if place is None:
+            return first.get_tensor(name)
+        parts = [(file.get_tensor(name), place) for file, place in found if place is not None]
         whole = torch.empty(place.shape, dtype=parts[0][0].dtype)
         if sum(part.numel() for part, _ in parts) != whole.numel():
             raise CheckpointError(f"{self._path} lacks a part of '{name}' {place.shape}")

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from shoal.data.seeds import generator_for, seed_for
 from shoal.parallel.piece import Piece
+from shoal.training.one_operator_object import make_operator_objects_once
 
 DREW_LATE = (
     "the model drew its first random numbers after the first step, from the generator that thread workers share: "
@@ -98,6 +99,7 @@ class _Swap(TorchDispatchMode):
 
     def __init__(self, state: Tensor) -> None:
         super().__init__()
+        make_operator_objects_once()
         self.state = state
         self.has_drawn = False
 
