@@ -1,8 +1,8 @@
 """One Python object for each of torch's operators, although several threads ask for it first at the same moment.
 
 Within a dispatch mode torch looks an operator's object up in `torch.ops`, which makes it at the first request, and
-keeps a pointer to it without a reference. Two threads can each make one: `torch.ops` keeps the second, the first is freed,
-and the pointer to it crashes the process (seen with torch 2.13).
+keeps a pointer to it without a reference. Two threads can each make one: `torch.ops` keeps the second, the first is
+freed, and the pointer to it crashes the process (seen with torch 2.13).
 """
 
 import threading
