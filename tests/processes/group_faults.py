@@ -60,6 +60,7 @@ def pause(group, victim, seconds):
     buffer = torch.full((1000,), float(group.rank))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        group.barrier().wait()
         if group.rank == victim:
             time.sleep(seconds)
         group.all_reduce(buffer).wait()
@@ -140,6 +141,8 @@ def leave_the_world(group, victim):
 
 def wait_for_a_message(group, victim, act):
     """The victim dies or loops between two messages; all that wait, directly or not, get an error."""
+    if group.rank == 0:
+        time.sleep(0.5)  # so that the victim has waited for it before
     group.barrier().wait()
     if group.rank == victim:
         act()

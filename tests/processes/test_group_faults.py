@@ -76,10 +76,12 @@ def test_slow_is_not_stuck(kind):
     with World(kind, 3) as world:
         outcomes = world.run(faults.pause, faults.VICTIM, 2.6, timeout_s=20)
         for outcome in outcomes:
-            total, slow = outcome.value
+            total, _ = outcome.value
             assert total == 0 + 1 + 2
-            assert len(slow) <= 1
-        assert all("rank 1 is slow" in outcome.value[1][0] for outcome in others(outcomes))
+        (warning,) = [
+            each for outcome in outcomes for each in outcome.value[1]
+        ]  # one line, of the first to come
+        assert "rank 1 is slow" in warning
 
 
 def test_an_error_of_the_user_reaches_everyone(kind):
@@ -194,7 +196,7 @@ def test_a_pause_of_all_members_does_no_harm(kind):
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_fault_while_groups_are_made_is_named_too(kind, number):
-    with World(kind, 3, limit_s=2.0) as world:
+    with World(kind, 3, limit_s=4.0) as world:
         world.ask(faults.split_over_and_over)
         time.sleep(0.1)
         os.kill(world.pids[faults.VICTIM], number)

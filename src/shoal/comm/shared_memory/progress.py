@@ -213,6 +213,9 @@ class ProgressEngine:
                 next_look = now + LOOK_AFTER_S
                 if closely:
                     next_close_look = now + LOOK_CLOSELY_EVERY_S
+        # Progress: until this member waits again, it does not count as waiting for the one that has come.
+        roster = work.channel.roster
+        roster.homes[roster.rank].keep_alive(time.monotonic_ns())
 
     def look(self, channel: Channel, waited_s: float, closely: bool = True) -> None:
         """Raise when this channel waits for a member that will not come."""
