@@ -13,8 +13,8 @@ SMALL = "--model mlp --model.hidden " + ",".join(["1024"] * 5)
 """5 million parameters: 10 % is more than what a process has besides, but not more than what gloo adds."""
 
 
-def measured(flags):
-    return measure(read(None, f"--optimizer adam {flags}".split()))
+def measured(flags, device="cpu"):
+    return measure(read(None, f"--optimizer adam --device {device} {flags}".split()))
 
 
 def assert_agree(workers):
@@ -94,7 +94,7 @@ def test_rank_0_of_dp_is_the_fullest():
     ],
 )
 def test_on_a_gpu_the_allocator_agrees(flags):
-    assert_agree(measured(f"{DEEP} --device cuda {flags}"))
+    assert_agree(measured(f"{DEEP} {flags}", device="cuda"))
 
 
 def test_the_formula_alone_needs_no_memory():
