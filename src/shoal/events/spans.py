@@ -17,6 +17,14 @@ OUTSIDE_STEPS = -1
 """The step of a span whose step is not known: a group records its calls so, and the log adds the step."""
 LANE = "main"
 """The lane of the thread that trains."""
+RECEIVED = "recv"
+"""The call whose bytes came in; the bytes of every other call went out."""
+MAPPED = "mapped"
+"""The call that was not made, because workers map each other's memory: its bytes are counted, and did not travel."""
+PULLED = "pull"
+"""The weights that a parameter server sends to a worker, counted by the worker."""
+NOTED = (MAPPED, PULLED, "rpc")
+"""Counted transfers that no other member meets."""
 
 
 class Span(NamedTuple):
@@ -46,6 +54,11 @@ class Span(NamedTuple):
     def issues_call(self) -> bool:
         """Whether this is the first of a call's two spans."""
         return self.group != "" and self.kind == "move"
+
+    @property
+    def sent_bytes(self) -> int:
+        """The bytes that leave a worker in this call, or would without mapped memory."""
+        return self.bytes if self.name != RECEIVED else 0
 
 
 HostTime = Callable[[], int]

@@ -38,9 +38,9 @@ class RankStep:
     calls: Mapping[str, int]
     """How often each operation of the group was called to exchange gradients."""
     sent_bytes: int
-    """In messages to other workers; a collective does not show what it sends."""
+    """In messages to other workers."""
     call_bytes: int
-    """Given to all of these calls, collectives included."""
+    """In all of these calls, collectives included (`shoal.comm.costs`)."""
 
     @property
     def exchange_ms(self) -> float:
@@ -77,7 +77,7 @@ def _rank_step(record: StepRecord, last_ns: int) -> RankStep:
         move_ms=_ms(end_ns - last_ns),
         calls=Counter(call.name for call in calls),
         sent_bytes=sum(call.bytes for call in calls if call.name == "send"),
-        call_bytes=sum(call.bytes for call in calls if call.name != "recv"),
+        call_bytes=sum(call.sent_bytes for call in calls),
     )
 
 

@@ -1,9 +1,21 @@
-"""What each worker sends in each algorithm: messages and elements, for any world size.
+"""What each worker sends in every all-reduce by messages, and in every collective of a group, for any world size.
 
-A test compares it with what `traced` counts while the algorithms run.
+`sent` in every table and record is counted with these formulas, whatever a group really does: the libraries below it
+choose their own algorithms, and shared memory moves nothing over a link. Write W for the number of workers, n for the
+elements of the whole buffer. A collective counts as its ring::
+
+    all_reduce                   2 n (W − 1) / W from each worker
+    reduce_scatter, all_gather   n (W − 1) / W from each worker
+    all_to_all                   n (W − 1) / W from each worker
+    broadcast, reduce            n from each worker but one: the last of the ring, or the root
+    gather                       n / W from each worker but the root
+    scatter                      n (W − 1) / W from the root
+
+Tests compare the algorithms with what `traced` counts while they run.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 from shoal.comm.algorithms import chunk_bounds
@@ -78,3 +90,46 @@ def sends(algorithm: str, rank: int, size: int, numel: int) -> SendCost:
     SendCost(messages=6, elements=1500)
     """
     return COSTS[algorithm](rank, size, numel) if size > 1 else SendCost(0, 0)
+
+
+def _to_all_others(place: int, size: int, piece: int) -> int:
+    del place
+    return (size - 1) * piece
+
+
+def _no_elements(place: int, size: int, numel: int) -> int:
+    del place, size, numel
+    return 0
+
+
+COLLECTIVES: dict[str, Callable[[int, int, int], int]] = {
+    "all_reduce": lambda place, size, numel: _ring(place, size, numel).elements,
+    "reduce_scatter": _to_all_others,
+    "all_gather": _to_all_others,
+    "all_to_all": _to_all_others,
+    "broadcast": lambda place, size, numel: numel if place < size - 1 else 0,
+    "reduce": lambda place, size, numel: numel if place else 0,
+    "gather": lambda place, size, piece: piece if place else 0,
+    "scatter": lambda place, size, piece: 0 if place else (size - 1) * piece,
+    "barrier": _no_elements,
+    "split": _no_elements,
+    "empty": _no_elements,
+}
+"""Elements that the worker at a place of the ring sends, which the root begins; of (place, size, elements).
+
+The elements are the piece's where there is a whole of several pieces.
+"""
+
+
+@lru_cache(maxsize=8192)
+def sent_elements(operation: str, rank: int, size: int, numel: int, root: int = 0) -> int:
+    """The elements that one worker sends in a collective; `numel` counts the piece where there is a whole.
+
+    >>> [sent_elements("all_reduce", rank, 4, 1000) for rank in range(4)]
+    [1500, 1500, 1500, 1500]
+    >>> sent_elements("reduce_scatter", 0, 4, 250) + sent_elements("all_gather", 0, 4, 250)
+    1500
+    >>> [sent_elements("broadcast", rank, 4, 1000, root=1) for rank in range(4)]
+    [0, 1000, 1000, 1000]
+    """
+    return COLLECTIVES[operation]((rank - root) % size, size, numel) if size > 1 else 0
