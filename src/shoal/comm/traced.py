@@ -139,7 +139,9 @@ class Traced(WrappedGroup):
     def issue(self, call: Signature, piece: Tensor, whole: Tensor | None = None) -> Work:
         """Start a collective."""
         sent_bytes = self._sent_bytes(call.operation, call.numel, call.dtype, call.root)
-        return TracedWork(self, call.operation, sent_bytes, self.clock(), self._group.issue(call, piece, whole))
+        return TracedWork(
+            self, call.operation, sent_bytes, self.clock(), self._group.issue(call, piece, whole)
+        )
 
     def issue_send(self, call: Signature, tensor: Tensor, to: int) -> Work:
         """Send to one member."""

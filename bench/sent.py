@@ -1,6 +1,6 @@
 """What a worker sends in a step: counted in real runs of every strategy, beside its formula.
 
-    python bench/bytes.py [--workers 2,4] [--groups threads,shm,gloo] [--only zero] [--json]
+    python bench/sent.py [--workers 2,4] [--groups threads,shm,gloo] [--only zero] [--json]
 
 Write W for the number of workers and n for the bytes of all parameters. Bytes are means over the workers, in units of
 n. The messages in which workers agree on losses and on what goes on are counted, too, and are no part of a formula.
@@ -17,13 +17,17 @@ import torch
 
 from shoal.codecs.build import CODECS, build_codec
 from shoal.codecs.codec import Form, Linear
+from shoal.comm.group import Group
 from shoal.config.read import read
 from shoal.config.schema import CompressedConfig, RunConfig
 from shoal.launch.run import launch_run
 from shoal.parallel.norms import CHUNK
 from shoal.training.observer import Silent
+from shoal.training.result import Result
+from shoal.training.stop import StopRequest
+from shoal.training.worker import work
 
-WIDTHS = (64, 1024, 512, 256, 8)
+WIDTHS = (64, 512, 256, 128, 8)
 """Of the mlp, from its inputs to its outputs."""
 BATCH, STEPS = 16, 4
 FLAGS = (
@@ -73,6 +77,11 @@ class Case:
         return 0 <= bytes_of_step - self.sent(workers) <= AGREEING + self.padding(workers)
 
 
+def of_step(result: Result) -> tuple[float, float]:
+    """What a worker sent in a step, and what of it did not travel."""
+    return result.bytes_sent / result.steps, result.bytes_mapped / result.steps
+
+
 def ring(workers: int) -> float:
     """An all-reduce of all parameters."""
     return 2 * (workers - 1) / workers * N
@@ -108,7 +117,7 @@ def coded(codec: str) -> Case:
 
 ALL_REDUCE, SERVER = "2(W−1)/W·n", "n pushed + n pulled"
 CUTS = {2: "--pipeline.cut fc3", 4: "--pipeline.cut fc2,fc3,fc4"}
-STAGES = {2: "", 4: "--strategy.cut fc2,fc3"}
+STAGES = {2: "--strategy.cut fc3", 4: "--strategy.cut fc2,fc3"}
 CASES = {
     "ddp": Case("--strategy ddp", ALL_REDUCE, ring),
     "naive": Case("--strategy naive", ALL_REDUCE, ring),
@@ -188,8 +197,10 @@ CASES = {
     ),
     "rpc": Case(
         "--strategy rpc",
-        "(x + 2a + 2y) / W",
-        lambda workers: batch(WIDTHS[0], 2 * sum(WIDTHS[1:3]) * (workers == 4), 2 * WIDTHS[-1]) / workers,
+        "(x + 2a + 2y) / W; no x for 2 workers: rank 0 has layers",
+        lambda workers: (
+            batch(2 * WIDTHS[2] + (WIDTHS[0] + 2 * WIDTHS[1]) * (workers > 2), 2 * WIDTHS[-1]) / workers
+        ),
         ("shm", "gloo"),
         of_workers=STAGES,
     ),
@@ -208,6 +219,12 @@ CASES = {
 """Every strategy, and every codec whose bytes do not depend on the gradients."""
 
 
+def trained(group: Group, name: str, workers: int, kind: str, folder: str) -> tuple[float, float]:
+    """Train as a member of a group: the bytes of a worker in a step, and those that did not travel."""
+    config = CASES[name].config(workers, kind, folder)
+    return of_step(work(config, torch.device("cpu"), StopRequest(), Silent(), group))
+
+
 def rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Train every case, and compare."""
     for name, case in CASES.items():
@@ -217,7 +234,7 @@ def rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             for group in [group for group in args.groups.split(",") if group in case.groups]:
                 with tempfile.TemporaryDirectory() as folder:
                     result = launch_run(case.config(workers, group, folder), Silent())
-                sent, mapped = result.bytes_sent / result.steps, result.bytes_mapped / result.steps
+                sent, mapped = of_step(result)
                 yield {
                     "strategy": name,
                     "workers": workers,
@@ -232,7 +249,9 @@ def rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 def main() -> int:
     """Print the table, or a line of JSON for each row; 1 if any row differs from its formula."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--workers", default="2,4")
     parser.add_argument("--groups", default=",".join(GROUPS))
     parser.add_argument("--only", default="", help="strategies whose name contains this text")
