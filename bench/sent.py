@@ -11,6 +11,7 @@ import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -42,7 +43,7 @@ GROUPS = {
 }
 MAPPING = ("threads", "shm")
 """Groups whose members map each other's memory."""
-LAYERS = [(inputs, outputs) for inputs, outputs in zip(WIDTHS, WIDTHS[1:], strict=False)]
+LAYERS = [*pairwise(WIDTHS)]
 N = 4 * sum(inputs * outputs + outputs for inputs, outputs in LAYERS)
 LAST_LAYER = 4 * (WIDTHS[-2] + 1) * WIDTHS[-1]
 AGREEING = 4096

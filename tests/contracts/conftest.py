@@ -1,4 +1,4 @@
-"""Makes the cases of this folder and of `bench/`, and the worlds of processes, importable, here and in the processes they start."""
+"""Makes importable, here and in processes that tests start: the cases of this folder and of `bench/`, the worlds."""
 
 import sys
 from pathlib import Path

@@ -35,8 +35,10 @@ class Timed:
     """Outside of the exchange: forward, backward, update."""
     exchange_ms: float
     """Encoding, waiting, moving, decoding."""
+    encode_ms: float
+    """Encoding and decoding alone."""
     sent_bytes: int
-    """What one worker gives to its exchange in a step."""
+    """What one worker sends in the exchange of a step."""
 
     @property
     def step_ms(self) -> Measured:
@@ -123,6 +125,7 @@ def _timed_codec(rounds_ms: Sequence[float], steps: Sequence[Step]) -> Timed:
         rounds_ms,
         median(fmean(rank.own_ms for rank in step) for step in steps),
         median(fmean(rank.exchange_ms for rank in step) for step in steps),
+        median(fmean(rank.encode_ms for rank in step) for step in steps),
         max(rank.call_bytes for step in steps for rank in step),
     )
 
