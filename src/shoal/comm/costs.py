@@ -133,3 +133,12 @@ def sent_elements(operation: str, rank: int, size: int, numel: int, root: int = 
     [0, 1000, 1000, 1000]
     """
     return COLLECTIVES[operation]((rank - root) % size, size, numel) if size > 1 else 0
+
+
+def mean_elements(operation: str, size: int, numel: int) -> float:
+    """The mean over all workers of what they send in a collective, which is also the mean of what they receive.
+
+    >>> mean_elements("all_reduce", 4, 1000), mean_elements("all_gather", 4, 1000)
+    (1500.0, 3000.0)
+    """
+    return sum(sent_elements(operation, rank, size, numel) for rank in range(size)) / size

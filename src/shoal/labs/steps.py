@@ -40,9 +40,7 @@ class RankStep:
     calls: Mapping[str, int]
     """How often each operation of the group was called to exchange gradients."""
     sent_bytes: int
-    """In messages to other workers."""
-    call_bytes: int
-    """In all of these calls, collectives included (`shoal.comm.costs`)."""
+    """In these calls: messages, and collectives as rings (`shoal.comm.costs`)."""
 
     @property
     def exchange_ms(self) -> float:
@@ -81,8 +79,7 @@ def _rank_step(record: StepRecord, last_ns: int) -> RankStep:
         move_ms=_ms(end_ns - last_ns) - after_ms,
         encode_ms=before_ms + after_ms,
         calls=Counter(call.name for call in calls),
-        sent_bytes=sum(call.bytes for call in calls if call.name == "send"),
-        call_bytes=sum(call.sent_bytes for call in calls),
+        sent_bytes=sum(call.sent_bytes for call in calls),
     )
 
 

@@ -46,7 +46,7 @@ class Recorded:
     calls: int
     """Of one worker in one step; where workers differ, of the one with the most."""
     sent: int
-    """Bytes that the busiest worker sent in messages."""
+    """Bytes that the busiest worker sent; collectives count as rings."""
     predicted: int | None
     """What an algorithm says its busiest worker sends."""
 

@@ -26,6 +26,7 @@ def tables(measured: Measurements) -> dict[str, Records]:
             {
                 "codec": codec,
                 "declared (B)": measured.declared[codec],
+                "sent by a worker, by formula (B)": measured.expected_bytes(codec),
                 "encode and decode (ms)": measured.local_ms[codec],
                 "break-even (bit/s)": measured.break_even[codec],
             }
