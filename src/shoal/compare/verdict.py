@@ -6,6 +6,7 @@ The numbers alone decide. Times are judged only where the machine was not busy w
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
+from statistics import fmean
 
 from shoal.compare.comparison import ComparedRun, Comparison, is_faster, settings_apart, speed_up
 from shoal.compare.divided_models import divided_models, divides_model
@@ -117,11 +118,13 @@ def moving(comparison: Comparison, words: Words) -> Iterator[Remark]:
             continue
         rank = max(entry.ranks, key=lambda rank: rank.move)
         calls = round(sum(operation.calls for operation in rank.operations))
-        size = size_in_words(sum(operation.sent_bytes for operation in rank.operations))
+        sent = fmean(sum(operation.sent_bytes for operation in each.operations) for each in entry.ranks)
         share = percent(entry.shares["move"])
         numbers = words("moves.numbers", percent=share)
         if calls:
-            numbers = words("moves.calls", percent=share, calls=words.counted("call", calls), size=size)
+            numbers = words(
+                "moves.calls", percent=share, calls=words.counted("call", calls), size=size_in_words(sent)
+            )
         claim = words("moves.claim", name=entry.name)
         yield remark(words, "fails", "moves", claim, numbers, _for_moving(entry, words))
 
