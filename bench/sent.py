@@ -22,7 +22,9 @@ from shoal.comm.group import Group
 from shoal.config.read import read
 from shoal.config.schema import CompressedConfig, RunConfig
 from shoal.launch.run import launch_run
-from shoal.parallel.norms import CHUNK
+from shoal.models.mlp import mlp
+from shoal.parallel.buckets.plan import MIB
+from shoal.parallel.sync.zero.units import cut
 from shoal.training.observer import Silent
 from shoal.training.result import Result
 from shoal.training.stop import StopRequest
@@ -93,9 +95,18 @@ def batch(*widths: int) -> float:
     return 4 * BATCH * sum(widths)
 
 
-def padding(num_units: int) -> Callable[[int], float]:
-    """Of `zero`: every unit is cut into equal pieces of whole chunks; each is sent at most three times."""
-    return lambda workers: 3 * 4 * CHUNK * (workers + len(LAYERS)) * num_units
+def padding(unit_mib: float, times: int) -> Callable[[int], float]:
+    """Of `zero`: units are cut into equal pieces of whole chunks, and sent so many times, the last unit twice."""
+    model = mlp((1, 8, 8), WIDTHS[-1], WIDTHS[1:-1])
+    params = dict(model.named_parameters())
+
+    def more(workers: int) -> float:
+        units = cut(model, params, workers, unit_mib * MIB)
+        sizes = [4 * sum(shape.numel() for shape in unit.shapes.values()) for unit in units]
+        pads = [4 * workers * unit.piece - size for unit, size in zip(units, sizes, strict=True)]
+        return (workers - 1) / workers * (times * sum(pads) - (times - 2) * pads[-1])
+
+    return more
 
 
 def declared(codec: str) -> tuple[int, bool]:
@@ -128,21 +139,21 @@ CASES = {
         lambda workers: ring(workers) * (1 + batch(WIDTHS[0], 2 * WIDTHS[-1]) / 2 / N / workers),
     ),
     "onecopy": Case("--strategy onecopy", ALL_REDUCE, ring, MAPPING, mapped=ring),
-    "zero 1": Case("--strategy zero --strategy.stage 1", ALL_REDUCE, ring, padding=padding(1)),
-    "zero 2": Case("--strategy zero --strategy.stage 2", ALL_REDUCE, ring, padding=padding(1)),
+    "zero 1": Case("--strategy zero --strategy.stage 1", ALL_REDUCE, ring, padding=padding(8, 2)),
+    "zero 2": Case("--strategy zero --strategy.stage 2", ALL_REDUCE, ring, padding=padding(8, 2)),
     "zero 3": Case(
         "--strategy zero --strategy.stage 3 --strategy.unit_mib 0.001",
         "(W−1)/W·(3n − u), u: the last unit",
         lambda workers: ring(workers) * (3 - LAST_LAYER / N) / 2,
         mapped=lambda workers: ring(workers) * (2 - LAST_LAYER / N) / 2,
-        padding=padding(len(LAYERS)),
+        padding=padding(0.001, 3),
     ),
     "zero 3, one unit": Case(
         "--strategy zero --strategy.stage 3",
         "(W−1)/W·(3n − u), u = n",
         ring,
         mapped=lambda workers: ring(workers) / 2,
-        padding=padding(1),
+        padding=padding(8, 3),
     ),
     "local": Case(
         "--strategy local --strategy.every 2 --optimizer sgd",
