@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from shoal.comm.algorithms import ALGORITHMS
+from shoal.comm.costs import COSTS, sends
 from shoal.comm.reduction import Op, tree_reduce
 from shoal.comm.threads.group import run_threads
 from shoal.comm.traced import traced
-from shoal.explain.costs import COSTS, sends
 
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8)
 IN_TREE_ORDER = {"central", "all_gather_sum", "reduce_scatter_all_gather", "tree"}

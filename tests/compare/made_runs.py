@@ -25,9 +25,15 @@ def write_run(
     gradient=None,
     not_scheduled=0.01,
     run_id=RUN_ID,
+    encode_ms=0.0,
+    mapped_bytes=0,
+    counts_bytes=True,
     **result,
 ):
-    """A finished run. Each rank computes, moves and waits for the given milliseconds in each step, or in turns."""
+    """A finished run. Each rank computes, moves and waits for the given milliseconds in each step, or in turns.
+
+    It also encodes, and sends 1000 bytes; older versions did not count what it sends in a step.
+    """
     folder.mkdir(parents=True)
     config = read("quickstart", flags.split())
     (folder / "config.toml").write_text(run_id_line(run_id) + to_toml(config), encoding="utf-8")
@@ -52,7 +58,9 @@ def write_run(
                     "loss": 2.0 / (number + 1),
                     "seconds": ends_s[number],
                 }
-                | {"totals_ns": {"compute": round(compute * 1e6)}, "blocked_ns": end_ns - start_ns}
+                | {"totals_ns": {"compute": round(compute * 1e6), "encode": round(encode_ms * 1e6)}}
+                | {"blocked_ns": end_ns - start_ns}
+                | ({"sent_bytes": 1000, "mapped_bytes": mapped_bytes} if counts_bytes else {})
                 | {"spans": calls if len(ranks) > 1 else []}
             )
         records.append({"event": "end", "status": "completed", "not_scheduled": not_scheduled})

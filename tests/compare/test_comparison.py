@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 from shoal.compare.comparison import compare, is_faster, same_bits, settings_apart, speed_up
 from shoal.compare.document import write_report
 from shoal.compare.notes import notes
-from shoal.compare.table import COLUMNS, as_data, described, table_rows
+from shoal.compare.table import COLUMNS, as_data, described, share_header, share_rows, table_rows
 from shoal.compare.verdict import verdict
 from shoal.compare.weights import first_step_difference, largest_difference
 from shoal.config.read import read
@@ -325,6 +325,53 @@ def test_what_moves_much_gets_advice_that_fits(runs, flags, advice):
     (remark,) = [r for r in verdict(compare([single(runs), moving]), EN) if r.word == "moves"]
     assert "30 % of the workers' time, for 1 call and 1.0 kB in every step" in remark.numbers
     assert advice in remark.advice
+
+
+@pytest.mark.parametrize(
+    ("flags", "encode_ms", "advice"),
+    [
+        ("--group gloo", 3, "No compression"),
+        ("--group shm", 3, "No compression"),
+        ("--group gloo", 0.5, "without compression"),
+        ("--link all:20mbit", 0.5, "--batch-size 256"),
+    ],
+)
+def test_a_codec_on_a_fast_link_gets_the_advice_not_to_compress(runs, flags, encode_ms, advice):
+    flags = f"{DDP} --exchange compressed:topk {flags}"
+    ranks = ((5, 1.5, 0),) * 2
+    coded = write_run(runs / "coded", flags, step_ms=10, ranks=ranks, encode_ms=encode_ms, noise=0)
+    comparison = compare([single(runs), coded])
+    shares = comparison.entries[1].shares
+    assert shares["encode"] == pytest.approx(encode_ms / 10, abs=0.01)
+    assert shares["move"] == pytest.approx(0.15, abs=0.01), "encoding is not moving"
+    found = {r.kind: r for r in verdict(comparison, EN) if r.kind in ("encodes", "moves")}
+    assert ("encodes" in found) == (encode_ms >= 1)
+    assert all(advice in r.advice and "--group" not in r.advice for r in found.values())
+    assert dict(zip(share_header(comparison, EN), share_rows(comparison)[1], strict=True))["encode"]
+
+
+def test_without_a_codec_no_column_shows_encoding(runs):
+    plain = write_run(runs / "plain", DDP, step_ms=10, ranks=((9, 0.5, 0),) * 2)
+    assert "encode" not in share_header(compare([single(runs), plain]), EN)
+
+
+def test_sent_is_a_workers_mean_and_mapped_what_did_not_travel(runs):
+    folders = [single(runs), write_run(runs / "one", DDP, ranks=((9, 0.5, 0),) * 2, mapped_bytes=900)]
+    comparison = compare(folders)
+    entry = comparison.entries[1]
+    assert (entry.sent_bytes, entry.mapped_bytes) == (40 * 1000, 40 * 900)
+    data = as_data(entry, comparison, EN)
+    assert (data["bytes_sent"], data["bytes_mapped"]) == (40_000, 36_000)
+
+
+def test_bytes_of_an_older_version_are_no_number_of_the_table(runs):
+    """It counted buffers, so its number means something else."""
+    old = write_run(runs / "old", DDP, ranks=((9, 0.5, 0),) * 2, counts_bytes=False)
+    comparison = compare([single(runs), old])
+    row = dict(zip(COLUMNS, table_rows(comparison, EN)[1], strict=True))
+    assert (row["sent"], row["mapped"]) == ("–", "–")
+    assert any("older version" in note for note in notes(comparison, EN))
+    assert as_data(comparison.entries[1], comparison, EN)["bytes_sent"] is None
 
 
 def test_where_nothing_is_slow_that_is_said(runs):

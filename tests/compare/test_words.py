@@ -52,6 +52,8 @@ def groups_of_runs(runs):
         "local": ("--strategy local --workers 2 --threads 1 --strategy.every 5", {"ranks": even}),
         "adam": ("--strategy local --workers 2 --threads 1 --strategy.every 1", {"ranks": even}),
         "int8": (f"{DDP} --exchange compressed:int8", {"ranks": even, "gradient": [4.0, 2.1]}),
+        "topk": (f"{DDP} --exchange compressed:topk", {"ranks": ((5, 1, 0),) * 2, "encode_ms": 3}),
+        "fp16": (f"{DDP} --exchange compressed:fp16", {"ranks": moving, "counts_bytes": False}),
     }
     made = [write_run(runs / name, given, **options) for name, (given, options) in ways.items()]
     for folder, sha256 in ((one, "same"), (made[0], "same"), (made[2], "another"), (made[3], None)):

@@ -5,8 +5,8 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from shoal.comm.algorithms import ALGORITHMS
+from shoal.comm.costs import sends
 from shoal.errors import ConfigError
-from shoal.explain.costs import sends
 from shoal.explain.rounds import explain
 from shoal.explain.show import as_svg, as_text
 

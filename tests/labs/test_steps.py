@@ -60,4 +60,4 @@ def test_calls_that_the_host_issues_before_the_device_is_ready_count(tmp_path):
     write(tmp_path, 0, ahead)
     ((one,),) = read_steps(tmp_path, 1)
     assert dict(one.calls) == {"all_reduce": 1}
-    assert one.call_bytes == 40
+    assert one.sent_bytes == 40

@@ -111,7 +111,7 @@ def test_between_two_members_every_message_has_its_partner(tmp_path):
     by_name = {operation.operation: operation for operation in shares.operations}
     assert by_name["recv"].wait_s == pytest.approx(0.004)  # 1 ms for the first, 3 ms for the second
     assert by_name["recv"].move_s == pytest.approx(0.002)
-    assert (by_name["recv"].calls, by_name["recv"].num_bytes) == (2, 200)
+    assert (by_name["recv"].calls, by_name["recv"].sent_bytes) == (2, 0)
 
 
 def test_a_ring_of_messages_begins_when_the_last_member_comes(tmp_path):

@@ -238,7 +238,7 @@ def _show_table(comparison: "Comparison", console: "Console", words: "Words") ->
 
     names, *results = _columns(table.header(words), table.table_rows(comparison, words))
     metrics = _columns(table.metric_names(comparison), table.metric_rows(comparison))
-    shares = _columns(table.share_header(words), table.share_rows(comparison))
+    shares = _columns(table.share_header(comparison, words), table.share_rows(comparison))
     before = table.SHARES_AT - 1
     tables = [[*results[:before], *shares, *results[before:], *metrics]]
     if not _fits([names, *tables[0]], console):

@@ -195,10 +195,16 @@ class Group(ABC):
         del ranks
         raise GroupError(f"{self.kind} groups cannot continue without a member that has died", "Use shm.")
 
-    def note_transfer(  # noqa: B027 (only a traced group counts)
-        self, operation: str, num_bytes: int, start_ns: int, end_ns: int
-    ) -> None:
-        """Count data that this worker sent to members outside of this group's calls; a traced group records it."""
+    # Only a traced group counts.
+
+    def note_transfer(self, operation: str, num_bytes: int) -> None:  # noqa: B027
+        """Count bytes that went over this worker's link outside of this group's calls."""
+
+    def note_mapped(self, operation: str, numel: int, dtype: torch.dtype) -> None:  # noqa: B027
+        """Count a collective that was not called, because the members map each other's memory.
+
+        `numel` counts the piece where there is a whole, as in a signature.
+        """
 
     def allocate(self, numel: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         """The memory of `empty`: an ordinary tensor, unless the group has memory of its own."""

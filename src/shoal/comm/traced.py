@@ -8,17 +8,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
+import torch
 from torch import Tensor
 
+from shoal.comm.costs import sent_elements
 from shoal.comm.group import Group, Receipt, Work
 from shoal.comm.signature import Signature
 from shoal.comm.wrapped_group import WrappedGroup
-from shoal.events.spans import LANE, OUTSIDE_STEPS, HostTime, Span, host_ns
+from shoal.events.spans import LANE, MAPPED, OUTSIDE_STEPS, HostTime, Span, host_ns
 
 
 @dataclass
 class Total:
-    """All calls of one operation: `num_bytes` is the buffer's (the piece's, where there is a whole)."""
+    """All calls of one operation: `num_bytes` is what this worker sent in them (`costs.py`); for `recv`, received."""
 
     calls: int = 0
     num_bytes: int = 0
@@ -91,12 +93,13 @@ class Traced(WrappedGroup):
     """A group that behaves like `group`, counts its calls in `totals`, and passes their spans to `record`.
 
     >>> import torch
-    >>> from shoal.comm.threads.group import ThreadGroup
-    >>> (alone,) = ThreadGroup.world(1)
-    >>> group = Traced(alone)
-    >>> group.all_reduce(torch.ones(10)).wait()
-    >>> group.totals["all_reduce"].num_bytes
-    40
+    >>> from shoal.comm.threads.group import run_threads
+    >>> def work(group):
+    ...     group = Traced(group)
+    ...     group.all_reduce(torch.ones(10)).wait()
+    ...     return group.totals["all_reduce"].num_bytes
+    >>> run_threads(2, work)
+    [40, 40]
     """
 
     def __init__(
@@ -135,8 +138,9 @@ class Traced(WrappedGroup):
 
     def issue(self, call: Signature, piece: Tensor, whole: Tensor | None = None) -> Work:
         """Start a collective."""
+        sent_bytes = self._sent_bytes(call.operation, call.numel, call.dtype, call.root)
         return TracedWork(
-            self, call.operation, piece.nbytes, self.clock(), self._group.issue(call, piece, whole)
+            self, call.operation, sent_bytes, self.clock(), self._group.issue(call, piece, whole)
         )
 
     def issue_send(self, call: Signature, tensor: Tensor, to: int) -> Work:
@@ -167,11 +171,18 @@ class Traced(WrappedGroup):
         self._group = self._group.without(ranks)
         self.rank, self.size = self._group.rank, self._group.size
 
-    def note_transfer(self, operation: str, num_bytes: int, start_ns: int, end_ns: int) -> None:
-        """Record a transfer as a call: it was issued at its start, and waited for until its end."""
-        of_call = self.name, self.next_sequence()
-        issue = Span(OUTSIDE_STEPS, operation, "move", LANE, start_ns, start_ns, num_bytes, *of_call)
-        self.finished(issue, Span(OUTSIDE_STEPS, operation, "wait", LANE, start_ns, end_ns, 0, *of_call))
+    def note_transfer(self, operation: str, num_bytes: int) -> None:
+        """Record a transfer as a call that took no time."""
+        now, of_call = self.clock(), (self.name, self.next_sequence())
+        issue = Span(OUTSIDE_STEPS, operation, "move", LANE, now, now, num_bytes, *of_call)
+        self.finished(issue, Span(OUTSIDE_STEPS, operation, "wait", LANE, now, now, 0, *of_call))
+
+    def note_mapped(self, operation: str, numel: int, dtype: torch.dtype) -> None:
+        """Record the bytes that a collective would have sent."""
+        self.note_transfer(MAPPED, self._sent_bytes(operation, numel, dtype))
+
+    def _sent_bytes(self, operation: str, numel: int, dtype: torch.dtype, root: int | None = None) -> int:
+        return dtype.itemsize * sent_elements(operation, self.rank, self.size, numel, root or 0)
 
 
 traced = Traced

@@ -76,9 +76,13 @@ class WrappedGroup(Group):
         """Raise when a member will not come."""
         self._group.check_members(label, waited_s)
 
-    def note_transfer(self, operation: str, num_bytes: int, start_ns: int, end_ns: int) -> None:
-        """Count data that was sent outside of this group's calls."""
-        self._group.note_transfer(operation, num_bytes, start_ns, end_ns)
+    def note_transfer(self, operation: str, num_bytes: int) -> None:
+        """Count bytes that went over this worker's link outside of this group's calls."""
+        self._group.note_transfer(operation, num_bytes)
+
+    def note_mapped(self, operation: str, numel: int, dtype: torch.dtype) -> None:
+        """Count a collective that was not called, because the members map each other's memory."""
+        self._group.note_mapped(operation, numel, dtype)
 
     def fail(self, error: BaseException) -> None:
         """Report to the other members that this worker ends with an error."""

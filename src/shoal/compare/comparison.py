@@ -35,7 +35,7 @@ RESULT = (
     "status", "weights_sha256", "device", "steps", "seconds", "bytes_sent", "test_accuracy", "test_loss",
 )  # fmt: skip
 """What a comparison reads of `result.json`."""
-KINDS = ("compute", "wait", "move", "other")
+KINDS = ("compute", "wait", "move", "encode", "other")
 """What training time consists of."""
 
 
@@ -78,6 +78,19 @@ class ComparedRun:
     def shares(self) -> dict[str, float]:
         """Parts of the training time by kind: means over the workers."""
         return {kind: fmean(getattr(rank, kind) for rank in self.ranks) for kind in KINDS}
+
+    @property
+    def sent_bytes(self) -> int | None:
+        """Bytes that left a worker, the mean over the workers; None if an older version counted them otherwise."""
+        if self.workers == 1:
+            return 0
+        sent = [rank.sent_bytes for rank in self.ranks if rank.sent_bytes is not None]
+        return round(sum(sent) / self.workers) if len(sent) == len(self.ranks) else None
+
+    @property
+    def mapped_bytes(self) -> int:
+        """Of these, the bytes that did not travel because workers map each other's memory."""
+        return round(sum(rank.mapped_bytes for rank in self.ranks) / self.workers)
 
     @property
     def accuracy(self) -> float | None:

@@ -67,5 +67,6 @@ def _rpc(entry: ComparedRun, words: Words) -> Remark:
 
 
 def _sent(entry: ComparedRun, words: Words) -> str:
-    sent = entry.run.result["bytes_sent"] / entry.run.result["steps"]
-    return words("bubble.sent", size=size_in_words(sent))
+    if entry.sent_bytes is None:
+        return ""
+    return words("bubble.sent", size=size_in_words(entry.sent_bytes / entry.run.result["steps"]))

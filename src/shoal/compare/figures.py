@@ -17,6 +17,7 @@ LOOKS: dict[str, tuple[str, str]] = {
     "compute": (COLOURS["blue"], ""),
     "wait": (COLOURS["orange"], "||||"),
     "move": (COLOURS["vermilion"], "////"),
+    "encode": (COLOURS["green"], "...."),
     "other": (COLOURS["grey"], ""),
 }
 """Colour and hatching of each kind of time: distinct in grey, too. In the order of a step, as in the labs."""

@@ -30,6 +30,8 @@ def _on_entries(comparison: Comparison, words: Words) -> Iterator[str]:
     for entry in entries:
         if not entry.is_checked:
             yield words("notes.unchecked", name=entry.name)
+        if entry.sent_bytes is None:
+            yield words("notes.old_bytes", name=entry.name)
         names = {"name": entry.name, "first": first.name}
         other = [
             words("notes.other_setting", path=path, ours=ours, theirs=theirs)

@@ -49,7 +49,7 @@ def write_run_report(folder: Path, run: Comparison, words: Words) -> None:
 
 def numbers_of(entry: ComparedRun, words: Words) -> dict[str, str]:
     """The numbers of a run, each with its unit; those that it does not have are left out."""
-    result = entry.run.result
+    result, sent = entry.run.result, entry.sent_bytes
     rows = {
         "test_accuracy": _percent(result["test_accuracy"]),
         "test_loss": _number(result["test_loss"]),
@@ -63,7 +63,8 @@ def numbers_of(entry: ComparedRun, words: Words) -> dict[str, str]:
         "steps": f"{result['steps']:,}",
         "seconds": f"{result['seconds']:.2f} s",
         "samples_per_s": f"{entry.samples_per_s:,.0f}",
-        "bytes_sent": f"{result['bytes_sent'] / 1e6:.1f} MB" if entry.workers > 1 else None,
+        "bytes_sent": f"{sent / 1e6:.1f} MB" if entry.workers > 1 and sent is not None else None,
+        "bytes_mapped": f"{entry.mapped_bytes / 1e6:.1f} MB" if entry.mapped_bytes else None,
         "sha256": result["weights_sha256"],
         "unchecked": None if entry.is_checked else words("run.unchecked_why"),
     }

@@ -11,10 +11,11 @@ from shoal.config.schema import RunConfig
 from shoal.words import Words
 
 COLUMNS = (
-    "run", "accuracy", "time", "samples", "all_cores", "one_core", "sent", "one_step", "same_bits", "invariant",
+    "run", "accuracy", "time", "samples", "all_cores", "one_core", "sent", "mapped", "one_step", "same_bits",
+    "invariant",
 )  # fmt: skip
 """The columns of the table, as keys of the words."""
-SHARES = ("compute", "move", "wait")
+SHARES = ("compute", "encode", "move", "wait")
 SHARES_AT = 6
 """The column of the first share, if the shares fit into the same table."""
 EQUALITY_AT = COLUMNS.index("one_step")
@@ -27,9 +28,15 @@ def header(words: Words) -> list[str]:
     return [words(f"column.{column}", bound=bound) for column in COLUMNS]
 
 
-def share_header(words: Words) -> list[str]:
+def shares_of(comparison: Comparison) -> list[str]:
+    """The parts of the time that have a column: encoding only if any run encodes."""
+    encodes = any(entry.shares["encode"] for entry in comparison.entries)
+    return [kind for kind in SHARES if kind != "encode" or encodes]
+
+
+def share_header(comparison: Comparison, words: Words) -> list[str]:
     """The names of the columns with parts of the time."""
-    return [words(f"kind.{kind}") for kind in SHARES]
+    return [words(f"kind.{kind}") for kind in shares_of(comparison)]
 
 
 def legend(words: Words) -> str:
@@ -60,8 +67,9 @@ def _metric(entry: ComparedRun, name: str) -> str:
 
 
 def share_rows(comparison: Comparison) -> list[list[str]]:
-    """A row for each run, under SHARES."""
-    return [[f"{100 * entry.shares[kind]:.0f} %" for kind in SHARES] for entry in comparison.entries]
+    """A row for each run, under the share header."""
+    kinds = shares_of(comparison)
+    return [[f"{100 * entry.shares[kind]:.0f} %" for kind in kinds] for entry in comparison.entries]
 
 
 def _row(entry: ComparedRun, comparison: Comparison, words: Words) -> list[str]:
@@ -73,7 +81,8 @@ def _row(entry: ComparedRun, comparison: Comparison, words: Words) -> list[str]:
         f"{entry.samples_per_s:,.0f}",
         _speed_up(entry, comparison.all_cores, words),
         _speed_up(entry, comparison.one_core, words),
-        f"{result['bytes_sent'] / 1e6:.1f}",
+        "–" if entry.sent_bytes is None else f"{entry.sent_bytes / 1e6:.1f}",
+        "–" if entry.sent_bytes is None else f"{entry.mapped_bytes / 1e6:.1f}",
         _first_step(entry, comparison.reference, words),
         _same_bits(entry, comparison, words),
         "–" if invariant is None else words(f"cell.{invariant}"),
@@ -160,7 +169,8 @@ def as_data(entry: ComparedRun, comparison: Comparison, words: Words) -> dict[st
         "speed_up_over_all_cores": _rounded(speed_up(entry, comparison.all_cores)),
         "speed_up_over_one_core": _rounded(speed_up(entry, comparison.one_core)),
         **{f"{kind}_share": round(share, 4) for kind, share in entry.shares.items()},
-        "bytes_sent": result["bytes_sent"],
+        "bytes_sent": entry.sent_bytes,
+        "bytes_mapped": None if entry.sent_bytes is None else entry.mapped_bytes,
         "threads": entry.threads,
         "not_scheduled": entry.not_scheduled,
         "first_step_difference": entry.first_step,

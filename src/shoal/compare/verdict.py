@@ -6,11 +6,13 @@ The numbers alone decide. Times are judged only where the machine was not busy w
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
+from statistics import fmean
 
 from shoal.compare.comparison import ComparedRun, Comparison, is_faster, settings_apart, speed_up
 from shoal.compare.divided_models import divided_models, divides_model
 from shoal.compare.equality import equality
 from shoal.compare.remark import Remark, names_of, percent, remark, size_in_words, thread_count
+from shoal.config.sections.exchange import compressions
 from shoal.report.communication import RankShares
 from shoal.report.findings import Verdict, higher
 from shoal.words import Words
@@ -116,13 +118,26 @@ def moving(comparison: Comparison, words: Words) -> Iterator[Remark]:
             continue
         rank = max(entry.ranks, key=lambda rank: rank.move)
         calls = round(sum(operation.calls for operation in rank.operations))
-        size = size_in_words(sum(operation.num_bytes for operation in rank.operations))
+        sent = fmean(sum(operation.sent_bytes for operation in each.operations) for each in entry.ranks)
         share = percent(entry.shares["move"])
         numbers = words("moves.numbers", percent=share)
         if calls:
-            numbers = words("moves.calls", percent=share, calls=words.counted("call", calls), size=size)
+            numbers = words(
+                "moves.calls", percent=share, calls=words.counted("call", calls), size=size_in_words(sent)
+            )
         claim = words("moves.claim", name=entry.name)
         yield remark(words, "fails", "moves", claim, numbers, _for_moving(entry, words))
+
+
+def encoding(comparison: Comparison, words: Words) -> Iterator[Remark]:
+    """Runs whose codec takes time."""
+    for entry in comparison.several():
+        if entry.shares["encode"] < MATTERS:
+            continue
+        shares = {kind: percent(entry.shares[kind]) for kind in ("encode", "move")}
+        numbers = words("encodes.numbers", **shares)
+        claim = words("encodes.claim", name=entry.name)
+        yield remark(words, "fails", "encodes", claim, numbers, _for_encoding(entry, words))
 
 
 def balance(comparison: Comparison, words: Words) -> Iterator[Remark]:
@@ -140,16 +155,18 @@ def group(comparison: Comparison, words: Words) -> Iterator[Remark]:
 
 
 def nothing_slow(comparison: Comparison, words: Words) -> Iterator[Remark]:
-    """No run waits or moves much."""
+    """No run waits, moves or encodes much."""
     several = comparison.several()
-    if several and all(max(entry.shares["wait"], entry.shares["move"]) < MATTERS for entry in several):
+    if several and all(
+        max(entry.shares[kind] for kind in ("wait", "move", "encode")) < MATTERS for entry in several
+    ):
         least = min(several, key=lambda entry: entry.shares["compute"])
         numbers = words("efficient.numbers", name=least.name, percent=percent(least.shares["compute"]))
         yield remark(words, "holds", "efficient", words("efficient.claim"), numbers)
 
 
 TIME_RULES: tuple[Callable[[Comparison, Words], Iterator[Remark]], ...] = (
-    speed, waiting, balance, moving, group, divided_models, nothing_slow,
+    speed, waiting, balance, encoding, moving, group, divided_models, nothing_slow,
 )  # fmt: skip
 
 
@@ -215,7 +232,20 @@ def _for_slow(entry: ComparedRun, words: Words) -> str:
     return words("waits.balanced" if entry.config.train.balance else "waits.balance")
 
 
+def _encodes(entry: ComparedRun) -> bool:
+    return any(each.codec != "none" for each in compressions(entry.config.exchange))
+
+
+def _for_encoding(entry: ComparedRun, words: Words) -> str:
+    """On a fast link no codec pays: there encoding takes longer than moving what is left."""
+    if entry.shares["encode"] >= entry.shares["move"]:
+        return words("encodes.fast")
+    return _larger_batch(entry, words) if entry.config.launch.link else words("encodes.auto")
+
+
 def _for_moving(entry: ComparedRun, words: Words) -> str:
+    if _encodes(entry):
+        return _for_encoding(entry, words)
     if entry.config.launch.group == "gloo" and not entry.config.launch.link:
         return words("moves.gloo")
     if entry.config.exchange.name != "all_reduce":

@@ -10,13 +10,21 @@ from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Protocol
 
-Kind = Literal["data", "compute", "move", "wait", "idle", "compile"]
-"""Compiling is not training: a step's seconds leave it out."""
+Kind = Literal["data", "compute", "encode", "move", "wait", "idle", "compile"]
+"""To encode is also to decode. Compiling is not training: a step's seconds leave it out."""
 KEPT_EVERY = 20
 OUTSIDE_STEPS = -1
 """The step of a span whose step is not known: a group records its calls so, and the log adds the step."""
 LANE = "main"
 """The lane of the thread that trains."""
+RECEIVED = "recv"
+"""The call whose bytes came in; the bytes of every other call went out."""
+MAPPED = "mapped"
+"""The call that was not made, because workers map each other's memory: its bytes are counted, and did not travel."""
+PULLED = "pull"
+"""The weights that a parameter server sends to a worker, counted by the worker."""
+NOTED = (MAPPED, PULLED, "rpc")
+"""Counted transfers that no other member meets."""
 
 
 class Span(NamedTuple):
@@ -46,6 +54,11 @@ class Span(NamedTuple):
     def issues_call(self) -> bool:
         """Whether this is the first of a call's two spans."""
         return self.group != "" and self.kind == "move"
+
+    @property
+    def sent_bytes(self) -> int:
+        """The bytes that leave a worker in this call, or would without mapped memory."""
+        return self.bytes if self.name != RECEIVED else 0
 
 
 HostTime = Callable[[], int]
@@ -142,9 +155,29 @@ class SpanRecorder:
         ]
 
 
+def silent() -> SpanRecorder:
+    """A recorder that measures nothing."""
+    recorder = SpanRecorder(HostClock())
+    recorder.active = False
+    return recorder
+
+
 def totals_ns(spans: list[Span]) -> dict[str, int]:
-    """Nanoseconds by kind."""
+    """Nanoseconds by kind. Encoding happens inside of other spans, in backward or an exchange: it counts once.
+
+    >>> backward = Span(0, "backward", "compute", LANE, 0, 100)
+    >>> totals_ns([Span(0, "encode", "encode", LANE, 20, 50), backward])
+    {'encode': 30, 'compute': 70}
+    """
     totals: dict[str, int] = {}
     for span in spans:
         totals[span.kind] = totals.get(span.kind, 0) + span.duration_ns
+    for inner in [span for span in spans if span.kind == "encode"]:
+        around = [
+            span
+            for span in spans
+            if span.kind != "encode" and span.start_ns <= inner.start_ns and inner.end_ns <= span.end_ns
+        ]
+        if around:
+            totals[min(around, key=lambda span: span.duration_ns).kind] -= inner.duration_ns
     return totals

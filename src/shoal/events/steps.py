@@ -20,6 +20,10 @@ class StepRecord(NamedTuple):
     """Time in group calls."""
     spans: tuple[Span, ...] | None
     """All spans of the step, on rank 0's clock; None if they were not kept."""
+    sent_bytes: int | None = None
+    """Bytes that left the worker; None in runs of older versions, which counted otherwise."""
+    mapped_bytes: int = 0
+    """How many of them did not travel."""
 
 
 def steps_of(records: Sequence[Record]) -> list[StepRecord]:
@@ -33,7 +37,8 @@ def steps_of(records: Sequence[Record]) -> list[StepRecord]:
                 seconds, ended_s = record["seconds"] - ended_s, record["seconds"]
                 spans = tuple(_spans(record, convert)) if "spans" in record else None
                 totals, blocked_ns = record["totals_ns"], record.get("blocked_ns", 0)
-                steps.append(StepRecord(record["step"], seconds, totals, blocked_ns, spans))
+                sent = record.get("sent_bytes"), record.get("mapped_bytes", 0)
+                steps.append(StepRecord(record["step"], seconds, totals, blocked_ns, spans, *sent))
     return steps
 
 

@@ -35,17 +35,17 @@ class RankStep:
     """Everything before the exchange and after it, delays included."""
     wait_ms: float
     move_ms: float
+    encode_ms: float
+    """Encoding and decoding of compressed gradients, in the exchange."""
     calls: Mapping[str, int]
     """How often each operation of the group was called to exchange gradients."""
     sent_bytes: int
-    """In messages to other workers; a collective does not show what it sends."""
-    call_bytes: int
-    """Given to all of these calls, collectives included."""
+    """In these calls: messages, and collectives as rings (`shoal.comm.costs`)."""
 
     @property
     def exchange_ms(self) -> float:
-        """From the first call to the last result."""
-        return self.wait_ms + self.move_ms
+        """From the first call to the last result, encoding and decoding included."""
+        return self.wait_ms + self.move_ms + self.encode_ms
 
 
 Step = tuple[RankStep, ...]
@@ -70,15 +70,23 @@ def _exchanges(record: StepRecord) -> list[Span]:
 def _rank_step(record: StepRecord, last_ns: int) -> RankStep:
     exchanges = _exchanges(record)
     start_ns, end_ns = exchanges[0].start_ns, exchanges[-1].end_ns
+    # A worker that encodes neither waits nor moves.
+    before_ms, after_ms = (_encoding_ms(record, *when) for when in ((start_ns, last_ns), (last_ns, end_ns)))
     calls = _calls_until(record.spans or (), after_ns=exchanges[-1].start_ns)
     return RankStep(
         own_ms=max(0.0, 1e3 * record.seconds - _ms(end_ns - start_ns)),
-        wait_ms=_ms(last_ns - start_ns),
-        move_ms=_ms(end_ns - last_ns),
+        wait_ms=_ms(last_ns - start_ns) - before_ms,
+        move_ms=_ms(end_ns - last_ns) - after_ms,
+        encode_ms=before_ms + after_ms,
         calls=Counter(call.name for call in calls),
-        sent_bytes=sum(call.bytes for call in calls if call.name == "send"),
-        call_bytes=sum(call.bytes for call in calls if call.name != "recv"),
+        sent_bytes=sum(call.sent_bytes for call in calls),
     )
+
+
+def _encoding_ms(record: StepRecord, start_ns: int, end_ns: int) -> float:
+    """Encoding and decoding in an interval."""
+    spans = [span for span in record.spans or () if span.kind == "encode"]
+    return _ms(sum(max(0, min(span.end_ns, end_ns) - max(span.start_ns, start_ns)) for span in spans))
 
 
 def _calls_until(spans: Sequence[Span], after_ns: int) -> list[Span]:

@@ -1,6 +1,8 @@
 """The current step, for everything that depends on it: stages of an exchange, faults that begin at a step."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from shoal.events.spans import SpanRecorder, silent
 
 
 @dataclass
@@ -9,6 +11,8 @@ class TrainingClock:
 
     step: int = 0
     total_steps: int = 1
+    span: SpanRecorder = field(default_factory=silent)
+    """Measures what an exchange does inside a step, such as encoding."""
 
     @property
     def fraction(self) -> float:

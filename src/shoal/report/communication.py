@@ -1,8 +1,8 @@
-"""The workers' time, divided into computing, moving data and waiting for each other, from the events of all ranks.
+"""The workers' time, divided into computing, encoding, moving data and waiting, from the events of all ranks.
 
 In a group call a worker is *blocked*: it can do nothing else. No call can finish before its last member has arrived, so
 blocked time before that moment is *waiting*. The rest of it is *moving*. A worker that has called a function of another
-one (RPC) waits, too.
+one (RPC) waits, too. What a codec does to gradients before and after they move is *encoding*.
 
     rank 0  ──── compute ───┤· · · · · waiting · · · · ·│── moving ──┤── compute ────
     rank 1  ────────────────── compute ─────────────────┤── moving ──┤── compute ────
@@ -17,12 +17,12 @@ as twenty others.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shoal.errors import ConfigError
 from shoal.events.file import read_events
-from shoal.events.spans import Span
+from shoal.events.spans import NOTED, Span
 from shoal.events.steps import StepRecord, steps_of
 from shoal.report.findings import Measured, inside_run
 
@@ -40,14 +40,14 @@ class OperationTime:
 
     operation: str
     calls: float
-    num_bytes: float
+    sent_bytes: float
     wait_s: float
     move_s: float
 
 
 @dataclass(frozen=True)
 class RankShares:
-    """The training time of one worker in seconds; `compute`, `move`, `wait` and `other` are fractions of it."""
+    """The training time of one worker in seconds; `compute`, `encode`, … and `other` are fractions of it."""
 
     rank: int
     train_s: float
@@ -61,11 +61,22 @@ class RankShares:
     steps_kept: int
     """Steps that kept their spans."""
     operations: tuple[OperationTime, ...]
+    encode_s: float = 0.0
+    """Encoding and decoding of compressed gradients."""
+    sent_bytes: int | None = None
+    """Bytes that left the worker in all steps; None in runs of older versions, which counted otherwise."""
+    mapped_bytes: int = 0
+    """How many of them did not travel."""
 
     @property
     def compute(self) -> float:
         """The fraction of the time spent computing."""
         return self._fraction(self.compute_s)
+
+    @property
+    def encode(self) -> float:
+        """The fraction of the time spent encoding and decoding gradients."""
+        return self._fraction(self.encode_s)
 
     @property
     def move(self) -> float:
@@ -80,12 +91,13 @@ class RankShares:
     @property
     def other(self) -> float:
         """The rest: the loop itself and writing events."""
-        return max(0.0, 1.0 - self.compute - self.move - self.wait) if self.train_s else 0.0
+        parts = self.compute + self.encode + self.move + self.wait
+        return max(0.0, 1.0 - parts) if self.train_s else 0.0
 
     @property
     def own(self) -> float:
-        """The fraction outside of exchanges: computing and the rest."""
-        return self.compute + self.other
+        """The fraction outside of exchanges: computing, encoding and the rest."""
+        return self.compute + self.encode + self.other
 
     def _fraction(self, seconds: float) -> float:
         return seconds / self.train_s if self.train_s else 0.0
@@ -105,9 +117,20 @@ def communication(folder: Path) -> list[RankShares]:
     met = {rank: list(_meetings(rank, own, pairs)) for rank, own in calls.items()}
     last_ns = _last_arrivals(met.values())
     return [
-        _shares(rank, steps[rank], [(span, _waiting_ns(span, last_ns[meeting])) for meeting, span in own])
+        replace(
+            _shares(
+                rank, steps[rank], [(span, _waiting_ns(span, last_ns[meeting])) for meeting, span in own]
+            ),
+            sent_bytes=_sent_bytes(found[rank]),
+            mapped_bytes=sum(step.mapped_bytes for step in found[rank]),
+        )
         for rank, own in met.items()
     ]
+
+
+def _sent_bytes(steps: Sequence[StepRecord]) -> int | None:
+    sent = [step.sent_bytes for step in steps if step.sent_bytes is not None]
+    return sum(sent) if len(sent) == len(steps) else None
 
 
 def _event_files(folder: Path) -> list[tuple[int, Path]]:
@@ -152,6 +175,9 @@ def _meetings(
         counts: dict[Meeting, int] = {}
         meeting: Meeting = ()
         for span in sorted(spans, key=lambda span: (span.group, span.sequence)):
+            if span.name in NOTED:
+                yield (rank, span.sequence), span
+                continue
             if span.issues_call:  # the span of its wait follows, with the same meeting
                 kind: Meeting = (span.group, "all")
                 if span.name in MESSAGES and span.group in pairs:
@@ -198,6 +224,7 @@ def _shares(rank: int, steps: Sequence[StepRecord], waited: Sequence[tuple[Span,
     measured = [step for step in steps if step.totals_ns]  # on a GPU most steps are not
     measured_s = sum(step.seconds for step in measured)
     compute_s = sum(map(_compute_s, measured)) * (train_s / measured_s if measured_s else 0.0)
+    encode_s = sum(step.totals_ns.get("encode", 0) for step in steps) / 1e9
     # If a strategy is blocked in the middle of its computation, that time is not computation.
     compute_s = min(compute_s, train_s - exchange_s)
     # A step may have computed for longer than it took: older runs over RPC counted evaluations.
@@ -212,6 +239,7 @@ def _shares(rank: int, steps: Sequence[StepRecord], waited: Sequence[tuple[Span,
         len(steps),
         kept,
         _operations(waited, kept),
+        min(encode_s, train_s - exchange_s - compute_s - idle_s),
     )
 
 
@@ -242,7 +270,7 @@ def _operations(waited: Sequence[tuple[Span, int]], num_steps: int) -> tuple[Ope
         OperationTime(
             name,
             sum(span.issues_call for span, _ in spans) / num_steps,
-            sum(span.bytes for span, _ in spans) / num_steps,
+            sum(span.sent_bytes for span, _ in spans) / num_steps,
             sum(waiting_ns for _, waiting_ns in spans) / num_steps / 1e9,
             sum(span.duration_ns - waiting_ns for span, waiting_ns in spans) / num_steps / 1e9,
         )

@@ -144,7 +144,7 @@ def build(
     train, num_samples = config.train, len(dataset.train)
     batch_size = train.batch_size if isinstance(train.batch_size, int) else num_samples
     steps = total_steps(num_samples, batch_size, train.epochs, train.steps)
-    training_clock = TrainingClock(total_steps=steps)
+    training_clock = TrainingClock(total_steps=steps, span=span)
     peers = _peers(config, group)
     serves = group.rank >= group.size - config.num_servers
     mesh = Mesh(alone(), {"data": 1}) if serves else Mesh(peers, config.axes)

@@ -29,7 +29,8 @@ class Result:
     """Time in training steps, over all attempts; without evaluation, checkpoints and compiling."""
     samples_per_s: float
     bytes_sent: int
-    """Bytes that this worker passed to its group."""
+    """Bytes that left a worker in the training steps of this attempt: the mean over the workers. Collectives count as
+    rings (`shoal.comm.costs`); the weights of a server count with the worker that pulls them."""
     wait_s: float
     """Time in which this worker was blocked by communication: waiting for others, and moving data."""
     weights_sha256: str
@@ -60,6 +61,8 @@ class Result:
     """One fingerprint of all masks."""
     run_id: str = ""
     """The id of the run, in all files of its folder; empty for a run that an older version began."""
+    bytes_mapped: int = 0
+    """Of `bytes_sent`, the bytes that did not travel because workers map each other's memory."""
 
     def __repr__(self) -> str:
         words = [f"{self.strategy}, {self.workers} worker{'s' * (self.workers > 1)}"]

@@ -15,7 +15,7 @@ import torch
 
 from shoal.errors import DivergedError
 from shoal.events.file import EventFile
-from shoal.events.spans import KEPT_EVERY, OUTSIDE_STEPS, Span, SpanRecorder, totals_ns
+from shoal.events.spans import KEPT_EVERY, MAPPED, OUTSIDE_STEPS, Span, SpanRecorder, totals_ns
 from shoal.parallel.guard import ALL_REMEDIES, Remedies
 from shoal.parallel.strategy import StepResult
 from shoal.training.observer import Observer
@@ -63,6 +63,8 @@ class StepLog:
         self.restart_clock()
         self.stop_signal = 0
         """The stop signal, once all workers have it; 0 for none."""
+        self.sent_bytes = self.mapped_bytes = 0
+        """Bytes that left this worker in the steps so far, and how many of them did not travel (`MAPPED`)."""
 
     def begin(self, step: int) -> None:
         """Decide whether the spans of the next step are measured."""
@@ -144,7 +146,11 @@ class StepLog:
             "seconds": round(seconds, 6),
             "totals_ns": totals_ns(spans),
             "blocked_ns": sum(call.duration_ns for call in entry.calls),
+            "sent_bytes": sum(call.sent_bytes for call in entry.calls),
+            "mapped_bytes": sum(call.bytes for call in entry.calls if call.name == MAPPED),
         }
+        self.sent_bytes += record["sent_bytes"]
+        self.mapped_bytes += record["mapped_bytes"]
         if self._keeps_spans(entry.step):
             record["spans"] = [span[1:] for span in (*spans, *entry.calls)]
         self._events.append(record)

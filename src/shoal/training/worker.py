@@ -291,10 +291,19 @@ def _write_network(built: Built, folder: RunFolder) -> None:
     write_network(folder, _description(built), built.layout.model, built.sample, title)
 
 
+def _sent(built: Built, log: StepLog) -> list[int]:
+    """What a worker sent in all steps, and what of it did not travel: means over the workers. A collective."""
+    numbers, group = torch.tensor([log.sent_bytes, log.mapped_bytes]), built.group.untraced
+    group.all_reduce(numbers).wait()
+    workers = group.size - built.config.num_servers
+    return [round(number / workers) for number in numbers.tolist()]
+
+
 def _finish(built: Built, folder: RunFolder, progress: Progress, notes: _Notes, job: Job) -> Result:
     """Evaluate and export the model, and return the result; for a stopped run, only compute the fingerprint."""
     group, strategy, data, config = built.group, built.strategy, built.data, built.config
     done = job.is_done(progress)
+    bytes_sent, bytes_mapped = _sent(built, job.log)
     test, validation = None, notes.validation
     # A worker that serves answers the others until all have met below.
     evaluates = done and not strategy.serves
@@ -334,7 +343,8 @@ def _finish(built: Built, folder: RunFolder, progress: Progress, notes: _Notes, 
         stopped_early=done and progress.step < built.total_steps,
         seconds=round(progress.seconds, 6),
         samples_per_s=round(samples / progress.seconds, 3) if progress.seconds else 0.0,
-        bytes_sent=sum(total.num_bytes for name, total in totals.items() if name != "recv"),
+        bytes_sent=bytes_sent,
+        bytes_mapped=bytes_mapped,
         wait_s=round(sum(total.blocked_ns for total in totals.values()) / 1e9, 6),
         weights_sha256=sha256,
         run=str(folder.path),

@@ -62,7 +62,9 @@ def test_every_codec_has_a_time_on_every_link_and_sends_what_it_declares(finishe
     assert [(row["link"], row["codec"]) for row in steps] == [
         (link, codec) for link in LINKS for codec in CODECS
     ]
-    declared = {row["codec"]: row["declared (B)"] for row in rows(finished.folder, "codecs")}
+    declared = {
+        row["codec"]: row["sent by a worker, by formula (B)"] for row in rows(finished.folder, "codecs")
+    }
     assert all(row["sent by a worker (B)"] == declared[row["codec"]] for row in steps)
     assert all(float(row["step (ms)"]) > 0 for row in steps)
 

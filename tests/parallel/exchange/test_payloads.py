@@ -24,7 +24,7 @@ def test_all_workers_receive_all_payloads_in_rank_order():
 
     for received, num_bytes in run_threads(3, work):
         # An odd number of bytes: the second row begins where no number may.
-        assert num_bytes == 3 * 4 + 3 * 4 + 8 + 5
+        assert num_bytes == 2 * (3 * 4 + 3 * 4 + 8 + 5)
         for gradient, of_all in enumerate(received):
             for rank, payload in enumerate(of_all):
                 assert all(map(torch.equal, payload, payloads(rank)[gradient]))

@@ -4,7 +4,7 @@ from shoal.comm import algorithms
 from shoal.config.conditions import Link
 from shoal.labs.lab2 import averaging
 from shoal.labs.lab2 import plan as lab
-from shoal.labs.lab2.branches import ALL, MESSAGES, calls_of
+from shoal.labs.lab2.branches import ALL, calls_of
 from shoal.labs.lab2.figures import MOST_LOSS, PACES, SMOOTHED_OVER, branch_label
 from shoal.labs.lab2.measure import BYTES_PER_ELEMENT, LAST_STEPS, LEARNING, Measurements, as_labelled
 from shoal.labs.numbers import scientific
@@ -138,7 +138,7 @@ def record_table(measured: Measurements, page: Page) -> Table:
             ", ".join(sorted(calls_of(name))),
             ", ".join(sorted(record.operations)),
             str(record.calls),
-            f"{record.sent / gradients:.2f}" if name in MESSAGES else "–",
+            f"{record.sent / gradients:.2f}",
             page("answer.yes" if as_labelled(name, record) else "answer.no"),
         ]
         for name, record in measured.recorded.items()

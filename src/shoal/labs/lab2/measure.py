@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+from shoal.comm.costs import sends
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
-from shoal.explain.costs import sends
 from shoal.labs.lab2.branches import ALL, MESSAGES, calls_of
 from shoal.labs.lab2.plan import CONDITIONS, CONTESTS, FAULTS, RULES, UNEVEN_WAYS, Plan
 from shoal.labs.lab2.rounds import Contest, Turn, read_contest, timed_in_turns
@@ -46,7 +46,7 @@ class Recorded:
     calls: int
     """Of one worker in one step; where workers differ, of the one with the most."""
     sent: int
-    """Bytes that the busiest worker sent in messages."""
+    """Bytes that the busiest worker sent; collectives count as rings."""
     predicted: int | None
     """What an algorithm says its busiest worker sends."""
 

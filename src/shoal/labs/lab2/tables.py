@@ -28,7 +28,7 @@ def tables(measured: Measurements) -> dict[str, Records]:
                 "label": "+".join(sorted(calls_of(branch))),
                 "called": "+".join(sorted(recorded.operations)),
                 "calls per step": recorded.calls,
-                "sent in messages (bytes per step)": recorded.sent,
+                "sent (bytes per step)": recorded.sent,
                 "as labelled": as_labelled(branch, recorded),
             }
             for branch, recorded in measured.recorded.items()

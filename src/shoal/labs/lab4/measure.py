@@ -167,9 +167,8 @@ def _way(entry: ComparedRun, reference: Path, rows: Sequence[Row]) -> Way:
 
 
 def _sent_bytes(steps: Sequence[StepRecord]) -> int:
-    """Bytes that one worker gives to its calls in the first step, which has a whole batch."""
-    spans = steps[0].spans or ()
-    return sum(span.bytes for span in spans if span.issues_call and span.name != "recv")
+    """Bytes that one worker sends in the first step, which has a whole batch."""
+    return sum(span.sent_bytes for span in steps[0].spans or ())
 
 
 def _held(folder: RunFolder, workers: int) -> list[SavedBytes]:

@@ -26,10 +26,9 @@ class Candidate:
     messages: Sequence[GroupCall]
     """The collectives of one worker in a step."""
 
-    @property
-    def num_bytes(self) -> int:
-        """What one worker puts into its collectives."""
-        return sum(message.num_bytes for message in self.messages)
+    def sent_bytes(self, size: int) -> float:
+        """What one of `size` workers sends in its collectives, and receives."""
+        return math.fsum(received_bytes(message, size) for message in self.messages)
 
     def seconds(self, link: LinkTimes) -> float:
         """The predicted time of the exchange in a step: computation, then one message after the other."""
@@ -40,8 +39,7 @@ class Candidate:
 
         0 where nothing is saved, infinite where it costs nothing.
         """
-        saved = math.fsum(received_bytes(message, size) for message in dense.messages)
-        saved -= math.fsum(received_bytes(message, size) for message in self.messages)
+        saved = dense.sent_bytes(size) - self.sent_bytes(size)
         extra_s = self.local_s - dense.local_s
         if saved <= 0:
             return 0.0
@@ -99,7 +97,7 @@ class Choice:
         return {
             "codec": candidate.name,
             "encode_decode_ms": round(1e3 * candidate.local_s, 4),
-            "bytes": candidate.num_bytes,
+            "bytes": round(candidate.sent_bytes(self.link.size)),
             "predicted_ms": round(1e3 * self._seconds(candidate), 4),
             "break_even_gbit_s": round(break_even / 1e9, 4) if math.isfinite(break_even) else None,
         }

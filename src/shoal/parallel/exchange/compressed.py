@@ -14,6 +14,7 @@ from shoal.comm.group import Group, Work
 from shoal.config.schema import CompressedConfig
 from shoal.config.sections.compression import Encoding
 from shoal.errors import ConfigError
+from shoal.events.spans import SpanRecorder
 from shoal.parallel.buckets.bucket import Bucket
 from shoal.parallel.exchange.exchange import Exchange, pieces_under
 from shoal.parallel.exchange.parameter_state import ParameterState
@@ -90,28 +91,31 @@ class Compressed(Exchange):
 
     def __call__(self, group: Group, bucket: Bucket) -> Work:
         """Encode, and start to exchange the payloads."""
-        units, step = self._units_of(bucket, group.rank), self._training.step
-        has_feedback = any(unit.feedback for unit in units)
-        corrected = self._residual.spare(bucket) if has_feedback else bucket.gradients
-        coded: list[Coded] = []
-        for unit in units:
-            x, out = (flat[unit.place].view(unit.form.shape) for flat in (corrected, bucket.gradients))
-            memory = unit.codec.correct(out, self._memory_of(unit), group.size)
-            common = isinstance(unit.codec, Linear)
-            seeds = [seed_of(unit.param, step, None if common else rank) for rank in range(group.size)]
-            coded.append(Coded(unit, x, out, memory, seeds, seeds[group.rank]))
-        if has_feedback:
-            torch.add(bucket.gradients, self._residual.flat(bucket), out=corrected)
-        # Codecs that show it in their payloads spare a pass over the gradients.
-        is_finite = all(unit.codec.shows_nonfinite for unit in units) or all_finite([corrected])
+        span = self._training.span
+        with span("encode", "encode"):
+            units, step = self._units_of(bucket, group.rank), self._training.step
+            has_feedback = any(unit.feedback for unit in units)
+            corrected = self._residual.spare(bucket) if has_feedback else bucket.gradients
+            coded: list[Coded] = []
+            for unit in units:
+                x, out = (flat[unit.place].view(unit.form.shape) for flat in (corrected, bucket.gradients))
+                memory = unit.codec.correct(out, self._memory_of(unit), group.size)
+                common = isinstance(unit.codec, Linear)
+                seeds = [seed_of(unit.param, step, None if common else rank) for rank in range(group.size)]
+                coded.append(Coded(unit, x, out, memory, seeds, seeds[group.rank]))
+            if has_feedback:
+                torch.add(bucket.gradients, self._residual.flat(bucket), out=corrected)
+            # Codecs that show it in their payloads spare a pass over the gradients.
+            is_finite = all(unit.codec.shows_nonfinite for unit in units) or all_finite([corrected])
         summed = [one for one in coded if isinstance(one.unit.codec, Linear)]
         gathered = [one for one in coded if not isinstance(one.unit.codec, Linear)]
         return _CompressedWork(
             self,
             bucket,
             self._residual if has_feedback else None,
-            _sum(group, summed, is_finite) if summed else None,
-            _gather(group, gathered, is_finite) if gathered else None,
+            _sum(group, summed, is_finite, span) if summed else None,
+            _gather(group, gathered, is_finite, span) if gathered else None,
+            span,
         )
 
     def _units_of(self, bucket: Bucket, rank: int) -> list[Unit]:
@@ -196,30 +200,35 @@ def check_dtype(codec: str, param: str, dtype: torch.dtype) -> None:
 
 
 def _gather(
-    group: Group, coded: Sequence[Coded], is_finite: bool
+    group: Group, coded: Sequence[Coded], is_finite: bool, span: SpanRecorder
 ) -> tuple[Sequence[Coded], GatheredPayloads]:
     """Encode, and start the all-gather."""
-    for one in coded:
-        one.payload = one.unit.codec.encode(one.x, one.own_seed, one.memory)
-        if not is_finite:
-            for tensor in one.payload:
-                if tensor.is_floating_point():
-                    tensor.fill_(torch.nan)
+    with span("encode", "encode"):
+        for one in coded:
+            one.payload = one.unit.codec.encode(one.x, one.own_seed, one.memory)
+            if not is_finite:
+                for tensor in one.payload:
+                    if tensor.is_floating_point():
+                        tensor.fill_(torch.nan)
     return coded, GatheredPayloads(group, [one.payload for one in coded])
 
 
-def _sum(group: Group, coded: Sequence[Coded], is_finite: bool) -> tuple[Sequence[Coded], SummedPayloads]:
+def _sum(
+    group: Group, coded: Sequence[Coded], is_finite: bool, span: SpanRecorder
+) -> tuple[Sequence[Coded], SummedPayloads]:
     """Agree on bases, express the gradients in them, and start the all-reduce of the coordinates."""
     codecs = [one.unit.codec for one in coded if isinstance(one.unit.codec, Linear)]
-    proposals = [codec.propose(one.x, one.memory) for one, codec in zip(coded, codecs, strict=True)]
+    with span("encode", "encode"):
+        proposals = [codec.propose(one.x, one.memory) for one, codec in zip(coded, codecs, strict=True)]
     agreed = iter(_summed_now(group, [proposal for proposal in proposals if proposal is not None]))
     coordinates: list[Tensor] = []
-    for one, codec, proposal in zip(coded, codecs, proposals, strict=True):
-        total = None if proposal is None else next(agreed)
-        one.basis = codec.basis(total, one.unit.form, one.own_seed)
-        expressed = codec.express(one.x, one.basis, group.size)
-        coordinates.append(expressed if is_finite else expressed.fill_(torch.nan))
-        one.payload = (expressed,) if proposal is None or one.basis is None else (one.basis, expressed)
+    with span("encode", "encode"):
+        for one, codec, proposal in zip(coded, codecs, proposals, strict=True):
+            total = None if proposal is None else next(agreed)
+            one.basis = codec.basis(total, one.unit.form, one.own_seed)
+            expressed = codec.express(one.x, one.basis, group.size)
+            coordinates.append(expressed if is_finite else expressed.fill_(torch.nan))
+            one.payload = (expressed,) if proposal is None or one.basis is None else (one.basis, expressed)
     return coded, SummedPayloads(group, coordinates)
 
 
@@ -242,7 +251,9 @@ class _CompressedWork:
         residual: ParameterState | None,
         summed: tuple[Sequence[Coded], SummedPayloads] | None,
         gathered: tuple[Sequence[Coded], GatheredPayloads] | None,
+        span: SpanRecorder,
     ) -> None:
+        self._span = span
         self._exchange, self._bucket, self._residual = exchange, bucket, residual
         self._summed, self._gathered = summed, gathered
         self._works = [*(summed[1].works if summed else []), *([gathered[1].work] if gathered else [])]
@@ -254,7 +265,8 @@ class _CompressedWork:
             for work in self._works:
                 work.wait()
             self._is_over = True
-            self._decode()
+            with self._span("decode", "encode"):
+                self._decode()
 
     def done(self) -> bool:
         """Whether the payloads are complete; they are then decoded."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from shoal.comm.costs import mean_elements
 from shoal.comm.group import Group
 from shoal.comm.reduction import Op
 from shoal.parallel.exchange.echo import GroupCall
@@ -66,13 +67,12 @@ class LinkTimes:
 
 
 def received_bytes(message: GroupCall, size: int) -> float:
-    """The bytes that each of `size` workers receives at least: all others' pieces, or the sum of all.
+    """The bytes that each of `size` workers receives.
 
     >>> received_bytes(GroupCall("all_gather", 100), 4), received_bytes(GroupCall("all_reduce", 100), 4)
-    (300, 150.0)
+    (300.0, 150.0)
     """
-    others = size - 1
-    return others * message.num_bytes * (1 if message.operation == "all_gather" else 2 / size)
+    return mean_elements(message.operation, size, message.num_bytes)
 
 
 def measure_link(group: Group, messages: Sequence[GroupCall], device: torch.device) -> LinkTimes:

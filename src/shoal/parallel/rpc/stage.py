@@ -119,7 +119,7 @@ class Stage:
             self.span.marks.append(("serve", "idle", self._idle_since or now, now))
             self._idle_since = now
         self._sent_bytes = 0
-        self._group.note_transfer("rpc", sent_bytes, now, now)
+        self._group.note_transfer("rpc", sent_bytes)
         self.num_steps += 1
         self.serving.stepped(*self._step)
 

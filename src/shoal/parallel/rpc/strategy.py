@@ -26,7 +26,6 @@ from shoal.comm.rendezvous.store import connect, listen, serve
 from shoal.config.schema import RpcConfig
 from shoal.data.dataset import Batch
 from shoal.errors import MemberError, ShoalError
-from shoal.events.spans import host_ns
 from shoal.parallel.guard import ROW
 from shoal.parallel.layout.whole import Whole
 from shoal.parallel.piece import Piece
@@ -146,8 +145,7 @@ class Rpc(Strategy):
                 else:
                     _wait_all([stage.rpc_async().skip() for stage in self._stages])
         sent_bytes = sum(each.nbytes for each in outputs) + (0 if self._stage else batch.inputs.nbytes)
-        now = host_ns()
-        self._group.note_transfer("rpc", sent_bytes, now, now)
+        self._group.note_transfer("rpc", sent_bytes)
         return StepResult(loss, stop_signal)
 
     @contextmanager

@@ -25,7 +25,7 @@ class OneCopySync(Sync):
     for all.
 
     Memory on W workers, for Ψ parameters in float32 with Adam: weights 4Ψ once per machine, gradients 4Ψ per worker,
-    moments 8Ψ / W per worker. Costs two barriers per step and no message.
+    moments 8Ψ / W per worker. Costs two barriers per step and no message: what `ddp` sends counts as mapped.
 
     Not safe against the death of a worker in phase 3: the one copy is then half updated. The run goes on from its last
     checkpoint.
@@ -82,6 +82,8 @@ class OneCopySync(Sync):
             self._to_report = loss, share
             reducer.complete()
             reducer.wait()
+            for bucket in reducer.buckets:  # summed by the owners of slices, whose new weights all see
+                group.note_mapped("all_reduce", bucket.flat.numel(), bucket.flat.dtype)
             if self._buffers is not None:
                 self._buffers.update()
             group.barrier().wait()

@@ -18,7 +18,7 @@ NOTHING = Measured(0.0, 0.0, "none", 1)
 
 
 def bytes_as_declared(sent: Mapping[str, int], declared: Mapping[str, int]) -> Finding:
-    """On the wire, every codec sends the bytes that it declares."""
+    """On the wire, every codec sends the bytes that follow from what it declares."""
     right = sum(sent[codec] == declared[codec] for codec in declared)
     fewest = min(sent, key=lambda codec: sent[codec])
     numbers = {

@@ -2,13 +2,12 @@
 
 from shoal.codecs.top_k import TopK
 from shoal.labs.optimise.compression.figures import MOST_GAIN, label_of, pareto_points
-from shoal.labs.optimise.compression.measure import Measurements
+from shoal.labs.optimise.compression.measure import AGREEMENT_BYTES, Measurements
 from shoal.labs.optimise.compression.plan import BATCH_SIZE, CODECS, FEEDBACK, LINKS, NONE, SPARSE_RATIO
 from shoal.labs.optimise.pareto import pareto_front
 from shoal.labs.page.page import Page, source
 from shoal.parallel.exchange.choice import Candidate, Choice
 from shoal.parallel.exchange.compressed import Compressed
-from shoal.parallel.guard import ROW
 from shoal.report.document import Block, Bullets, Code, Formula, Heading, Paragraph, Table
 from shoal.report.findings import over_seeds
 
@@ -87,7 +86,12 @@ def step_table(measured: Measurements, page: Page) -> Table:
         for codec in CODECS
     ]
     times = [page("steps.ms", link=page(f"link.{link}")) for link in LINKS]
-    return page.table("steps", [*page.header("steps", "codec", "bytes"), *times], rows, agreement=8 * ROW)
+    return page.table(
+        "steps",
+        [*page.header("steps", "codec", "bytes"), *times],
+        rows,
+        agreement=AGREEMENT_BYTES * (measured.plan.workers - 1),
+    )
 
 
 def accuracy(measured: Measurements, page: Page) -> list[Block]:
@@ -115,7 +119,7 @@ def break_even(measured: Measurements, page: Page) -> list[Block]:
         [
             codec,
             f"{measured.local_ms[codec]:.2f}",
-            f"{measured.declared[codec]:,}",
+            f"{measured.expected_bytes(codec):,}",
             f"{measured.break_even[codec] / 1e9:.2g}",
         ]
         for codec in CODECS[1:]

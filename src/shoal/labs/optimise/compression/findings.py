@@ -30,7 +30,7 @@ def rate_of(link: str) -> float:
 
 def _bytes(measured: Measurements) -> list[Finding]:
     sent = {codec: timed.sent_bytes for codec, timed in measured.timed[FASTEST].items()}
-    return [claims.bytes_as_declared(sent, measured.declared)]
+    return [claims.bytes_as_declared(sent, {codec: measured.expected_bytes(codec) for codec in sent})]
 
 
 def _time(measured: Measurements) -> list[Finding]:

@@ -19,10 +19,14 @@ from shoal.labs.runs import Runs
 from shoal.labs.steps import Step, read_steps
 from shoal.parallel.exchange.choice import Candidate
 from shoal.parallel.exchange.echo import GroupCall
+from shoal.parallel.exchange.link_times import received_bytes
 from shoal.parallel.guard import ROW
 from shoal.report.findings import Measured, inside_run
 from shoal.report.runs import read_run
 from shoal.training.weights import read_model
+
+AGREEMENT_BYTES = 8 * ROW
+"""A row of float64 numbers, in which workers agree on loss and bad numbers."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +39,10 @@ class Timed:
     """Outside of the exchange: forward, backward, update."""
     exchange_ms: float
     """Encoding, waiting, moving, decoding."""
+    encode_ms: float
+    """Encoding and decoding alone."""
     sent_bytes: int
-    """What one worker gives to its exchange in a step."""
+    """What one worker sends in the exchange of a step, the mean over the workers."""
 
     @property
     def step_ms(self) -> Measured:
@@ -69,7 +75,7 @@ class Measurements:
     chosen: Mapping[str, Chosen]
     """By link."""
     declared: Mapping[str, int]
-    """The bytes of a step that each codec declares, and the table of the guard."""
+    """The bytes of a worker's payloads in a step, as each codec declares them."""
     operations: Mapping[str, str]
     """The collective that carries each codec's payloads."""
     accuracies: Mapping[str, tuple[float, ...]]
@@ -80,6 +86,14 @@ class Measurements:
     """Encoding and decoding, the median over the links."""
     not_scheduled: float
     """The largest part of the time in which a worker of a timed run was ready to run but had no core."""
+
+    def expected_bytes(self, codec: str) -> int:
+        """What a worker sends by the formula of the codec's collective, and the rows in which workers agree."""
+        calls = [
+            GroupCall(self.operations[codec], self.declared[codec]),
+            GroupCall("all_gather", AGREEMENT_BYTES),
+        ]
+        return round(sum(received_bytes(call, self.plan.workers) for call in calls))
 
     def fastest(self, link: str, among: Sequence[str] = CODECS) -> str:
         """The codec with the shortest step on a link."""
@@ -92,13 +106,12 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
     chosen = {link: _chosen(runs.path(f"auto-{link}"), plan.workers) for link in LINKS}
     local_ms = {codec: median(chosen[link].local_ms[codec] for link in LINKS) for codec in CODECS}
     declared = {codec: _declared(codec, forms) for codec in CODECS}
-    guard_bytes = 8 * ROW  # a row of float64 numbers, in which workers agree on loss and bad numbers
     return Measurements(
         plan=plan,
         parameters=sum(form.numel for form in forms.values()),
         timed={link: _timed(plan, runs.path(f"rotate-{link}")) for link in LINKS},
         chosen=chosen,
-        declared={codec: num_bytes + guard_bytes for codec, num_bytes in declared.items()},
+        declared=declared,
         operations={codec: _operation(codec) for codec in CODECS},
         accuracies={
             name: tuple(_accuracy(runs.path(f"learn-{name}-seed{seed}")) for seed in plan.seeds)
@@ -123,7 +136,8 @@ def _timed_codec(rounds_ms: Sequence[float], steps: Sequence[Step]) -> Timed:
         rounds_ms,
         median(fmean(rank.own_ms for rank in step) for step in steps),
         median(fmean(rank.exchange_ms for rank in step) for step in steps),
-        max(rank.call_bytes for step in steps for rank in step),
+        median(fmean(rank.encode_ms for rank in step) for step in steps),
+        max(round(fmean(rank.sent_bytes for rank in step)) for step in steps),
     )
 
 

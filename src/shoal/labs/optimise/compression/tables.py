@@ -16,6 +16,7 @@ def tables(measured: Measurements) -> dict[str, Records]:
                 "spread (ms)": timed.step_ms.spread,
                 "outside of the exchange (ms)": timed.own_ms,
                 "exchange (ms)": timed.exchange_ms,
+                "of it, encoding and decoding (ms)": timed.encode_ms,
                 "sent by a worker (B)": timed.sent_bytes,
             }
             for link, codecs in measured.timed.items()
@@ -25,6 +26,7 @@ def tables(measured: Measurements) -> dict[str, Records]:
             {
                 "codec": codec,
                 "declared (B)": measured.declared[codec],
+                "sent by a worker, by formula (B)": measured.expected_bytes(codec),
                 "encode and decode (ms)": measured.local_ms[codec],
                 "break-even (bit/s)": measured.break_even[codec],
             }

@@ -6,6 +6,7 @@ from typing import final
 from torch import Tensor
 
 from shoal.comm.group import Group, Work
+from shoal.events.spans import MAPPED, PULLED
 from shoal.parallel.sync.server.push_codec import PushEncoder
 from shoal.parallel.sync.server.shards import FlatCopy
 from shoal.parallel.sync.server.wire import Kind, Reply, Request, empty_header, pause_servers, send_all
@@ -65,12 +66,24 @@ class ServerClient:
         ]
         for work in works:
             work.wait()
+        self._note(headers, mapped_push=gradients and self.encoder is None and flat.is_mapped)
         self.replies = [Reply.decoded(header) for header in headers]
         self._versions = [reply.version for reply in self.replies]
         if request.kind == Kind.HELLO:
             self._sequence = self.replies[0].sequence
         flat.set_weights()
         return self.replies[0]
+
+    def _note(self, headers: Sequence[Tensor], mapped_push: bool) -> None:
+        """Count what came with the replies, and what the servers read and write in this worker's memory."""
+        flat = self.flat
+        weights, pushed = (
+            sum(part.nbytes for parts in each for part in parts) for each in (flat.weights, flat.gradients)
+        )
+        pulled = sum(header.nbytes for header in headers) + (0 if flat.is_mapped else weights)
+        self._world.note_transfer(PULLED, pulled)
+        if flat.is_mapped:
+            self._world.note_transfer(MAPPED, weights + pushed * mapped_push)
 
     def pause(self, text: str) -> None:
         """End the serving of all servers, and give them a text. All workers call it, when none asks any more."""

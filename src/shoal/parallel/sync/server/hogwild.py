@@ -8,6 +8,7 @@ from torch import Tensor
 
 from shoal.comm.reduction import Op
 from shoal.config.schema import ServerConfig
+from shoal.events.spans import MAPPED
 from shoal.parallel.buckets.buffer_sync import buffer_sync_of
 from shoal.parallel.buckets.unused import refuse_unused
 from shoal.parallel.freed_memory import return_freed_memory
@@ -58,6 +59,8 @@ class Hogwild(Sync):
         self._skipped = group.common(group.size, torch.int64).numpy()
         """The updates that each worker has left out because a number was not finite."""
         self._buffers = buffer_sync_of(group, layout.model)
+        self._num_bytes = 2 * sum(param.nbytes for param in layout.params.values())
+        """What a worker of a server pushes and pulls in a step."""
         self._finished = 0
         self._has_met = False
         """Whether other workers may still evaluate or save the weights as they are."""
@@ -81,6 +84,7 @@ class Hogwild(Sync):
                 self._update.without_clipping(lr)
         else:
             self._skipped[self._group.rank] += 1
+        self._group.note_transfer(MAPPED, self._num_bytes)
         self._finished += 1
         self._samples[0] += share.num_samples
         self._samples[1] += share.num_samples_global

@@ -14,6 +14,7 @@ from torch import Tensor
 from shoal.codecs.build import build_codec
 from shoal.codecs.codec import Codec, Form, Payload, seed_of
 from shoal.config.schema import CompressedConfig
+from shoal.events.spans import SpanRecorder, silent
 from shoal.parallel.buckets.bucket import Bucket
 from shoal.parallel.exchange.compressed import check_dtype
 from shoal.parallel.exchange.exchange import pieces_under
@@ -97,8 +98,11 @@ class PushFormat:
 class PushEncoder:
     """A worker's side: encodes gradients, and keeps what was not sent for the next push."""
 
-    def __init__(self, formats: Sequence[PushFormat], rank: int, workers: int) -> None:
+    def __init__(
+        self, formats: Sequence[PushFormat], rank: int, workers: int, span: SpanRecorder | None = None
+    ) -> None:
         self._formats, self._rank, self._workers = formats, rank, workers
+        self._span = span or silent()
         self._residuals: dict[str, Tensor] = {}
         self._memories: dict[str, Tensor] = {}
 
@@ -108,15 +112,16 @@ class PushEncoder:
 
         A gradient that is not finite leaves residuals as they are: the server's guard learns of it from the header.
         """
-        is_finite = all_finite([flat for ranges in gradients for flat in ranges])
         messages: list[Tensor] = []
-        for push, ranges in zip(self._formats, gradients, strict=True):
-            codecs, packing = push.at(step)
-            payloads = [
-                self._encoded(unit, codec, unit.of(ranges), step, is_finite)
-                for unit, codec in zip(push.units, codecs, strict=True)
-            ]
-            messages.append(packing.pack(payloads))
+        with self._span("encode", "encode"):
+            is_finite = all_finite([flat for ranges in gradients for flat in ranges])
+            for push, ranges in zip(self._formats, gradients, strict=True):
+                codecs, packing = push.at(step)
+                payloads = [
+                    self._encoded(unit, codec, unit.of(ranges), step, is_finite)
+                    for unit, codec in zip(push.units, codecs, strict=True)
+                ]
+                messages.append(packing.pack(payloads))
         return messages
 
     def _encoded(self, unit: PushUnit, codec: Codec, x: Tensor, step: int, is_finite: bool) -> Payload:

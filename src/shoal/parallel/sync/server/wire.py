@@ -106,6 +106,9 @@ class Reply(NamedTuple):
         return _decoded(cls, header)
 
 
+HEADER_BYTES = 8 * (len(Request._fields) + len(Reply._fields))
+"""Both headers of a request and its reply."""
+
 Header = TypeVar("Header", Request, Reply)
 
 

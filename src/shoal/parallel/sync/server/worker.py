@@ -80,7 +80,7 @@ class ServerWorker(Sync):
         for remark in sorted(set[str]().union(*(each.remarks for each in formats))):
             if self._group.rank == 0:
                 warnings.warn(remark, stacklevel=4)
-        return PushEncoder(formats, self.data_rank, self.data_size)
+        return PushEncoder(formats, self.data_rank, self.data_size, self._training.span)
 
     # Steps.
 

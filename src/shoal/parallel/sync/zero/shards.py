@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import final
+from functools import partial
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -102,6 +103,8 @@ class Shards:
             self._gathered = GatheredParameters(group, model, params, units)
             own = [memory.piece for memory in self._gathered.units]
         else:
+            if self._is_divided:
+                model.register_forward_pre_hook(partial(_note_gathers, group, units))
             self._wholes = [self._moved(unit) for unit in units]
             own = [
                 unit.piece_of(memory, group.rank) for unit, memory in zip(units, self._wholes, strict=True)
@@ -239,6 +242,14 @@ class Shards:
             if piece.name in mine:
                 own.tensor.copy_(part)
         self._group.barrier().wait()
+
+
+def _note_gathers(group: Group, units: Sequence[Unit], model: nn.Module, args: Any) -> None:
+    """Count what `GatheredParameters` sends in a pass forward and back: the last unit stays in between."""
+    del model, args
+    if torch.is_grad_enabled():
+        for unit in (*units, *units[:-1]):
+            group.note_mapped("all_gather", unit.piece, unit.kind.dtype)
 
 
 def _memory_of(units: Sequence[Unit]) -> float:

@@ -8,11 +8,12 @@ from torch import Tensor
 from shoal.comm.group import Group
 from shoal.comm.shared_memory.mutex import wait_until
 from shoal.config.schema import ServerConfig
+from shoal.events.spans import MAPPED
 from shoal.parallel.buckets.gradient_slots import ABSENT
 from shoal.parallel.strategy import Turn
 from shoal.parallel.sync.server.mapped.shard import MappedNumbers, MappedShard
 from shoal.parallel.sync.server.updates import compensate, damped
-from shoal.parallel.sync.server.wire import Kind, Reply, Request, pause_servers
+from shoal.parallel.sync.server.wire import HEADER_BYTES, Kind, Reply, Request, pause_servers
 from shoal.parallel.sync.sync import SyncParts
 
 
@@ -32,6 +33,7 @@ class MappedClient:
         layout, workers = parts.layout, parts.group.size
         self._world, self._config, self._guard = world, config, parts.guard
         self._params = list(layout.params.values())
+        self._num_bytes = sum(param.nbytes for param in self._params)
         self.servers = range(workers, world.size)
         shard = MappedShard(layout, parts.update, world)
         self._weights, self._update = shard.weights, shard.update
@@ -77,6 +79,8 @@ class MappedClient:
             wait_until(self._world, lambda: journal.may_go_on(rank), "the slowest worker")
             with self._mutex:
                 self._read(request)
+        # As with messages: a request, a reply, the gradients and the weights.
+        self._world.note_transfer(MAPPED, HEADER_BYTES + self._num_bytes * (1 + gradients))
         return self.replies[0]
 
     def _is_open(self) -> bool:
