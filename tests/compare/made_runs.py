@@ -24,6 +24,7 @@ def write_run(
     weights=None,
     gradient=None,
     not_scheduled=0.01,
+    loss=2.0,
     run_id=RUN_ID,
     **result,
 ):
@@ -49,7 +50,7 @@ def write_run(
                     "event": "step",
                     "step": number,
                     "samples": 64,
-                    "loss": 2.0 / (number + 1),
+                    "loss": loss / (number + 1),
                     "seconds": ends_s[number],
                 }
                 | {"totals_ns": {"compute": round(compute * 1e6)}, "blocked_ns": end_ns - start_ns}
