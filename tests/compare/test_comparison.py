@@ -550,6 +550,7 @@ def page_of(folders, out):
     return (out / "report.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_every_table_fits_on_a_page(runs, tmp_path):
     names = [f"with-a-longer-name-{number}" for number in range(3)]
     page = page_of([narrow(runs), *(ddp(runs, name) for name in names)], tmp_path / "out")
@@ -559,6 +560,7 @@ def test_every_table_fits_on_a_page(runs, tmp_path):
     assert "samples/s" not in equality
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_the_opening_calls_batches_and_weights_the_same_only_where_they_are(runs, tmp_path):
     same = [narrow(runs), ddp(runs), write_run(runs / "local", "--strategy local --workers 2 --threads 1")]
     other = write_run(runs / "other", "--threads 1 --lr 0.1")
