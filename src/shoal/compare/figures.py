@@ -113,7 +113,8 @@ def _losses_together(comparison: Comparison, words: Words) -> Drawing:
     """
     names = [entry.name for entry in comparison.entries]
     losses = {entry.name: entry.run.curve.smoothed(SMOOTHED_OVER) for entry in comparison.entries}
-    others = [entry.name for entry in comparison.entries if entry is not comparison.reference]
+    reference = comparison.reference if len(names) > 1 else None
+    others = [entry.name for entry in comparison.entries if entry is not reference]
     colours = dict(zip(others, RUN_COLOURS, strict=False))
     dashes = {
         name: turn_dashes(turn, len(group))
