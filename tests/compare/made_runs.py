@@ -24,6 +24,7 @@ def write_run(
     weights=None,
     gradient=None,
     not_scheduled=0.01,
+    loss=2.0,
     run_id=RUN_ID,
     encode_ms=0.0,
     mapped_bytes=0,
@@ -55,7 +56,7 @@ def write_run(
                     "event": "step",
                     "step": number,
                     "samples": 64,
-                    "loss": 2.0 / (number + 1),
+                    "loss": loss / (number + 1),
                     "seconds": ends_s[number],
                 }
                 | {"totals_ns": {"compute": round(compute * 1e6), "encode": round(encode_ms * 1e6)}}

@@ -198,6 +198,13 @@ def test_runs_with_the_same_bits_are_named(runs):
     assert ("bits", "No two runs end with identical weights.") in claims(folders[0], folders[1])
 
 
+def test_the_accuracy_beside_runs_with_the_same_bits_is_their_own(runs):
+    other = {"weights": {"w": np.array([1.0, -2.1])}, "test_accuracy": 0.5}
+    folders = [narrow(runs), ddp(runs, "a"), ddp(runs, "x", **other), ddp(runs, "y", **other)]
+    found = [remark.numbers for (word, _), remark in claims(*folders).items() if word == "same bits"]
+    assert [re.findall(r"[\d.]+ %", numbers) for numbers in found] == [["96.35 %"], ["50.00 %"]]
+
+
 def test_the_effect_of_another_number_of_threads_is_a_remark_of_its_own(runs):
     wide = single(runs, weights={"w": np.array([1.0, -2.08])}, gradient=[4.0, 2.00001])
     folders = [wide, narrow(runs, gradient=[4.0, 2.0]), ddp(runs, gradient=[4.0, 2.0])]
@@ -208,6 +215,20 @@ def test_the_effect_of_another_number_of_threads_is_a_remark_of_its_own(runs):
     assert "flips a ReLU" in remark.numbers
     assert "at the end the weights differ by 4.0e-02" in remark.numbers
     assert "threads" not in words(runs / "narrow", runs / "ddp")
+
+
+def test_threads_do_not_explain_the_weights_of_another_task(runs):
+    wide = write_run(runs / "wide", "--threads 2 --lr 0.1", weights={"w": np.array([9.0, 9.0])})
+    assert "threads" not in words(wide, narrow(runs), ddp(runs))
+
+
+def test_equality_is_claimed_only_of_runs_that_recorded_their_first_step(runs):
+    folders = [narrow(runs, gradient=[1.0]), ddp(runs, "a", gradient=[1.0]), ddp(runs, "b", gradient=[1.0])]
+    assert ("equal", "Every run equals narrow after one step from the same state.") in claims(*folders)
+    (claim,) = (claim for word, claim in claims(*folders, ddp(runs, "unknown")) if word == "equal")
+    assert "a and b" in claim
+    assert "unknown" not in claim
+    assert "Every" not in claim
 
 
 def test_a_balanced_run_with_other_bits_is_explained(runs):
@@ -386,6 +407,37 @@ def test_slower_than_one_process_is_said(runs):
     assert ("slower", "No run with several workers is as fast as one process with 2 threads.") in found
 
 
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        ("--strategy local --workers 2 --threads 1", "--strategy.every 20 averages weights"),
+        (
+            "--strategy local --strategy.every 1 --workers 2 --threads 1",
+            "--strategy.every 1 averages weights",
+        ),
+        (f"{DDP} --exchange compressed:int8", "--exchange compressed gives another aggregate"),
+        (f"{DDP} --lr 0.1", "optimizer.lr = 0.1 (not 0.002)"),
+        (f"{DDP} --exchange compressed:topk --exchange.ratio 1", ""),
+        (f"{DDP} --exchange by:ring", ""),
+    ],
+)
+def test_threads_explain_the_speed_only_of_a_run_that_does_the_work_of_one_process(runs, flags, reason):
+    fast = write_run(runs / "fast", flags, step_ms=6, ranks=((6, 0, 0),) * 2)
+    folders = [single(runs), fast]
+    numbers = claims(*folders)["faster", "fast is faster than one process with 2 threads."].numbers
+    assert ("better than threads" in numbers) == ("1 is the expected value" in numbers) == (not reason)
+    assert reason in numbers
+
+
+def test_the_fastest_that_does_the_same_work_stands_before_a_faster_one_that_does_not(runs):
+    local = "--strategy local --workers 2 --threads 1"
+    fast = write_run(runs / "local", local, step_ms=6, ranks=((6, 0, 0),) * 2)
+    slow = write_run(runs / "slow", DDP, step_ms=12, ranks=((12, 0, 0),) * 2)
+    found = [claim for word, claim in claims(single(runs), fast, slow) if word in ("faster", "slower")]
+    one = "one process with 2 threads."
+    assert found == [f"slow is slower than {one}", f"local is faster than {one}"]
+
+
 def test_gloo_and_shared_memory_are_set_against_each_other(runs):
     gloo = write_run(runs / "gloo", f"{DDP} --group gloo", step_ms=12, ranks=((9, 3, 0), (9, 3, 0)))
     shm = write_run(runs / "shm", f"{DDP} --group shm", step_ms=9.5, ranks=((9, 0.5, 0), (9, 0.5, 0)))
@@ -537,6 +589,32 @@ def test_the_report_holds_table_verdict_and_figures(runs, tmp_path):
         assert (tmp_path / f"out/figures/{figure}.pdf").read_bytes().startswith(b"%PDF")
     assert (tmp_path / "out/tables/runs.csv").read_text().startswith("name,how,strategy,workers")
     assert (tmp_path / "out/tables/workers.csv").read_text().count("\n") == 4
+
+
+def page_of(folders, out):
+    comparison = compare(folders)
+    write_report(out, comparison, verdict(comparison, EN), "shoal compare x", {}, EN)
+    return (out / "report.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_every_table_fits_on_a_page(runs, tmp_path):
+    names = [f"with-a-longer-name-{number}" for number in range(3)]
+    page = page_of([narrow(runs), *(ddp(runs, name) for name in names)], tmp_path / "out")
+    widths = {line.count("|") - 1 for line in page.splitlines() if line.startswith("| run")}
+    assert max(widths) <= 9
+    (equality,) = (line for line in page.splitlines() if "invariant bits |" in line)
+    assert "samples/s" not in equality
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_the_opening_calls_batches_and_weights_the_same_only_where_they_are(runs, tmp_path):
+    same = [narrow(runs), ddp(runs), write_run(runs / "local", "--strategy local --workers 2 --threads 1")]
+    other = write_run(runs / "other", "--threads 1 --lr 0.1")
+    parts = write_run(runs / "parts", f"{DDP} --partition random", ranks=((9, 0, 0),) * 2)
+    assert "takes the same batches" in page_of(same, tmp_path / "same")
+    assert "takes the same batches" not in page_of([*same, other], tmp_path / "other")
+    assert "takes the same batches" not in page_of([*same, parts], tmp_path / "parts")
 
 
 def test_staleness_and_pushes_to_a_parameter_server_are_on_the_page(runs, tmp_path):

@@ -17,6 +17,7 @@ from shoal.memory.technique_table import (
 from shoal.memory.trial import Trial, try_each
 
 TEXT = "--model transformer --model.layers 4 --data synthetic --data.task text --device cpu --batch-size 32"
+SMALL = "--model mlp --strategy ddp --workers 2 --optimizer adam --device cpu"
 SHAPES = {
     "transformer": "--model transformer --data synthetic --data.task text --batch-size 64",
     "deep transformer": "--model transformer --model.layers 6 --data synthetic --data.task text --data.shape 128 "
@@ -54,6 +55,59 @@ def test_rows_by_formula():
     assert bf16.split()[-2] == "≥"
     assert shown.count("≥") == 2, "that row, and what it means"
     assert all(len(line) <= 80 for line in shown.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("flags", "parts"),
+    [
+        ("--memory.state_bits 8", {"optimizer temporaries": 1, "optimizer state": -1}),
+        ("--memory.step_in_backward", {"buckets in flight": 1, "fresh gradients": -1}),
+        ("--micro-batch 16", {"fresh gradients": 1, "activations": -1, "working tensors": -1}),
+        ("--memory.checkpoint 1", {}),
+    ],
+)
+def test_what_needs_more_than_it_saves_is_explained_by_the_parts_of_the_formula(flags, parts):
+    config = read(None, SMALL.split())
+    rows = technique_rows(config, is_measured=False)
+    row = next(row for row in rows if row["flags"] == flags)
+    assert row["formula_bytes"] >= rows[0]["formula_bytes"]
+    assert {name: 1 if change > 0 else -1 for name, change in row["changes"].items()} == parts
+    assert sum(row["changes"].values()) == row["formula_bytes"] - rows[0]["formula_bytes"]
+    text = " ".join(as_text(config, rows).split())
+    why = text.split(f"{flags} needs" if parts else f"{flags} saves nothing")[1].split(" --")[0]
+    assert all(name in why for name in parts)
+    assert all(len(line) <= 80 for line in as_text(config, rows).splitlines())
+
+
+def test_what_saves_memory_needs_no_explanation():
+    config = read(None, TEXT.split())
+    shown = as_text(config, technique_rows(config, is_measured=False))
+    assert "--memory.checkpoint 1 " in shown
+    assert "saves nothing" not in shown
+    assert shown.count("more by formula") == shown.count("--memory.step_in_backward needs")
+
+
+@pytest.mark.parametrize(("mib", "is_said"), [(0.9, False), (1.5, True)])
+def test_a_saving_by_formula_that_workers_do_not_have_is_said(mib, is_said):
+    known = {
+        "takes_away": "activations",
+        "is_exact": True,
+        "formula_is_bound": False,
+        "time": 1.0,
+        "measured_bytes": 0,
+    }
+    plain = known | {
+        "technique": "plain",
+        "flags": "",
+        "formula_bytes": 2**21,
+        "in_use_bytes": 2**20,
+        "changes": {},
+    }
+    row = known | {"technique": "checkpointing", "flags": "--memory.checkpoint 1", "formula_bytes": 2**20}
+    row |= {"in_use_bytes": int(mib * 2**20), "changes": {"activations": -(2**20)}}
+    shown = " ".join(as_text(read(None, TEXT.split()), [plain, row]).split())
+    said = "has 0.5 MiB more in use: 1.0 MiB less by formula, 1.5 MiB more that no formula counts."
+    assert (said in shown) == is_said
 
 
 @pytest.mark.parametrize(("has_amx", "mib"), [(True, "12.0 MiB"), (False, "4.0 MiB")])

@@ -37,6 +37,12 @@ RESULT = (
 """What a comparison reads of `result.json`."""
 KINDS = ("compute", "wait", "move", "encode", "other")
 """What training time consists of."""
+FREE = (
+    "device", "engine", "threads", "mesh", "pipeline", "tensor", "launch", "output", "checkpoint", "sync", "exchange",
+    "partition",
+    "train.balance", "train.micro_batch", "train.reduction", "optimizer.fast", "train.test", "data.dir",
+)  # fmt: skip
+"""Settings in which runs of the same task may differ: how the work is done and divided."""
 
 
 @dataclass(frozen=True)
@@ -210,6 +216,22 @@ def settings_apart(a: RunConfig, b: RunConfig) -> dict[str, tuple[Any, Any]]:
     ours, theirs = flat(a), flat(b)
     both = {path: (ours.get(path), theirs.get(path)) for path in {**ours, **theirs}}
     return {path: values for path, values in both.items() if values[0] != values[1]}
+
+
+def other_settings(entry: ComparedRun, reference: ComparedRun) -> dict[str, tuple[Any, Any]]:
+    """The settings that make a run another task than the reference, by path, with both values."""
+    apart = settings_apart(entry.config, reference.config)
+    return {path: values for path, values in apart.items() if not _is_under(path, FREE)}
+
+
+def differ_only_in(a: ComparedRun, b: ComparedRun, path: str) -> bool:
+    """Whether one setting alone may explain a difference of two runs; where their files are does not count."""
+    apart = settings_apart(a.config, b.config)
+    return all(_is_under(each, (path, "output", "checkpoint")) for each in apart)
+
+
+def _is_under(path: str, sections: Sequence[str]) -> bool:
+    return any(path == section or path.startswith(f"{section}.") for section in sections)
 
 
 def _is_finished(folder: Path) -> bool:

@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from shoal.compare.comparison import KINDS, ComparedRun, Comparison
-from shoal.compare.figures import loss_figure, time_figure
+from shoal.compare.comparison import KINDS, ComparedRun, Comparison, other_settings
+from shoal.compare.figures import captions, loss_figure, time_figure
 from shoal.compare.notes import notes
 from shoal.compare.remark import Remark, percent
 from shoal.compare.server_progress import server_blocks
 from shoal.compare.table import (
+    EQUALITY_AT,
     as_data,
     described,
     header,
@@ -79,18 +80,17 @@ def _document(
         for entry in entries
     ]
     runs_header = [words(f"column.{column}") for column in ("run", "how", "not_scheduled", "folder")]
-    columns = header(words)
     blocks: list[Block] = [
-        Paragraph(_opening(first, words)),
+        Paragraph(_opening(first, entries, words)),
         Code(command, language="sh"),
         Heading(words("section.verdict")),
         *(Judgement(r.tone, r.word, r.claim, r.numbers, r.advice) for r in remarks),
         *([Bullets(noted)] if noted else []),
         Heading(words("section.results")),
-        Table(words("table.runs"), columns, table_rows(comparison, words), frozenset(range(1, len(columns)))),
+        *_results(comparison, words),
         *_metrics(comparison, words),
         Paragraph(legend(words)),
-        *(figure_of(name, drawing, words(f"figure.{name}_caption")) for name, drawing in drawings.items()),
+        *(figure_of(name, drawings[name], caption) for name, caption in captions(comparison, words).items()),
         workers_table("workers", entries, words),
         *server_blocks(entries, words),
         Heading(words("section.measured")),
@@ -100,6 +100,21 @@ def _document(
     ]
     names = {"model": first.config.model.name, "data": first.config.data.name}
     return Document(words("title", count=len(entries), **names), words.lang, blocks)
+
+
+def _results(comparison: Comparison, words: Words) -> list[Block]:
+    """Two tables, each narrow enough for a page and for paper: accuracy, speed and bytes; then equality."""
+    columns, rows = header(words), table_rows(comparison, words)
+    parts = {"runs": range(1, EQUALITY_AT), "equality": range(EQUALITY_AT, len(columns))}
+    return [
+        Table(
+            words(f"table.{caption}"),
+            [columns[0], *(columns[each] for each in part)],
+            [[row[0], *(row[each] for each in part)] for row in rows],
+            frozenset(range(1, len(part) + 1)),
+        )
+        for caption, part in parts.items()
+    ]
 
 
 def _metrics(comparison: Comparison, words: Words) -> list[Block]:
@@ -116,10 +131,14 @@ def _metrics(comparison: Comparison, words: Words) -> list[Block]:
     ]
 
 
-def _opening(first: ComparedRun, words: Words) -> str:
+def _opening(first: ComparedRun, entries: Sequence[ComparedRun], words: Words) -> str:
     config = first.config
+    is_one_task = not any(
+        other_settings(entry, first) or entry.config.partition != config.partition for entry in entries
+    )
     return words(
-        "opening",
+        "opening" if is_one_task else "opening_other",
+        name=first.name,
         steps=first.run.result["steps"],
         batch=config.train.batch_size,
         optimizer=config.optimizer.name,

@@ -5,9 +5,9 @@ A free-running difference in float32 is reported for one process with another nu
 
 from collections.abc import Iterator, Sequence
 
-from shoal.compare.comparison import ComparedRun, Comparison, same_bits
+from shoal.compare.comparison import ComparedRun, Comparison, differ_only_in, other_settings, same_bits
 from shoal.compare.invariant_bits import FAILED, FOLDER, STEPS
-from shoal.compare.remark import Remark, listed, names_of, remark, thread_count
+from shoal.compare.remark import Remark, listed, names_of, remark, settings_in_words, thread_count
 from shoal.compare.weights import FIRST_STEP_BOUND
 from shoal.config.schema import LocalConfig, ServerConfig
 from shoal.config.sections.exchange import compressions
@@ -41,10 +41,13 @@ def first_step(comparison: Comparison, words: Words) -> Iterator[Remark]:
     for entry in above:
         claim = words("differs.claim", name=entry.name, reference=reference.name)
         numbers = words("differs.numbers", difference=_first_step(entry), bound=BOUND)
-        yield remark(words, "fails", "differs", claim, numbers, _for_different(entry, words))
+        yield remark(words, "fails", "differs", claim, numbers, _for_different(entry, reference, words))
     if not above:
         far = max(compared, key=_first_step)
-        claim = words("equal.uncompressed" if lossy else "equal.claim", reference=reference.name)
+        names = names_of(compared, words)
+        is_all = len(compared) + len(lossy) + 1 == len(comparison.entries)
+        which = "some" if not is_all else "uncompressed" if lossy else "claim"
+        claim = words(f"equal.{which}", names=names, reference=reference.name)
         numbers = words("equal.numbers", difference=_first_step(far), name=far.name, bound=BOUND)
         yield remark(words, "holds", "equal", claim, numbers)
 
@@ -54,7 +57,7 @@ def averages(comparison: Comparison, words: Words) -> Iterator[Remark]:
     reference = comparison.reference
     for entry in comparison.several():
         sync, optimizer = entry.config.sync, entry.config.optimizer.name
-        if not isinstance(sync, LocalConfig) or (sync.every == 1 and optimizer in ("gd", "sgd")):
+        if not isinstance(sync, LocalConfig) or not _averages_apart(entry):
             continue
         why = (
             words("averages.every", every=sync.every)
@@ -63,6 +66,12 @@ def averages(comparison: Comparison, words: Words) -> Iterator[Remark]:
         )
         claim = words("averages.claim", name=entry.name)
         yield remark(words, "holds", "averages", claim, why + _against(reference, entry, words))
+
+
+def _averages_apart(entry: ComparedRun) -> bool:
+    """Whether an average of the workers' weights is not the weights of one machine."""
+    sync, optimizer = entry.config.sync, entry.config.optimizer.name
+    return isinstance(sync, LocalConfig) and not (sync.every == 1 and optimizer in ("gd", "sgd"))
 
 
 def compressed(comparison: Comparison, words: Words) -> Iterator[Remark]:
@@ -93,14 +102,13 @@ def _against(reference: ComparedRun | None, entry: ComparedRun, words: Words) ->
 
 def bits(comparison: Comparison, words: Words) -> Iterator[Remark]:
     """Which runs end with identical weights. Free-running differences are not judged: see `threads`."""
-    accuracies = _accuracies(comparison.entries, words)
     groups = same_bits(comparison)
     for group in groups:
         claim = words("same_bits.claim", names=names_of(group, words))
-        yield remark(words, "holds", "same_bits", claim, accuracies)
-        accuracies = ""
+        yield remark(words, "holds", "same_bits", claim, _accuracies(group, words))
     if not groups:
-        yield remark(words, "undecided", "bits", words("same_bits.none"), accuracies)
+        numbers = _accuracies(comparison.entries, words)
+        yield remark(words, "undecided", "bits", words("same_bits.none"), numbers)
     alone = [each for each in comparison.several() if each.config.train.balance and not _is_in(each, groups)]
     if alone:
         one = "_one" * (len(alone) == 1)
@@ -134,7 +142,7 @@ def threads(comparison: Comparison, words: Words) -> Iterator[Remark]:
     for entry in comparison.entries:
         if reference is None or entry.config.strategy != "single" or not entry.difference:
             continue
-        if entry.threads == reference.threads:
+        if entry.threads == reference.threads or not differ_only_in(entry, reference, "threads"):
             continue
         after_one = words("threads.small")
         if entry.first_step is not None:
@@ -152,21 +160,31 @@ def _is_in(entry: ComparedRun, groups: Sequence[Sequence[ComparedRun]]) -> bool:
     return any(entry in group for group in groups)
 
 
-def _for_different(entry: ComparedRun, words: Words) -> str:
-    config = entry.config
-    updates_inside = config.pipeline.updates_inside and config.axes.get("pipeline", 1) > 1
-    reasons = {
-        "partition": (config.partition.name, config.partition.name != "global"),
-        "exchange": (config.exchange.name, config.exchange.name not in ("all_reduce", "by")),
-        "precision": (config.precision, config.precision != "float32"),
-        "schedule": (config.pipeline.schedule, updates_inside),
-    }
-    if isinstance(config.sync, ServerConfig):
-        reasons["server"] = (config.sync.mode, not config.sync.repeats)
-    found = [words(f"differs.{key}", name=name) for key, (name, applies) in reasons.items() if applies]
+def _for_different(entry: ComparedRun, reference: ComparedRun, words: Words) -> str:
+    found = other_work(entry, reference, words)
     if not found:
         return words("differs.unexpected")
     return words("differs.expected", reasons=words("join.clause").join(found))
+
+
+def other_work(entry: ComparedRun, reference: ComparedRun, words: Words) -> list[str]:
+    """The settings of a run that make it compute something else than one process; none: the work is the same."""
+    config, sync = entry.config, entry.config.sync
+    updates_inside = config.pipeline.updates_inside and config.axes.get("pipeline", 1) > 1
+    aggregates = config.exchange.name not in ("all_reduce", "by", "compressed") or _is_lossy(entry)
+    others = other_settings(entry, reference)
+    reasons = {
+        "partition": (config.partition.name, config.partition != reference.config.partition),
+        "exchange": (config.exchange.name, aggregates),
+        "precision": (config.precision, others.pop("precision", None) is not None),
+        "schedule": (config.pipeline.schedule, updates_inside),
+        "every": (getattr(sync, "every", ""), _averages_apart(entry)),
+        "server": (getattr(sync, "mode", ""), isinstance(sync, ServerConfig) and not sync.repeats),
+    }
+    return [
+        *(words(f"differs.{key}", name=name) for key, (name, applies) in reasons.items() if applies),
+        *settings_in_words(others, words),
+    ]
 
 
 def _accuracies(entries: Sequence[ComparedRun], words: Words) -> str:

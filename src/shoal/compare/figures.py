@@ -1,16 +1,30 @@
-"""The two figures of a comparison: all losses together, and where a step's time goes."""
+"""The two figures of a comparison, losses and the time of a step, and captions that follow what is drawn."""
 
-import colorsys
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
 from shoal.compare.comparison import KINDS, ComparedRun, Comparison
-from shoal.report.canvas import Drawing, axes_of, font_for, legend_below, legend_in, painted, rows_of
+from shoal.report.canvas import (
+    LETTER_IN,
+    Drawing,
+    axes_of,
+    font_for,
+    legend_below,
+    legend_in,
+    painted,
+    rows_of,
+)
 from shoal.report.figures import coinciding
 from shoal.report.svg import COLOURS, FRAME
 from shoal.words import Words
 
 SMOOTHED_OVER = 10
+MOST_CURVES = 6
+"""With more runs than this, each has a panel of its own; runs that look the same share one."""
+PANEL_COLUMNS, PANEL_IN, TITLE_LINE_IN = 3, 1.75, 0.17
+LABEL_IN = 3.0
+"""Room for the label of the loss, where there is one row."""
 MOST_BARS = 24
 """With more workers than this, a bar is the mean of a run's workers."""
 LOOKS: dict[str, tuple[str, str]] = {
@@ -27,20 +41,82 @@ REFERENCE_STYLE: dict[str, Any] = {
 """Below the other curves."""
 PANELS = (("step", "steps"), ("time", "seconds"))
 """The way in which each panel shows the loss, and its unit."""
-MARKERS = "os^vDP<>Xpd"
+RUN_COLOURS = [colour for name, colour in COLOURS.items() if name != "grey"]
+"""Grey is the reference."""
+MARKERS = "os^vDP"
+TITLE_PT = 8.5
 DASH_PT = 5.0
 
 
+def captions(comparison: Comparison, words: Words) -> dict[str, str]:
+    """The caption of each figure, for what the figure shows of these runs."""
+    entries = comparison.entries
+    loss = "one_loss" if len(entries) == 1 else "loss" if len(entries) <= MOST_CURVES else "many_losses"
+    time = "time" if _shows_workers(entries) else "mean_time"
+    if all(len(entry.ranks) == 1 for entry in entries):
+        time = "one_time"
+    reference = _drawn_below(comparison).name
+    return {
+        "loss": words(f"figure.{loss}_caption", reference=reference),
+        "time": words(f"figure.{time}_caption"),
+    }
+
+
 def loss_figure(comparison: Comparison, words: Words) -> Drawing:
-    """Training loss against steps, where equal runs coincide, and against seconds, where they do not.
+    """Training loss: a few runs together, against steps and seconds; many runs in panels, against steps."""
+    together = len(comparison.entries) <= MOST_CURVES
+    return _losses_together(comparison, words) if together else _losses_in_panels(comparison, words)
+
+
+def _drawn_below(comparison: Comparison) -> ComparedRun:
+    return comparison.reference or comparison.entries[0]
+
+
+def _losses_in_panels(comparison: Comparison, words: Words) -> Drawing:
+    """A panel for each group of runs whose curves look the same, over the reference."""
+    below = _drawn_below(comparison).run.curve
+    curves = [entry.run.curve for entry in comparison.entries]
+    losses = [curve.smoothed(SMOOTHED_OVER) for curve in curves]
+    groups = coinciding(losses)
+    names = [", ".join(comparison.entries[index].name for index in group) for group in groups]
+
+    def titles(width_in: float) -> list[str]:
+        return [textwrap.fill(name, int(width_in / LETTER_IN) - 4, break_on_hyphens=False) for name in names]
+
+    def paint(figure: Any, columns: int) -> None:
+        axes = axes_of(figure, len(groups), columns, sharey=True)
+        for axis, title, (index, *_) in zip(
+            axes, titles(figure.get_figwidth() / columns), groups, strict=True
+        ):
+            axis.plot(below.steps, below.smoothed(SMOOTHED_OVER), **REFERENCE_STYLE)
+            axis.plot(curves[index].steps, losses[index], color=COLOURS["blue"], linewidth=1.5)
+            axis.set(yscale="log")
+            axis.set_title(title, fontsize=TITLE_PT)
+            _grid(axis)
+            _decimal_ticks(axis)
+        for axis in axes[-columns:]:
+            axis.set_xlabel(words("figure.steps"))
+        figure.supylabel(words("figure.loss", steps=SMOOTHED_OVER), fontsize="medium")
+
+    def height(columns: int, width_in: float) -> float:
+        lines = max(title.count("\n") for title in titles(width_in / columns))
+        rows = rows_of(len(groups), columns)
+        return max(LABEL_IN, PANEL_IN * rows) + TITLE_LINE_IN * lines * rows
+
+    return painted(paint, height, columns=min(PANEL_COLUMNS, len(groups)), font=font_for(words.lang))
+
+
+def _losses_together(comparison: Comparison, words: Words) -> Drawing:
+    """Loss against steps, where equal runs coincide, and against seconds, where they do not.
 
     The reference is a wide band, so that a curve on top of it can be seen. Curves that coincide take turns: each is
     drawn in dashes, which begin where those of the one before end, so that all their colours show along one line.
     """
     names = [entry.name for entry in comparison.entries]
     losses = {entry.name: entry.run.curve.smoothed(SMOOTHED_OVER) for entry in comparison.entries}
-    others = [entry.name for entry in comparison.entries if entry is not comparison.reference]
-    colours = dict(zip(others, distinct_colours(len(others)), strict=True))
+    reference = comparison.reference if len(names) > 1 else None
+    others = [entry.name for entry in comparison.entries if entry is not reference]
+    colours = dict(zip(others, RUN_COLOURS, strict=False))
     dashes = {
         name: turn_dashes(turn, len(group))
         for group in coinciding([losses[name] for name in others])
@@ -79,18 +155,6 @@ def loss_figure(comparison: Comparison, words: Words) -> Drawing:
     return painted(paint, height, columns=2, font=font_for(words.lang))
 
 
-def distinct_colours(count: int) -> list[str]:
-    """A colour for each run: the named ones without the reference's, then hues in even distances.
-
-    >>> len(set(distinct_colours(40)))
-    40
-    """
-    named = [colour for name, colour in COLOURS.items() if name != "grey"]
-    more = max(0, count - len(named))
-    hues = (colorsys.hls_to_rgb(index / more, 0.5, 0.55) for index in range(more))
-    return [*named, *("#" + "".join(f"{round(255 * part):02x}" for part in hue) for hue in hues)][:count]
-
-
 def turn_dashes(turn: int, of: int) -> Any:
     """The dashes of one of several coinciding curves: it is visible where the others pause.
 
@@ -101,7 +165,7 @@ def turn_dashes(turn: int, of: int) -> Any:
 
 
 def time_figure(comparison: Comparison, words: Words) -> Drawing:
-    """A bar for each worker: how long a step takes it, and what that time consists of."""
+    """A bar for each worker, or each run if there are many: how long a step takes, and what that time consists of."""
     bars = _bars(comparison.entries, words)
     positions = _positions([name for name, _, _ in bars])
 
@@ -113,7 +177,7 @@ def time_figure(comparison: Comparison, words: Words) -> Drawing:
             looks = {"color": colour, "hatch": hatch, "edgecolor": FRAME["paper"], "linewidth": 0.4}
             axis.barh(positions, lengths, 0.8, lefts, label=words(f"kind.{kind}"), **looks)
             lefts = [left + length for left, length in zip(lefts, lengths, strict=True)]
-        axis.set_yticks(positions, [f"{name}  {worker}" for name, worker, _ in bars])
+        axis.set_yticks(positions, [f"{name}  {worker}".rstrip() for name, worker, _ in bars])
         axis.invert_yaxis()
         axis.set_xlabel(words("figure.step_ms"))
         _grid(axis)
@@ -129,10 +193,10 @@ def time_figure(comparison: Comparison, words: Words) -> Drawing:
 
 def _bars(entries: Sequence[ComparedRun], words: Words) -> list[tuple[str, str, dict[str, float]]]:
     """Name of the run, the worker, and milliseconds by kind."""
-    by_worker = sum(len(entry.ranks) for entry in entries) <= MOST_BARS
+    by_worker = _shows_workers(entries)
     bars: list[tuple[str, str, dict[str, float]]] = []
     for entry in entries:
-        shares = {words("figure.mean"): entry.shares}
+        shares = {"": entry.shares}
         if by_worker:
             several = len(entry.ranks) > 1
             shares = {
@@ -143,6 +207,11 @@ def _bars(entries: Sequence[ComparedRun], words: Words) -> list[tuple[str, str, 
         for worker, parts in shares.items():
             bars.append((entry.name, worker, {kind: step_ms * part for kind, part in parts.items()}))
     return bars
+
+
+def _shows_workers(entries: Sequence[ComparedRun]) -> bool:
+    """Whether each worker has a bar of its own."""
+    return sum(len(entry.ranks) for entry in entries) <= MOST_BARS
 
 
 def _positions(names: Sequence[str]) -> list[float]:

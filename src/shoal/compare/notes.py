@@ -2,15 +2,9 @@
 
 from collections.abc import Iterator
 
-from shoal.compare.comparison import ComparedRun, Comparison, settings_apart
+from shoal.compare.comparison import ComparedRun, Comparison, other_settings
+from shoal.compare.remark import settings_in_words
 from shoal.words import Words
-
-FREE = (
-    "device", "engine", "threads", "mesh", "pipeline", "tensor", "launch", "output", "checkpoint", "sync", "exchange",
-    "partition",
-    "train.balance", "train.micro_batch", "train.reduction", "optimizer.fast", "train.test", "data.dir",
-)  # fmt: skip
-"""Settings in which runs of the same task may differ: how the work is done and divided."""
 
 
 def notes(comparison: Comparison, words: Words) -> list[str]:
@@ -33,11 +27,7 @@ def _on_entries(comparison: Comparison, words: Words) -> Iterator[str]:
         if entry.sent_bytes is None:
             yield words("notes.old_bytes", name=entry.name)
         names = {"name": entry.name, "first": first.name}
-        other = [
-            words("notes.other_setting", path=path, ours=ours, theirs=theirs)
-            for path, (ours, theirs) in settings_apart(entry.config, first.config).items()
-            if not any(path == free or path.startswith(f"{free}.") for free in FREE)
-        ]
+        other = settings_in_words(other_settings(entry, first), words)
         if other:
             yield words("notes.other_task", **names, settings=words("join.clause").join(other))
         if reference and entry.difference is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from shoal.compare.comparison import ComparedRun, Comparison
 from shoal.compare.document import WORKERS_CSV, figure_of, waiting_and_moving, workers_table
-from shoal.compare.figures import loss_figure, time_figure
+from shoal.compare.figures import captions, loss_figure, time_figure
 from shoal.compare.remark import percent
 from shoal.compare.table import described, worker_rows
 from shoal.config.metrics import in_words
@@ -29,7 +29,7 @@ def write_run_report(folder: Path, run: Comparison, words: Words) -> None:
     """Write figures, tables, and the document as Markdown and as a page, which appears last."""
     (entry,) = run.entries
     drawings = {"loss": loss_figure(run, words), "time": time_figure(run, words)}
-    document = _document(entry, drawings, words)
+    document = _document(run, drawings, words)
     curve = entry.run.curve
     steps = [
         [*row] for row in zip(curve.steps.tolist(), curve.seconds.tolist(), curve.loss.tolist(), strict=True)
@@ -75,7 +75,9 @@ def numbers_of(entry: ComparedRun, words: Words) -> dict[str, str]:
     }
 
 
-def _document(entry: ComparedRun, drawings: Mapping[str, Drawing], words: Words) -> Document:
+def _document(run: Comparison, drawings: Mapping[str, Drawing], words: Words) -> Document:
+    (entry,) = run.entries
+    caption = captions(run, words)
     config, path = entry.config, entry.run.folder.path
     busy = words("run.busy", percent=percent(entry.not_scheduled or 0.0))
     numbers = [[*row] for row in numbers_of(entry, words).items()]
@@ -84,11 +86,11 @@ def _document(entry: ComparedRun, drawings: Mapping[str, Drawing], words: Words)
         Code(f"shoal train {shlex.quote(str(entry.run.folder.config))} --name again", language="sh"),
         Heading(words("section.results")),
         Table(words("table.numbers"), ["", ""], numbers),
-        figure_of("loss", drawings["loss"], words("figure.one_loss_caption")),
+        figure_of("loss", drawings["loss"], caption["loss"]),
         *_validations(entry, words),
         Heading(words("section.time")),
         *([Paragraph(busy)] if entry.was_delayed else []),
-        figure_of("time", drawings["time"], words("figure.time_caption")),
+        figure_of("time", drawings["time"], caption["time"]),
         workers_table("each_worker", [entry], words),
         Bullets([waiting_and_moving([entry], words)]),
         Heading(words("section.settings")),

@@ -1,6 +1,6 @@
 """Remarks, the points of a verdict, and the phrases that they share."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shoal.compare.comparison import ComparedRun
@@ -36,6 +36,14 @@ def listed(names: Sequence[str], words: Words) -> str:
 def names_of(entries: Sequence[ComparedRun], words: Words) -> str:
     """The names of runs as one phrase."""
     return listed([entry.name for entry in entries], words)
+
+
+def settings_in_words(apart: Mapping[str, tuple[object, object]], words: Words) -> list[str]:
+    """Settings in which a run differs from another, by path, with both values."""
+    return [
+        words("notes.other_setting", path=path, ours=ours, theirs=theirs)
+        for path, (ours, theirs) in apart.items()
+    ]
 
 
 def thread_count(entry: ComparedRun, words: Words) -> str:

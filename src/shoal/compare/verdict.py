@@ -8,9 +8,16 @@ from dataclasses import replace
 from itertools import product
 from statistics import fmean
 
-from shoal.compare.comparison import ComparedRun, Comparison, is_faster, settings_apart, speed_up
+from shoal.compare.comparison import (
+    ComparedRun,
+    Comparison,
+    differ_only_in,
+    is_faster,
+    settings_apart,
+    speed_up,
+)
 from shoal.compare.divided_models import divided_models, divides_model
-from shoal.compare.equality import equality
+from shoal.compare.equality import equality, other_work
 from shoal.compare.remark import Remark, names_of, percent, remark, size_in_words, thread_count
 from shoal.config.sections.exchange import compressions
 from shoal.report.communication import RankShares
@@ -65,25 +72,38 @@ def impossible(comparison: Comparison, words: Words) -> Iterator[Remark]:
 
 
 def speed(comparison: Comparison, words: Words) -> Iterator[Remark]:
-    """Compare the fastest run of several workers with one process, on all cores if there is such a run."""
+    """Compare the fastest runs of several workers with one process, on all cores if there is such a run.
+
+    The fastest that does the work of one process has a remark, and so has a faster one that does other work.
+    """
     reference, several = comparison.one_process, comparison.several()
     if reference is None or not several:
         return
-    best = min(several, key=lambda entry: entry.sample_s.value)
+    several = sorted(several, key=lambda entry: entry.sample_s.value)
+    same = [entry for entry in several if not other_work(entry, reference, words)]
+    fastest = several[0]
+    for entry in [fastest] if fastest in same or not same else [same[0], fastest]:
+        yield _against_one_process(entry, entry is fastest, reference, comparison.one_core, words)
+
+
+def _against_one_process(
+    entry: ComparedRun, is_fastest: bool, reference: ComparedRun, one_core: ComparedRun | None, words: Words
+) -> Remark:
     one_process = _one_process(reference, words)
-    claim, ratio, judged = _speeds(best, reference, one_process, words)
-    numbers = words("speed.best", name=best.name, ratio=ratio)
-    if judged == "fails":
+    claim, ratio, judged = _speeds(entry, reference, one_process, words)
+    numbers = words("speed.best", name=entry.name, ratio=ratio)
+    if judged == "fails" and is_fastest:
         claim = words("speed.none_as_fast", reference=one_process)
-    one_core = comparison.one_core
-    if one_core and one_core is not reference and _is_possible(best, one_core):
-        numbers += words("speed.one_core", ratio=speed_up(best, one_core))
-    if best.cores() and best.cores() == reference.cores():
-        numbers += words("speed.same_cores", cores=best.cores())
+    if one_core and one_core is not reference and _is_possible(entry, one_core):
+        numbers += words("speed.one_core", ratio=speed_up(entry, one_core))
+    if reasons := other_work(entry, reference, words):
+        numbers += words("speed.other_work", reasons=words("join.clause").join(reasons))
+    elif entry.cores() and entry.cores() == reference.cores():
+        numbers += words("speed.same_cores", cores=entry.cores())
         # Threads share each operation and synchronise after it; workers share the batch and synchronise once a step.
         numbers += words("speed.better") if judged == "holds" else ""
-    advice = _larger_batch(best, words) if judged == "fails" else ""
-    yield remark(words, judged, _KINDS[judged], claim, numbers + words("speed.end"), advice)
+    advice = _larger_batch(entry, words) if judged == "fails" else ""
+    return remark(words, judged, _KINDS[judged], claim, numbers + words("speed.end"), advice)
 
 
 def waiting(comparison: Comparison, words: Words) -> Iterator[Remark]:
@@ -187,10 +207,8 @@ def _without_delayed(comparison: Comparison) -> Comparison:
 def _pairs(comparison: Comparison, path: str, before: object, after: object) -> Iterator[Pair]:
     """Runs that differ in one setting alone: the first has one value, the second the other."""
     for first, second in product(comparison.several(), repeat=2):
-        apart = settings_apart(first.config, second.config)
-        for setting in [each for each in apart if each.startswith(("output.", "checkpoint."))]:
-            del apart[setting]
-        if apart == {path: (before, after)}:
+        changed = settings_apart(first.config, second.config).get(path)
+        if changed == (before, after) and differ_only_in(first, second, path):
             yield first, second
 
 

@@ -5,34 +5,43 @@ what is in use at the peak, which the formula predicts, in workers whose C libra
 """
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
 from shoal.config.schema import RunConfig
 from shoal.errors import ConfigError
 from shoal.memory.measure import by_formula
-from shoal.memory.techniques import TECHNIQUES, MemoryVariant, keeps_freed_memory, single_variants
+from shoal.memory.techniques import FREED, TECHNIQUES, MemoryVariant, keeps_freed_memory, single_variants
 from shoal.memory.trial import Trial, try_each
 from shoal.parallel.buckets.plan import MIB
+
+VISIBLE = MIB // 10
+"""What the table shows: tenths of a MiB."""
+Parts = dict[str, int | None]
+"""Bytes of each component; None: not known."""
 
 
 def technique_rows(config: RunConfig, is_measured: bool = True) -> list[dict[str, object]]:
     """The run as it is, then with each technique: bytes by formula and measured, and the time of a step."""
     variants = [MemoryVariant(config), *single_variants(config)]
     plain = try_each([config])[0] if is_measured else None
+    plain_parts = formula_parts(config)
     rows: list[dict[str, object]] = []
     for variant in variants:
         name = variant.techniques[0] if variant.techniques else "plain"
         technique = TECHNIQUES.get(name)
+        parts = formula_parts(variant.config)
         row: dict[str, object] = {
             "technique": name,
             "flags": variant.flags,
             "takes_away": technique.takes_away if technique else "",
             "leaves": technique.formula if technique else "",
             "is_exact": variant.is_exact,
-            "formula_bytes": formula_bytes(variant.config),
+            "formula_bytes": _sum(parts),
+            "changes": _changes(plain_parts, parts),
             # Products in bfloat16 need memory beside the tensors.
             "formula_is_bound": variant.config.precision == "bf16",
         }
@@ -72,20 +81,30 @@ def returning_freed(config: RunConfig) -> RunConfig:
 
 def formula_bytes(config: RunConfig) -> int | None:
     """Bytes of a worker by formula, for the samples that go through the model at once; None if a part is not known."""
-    try:
-        found = by_formula(config, samples_at_once(config))
-    except ConfigError:
-        return None
-    return found.formula if found.is_complete else None
+    return _sum(formula_parts(config))
 
 
-def formula_parts(config: RunConfig) -> dict[str, int | None] | None:
+def _sum(parts: Parts | None) -> int | None:
+    known = [each for each in (parts or {}).values() if each is not None]
+    return sum(known) if parts and len(known) == len(parts) else None
+
+
+def _changes(plain: Parts | None, parts: Parts | None) -> dict[str, int]:
+    """Bytes by which each part of the formula grows (or shrinks: below zero); empty if a part is not known."""
+    if plain is None or parts is None or _sum(plain) is None or _sum(parts) is None:
+        return {}
+    names = dict.fromkeys((*plain, *parts))
+    changes = {name: (parts.get(name) or 0) - (plain.get(name) or 0) for name in names}
+    return {name: change for name, change in changes.items() if change}
+
+
+def formula_parts(config: RunConfig) -> Parts | None:
     """Bytes of each component of a worker by formula: 0 where it is elsewhere, None where they are not known."""
     try:
         found = by_formula(config, samples_at_once(config)).components
     except ConfigError:
         return None
-    parts: dict[str, int | None] = {}
+    parts: Parts = {}
     for each in found:
         mine, before = each.num_bytes if each.counts else 0, parts.get(each.name, 0)
         parts[each.name] = None if mine is None or before is None else before + mine
@@ -130,12 +149,51 @@ def as_text(config: RunConfig, rows: Sequence[dict[str, object]]) -> str:
         lines.append("peak: what is in use, and what the C library keeps of freed memory")
     if any(row.get("time", 1.0) is None for row in rows):
         lines.append("busy: other programs delayed every step, so the time is not comparable")
+    for row in rows[1:]:
+        if sentence := _why_no_saving(rows[0], row):
+            lines += textwrap.wrap(sentence, 80)
     for row in rows:
         if "refused" in row:
             lines += textwrap.wrap(f"{row['flags']} was not measured: {row['refused']}", 80)
     if any(not row["is_exact"] for row in rows):
         lines.append("* computes something else: see docs/memory.md")
     return "\n".join(lines).rstrip()
+
+
+def _why_no_saving(plain: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+    """Why a technique does not need less than the plain run, from the parts of the formula; empty if it does."""
+    # No formula counts freed memory: the column of the peak shows what that technique saves.
+    if row["takes_away"] == FREED:
+        return ""
+    before, after = plain["formula_bytes"], row["formula_bytes"]
+    if before is None or after is None or after < before:
+        return _why_more_in_use(plain, row)
+    more = f"needs {_size(after - before)} more" if after > before else "saves nothing"
+    parts = sorted(row["changes"].items(), key=lambda each: -each[1])
+    changes = [
+        f"{_size(abs(change))} {'more' if change > 0 else 'less'} for {name}" for name, change in parts
+    ]
+    why = ", ".join(changes) or f"at the peak of a step its {row['takes_away']} are as large as without it"
+    return f"{row['flags']} {more} by formula: {why}."
+
+
+def _why_more_in_use(plain: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+    """The same where the formula has a saving, or is not known, and workers have more in use."""
+    more = row.get("in_use_bytes", 0) - plain.get("in_use_bytes", 0)
+    if more < VISIBLE:
+        return ""
+    change = sum(row["changes"].values())
+    why = f"{_size(-change)} less by formula, {_size(more - change)} more that no formula counts"
+    return f"{row['flags']} has {_size(more)} more in use: {why if change else 'a part of its formula is not known'}."
+
+
+def _size(num_bytes: int) -> str:
+    """A small number of bytes, not as 0.0 MiB.
+
+    >>> _size(3 * 2**20), _size(20_000)
+    ('3.0 MiB', '20 KiB')
+    """
+    return f"{_mib(num_bytes)} MiB" if num_bytes >= VISIBLE else f"{num_bytes / 1024:,.0f} KiB"
 
 
 def _mib(num_bytes: object) -> str:
