@@ -23,9 +23,13 @@ class Event:
     def __init__(self, *_: Any, **__: Any) -> None:
         self.time_s = 0.0
 
+    def now(self) -> float:
+        """When the work that was queued so far is done."""
+        return time.perf_counter()
+
     def record(self, *_: Any) -> None:
         """Now."""
-        self.time_s = time.perf_counter()
+        self.time_s = self.now()
 
     def synchronize(self) -> None:
         """Nothing to wait for."""
