@@ -110,10 +110,13 @@ def step_faults(seen: Seen) -> list[Fault]:
         if batch is None:
             return [fault("no_loss", place=place)]
         given_scores, labels = batch
-        ours = scores(params, recorded(step, FIRST))
+        pictures = recorded(step, FIRST)
+        ours = scores(params, pictures)
         order = matched(given_scores, ours)
         if order is None:
             return [fault("other_loss", place=place, step=number)]
+        if swapped := others_labels(pictures[order], labels, seen.losses, step.context):
+            return [fault("others_labels", place=place, swapped=swapped, all=len(labels))]
         loss = functional.cross_entropy(ours[order], labels)
         for param in params.values():
             param.grad = None
@@ -131,6 +134,19 @@ def step_faults(seen: Seen) -> list[Fault]:
         if moved:
             return [fault("other_update", step=number, parameters=moved, place=step.place)]
     return []
+
+
+def others_labels(pictures: Tensor, labels: Tensor, losses: Sequence[Loss], context: int) -> int:
+    """How many pictures the loss compares with labels of others; 0 where the program's batch is not known.
+
+    Micro-batches may pass the stages in any order, but their scores belong beside their own labels.
+    """
+    fewest = list[int]()
+    for batch, right in (pair for each in losses if each.context == context for pair in each.batches):
+        rows = matched(pictures.flatten(1), batch.float().flatten(1)) if len(batch) == len(pictures) else None
+        if rows is not None:
+            fewest.append(int((right[rows] != labels).sum()))
+    return min(fewest, default=0)
 
 
 def gradient_faults(step: Step, params: Mapping[str, Tensor], place: str) -> list[Fault]:

@@ -39,6 +39,8 @@ class Loss:
     scores: Tensor
     labels: Tensor
     context: int | None
+    batches: Sequence[tuple[Tensor, Tensor]] = ()
+    """Pictures and labels of the same length that the student's variables hold meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,20 @@ class Seen:
             if frame.f_code.co_filename.startswith(f"{self.folder}/"):
                 yield frame
             frame = frame.f_back
+
+    def batches(self) -> list[tuple[Tensor, Tensor]]:
+        """Pictures and labels of equal length among the variables of the student's functions that run now."""
+        held = [
+            value.detach().cpu().clone()
+            for frame in self.frames()
+            for value in list(frame.f_locals.values())
+            if type(value) is Tensor
+        ]
+        pictures = [
+            each for each in held if each.is_floating_point() and each.ndim > 1 and each[0].numel() == 784
+        ]
+        labels = [each for each in held if not each.is_floating_point() and each.ndim == 1]
+        return [(images, right) for images in pictures for right in labels if len(images) == len(right)]
 
     def misplaced(self, reports: Sequence[Report], context: int, place: str) -> Fault | None:
         """Layers must run in the context of backward; the calls came earlier, or another thread made them."""
