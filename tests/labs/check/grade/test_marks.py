@@ -12,7 +12,7 @@ from shoal.labs.check.grade.marks import grade, names_of
 from shoal.labs.check.grade.page import student_page
 from shoal.labs.check.grade.table import to_csv
 from shoal.labs.check.grade.weights import load_weights
-from shoal.labs.check.solution import Checked, Verdict, checks_of, in_its_shape
+from shoal.labs.check.solution import Checked, checks_of, verdicts_of
 from shoal.labs.words import load_words
 from shoal.report.html import to_html
 
@@ -24,15 +24,11 @@ def graded(lang="en", absent=(), **faults):
     """Our verdicts on a folder of Lab 1 whose other tasks are right."""
     checks = checks_of("1")
     gone = (fault("missing_name", file="model.py", name="train_step"),)
-    verdicts = [
-        Verdict(
-            FOLDER / each.file, each.tasks, gone if each.tasks[0] in absent else faults.get(each.tasks[0], ())
-        )
-        for each in checks
-    ]
+    found = [gone if each.tasks[0] in absent else faults.get(each.tasks[0], ()) for each in checks]
+    verdicts = verdicts_of(checks, [FOLDER / each.file for each in checks], found)
     words = load_words("shoal.labs.lab1", lang)
     weights = {**load_weights(None, "1"), "gd_step": 2.0}
-    return grade(Checked(FOLDER, in_its_shape(checks, verdicts)), "=cmd", weights, words), words
+    return grade(Checked(FOLDER, verdicts), "=cmd", weights, words), words
 
 
 def test_marks_are_the_weights_of_right_tasks():

@@ -130,6 +130,12 @@ MORE_WRONG_ADAMS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("adam_counts_parameters", {"count": lambda step, which: which + 1}),
 )
 
+OTHER_RULES = (
+    *("adam_eps_inside", "adam_small", "partly_finite", "not_finite", "unmoved", "partly_moved", "decay"),
+    *("later", "another_rule"),
+)
+"""Faults of a step that is none of the known wrong ones."""
+
 
 def same(path: Sequence[Params], other: Sequence[Params], steps: int = STEPS) -> bool:
     """Whether two ways have the same parameters after each of the first steps."""

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from shoal.labs.check.failures import failures, unlike_calls
-from shoal.labs.check.fault import Check, Fault, fault
+from shoal.labs.check.fault import Check, Fault, fault, parted
 from shoal.labs.check.nodes import Node, run_nodes
 from shoal.labs.check.student import written
 
@@ -77,7 +77,14 @@ def average_check(task: str, course: bool = True) -> Check:
         values, calls = value_faults(nodes), call_faults(nodes, named, instead)
         return values + ([Fault("also_another", each.values) for each in calls] if values else calls)
 
-    return Check((task,), "dist_utils.py", faults, course=course)
+    return Check(
+        (task,),
+        "dist_utils.py",
+        faults,
+        course=course,
+        part=parted(collective=["another_collective"]),
+        parts=2,
+    )
 
 
 def call_faults(nodes: Sequence[Node], named: str, instead: Sequence[str]) -> list[Fault]:
