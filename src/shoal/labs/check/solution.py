@@ -16,7 +16,7 @@ from shoal.labs.check.sandbox.pool import answers
 from shoal.labs.check.sandbox.task import Answer, Task
 from shoal.labs.words import LANGUAGES, Words, load_words
 
-UNTESTED = frozenset({"not_reached"})
+UNTESTED = frozenset({"not_reached", "not_shown", "program_stops", "not_in_course"})
 """Faults of tasks that could not be tested, because of another task or because the program does not show them."""
 NOT_WRONG = UNTESTED | {"not_done", "not_offered", "missing_name", "missing_file"}
 """Faults of tasks that were not started, or could not be tested."""

@@ -23,9 +23,9 @@ SECONDS = ("delay_timed", "all_timed", "milliseconds", "wrong_seconds", "not_syn
 PARTS = {
     "step": (
         *(*OUT_OF_ORDER, "average_before_backward", "accumulates", "wrong_gradient", "average_cleared"),
-        *("not_the_average", "wrong_loss"),
+        *("not_the_average", "wrong_loss", "never_exchanged", "other_starts", "branch"),
     ),
-    "delay": ("slept", "sleeps_after"),
+    "delay": ("slept", "sleeps_after", "no_bottleneck"),
     "seconds": SECONDS,
 }
 """Faults of the three parts of a training step."""
