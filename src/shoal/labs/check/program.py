@@ -5,8 +5,8 @@ order on every node. Flags, processes of its own and data that the machine does 
 programs of many shapes run. A program that stops all the same is not judged by what it did not show.
 """
 
-import ast
 import os
+import re
 import runpy
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +21,8 @@ from shoal.labs.check.nodes import run_nodes
 from shoal.labs.check.record import Enough, OtherWorld, Recorder
 
 MOST_NODES = 4
+OWN_ERRORS = frozenset({"SyntaxError", "IndentationError", "TabError", "NameError", "UnboundLocalError"})
+"""Errors of a program that no data, flag or package of another machine would prevent."""
 LIMIT_S = 25.0
 """How long a program may take; it is stopped, and judged by what it has shown."""
 
@@ -120,13 +122,9 @@ def in_its_form(
 
 
 def functions_of(path: Path) -> set[str]:
-    """The functions and classes that a file defines; none if it is no Python."""
-    try:
-        tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return set()
-    kinds = (ast.FunctionDef, ast.ClassDef)
-    return {each.name for each in tree.body if isinstance(each, kinds)}
+    """The functions and classes that a file defines, also where it has an error that keeps it from being parsed."""
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    return set(re.findall(r"^(?:def|class) (\w+)", text, re.MULTILINE))
 
 
 def stops(run: Run) -> bool:
@@ -136,6 +134,8 @@ def stops(run: Run) -> bool:
 
 def not_shown(run: Run, what: str) -> list[Fault]:
     """The task cannot be judged: why."""
+    if run.stopped.partition(":")[0] in OWN_ERRORS:
+        return [fault("raises", error=run.stopped)]
     if stops(run):
         return [fault("program_stops", error=run.stopped)]
     return [fault("not_shown", what=what)]

@@ -5,6 +5,7 @@ import builtins
 import inspect
 import multiprocessing
 import os
+import random
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -98,6 +99,10 @@ class Recorder:
 
     def install(self) -> None:
         """Replace what the program uses, before its files are imported."""
+        torch.manual_seed(
+            self.rank
+        )  # nodes are processes of their own, and begin with different random numbers
+        random.seed(self.rank)
         for name, value in {"RANK": self.rank, "LOCAL_RANK": self.rank, "WORLD_SIZE": self.size}.items():
             if self.size > 1:
                 os.environ[name] = str(value)

@@ -14,6 +14,8 @@ NODES = 2
 MOST_RUNS = 5
 SLOW = re.compile(r"bottleneck|slow|delay|straggl|sleep|latency|lag|瓶颈|延迟|慢", re.IGNORECASE)
 """Words by which a flag or a line is known to be about a slow node."""
+SLOWS = re.compile(r"sleep|num_threads|\bnice\b|affinity|cpulimit|stress|throttl|subprocess|os\.system")
+"""Calls that can make a node slow."""
 LIMITED = re.compile(r"\bcpus?\b|cpu_|cpuset|limits:|mem_limit|\btc\b|netem|rate")
 """Settings of containers that make a node slow."""
 METHODS = {"all_reduce": r"all_?-?reduce", "all_gather": r"all_?-?gather"}
@@ -36,7 +38,7 @@ def train_step_faults(folder: Path) -> list[Fault]:
         *branch_faults(folder),
     ]
     bottlenecks = [each for _, nodes in shown for each in bottleneck_seen(nodes)]
-    told = bool(bottlenecks) or not (stops(first) or mentions_a_bottleneck(folder))
+    told = bool(bottlenecks) or bool(first.events("sleep")) or not (stops(first) or may_be_slow(folder))
     if None not in bottlenecks and told:
         found += [each for each in bottlenecks if each] or [fault("no_bottleneck")]
     distinct = {each.key: each for each in reversed(found)}
@@ -181,10 +183,16 @@ def _methods(tree: ast.AST) -> set[str]:
     }
 
 
-def mentions_a_bottleneck(folder: Path) -> bool:
-    """Whether any file says that there is one: in another program, in a container, behind a flag that was not given."""
-    texts = [path.read_text(encoding="utf-8", errors="replace") for path in code_files(folder)]
+def may_be_slow(folder: Path) -> bool:
+    """Whether a node may be slow where no run shows it: in lines that did not run, another program, a container."""
+    for path in code_files(folder):
+        try:
+            code = ast.unparse(ast.parse(path.read_bytes()))  # without comments
+        except (SyntaxError, ValueError):
+            return True
+        if SLOWS.search(code) or (path.name not in ("model.py", "dist_utils.py") and SLOW.search(code)):
+            return True
     compose = [
         path.read_text(encoding="utf-8", errors="replace") for path in folder.glob("*.y*ml") if path.is_file()
     ]
-    return any(map(SLOW.search, texts)) or any(SLOW.search(text) or LIMITED.search(text) for text in compose)
+    return any(SLOW.search(text) or LIMITED.search(text) for text in compose)
