@@ -1,4 +1,5 @@
-"""Errors planted in right folders, in our hand-out's form and in the course's: which task each costs, and how it is named.
+# ruff: noqa: E501
+"""Errors planted in right folders of both forms: which task each of them costs, and how it is named.
 
 python tests/labs/planted.py [LAB …]     prints the table
 """
@@ -43,7 +44,9 @@ class Planted:
 
 def both(name, lab, ours=None, course=None):
     """An error, with (file, changes, task, word) for each form that can have it."""
-    return Planted(name, lab, {form: Edit(*given) for form, given in zip(FORMS, (ours, course)) if given})
+    return Planted(
+        name, lab, {form: Edit(*given) for form, given in zip(FORMS, (ours, course), strict=True) if given}
+    )
 
 
 OPTIMIZER, MODEL, UTILS, SAMPLER = "MyOptimizer.py", "model.py", "dist_utils.py", "sampler.py"
@@ -201,7 +204,7 @@ PLANTED = (
     both(
         "an optimizer with the parameters of one stage", "4",
         (UTILS, {"for stage in model.stages\n        for reference": "for stage in model.stages[1:]\n        for reference"}, "parameter_rrefs", "never updated"),
-        (MODEL, {" + self.rref2.rpc_sync().parameter_rrefs()": ""}, "parameter_rrefs", "never updated"),
+        (MODEL, {" + self.rref2.rpc_sync().parameter_rrefs()": " + self.rref2.rpc_sync().parameter_rrefs()[:0]"}, "parameter_rrefs", "never updated"),
     ),
     both(
         "a step outside of the context", "4",
@@ -260,7 +263,11 @@ def problem(edit, found):
         return "" if found.percent == 100 and found.all_right else f"right folder: {words} {said}"
     if words[edit.task] not in ("wrong", "partly") or edit.word not in said[edit.task]:
         return f"not named: {words[edit.task]} {said[edit.task]}"
-    others = {task: said[task] for task, word in words.items() if task != edit.task and word in ("wrong", "partly", "open")}
+    others = {
+        task: said[task]
+        for task, word in words.items()
+        if task != edit.task and word in ("wrong", "partly", "open")
+    }
     return f"costs other tasks: {others}" if others else ""
 
 
@@ -271,7 +278,9 @@ def main(labs):
         rows = {}
         with TemporaryDirectory() as root:
             for each, form, edit, found in outcomes(lab, root):
-                said = problem(edit, found) or (f"{edit.task}, {found.percent:.0f} %" if edit else f"{found.percent:.0f} %")
+                said = problem(edit, found) or (
+                    f"{edit.task}, {found.percent:.0f} %" if edit else f"{found.percent:.0f} %"
+                )
                 rows.setdefault(each.name if each else "(right)", {})[form] = said
         for name, cells in rows.items():
             print(f"| {lab} | {name} | {cells.get('ours', '—')} | {cells.get('course', '—')} |", flush=True)

@@ -15,7 +15,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from shoal.labs.check.failures import failures
 from shoal.labs.check.fault import Fault, fault
 from shoal.labs.check.nodes import run_nodes
 from shoal.labs.check.record import Enough, OtherWorld, Recorder
@@ -23,7 +22,7 @@ from shoal.labs.check.record import Enough, OtherWorld, Recorder
 MOST_NODES = 4
 OWN_ERRORS = frozenset({"SyntaxError", "IndentationError", "TabError", "NameError", "UnboundLocalError"})
 """Errors of a program that no data, flag or package of another machine would prevent."""
-LIMIT_S = 25.0
+LIMIT_S = 15.0
 """How long a program may take; it is stopped, and judged by what it has shown."""
 
 
@@ -52,19 +51,20 @@ class Run:
         return [each for node in self.nodes for each in node if each.kind in kinds]
 
 
-def run_program(folder: Path, size: int, flags: Mapping[str, Any] | None = None) -> Run:
+def run_program(
+    folder: Path, size: int, flags: Mapping[str, Any] | None = None, *, again: bool = True
+) -> Run:
     """Run `model.py` as every node, with other values of some flags; again with as many nodes as it asks for."""
-    for _ in range(2):
-        with TemporaryDirectory(prefix="shoal-check-") as scratch:
-            given = (str(folder.resolve()), size, dict(flags or {}), scratch, LIMIT_S)
-            nodes = run_nodes(node, folder, size, *given, meet=False, limit_s=1.5 * LIMIT_S)
-        answers = [each.answer for each in nodes]
-        if any(answer is None for answer in answers):
-            return Run(stopped=str(failures(nodes)[0].values.get("error", failures(nodes)[0].key)))
-        wanted = max(answer["world"] for answer in answers)
-        if wanted == size or not 1 <= wanted <= MOST_NODES:
-            break
-        size = wanted
+    with TemporaryDirectory(prefix="shoal-check-") as scratch:
+        given = (str(folder.resolve()), size, dict(flags or {}), scratch, LIMIT_S)
+        nodes = run_nodes(node, folder, size, *given, meet=False, limit_s=1.5 * LIMIT_S)
+    answers: list[dict[str, Any]] = [each.answer for each in nodes if each.answer is not None]
+    if len(answers) < size:
+        late = any(each.late for each in nodes)
+        return Run(stopped="TimeoutError: it does not end" if late else "SystemExit: its process ended")
+    wanted = max(answer["world"] for answer in answers)
+    if wanted != size and again and 1 <= wanted <= MOST_NODES:
+        return run_program(folder, wanted, flags, again=False)
     events = tuple(
         tuple(Event(kind, place, tuple(values)) for kind, place, *values in each["events"])
         for each in answers

@@ -128,7 +128,8 @@ class Recorder:
             given = args or self._arguments(parser)
             return original(parser, given, namespace)
 
-        argparse.ArgumentParser.parse_known_args = parse
+        changed: Any = argparse.ArgumentParser
+        changed.parse_known_args = parse
 
     def _arguments(self, parser: argparse.ArgumentParser) -> list[str]:
         """Values for the flags that this parser has, as a launcher would give them."""
@@ -260,7 +261,8 @@ class Recorder:
             create(optimizer, params, *args, **kwargs)
             self._latest = [param for group in optimizer.param_groups for param in group["params"]]
 
-        Optimizer.__init__ = created
+        changed_optimizer: Any = Optimizer
+        changed_optimizer.__init__ = created
 
     def _loss(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(scores: Tensor, labels: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -332,7 +334,7 @@ class Recorder:
                 store=dist.FileStore(str(self.scratch / "store"), self.size),
                 rank=self.rank,
                 world_size=self.size,
-                timeout=timedelta(seconds=3 * COLLECTIVE_LIMIT_S),
+                timeout=timedelta(seconds=COLLECTIVE_LIMIT_S),
             )
 
         dist.init_process_group = joined

@@ -60,7 +60,7 @@ class Clock:
             self._replace(Tensor, name, self.wait, also=True)
         torch.cuda.synchronize = self.wait
         gpu.Event.synchronize = self.wait
-        gpu.Event.now = lambda _: self.now_s + self.queued_s
+        gpu.Event.now = lambda self_: self.now_s + self.queued_s  # pyright: ignore[reportAttributeAccessIssue]
 
     def pretend_gpu(self) -> None:
         """Let the student's code find a GPU."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from shoal.labs.check.fault import Fault, fault
 from shoal.labs.check.program import Run, Step, near, not_shown, run_program, steps_of
 
-MOST_RUNS = 5
+MOST_RUNS = 3
 NAMES = ("gd", "sgd", "adam")
 """Values for a flag that names the optimizer, unless the parser says which there are."""
 

@@ -27,10 +27,9 @@ def sampler_faults(task: str) -> list[Fault]:
         {"__len__": MySampler.__len__} if any(failing(length_found, kind, *case) for case in CASES) else {}
     )
     mended = type(kind.__name__, (kind,), given) if given else kind
+    division = task == "random_partition"
     return in_cases(
-        lambda *case: [
-            each for each in found(mended, *case, task == "random_partition") if each[0] != "length"
-        ]
+        lambda *case: [each for each in found(mended, *case, partition=division) if each[0] != "length"]
     )
 
 

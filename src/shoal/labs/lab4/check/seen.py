@@ -81,7 +81,7 @@ class Backward:
 class Step:
     """A step of the distributed optimizer, with all workers' reports before and after."""
 
-    context: int
+    context: int | None
     place: str
     before: Sequence[Report]
     after: Sequence[Report]
@@ -119,6 +119,8 @@ class Seen:
     optimizers: list[Optimizer] = field(default_factory=list[Optimizer])
     backwards: list[Backward] = field(default_factory=list[Backward])
     steps: list[Step] = field(default_factory=list[Step])
+    stopped: Step | None = None
+    """Without any step: what the workers had recorded when the program stopped, if all layers had run."""
     empty: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     """Function and line that asked a module of remote references alone for its parameters."""
 
