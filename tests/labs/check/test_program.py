@@ -5,18 +5,10 @@ from pathlib import Path
 import pytest
 from course_programs import AVERAGES, LAB1, LAB2, OPTIMIZERS
 from planted import graded
+from recorded import recorded, step
 
-from shoal.labs.check.program import Event, Run, in_its_form, near, not_shown, steps_of
+from shoal.labs.check.program import Run, in_its_form, near, not_shown, steps_of
 from shoal.report.folder import write_files
-
-
-def recorded(*kinds):
-    """Events without a place; a pair is a kind and its values."""
-    pairs = [(each, ()) if isinstance(each, str) else (each[0], each[1:]) for each in kinds]
-    return [Event(kind, "", tuple(values)) for kind, values in pairs]
-
-
-STEP = ("step", "SGD", [1.0], [2.0], 10, 5.0)
 
 
 def test_steps_have_what_came_before_them_and_until_the_next_batch():
@@ -25,11 +17,11 @@ def test_steps_have_what_came_before_them_and_until_the_next_batch():
         ("batch", [3, 1]),
         ("loss", 2),
         ("backward", [0.0], [1.0]),
-        STEP,
+        step(),
         ("sleep", 0.1),
         ("batch", [2]),
         ("loss", 1),
-        STEP,
+        step(),
     )
     first, second = steps_of(node)
     assert (first.samples, first.whole, first.own_grads) == (2, 240, [1.0])
