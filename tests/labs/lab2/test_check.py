@@ -91,6 +91,8 @@ def test_nodes_that_exchange_nothing_or_too_late():
         ("if m == 'allreduce':\n    allreduce(model)\nelse:\n    allgather(model)\n", []),
         ("if m == 'allreduce':\n    u.allgather_average(model)\n", ["branch"]),
         ("table = {'allreduce': allgather_average, 'allgather': allgather_average}\n", ["branch"]),
+        ("if m != 'allreduce':\n    allgather(model)\n", []),
+        ("if not allreduce:\n    allgather(model)\n", []),
         ("if m == 'reduce':\n    allgather(model)\n", []),
         ("if (:\n", []),
     ],
