@@ -68,7 +68,7 @@ class Check:
             if owner == task:
                 kept.append(each)
             elif each.key in STOPS and self.tasks.index(owner) < self.tasks.index(task):
-                kept.append(fault("not_reached"))
+                kept.append(each if each.key == "not_done" else fault("not_reached"))
         return tuple(kept)
 
     def share(self, faults: Sequence[Fault]) -> float:

@@ -29,7 +29,7 @@ def judge(seen: Seen, microbatches: int) -> dict[Part, list[Fault]]:
     found["model"] = forward_faults(first)
     if not found["model"] and seen.steps:  # gradients of another network cannot be compared
         found["step"] = step_faults(seen)
-    if microbatches > 1:
+    if microbatches > 1 and seen.steps:
         found["microbatches"] = microbatch_faults(first, microbatches)
     return found
 
