@@ -75,7 +75,7 @@ def train(model, loader, optimizer):
 if __name__ == "__main__":
     data = datasets.MNIST("./data", train=True, transform=transforms.ToTensor(), download=True)
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10)).cuda()
-    train(model, DataLoader(data, 64, shuffle=True), GdOptimizer(model.parameters(), 0.1))
+    train(model, DataLoader(data, len(data), shuffle=True), GdOptimizer(model.parameters(), 0.1))
 """
 
 

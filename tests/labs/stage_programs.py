@@ -184,6 +184,9 @@ WRONG = {
             "        futures = [self.rref2.rpc_async().forward(RRef(y)) for y in shapes]"
         ),
     },
+    ("others_labels", "forward_microbatches"): {
+        "torch.cat(torch.futures.wait_all(futures))": "torch.cat(torch.futures.wait_all(futures)[::-1])"
+    },
     ("called_elsewhere", "forward_microbatches"): {
         "self.rref1.rpc_sync().parameter_rrefs() + self.rref2.rpc_sync().parameter_rrefs()": (
             "[r for s in (self.rref1, self.rref2) for r in rpc.rpc_sync(s.owner(), rrefs_of, args=(s,))]"

@@ -150,15 +150,15 @@ def _warn(checked: "Checked", sentences: "Words") -> bool:
 def _show(grade: "Grade", sentences: "Words", *, alone: bool) -> None:
     """The verdict on each task, and the mark."""
     if not alone:
-        mark = f"{grade.percent:.0f} %  ({grade.mark:g} / {grade.most:g})"
-        text.show(text.bold(f"{grade.name}  {mark if grade.marked else sentences('check.not_marked')}"))
+        mark = f"{grade.percent:.0f} %" if grade.marked else sentences("check.not_marked")
+        text.show(text.bold(f"{grade.name}  {mark}"))
     for task in grade.tasks:
-        text.show(f"{sentences(f'check.{task.word}')}  {task.file}: {', '.join(task.tasks)}")
+        text.show(f"{sentences(f'check.{task.word}')}  {task.file}: {task.name}")
         for sentence in task.sentences:
             text.show(f"  {sentence}")
-    right = sum(task.word == "right" for task in grade.tasks)
-    asked = sum(task.word != "not_asked" for task in grade.tasks)
-    text.show(sentences("check.summary", right=right, all=asked, folder=grade.folder))
+    text.show(
+        sentences("check.summary", marks=grade.summary(sentences).replace("**", ""), folder=grade.folder)
+    )
 
 
 def _write(number: str, flags: CheckFlags, grades: "Sequence[Grade]", sentences: "Words") -> None:

@@ -54,10 +54,11 @@ def _of_an_error(raised: Raised) -> Fault:
         file, _, name = raised.text.partition(" ")
         return fault("missing_name", file=file, name=name)
     if raised.kind == "NotImplementedError":
-        return fault("not_done")
+        return fault("not_done", functions=raised.functions)
     if raised.kind == "ModuleNotFoundError" and not raised.place:
         return fault("no_file", text=text)
     if raised.kind in OF_THE_OTHERS and "gloo" in raised.text:
         return fault("waits", place=raised.place or "?")
     where = f" ({raised.place})" if raised.place else ""
-    return fault("raises", error=f"{raised.kind}: {text}{where}" if text else f"{raised.kind}{where}")
+    error = f"{raised.kind}: {text}{where}" if text else f"{raised.kind}{where}"
+    return fault("raises", error=error, functions=raised.functions)

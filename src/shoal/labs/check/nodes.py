@@ -61,6 +61,8 @@ class Raised:
     text: str
     place: str
     """File and line of the student's code."""
+    functions: str = ""
+    """The student's functions that were running, the innermost first, separated by commas."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +170,9 @@ class _Started:
             self.begun = True
         else:
             self.answer, raised, self.answered = record["answer"], record["raised"], True
-            self.raised = raised and Raised(*(str(raised[key]) for key in ("kind", "text", "place")))
+            self.raised = raised and Raised(
+                *(str(raised[key]) for key in ("kind", "text", "place", "functions"))
+            )
 
     def look(self) -> None:
         """Notice the end of its process."""
@@ -311,4 +315,5 @@ def _described(error: BaseException, folder: str) -> dict[str, str]:
     if isinstance(error, SyntaxError):
         place = f"{Path(error.filename or '').name}:{error.lineno}"
     text = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
-    return {"kind": type(error).__name__, "text": text, "place": place}
+    functions = ",".join(frame.name for frame in reversed(frames))
+    return {"kind": type(error).__name__, "text": text, "place": place, "functions": functions}

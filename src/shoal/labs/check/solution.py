@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -16,7 +16,9 @@ from shoal.labs.check.sandbox.pool import answers
 from shoal.labs.check.sandbox.task import Answer, Task
 from shoal.labs.words import LANGUAGES, Words, load_words
 
-NOT_WRONG = frozenset({"not_done", "not_reached", "not_offered", "missing_name", "missing_file"})
+UNTESTED = frozenset({"not_reached", "not_shown", "program_stops", "not_in_course"})
+"""Faults of tasks that could not be tested, because of another task or because the program does not show them."""
+NOT_WRONG = UNTESTED | {"not_done", "not_offered", "missing_name", "missing_file"}
 """Faults of tasks that were not started, or could not be tested."""
 ABSENT = frozenset({"missing_name", "missing_file"})
 NO_SANDBOX = "no_sandbox"
@@ -29,26 +31,32 @@ DEEPEST = 4
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is wrong with some tasks of a student's file."""
+    """What is wrong with a task of a student's file."""
 
     path: Path
-    tasks: tuple[str, ...]
+    task: str
     faults: tuple[Fault, ...]
     optional: bool = False
+    share: float = 0.0
+    """The part of the task that is right, if some of it is."""
 
     @property
     def counts(self) -> bool:
-        """Whether it is one of the tasks to be done: an optional one only once it was started."""
+        """Whether the task has to be done and can be tested; an optional one only counts once it was started."""
+        if any(each.key in UNTESTED for each in self.faults):
+            return False
         return not self.optional or self.word != "open"
 
     @property
-    def word(self) -> Literal["right", "wrong", "open", "not_marked"]:
+    def word(self) -> Literal["right", "partly", "wrong", "open", "not_marked"]:
         """The verdict in a word; a task that was not started is open, not wrong."""
         if any(each.key == NO_SANDBOX for each in self.faults):
             return "not_marked"
         if any(each.key in NOT_WRONG for each in self.faults):
             return "open"
-        return "wrong" if self.faults else "right"
+        if not self.faults:
+            return "right"
+        return "partly" if self.share > 0 else "wrong"
 
 
 @dataclass(frozen=True)
@@ -100,16 +108,10 @@ def check_folders(
                 for task, answer in zip(own, answered, strict=True)
                 for place, faults in zip(task.checks, _faults(task, answer, languages), strict=True)
             }
-            verdicts = [
-                Verdict(
-                    find_file(number, folder, each.file) or folder / each.file,
-                    each.tasks,
-                    found.get(place, (fault("missing_file", file=each.file),)),
-                    each.optional,
-                )
-                for place, each in enumerate(checks)
-            ]
-            yield Checked(folder, in_its_shape(checks, verdicts), tuple(answered))
+            missing = [(fault("missing_file", file=each.file),) for each in checks]
+            faults = [found.get(place, missing[place]) for place in range(len(checks))]
+            paths = [find_file(number, folder, each.file) or folder / each.file for each in checks]
+            yield Checked(folder, verdicts_of(checks, paths, faults), tuple(answered))
 
 
 def _faults(task: Task, answer: Answer, languages: Sequence[Words]) -> Sequence[tuple[Fault, ...]]:
@@ -128,14 +130,20 @@ def _have_sentences(faults: Sequence[Fault], languages: Sequence[Words]) -> bool
     return sum(map(len, said)) <= LONGEST and not any(each.key == NO_SANDBOX for each in faults)
 
 
-def in_its_shape(checks: Sequence[Check], verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
-    """The course's own hand-out has fewer tasks: a folder with none of the others need not do them."""
-    extra = [verdict for each, verdict in zip(checks, verdicts, strict=True) if not each.course]
-    if not all(any(each.key in ABSENT for each in verdict.faults) for verdict in extra):
-        return tuple(verdicts)
+def verdicts_of(
+    checks: Sequence[Check], paths: Sequence[Path], faults: Sequence[Sequence[Fault]]
+) -> tuple[Verdict, ...]:
+    """The verdict on each task: its own faults, and how much of it is right.
+
+    The course's own hand-out has fewer tasks: a folder with none of the others need not do them.
+    """
+    extra = [found for each, found in zip(checks, faults, strict=True) if not each.course]
+    in_the_courses = all(any(each.key in ABSENT for each in found) for found in extra)
     return tuple(
-        verdict if each.course else replace(verdict, optional=True)
-        for each, verdict in zip(checks, verdicts, strict=True)
+        Verdict(path, task, own, each.optional or (in_the_courses and not each.course), each.share(own))
+        for each, path, found in zip(checks, paths, faults, strict=True)
+        for task in each.tasks
+        for own in [each.of_task(task, found)]
     )
 
 

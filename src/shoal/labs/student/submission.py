@@ -81,7 +81,15 @@ def check_submission(submission: Submission, words: Words) -> tuple[TaskVerdict,
                 raise ShoalError(
                     f"{submission.folder} cannot be checked: {why}", "Are all its files readable?"
                 )
-            found.append(TaskVerdict(verdict.tasks, verdict.word, why, stops, because(why, words)))
+            found.append(
+                TaskVerdict(
+                    (verdict.task,),
+                    "wrong" if verdict.word == "partly" else verdict.word,
+                    why,
+                    stops,
+                    because(why, words),
+                )
+            )
     return tuple(found)
 
 

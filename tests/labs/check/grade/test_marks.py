@@ -12,7 +12,7 @@ from shoal.labs.check.grade.marks import grade, names_of
 from shoal.labs.check.grade.page import student_page
 from shoal.labs.check.grade.table import to_csv
 from shoal.labs.check.grade.weights import load_weights
-from shoal.labs.check.solution import Checked, Verdict, checks_of, in_its_shape
+from shoal.labs.check.solution import Checked, checks_of, verdicts_of
 from shoal.labs.words import load_words
 from shoal.report.html import to_html
 
@@ -24,15 +24,11 @@ def graded(lang="en", absent=(), **faults):
     """Our verdicts on a folder of Lab 1 whose other tasks are right."""
     checks = checks_of("1")
     gone = (fault("missing_name", file="model.py", name="train_step"),)
-    verdicts = [
-        Verdict(
-            FOLDER / each.file, each.tasks, gone if each.tasks[0] in absent else faults.get(each.tasks[0], ())
-        )
-        for each in checks
-    ]
+    found = [gone if each.tasks[0] in absent else faults.get(each.tasks[0], ()) for each in checks]
+    verdicts = verdicts_of(checks, [FOLDER / each.file for each in checks], found)
     words = load_words("shoal.labs.lab1", lang)
     weights = {**load_weights(None, "1"), "gd_step": 2.0}
-    return grade(Checked(FOLDER, in_its_shape(checks, verdicts)), "=cmd", weights, words), words
+    return grade(Checked(FOLDER, verdicts), "=cmd", weights, words), words
 
 
 def test_marks_are_the_weights_of_right_tasks():
@@ -89,3 +85,37 @@ def test_names_are_where_the_paths_differ():
 )
 def test_no_two_folders_get_one_page(folders, names):
     assert names_of([Path("/in", folder) for folder in folders]) == names
+
+
+def test_points_and_lines_count_the_same_tasks():
+    result, words = graded(adam_state=(fault("adam_eps_inside", size=1e-4),))
+    assert [task.word for task in result.tasks] == [
+        "right",
+        "right",
+        "right",
+        "right",
+        "wrong",
+        "right",
+        "right",
+    ]
+    assert (result.mark, result.most) == (7, 8)  # gd_step weighs 2
+    assert "6 of 7 tasks" in result.summary(words)
+
+
+def test_parts_that_are_right_give_their_share():
+    result, _ = graded(batches=(fault("gd_batches", optimizer="gd", batches=2, samples=50),))
+    (batches,) = [task for task in result.tasks if task.name == "batches"]
+    assert (batches.word, round(batches.mark, 3)) == ("partly", 0.667)
+    assert not result.all_right
+    nothing, _ = graded(batches=(fault("died"),))
+    assert nothing.tasks[5].mark == 0
+
+
+def test_an_error_costs_the_task_in_which_it_is_and_later_ones_are_not_tested():
+    for functions, found in (
+        ("step", ["right", "wrong"]),
+        ("helper,__init__", ["wrong", "not_asked"]),
+        ("", ["wrong", "wrong"]),
+    ):
+        result, _ = graded(adam_state=(fault("raises", error="NameError: x", functions=functions),))
+        assert [task.word for task in result.tasks[3:5]] == found

@@ -13,21 +13,16 @@ from shoal.printable import printable
 
 @dataclass(frozen=True)
 class TaskMark:
-    """The mark of tasks that have one verdict."""
+    """The mark of a task."""
 
     file: str
-    tasks: tuple[str, ...]
+    name: str
     word: str
-    """right, wrong, open, not_marked, or not_asked for a task that this folder's hand-out does not have."""
+    """right, partly, wrong, open, not_marked; not_asked: this folder need not do it, or it cannot be tested."""
     mark: float
     weight: float
     sentences: tuple[str, ...]
     """What is wrong, in the words of the report."""
-
-    @property
-    def name(self) -> str:
-        """The tasks as one name."""
-        return "+".join(self.tasks)
 
 
 @dataclass(frozen=True)
@@ -59,6 +54,13 @@ class Grade:
         """Whether all tasks were checked; otherwise the marks are too low."""
         return all(task.word != "not_marked" for task in self.tasks)
 
+    def summary(self, words: Words) -> str:
+        """How many of the tasks that count are right, and the points, in one sentence."""
+        right = sum(task.word == "right" for task in self.tasks)
+        asked = sum(task.word != "not_asked" for task in self.tasks)
+        shown = {"mark": f"{self.mark:.3g}", "most": f"{self.most:.3g}", "percent": f"{self.percent:.0f}"}
+        return words("grade.summary", right=right, all=asked, **shown)
+
     @property
     def all_right(self) -> bool:
         """Whether every task that counts is right."""
@@ -75,7 +77,7 @@ class Grade:
             "tasks": [
                 {
                     "file": task.file,
-                    "tasks": list(task.tasks),
+                    "tasks": [task.name],
                     "verdict": task.word,
                     "mark": task.mark,
                     "weight": task.weight,
@@ -92,12 +94,12 @@ def grade(checked: Checked, name: str, weights: Mapping[str, float], words: Word
 
 
 def _marked(verdict: Verdict, weights: Mapping[str, float], words: Words) -> TaskMark:
-    weight = sum(weights[task] for task in verdict.tasks) if verdict.counts else 0.0
+    weight = weights[verdict.task] if verdict.counts else 0.0
     return TaskMark(
         verdict.path.name,
-        verdict.tasks,
+        verdict.task,
         verdict.word if verdict.counts else "not_asked",
-        weight if verdict.word == "right" else 0.0,
+        weight * verdict.share if verdict.word in ("right", "partly") else 0.0,
         weight,
         tuple(printable(words(f"check.{each.key}", **each.values)) for each in verdict.faults),
     )

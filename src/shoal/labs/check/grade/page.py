@@ -21,22 +21,15 @@ def write_pages(folder: Path, number: str, grades: Sequence[Grade], words: Words
 
 def student_page(number: str, grade: Grade, words: Words) -> Document:
     """The page of one folder."""
-    shown = {"mark": f"{grade.mark:g}", "most": f"{grade.most:g}", "percent": f"{grade.percent:.0f}"}
-    right = sum(task.word == "right" for task in grade.tasks)
-    asked = [task for task in grade.tasks if task.word != "not_asked"]
     blocks: list[Block] = [
-        Paragraph(
-            words("grade.summary", right=right, all=len(asked), **shown)
-            if grade.marked
-            else words("check.not_marked")
-        ),
+        Paragraph(grade.summary(words) if grade.marked else words("check.not_marked")),
         Table(
             words("grade.marks"),
             [words(f"grade.{key}") for key in ("task", "file", "verdict", "points", "weight")],
             [_row(task, words) for task in grade.tasks],
             frozenset({3, 4}),
         ),
-        *(block for task in asked if task.sentences for block in _faults(task, words)),
+        *(block for task in grade.tasks if task.sentences for block in _faults(task, words)),
         Paragraph(words("grade.how", number=number)),
     ]
     return Document(words("grade.title", number=number, name=grade.name), words.lang, blocks)
@@ -44,14 +37,14 @@ def student_page(number: str, grade: Grade, words: Words) -> Document:
 
 def _row(task: TaskMark, words: Words) -> list[str]:
     return [
-        ", ".join(task.tasks),
+        task.name,
         task.file,
         words(f"check.{task.word}"),
-        f"{task.mark:g}",
-        f"{task.weight:g}",
+        f"{task.mark:.3g}",
+        f"{task.weight:.3g}",
     ]
 
 
 def _faults(task: TaskMark, words: Words) -> list[Block]:
-    title = words("grade.faults", tasks=task.tasks, verdict=words(f"check.{task.word}"))
+    title = words("grade.faults", tasks=[task.name], verdict=words(f"check.{task.word}"))
     return [Heading(title, level=3), Bullets(task.sentences)]

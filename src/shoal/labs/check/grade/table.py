@@ -17,12 +17,12 @@ def to_csv(grades: Sequence[Grade]) -> str:
         row: dict[str, object] = {
             "student": _text(each.name),
             "mark (%)": f"{each.percent:.1f}" if each.marked else "not_marked",
-            "points": f"{each.mark:g}" if each.marked else "",
-            "of": f"{each.most:g}",
+            "points": f"{each.mark:.3g}" if each.marked else "",
+            "of": f"{each.most:.3g}",
         }
         for task in each.tasks:
             row[task.name] = task.word
-            row[f"{task.name} (points)"] = f"{task.mark:g}"
+            row[f"{task.name} (points)"] = f"{task.mark:.3g}"
         wrong = [f"{task.name}: {sentence}" for task in each.tasks for sentence in task.sentences]
         rows.append({**row, "faults": _text(" | ".join(wrong)), "folder": _text(printable(str(each.folder)))})
     # Spreadsheets know by the mark at the start that the file is in UTF-8.

@@ -1,5 +1,6 @@
 """A GPU that is the processor: `.cuda()`, `.to("cuda:0")` and `device="cuda"` give tensors of the processor."""
 
+import inspect
 import time
 from collections.abc import Callable
 from functools import wraps
@@ -23,9 +24,13 @@ class Event:
     def __init__(self, *_: Any, **__: Any) -> None:
         self.time_s = 0.0
 
+    def now(self) -> float:
+        """When the work that was queued so far is done."""
+        return time.perf_counter()
+
     def record(self, *_: Any) -> None:
         """Now."""
-        self.time_s = time.perf_counter()
+        self.time_s = self.now()
 
     def synchronize(self) -> None:
         """Nothing to wait for."""
@@ -49,6 +54,8 @@ def install() -> None:
     setattr(torch.cuda, "Event", Event)  # noqa: B010
     setattr(torch.cuda, "device_count", lambda: 0)  # noqa: B010
     dist.init_process_group = _with_gloo(dist.init_process_group)
+    for name in ("all_reduce", "reduce"):
+        setattr(dist, name, _with_mean(getattr(dist, name)))
 
 
 def _on_processor(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -70,6 +77,35 @@ def _processor(value: Any) -> Any:
     if isinstance(value, torch.device) and value.type == "cuda":
         return torch.device("cpu")
     return "cpu" if isinstance(value, str) and value.partition(":")[0] == "cuda" else value
+
+
+class _Done:
+    """A collective that has ended."""
+
+    def wait(self, *_: Any) -> bool:
+        """Nothing to wait for."""
+        return True
+
+    is_completed = wait
+
+
+def _with_mean(original: Callable[..., Any]) -> Callable[..., Any]:
+    """NCCL can average, gloo cannot: the sum, divided."""
+
+    signature = inspect.signature(original)
+
+    @wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs)
+        if given.arguments.get("op") != dist.ReduceOp.AVG:
+            return original(*args, **kwargs)
+        waits = not given.arguments.get("async_op")
+        given.arguments.update(op=dist.ReduceOp.SUM, async_op=False)
+        original(*given.args, **given.kwargs)
+        given.arguments["tensor"].div_(dist.get_world_size())
+        return None if waits else _Done()
+
+    return call
 
 
 def _with_gloo(original: Callable[..., Any]) -> Callable[..., Any]:

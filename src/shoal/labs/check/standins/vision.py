@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -105,6 +106,11 @@ class Unchanged:
     def __call__(self, picture: Any) -> Any:
         """The transformed value."""
         return picture
+
+
+def replace_data() -> None:
+    """Let torchvision give the labs' digits, also where it is installed: there is no network to download others."""
+    vars(import_module("torchvision.datasets")).update(MNIST=MNIST, FashionMNIST=FashionMNIST)
 
 
 def install() -> None:

@@ -21,6 +21,10 @@ SHAPES = ((3, 2), (3, 2), (4,))
 """Two have the same shape, so that a state which they share would fit both."""
 TOLERANCE = 1e-4
 """For float32 numbers near one, after ten steps; wrong rules differ by far more."""
+SMALL = 1e-4
+"""With gradients of this size, ε = 1e-8 inside the root is as large as v."""
+EPSILONS = (0.0, *(10.0**-power for power in range(5, 17)))
+"""The lab does not say how large ε is."""
 
 Params = list[Tensor]
 Plain = list[Any]
@@ -36,20 +40,20 @@ def first_values() -> Params:
     ]
 
 
-def gradients(step: int) -> Params:
+def gradients(step: int, scale: float = 1.0) -> Params:
     """Every parameter's gradient in a step, from 1 on."""
     generator = torch.Generator().manual_seed(100 + step)
-    return [torch.randn(shape, generator=generator) + 0.7 for shape in SHAPES]
+    return [scale * (torch.randn(shape, generator=generator) + 0.7) for shape in SHAPES]
 
 
-def path_of(make: Callable[[Iterator[Tensor]], Any], *unused: Tensor) -> Plain:
+def path_of(make: Callable[[Iterator[Tensor]], Any], *unused: Tensor, scale: float = 1.0) -> Plain:
     """The parameters after each step of a student's optimizer; `unused` ones never have a gradient."""
     params = [value.clone().requires_grad_() for value in first_values()]
     # An iterator, like model.parameters(): it can be consumed only once.
     optimizer = make(iter([*params, *unused]))
     path: Plain = []
     for step in range(1, STEPS + 1):
-        for param, grad in zip(params, gradients(step), strict=True):
+        for param, grad in zip(params, gradients(step, scale), strict=True):
             param.grad = grad.clone()
         optimizer.step()
         path.append([param.tolist() for param in params])
@@ -61,13 +65,12 @@ def tensors(path: Plain) -> list[Params]:
     return [[torch.tensor(values, dtype=torch.float32) for values in params] for params in path]
 
 
-def ruled(rule: Callable[[int, int, Tensor, Tensor], Tensor]) -> list[Params]:
+def ruled(rule: Callable[[int, int, Tensor, Tensor], Tensor], scale: float = 1.0) -> list[Params]:
     """The parameters after each step of `new = rule(step, which, old, gradient)`."""
     params, path = first_values(), list[Params]()
     for step in range(1, STEPS + 1):
-        params = [
-            rule(step, which, *pair) for which, pair in enumerate(zip(params, gradients(step), strict=True))
-        ]
+        pairs = zip(params, gradients(step, scale), strict=True)
+        params = [rule(step, which, *pair) for which, pair in enumerate(pairs)]
         path.append(params)
     return path
 
@@ -81,6 +84,7 @@ def adam(**wrong: Any) -> list[Params]:
     """Adam, right or with one of its known errors."""
     state = [[torch.zeros(shape), torch.zeros(shape)] for shape in SHAPES]
     b1, b2, rate = wrong.get("b1", B1), wrong.get("b2", B2), wrong.get("rate", RATE)
+    eps, inside = wrong.get("eps", EPS), wrong.get("inside", 0.0)
 
     def rule(step: int, which: int, old: Tensor, grad: Tensor) -> Tensor:
         m, v = state[0 if wrong.get("shared") and which < 2 else which]
@@ -95,10 +99,11 @@ def adam(**wrong: Any) -> list[Params]:
         state[0 if wrong.get("shared") and which < 2 else which] = [m, v]
         m_used = m if "m" in wrong.get("uncorrected", "") else m_hat
         v_used = v if "v" in wrong.get("uncorrected", "") else v_hat
-        root = v_used if wrong.get("no_root") else v_used.sqrt()
-        return old - wrong.get("sign", 1) * rate * m_used / (root + EPS)
+        grown = 1 - b2**count if wrong.get("before_correction") else 1.0
+        root = v_used + eps if wrong.get("no_root") else (v_used + inside / grown).sqrt() + eps / grown**0.5
+        return old - wrong.get("sign", 1) * rate * m_used / root
 
-    return ruled(rule)
+    return ruled(rule, wrong.get("scale", 1.0))
 
 
 WRONG_ADAMS: dict[str, dict[str, Any]] = {
@@ -124,6 +129,12 @@ MORE_WRONG_ADAMS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("adam_counts_parameters", {"count": lambda step, which: step * len(SHAPES)}),
     ("adam_counts_parameters", {"count": lambda step, which: which + 1}),
 )
+
+OTHER_RULES = (
+    *("adam_eps_inside", "adam_small", "partly_finite", "not_finite", "unmoved", "partly_moved", "decay"),
+    *("later", "another_rule"),
+)
+"""Faults of a step that is none of the known wrong ones."""
 
 
 def same(path: Sequence[Params], other: Sequence[Params], steps: int = STEPS) -> bool:
@@ -157,16 +168,16 @@ def descent_faults(plain: Plain) -> list[Fault]:
 
 
 def adapted() -> list[Plain]:
-    """The ways of two of the student's Adams, one after the other."""
+    """The ways of three of the student's Adams, one after the other; the last has small gradients."""
     kind = with_method(written("MyOptimizer", "AdamOptimizer"), "step")
-    return [path_of(lambda params: kind(params, RATE, B1, B2)) for _ in range(2)]
+    return [path_of(lambda params: kind(params, RATE, B1, B2), scale=scale) for scale in (1.0, 1.0, SMALL)]
 
 
 def adam_faults(ways: list[Plain]) -> list[Fault]:
     """What is wrong with the student's Adam."""
-    (path, again), right = map(tensors, ways), adam()
+    (path, again, small), right = map(tensors, ways), adam()
     if same(path, right):
-        return [] if same(again, right) else [fault("adam_shares_state")]
+        return epsilon_faults(small) if same(again, right) else [fault("adam_shares_state")]
     known = (*WRONG_ADAMS.items(), *MORE_WRONG_ADAMS)
     for key, wrong in known:
         if same(path, adam(**wrong)):
@@ -175,6 +186,15 @@ def adam_faults(ways: list[Plain]) -> list[Fault]:
         if not one.keys() & other.keys() and same(path, adam(**one, **other)):
             return [fault(first), fault(second)]
     return general_faults(path, right)
+
+
+def epsilon_faults(small: Sequence[Params]) -> list[Fault]:
+    """Where ε is: it must only keep the step from dividing by zero, also where gradients are small."""
+    forms = [{"eps": eps, "before_correction": before} for eps in EPSILONS for before in (False, True)]
+    if any(same(small, adam(scale=SMALL, **form)) for form in forms):
+        return []
+    inside = any(same(small, adam(scale=SMALL, **{**form, "eps": 0.0}, inside=form["eps"])) for form in forms)
+    return [fault("adam_eps_inside" if inside else "adam_small", size=SMALL)]
 
 
 def general_faults(path: Sequence[Params], right: Sequence[Params]) -> list[Fault]:

@@ -11,6 +11,11 @@ from shoal.labs.check.one_step import NotingOptimizer, alike, gradient_of, netwo
 from shoal.labs.check.student import written
 
 OPTIMIZERS = ("gd", "sgd", "adam")
+PARTS = {
+    "step": ("steps", "no_gradient", "accumulates", "wrong_gradient", "unmoved"),
+    "loss": ("wrong_loss", "not_a_float"),
+}
+"""Faults of the two parts of a training step."""
 COUNT, SIZE = 50, 8
 """Samples, and samples of a batch: the last batch is a small one."""
 
@@ -35,7 +40,7 @@ def batches_faults(passes: dict[str, list[list[list[int]]]]) -> list[Fault]:
     """What is wrong with the batches of GD, and with those of the others."""
     whole = passes["gd"][0]
     one_step = len(whole) == 1 and len(whole[0]) == COUNT
-    found = [] if one_step else [fault("gd_batches", batches=len(whole), samples=COUNT)]
+    found = [] if one_step else [fault("gd_batches", optimizer="gd", batches=len(whole), samples=COUNT)]
     return found + [
         each
         for optimizer in OPTIMIZERS[not one_step :]
@@ -63,6 +68,11 @@ def seen_faults(optimizer: str, first: list[list[int]], second: list[list[int]])
     elif first == second:
         found.append(fault("same_order", optimizer=optimizer))
     return found
+
+
+def batches_part(found: Fault) -> str:
+    """The part of the task in which a fault is: the batches of one optimizer."""
+    return str(found.values.get("optimizer", ""))
 
 
 def trained() -> list[dict[str, Any]]:

@@ -1,14 +1,16 @@
 """Check the order of the student's training step and what it times, with a simulated clock."""
 
-import time
-from collections.abc import Callable
-from typing import Any
+import sys
+from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from shoal.labs.check.alone import is_number
 from shoal.labs.check.fault import Fault, fault
 from shoal.labs.check.one_step import NotingOptimizer, alike, gradient_of, network, samples
+from shoal.labs.check.standins import gpu
+from shoal.labs.check.standins.clock import Clock
 from shoal.labs.check.student import written
 
 DELAY_S, AVERAGE_S, FORWARD_S = 0.25, 1.0, 16.0
@@ -17,45 +19,36 @@ FACTOR = 3.0
 """The check's average multiplies a gradient by this: a step with another gradient came too early."""
 OUT_OF_ORDER = frozenset({"average_times", "step_times", "step_before_average"})
 """Faults that say already why the gradient of the step is wrong."""
-CLOCKS = ("perf_counter", "monotonic", "time", "process_time")
+SECONDS = ("delay_timed", "all_timed", "milliseconds", "wrong_seconds", "not_synchronised", "queue_timed")
+PARTS = {
+    "step": (
+        *(*OUT_OF_ORDER, "average_before_backward", "accumulates", "wrong_gradient", "average_cleared"),
+        *("not_the_average", "wrong_loss", "never_exchanged", "other_starts", "branch"),
+    ),
+    "delay": ("slept", "sleeps_after", "no_bottleneck"),
+    "seconds": SECONDS,
+}
+"""Faults of the three parts of a training step."""
+EXACT_S = 1e-3
+"""Readings of the clock take far less."""
 
 
-class Clock:
-    """A clock that advances only when the check advances it."""
+class OnGpu(Tensor):
+    """A tensor of the processor that says it is on a GPU."""
 
-    def __init__(self, notes: list[str]) -> None:
-        self.now_s = 1000.0
-        self.notes = notes
-        self.slept_s = 0.0
-
-    def sleep(self, seconds: float) -> None:
-        """Replaces time.sleep."""
-        if seconds > 0:
-            self.notes.append("sleep")
-        self.slept_s += seconds
-        self.now_s += seconds
-
-    def read(self) -> float:
-        """Replaces every clock of Python."""
-        return self.now_s
-
-    def install(self) -> None:
-        """Replace the clocks of this process before the student's files are imported."""
-        time.sleep = self.sleep
-        for name in CLOCKS:
-            setattr(time, name, self.read)
-            setattr(time, f"{name}_ns", lambda: round(1e9 * self.now_s))
+    device: ClassVar[Any] = property(lambda _: torch.device("cuda", 0))
+    is_cuda: ClassVar[Any] = property(lambda _: True)
 
 
 def train_step_faults() -> list[Fault]:
-    """What is wrong with two steps of a delayed node."""
+    """What is wrong with two steps of a delayed node, and with the seconds of a third one on a GPU."""
     notes = list[str]()
-    clock = Clock(notes)
+    clock = Clock(lambda name, *_: notes.append(name), sys.path[0])
     clock.install()
     train_step = written("model", "train_step")
     model = network()
     optimizer = NotingOptimizer(model.parameters(), notes)
-    model.register_forward_hook(lambda *_: setattr(clock, "now_s", clock.now_s + FORWARD_S))
+    hook = model.register_forward_hook(lambda *_: setattr(clock, "now_s", clock.now_s + FORWARD_S))
     earlier, all_found = list[Tensor](), dict[str, Fault]()
     for number in (1, 2):
         pictures, labels = samples(6, seed=number)
@@ -63,33 +56,57 @@ def train_step_faults() -> list[Fault]:
         seen: list[list[Tensor] | None] = []
         notes.clear()
         clock.slept_s = 0.0
-        given = train_step(model, optimizer, pictures, labels, _average(clock, notes, seen), DELAY_S)
+
+        def average(model: nn.Module) -> None:
+            clock.now_s += AVERAGE_S
+            _average(model, notes, seen)  # noqa: B023
+
+        given = train_step(model, optimizer, pictures, labels, average, DELAY_S)
         found = order_faults(notes, clock.slept_s)
         if not {each.key for each in found} & OUT_OF_ORDER:
             found += gradient_faults(seen[0], optimizer.used[-1], grad, earlier)
         for each in (*found, *answer_faults(given, loss)):
             all_found.setdefault(each.key, each)
         earlier = [FACTOR * each for each in grad]
+    hook.remove()
+    if not all_found.keys() & {*SECONDS, "not_two", "not_a_float", "swapped"}:
+        all_found.update((each.key, each) for each in gpu_faults(clock, model, optimizer, train_step))
     return list(all_found.values())
 
 
-def _average(clock: Clock, notes: list[str], seen: list[list[Tensor] | None]) -> Callable[[nn.Module], None]:
+def gpu_faults(clock: Clock, model: nn.Module, optimizer: NotingOptimizer, train_step: Any) -> list[Fault]:
+    """What is wrong with the seconds where forward, backward and the average are only queued."""
+    if torch.cuda.is_available():
+        gpu.install()
+    clock.pretend_gpu()
+
+    def queue(seconds: float) -> None:
+        clock.queued_s += seconds
+
+    model.register_forward_hook(lambda *_: queue(FORWARD_S))
+    pictures, labels = (each.as_subclass(OnGpu) for each in samples(6, seed=3))
+    try:
+        given = train_step(model, optimizer, pictures, labels, lambda _: queue(AVERAGE_S), DELAY_S)
+        seconds = float(given[1])
+    except Exception:  # the stand-in is no GPU: this step cannot be judged
+        return []
+    if abs(seconds - AVERAGE_S) < EXACT_S:
+        return []
+    return [fault("not_synchronised" if seconds < EXACT_S else "queue_timed")]
+
+
+def _average(model: nn.Module, notes: list[str], seen: list[list[Tensor] | None]) -> None:
     """An average that records when it was called and with what, and changes the gradient in a known way."""
-
-    def average(model: nn.Module) -> None:
-        notes.append("average")
-        clock.now_s += AVERAGE_S
-        grads = [param.grad for param in model.parameters()]
-        seen.append(
-            [grad.detach().clone() for grad in grads if grad is not None]
-            if all(g is not None for g in grads)
-            else None
-        )
-        for grad in grads:
-            if grad is not None:
-                grad.mul_(FACTOR)
-
-    return average
+    notes.append("average")
+    grads = [param.grad for param in model.parameters()]
+    seen.append(
+        [grad.detach().clone() for grad in grads if grad is not None]
+        if all(g is not None for g in grads)
+        else None
+    )
+    for grad in grads:
+        if grad is not None:
+            grad.mul_(FACTOR)
 
 
 def order_faults(notes: list[str], slept_s: float) -> list[Fault]:
@@ -141,10 +158,10 @@ def answer_faults(given: Any, loss: float) -> list[Fault]:
 
 def seconds_faults(seconds: float) -> list[Fault]:
     """What was timed instead of the average."""
-    if abs(seconds - AVERAGE_S) < 1e-6:
+    if abs(seconds - AVERAGE_S) < EXACT_S:
         return []
     whole = {DELAY_S: "delay_timed", FORWARD_S: "all_timed", FORWARD_S + DELAY_S: "all_timed"}
-    named = [key for more, key in whole.items() if abs(seconds - AVERAGE_S - more) < 1e-6]
-    if abs(seconds - 1e3 * AVERAGE_S) < 1e-3:
+    named = [key for more, key in whole.items() if abs(seconds - AVERAGE_S - more) < EXACT_S]
+    if abs(seconds - 1e3 * AVERAGE_S) < 1e3 * EXACT_S:
         return [fault("milliseconds")]
     return [fault(named[0])] if named else [fault("wrong_seconds", given=seconds, right=AVERAGE_S)]

@@ -10,8 +10,8 @@ from typing import Any
 from shoal.labs.lab3.solution.sampler import MyRandomSampler, MySampler
 
 EPOCHS = 3
-FEW, MANY_EPOCHS = 20, 50
-"""So many epochs of so few samples draw each of them for certain."""
+MANY_EPOCHS = 30
+"""So many epochs draw each sample for certain."""
 
 Found = list[tuple[str, dict[str, Any]]]
 """What is wrong: the key of a sentence, and the values in it."""
@@ -28,7 +28,7 @@ SENTENCES = {
     "shared_epoch": "set_epoch of one node's sampler changes another's: is the epoch kept in the class?",
     "same_draws": "two nodes draw the same samples: their seeds must differ",
     "no_replacement": "no node draws any sample twice: that is not drawing with replacement",
-    "never_drawn": "sample {index} of {samples} is not drawn once in {epochs} epochs: does the range end too early?",
+    "never_drawn": "sample {index:,} of {samples:,} is never drawn in {epochs} epochs: does the range end too early?",
     "missed": "{missed:,} of {samples:,} samples are seen by no node, {several:,} by more than one",
     "short_range": "every index is below {samples:,} / {nodes}: is the range only as long as one node's share?",
     "own_permutation": "{seen:.0f} % is near 1 - (1 - 1/W)^W: is the rank part of the seed?",
@@ -119,12 +119,15 @@ def sampling_faults(kind: type[MySampler], num_samples: int, nodes: int, lists: 
     if all(len(set(own)) == len(own) for own in lists) and max(map(len, lists)) ** 2 > 20 * num_samples:
         return [("no_replacement", {})]
     seen = {
-        index for epoch in range(MANY_EPOCHS) for own in epoch_lists(kind, FEW, nodes, epoch) for index in own
+        index
+        for epoch in range(MANY_EPOCHS)
+        for own in epoch_lists(kind, num_samples, nodes, epoch)
+        for index in own
     }
-    never = [index for index in range(FEW) if index not in seen]
+    never = [index for index in range(num_samples) if index not in seen]
     if not never:
         return []
-    return [("never_drawn", {"index": never[-1], "samples": FEW, "epochs": MANY_EPOCHS})]
+    return [("never_drawn", {"index": never[-1], "samples": num_samples, "epochs": MANY_EPOCHS})]
 
 
 def partition_faults(kind: type[MySampler], num_samples: int, nodes: int, lists: list[list[int]]) -> Found:

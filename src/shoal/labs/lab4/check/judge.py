@@ -19,17 +19,17 @@ Part = Literal["model", "init", "optimizer", "step", "microbatches"]
 def judge(seen: Seen, microbatches: int) -> dict[Part, list[Fault]]:
     """The faults of every part that the program reached."""
     init = init_faults(seen)
-    if not seen.steps:
+    first = seen.steps[0] if seen.steps else seen.stopped
+    if first is None:
         return {"init": init} if init else {}
-    first = seen.steps[0]
-    found: dict[Part, list[Fault]] = {"init": init, "optimizer": optimizer_faults(seen)}
+    found: dict[Part, list[Fault]] = {"init": init, "optimizer": optimizer_faults(seen, first)}
     found["model"] = network_faults(first.before)
     if found["model"]:
         return found
     found["model"] = forward_faults(first)
-    if not found["model"]:  # gradients of another network cannot be compared
+    if not found["model"] and seen.steps:  # gradients of another network cannot be compared
         found["step"] = step_faults(seen)
-    if microbatches > 1:
+    if microbatches > 1 and seen.steps:
         found["microbatches"] = microbatch_faults(first, microbatches)
     return found
 
@@ -68,12 +68,12 @@ def init_faults(seen: Seen) -> list[Fault]:
     ]
 
 
-def optimizer_faults(seen: Seen) -> list[Fault]:
+def optimizer_faults(seen: Seen, step: Step) -> list[Fault]:
     """The optimizer must have every parameter once, and the parameter itself."""
     given = seen.optimizers[-1]
     named = {
         (report.worker, held.identity): f"{name} ({report.worker})"
-        for report in seen.steps[0].before
+        for report in step.before
         for name, held in report.parameters.items()
     }
     missing = [name for key, name in named.items() if key not in given.parameters]
@@ -110,10 +110,13 @@ def step_faults(seen: Seen) -> list[Fault]:
         if batch is None:
             return [fault("no_loss", place=place)]
         given_scores, labels = batch
-        ours = scores(params, recorded(step, FIRST))
+        pictures = recorded(step, FIRST)
+        ours = scores(params, pictures)
         order = matched(given_scores, ours)
         if order is None:
             return [fault("other_loss", place=place, step=number)]
+        if swapped := others_labels(pictures[order], labels, seen.losses, step.context):
+            return [fault("others_labels", place=place, swapped=swapped, all=len(labels))]
         loss = functional.cross_entropy(ours[order], labels)
         for param in params.values():
             param.grad = None
@@ -131,6 +134,19 @@ def step_faults(seen: Seen) -> list[Fault]:
         if moved:
             return [fault("other_update", step=number, parameters=moved, place=step.place)]
     return []
+
+
+def others_labels(pictures: Tensor, labels: Tensor, losses: Sequence[Loss], context: int | None) -> int:
+    """How many pictures the loss compares with labels of others; 0 where the program's batch is not known.
+
+    Micro-batches may pass the stages in any order, but their scores belong beside their own labels.
+    """
+    fewest = list[int]()
+    for batch, right in (pair for each in losses if each.context == context for pair in each.batches):
+        rows = matched(pictures.flatten(1), batch.float().flatten(1)) if len(batch) == len(pictures) else None
+        if rows is not None:
+            fewest.append(int((right[rows] != labels).sum()))
+    return min(fewest, default=0)
 
 
 def gradient_faults(step: Step, params: Mapping[str, Tensor], place: str) -> list[Fault]:
@@ -181,7 +197,7 @@ def recorded(step: Step, layer: str) -> Tensor:
     return torch.cat([call.tensor for call in calls if call.tensor is not None])
 
 
-def batch_of(losses: Sequence[Loss], context: int) -> tuple[Tensor, Tensor] | None:
+def batch_of(losses: Sequence[Loss], context: int | None) -> tuple[Tensor, Tensor] | None:
     """Scores and labels of the losses that were computed in the context."""
     made = [each for each in losses if each.context == context]
     if not made:

@@ -86,7 +86,8 @@ def _layer(original: Callable[..., Tensor], holds: Holds | None) -> Callable[...
 
 def _loss(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def call(scores: Tensor, labels: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        SEEN.losses.append(Loss(scores.detach().cpu().clone(), labels.cpu().clone(), _current_context()))
+        kept = scores.detach().cpu().clone(), labels.cpu().clone()
+        SEEN.losses.append(Loss(*kept, _current_context(), SEEN.batches()))
         return original(scores, labels, *args, **kwargs)
 
     return call

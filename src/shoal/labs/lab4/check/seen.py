@@ -39,6 +39,8 @@ class Loss:
     scores: Tensor
     labels: Tensor
     context: int | None
+    batches: Sequence[tuple[Tensor, Tensor]] = ()
+    """Pictures and labels of the same length that the student's variables hold meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class Backward:
 class Step:
     """A step of the distributed optimizer, with all workers' reports before and after."""
 
-    context: int
+    context: int | None
     place: str
     before: Sequence[Report]
     after: Sequence[Report]
@@ -117,6 +119,8 @@ class Seen:
     optimizers: list[Optimizer] = field(default_factory=list[Optimizer])
     backwards: list[Backward] = field(default_factory=list[Backward])
     steps: list[Step] = field(default_factory=list[Step])
+    stopped: Step | None = None
+    """Without any step: what the workers had recorded when the program stopped, if all layers had run."""
     empty: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     """Function and line that asked a module of remote references alone for its parameters."""
 
@@ -133,6 +137,20 @@ class Seen:
             if frame.f_code.co_filename.startswith(f"{self.folder}/"):
                 yield frame
             frame = frame.f_back
+
+    def batches(self) -> list[tuple[Tensor, Tensor]]:
+        """Pictures and labels of equal length among the variables of the student's functions that run now."""
+        held = [
+            value.detach().cpu().clone()
+            for frame in self.frames()
+            for value in list(frame.f_locals.values())
+            if type(value) is Tensor
+        ]
+        pictures = [
+            each for each in held if each.is_floating_point() and each.ndim > 1 and each[0].numel() == 784
+        ]
+        labels = [each for each in held if not each.is_floating_point() and each.ndim == 1]
+        return [(images, right) for images in pictures for right in labels if len(images) == len(right)]
 
     def misplaced(self, reports: Sequence[Report], context: int, place: str) -> Fault | None:
         """Layers must run in the context of backward; the calls came earlier, or another thread made them."""

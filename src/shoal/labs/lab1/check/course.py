@@ -1,0 +1,98 @@
+"""Check a program in the course's form: with which samples it steps, and in which order it trains."""
+
+from functools import lru_cache
+from pathlib import Path
+
+from shoal.labs.check.fault import Fault, fault
+from shoal.labs.check.program import Run, Step, near, not_shown, run_program, steps_of
+
+MOST_RUNS = 3
+NAMES = ("gd", "sgd", "adam")
+"""Values for a flag that names the optimizer, unless the parser says which there are."""
+
+
+def kind_of(optimizer: str) -> str:
+    """Which of the lab's optimizers a class is, by its name.
+
+    >>> [kind_of(name) for name in ("GdOptimizer", "MySGD", "AdamOptimizer", "Lion")]
+    ['gd', 'sgd', 'adam', '']
+    """
+    return next((kind for kind in ("adam", "sgd", "gd") if kind in optimizer.lower()), "")
+
+
+def batches_faults(folder: Path) -> list[Fault]:
+    """What is wrong with the batches: GD steps with the whole set, SGD with a part of it in a random order."""
+    runs = _runs(str(folder), _stamp(folder))
+    found, seen = dict[str, Fault](), set[str]()
+    for run in runs:
+        for step in _steps(run):
+            kind = kind_of(step.optimizer)
+            if not step.whole or not step.samples:
+                continue
+            seen.add(kind)
+            for each in step_faults(kind, step):
+                found.setdefault(each.key, each)
+        for each in order_faults(run):
+            found.setdefault(each.key, each)
+    return list(found.values()) or ([] if "gd" in seen else not_shown(runs[0], "GdOptimizer"))
+
+
+def step_faults(kind: str, step: Step) -> list[Fault]:
+    """What is wrong with the samples of one step."""
+    if kind == "gd" and step.samples < step.whole:
+        batches = -(-step.whole // step.samples)
+        return [fault("gd_batches", optimizer="gd", batches=batches, samples=step.whole)]
+    if kind == "sgd" and step.samples >= step.whole > 1:
+        return [fault("sgd_whole", optimizer="sgd", samples=step.whole)]
+    return []
+
+
+def order_faults(run: Run) -> list[Fault]:
+    """Passes of SGD in the stored order."""
+    order = list[int]()
+    for node in run.nodes[:1]:
+        for event in node:
+            if event.kind == "pass":
+                order = []
+            elif event.kind == "batch":
+                order += event.values[0]
+            elif event.kind == "step" and kind_of(event.values[0]) == "sgd" and len(order) >= 20:
+                return [fault("stored_order", optimizer="sgd")] if order == list(range(len(order))) else []
+    return []
+
+
+def train_step_faults(folder: Path) -> list[Fault]:
+    """What is wrong with clearing gradients, going back and stepping."""
+    runs = _runs(str(folder), _stamp(folder))
+    steps = [step for run in runs for step in _steps(run)]
+    if not steps:
+        return not_shown(runs[0], "optimizer.step()")
+    for number, step in enumerate(steps):
+        backwards = [each for each in step.before if each.kind == "backward"]
+        if not backwards or not any(step.grads):
+            return [fault("no_gradient")]
+        left = backwards[0].values[0]
+        if number and any(left) and near(left, steps[number - 1].grads):
+            return [fault("accumulates")]
+    return []
+
+
+def _steps(run: Run) -> list[Step]:
+    return steps_of(run.nodes[0]) if run.nodes else []
+
+
+@lru_cache(maxsize=4)
+def _runs(folder: str, stamp: tuple[int, ...]) -> tuple[Run, ...]:
+    """The program as it is, and with each optimizer that a flag of it offers."""
+    first = run_program(Path(folder), 1)
+    runs = [first]
+    for option in first.options:
+        values = option["choices"] or (NAMES if "opt" in option["name"].lower() else ())
+        if any(kind_of(value) for value in values):
+            others = [value for value in values if value != option["default"]]
+            runs += [run_program(Path(folder), 1, {option["name"]: value}) for value in others[:MOST_RUNS]]
+    return tuple(runs)
+
+
+def _stamp(folder: Path) -> tuple[int, ...]:
+    return tuple(path.stat().st_mtime_ns for path in sorted(folder.glob("*.py")) if path.is_file())

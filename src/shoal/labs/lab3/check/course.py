@@ -1,0 +1,68 @@
+"""Check a program in the course's form on two nodes: the parts that they train on, and what they exchange."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from shoal.labs.check.fault import Fault, fault
+from shoal.labs.check.program import Event, Step, near, not_shown, run_program, steps_of
+
+NODES = 2
+
+
+def train_epoch_faults(folder: Path) -> list[Fault]:
+    """What is wrong with the epochs of the program."""
+    run = run_program(folder, NODES)
+    nodes = [steps_of(node) for node in run.nodes]
+    if len(nodes) < NODES or not all(nodes):
+        return not_shown(run, "optimizer.step()")
+    return [*passes_faults(run.nodes), *exchange_faults(nodes)]
+
+
+def passes_faults(nodes: Sequence[Sequence[Event]]) -> list[Fault]:
+    """Do the nodes' samplers divide one permutation, and another one in every epoch?"""
+    found: list[Fault] = []
+    passes = [passes_of(node) for node in nodes]
+    orders = [[indices for _, indices in own[:2]] for own in passes]
+    if any(len(own) > 1 and own[0] == own[1] != sorted(own[0]) for own in orders):
+        found.append(fault("set_epoch_not_called"))
+    if all(passes):
+        seeds = [own[0][0].values[2] for own in passes]
+        whole = passes[0][0][0].values[0]
+        missed = whole - len({index for own in orders for index in own[0]})
+        if missed > 0 and len(set(seeds)) > 1:
+            found.append(fault("seed_by_rank", seeds=list(map(str, seeds)), missed=missed, samples=whole))
+    return found
+
+
+def passes_of(node: Sequence[Event]) -> list[tuple[Event, list[int]]]:
+    """The passes of MySampler that trained, with the indices of each."""
+    passes: list[tuple[Event, list[int], bool]] = []
+    for event in node:
+        if event.kind == "pass":
+            passes.append((event, [], False))
+        elif event.kind == "batch" and passes:
+            passes[-1][1].extend(event.values[0])
+        elif event.kind == "step" and passes:
+            passes[-1] = (*passes[-1][:2], True)
+    return [
+        (event, indices) for event, indices, trains in passes if trains and event.values[1] == "MySampler"
+    ]
+
+
+def exchange_faults(nodes: Sequence[Sequence[Step]]) -> list[Fault]:
+    """The nodes must keep the same parameters, and step with the mean over all samples of a step."""
+    for steps in zip(*nodes, strict=False):
+        if not all(near(steps[0].params, each.params) for each in steps[1:]):
+            return [fault("nodes_differ")]
+        sizes, grads = (
+            [step.samples for step in steps],
+            list(zip(*(step.own_grads for step in steps), strict=True)),
+        )
+        plain = [sum(each) / len(steps) for each in grads]
+        weighted = [
+            sum(size * value for size, value in zip(sizes, each, strict=True)) / (sum(sizes) or 1)
+            for each in grads
+        ]
+        if near(steps[0].grads, plain) and not near(plain, weighted):
+            return [fault("mean_of_means")]
+    return []

@@ -1,0 +1,290 @@
+# ruff: noqa: E501
+"""Errors planted in right folders of both forms: which task each of them costs, and how it is named.
+
+python tests/labs/planted.py [LAB …]     prints the table
+"""
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from course_programs import RIGHT as COURSE
+
+from shoal.labs.catalogue import lab_of
+from shoal.labs.check.grade.marks import grade
+from shoal.labs.check.grade.weights import load_weights
+from shoal.labs.check.solution import check_folders
+from shoal.labs.handout.start import solution
+from shoal.labs.words import load_words
+from shoal.report.folder import write_files
+
+FORMS = ("ours", "course")
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Lines of one file written otherwise."""
+
+    file: str
+    changes: dict[str, str]
+    task: str
+    word: str
+    """Must be in the sentence about the task."""
+
+
+@dataclass(frozen=True)
+class Planted:
+    """An error, in the forms that can have it."""
+
+    name: str
+    lab: str
+    edits: dict[str, Edit] = field(default_factory=dict)
+
+
+def both(name, lab, ours=None, course=None):
+    """An error, with (file, changes, task, word) for each form that can have it."""
+    return Planted(
+        name, lab, {form: Edit(*given) for form, given in zip(FORMS, (ours, course), strict=True) if given}
+    )
+
+
+OPTIMIZER, MODEL, UTILS, SAMPLER = "MyOptimizer.py", "model.py", "dist_utils.py", "sampler.py"
+COUNT = ("        self.steps += 1\n", "            if param.grad is not None:\n                m.mul_")
+BACK = "    loss.backward()\n"
+SYNC = "            torch.cuda.synchronize()\n"
+SLEEP = "            if bottleneck and rank == 1:\n                time.sleep(0.1)\n"
+AVERAGED = "            spent += time.time() - start\n"
+
+PLANTED = (
+    # Lab 1
+    both(
+        "Adam counts parameters, not steps", "1",
+        (OPTIMIZER, {COUNT[0]: "", COUNT[1]: f"            self.steps += 1\n{COUNT[1]}"}, "adam_step", "counts parameters"),
+        (OPTIMIZER, {"        self.t += 1\n": "", "            self.m[i] = self.b1": "            self.t += 1\n            self.m[i] = self.b1"}, "adam_step", "counts parameters"),
+    ),
+    both(
+        "Adam without bias correction", "1",
+        (OPTIMIZER, {" / (1 - self.b1**self.steps)": "", " / (1 - self.b2**self.steps)": ""}, "adam_step", "not corrected"),
+        (OPTIMIZER, {" / (1 - self.b1 ** self.t)": "", " / (1 - self.b2 ** self.t)": ""}, "adam_step", "not corrected"),
+    ),
+    both(
+        "Adam with ε inside the root", "1",
+        (OPTIMIZER, {"(v_hat.sqrt() + self.eps)": "(v_hat + self.eps).sqrt()"}, "adam_step", "inside the root"),
+        (OPTIMIZER, {"(torch.sqrt(v_hat) + 1e-8)": "torch.sqrt(v_hat + 1e-8)"}, "adam_step", "inside the root"),
+    ),
+    both(
+        '"GD" with batches of one', "1",
+        (MODEL, {"        yield order\n": "        yield from order.split(1)\n"}, "batches", "pass of GD has"),
+        (MODEL, {"batch_size=len(data)": "batch_size=1"}, "batches", "pass of GD has 240 batches"),
+    ),
+    both(
+        '"SGD" that keeps one random row of the gradient', "1",
+        (OPTIMIZER, {"chosen in model.py.\n                param -= self.lr * param.grad": "chosen in model.py.\n                row = int(torch.randint(len(param), ()))\n                param[row] -= self.lr * param.grad[row]"}, "sgd_step", "elements change"),
+        (OPTIMIZER, {"class SGDOptimizer(GdOptimizer):\n    pass": "class SGDOptimizer(BaseOptimizer):\n    def step(self):\n        for p in self.params:\n            if p.grad is not None:\n                p.data[0] -= self.lr * p.grad[0]"}, "sgd_step", "elements change"),
+    ),
+    both(
+        "gradients never cleared", "1",
+        (MODEL, {"    optimizer.zero_grad()\n": ""}, "train_step", "accumulate"),
+        (MODEL, {"            optimizer.zero_grad()\n": ""}, "train_step", "accumulate"),
+    ),
+    both(
+        "SGD with the whole set in every step", "1",
+        (MODEL, {"        yield from order.split(batch_size)": "        yield order"}, "batches", "batches have"),
+        (MODEL, {"batch_size=32, shuffle=True": "batch_size=len(data), shuffle=True"}, "batches", "which is GD"),
+    ),
+    both(
+        "SGD in the stored order", "1",
+        (MODEL, {"        yield from order.split(batch_size)": "        yield from torch.arange(num_samples).split(batch_size)"}, "batches", "stored order"),
+        (MODEL, {"batch_size=32, shuffle=True": "batch_size=32, shuffle=False"}, "batches", "stored order"),
+    ),
+    both(
+        "weight decay in GD", "1",
+        (OPTIMIZER, {"                param -= self.lr * param.grad\n\n\nclass SgdOptimizer": "                param -= self.lr * (param.grad + 0.1 * param)\n\n\nclass SgdOptimizer"}, "gd_step", "weight decay"),
+        (OPTIMIZER, {"p.data -= self.lr * p.grad\n\n\nclass SGDOptimizer(GdOptimizer):\n    pass": "p.data -= self.lr * (p.grad + 0.1 * p.data)\n\n\nclass SGDOptimizer(BaseOptimizer):\n    def step(self):\n        for p in self.params:\n            if p.grad is not None:\n                p.data -= self.lr * p.grad"}, "gd_step", "weight decay"),
+    ),
+    # Lab 2
+    both(
+        "all-gather into [zeros] * size", "2",
+        (UTILS, {"[torch.empty_like(param.grad) for _ in range(dist.get_world_size())]": "[torch.empty_like(param.grad)] * dist.get_world_size()"}, "allgather_average_gradients", "is one tensor"),
+        (UTILS, {"[torch.zeros_like(param.grad) for _ in range(size)]": "[torch.zeros_like(param.grad)] * size"}, "allgather_average_gradients", "is one tensor"),
+    ),
+    both(
+        'an "all-reduce" that calls all-gather', "2",
+        (UTILS, {"            dist.all_reduce(param.grad, op=dist.ReduceOp.SUM)\n            param.grad /= dist.get_world_size()\n\n\ndef allgather": "            parts = [torch.empty_like(param.grad) for _ in range(dist.get_world_size())]\n            dist.all_gather(parts, param.grad)\n            param.grad.copy_(torch.stack(parts).mean(dim=0))\n\n\ndef allgather"}, "allreduce_average_gradients", "must use all_reduce"),
+        (MODEL, {"                dist_utils.allreduce_average_gradients(model)": "                dist_utils.allgather_average_gradients(model)"}, "train_step", "compares a thing with itself"),
+    ),
+    both(
+        "the bottleneck sleeps after the collective", "2",
+        (MODEL, {f"{BACK}    time.sleep(delay_s)  # before the collective: after it no node would wait for this one\n": BACK, "    optimizer.step()\n    return": "    time.sleep(delay_s)\n    optimizer.step()\n    return"}, "train_step", "sleeps after"),
+        (MODEL, {SLEEP: "", AVERAGED: AVERAGED + SLEEP}, "train_step", "sleeps after"),
+    ),
+    both(
+        "the bottleneck sleeps after the step", "2",
+        (MODEL, {f"{BACK}    time.sleep(delay_s)  # before the collective: after it no node would wait for this one\n": BACK, "    optimizer.step()\n    return": "    optimizer.step()\n    time.sleep(delay_s)\n    return"}, "train_step", "sleeps after"),
+        (MODEL, {SLEEP: "", "            optimizer.step()\n": "            optimizer.step()\n" + SLEEP}, "train_step", "sleeps after"),
+    ),
+    both(
+        "no bottleneck at all", "2",
+        (MODEL, {"    time.sleep(delay_s)  # before the collective: after it no node would wait for this one\n": ""}, "train_step", "sleeps for 0 s"),
+        (MODEL, {SLEEP: ""}, "train_step", "no node is slower"),
+    ),
+    both(
+        "every node sleeps", "2",
+        (MODEL, {"time.sleep(delay_s)": "time.sleep(0.1)"}, "train_step", "sleeps for 0.1 s"),
+        (MODEL, {"if bottleneck and rank == 1:": "if bottleneck:"}, "train_step", "no node is slower"),
+    ),
+    both(
+        "GPU work timed without waiting for it", "2",
+        (MODEL, {"start_s = synchronised(pictures.device)": "start_s = time.perf_counter()", "seconds = synchronised(pictures.device)": "seconds = time.perf_counter()"}, "train_step", "without waiting for the GPU"),
+        (MODEL, {SYNC: ""}, "train_step", "without waiting for the GPU"),
+    ),
+    both(
+        "the optimizer steps before the average", "2",
+        (MODEL, {"device)\n    average(model)\n": "device)\n    optimizer.step()\n    average(model)\n", "- start_s\n    optimizer.step()\n": "- start_s\n"}, "train_step", "before the gradients are averaged"),
+        (MODEL, {"            loss.backward()\n": "            loss.backward()\n            optimizer.step()\n", f"{AVERAGED}            optimizer.step()\n": AVERAGED}, "train_step", "before the gradients are averaged"),
+    ),
+    both(
+        "the sum divided by 2, whatever the number of nodes", "2",
+        (UTILS, {"            param.grad /= dist.get_world_size()\n\n\ndef allgather": "            param.grad /= 2\n\n\ndef allgather"}, "allreduce_average_gradients", "divided by 2"),
+        (UTILS, {"op=dist.ReduceOp.AVG)": "op=dist.ReduceOp.SUM)\n            param.grad /= 2"}, "allreduce_average_gradients", "divided by 2"),
+    ),
+    both("nodes begin with different parameters", "2", None,
+        (MODEL, {"    dist_utils.init_parameters(model)\n": ""}, "train_step", "begin with different parameters"),
+    ),
+    # Lab 3
+    both(
+        "a sampler that ranges over one node's share", "3",
+        (SAMPLER, {"        count = len(self.dataset)  # of the whole data set, not of one node": "        count = len(self)"}, "random_partition", "seen by no node"),
+        (SAMPLER, {"list(range(len(self.dataset)))": "list(range(self.num_samples))", "torch.randperm(len(self.dataset), generator=g)": "torch.randperm(self.num_samples, generator=g)"}, "random_partition", "seen by no node"),
+    ),
+    both(
+        "a partition seeded by rank", "3",
+        (SAMPLER, {"manual_seed(self.seed + self.epoch)\n            order = torch.randperm(count": "manual_seed(self.seed + self.epoch + 100 * self.rank)\n            order = torch.randperm(count"}, "random_partition", "rank part of the seed"),
+        (MODEL, {"seed=7": "seed=rank"}, "train_epoch", "same seed"),
+    ),
+    both(
+        "mean of means over uneven batches", "3",
+        (MODEL, {'reduction="sum") / total': 'reduction="sum") / max(1, len(labels)) / dist.get_world_size()'}, "train_epoch", "mean of the nodes' means"),
+        (MODEL, {
+            "        dataloader.sampler.set_epoch(epoch)\n": "",
+            "    loader = torch.utils.data.DataLoader(data, batch_size=32, shuffle=False, sampler=sampler)": (
+                "    mine = range(150) if rank == 0 else range(150, 240)\n"
+                "    loader = torch.utils.data.DataLoader(\n"
+                "        torch.utils.data.Subset(data, mine), batch_size=50 if rank == 0 else 30, shuffle=True)"
+            ),
+        }, "train_epoch", "mean of the nodes' means"),
+    ),
+    both(
+        "set_epoch never called", "3",
+        (MODEL, {"    loader.sampler.set_epoch(epoch)  # without it, every epoch has the same order\n": ""}, "train_epoch", "set_epoch is never called"),
+        (MODEL, {"        dataloader.sampler.set_epoch(epoch)\n": ""}, "train_epoch", "set_epoch is never called"),
+    ),
+    both(
+        "gradients never exchanged", "3",
+        (MODEL, {"        sum_gradients(model)\n": ""}, "train_epoch", "different weights"),
+        (MODEL, {"            dist_utils.average_gradients(model)\n": ""}, "train_epoch", "different weights"),
+    ),
+    both(
+        "__len__ is the whole set", "3",
+        (SAMPLER, {"return len(range(self.rank, len(self.dataset), self.num_replicas))": "return len(self.dataset)"}, "length", "equal shares are"),
+        (SAMPLER, {"        return self.num_samples\n": "        return len(self.dataset)\n"}, "length", "equal shares are"),
+    ),
+    # Lab 4
+    both(
+        "initialising a model that holds only remote references", "4",
+        (UTILS, {"enumerate(model.stages):\n        rpc": "enumerate(model.stages[:0]):\n        rpc"}, "init_parameters", "begin with different parameters"),
+        (MODEL, {"    optimizer = Dist": "    init_parameters(model)\n    optimizer = Dist"}, "init_parameters", "does nothing"),
+    ),
+    both(
+        "micro-batches put together in the wrong order", "4",
+        (MODEL, {"torch.cat([part.wait() for part in scores])": "torch.cat([part.wait() for part in reversed(scores)])"}, "forward_microbatches", "labels of others"),
+        (MODEL, {"torch.cat(torch.futures.wait_all(futures))": "torch.cat(torch.futures.wait_all(futures)[::-1])"}, "forward_microbatches", "labels of others"),
+    ),
+    both(
+        "an optimizer with the parameters of one stage", "4",
+        (UTILS, {"for stage in model.stages\n        for reference": "for stage in model.stages[1:]\n        for reference"}, "parameter_rrefs", "never updated"),
+        (MODEL, {" + self.rref2.rpc_sync().parameter_rrefs()": " + self.rref2.rpc_sync().parameter_rrefs()[:0]"}, "parameter_rrefs", "never updated"),
+    ),
+    both(
+        "a step outside of the context", "4",
+        (MODEL, {"        optimizer.step(context_id)\n    return": "    optimizer.step(context_id)\n    return"}, "train_step", "after the context was left"),
+        (MODEL, {"            optimizer.step(context_id)\n": "        optimizer.step(context_id)\n"}, "train_step", "after the context was left"),
+    ),
+)  # fmt: skip
+
+
+def right_files(lab, form):
+    """A right folder: our solution, or a program as students of the course write it."""
+    return COURSE[lab] if form == "course" else {str(path): text for path, text in solution(lab).items()}
+
+
+def plant(folder, planted, form):
+    """Write a right folder with the error in it."""
+    files, edit = dict(right_files(planted.lab, form)), planted.edits[form]
+    (path,) = [path for path in files if path.endswith(f"/{edit.file}")]
+    for old, new in edit.changes.items():
+        assert old in files[path], (planted.name, form, old)
+        files[path] = files[path].replace(old, new)
+    write_files(folder, files)
+    return folder
+
+
+def graded(lab, folders, jobs=2):
+    """The grades of folders, each checked in a sandbox as the command does."""
+    words = load_words(lab_of(lab).package, "en")
+    checked = check_folders(lab, folders, jobs=jobs)
+    return [grade(each, "", load_weights(None, lab), words) for each in checked]
+
+
+def outcomes(lab, root):
+    """(error, form, edit, grade) of every error of a lab, and (None, form, None, grade) of right folders."""
+    cases = [(None, form) for form in FORMS] + [
+        (each, form) for each in PLANTED if each.lab == lab for form in each.edits
+    ]
+    folders = []
+    for number, (each, form) in enumerate(cases):
+        folders.append(Path(root, f"{number}"))
+        if each:
+            plant(folders[-1], each, form)
+        else:
+            write_files(folders[-1], right_files(lab, form))
+    return [
+        (each, form, each and each.edits[form], found)
+        for (each, form), found in zip(cases, graded(lab, folders), strict=True)
+    ]
+
+
+def problem(edit, found):
+    """Why a grade is not what it must be; empty if it is."""
+    words = {task.name: task.word for task in found.tasks}
+    said = {task.name: " | ".join(task.sentences) for task in found.tasks}
+    if edit is None:
+        return "" if found.percent == 100 and found.all_right else f"right folder: {words} {said}"
+    if words[edit.task] not in ("wrong", "partly") or edit.word not in said[edit.task]:
+        return f"not named: {words[edit.task]} {said[edit.task]}"
+    others = {
+        task: said[task]
+        for task, word in words.items()
+        if task != edit.task and word in ("wrong", "partly", "open")
+    }
+    return f"costs other tasks: {others}" if others else ""
+
+
+def main(labs):
+    """Print the table."""
+    print("| lab | error | hand-out form | course's form |\n|---|---|---|---|")
+    for lab in labs or "1234":
+        rows = {}
+        with TemporaryDirectory() as root:
+            for each, form, edit, found in outcomes(lab, root):
+                said = problem(edit, found) or (
+                    f"{edit.task}, {found.percent:.0f} %" if edit else f"{found.percent:.0f} %"
+                )
+                rows.setdefault(each.name if each else "(right)", {})[form] = said
+        for name, cells in rows.items():
+            print(f"| {lab} | {name} | {cells.get('ours', '—')} | {cells.get('course', '—')} |", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
