@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
+from importlib import import_module
 from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
@@ -135,8 +136,8 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", default=[])
     chosen: list[str] = parser.parse_args().only
     os.environ["OMP_NUM_THREADS"] = "1"
-    import shoal.launch.run
-    import shoal.training.worker  # noqa: F401 (with the line above: torch is loaded once, before the copies)
+    for module in ("shoal.cli.main", "shoal.launch.run", "shoal.training.worker"):
+        import_module(module)  # with torch, once, before the copies
 
     ends_well = True
     for line in lines(chosen):
