@@ -39,7 +39,8 @@ def assert_says(finding, verdict, args, package, lang):
 def assert_complete(outcomes, package, claims=None):
     """No finding in the words without outcomes, none with one outcome only, and one explanation for each outcome.
 
-    Findings about time share the explanation of being undecided. Of a lab in several parts, `claims` is the module of one part's findings; the others are left out.
+    Findings about time share the explanation of being undecided. Of a lab in several parts, `claims` is the module of
+    one part's findings; the others are left out.
     """
     assert all({"holds", "fails"} <= by_verdict.keys() for by_verdict in outcomes.values())
     wanted = {finding.__name__: set(by_verdict) for finding, by_verdict in outcomes.items()}

@@ -122,6 +122,11 @@ def of_samples(part: float, num_samples: int) -> Measured:
     return Measured(part, math.sqrt(nearby * (1 - nearby) / count), "samples", num_samples)
 
 
+def accuracy_over(values: Sequence[float], num_samples: int) -> Measured:
+    """Accuracies of repeated runs; where these do not say how much they scatter, the number of samples does."""
+    return over_seeds(values) if spread_known(values) else of_samples(fmean(values), num_samples)
+
+
 def inside_run(values: Sequence[float]) -> Measured:
     """Median and half the distance of the quartiles: for the steps of one run, whose outliers come from the machine."""
     if not spread_known(values):

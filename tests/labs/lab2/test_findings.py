@@ -4,13 +4,24 @@ from outcomes import OUTCOMES_OF_A_COMPARISON, assert_complete, assert_says, cas
 from shoal.labs.lab2 import claims
 from shoal.labs.page.analysis import judgement
 from shoal.labs.words import load_words
+from shoal.report.findings import of_samples
 from shoal.report.paired import by_seeds
 
 LOWER, HIGHER, SAME = (by_seeds(*each) for each in OUTCOMES_OF_A_COMPARISON)
 FIRST_LOWER = {"holds": [(LOWER,)], "fails": [(HIGHER,)], "undecided": [(SAME,)]}
 SECOND_LOWER = {"holds": [(HIGHER,)], "fails": [(LOWER,)], "undecided": [(SAME,)]}
-BREAKS = {"holds": [(0.9, 0.2), (0.8, 0.67), (0.9, None)], "fails": [(0.9, 0.85)]}
-TOLERATES = {"holds": [(0.9, 0.85), (0.5, 0.6)], "fails": [(0.9, 0.2), (0.9, None)]}
+
+
+def accuracies(*parts):
+    """On 2,000 samples."""
+    return tuple(None if part is None else of_samples(part, 2000) for part in parts)
+
+
+LOST = [accuracies(0.9, 0.2), accuracies(0.8, 0.6), accuracies(0.9, None)]
+KEPT = [accuracies(0.9, 0.89), accuracies(0.5, 0.6)]
+CLOSE = [accuracies(0.9, 0.79), accuracies(0.9, 0.81)]
+BREAKS = {"holds": LOST, "fails": KEPT, "undecided": CLOSE}
+TOLERATES = {"holds": KEPT, "fails": LOST, "undecided": CLOSE}
 SENT = {"by:ring": 800, "by:central": 800}
 
 

@@ -124,7 +124,7 @@ def test_no_cause_is_given_for_times_that_decide_nothing(lang):
     numbers = {"adam": 1.0, "sgd": 1.0, "gd": 1.0, "gd_samples": 8}
     noisy = Finding("step_time", numbers, "undecided", Pairs(8, 15, "rounds"))
     (loaded,) = trusted({"time": [Finding("step_time", numbers, "fails", timed=True)]}, 0.83)["time"]
-    assert judgement(noisy, words).reason == words("analysis.times_undecided")
+    assert judgement(noisy, words).reason == words("analysis.undecided")
     assert judgement(loaded, words).reason == words("analysis.busy", part=83.0)
 
 

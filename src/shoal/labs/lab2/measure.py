@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+from shoal.data.load import load
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
 from shoal.explain.costs import sends
@@ -101,6 +102,8 @@ class Measurements:
     plan: Plan
     parameters: int
     tensors: int
+    test_samples: int
+    """On which accuracies are measured."""
     branches: Mapping[str, Mapping[str, BranchTimes]]
     """By condition and branch."""
     recorded: Mapping[str, Recorded]
@@ -127,6 +130,7 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
         plan=plan,
         parameters=sum(numels),
         tensors=len(numels),
+        test_samples=len(load(plan.data).test),
         branches={
             condition: branch_times(steps[condition], plan.rotation(condition)) for condition in CONDITIONS
         },

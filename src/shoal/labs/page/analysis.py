@@ -1,8 +1,8 @@
 """The analysis of a report: findings by section, each with its verdict, its numbers and the reason for the verdict.
 
 A finding's words are under its name in a lab's word files: `finding.<claim>.claim`, `.numbers`, and one explanation for
-each verdict that it can have: `.holds`, `.fails`, `.undecided`. No cause is given for times that decide nothing: all
-findings about time share the words for that.
+each verdict that it can have: `.holds`, `.fails`, `.undecided`. Without the last, the words that all labs share follow:
+no cause is given for times that decide nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -55,5 +55,5 @@ def _reason(finding: Finding, words: Words, numbers: Mapping[str, object]) -> st
         return words("analysis.busy", part=finding.other_work)
     key = f"finding.{finding.claim}.{finding.verdict}"
     if finding.verdict == "undecided" and key not in words.sentences:
-        return words("analysis.times_undecided")
+        return words("analysis.undecided")
     return words(key, **numbers)

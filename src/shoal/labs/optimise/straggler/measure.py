@@ -101,6 +101,7 @@ class Measurements:
     plan: Plan
     samples: int
     """Of an epoch."""
+    validation_samples: int
     ways: Mapping[tuple[str, str], Watched]
     """By condition and way."""
     bound_broken: Mapping[str, int]
@@ -114,7 +115,8 @@ class Measurements:
 
 def measure(plan: Plan, runs: Runs) -> Measurements:
     """Read every run folder."""
-    samples = len(data.load(plan.data).train)
+    dataset = data.load(plan.data)
+    samples = len(dataset.train)
     named = plan.named()
 
     def watched(name: str, way: str) -> Watched:
@@ -130,6 +132,7 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
     return Measurements(
         plan,
         samples,
+        len(dataset.validation or ()),
         ways,
         {condition: bound_broken(watched.updates, STALENESS) for condition, watched in ssp.items()},
     )
