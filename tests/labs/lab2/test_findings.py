@@ -80,12 +80,14 @@ def test_every_finding_has_all_its_outcomes_and_an_explanation_for_each():
 @pytest.mark.parametrize(
     ("faulty", "harm", "shown"),
     [
-        (0.67, "lowers the accuracy by more than 10 points", "67.0 % with"),
-        (0.2, "ruins the training", "20.0 % with"),
+        (0.6, "lowers the accuracy by more than 10 points", "60.0 ± 1.1 % with"),
+        (0.2, "ruins the training", "20.0 ± 0.9 % with"),
         (None, "ruins the training", "without, – with"),
     ],
 )
 def test_a_faulty_worker_is_said_to_do_as_much_harm_as_the_run_shows(faulty, harm, shown):
-    said = judgement(claims.flip_breaks_the_mean(0.8, faulty), load_words("shoal.labs.lab2", "en"))
+    said = judgement(
+        claims.flip_breaks_the_mean(*accuracies(0.8, faulty)), load_words("shoal.labs.lab2", "en")
+    )
     assert harm in said.claim
     assert shown in said.numbers
