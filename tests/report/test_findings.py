@@ -1,6 +1,6 @@
 import pytest
 
-from shoal.report.findings import Measured, higher, inside_run, lower, over_seeds
+from shoal.report.findings import Measured, exactly, higher, inside_run, lower, of_samples, over_seeds
 
 
 def seeds(value, spread=0.1):
@@ -16,7 +16,10 @@ def seeds(value, spread=0.1):
         (seeds(1.2), seeds(1.0), "undecided"),
         (seeds(1.0, 0.0), seeds(1.0, 0.0), "undecided"),
         (over_seeds([1.0]), over_seeds([9.0]), "undecided"),
-        (over_seeds([1.0]), seeds(9.0), "holds"),
+        (over_seeds([1.0]), seeds(9.0), "undecided"),
+        (over_seeds([1.0, 1.1]), over_seeds([9.0, 9.1]), "undecided"),
+        (over_seeds([1.0] * 5), seeds(9.0), "undecided"),
+        (exactly(1.0), seeds(9.0), "holds"),
     ],
 )
 def test_a_difference_counts_only_outside_its_spread(a, b, verdict):
@@ -24,9 +27,17 @@ def test_a_difference_counts_only_outside_its_spread(a, b, verdict):
     assert higher(b, a) == verdict
 
 
-def test_a_single_run_claims_no_spread():
-    assert over_seeds([0.3]) == Measured(0.3, 0.0, "none", 1)
-    assert f"{over_seeds([0.3]):.2f}" == "0.30"
+@pytest.mark.parametrize("values", [[0.3], [0.25, 0.35], [0.3, 0.3], [0.3] * 5])
+def test_few_or_equal_values_have_no_spread_and_show_none(values):
+    for measured in (over_seeds(values), inside_run(values)):
+        assert (measured.spread, measured.basis, measured.count) == (0.0, "none", len(values))
+        assert f"{measured:.2f}" == "0.30"
+
+
+def test_an_accuracy_is_uncertain_by_the_number_of_samples():
+    assert of_samples(0.9, 2000).spread == pytest.approx(0.0067, abs=1e-4)
+    assert of_samples(0.9, 500).spread == pytest.approx(0.0135, abs=2e-4)
+    assert of_samples(1.0, 500).spread > 0
 
 
 def test_an_outlier_of_the_machine_does_not_move_a_step_time():

@@ -45,7 +45,8 @@ def test_more_rounds_find_a_smaller_difference_although_some_are_disturbed():
 
 def test_what_was_the_same_for_both_falls_out():
     luck = [0.0, 10.0, 3.0, 7.0, 1.0, 4.0]
-    pair = by_seeds([each + 1 for each in luck], luck)
+    gains = [0.9, 1.1, 1.0, 0.9, 1.0, 1.1]
+    pair = by_seeds([each + gain for each, gain in zip(luck, gains, strict=True)], luck)
     assert pair.difference.value == pytest.approx(1.0)
     assert first_higher(pair) == "holds"
     assert first_lower(pair) == "fails"
@@ -62,7 +63,24 @@ def test_a_sign_test_needs_eleven_rounds():
     assert (outside_interval(10), outside_interval(11)) == (0, 1)
     slower, faster = [2.0] * 10 + [0.5], [1.0] * 11
     assert first_higher(by_rounds(slower, faster)) == "undecided"  # one round of eleven the other way round
-    assert first_higher(by_rounds([2.0] * 11, faster)) == "holds"
+    assert first_higher(by_rounds([2.0] * 10 + [2.1], faster)) == "holds"
+
+
+@pytest.mark.parametrize("compare", [by_seeds, by_rounds])
+@pytest.mark.parametrize("count", [5, 11, 21])
+def test_pairs_that_all_differ_by_the_same_decide_nothing(compare, count):
+    pair = compare([2.0] * count, [1.0] * count)
+    assert (first_higher(pair), pair.difference.basis, pair.settled) == ("undecided", "none", False)
+
+
+@pytest.mark.parametrize(
+    ("second", "noise", "settled"),
+    [(2.0, 0.3, True), (1.0, 0.01, True), (1.0, 0.3, False), (1.1, 0.5, False)],
+)
+def test_rounds_are_settled_when_they_decide_clearly_or_differ_by_little(second, noise, settled):
+    draw = random.Random(0)
+    pair = by_rounds(*([value + draw.gauss(0, noise / 4) for _ in range(15)] for value in (1.0, second)))
+    assert pair.settled == settled
 
 
 def test_a_unit_changes_all_numbers():

@@ -24,7 +24,7 @@ from shoal.labs.page.page import Page, machine_table, opening
 from shoal.labs.page.pictures import Draw, draw_all
 from shoal.labs.runs import Runs
 from shoal.labs.settings import LabSettings, command_of
-from shoal.labs.timing.busy import OtherWork
+from shoal.labs.timing.busy import trusted
 from shoal.labs.watch import Watch
 from shoal.labs.words import Words, load_words
 from shoal.report.document import Block, Document, Heading, Paragraph, Table
@@ -141,7 +141,7 @@ def run_plan(
     # Phase 1: check
     lab.check(plan)
     configs = lab.runs(plan)
-    runs, others = Runs(folder / "runs", words, watch, earlier), OtherWork()
+    runs = Runs(folder / "runs", words, watch, earlier)
     with claimed(folder, lab.whole):
         # Phase 2: train
         runs.say("progress.begin", folder=folder, **lab.subject(plan))
@@ -149,8 +149,8 @@ def run_plan(
         # Phase 3: measure
         runs.say("progress.measure")
         measured = lab.measure(plan, runs)
-        findings = lab.findings(measured)
-        busy = others.busy()
+        busy = runs.busy()
+        findings = trusted(lab.findings(measured), busy)
         # Phase 4: write
         runs.say("progress.write")
         page = Page(words, draw_all(words, lab.figures(measured)))
@@ -162,7 +162,7 @@ def run_plan(
         ]
         document = Document(title, words.lang, blocks)
         if busy:
-            runs.say("intro.busy", part=busy)
+            runs.say("intro.busy", part=100 * busy)
         write_report(folder, document, page.pictures, lab.tables(measured), findings)
     judged = [judgement(finding, words) for section in findings.values() for finding in section]
     return LabResult(

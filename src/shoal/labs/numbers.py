@@ -3,7 +3,8 @@
 import math
 
 from shoal.data.dataset import DataSet
-from shoal.report.findings import Verdict
+from shoal.report.findings import SPREADS, Verdict
+from shoal.report.paired import Paired
 
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -23,6 +24,24 @@ def scientific(value: float) -> str:
 def whether(condition: bool) -> Verdict:
     """The verdict on something that was counted or compared exactly, and has no spread."""
     return "holds" if condition else "fails"
+
+
+def no_worse(lost: Paired, margin: float) -> Verdict:
+    """Whether the second number is lower than the first by no more than a margin; the spread may leave that open.
+
+    Where both are the same in every pair, nothing is lost.
+
+    >>> from shoal.report.paired import by_seeds
+    >>> steady, vague = (by_seeds([0.94] * 6, [0.93 + noise * (-1) ** i for i in range(6)]) for noise in (0.001, 0.1))
+    >>> no_worse(steady, margin=0.03), no_worse(vague, margin=0.03)
+    ('holds', 'undecided')
+    """
+    if lost.is_same:
+        return "holds"
+    value, noise = lost.difference.value, SPREADS * lost.difference.spread
+    if lost.difference.basis == "none" or value - noise <= margin < value + noise:
+        return "undecided"
+    return "holds" if value <= margin else "fails"
 
 
 def sample_counts(data: DataSet) -> dict[str, int]:

@@ -1,8 +1,9 @@
 """The runs of a lab: each is trained, or taken over from an earlier report."""
 
+import json
 import warnings
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,10 +13,11 @@ from shoal.compare.earlier import earlier_result
 from shoal.compare.weights import largest_difference
 from shoal.config.schema import CheckpointConfig, RunConfig
 from shoal.errors import CheckpointError, DivergedError, WorkerError
-from shoal.events.folder import RunFolder
+from shoal.events.folder import RunFolder, write_whole
 from shoal.events.weights import check_weights
 from shoal.files import copy_folder
 from shoal.labs.student.host import HERE, Host
+from shoal.labs.timing.busy import OtherWork
 from shoal.labs.watch import Watch
 from shoal.labs.words import Words
 from shoal.training.result import Result
@@ -23,6 +25,8 @@ from shoal.training.stop import interrupted_by
 
 NEVER = 10**9
 """Steps: more than any run of a lab makes."""
+OTHER_WORK = ".other_work.json"
+"""Beside the runs: how busy the machine was while they were made."""
 ONLY_AT_THE_END = CheckpointConfig(every=NEVER, keep=1)
 """A lab's run is short: one checkpoint is enough."""
 
@@ -42,6 +46,7 @@ class Runs:
     ) -> None:
         self.folder, self.words, self.watch, self.earlier = folder, words, watch, earlier
         self.host = host
+        self._other_work = OtherWork()
         self.taken_over: list[str] = []
         self.trained: list[str] = []
         self.stopped: dict[str, str] = {}
@@ -54,6 +59,17 @@ class Runs:
         """Show the user a line of the lab's words."""
         self.watch.say(self.words(key, **values))
 
+    def busy(self) -> float:
+        """The part of the machine that other programs used; 0 if it was not busy. A later report can take it over."""
+        before = 0.0
+        if self.earlier is not None and self.taken_over:
+            with suppress(FileNotFoundError):
+                before = json.loads((self.earlier / OTHER_WORK).read_text())
+        part = max(before, self._other_work.part())
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_whole(self.folder / OTHER_WORK, json.dumps(part))
+        return part
+
     def placed(self, name: str, config: RunConfig) -> RunConfig:
         """A run's settings with its folder in them."""
         return replace(config, output=replace(config.output, dir=str(self.folder), name=name))
@@ -65,6 +81,7 @@ class Runs:
         if result is None:
             self.trained.append(name)
             result = self.host.train(config, self.watch.running(label))
+            self.busy()
         if result.status != "completed":
             raise interrupted_by(result.stopped_by)  # the worker ended its run in good order
         return replace(result, run=str(self.path(name)))

@@ -18,12 +18,25 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median, stdev
 from typing import Literal
 
-from shoal.report.findings import NOTHING, Measured, Pairs, Verdict, inside_run, lower, over_seeds
+from shoal.report.findings import (
+    NOTHING,
+    SPREADS,
+    Measured,
+    Pairs,
+    Verdict,
+    inside_run,
+    lower,
+    over_seeds,
+    spread_known,
+)
 
 LEVEL = 0.999
 """Confidence of the interval."""
 FEWEST = 4
-"""Fewer pairs decide nothing: counted numbers, such as accuracies, are equal too often by chance."""
+"""Fewer pairs decide nothing: counted numbers, such as accuracies, are equal too often by chance. Neither do pairs that
+all differ by the same: nothing is known about how much they scatter."""
+NARROW = 0.03
+"""An interval is narrow if it is at most this part of the larger number on either side."""
 _STUDENT = (
     "636.62 31.599 12.924 8.610 6.869 5.959 5.408 5.041 4.781 4.587 "
     "4.437 4.318 4.221 4.140 4.073 4.015 3.965 3.922 3.883 3.850"
@@ -54,6 +67,18 @@ class Paired:
         """How many times as large the first is; 0 where the second is zero."""
         return self.first.value / self.second.value if self.second.value else 0.0
 
+    @property
+    def is_same(self) -> bool:
+        """Whether both numbers are equal in every pair, of at least as many as can decide."""
+        return not self.agreeing and self.difference.count >= FEWEST
+
+    @property
+    def settled(self) -> bool:
+        """Whether more pairs would change little: the interval is narrow, or further from zero than it is long."""
+        length = SPREADS * self.difference.spread
+        narrow = NARROW * max(abs(self.first.value), abs(self.second.value))
+        return self.difference.basis != "none" and length <= max(narrow, abs(self.difference.value) / 2)
+
     def scaled(self, factor: float) -> "Paired":
         """The same numbers in another unit."""
         first, second, apart = (part.scaled(factor) for part in (self.first, self.second, self.difference))
@@ -63,8 +88,8 @@ class Paired:
 def by_seeds(first: Sequence[float], second: Sequence[float]) -> Paired:
     """Compare runs seed by seed: both start from the same weights and see the same samples.
 
-    >>> by_seeds([0.75, 0.5, 0.75, 0.5], [0.5, 0.25, 0.5, 0.25]).difference
-    Measured(value=0.25, spread=0.0, basis='seeds', count=4)
+    >>> f"{by_seeds([0.7, 0.8, 0.7, 0.8], [0.4, 0.6, 0.5, 0.5]).difference:.2f}"
+    '0.25 ± 0.19'
     """
     apart = _apart(first, second)
     return Paired(over_seeds(first), over_seeds(second), median_difference(apart), _agreeing(apart), "seeds")
@@ -93,7 +118,7 @@ def first_higher(pair: Paired) -> Verdict:
 def mean_difference(differences: Sequence[float]) -> Measured:
     """The mean of some differences, with half of its interval by Student's t as spread."""
     count = len(differences)
-    if count < FEWEST:
+    if count < FEWEST or not spread_known(differences):
         return Measured(fmean(differences), 0.0, "none", count)
     error = stdev(differences) / math.sqrt(count)
     return Measured(fmean(differences), STUDENT[min(count - 1, len(STUDENT)) - 1] * error / 2, "seeds", count)
@@ -102,7 +127,7 @@ def mean_difference(differences: Sequence[float]) -> Measured:
 def median_difference(differences: Sequence[float]) -> Measured:
     """The median of some differences, with half of its interval towards zero as spread."""
     count, outside = len(differences), outside_interval(len(differences))
-    if not outside:  # too few for a sign test of this level
+    if not outside or not spread_known(differences):  # too few for a sign test of this level, or all equal
         return mean_difference(differences)
     middle, ordered = median(differences), sorted(differences)
     end = ordered[outside - 1] if middle > 0 else ordered[-outside]
@@ -116,7 +141,7 @@ def typical(values: Sequence[float]) -> Measured:
     Measured(value=5.0, spread=2.5, basis='rounds', count=11)
     """
     outside = outside_interval(len(values))
-    if not outside:
+    if not outside or not spread_known(values):
         return mean_difference(values)
     middle, ordered = median(values), sorted(values)
     longer = max(middle - ordered[outside - 1], ordered[-outside] - middle)

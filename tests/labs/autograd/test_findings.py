@@ -1,20 +1,28 @@
 import pytest
-from outcomes import assert_complete, assert_says, cases_of
+from outcomes import STEADY, assert_complete, assert_says, cases_of, rounds
 
 from shoal.labs.autograd import findings
-from shoal.report.findings import Measured
+from shoal.report.findings import inside_run
+from shoal.report.paired import by_rounds
 
 
-def num(value):
-    return Measured(value, 0.05, "steps", 9)
+def pair(first, second, noise=1.0):
+    """Two things that took turns; noise falls on the second only."""
+    return by_rounds(
+        rounds(first), [each * extra for each, extra in zip(rounds(second), wobble(noise), strict=True)]
+    )
 
 
-MS = num(3.0)
-FASTER, EQUAL, SLOWER = num(0.5), num(1.05), num(2.0)
+def wobble(noise):
+    return [1 + noise * 0.01 * (-1) ** number for number in range(len(STEADY))]
+
+
+FASTER, SLOWER, EQUAL = pair(1.0, 2.0), pair(2.0, 1.0), pair(1.0, 1.0)
+RATIO = inside_run([0.5, 0.6, 0.7])
 RATIOS = {
-    "holds": [(MS, MS, FASTER)],
-    "fails": [(MS, MS, SLOWER)],
-    "undecided": [(MS, MS, EQUAL), (MS, MS, Measured(0.5, 0.0, "none", 1))],
+    "holds": [(FASTER, RATIO)],
+    "fails": [(SLOWER, RATIO)],
+    "undecided": [(EQUAL, RATIO), (by_rounds([1.0] * 3, [2.0] * 3), RATIO)],
 }
 
 
@@ -33,15 +41,15 @@ OUTCOMES = {
     findings.mlp_step: RATIOS,
     findings.lenet_step: RATIOS,
     findings.overhead: {
-        "holds": [(FASTER, EQUAL)],
-        "fails": [(EQUAL, FASTER)],
-        "undecided": [(EQUAL, num(1.0))],
+        "holds": [(FASTER,)],
+        "fails": [(SLOWER,)],
+        "undecided": [(EQUAL,)],
     },
     findings.latency: RATIOS,
     findings.pays: {
-        "holds": [(num(50.0), num(1.0))],
-        "fails": [(num(50.0), num(-1.0)), (num(500.0), num(1.0))],
-        "undecided": [(num(50.0), Measured(1.0, 0.9, "steps", 9))],
+        "holds": [(rounds(50.0), pair(2.0, 1.0))],
+        "fails": [(rounds(50.0), pair(1.0, 2.0)), (rounds(500.0), pair(2.0, 1.0))],
+        "undecided": [(rounds(95.0), pair(2.0, 1.0, noise=9)), ([50.0], pair(2.0, 1.0))],
     },
     findings.peak: {
         "holds": [(both(10, 10), both(9, 10))],
@@ -54,15 +62,15 @@ OUTCOMES = {
     findings.passes: {"holds": [((40, 20), (100, 90))], "fails": [((40, 36), (100, 50)), ((40, 40), (9, 9))]},
     findings.caching_saves: with_last(RATIOS, 16),
     findings.caching_costs: {
-        "holds": [(MS, MS, SLOWER, 100)],
-        "fails": [(MS, MS, FASTER, 100)],
-        "undecided": [(MS, MS, EQUAL, 100)],
+        "holds": [(SLOWER, RATIO, 100)],
+        "fails": [(FASTER, RATIO, 100)],
+        "undecided": [(EQUAL, RATIO, 100)],
     },
     findings.chain_order: with_last(RATIOS, 300),
     findings.chain_grows: {
-        "holds": [(SLOWER, FASTER, 10, 300)],
-        "fails": [(FASTER, SLOWER, 10, 300)],
-        "undecided": [(EQUAL, num(1.0), 10, 300)],
+        "holds": [(FASTER, 10, 300)],
+        "fails": [(SLOWER, 10, 300)],
+        "undecided": [(EQUAL, 10, 300)],
     },
 }
 
@@ -78,5 +86,5 @@ def test_every_finding_has_all_its_outcomes_and_an_explanation_for_each():
 
 
 def test_a_compilation_that_saves_nothing_is_never_paid_for():
-    assert findings.pays(num(50.0), num(-1.0)).numbers["steps"] == "∞"
-    assert findings.pays(num(50.0), num(2.0)).numbers["steps"] == "25"
+    assert findings.pays(rounds(50.0), pair(1.0, 2.0)).numbers["steps"] == "∞"
+    assert findings.pays(rounds(50.0), pair(4.0, 2.0, noise=0)).numbers["steps"] == "25"

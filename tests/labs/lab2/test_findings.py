@@ -4,13 +4,24 @@ from outcomes import OUTCOMES_OF_A_COMPARISON, assert_complete, assert_says, cas
 from shoal.labs.lab2 import claims
 from shoal.labs.page.analysis import judgement
 from shoal.labs.words import load_words
+from shoal.report.findings import of_samples
 from shoal.report.paired import by_seeds
 
 LOWER, HIGHER, SAME = (by_seeds(*each) for each in OUTCOMES_OF_A_COMPARISON)
 FIRST_LOWER = {"holds": [(LOWER,)], "fails": [(HIGHER,)], "undecided": [(SAME,)]}
 SECOND_LOWER = {"holds": [(HIGHER,)], "fails": [(LOWER,)], "undecided": [(SAME,)]}
-BREAKS = {"holds": [(0.9, 0.2), (0.8, 0.67), (0.9, None)], "fails": [(0.9, 0.85)]}
-TOLERATES = {"holds": [(0.9, 0.85), (0.5, 0.6)], "fails": [(0.9, 0.2), (0.9, None)]}
+
+
+def accuracies(*parts):
+    """On 2,000 samples."""
+    return tuple(None if part is None else of_samples(part, 2000) for part in parts)
+
+
+LOST = [accuracies(0.9, 0.2), accuracies(0.8, 0.6), accuracies(0.9, None)]
+KEPT = [accuracies(0.9, 0.89), accuracies(0.5, 0.6)]
+CLOSE = [accuracies(0.9, 0.79), accuracies(0.9, 0.81)]
+BREAKS = {"holds": LOST, "fails": KEPT, "undecided": CLOSE}
+TOLERATES = {"holds": KEPT, "fails": LOST, "undecided": CLOSE}
 SENT = {"by:ring": 800, "by:central": 800}
 
 
@@ -69,12 +80,14 @@ def test_every_finding_has_all_its_outcomes_and_an_explanation_for_each():
 @pytest.mark.parametrize(
     ("faulty", "harm", "shown"),
     [
-        (0.67, "lowers the accuracy by more than 10 points", "67.0 % with"),
-        (0.2, "ruins the training", "20.0 % with"),
+        (0.6, "lowers the accuracy by more than 10 points", "60.0 ± 1.1 % with"),
+        (0.2, "ruins the training", "20.0 ± 0.9 % with"),
         (None, "ruins the training", "without, – with"),
     ],
 )
 def test_a_faulty_worker_is_said_to_do_as_much_harm_as_the_run_shows(faulty, harm, shown):
-    said = judgement(claims.flip_breaks_the_mean(0.8, faulty), load_words("shoal.labs.lab2", "en"))
+    said = judgement(
+        claims.flip_breaks_the_mean(*accuracies(0.8, faulty)), load_words("shoal.labs.lab2", "en")
+    )
     assert harm in said.claim
     assert shown in said.numbers

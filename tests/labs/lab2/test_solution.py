@@ -1,12 +1,14 @@
 import ast
 import re
 from pathlib import PurePosixPath
+from types import SimpleNamespace
 
 import pytest
 import torch
 from handed_out import free_port, lay_out, side_by_side
 
 from shoal.labs.handout.start import skeleton, solution
+from shoal.labs.lab2.solution import model
 from shoal.labs.lab2.solution.model import Net, batches, load_data, parse_args, parts
 from shoal.models.lenet import lenet
 from shoal.report.folder import write_files
@@ -94,8 +96,36 @@ def test_the_flags_that_the_readme_names_do_what_they_say(tmp_path):
         times[name] = max(float(each) for each in re.findall(r": (\S+) ms of", output))
     assert weights["parameters"] == weights["sum"] == weights["link"] == weights["mean"]
     assert weights["uneven"] != weights["mean"]
-    # 52,000 parameters out and back at 20 Mbit/s: it sleeps for longer than that, whatever the machine does.
-    assert times["link"] > 100
+    # Around a ring of two, each node sends its 52,000 gradients once, at 20 Mbit/s. It sleeps for at least that long.
+    assert times["link"] > 80
+
+
+@pytest.mark.parametrize(
+    ("call", "sent"),
+    [
+        (lambda dist, own, all_: dist.all_reduce(own, op="sum"), [1.5] * 4),
+        (lambda dist, own, all_: dist.all_gather([own] * 4, own), [3] * 4),
+        (lambda dist, own, all_: dist.all_gather_into_tensor(all_, own), [3] * 4),
+        (lambda dist, own, all_: dist.reduce_scatter(own, [own] * 4), [3] * 4),
+        (lambda dist, own, all_: dist.reduce(own, dst=1), [1, 0, 1, 1]),
+        (lambda dist, own, all_: dist.reduce(own, 1, "sum"), [1, 0, 1, 1]),
+        (lambda dist, own, all_: dist.gather(own, dst=0), [0, 1, 1, 1]),
+        (lambda dist, own, all_: dist.broadcast(own, src=0), [3, 0, 0, 0]),
+        (lambda dist, own, all_: dist.broadcast(own, 2, async_op=True), [0, 0, 3, 0]),
+        (lambda dist, own, all_: dist.scatter(own, None, src=0), [3, 0, 0, 0]),
+    ],
+)
+def test_a_slow_link_costs_each_node_what_it_sends_in_that_collective(monkeypatch, call, sent):
+    slept, called = [], []
+    monkeypatch.setattr(model.time, "sleep", slept.append)
+    for rank in range(4):
+        fakes = {name: lambda *args, **kwargs: called.append(args) for name in model.SENT}
+        ranks = {"get_world_size": lambda: 4, "get_rank": lambda rank=rank: rank}
+        monkeypatch.setattr(model, "dist", SimpleNamespace(**fakes, **ranks))
+        model.slow_link(mbit_per_s=32.0)
+        call(model.dist, torch.zeros(1000), torch.zeros(4000))
+    assert slept == pytest.approx([each * 1e-3 for each in sent])
+    assert len(called) == 4
 
 
 def test_the_skeleton_comes_with_digits_and_runs_up_to_its_first_task(tmp_path):

@@ -3,6 +3,7 @@ from reports import Listening, again_in_chinese, assert_judged, assert_whole, ro
 
 from shoal.cli.main import main
 from shoal.config.schema import DigitsConfig, MlpConfig, TransformerConfig
+from shoal.files import copy_folder
 from shoal.labs.frame import run_plan
 from shoal.labs.optimise.compression import plan as compression
 from shoal.labs.optimise.compression.plan import CODECS, LINKS
@@ -10,6 +11,7 @@ from shoal.labs.optimise.lab import LAB, Plan
 from shoal.labs.optimise.memory import plan as memory
 from shoal.labs.optimise.pruning import plan as pruning
 from shoal.labs.optimise.straggler import plan as straggler
+from shoal.labs.runs import OTHER_WORK
 from shoal.labs.words import load_words
 
 pytestmark = pytest.mark.timeout(400)  # some sixty runs
@@ -108,6 +110,20 @@ def test_the_report_is_whole_in_both_languages(finished, in_chinese):
         assert len(text_of(outcome.folder).split("![")) == 1 + 4 + 3 + 1 + 1
     for table in ("steps", "auto", "stragglers", "staleness", "memory"):
         assert rows(finished.folder, table) == rows(in_chinese.folder, table)
+
+
+def test_with_times_of_a_busy_machine_no_finding_about_time_is_decided_and_there_is_no_front(
+    finished, tmp_path
+):
+    earlier = tmp_path / "runs"
+    copy_folder(finished.folder / "runs", earlier)
+    (earlier / OTHER_WORK).write_text("0.83")
+    busy = again_in_chinese(LAB, TINY, tmp_path / "report", earlier)
+    verdicts = {row["claim"]: row["verdict"] for row in rows(busy.folder, "findings")}
+    exact = {"bytes_as_declared", "ssp_keeps_its_bound"}
+    assert {claim for claim, verdict in verdicts.items() if verdict != "undecided"} == exact
+    assert not any(row["on the Pareto front"] == "True" for row in rows(busy.folder, "memory"))
+    assert "83 %" in text_of(busy.folder)
 
 
 def test_one_worker_is_refused_before_anything_is_written(capsys, tmp_path):

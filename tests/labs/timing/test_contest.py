@@ -1,5 +1,6 @@
 import gc
 import itertools
+import random
 
 import pytest
 import torch
@@ -37,7 +38,7 @@ def test_a_short_call_is_repeated_within_its_turn_and_the_time_is_that_of_one_ca
 def test_rivals_take_turns_and_each_begins_in_its_turn(ticking):
     log = []
     contest({name: ticking.rival(1.0, log, name) for name in "abc"}, rounds=3, budget_s=1e9)
-    turns = log[2 * 3 * module.WARM_UP :]
+    turns = log[2 * 3 * module.WARM_UP :][: 2 * 3 * 3 * module.TURNS]
     assert turns[::2] == turns[1::2]  # a call that is not counted, and one that is
     assert "".join(turns[::2]) == 3 * "abc" + 3 * "bca" + 3 * "cab"
 
@@ -72,10 +73,11 @@ def test_all_places_of_a_scale_take_part_in_one_contest(ticking):
     log = []
     places = {n: {name: ticking.rival(float(n), log, f"{n}{name}") for name in "ab"} for n in (1, 2)}
     found = contests(places, rounds=1, budget_s=1e9)
-    assert log[-8::2] == ["1a", "1b", "2a", "2b"]
-    assert {n: contest.seconds for n, contest in found.items()} == {
-        1: {"a": (1.0,), "b": (1.0,)},
-        2: {"a": (2.0,), "b": (2.0,)},
+    turns = log[2 * 4 * module.WARM_UP :]
+    assert turns[:8:2] == ["1a", "1b", "2a", "2b"]
+    assert {n: {name: set(its) for name, its in contest.seconds.items()} for n, contest in found.items()} == {
+        1: {"a": {1.0}, "b": {1.0}},
+        2: {"a": {2.0}, "b": {2.0}},
     }
 
 
@@ -85,7 +87,18 @@ def test_a_ratio_is_formed_round_by_round_so_that_a_slow_second_cancels():
     ratio = found.ratio("fast", "slow")
     assert (ratio.value, ratio.spread) == (0.5, 0.0)
     assert found.ms("slow").value == 2000.0
-    assert found.saved_ms("fast", "slow").value == 1000.0
+    assert found.compared("fast", "slow")[0].difference.value < 0
+
+
+@pytest.mark.parametrize(("slow", "expected"), [(2.0, 12), (1.0, 24)])
+def test_rounds_end_when_they_decide_or_at_their_limit(ticking, slow, expected):
+    draw = random.Random(0)
+
+    def noisy(seconds):
+        return lambda: ticking.rival(seconds * draw.uniform(0.7, 1.3))()
+
+    found = contest({"a": noisy(1.0), "b": noisy(slow)}, rounds=12, budget_s=1e9)
+    assert len(found.seconds["a"]) == expected
 
 
 def test_what_is_switched_is_restored_also_after_an_error():

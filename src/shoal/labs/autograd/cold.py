@@ -9,15 +9,14 @@ import subprocess
 import sys
 
 from shoal.errors import WorkerError
-from shoal.report.findings import Measured, inside_run
 
 PROGRAM = "shoal.labs.autograd.networks"
 TIMEOUT_S = 120.0
 
 
-def cold_compile_ms(network: str, batch_size: int, seed: int, processes: int) -> Measured:
+def cold_compile_ms(network: str, batch_size: int, seed: int, processes: int) -> tuple[float, ...]:
     """Milliseconds of a training step's first compilation, over some fresh processes."""
-    return inside_run([_in_a_fresh_process(network, batch_size, seed) for _ in range(processes)])
+    return tuple(_in_a_fresh_process(network, batch_size, seed) for _ in range(processes))
 
 
 def _in_a_fresh_process(network: str, batch_size: int, seed: int) -> float:

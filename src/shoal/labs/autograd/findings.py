@@ -1,12 +1,14 @@
 """The lab's findings: each a function of numbers alone, so that a test can feed it either outcome."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from shoal.labs.autograd.experiment import Measurements
 from shoal.labs.numbers import scientific, whether
 from shoal.labs.page.analysis import Findings
+from shoal.labs.timing.contest import Contest
 from shoal.report.findings import Finding, Measured, lower
+from shoal.report.paired import Paired, by_rounds, first_higher, first_lower, typical
 
 ROUNDING = 1e-5
 """A relative difference of gradients below this is rounding in float32."""
@@ -14,8 +16,6 @@ SLOPE_ERROR = 1e-6
 """A relative difference from central differences in float64 below this is the error of the differences themselves."""
 PAYS_WITHIN = 100
 """Training steps after which the time saved must exceed the time of compiling."""
-SAME = Measured(1.0, 0.0, "none", 1)
-"""The ratio of equal things."""
 
 
 def by_hand(error: float, slope_error: float) -> Finding:
@@ -42,36 +42,39 @@ def branches(dynamic_works: bool, static_refuses: bool) -> Finding:
     return Finding("branches", numbers, whether(dynamic_works and static_refuses))
 
 
-def mlp_step(dynamic: Measured, static: Measured, ratio: Measured) -> Finding:
+def mlp_step(times: Paired, ratio: Measured) -> Finding:
     """A static training step of the mlp takes less time than a dynamic one."""
-    numbers = {"dynamic": dynamic, "static": static, "ratio": ratio}
-    return Finding("mlp_step", numbers, lower(ratio, SAME))
+    numbers = {"dynamic": times.second, "static": times.first, "ratio": ratio}
+    return Finding("mlp_step", numbers, first_lower(times), times.pairs)
 
 
-def lenet_step(dynamic: Measured, static: Measured, ratio: Measured) -> Finding:
+def lenet_step(times: Paired, ratio: Measured) -> Finding:
     """A static training step of lenet takes less time than a dynamic one."""
-    numbers = {"dynamic": dynamic, "static": static, "ratio": ratio}
-    return Finding("lenet_step", numbers, lower(ratio, SAME))
+    numbers = {"dynamic": times.second, "static": times.first, "ratio": ratio}
+    return Finding("lenet_step", numbers, first_lower(times), times.pairs)
 
 
-def overhead(mlp: Measured, lenet: Measured) -> Finding:
-    """The static step gains more, relatively, where the operations themselves are short."""
-    return Finding("overhead", {"mlp": mlp, "lenet": lenet}, lower(mlp, lenet))
+def overhead(ratios: Paired) -> Finding:
+    """The static step gains more, relatively, where the operations themselves are short (first: the mlp)."""
+    numbers = {"mlp": ratios.first, "lenet": ratios.second}
+    return Finding("overhead", numbers, first_lower(ratios), ratios.pairs)
 
 
-def latency(dynamic: Measured, static: Measured, ratio: Measured) -> Finding:
+def latency(times: Paired, ratio: Measured) -> Finding:
     """A static forward pass of one sample takes less time than a dynamic one."""
-    numbers = {"dynamic": dynamic, "static": static, "ratio": ratio}
-    return Finding("latency", numbers, lower(ratio, SAME))
+    numbers = {"dynamic": times.second, "static": times.first, "ratio": ratio}
+    return Finding("latency", numbers, first_lower(times), times.pairs)
 
 
-def pays(compile_ms: Measured, saved_ms: Measured) -> Finding:
-    """Compiling pays for itself within a hundred training steps."""
-    steps = f"{math.ceil(compile_ms.value / saved_ms.value):,}" if saved_ms.value > 0 else "∞"
+def pays(compile_ms: Sequence[float], steps_ms: Paired) -> Finding:
+    """Compiling pays for itself within a hundred training steps. `steps_ms`: dynamic and static, in turns."""
+    once, saved = typical(compile_ms), steps_ms.difference
+    steps = f"{math.ceil(once.value / saved.value):,}" if saved.value > 0 else "∞"
     return Finding(
         "pays",
-        {"compile": compile_ms, "saved": saved_ms, "steps": steps, "within": PAYS_WITHIN},
-        lower(compile_ms, saved_ms.scaled(PAYS_WITHIN)),
+        {"compile": once, "saved": saved, "steps": steps, "within": PAYS_WITHIN},
+        lower(once, saved.scaled(PAYS_WITHIN)),
+        timed=True,
     )
 
 
@@ -101,28 +104,29 @@ def passes(operations: tuple[int, int], written_bytes: tuple[int, int]) -> Findi
     return Finding("passes", numbers, whether(fewer > less))
 
 
-def caching_saves(plain: Measured, sharing: Measured, ratio: Measured, count: int) -> Finding:
+def caching_saves(times: Paired, ratio: Measured, count: int) -> Finding:
     """Where a sub-expression recurs, a tape that shares is faster."""
-    numbers = {"plain": plain, "sharing": sharing, "ratio": ratio, "count": count}
-    return Finding("caching_saves", numbers, lower(ratio, SAME))
+    numbers = {"plain": times.second, "sharing": times.first, "ratio": ratio, "count": count}
+    return Finding("caching_saves", numbers, first_lower(times), times.pairs)
 
 
-def caching_costs(plain: Measured, sharing: Measured, ratio: Measured, count: int) -> Finding:
+def caching_costs(times: Paired, ratio: Measured, count: int) -> Finding:
     """Where nothing recurs, a tape that shares records more slowly."""
-    numbers = {"plain": plain, "sharing": sharing, "ratio": ratio, "count": count}
-    return Finding("caching_costs", numbers, lower(SAME, ratio))
+    numbers = {"plain": times.second, "sharing": times.first, "ratio": ratio, "count": count}
+    return Finding("caching_costs", numbers, first_higher(times), times.pairs)
 
 
-def chain_order(written: Measured, compiled: Measured, ratio: Measured, size: int) -> Finding:
+def chain_order(times: Paired, ratio: Measured, size: int) -> Finding:
     """The compiler's order of a matrix chain is faster than the written one, at the largest size."""
-    numbers = {"written": written, "compiled": compiled, "ratio": ratio, "size": size}
-    return Finding("chain_order", numbers, lower(ratio, SAME))
+    numbers = {"written": times.second, "compiled": times.first, "ratio": ratio, "size": size}
+    return Finding("chain_order", numbers, first_lower(times), times.pairs)
 
 
-def chain_grows(small: Measured, large: Measured, small_size: int, large_size: int) -> Finding:
-    """The larger the matrices, the smaller the part of the written order's time that the compiled one takes."""
-    numbers = {"small": small, "large": large, "small_size": small_size, "large_size": large_size}
-    return Finding("chain_grows", numbers, lower(large, small))
+def chain_grows(ratios: Paired, small_size: int, large_size: int) -> Finding:
+    """The larger the matrices (first), the smaller the part of the written order's time that the compiled one takes."""
+    sizes = {"small_size": small_size, "large_size": large_size}
+    numbers = {"small": ratios.second, "large": ratios.first, **sizes}
+    return Finding("chain_grows", numbers, first_lower(ratios), ratios.pairs)
 
 
 def find(measured: Measurements) -> Findings:
@@ -138,11 +142,11 @@ def find(measured: Measurements) -> Findings:
             branches(measured.branch.dynamic_works, bool(measured.branch.refusal)),
         ],
         "time": [
-            mlp_step(*mlp.step.compared("dynamic", "static")),
-            lenet_step(*lenet.step.compared("dynamic", "static")),
-            overhead(mlp.step.ratio("static", "dynamic"), lenet.step.ratio("static", "dynamic")),
-            latency(*mlp.forward[1].compared("dynamic", "static")),
-            pays(mlp.compile_ms, mlp.step.saved_ms("static", "dynamic")),
+            mlp_step(*mlp.step.compared("static", "dynamic")),
+            lenet_step(*lenet.step.compared("static", "dynamic")),
+            overhead(_by_ratios(mlp.step, lenet.step, "static", "dynamic")),
+            latency(*mlp.forward[1].compared("static", "dynamic")),
+            pays(mlp.cold_ms, mlp.step.compared("dynamic", "static")[0]),
         ],
         "memory": [
             peak({n.name: n.peak["dynamic"] for n in networks}, {n.name: n.peak["static"] for n in networks}),
@@ -155,19 +159,21 @@ def find(measured: Measurements) -> Findings:
             ),
         ],
         "caching": [
-            caching_saves(*often.time.compared("plain", "sharing"), often.count),
-            caching_costs(*never.time.compared("plain", "sharing"), never.count),
+            caching_saves(*often.time.compared("sharing", "plain"), often.count),
+            caching_costs(*never.time.compared("sharing", "plain"), never.count),
         ],
         "chain": [
-            chain_order(*large.time.compared("written", "compiled"), large.size),
-            chain_grows(
-                small.time.ratio("compiled", "written"),
-                large.time.ratio("compiled", "written"),
-                small.size,
-                large.size,
-            ),
+            chain_order(*large.time.compared("compiled", "written"), large.size),
+            chain_grows(_by_ratios(large.time, small.time, "compiled", "written"), small.size, large.size),
         ],
     }
+
+
+def _by_ratios(first: Contest, second: Contest, rival: str, base: str) -> Paired:
+    """How many times as long a rival takes in two contests; the shorter one decides how many rounds count."""
+    ratios = first.ratios(rival, base), second.ratios(rival, base)
+    count = min(map(len, ratios))
+    return by_rounds(*(each[:count] for each in ratios))
 
 
 def kib(num_bytes: int) -> float:

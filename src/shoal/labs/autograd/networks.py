@@ -41,8 +41,8 @@ class Network:
     """A training step: forward, backward, update."""
     forward: Mapping[int, Contest]
     """A forward pass, by the number of samples."""
-    compile_ms: Measured
-    """The first compilation in a process."""
+    cold_ms: tuple[float, ...]
+    """The first compilation in a process, of several processes."""
     again_ms: Measured
     """A later one."""
     peak: Mapping[str, int]
@@ -68,7 +68,7 @@ def measure_network(name: str, plan: Plan) -> Network:
             size: contest(forward_passes(name, plan.seed, size), plan.rounds, plan.contest_s)
             for size in (1, plan.batch_size)
         },
-        compile_ms=cold_compile_ms(name, plan.batch_size, plan.seed, plan.fresh_processes),
+        cold_ms=cold_compile_ms(name, plan.batch_size, plan.seed, plan.fresh_processes),
         again_ms=inside_run(
             [time_compilation_ms(name, plan.seed, batch) for _ in range(max(2, plan.compilations))]
         ),

@@ -8,7 +8,7 @@ from shoal.labs.lab1.solution import MyOptimizer
 from shoal.labs.lab1.sweep import Sweep
 from shoal.labs.page.page import Page, source
 from shoal.report.document import Block, Bullets, Code, Formula, Heading, Paragraph, Table
-from shoal.report.findings import over_seeds
+from shoal.report.findings import accuracy_over, over_seeds
 
 
 def principle(page: Page) -> list[Block]:
@@ -66,14 +66,14 @@ def hyper_parameters(measured: Measurements, page: Page) -> Table:
 def result_table(measured: Measurements, page: Page) -> Table:
     """The end of training, a row for each optimizer."""
     columns = ("optimizer", "accuracy", "loss", "steps", "samples", "seconds", "rate")
-    rows = [_result_row(measured.series[name], page) for name in NAMES]
+    rows = [_result_row(measured.series[name], measured.samples["test"], page) for name in NAMES]
     return page.table("results", page.header("results", *columns), rows, window=WINDOW)
 
 
-def _result_row(series: Series, page: Page) -> list[str]:
+def _result_row(series: Series, test_samples: int, page: Page) -> list[str]:
     return [
         page(f"name.{series.name}"),
-        f"{over_seeds(series.results('test_accuracy')).scaled(100):.2f}",
+        f"{accuracy_over(series.results('test_accuracy'), test_samples).scaled(100):.2f}",
         f"{over_seeds(series.last_losses()):.4f}",
         f"{series.runs[0].result['steps']:,}",
         f"{series.samples():,}",

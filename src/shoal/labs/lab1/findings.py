@@ -46,7 +46,7 @@ def per_sample(losses: Paired, samples: int) -> Finding:
 def per_second(losses: Paired, seconds: float) -> Finding:
     """After the same training time SGD's loss is lower than GD's (first)."""
     numbers = {"gd": losses.first, "sgd": losses.second, "seconds": seconds}
-    return Finding("per_second", numbers, first_higher(losses), losses.pairs)
+    return Finding("per_second", numbers, first_higher(losses), losses.pairs, timed=True)
 
 
 def accuracy(accuracies: Paired, gd_samples: int, sgd_samples: int) -> Finding:

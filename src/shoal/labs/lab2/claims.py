@@ -1,10 +1,11 @@
 """What the lab claims: each claim a function of numbers alone, so that a test can feed it either outcome."""
 
+import math
 from collections.abc import Mapping
 
 from shoal.labs.numbers import scientific, whether
-from shoal.report.findings import Finding, Measured
-from shoal.report.paired import Paired, first_higher, first_lower
+from shoal.report.findings import Finding, Measured, Verdict
+from shoal.report.paired import STUDENT, Paired, first_higher, first_lower
 from shoal.words import Phrase
 
 ROUNDING = 1e-5
@@ -188,27 +189,27 @@ def nan_is_stopped(stopped: bool) -> Finding:
     return Finding("nan_is_stopped", {"stopped": stopped}, whether(stopped))
 
 
-def huge_breaks_the_mean(clean: float, faulty: float | None) -> Finding:
+def huge_breaks_the_mean(clean: Measured, faulty: Measured | None) -> Finding:
     """With the sum, one worker with huge gradients lowers the accuracy, or ruins the training."""
     return _accuracies("huge_breaks_the_mean", clean, faulty, broken=True)
 
 
-def flip_breaks_the_mean(clean: float, faulty: float | None) -> Finding:
+def flip_breaks_the_mean(clean: Measured, faulty: Measured | None) -> Finding:
     """With the sum, one worker with flipped gradients lowers the accuracy, or ruins the training."""
     return _accuracies("flip_breaks_the_mean", clean, faulty, broken=True)
 
 
-def median_tolerates(clean: float, worst: float | None) -> Finding:
+def median_tolerates(clean: Measured, worst: Measured | None) -> Finding:
     """The median tolerates one faulty worker of any kind."""
     return _accuracies("median_tolerates", clean, worst, broken=False)
 
 
-def trimmed_mean_tolerates(clean: float, worst: float | None) -> Finding:
+def trimmed_mean_tolerates(clean: Measured, worst: Measured | None) -> Finding:
     """The trimmed mean tolerates one faulty worker of any kind."""
     return _accuracies("trimmed_mean_tolerates", clean, worst, broken=False)
 
 
-def krum_tolerates(clean: float, worst: float | None) -> Finding:
+def krum_tolerates(clean: Measured, worst: Measured | None) -> Finding:
     """Krum tolerates one faulty worker of any kind."""
     return _accuracies("krum_tolerates", clean, worst, broken=False)
 
@@ -225,12 +226,23 @@ def _percent(accuracies: Paired) -> tuple[Measured, Measured, Measured]:
     return scaled.first, scaled.second, scaled.difference
 
 
-def _accuracies(claim: str, clean: float, faulty: float | None, broken: bool) -> Finding:
+def _accuracies(claim: str, clean: Measured, faulty: Measured | None, broken: bool) -> Finding:
     """Accuracy without and with a bad worker; a run that was stopped has none."""
-    lost = faulty is None or faulty < clean - PARTLY
-    numbers = {"clean": 100 * clean, "faulty": "–" if faulty is None else f"{100 * faulty:.1f} %"}
+    shown = "–" if faulty is None else f"{faulty.scaled(100):.1f} %"
+    numbers = {"clean": clean.scaled(100), "faulty": shown}
+    lost, kept = _lost(clean, faulty)
     if not broken:
-        return Finding(claim, numbers, whether(not lost))
-    ruined = faulty is None or faulty < RUINED * clean
+        return Finding(claim, numbers, kept)
+    ruined = faulty is None or faulty.value < RUINED * clean.value
     harm = Phrase("harm.ruins") if ruined else Phrase("harm.lowers", {"points": 100 * PARTLY})
-    return Finding(claim, {**numbers, "harm": harm}, whether(lost))
+    return Finding(claim, {**numbers, "harm": harm}, lost)
+
+
+def _lost(clean: Measured, faulty: Measured | None) -> tuple[Verdict, Verdict]:
+    """Whether a faulty worker costs more accuracy than a rule may lose, and whether it does not."""
+    if faulty is None:
+        return "holds", "fails"
+    lost = clean.value - faulty.value - PARTLY
+    if abs(lost) <= STUDENT[-1] * math.hypot(clean.spread, faulty.spread):
+        return "undecided", "undecided"
+    return whether(lost > 0), whether(lost <= 0)

@@ -10,7 +10,7 @@ from shoal.labs.lab2.measure import BYTES_PER_ELEMENT, LAST_STEPS, LEARNING, Mea
 from shoal.labs.numbers import scientific
 from shoal.labs.page.page import Page, folded, source
 from shoal.report.document import Block, Bullets, Code, Formula, Paragraph, Table
-from shoal.report.findings import over_seeds
+from shoal.report.findings import accuracy_over, over_seeds
 
 SHOWN = ("all_gather", "gather_scatter", "reduce_scatter_all_gather")
 """Branches whose code the report prints, besides the ring."""
@@ -155,7 +155,7 @@ def aggregation(measured: Measurements, page: Page) -> list[Block]:
         [
             page(f"learn.{name.replace('-', '_')}"),
             f"{over_seeds(measured.learnt[name].losses):.4f}",
-            _accuracy(measured.learnt[name].accuracies),
+            _accuracy(measured.learnt[name].accuracies, measured),
         ]
         for name in LEARNING
         if not name.startswith("uneven")
@@ -190,7 +190,7 @@ def bottleneck(measured: Measurements, page: Page) -> list[Block]:
         [
             _equal(way, page),
             scientific(measured.differences[way]),
-            _accuracy(measured.learnt[way].accuracies) if way in measured.learnt else "–",
+            _accuracy(measured.learnt[way].accuracies, measured) if way in measured.learnt else "–",
         ]
         for way in ("uneven-exact", "uneven-weighted_mean", "uneven-mean")
     ]
@@ -209,7 +209,11 @@ def faults(measured: Measurements, page: Page) -> list[Block]:
 
     def cell(fault: str, rule: str) -> str:
         accuracies = measured.faulty[fault, rule].accuracies
-        return f"{over_seeds(accuracies).scaled(100):.1f}" if accuracies else page("faults.stopped")
+        return (
+            f"{accuracy_over(accuracies, measured.test_samples).scaled(100):.1f}"
+            if accuracies
+            else page("faults.stopped")
+        )
 
     rows = [[page(f"rule.{rule}"), *(cell(fault, rule) for fault in lab.FAULTS)] for rule in lab.RULES]
     header = [page("faults.rule_column"), *(page(f"fault.{fault}") for fault in lab.FAULTS)]
@@ -226,5 +230,5 @@ def _equal(name: str, page: Page) -> str:
     return page(f"equal.{name.replace('-', '_')}")
 
 
-def _accuracy(accuracies: tuple[float, ...]) -> str:
-    return f"{over_seeds(accuracies).scaled(100):.2f}"
+def _accuracy(accuracies: tuple[float, ...], measured: Measurements) -> str:
+    return f"{accuracy_over(accuracies, measured.test_samples).scaled(100):.2f}"

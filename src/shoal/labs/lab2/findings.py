@@ -1,7 +1,7 @@
 """The lab's findings, from its measurements."""
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean, median
+from statistics import median
 
 from shoal.labs.lab2 import claims
 from shoal.labs.lab2.averaging import CALLS
@@ -9,7 +9,7 @@ from shoal.labs.lab2.branches import MESSAGES
 from shoal.labs.lab2.measure import Faulty, Measurements, as_labelled, stage_times
 from shoal.labs.lab2.plan import FAULTS, RULES, SLOWDOWN, TURNS
 from shoal.labs.page.analysis import Findings
-from shoal.report.findings import Finding
+from shoal.report.findings import Finding, Measured, accuracy_over, of_samples
 from shoal.report.paired import Paired, by_rounds, by_seeds
 
 
@@ -118,23 +118,25 @@ def _uneven(measured: Measurements) -> list[Finding]:
 
 def _faults(measured: Measurements) -> list[Finding]:
     faulty = measured.faulty
-    clean = {rule: fmean(faulty["none", rule].accuracies) for rule in RULES}
+    count = measured.test_samples
+    clean = {rule: accuracy_over(faulty["none", rule].accuracies, count) for rule in RULES}
     return [
         claims.nan_is_stopped(bool(faulty["nan", "mean"].stopped)),
-        claims.huge_breaks_the_mean(clean["mean"], _accuracy(faulty["huge", "mean"])),
-        claims.flip_breaks_the_mean(clean["mean"], _accuracy(faulty["flip", "mean"])),
-        claims.median_tolerates(clean["median"], _worst(faulty, "median")),
-        claims.trimmed_mean_tolerates(clean["trimmed_mean"], _worst(faulty, "trimmed_mean")),
-        claims.krum_tolerates(clean["krum"], _worst(faulty, "krum")),
+        claims.huge_breaks_the_mean(clean["mean"], _accuracy(faulty["huge", "mean"], count)),
+        claims.flip_breaks_the_mean(clean["mean"], _accuracy(faulty["flip", "mean"], count)),
+        claims.median_tolerates(clean["median"], _worst(faulty, "median", count)),
+        claims.trimmed_mean_tolerates(clean["trimmed_mean"], _worst(faulty, "trimmed_mean", count)),
+        claims.krum_tolerates(clean["krum"], _worst(faulty, "krum", count)),
         claims.krum_costs(by_seeds(faulty["none", "mean"].accuracies, faulty["none", "krum"].accuracies)),
     ]
 
 
-def _accuracy(faulty: Faulty) -> float | None:
-    return faulty.accuracies[0] if faulty.accuracies else None
+def _accuracy(faulty: Faulty, num_samples: int) -> Measured | None:
+    return of_samples(faulty.accuracies[0], num_samples) if faulty.accuracies else None
 
 
-def _worst(faulty: Mapping[tuple[str, str], Faulty], rule: str) -> float | None:
+def _worst(faulty: Mapping[tuple[str, str], Faulty], rule: str, num_samples: int) -> Measured | None:
     """The lowest accuracy of a rule under any fault; None if any run was stopped."""
-    found = [_accuracy(faulty[fault, rule]) for fault in FAULTS if fault != "none"]
-    return None if None in found else min(value for value in found if value is not None)
+    found = [_accuracy(faulty[fault, rule], num_samples) for fault in FAULTS if fault != "none"]
+    known = [each for each in found if each is not None]
+    return min(known, key=lambda each: each.value) if len(known) == len(found) else None

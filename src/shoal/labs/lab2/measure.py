@@ -7,11 +7,12 @@ from pathlib import Path
 from statistics import fmean
 
 from shoal.comm.costs import sends
+from shoal.data.load import load
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
 from shoal.labs.lab2.branches import ALL, MESSAGES, calls_of
 from shoal.labs.lab2.plan import CONDITIONS, CONTESTS, FAULTS, RULES, UNEVEN_WAYS, Plan
-from shoal.labs.lab2.rounds import Contest, Turn, read_contest, timed_in_turns
+from shoal.labs.lab2.rounds import Contest, Turn, contest_of, timed_in_turns
 from shoal.labs.lab2.sums import SumError, sum_errors
 from shoal.labs.rotation import Rotation
 from shoal.labs.runs import Runs
@@ -101,6 +102,8 @@ class Measurements:
     plan: Plan
     parameters: int
     tensors: int
+    test_samples: int
+    """On which accuracies are measured."""
     branches: Mapping[str, Mapping[str, BranchTimes]]
     """By condition and branch."""
     recorded: Mapping[str, Recorded]
@@ -127,6 +130,7 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
         plan=plan,
         parameters=sum(numels),
         tensors=len(numels),
+        test_samples=len(load(plan.data).test),
         branches={
             condition: branch_times(steps[condition], plan.rotation(condition)) for condition in CONDITIONS
         },
@@ -142,10 +146,7 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
             for step in read_steps(runs.path("pace-link-stages"), plan.workers)
         ),
         differences={**weight_differences(plan, runs), "balanced": _balanced_difference(plan, runs)},
-        contests={
-            name: read_contest(read_steps(runs.path(f"contest-{name}"), plan.workers), plan.contest(name))
-            for name in CONTESTS
-        },
+        contests={name: contest_of(plan, runs, name) for name in CONTESTS},
         turns=timed_in_turns(plan, runs),
         learnt={name: _learnt(plan, runs, name) for name in LEARNING},
         faulty={(fault, rule): _faulty(plan, runs, fault, rule) for fault in FAULTS for rule in RULES},

@@ -92,10 +92,12 @@ class Size:
     """At most ten: up to there a comparison by seeds is Student's, which decides sooner than a sign test."""
     fault_seeds: int
     """Of the runs that show what Krum costs without a faulty worker: it follows one worker's noise."""
+    most: int = 1
+    """How many times as many rounds there may be, if they scatter too much to decide."""
 
 
-FULL = Size({"even": 4, "compute": 3, "batch": 3, "link": 3}, 4, 31, 42, 60, 20, 100, 100, 10, 10)
-QUICK = Size({"even": 2, "compute": 1, "batch": 1, "link": 1}, 3, 23, 32, 24, 10, 60, 50, 10, 10)
+FULL = Size({"even": 4, "compute": 3, "batch": 3, "link": 3}, 4, 31, 42, 60, 20, 100, 100, 10, 10, 2)
+QUICK = Size({"even": 2, "compute": 1, "batch": 1, "link": 1}, 3, 23, 32, 24, 10, 60, 50, 10, 10, 2)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from shoal.labs.lab2.plan import BATCH_SIZE, TURNS, Plan
 from shoal.labs.rotation import Rotation
 from shoal.labs.runs import Runs
 from shoal.labs.steps import Step, read_steps
-from shoal.labs.timing.turns import over_rounds, train_in_turns
+from shoal.labs.timing.contest import settled
+from shoal.labs.timing.turns import made_again, over_rounds, train_in_turns
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,34 @@ def read_contest(steps: Sequence[Step], rotation: Rotation) -> Contest:
     return Contest(*(by_round(part) for part in ("wait_ms", "move_ms", "exchange_ms")))
 
 
+def contest_of(plan: Plan, runs: Runs, condition: str) -> Contest:
+    """The branches that take turns under a condition; their run is made again if its rounds decide nothing."""
+    name = f"contest-{condition}"
+
+    def read(paths: Sequence[Path]) -> list[Contest]:
+        return [read_contest(read_steps(path, plan.workers), plan.contest(condition)) for path in paths]
+
+    def decides(paths: Sequence[Path]) -> bool:
+        return settled(joined(read(paths)).exchange_ms)
+
+    return joined(read(made_again(runs, name, plan.runs()[name], plan.size.most, decides)))
+
+
+def joined(parts: Sequence[Contest]) -> Contest:
+    """The rounds of several runs, one after the other."""
+
+    def rounds(part: str) -> Mapping[str, Sequence[float]]:
+        each: list[Mapping[str, Sequence[float]]] = [getattr(contest, part) for contest in parts]
+        return {branch: [ms for times in each for ms in times[branch]] for branch in each[0]}
+
+    return Contest(*(rounds(part) for part in ("wait_ms", "move_ms", "exchange_ms")))
+
+
 def timed_in_turns(plan: Plan, runs: Runs) -> dict[str, Turn]:
     """Make the runs that take turns, and read them."""
     rounds = plan.size.contest_rounds
-    train_in_turns(runs, plan.turns(), rounds, runs.words("progress.timed"))
+    label, most = runs.words("progress.timed"), plan.size.most * rounds
+    rounds = train_in_turns(runs, plan.turns(), rounds, label, most=most)
 
     def read(path: Path) -> tuple[float, float, float]:
         steps = read_steps(path, plan.workers)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from shoal.labs.numbers import scientific, whether
+from shoal.labs.numbers import no_worse, scientific, whether
 from shoal.report.findings import SPREADS, Finding, Measured, Verdict
 from shoal.report.paired import Paired, first_higher
 from shoal.words import Phrase
@@ -14,20 +14,6 @@ MARGIN = 0.03
 """A loss of accuracy up to this margin does not count."""
 NEAR = 0.02
 """A coverage this close to its formula, or within its spread, counts as equal to it."""
-
-
-def no_worse(lost: Paired, margin: float) -> Verdict:
-    """Whether the second number is lower than the first by no more than a margin; the spread may leave that open.
-
-    >>> from shoal.report.paired import by_seeds
-    >>> steady, vague = (by_seeds([0.94] * 6, [0.93 + noise * (-1) ** i for i in range(6)]) for noise in (0.001, 0.1))
-    >>> no_worse(steady, margin=0.03), no_worse(vague, margin=0.03)
-    ('holds', 'undecided')
-    """
-    value, noise = lost.difference.value, SPREADS * lost.difference.spread
-    if lost.difference.basis == "none" or value - noise <= margin < value + noise:
-        return "undecided"
-    return "holds" if value <= margin else "fails"
 
 
 def costs(lost: Paired, margin: float) -> Verdict:

@@ -15,7 +15,7 @@ from shoal.labs.lab3.seen import Seen, refusals, seen_in
 from shoal.labs.lab3.wrong_samplers import coverage_of_one_workers_range, coverage_of_seed_per_rank
 from shoal.labs.numbers import sample_counts
 from shoal.labs.runs import Runs
-from shoal.report.findings import Measured, over_seeds
+from shoal.report.findings import Measured, accuracy_over, over_seeds
 from shoal.report.runs import Array, Run, read_run
 
 
@@ -29,11 +29,12 @@ class Learnt:
     """On the validation part, at the end of the epoch."""
     test_accuracies: tuple[float, ...]
     """Seed by seed."""
+    test_samples: int
 
     @property
     def test_accuracy(self) -> Measured:
         """Over the seeds."""
-        return over_seeds(self.test_accuracies)
+        return accuracy_over(self.test_accuracies, self.test_samples)
 
     @property
     def final_losses(self) -> list[float]:
@@ -122,18 +123,25 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
         plan=plan,
         num_samples=sample_counts(data),
         parameters=sum(param.numel() for param in model.parameters()),
-        single=_learnt(runs, [f"single-seed{seed}" for seed in plan.seeds]),
+        single=_learnt(runs, [f"single-seed{seed}" for seed in plan.seeds], len(data.test)),
         paces=paces,
         divided={
             (name, workers): Divided(
-                _learnt(runs, [run_name(name, workers, seed) for seed in plan.seeds_of(name, workers)]),
+                _learnt(
+                    runs,
+                    [run_name(name, workers, seed) for seed in plan.seeds_of(name, workers)],
+                    len(data.test),
+                ),
                 [seen_in(plan, data, name, workers, seed) for seed in plan.seeds_of(name, workers)],
                 paces[workers].get(name),
             )
             for name in DIVISIONS
             for workers in plan.workers
         },
-        own={(way, workers): _own(way, workers, results) for (way, workers), results in own.items()},
+        own={
+            (way, workers): _own(way, workers, results, len(data.test))
+            for (way, workers), results in own.items()
+        },
         from_single={
             workers: runs.weight_difference(f"equal-global-{workers}w", plan.equal_single(workers))
             for workers in plan.workers
@@ -152,16 +160,17 @@ def epoch_losses(run: Run, epochs: int) -> list[float]:
     return (sums / np.bincount(epoch_of, weights, epochs)).tolist()
 
 
-def _learnt(runs: Runs, names: Sequence[str]) -> Learnt:
+def _learnt(runs: Runs, names: Sequence[str], test_samples: int) -> Learnt:
     found = [read_run(runs.path(name)) for name in names]
     return Learnt(
         np.array([epoch_losses(run, run.config.train.epochs) for run in found]),
         np.array([[record["accuracy"] for record in run.validations] for run in found]),
         tuple(float(run.result["test_accuracy"]) for run in found),
+        test_samples,
     )
 
 
-def _own(way: str, workers: int, found: Sequence[OwnResult]) -> Own:
+def _own(way: str, workers: int, found: Sequence[OwnResult], test_samples: int) -> Own:
     def rows(part: Callable[[OwnResult], list[float]]) -> Array:
         return np.array([part(result) for result in found])
 
@@ -170,6 +179,7 @@ def _own(way: str, workers: int, found: Sequence[OwnResult]) -> Own:
             rows(lambda result: result.loss),
             rows(lambda result: result.accuracy),
             tuple(result.test_accuracy for result in found),
+            test_samples,
         ),
         rows(lambda result: result.coverage),
         over_seeds([result.overlap for result in found]),

@@ -53,7 +53,8 @@ Paces = Mapping[str, Pace]
 def timed_in_turns(plan: Plan, runs: Runs, workers: int) -> Paces:
     """Make the timed runs of one number of workers, and read them."""
     configs, rounds = plan.timed(workers), plan.rounds_of(workers)
-    train_in_turns(runs, configs, rounds, runs.words("progress.timed", workers=workers))
+    label, most = runs.words("progress.timed", workers=workers), plan.size.most * rounds
+    rounds = train_in_turns(runs, configs, rounds, label, most=most)
     paths = [runs.path(round_name(name, number)) for name in configs for number in range(rounds)]
     entries = compare(paths).entries
     found = {name: entries[i * rounds : (i + 1) * rounds] for i, name in enumerate(configs)}

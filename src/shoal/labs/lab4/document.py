@@ -14,6 +14,7 @@ from shoal.parallel.layout.pipeline.timing import UNIT_TIMES
 from shoal.parallel.layout.tensor import linear
 from shoal.parallel.rpc.strategy import Rpc
 from shoal.report.document import Block, Bullets, Code, Formula, Paragraph, Table
+from shoal.report.findings import of_samples
 
 SHOWN = {
     "rpc": Rpc._step,  # pyright: ignore[reportPrivateUsage]
@@ -110,7 +111,9 @@ def _row(name: str, measured: Measurements, page: Page) -> list[str]:
     way, learnt = measured.ways[name], measured.learnt.get(name)
     return [
         label_of(name, page.words),
-        f"{100 * learnt.test_accuracy:.2f}" if learnt else "–",
+        f"{of_samples(learnt.test_accuracy, measured.num_samples['test']).scaled(100):.2f}"
+        if learnt
+        else "–",
         f"{way.step_ms:.2f}",
         _saved_kib(way),
         f"{way.sent_bytes / 2**10:,.0f}",

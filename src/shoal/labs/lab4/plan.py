@@ -45,10 +45,16 @@ class Size:
     """Of the runs over RPC, which start processes of their own each time."""
     round_steps: int
     microbatches: tuple[int, ...]
+    most: int = 1
+    """How many times as many rounds there may be, if they scatter too much to decide."""
 
 
-FULL = Size(epochs=5, timed_epochs=3, rounds=23, rpc_rounds=11, round_steps=12, microbatches=(1, 2, 4, 8))
-QUICK = Size(epochs=4, timed_epochs=1, rounds=19, rpc_rounds=7, round_steps=10, microbatches=(1, 2, 4, 8))
+FULL = Size(
+    epochs=5, timed_epochs=3, rounds=23, rpc_rounds=11, round_steps=12, microbatches=(1, 2, 4, 8), most=2
+)
+QUICK = Size(
+    epochs=4, timed_epochs=1, rounds=19, rpc_rounds=7, round_steps=10, microbatches=(1, 2, 4, 8), most=2
+)
 FULL_DATA = schema.DigitsConfig(samples=2400, validation=1 / 6)
 QUICK_DATA = schema.DigitsConfig(samples=1200, validation=1 / 6)
 

@@ -25,7 +25,8 @@ def timed_in_turns(plan: Plan, runs: Runs, schedules: Mapping[str, tuple[str, in
     found: dict[str, Rounds] = {}
     for contest, configs in plan.contests().items():
         rounds, label = plan.rounds_of(contest), runs.words(f"progress.{contest}")
-        train_in_turns(runs, configs, rounds, label, same_workers=contest != "rpc")
+        most, together = plan.size.most * rounds, contest != "rpc"
+        rounds = train_in_turns(runs, configs, rounds, label, same_workers=together, most=most)
         for name in configs:
             paths = [runs.path(round_name(name, number)) for number in range(rounds)]
             times = tuple(1e3 * BATCH_SIZE * each.sample_s.value for each in compare(paths).entries)

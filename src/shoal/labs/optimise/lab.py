@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from shoal import data
-from shoal.events.run_delay import BUSY
 from shoal.labs.choices import with_choices
 from shoal.labs.frame import LabSpec
 from shoal.labs.optimise.compression.document import closing_table
@@ -16,7 +15,7 @@ from shoal.labs.optimise.pruning.part import PRUNING
 from shoal.labs.optimise.straggler.part import STRAGGLER
 from shoal.labs.page.page import Page
 from shoal.labs.settings import WorkersSettings
-from shoal.report.document import Block, Paragraph
+from shoal.report.document import Block
 
 PARTS: Mapping[str, Part] = {
     "compression": COMPRESSION,
@@ -25,8 +24,6 @@ PARTS: Mapping[str, Part] = {
     "memory": MEMORY,
 }
 """In the order of the page."""
-TIMED = ("compression", "straggler")
-"""The parts whose runs are timed."""
 
 Value = TypeVar("Value")
 Measured = Mapping[str, Any]
@@ -67,10 +64,8 @@ def _of_all(get: Callable[[Part, Any], Mapping[str, Value]], given: Mapping[str,
 
 
 def set_up(measured: Measured, page: Page) -> list[Block]:
-    """The runs of every part, and a warning if the machine was busy while some were timed."""
-    blocks = [block for name, part in PARTS.items() for block in part.set_up(measured[name], page)]
-    busy = max(measured[name].not_scheduled for name in TIMED)
-    return [*blocks, *([Paragraph(page("setup.busy", part=100 * busy))] if busy > BUSY else [])]
+    """The runs of every part."""
+    return [block for name, part in PARTS.items() for block in part.set_up(measured[name], page)]
 
 
 LAB = LabSpec(

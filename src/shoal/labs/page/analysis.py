@@ -1,7 +1,8 @@
 """The analysis of a report: findings by section, each with its verdict, its numbers and the reason for the verdict.
 
 A finding's words are under its name in a lab's word files: `finding.<claim>.claim`, `.numbers`, and one explanation for
-each verdict that it can have: `.holds`, `.fails`, `.undecided`.
+each verdict that it can have: `.holds`, `.fails`, `.undecided`. Without the last, the words that all labs share follow:
+no cause is given for times that decide nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,5 +46,14 @@ def judgement(finding: Finding, words: Words) -> Judgement:
         words(f"verdict.{finding.verdict}"),
         words(f"{claim}.claim", **numbers),
         words(f"{claim}.numbers", **numbers) + paired,
-        words(f"{claim}.{finding.verdict}", **numbers),
+        _reason(finding, words, numbers),
     )
+
+
+def _reason(finding: Finding, words: Words, numbers: Mapping[str, object]) -> str:
+    if finding.other_work:
+        return words("analysis.busy", part=finding.other_work)
+    key = f"finding.{finding.claim}.{finding.verdict}"
+    if finding.verdict == "undecided" and key not in words.sentences:
+        return words("analysis.undecided")
+    return words(key, **numbers)

@@ -71,13 +71,13 @@ class Page:
 def opening(quick: bool, command: str, runs: Runs, busy: float = 0.0) -> list[Block]:
     """What the report is about, whose code it is, the command that made it, and where its runs come from.
 
-    `busy`: the part of the machine that other programs used, in per cent; 0 if that is not worth mentioning.
+    `busy`: the part of the machine that other programs used; 0 if it was not busy.
     """
     words = runs.words
     return [
         Paragraph(f"{words('intro.question')}{words('intro.measured')}"),
         *([Paragraph(words("intro.quick"))] if quick else []),
-        *([Paragraph(words("intro.busy", part=busy))] if busy else []),
+        *([Paragraph(words("intro.busy", part=100 * busy))] if busy else []),
         Paragraph(words("intro.whose")),
         Paragraph(words("intro.command")),
         Code(command, language="sh"),

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from shoal.labs.lab2.check.averages import calls_only
-from shoal.labs.lab3.claims import MARGIN, no_worse
-from shoal.labs.numbers import scientific, whether
+from shoal.labs.lab3.claims import MARGIN
+from shoal.labs.numbers import no_worse, scientific, whether
 from shoal.report.findings import Finding
 from shoal.report.paired import Paired, first_higher, first_lower
 

@@ -11,12 +11,17 @@ worker is made by rank 0 while the others sleep.
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from statistics import median
 from typing import TypeVar
 
 from shoal.compare.earlier import earlier_result
 from shoal.config.schema import RunConfig
 from shoal.errors import WorkerError
+from shoal.events.file import read_events
+from shoal.events.folder import RunFolder
+from shoal.events.steps import steps_of
 from shoal.labs.runs import Runs
+from shoal.labs.timing.contest import settled
 from shoal.launch.run import launch_run
 from shoal.training.stop import interrupted_by
 
@@ -33,16 +38,43 @@ def round_name(name: str, number: int) -> str:
 
 
 def train_in_turns(
-    runs: Runs, configs: Mapping[str, RunConfig], rounds: int, label: str, same_workers: bool = True
-) -> None:
-    """Make every round of these runs, or copy all of them from an earlier report; the first has several workers.
+    runs: Runs,
+    configs: Mapping[str, RunConfig],
+    rounds: int,
+    label: str,
+    same_workers: bool = True,
+    most: int = 0,
+) -> int:
+    """Make rounds of these runs, or copy all of them from an earlier report; the first has several workers.
 
-    Without `same_workers`, each run starts processes of its own: torch's RPC can be started once in a process.
+    As many more follow, up to `most` in all, if the step of some run cannot be told from the first one's; on a busy
+    machine none: its times decide nothing. Returns the number of rounds. Without `same_workers`, each run starts
+    processes of its own: torch's RPC can be started once in a process.
     """
+    made = 0
+    while not made or (made < most and not runs.busy() and not settled(_step_times(runs, configs, made))):
+        end = min(made + rounds, max(rounds, most))
+        _make_rounds(runs, configs, range(made, end), label, same_workers)
+        made = end
+    return made
+
+
+def _step_times(runs: Runs, configs: Mapping[str, RunConfig], rounds: int) -> dict[str, list[float]]:
+    return {name: over_rounds(runs, name, rounds, _step_s) for name in configs}
+
+
+def _step_s(run: Path) -> float:
+    """The median step of rank 0."""
+    return median(step.seconds for step in steps_of(read_events(RunFolder(run).events())))
+
+
+def _make_rounds(
+    runs: Runs, configs: Mapping[str, RunConfig], rounds: range, label: str, same_workers: bool
+) -> None:
     names = list(configs)
     placed = {
         (run := round_name(name, number)): runs.placed(run, configs[name])
-        for number in range(rounds)
+        for number in rounds
         for name in (names if number % 2 == 0 else reversed(names))
     }
     earlier = runs.earlier
@@ -50,7 +82,7 @@ def train_in_turns(
         for run in placed:
             runs.reuse(run, lambda _: True)
         return
-    runs.say("progress.turns", label=label, rounds=rounds, rivals=len(names))
+    runs.say("progress.turns", label=label, rounds=len(rounds), rivals=len(names))
     each = list(placed.values())
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"link \d+-\d+: ")  # measured in every round; the events have it
@@ -64,6 +96,18 @@ def train_in_turns(
             raise WorkerError(
                 f"the run {run} did not finish", f"Its events are in {runs.path(run)}.", exit_code=1
             )
+
+
+def made_again(
+    runs: Runs, name: str, config: RunConfig, most: int, decides: Callable[[list[Path]], bool]
+) -> list[Path]:
+    """The folders of a run in which ways take turns: it is made again, up to `most` times in all, until it decides."""
+    paths = [runs.path(name)]
+    while len(paths) < most and not runs.busy() and not decides(paths):
+        again = f"{name}-again{len(paths)}"
+        runs.train(again, config, again)
+        paths.append(runs.path(again))
+    return paths
 
 
 def over_rounds(runs: Runs, name: str, rounds: int, read: Callable[[Path], Number]) -> list[Number]:

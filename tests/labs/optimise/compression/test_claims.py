@@ -1,12 +1,14 @@
 import pytest
-from outcomes import assert_complete, assert_says, cases_of
+from outcomes import assert_complete, assert_says, cases_of, rounds
 
 from shoal.labs.optimise.compression import claims
 from shoal.labs.page.analysis import judgement
 from shoal.labs.words import load_words
 from shoal.report.paired import by_rounds
 
-LOW, NEAR, HIGH = [1.0] * 15, [1.1, 0.9] * 7 + [1.0], [5.0] * 15
+LOW, NEAR, HIGH = rounds(1.0), rounds(1.0, noise=-2), rounds(5.0)
+DENSE, KEPT = (0.940, 0.942, 0.941, 0.943, 0.940), (0.938, 0.941, 0.939, 0.941, 0.939)
+LOST = (0.90, 0.902, 0.901, 0.903, 0.899)
 UP, DOWN, EVEN = (by_rounds(*pair) for pair in ((HIGH, LOW), (LOW, HIGH), (NEAR, LOW)))
 SENT = {"none": 400, "sign": 13}
 PAIRS = [("20mbit", "int8"), ("loopback", "int8")]
@@ -38,14 +40,18 @@ OUTCOMES = {
         "undecided": [(dict.fromkeys(PAIRS, "undecided"), BELOW)],
     },
     claims.accuracy_is_kept: {
-        "holds": [((0.940, 0.942), {"int8": (0.941, 0.942), "sign": (0.937, 0.939)})],
-        "fails": [((0.940, 0.942), {"int8": (0.941, 0.942), "sign": (0.90, 0.902)})],
-        "undecided": [((0.940, 0.942), {"sign": (0.940, 0.915)}), ((0.94,), {"sign": (0.94,)})],
+        "holds": [(DENSE, {"int8": KEPT, "sign": DENSE})],
+        "fails": [(DENSE, {"int8": KEPT, "sign": LOST})],
+        "undecided": [
+            (DENSE, {"sign": (0.940, 0.915, 0.96, 0.93, 0.95)}),
+            ((0.94, 0.95), {"sign": (0.94, 0.95)}),  # two seeds
+            (DENSE, {"sign": tuple(each - 0.5 for each in DENSE)}),  # the same loss with every seed
+        ],
     },
     claims.feedback_is_needed: {
-        "holds": [((0.94, 0.93), (0.90, 0.891), 0.01)],
-        "fails": [((0.90, 0.891), (0.94, 0.93), 0.01)],
-        "undecided": [((0.94, 0.90), (0.93, 0.92), 0.01)],
+        "holds": [(DENSE, LOST[::-1], 0.01)],
+        "fails": [(LOST[::-1], DENSE, 0.01)],
+        "undecided": [(DENSE, KEPT[::-1], 0.01), (DENSE[:2], LOST[:2], 0.01)],
     },
     claims.auto_adapts: {
         "holds": [({"loopback": "none", "20mbit": "sign"}, "loopback", "20mbit", "none")],
@@ -57,7 +63,7 @@ OUTCOMES = {
     claims.auto_is_near_the_best: {
         "holds": [
             ({"20mbit": NEAR}, {"20mbit": NEAR}),  # the best codec itself
-            ({"20mbit": [1.01] * 15}, {"20mbit": LOW}),
+            ({"20mbit": rounds(1.01)}, {"20mbit": LOW}),
         ],
         "fails": [({"20mbit": HIGH, "loopback": LOW}, {"20mbit": LOW, "loopback": LOW})],
         "undecided": [({"20mbit": NEAR}, {"20mbit": LOW})],

@@ -1,32 +1,29 @@
 import pytest
-from outcomes import assert_complete, assert_says, cases_of
+from outcomes import assert_complete, assert_says, cases_of, rounds
 
 from shoal.labs.optimise.memory import claims
-from shoal.report.findings import Measured
 
-
-def num(value, spread=0.01):
-    return Measured(value, spread, "steps", 3)
-
-
+PLAIN = rounds(80.0)
+SLOWER = {
+    "holds": (PLAIN, rounds(110.0)),
+    "fails": (PLAIN, rounds(80.0)),
+    "undecided": (PLAIN, rounds(88.0, noise=-1)),
+}
 SAVES = {
-    "holds": [(num(80.0), num(40.0))],
-    "fails": [(num(80.0), num(80.0))],
-    "undecided": [(num(88.0, 1.0), num(80.0, 1.0))],
+    "holds": [(PLAIN, rounds(40.0))],
+    "fails": [(PLAIN, rounds(80.0))],
+    "undecided": [(rounds(88.0), rounds(80.0, noise=-1)), ([80.0] * 3, [40.0] * 3)],
 }
 
 OUTCOMES = {
     claims.recomputing_saves_memory: SAVES,
     claims.recomputing_costs_time: {
-        "holds": [(num(1.3),)],
-        "fails": [(num(1.0),)],
-        "undecided": [(num(1.3, 0.2),), (Measured(1.3, 0.0, "none", 1),)],
+        **{verdict: [args] for verdict, args in SLOWER.items()},
+        "undecided": [SLOWER["undecided"], ([1.0, 1.1, 1.0], [3.0, 3.1, 3.2])],  # three rounds decide nothing
     },
     claims.accumulation_saves_memory: SAVES,
     claims.least_memory_is_slower: {
-        "holds": [(num(1.3), "--memory.checkpoint 1")],
-        "fails": [(num(1.0), "--memory.checkpoint 1")],
-        "undecided": [(num(1.1), "--memory.checkpoint 1")],
+        verdict: [(*args, "--memory.checkpoint 1")] for verdict, args in SLOWER.items()
     },
 }
 

@@ -1,6 +1,8 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from outcomes import STEADY, rounds
 
 from shoal.config.schema import TransformerConfig
 from shoal.labs.optimise.memory import measure as module
@@ -12,7 +14,6 @@ from shoal.labs.watch import QuietWatch
 from shoal.labs.words import load_words
 from shoal.memory.techniques import TECHNIQUES
 from shoal.memory.trial import Trial
-from shoal.report.findings import Measured
 
 PLAN = Plan(Size(rounds=2, batch=8, model=TransformerConfig(layers=2, width=16, heads=2)))
 
@@ -38,7 +39,7 @@ def test_every_technique_is_tried_in_every_round_beside_the_plain_run(tried, tmp
     found = measure(PLAN, runs_in(tmp_path))
     assert len(tried) == PLAN.size.rounds
     assert found.plain.peak_mib.value == 100
-    assert found.plain.ratio.value == 1
+    assert found.plain.ratio(found.plain).value == 1
     assert all(found.of(technique) for technique in TECHNIQUES)
 
 
@@ -60,10 +61,46 @@ def test_trials_of_another_run_are_not_taken_over(tried, tmp_path):
     assert len(tried) == 2 * PLAN.size.rounds
 
 
-def test_a_setting_that_is_slower_and_needs_more_memory_is_not_on_the_front():
-    def one(flags, mib, ms):
-        values = (Measured(value, 0.0, "none", 1) for value in (mib, ms, ms / 10))
-        return Tried("checkpointing" if flags else "plain", flags, True, *values)
+def one(flags, mib, ms):
+    return Tried("checkpointing" if flags else "plain", flags, True, tuple(rounds(mib)), tuple(rounds(ms)))
 
+
+@pytest.mark.parametrize(("busy", "front"), [(0.0, ["", "b"]), (0.8, [])])
+def test_a_setting_that_is_slower_and_needs_more_memory_is_not_on_the_front(busy, front):
     tried = {each.flags: each for each in (one("", 80, 10), one("a", 90, 12), one("b", 40, 14))}
-    assert Measurements(PLAN, tried).front() == ["", "b"]
+    assert Measurements(PLAN, tried, busy).front() == front
+
+
+def test_a_setting_that_is_slower_and_needs_as_much_memory_within_the_noise_is_not_on_the_front():
+    same = Tried("off-loading", "c", True, tuple(80 * each for each in reversed(STEADY)), tuple(rounds(12)))
+    assert Measurements(PLAN, {"": one("", 80, 10), "c": same}).front() == [""]
+
+
+def test_rounds_that_other_programs_delayed_do_not_count(monkeypatch, tmp_path):
+    made = iter(range(9))
+
+    def pretend(configs):
+        number = next(made)
+        return [Trial((100 + number) * MIB, 0.1 + number, was_delayed=number == 1) for _ in configs]
+
+    monkeypatch.setattr(module, "try_each", pretend)
+    found = measure(Plan(replace(PLAN.size, rounds=3)), runs_in(tmp_path))
+    assert found.plain.rounds_ms == pytest.approx((100.0, 2100.0))
+    assert found.plain.peaks_mib == (100, 101, 102)
+
+
+@pytest.mark.parametrize(("busy", "rounds_made"), [(0.0, 6), (0.5, 4)])
+def test_more_rounds_follow_until_they_decide_or_the_machine_is_busy(
+    monkeypatch, tmp_path, busy, rounds_made
+):
+    made = []
+
+    def pretend(configs):
+        made.append(configs)
+        slow = 1.5 if len(made) % 2 else 0.5  # each round another technique is faster
+        return [Trial(MIB, 0.1 * (slow if place else 1)) for place in range(len(configs))]
+
+    monkeypatch.setattr(module, "try_each", pretend)
+    monkeypatch.setattr(Runs, "busy", lambda self: busy)
+    measure(Plan(replace(PLAN.size, rounds=4, most=6)), runs_in(tmp_path))
+    assert len(made) == rounds_made

@@ -1,41 +1,37 @@
 import pytest
-from outcomes import assert_complete, assert_says, cases_of
+from outcomes import assert_complete, assert_says, cases_of, rounds
 
 from shoal.labs.optimise.pruning import claims
-from shoal.report.findings import Measured
 
-
-def ratio(value, spread=0.01):
-    return Measured(value, spread, "steps", 12)
-
-
-HIGH, LOW, MIXED = (0.95, 0.96), (0.80, 0.82), (0.90, 0.99)
+HIGH, LOW = (0.950, 0.952, 0.949, 0.951, 0.950), (0.80, 0.82, 0.81, 0.80, 0.81)
+MIXED, OTHER = (0.90, 0.99, 0.80, 0.97, 0.95), (0.951, 0.951, 0.950, 0.950, 0.951)
+TWO = ((0.9, 0.91), (0.5, 0.51), 0.8)
 
 OUTCOMES = {
     claims.accuracy_survives: {
-        "holds": [(HIGH, HIGH, 0.8), (LOW, HIGH, 0.8)],
+        "holds": [(HIGH, OTHER, 0.8), (LOW, HIGH, 0.8), (HIGH, HIGH, 0.8)],
         "fails": [(HIGH, LOW, 0.8)],
-        "undecided": [(HIGH, MIXED, 0.8), ((0.9,), (0.9,), 0.8)],
+        "undecided": [(HIGH, MIXED, 0.8), ((0.9,), (0.9,), 0.8), TWO],
     },
     claims.zeros_are_not_faster: {
-        "holds": [(ratio(1.0), 0.8)],
-        "fails": [(ratio(1.5), 0.8)],
-        "undecided": [(ratio(1.1), 0.8), (ratio(1.0, 0.2), 0.8)],
+        "holds": [(rounds(1.0), rounds(1.0, noise=0.5), 0.8)],
+        "fails": [(rounds(1.5), rounds(1.0), 0.8)],
+        "undecided": [(rounds(1.1), rounds(1.0, noise=-1), 0.8), ([1.0] * 3, [2.0] * 3, 0.8)],
     },
     claims.channels_are_faster: {
-        "holds": [(ratio(1.5), 0.5)],
-        "fails": [(ratio(1.0), 0.5)],
-        "undecided": [(ratio(1.15, 0.2), 0.5)],
+        "holds": [(rounds(1.5), rounds(1.0), 0.5)],
+        "fails": [(rounds(1.0), rounds(1.0, noise=0.5), 0.5)],
+        "undecided": [(rounds(1.15), rounds(1.0, noise=-2), 0.5)],
     },
     claims.tuning_recovers: {
-        "holds": [(LOW, HIGH, 0.5), ((0.2, 0.8), HIGH, 0.5)],
-        "fails": [(HIGH, HIGH, 0.5)],
-        "undecided": [(MIXED, HIGH, 0.5), ((0.2,), (0.9,), 0.5)],
+        "holds": [(LOW, HIGH, 0.5), ((0.2, 0.8, 0.5, 0.6, 0.7), HIGH, 0.5)],
+        "fails": [(HIGH, OTHER, 0.5)],
+        "undecided": [(MIXED, HIGH, 0.5), ((0.2,), (0.9,), 0.5), TWO],
     },
     claims.too_much_costs: {
         "holds": [(HIGH, LOW, 0.75)],
         "fails": [(LOW, HIGH, 0.75)],
-        "undecided": [(HIGH, HIGH, 0.75), (HIGH, MIXED, 0.75)],
+        "undecided": [(HIGH, HIGH, 0.75), (HIGH, MIXED, 0.75), TWO],
     },
 }
 

@@ -2,13 +2,10 @@ import pytest
 
 from shoal.labs.optimise.straggler.measure import Watched
 from shoal.labs.optimise.straggler.updates import Update
-from shoal.report.findings import Measured
-
-RATE = Measured(1.0, 0.0, "none", 1)
 
 
 def watched(seconds, accuracies, updates=()):
-    return Watched(RATE, RATE, seconds, accuracies, updates, dropped=0)
+    return Watched([1.0], [1.0], seconds, accuracies, updates, dropped=0)
 
 
 @pytest.mark.parametrize(
@@ -32,3 +29,9 @@ def test_staleness_is_counted_and_is_zero_without_a_server():
     assert watched((), (), updates).staleness == {0: 1, 1: 2}
     assert watched((), (), updates).mean_staleness == pytest.approx(2 / 3)
     assert watched((), ()).mean_staleness == 0
+
+
+def test_staleness_is_averaged_over_the_updates_of_each_epoch():
+    updates = [Update(0, 0, 0, 1, 4), Update(0, 1, 0, 2, 2), Update(1, 1, 0, 3, 9), Update(0, 2, 0, 4, 1)]
+    assert watched((), (), updates).staleness_of([0], epoch_steps=2) == [3.0, 1.0]
+    assert watched((), (), updates).staleness_of([1], epoch_steps=2) == [9.0]

@@ -11,6 +11,7 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -103,14 +104,40 @@ def summed(average: Callable[[nn.Module], None], world_size: int) -> Callable[[n
     return total
 
 
-def over_a_slow_link(average: Callable[[nn.Module], None], mbit_per_s: float) -> Callable[[nn.Module], None]:
-    """The same average; it takes as long as if all numbers went out and came back over a link of this rate."""
+SENT: dict[str, Callable[[int, bool], float]] = {
+    "all_reduce": lambda nodes, _: 2 * (nodes - 1) / nodes,  # around a ring: every node sends slices
+    "all_gather": lambda nodes, _: nodes - 1,  # around a ring: every node passes on what it receives
+    "all_gather_into_tensor": lambda nodes, _: (nodes - 1) / nodes,
+    "reduce_scatter": lambda nodes, _: nodes - 1,
+    "reduce_scatter_tensor": lambda nodes, _: nodes - 1,
+    "reduce": lambda _, is_root: 0 if is_root else 1,  # towards the root
+    "gather": lambda _, is_root: 0 if is_root else 1,
+    "broadcast": lambda nodes, is_root: nodes - 1 if is_root else 0,  # away from the root
+    "scatter": lambda nodes, is_root: nodes - 1 if is_root else 0,
+    "send": lambda *_: 1,
+    "isend": lambda *_: 1,
+}
+"""What a node sends, as a multiple of the call's first tensor, by the number of nodes and whether it is the root."""
 
-    def slow(model: nn.Module) -> None:
-        average(model)
-        time.sleep(2 * 32 * sum(param.numel() for param in model.parameters()) / (1e6 * mbit_per_s))
 
-    return slow if mbit_per_s else average
+def slow_link(mbit_per_s: float) -> None:
+    """From now on, a node spends as long before each collective as its link of this rate needs for what it sends."""
+
+    def slowed(name: str, collective: Callable[..., object]) -> Callable[..., object]:
+        def call(*args: Any, **kwargs: Any) -> object:
+            given = [*args, *kwargs.values()]
+            tensor = next(each for each in given if isinstance(each, Tensor))
+            root = kwargs.get(
+                "src", kwargs.get("dst", next((each for each in given if type(each) is int), 0))
+            )
+            times = SENT[name](dist.get_world_size(), dist.get_rank() == root)
+            time.sleep(times * 8 * tensor.nbytes / (1e6 * mbit_per_s))
+            return collective(*args, **kwargs)
+
+        return call
+
+    for name in SENT:
+        setattr(dist, name, slowed(name, getattr(dist, name)))
 
 
 def synchronised(device: torch.device) -> float:
@@ -172,7 +199,8 @@ def work(args: argparse.Namespace, rank: int) -> None:
     average = AVERAGES[args.average] if gradients else average_parameters
     if gradients and args.combine == "sum":
         average = summed(average, args.n_devices)
-    average = over_a_slow_link(average, args.link)
+    if args.link:
+        slow_link(args.link)
     delay_s = args.delay if rank == args.bottleneck else 0.0
     pictures, labels = load_data(args.data_dir, "train")
     sizes = parts(args.batch_size, args.n_devices, max(0, args.bottleneck), args.share)

@@ -1,17 +1,16 @@
 """What the lab claims: each claim a function of numbers alone, so that a test can feed it either outcome."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
-from shoal.labs.numbers import whether
-from shoal.report.findings import Finding, Measured, Verdict, higher, lead, lower, over_seeds
-from shoal.report.paired import Paired, by_rounds, first_higher, first_lower
+from shoal.labs.numbers import no_worse, whether
+from shoal.report.findings import Finding, Verdict
+from shoal.report.paired import Paired, by_rounds, by_seeds, first_higher, first_lower
 from shoal.words import Phrase
 
 POINT = 0.01
 """The accuracy that a codec may cost."""
 NEAR = 1.05
 """A choice whose step takes at most this many times the best one's is near it."""
-NOTHING = Measured(0.0, 0.0, "none", 1)
 
 
 # ── bytes ──
@@ -59,7 +58,7 @@ def break_even_predicts(
     right = sum((verdict == "holds") == below[pair] for pair, verdict in decided.items())
     numbers = {"right": right, "decided": len(decided), "pairs": len(pays)}
     verdict: Verdict = whether(right == len(decided)) if decided else "undecided"
-    return Finding("break_even_predicts", numbers, verdict)
+    return Finding("break_even_predicts", numbers, verdict, timed=True)
 
 
 # ── accuracy ──
@@ -67,29 +66,29 @@ def break_even_predicts(
 
 def accuracy_is_kept(dense: Sequence[float], codecs: Mapping[str, Sequence[float]]) -> Finding:
     """No codec costs more than a point of accuracy; losses are formed seed by seed."""
-    losses = {codec: lead(dense, its) for codec, its in codecs.items()}
-    worst = max(losses, key=lambda codec: losses[codec].value)
+    pairs = {codec: by_seeds(dense, its) for codec, its in codecs.items()}
+    worst = max(pairs, key=lambda codec: pairs[codec].difference.value)
+    verdicts: set[Verdict] = {no_worse(pair, POINT) for pair in pairs.values()}
     numbers = {
-        "dense": over_seeds(dense).scaled(100),
+        "dense": pairs[worst].first.scaled(100),
         "worst": worst,
-        "loss": losses[worst].scaled(100),
+        "loss": 100 * pairs[worst].difference.value,
         "codecs": len(codecs),
         "point": 100 * POINT,
     }
-    allowed = Measured(POINT, 0.0, "none", 1)
-    return Finding("accuracy_is_kept", numbers, lower(losses[worst], allowed))
+    return Finding("accuracy_is_kept", numbers, _all_hold(verdicts))
 
 
 def feedback_is_needed(remembers: Sequence[float], forgets: Sequence[float], ratio: float) -> Finding:
     """With few elements sent, feedback ends with a higher accuracy than none."""
-    gain = lead(remembers, forgets)
+    gain = by_seeds(remembers, forgets)
     numbers = {
-        "remembers": over_seeds(remembers).scaled(100),
-        "forgets": over_seeds(forgets).scaled(100),
-        "lead": gain.scaled(100),
+        "remembers": gain.first.scaled(100),
+        "forgets": gain.second.scaled(100),
+        "lead": 100 * gain.difference.value,
         "percent": 100 * ratio,
     }
-    return Finding("feedback_is_needed", numbers, higher(gain, NOTHING))
+    return Finding("feedback_is_needed", numbers, first_higher(gain), gain.pairs)
 
 
 # ── the choice ──
@@ -103,7 +102,7 @@ def auto_adapts(chosen: Mapping[str, str], fast: str, slow: str, none: str) -> F
             for link, codec in chosen.items()
         )
     }
-    return Finding("auto_adapts", numbers, whether(chosen[fast] == none != chosen[slow]))
+    return Finding("auto_adapts", numbers, whether(chosen[fast] == none != chosen[slow]), timed=True)
 
 
 def auto_is_near_the_best(
@@ -114,8 +113,9 @@ def auto_is_near_the_best(
     Milliseconds of both, by link and round.
     """
     steps = {link: by_rounds(chosen[link], best[link]) for link in chosen}
-    verdicts = [first_lower(by_rounds(chosen[link], [NEAR * each for each in best[link]])) for link in chosen]
-    verdict: Verdict = "fails" if "fails" in verdicts else "undecided" if "undecided" in verdicts else "holds"
+    verdicts: set[Verdict] = {
+        first_lower(by_rounds(chosen[link], [NEAR * each for each in best[link]])) for link in chosen
+    }
     worst = max(steps, key=lambda link: steps[link].ratio)
     numbers = {
         "ratios": tuple(
@@ -127,7 +127,12 @@ def auto_is_near_the_best(
         "best": steps[worst].second,
         "percent": 100 * (NEAR - 1),
     }
-    return Finding("auto_is_near_the_best", numbers, verdict)
+    return Finding("auto_is_near_the_best", numbers, _all_hold(verdicts), timed=True)
+
+
+def _all_hold(verdicts: Set[Verdict]) -> Verdict:
+    """Of several claims at once."""
+    return "fails" if "fails" in verdicts else "undecided" if "undecided" in verdicts else "holds"
 
 
 def _codec(codec: str, none: str) -> str | Phrase:

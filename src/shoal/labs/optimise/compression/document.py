@@ -1,10 +1,9 @@
 """The sections of the report that are particular to the lab."""
 
 from shoal.codecs.top_k import TopK
-from shoal.labs.optimise.compression.figures import MOST_GAIN, label_of, pareto_points
+from shoal.labs.optimise.compression.figures import MOST_GAIN, label_of
 from shoal.labs.optimise.compression.measure import AGREEMENT_BYTES, Measurements
 from shoal.labs.optimise.compression.plan import BATCH_SIZE, CODECS, FEEDBACK, LINKS, NONE, SPARSE_RATIO
-from shoal.labs.optimise.pareto import pareto_front
 from shoal.labs.page.page import Page, source
 from shoal.parallel.exchange.choice import Candidate, Choice
 from shoal.parallel.exchange.compressed import Compressed
@@ -96,7 +95,7 @@ def step_table(measured: Measurements, page: Page) -> Table:
 
 def accuracy(measured: Measurements, page: Page) -> list[Block]:
     """What a codec costs in accuracy, and which codecs no other beats."""
-    fronts = {link: pareto_front(pareto_points(measured, link)) for link in LINKS}
+    fronts = {link: measured.front(link) for link in LINKS}
     rows = [
         [
             page(f"codec.{name.replace('-', '_')}") if name in (NONE, *FEEDBACK) else name,

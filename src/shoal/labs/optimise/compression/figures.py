@@ -7,7 +7,6 @@ import numpy as np
 
 from shoal.labs.optimise.compression.measure import Measurements
 from shoal.labs.optimise.compression.plan import CODECS, LINKS, NONE
-from shoal.labs.optimise.pareto import pareto_front
 from shoal.labs.page.bars import Bar, BarPanel, Part, draw_bars
 from shoal.labs.page.pictures import Draw
 from shoal.labs.words import Words
@@ -78,8 +77,9 @@ def pareto_figure(measured: Measurements, words: Words, font: str | None) -> Dra
         axes = axes_of(figure, len(LINKS), columns, sharey=True)
         for axis, link in zip(axes, LINKS, strict=True):
             points = pareto_points(measured, link)
-            front = [points[codec] for codec in pareto_front(points)]
-            axis.plot(*zip(*front, strict=True), color=COLOURS["grey"], linewidth=4, label=labels[0])
+            front = [points[codec] for codec in measured.front(link)]
+            if front:
+                axis.plot(*zip(*front, strict=True), color=COLOURS["grey"], linewidth=4, label=labels[0])
             for codec, point in points.items():
                 style = _style(codec, words)
                 axis.plot(*point, marker=style.marker, color=COLOURS[style.colour], linestyle="none",

@@ -10,13 +10,15 @@ import torch
 
 from shoal.codecs.build import build_codec
 from shoal.codecs.codec import Form, Linear
-from shoal.compare.comparison import not_scheduled
 from shoal.config.schema import CompressedConfig
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
 from shoal.labs.optimise.compression.plan import CODECS, FEEDBACK, LINKS, NONE, Plan
+from shoal.labs.optimise.pareto import pareto_front
 from shoal.labs.runs import Runs
 from shoal.labs.steps import Step, read_steps
+from shoal.labs.timing.contest import settled
+from shoal.labs.timing.turns import made_again
 from shoal.parallel.exchange.choice import Candidate
 from shoal.parallel.exchange.echo import GroupCall
 from shoal.parallel.exchange.link_times import received_bytes
@@ -84,8 +86,8 @@ class Measurements:
     """The link rate in bit/s above which each codec no longer pays; 0 for no compression."""
     local_ms: Mapping[str, float]
     """Encoding and decoding, the median over the links."""
-    not_scheduled: float
-    """The largest part of the time in which a worker of a timed run was ready to run but had no core."""
+    busy: float = 0.0
+    """The part of the machine that other programs used; 0 if it was not busy."""
 
     def expected_bytes(self, codec: str) -> int:
         """What a worker sends by the formula of the codec's collective, and the rows in which workers agree."""
@@ -99,6 +101,11 @@ class Measurements:
         """The codec with the shortest step on a link."""
         return min(among, key=lambda codec: self.timed[link][codec].step_ms.value)
 
+    def front(self, link: str) -> list[str]:
+        """The codecs that no other beats in both time and accuracy on a link, by time; none if the machine was busy."""
+        times = {codec: self.timed[link][codec].rounds_ms for codec in CODECS}
+        return [] if self.busy else pareto_front(times, self.accuracies)
+
 
 def measure(plan: Plan, runs: Runs) -> Measurements:
     """Read every run folder."""
@@ -109,7 +116,7 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
     return Measurements(
         plan=plan,
         parameters=sum(form.numel for form in forms.values()),
-        timed={link: _timed(plan, runs.path(f"rotate-{link}")) for link in LINKS},
+        timed={link: _timed(plan, runs, f"rotate-{link}") for link in LINKS},
         chosen=chosen,
         declared=declared,
         operations={codec: _operation(codec) for codec in CODECS},
@@ -119,16 +126,22 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
         },
         break_even=_break_even(declared, local_ms, plan.workers),
         local_ms=local_ms,
-        not_scheduled=max(
-            not_scheduled(runs.path(f"{kind}-{link}")) or 0.0 for link in LINKS for kind in ("rotate", "auto")
-        ),
+        busy=runs.busy(),
     )
 
 
-def _timed(plan: Plan, run: Path) -> dict[str, Timed]:
-    steps = read_steps(run, plan.workers)
-    rounds_ms = plan.rotation.by_round([_step_ms(step) for step in steps])
-    return {codec: _timed_codec(rounds_ms[codec], its) for codec, its in plan.rotation.counted(steps).items()}
+def _timed(plan: Plan, runs: Runs, name: str) -> dict[str, Timed]:
+    def steps(run: Path) -> list[Step]:
+        return read_steps(run, plan.workers)
+
+    def rounds_ms(paths: Sequence[Path]) -> dict[str, list[float]]:
+        found = [plan.rotation.by_round([_step_ms(step) for step in steps(run)]) for run in paths]
+        return {codec: [ms for each in found for ms in each[codec]] for codec in CODECS}
+
+    config = plan.runs()[name]
+    paths = made_again(runs, name, config, plan.size.most, lambda paths: settled(rounds_ms(paths)))
+    counted = plan.rotation.counted(steps(paths[0]))
+    return {codec: _timed_codec(its, counted[codec]) for codec, its in rounds_ms(paths).items()}
 
 
 def _timed_codec(rounds_ms: Sequence[float], steps: Sequence[Step]) -> Timed:

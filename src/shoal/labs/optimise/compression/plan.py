@@ -54,10 +54,12 @@ class Size:
     auto_steps: int
     learn_steps: int
     seeds: int
+    most: int = 1
+    """How often a rotation is made, if its rounds scatter too much to decide."""
 
 
-FULL = Size(turn=5, rounds=19, auto_steps=20, learn_steps=400, seeds=3)
-QUICK = Size(turn=3, rounds=15, auto_steps=10, learn_steps=150, seeds=2)
+FULL = Size(turn=5, rounds=19, auto_steps=20, learn_steps=400, seeds=10, most=2)
+QUICK = Size(turn=3, rounds=15, auto_steps=10, learn_steps=150, seeds=6, most=2)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,10 @@ def set_up(measured: Measurements, page: Page) -> list[Block]:
     """The run, and how it is measured."""
     plan = measured.plan
     sentence = page(
-        "setup.memory", model=plan.size.model.name, batch=plan.size.batch, rounds=plan.size.rounds
+        "setup.memory",
+        model=plan.size.model.name,
+        batch=plan.size.batch,
+        rounds=len(measured.plain.peaks_mib),
     )
     return [Heading(page("setup.memory_heading"), 3), Bullets([sentence])]
 
@@ -41,7 +44,7 @@ def results(measured: Measurements, page: Page) -> list[Block]:
             f"`{each.flags}`" if each.flags else "–",
             f"{each.peak_mib:.1f}",
             f"{each.step_ms:.0f}",
-            f"{each.ratio:.2f}",
+            f"{each.ratio(measured.plain):.2f}",
             page("answer.yes" if each.is_exact else "answer.no"),
             page("answer.yes") if each.flags in front else "–",
         ]

@@ -35,8 +35,7 @@ def key_of(technique: str) -> str:
 def number_of(each: Tried) -> str:
     """The number in a setting that has one, which distinguishes it from others of its technique.
 
-    >>> from shoal.report.findings import inside_run
-    >>> number_of(Tried("accumulation", "--micro-batch 8", True, *[inside_run([1.0, 2.0])] * 3))
+    >>> number_of(Tried("accumulation", "--micro-batch 8", True, (1.0, 2.0), (1.0, 2.0)))
     '8'
     """
     last = each.flags.rpartition(" ")[2]
@@ -53,7 +52,8 @@ def memory_figure(measured: Measurements, words: Words, font: str | None) -> Dra
         front = [measured.tried[flags] for flags in measured.front()]
         points = [(each.step_ms.value, each.peak_mib.value) for each in front]
         halo = {"color": COLOURS["grey"], "linewidth": 4, "marker": "o", "markersize": 13}
-        axis.plot(*zip(*points, strict=True), **halo, label=labels[0])
+        if points:
+            axis.plot(*zip(*points, strict=True), **halo, label=labels[0])
         for name, label in zip(techniques, labels[1:], strict=True):
             colour, marker = LOOKS[name]
             settings = measured.of(name)

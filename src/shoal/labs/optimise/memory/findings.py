@@ -12,9 +12,9 @@ def find(measured: Measurements) -> dict[str, list[Finding]]:
     least = min(measured.tried.values(), key=lambda each: each.peak_mib.value)
     return {
         "memory": [
-            claims.recomputing_saves_memory(plain.peak_mib, recomputed.peak_mib),
-            claims.recomputing_costs_time(recomputed.ratio),
-            claims.accumulation_saves_memory(plain.peak_mib, parts.peak_mib),
-            claims.least_memory_is_slower(least.ratio, least.flags),
+            claims.recomputing_saves_memory(plain.peaks_mib, recomputed.peaks_mib),
+            claims.recomputing_costs_time(plain.rounds_ms, recomputed.rounds_ms),
+            claims.accumulation_saves_memory(plain.peaks_mib, parts.peaks_mib),
+            claims.least_memory_is_slower(plain.rounds_ms, least.rounds_ms, least.flags),
         ]
     }

@@ -15,6 +15,7 @@ from shoal.events.folder import write_whole
 from shoal.labs.optimise.memory.plan import Plan
 from shoal.labs.optimise.pareto import pareto_front
 from shoal.labs.runs import Runs
+from shoal.labs.timing.contest import settled
 from shoal.memory.techniques import MemoryVariant, single_variants
 from shoal.memory.trial import try_each
 from shoal.report.findings import Measured, inside_run
@@ -33,10 +34,24 @@ class Tried:
     flags: str
     is_exact: bool
     """Whether training computes the same."""
-    peak_mib: Measured
-    step_ms: Measured
-    ratio: Measured
-    """Time of a step over that of the plain run, formed in each round."""
+    peaks_mib: tuple[float, ...]
+    """In every round."""
+    rounds_ms: tuple[float, ...]
+    """A step, in the rounds in which no setting was delayed by other programs; the first round if there is none."""
+
+    @property
+    def peak_mib(self) -> Measured:
+        """Over the rounds."""
+        return inside_run(self.peaks_mib)
+
+    @property
+    def step_ms(self) -> Measured:
+        """Over the rounds."""
+        return inside_run(self.rounds_ms)
+
+    def ratio(self, plain: "Tried") -> Measured:
+        """Time of a step over that of the plain run, formed in each round."""
+        return inside_run([a / b for a, b in zip(self.rounds_ms, plain.rounds_ms, strict=True)])
 
 
 @dataclass(frozen=True)
@@ -46,6 +61,8 @@ class Measurements:
     plan: Plan
     tried: Mapping[str, Tried]
     """By flags; the plain run has none."""
+    busy: float = 0.0
+    """The part of the machine that other programs used; 0 if it was not busy."""
 
     @property
     def plain(self) -> Tried:
@@ -57,9 +74,11 @@ class Measurements:
         return [each for each in self.tried.values() if each.technique == technique]
 
     def front(self) -> list[str]:
-        """The flags of those that no other beats in both memory and time, the fastest first."""
-        points = {flags: (each.step_ms.value, -each.peak_mib.value) for flags, each in self.tried.items()}
-        return pareto_front(points)
+        """The flags of those that no other beats in both memory and time, the fastest first; none if it was busy."""
+        if self.busy:
+            return []
+        times = {flags: each.rounds_ms for flags, each in self.tried.items()}
+        return pareto_front(times, {flags: [-mib for mib in self.tried[flags].peaks_mib] for flags in times})
 
 
 def measure(plan: Plan, runs: Runs) -> Measurements:
@@ -69,19 +88,48 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
     rounds = runs.reuse(NAME, lambda folder: _earlier(folder, settings, plan.size.rounds))
     if rounds is None:
         runs.say("progress.memory", techniques=len(variants) - 1, rounds=plan.size.rounds)
-        rounds = [try_each([variant.config for variant in variants]) for _ in range(plan.size.rounds)]
+        rounds = _tried_in_turns(variants, plan, runs)
         folder = runs.path(NAME)
         folder.mkdir(parents=True)
         write_whole(folder / FILE, json.dumps({"settings": settings, "rounds": rounds}))
+    counted = _undelayed(rounds) or rounds[:1]
     tried = {
-        variant.flags: _tried(variant, [each[place] for each in rounds], [each[0] for each in rounds])
+        variant.flags: Tried(
+            variant.techniques[0] if variant.techniques else PLAIN,
+            variant.flags,
+            variant.is_exact,
+            tuple(each[place][0] / MIB for each in rounds),
+            tuple(_ms(counted, place)),
+        )
         for place, variant in enumerate(variants)
     }
-    return Measurements(plan, tried)
+    return Measurements(plan, tried, runs.busy())
 
 
 Rounds = Sequence[Sequence[Sequence[float]]]
 """In each round, of each variant: the fields of its `Trial`."""
+
+
+def _tried_in_turns(variants: Sequence[MemoryVariant], plan: Plan, runs: Runs) -> Rounds:
+    """Rounds until every technique can be told from the plain run, or there is no point in more."""
+    rounds: list[Sequence[Sequence[float]]] = []
+    while len(rounds) < max(plan.size.rounds, plan.size.most):
+        rounds.append(try_each([variant.config for variant in variants]))
+        if len(rounds) >= plan.size.rounds:
+            counted = _undelayed(rounds)
+            times = {variant.flags: _ms(counted, place) for place, variant in enumerate(variants)}
+            if runs.busy() or (counted and settled(times)):
+                break
+    return rounds
+
+
+def _undelayed(rounds: Rounds) -> Rounds:
+    """Rounds in which the steps of every variant could be timed. Trials of older reports do not say."""
+    return [each for each in rounds if not any(delayed for trial in each for delayed in trial[2:])]
+
+
+def _ms(rounds: Rounds, place: int) -> list[float]:
+    return [1e3 * each[place][1] for each in rounds]
 
 
 def _earlier(folder: Path, settings: Sequence[Any], rounds: int) -> Rounds | None:
@@ -89,18 +137,5 @@ def _earlier(folder: Path, settings: Sequence[Any], rounds: int) -> Rounds | Non
         found = json.loads((folder / FILE).read_text())
     except FileNotFoundError:
         return None
-    same = found["settings"] == json.loads(json.dumps(settings)) and len(found["rounds"]) == rounds
+    same = found["settings"] == json.loads(json.dumps(settings)) and len(found["rounds"]) >= rounds
     return found["rounds"] if same else None
-
-
-def _tried(
-    variant: MemoryVariant, trials: Sequence[Sequence[float]], plain: Sequence[Sequence[float]]
-) -> Tried:
-    return Tried(
-        variant.techniques[0] if variant.techniques else PLAIN,
-        variant.flags,
-        variant.is_exact,
-        inside_run([peak / MIB for peak, *_ in trials]),
-        inside_run([1e3 * seconds for _, seconds, *_ in trials]),
-        inside_run([mine[1] / its[1] for mine, its in zip(trials, plain, strict=True)]),
-    )

@@ -12,9 +12,11 @@ class Size:
     rounds: int
     batch: int = 16
     model: schema.ModelConfig = field(default_factory=lambda: schema.TransformerConfig(layers=4, width=128))
+    most: int = 0
+    """Rounds, if there are more because the times scatter too much to be told apart."""
 
 
-FULL, QUICK = Size(rounds=4), Size(rounds=3)
+FULL, QUICK = Size(rounds=6, most=12), Size(rounds=5, most=7)
 
 
 @dataclass(frozen=True)

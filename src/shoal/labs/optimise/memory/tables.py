@@ -15,7 +15,7 @@ def tables(measured: Measurements) -> dict[str, Records]:
                 "exact": each.is_exact,
                 "peak (MiB)": each.peak_mib.value,
                 "step (ms)": each.step_ms.value,
-                "time over plain (1)": each.ratio.value,
+                "time over plain (1)": each.ratio(measured.plain).value,
                 "on the Pareto front": each.flags in front,
             }
             for each in measured.tried.values()

@@ -4,5 +4,5 @@
 
     plan        which runs, at which sparsities            claims      numbers → verdicts
     measure     trains and prunes, run folders → numbers   findings    which numbers go into which claim
-    speed       forward passes that take turns             figures, tables, document   the report
+    figures, tables, document                              the report
 """

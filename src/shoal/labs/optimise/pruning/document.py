@@ -5,7 +5,7 @@ from shoal.labs.optimise.pruning.plan import BATCH_SIZE
 from shoal.labs.page.page import Page, source
 from shoal.prune.weights import keep_best
 from shoal.report.document import Block, Bullets, Code, Formula, Heading, Paragraph
-from shoal.report.findings import over_seeds
+from shoal.report.findings import Measured, inside_run, over_seeds
 
 
 def principle(page: Page) -> list[Block]:
@@ -36,9 +36,13 @@ def set_up(measured: Measurements, page: Page) -> list[Block]:
             batch=BATCH_SIZE,
             seeds=plan.seeds,
         ),
-        page("setup.forward", batch=BATCH_SIZE, rounds=size.rounds, ms=measured.forward_ms),
+        page("setup.forward", batch=BATCH_SIZE, rounds=len(measured.forward_s), ms=_ms(measured)),
     ]
     return [Heading(page("setup.pruning_heading"), 3), Bullets(sentences)]
+
+
+def _ms(measured: Measurements) -> Measured:
+    return inside_run([1e3 * each for each in measured.forward_s])
 
 
 def results(measured: Measurements, page: Page) -> list[Block]:
@@ -46,15 +50,16 @@ def results(measured: Measurements, page: Page) -> list[Block]:
     kib = 1024
     rows = [
         [
-            page("pruned.none"),
+            page(f"pruned.{kind}"),
             "0",
+            f"{over_seeds(tuned).scaled(100):.2f}",
             f"{over_seeds(measured.whole).scaled(100):.2f}",
-            "–",
             f"{measured.num_values:,}",
             f"{measured.num_bytes / kib:.0f}",
             f"{measured.file_bytes / kib:.0f}",
             "1",
         ]
+        for kind, tuned in measured.tuned.items()
     ]
     rows += [
         [
@@ -65,7 +70,7 @@ def results(measured: Measurements, page: Page) -> list[Block]:
             f"{each.num_values:,}",
             f"{each.num_bytes / kib:.0f}",
             f"{each.file_bytes / kib:.0f}",
-            f"{each.speedup:.2f}",
+            f"{measured.speedup(each):.2f}",
         ]
         for each in measured.pruned.values()
     ]

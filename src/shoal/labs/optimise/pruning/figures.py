@@ -24,10 +24,10 @@ def figures(measured: Measurements) -> dict[str, Draw]:
 
 
 def pruning_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
-    """Each kind of pruning from the whole network on."""
-    whole = 100 * np.array(measured.whole)
+    """Each kind of pruning from the whole network on, all fine-tuned alike."""
 
     def accuracy(kind: str) -> Line:
+        whole = 100 * np.array(measured.tuned[kind])
         values = np.stack([whole, *(100 * np.array(each.accuracies) for each in measured.of_kind(kind))])
         return Line(_style(kind, words), _x(kind), values.mean(1), values.min(1), values.max(1))
 
@@ -41,7 +41,10 @@ def pruning_figure(measured: Measurements, words: Words, font: str | None) -> Dr
         (words("figure.accuracy"), [accuracy(kind) for kind in KINDS]),
         (
             words("figure.speedup"),
-            [line(kind, [1.0, *(each.speedup.value for each in measured.of_kind(kind))]) for kind in KINDS],
+            [
+                line(kind, [1.0, *(measured.speedup(each).value for each in measured.of_kind(kind))])
+                for kind in KINDS
+            ],
         ),
         (
             words("figure.size"),

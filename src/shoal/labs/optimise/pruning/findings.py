@@ -12,9 +12,9 @@ def find(measured: Measurements) -> dict[str, list[Finding]]:
     fewest, most = measured.of_kind("channels")[0], measured.of_kind("channels")[-1]
     return {
         "pruning": [
-            claims.accuracy_survives(measured.whole, weights.accuracies, weights.sparsity),
-            claims.zeros_are_not_faster(weights.speedup, weights.sparsity),
-            claims.channels_are_faster(channels.speedup, channels.sparsity),
+            claims.accuracy_survives(measured.tuned[weights.kind], weights.accuracies, weights.sparsity),
+            claims.zeros_are_not_faster(measured.forward_s, weights.forward_s, weights.sparsity),
+            claims.channels_are_faster(measured.forward_s, channels.forward_s, channels.sparsity),
             claims.tuning_recovers(channels.at_once, channels.accuracies, channels.sparsity),
             claims.too_much_costs(fewest.accuracies, most.accuracies, most.sparsity),
         ]

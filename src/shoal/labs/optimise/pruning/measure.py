@@ -1,18 +1,20 @@
 """Train, prune and fine-tune; then the numbers that the findings rest on."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import nn
 
 from shoal import data
+from shoal.config import schema
 from shoal.config.schema import RunConfig
 from shoal.events.folder import RunFolder
-from shoal.labs.optimise.pruning.plan import BATCH_SIZE, KINDS, Plan, name_of, settings_of
-from shoal.labs.optimise.pruning.speed import forward_seconds
+from shoal.labs.optimise.pruning.plan import BATCH_SIZE, KINDS, USUAL, Plan, name_of, settings_of
 from shoal.labs.runs import Runs
+from shoal.labs.timing.contest import contest, one_thread
 from shoal.prune.channels.description import rebuild
 from shoal.report.findings import Measured, inside_run, over_seeds
 from shoal.training.build import build_model
@@ -20,6 +22,8 @@ from shoal.training.prune.one_shot import PrunedOnce, prune_once, pruning_config
 from shoal.training.reopen import open_saved
 
 WHOLE = "whole"
+BUDGET_S = 60.0
+"""No further round of forward passes begins after this time."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +42,8 @@ class Pruned:
     """What they take: of a tensor with pruned weights, the kept values and one bit for each weight."""
     file_bytes: int
     """The weights file on disk."""
-    speedup: Measured
-    """Forward pass of the whole network over that of this one, formed in each round."""
+    forward_s: tuple[float, ...]
+    """A forward pass, round by round."""
 
     @property
     def accuracy(self) -> Measured:
@@ -54,13 +58,19 @@ class Measurements:
     plan: Plan
     whole: tuple[float, ...]
     """Test accuracy before pruning, of each seed."""
+    tuned: Mapping[str, tuple[float, ...]]
+    """By kind: test accuracy of the whole network after the same fine-tuning as the pruned ones."""
     num_values: int
     num_bytes: int
     file_bytes: int
-    forward_ms: Measured
-    """Of the whole network."""
+    forward_s: tuple[float, ...]
+    """A forward pass of the whole network, round by round."""
     pruned: Mapping[tuple[str, float], Pruned]
     """By kind and sparsity."""
+
+    def speedup(self, pruned: Pruned) -> Measured:
+        """Forward pass of the whole network over that of a pruned one, formed in each round."""
+        return inside_run([a / b for a, b in zip(self.forward_s, pruned.forward_s, strict=True)])
 
     def of_kind(self, kind: str) -> list[Pruned]:
         """The results of one kind of pruning, by sparsity."""
@@ -71,7 +81,7 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
     """Train what is not there, and read it."""
     pairs = [(kind, sparsity) for kind, sparsities in KINDS.items() for sparsity in sparsities]
     names = [f"prune-{WHOLE}-seed{seed}" for seed in plan.seeds]
-    total, number = len(names) * (1 + len(pairs)), 0
+    total, number = len(names) * (1 + len(KINDS) + len(pairs)), 0
 
     def train(name: str, config: RunConfig) -> float:
         nonlocal number
@@ -84,8 +94,13 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
     whole = [train(name, plan.whole(seed)) for name, seed in zip(names, plan.seeds, strict=True)]
     tuned: dict[tuple[str, float], list[float]] = {pair: [] for pair in pairs}
     once: dict[tuple[str, float], list[PrunedOnce]] = {pair: [] for pair in pairs}
+    unpruned: dict[str, list[float]] = {kind: [] for kind in KINDS}
     for name, seed in zip(names, plan.seeds, strict=True):
         path = runs.path(name)
+        for kind, usual in USUAL.items():
+            config = pruning_config(open_saved(path), path, settings_of(kind, usual), plan.size.finetune, {})
+            alike = replace(config, prune=schema.NoPruneConfig())
+            unpruned[kind].append(train(name_of(kind, 0.0, seed), alike))
         for kind, sparsity in pairs:
             config = pruning_config(
                 open_saved(path), path, settings_of(kind, sparsity), plan.size.finetune, {}
@@ -98,10 +113,11 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
     return Measurements(
         plan,
         tuple(whole),
+        {kind: tuple(found) for kind, found in unpruned.items()},
         first.size_before.num_values,
         first.size_before.num_bytes,
         _file_bytes(runs.path(names[0])),
-        inside_run([1e3 * each for each in seconds[WHOLE]]),
+        seconds[WHOLE],
         {
             pair: Pruned(
                 *pair,
@@ -110,7 +126,7 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
                 once[pair][0].size_after.num_values,
                 once[pair][0].size_after.num_bytes,
                 _file_bytes(folders[pair]),
-                _ratio(seconds[WHOLE], seconds[folders[pair].name]),
+                seconds[folders[pair].name],
             )
             for pair in pairs
         },
@@ -119,7 +135,7 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
 
 def _forward_seconds(
     plan: Plan, whole: Path, folders: Mapping[tuple[str, float], Path]
-) -> dict[str, list[float]]:
+) -> Mapping[str, tuple[float, ...]]:
     dataset = data.load(plan.data)
     config = plan.whole(plan.first_seed)
 
@@ -132,11 +148,9 @@ def _forward_seconds(
         folder.name: loaded(folder, is_smaller=kind == "channels") for (kind, _), folder in folders.items()
     }
     inputs = dataset.batch(dataset.test, torch.arange(min(BATCH_SIZE, len(dataset.test)))).inputs
-    return forward_seconds(models, inputs, plan.size.rounds)
-
-
-def _ratio(slow: Sequence[float], fast: Sequence[float]) -> Measured:
-    return inside_run([a / b for a, b in zip(slow, fast, strict=True)])
+    with one_thread(), torch.inference_mode():
+        passes = {name: partial(model.eval(), inputs) for name, model in models.items()}
+        return contest(passes, plan.size.rounds, BUDGET_S).seconds
 
 
 def _file_bytes(run: Path) -> int:

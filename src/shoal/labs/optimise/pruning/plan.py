@@ -3,6 +3,7 @@
 ::
 
     prune-whole-seed0          the network before pruning
+    prune-weights-0-seed0      nothing is pruned, but the same fine-tuning follows: pruned networks are compared with it
     prune-weights-80-seed0     four fifths of its weights become zero, then an epoch of fine-tuning
     prune-channels-50-seed0    half of its channels are removed, then an epoch of fine-tuning
 """
@@ -33,8 +34,8 @@ class Size:
     """Of the forward passes that are timed."""
 
 
-FULL = Size(epochs=3, finetune=1, seeds=3, rounds=30)
-QUICK, QUICK_SAMPLES = Size(epochs=3, finetune=1, seeds=2, rounds=12), 4000
+FULL = Size(epochs=3, finetune=1, seeds=8, rounds=30)
+QUICK, QUICK_SAMPLES = Size(epochs=3, finetune=1, seeds=5, rounds=15), 4000
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from shoal.labs.optimise.straggler.measure import Measurements
 from shoal.labs.page.page import Page, source
 from shoal.parallel.sync.server.ledger import Ledger
 from shoal.report.document import Block, Bullets, Code, Formula, Heading, Paragraph, Table
+from shoal.report.findings import of_samples
 from shoal.training.balance import balanced
 
 
@@ -81,7 +82,7 @@ def table(measured: Measurements, page: Page) -> Table:
                 f"{watched.ideal.value:.0f}",
                 f"{100 * watched.rate.value / watched.ideal.value:.0f}",
                 "–" if reached is None else f"{reached:.1f}",
-                f"{100 * watched.accuracies[-1]:.1f}",
+                f"{of_samples(watched.accuracies[-1], measured.validation_samples).scaled(100):.1f}",
             ]
         )
     header = page.header("throughput", "straggler", "way", "rate", "ideal", "part", "time", "last")

@@ -6,13 +6,13 @@ last; evaluation comes after that, and does not count.
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
+from statistics import fmean
 
 from shoal import data
-from shoal.compare.comparison import not_scheduled
 from shoal.config.schema import ServerConfig
 from shoal.events.file import Record, read_events
 from shoal.events.folder import RunFolder
@@ -32,9 +32,9 @@ CHANCE = 0.1
 class Watched:
     """One way under one condition."""
 
-    rate: Measured
-    """Samples per second that reach the weights, over the epochs after the first."""
-    ideal: Measured
+    rates: Sequence[float]
+    """Samples per second that reach the weights, of the epochs after the first."""
+    ideals: Sequence[float]
     """Σ 1/tᵢ: what the workers compute per second while they compute, added up."""
     seconds: Sequence[float]
     """Training time at the end of each epoch."""
@@ -44,6 +44,26 @@ class Watched:
     """Of the server; none where there is no server."""
     dropped: int
     """Pushes that came too late to count."""
+    again: Sequence["Watched"] = ()
+    """Further runs."""
+
+    @property
+    def rate(self) -> Measured:
+        """Over the epochs after the first."""
+        return inside_run(self.rates)
+
+    @property
+    def ideal(self) -> Measured:
+        """Over the epochs after the first."""
+        return inside_run(self.ideals)
+
+    def staleness_of(self, ranks: Sequence[int], epoch_steps: int) -> list[float]:
+        """The mean staleness of some workers' updates, epoch by epoch; epochs without any are left out."""
+        epochs: dict[int, list[int]] = {}
+        for update in self.updates:
+            if update.rank in ranks:
+                epochs.setdefault(update.step // epoch_steps, []).append(update.staleness)
+        return [fmean(epochs[epoch]) for epoch in sorted(epochs)]
 
     @cached_property
     def staleness(self) -> Mapping[int, int]:
@@ -81,30 +101,40 @@ class Measurements:
     plan: Plan
     samples: int
     """Of an epoch."""
+    validation_samples: int
     ways: Mapping[tuple[str, str], Watched]
     """By condition and way."""
     bound_broken: Mapping[str, int]
     """By condition: updates of ssp that break its bound."""
-    not_scheduled: float
-    """The largest part of the time in which a worker was ready to run but had no core."""
 
-    def rate(self, condition: str, way: str) -> Measured:
-        """Samples per second."""
-        return self.ways[condition, way].rate
+    @property
+    def epoch_steps(self) -> int:
+        """Steps of a worker in an epoch."""
+        return -(-self.samples // BATCH_SIZE)
 
 
 def measure(plan: Plan, runs: Runs) -> Measurements:
     """Read every run folder."""
-    samples = len(data.load(plan.data).train)
+    dataset = data.load(plan.data)
+    samples = len(dataset.train)
     named = plan.named()
-    ways = {pair: _watched(runs.path(name), plan, samples, pair[1]) for pair, name in named.items()}
+
+    def watched(name: str, way: str) -> Watched:
+        return _watched(runs.path(name), plan, samples, way)
+
+    ways = {
+        (condition, way): replace(
+            watched(name, way), again=[watched(more, way) for more in plan.again(condition, way)]
+        )
+        for (condition, way), name in named.items()
+    }
     ssp = {condition: watched for (condition, way), watched in ways.items() if way == "ssp"}
     return Measurements(
         plan,
         samples,
+        len(dataset.validation or ()),
         ways,
         {condition: bound_broken(watched.updates, STALENESS) for condition, watched in ssp.items()},
-        max(not_scheduled(runs.path(name)) or 0.0 for name in named.values()),
     )
 
 
@@ -129,8 +159,8 @@ def _watched(run: Path, plan: Plan, samples: int, way: str) -> Watched:
         sum(_own_rate(rank[epoch], number, shares) for number, rank in enumerate(ranks)) for epoch in counted
     ]
     return Watched(
-        inside_run(rates),
-        inside_run(ideals),
+        rates,
+        ideals,
         [*accumulate(seconds)],
         [record["accuracy"] for record in records[0] if record["event"] == "validation"],
         updates,

@@ -35,6 +35,8 @@ CONDITIONS = ("always", "passing")
 WAYS = ("bsp", "ssp", "asp", "backup", "balanced")
 BASE = (EVEN, "bsp")
 """The run without a straggler."""
+LEARNING = (("always", "bsp"), ("always", "asp"))
+"""The ways whose times to an accuracy are compared, in turns."""
 VALIDATION = 0.2
 
 
@@ -43,10 +45,12 @@ class Size:
     """How much is trained."""
 
     epochs: int
+    repeats: int = 1
+    """Runs of each of the two ways whose times to an accuracy are compared."""
 
 
-FULL, FULL_SAMPLES = Size(epochs=8), 5000
-QUICK, QUICK_SAMPLES = Size(epochs=5), 2400
+FULL, FULL_SAMPLES = Size(epochs=8, repeats=6), 5000
+QUICK, QUICK_SAMPLES = Size(epochs=5, repeats=5), 2400
 
 
 def sync_of(way: str) -> schema.SyncConfig:
@@ -83,9 +87,16 @@ class Plan:
         pairs = [BASE, *((condition, way) for condition in CONDITIONS for way in WAYS)]
         return {(condition, way): f"straggler-{condition}-{way}" for condition, way in pairs}
 
+    def again(self, condition: str, way: str) -> list[str]:
+        """The further runs of a way, in which it takes turns with its rival."""
+        count = self.size.repeats if (condition, way) in LEARNING else 1
+        return [f"{self.named()[condition, way]}-round{number}" for number in range(1, count)]
+
     def runs(self) -> dict[str, schema.RunConfig]:
         """Every run by name, in the order in which they are trained."""
-        return {name: self._run(*pair) for pair, name in self.named().items()}
+        runs = {name: self._run(*pair) for pair, name in self.named().items()}
+        turns = zip(*([(name, pair) for name in self.again(*pair)] for pair in LEARNING), strict=True)
+        return runs | {name: self._run(*pair) for turn in turns for name, pair in turn}
 
     def bottlenecks(self, condition: str) -> tuple[Bottleneck, ...]:
         """What makes workers slow."""

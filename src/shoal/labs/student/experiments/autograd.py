@@ -10,6 +10,7 @@ from shoal.labs.student.nodes.autograd import fitted, timed
 from shoal.labs.student.part import StudentMeasured, StudentPart, StudentPlan, StudentRun
 from shoal.labs.student.spec import StudentExperiment, student_lab
 from shoal.labs.student.submission import why_wrong
+from shoal.labs.timing.contest import until_settled
 from shoal.report.findings import Finding
 from shoal.report.paired import by_rounds
 
@@ -22,7 +23,14 @@ def measure(plan: StudentPlan, names: Sequence[str], host: StudentHost, runs: Ru
     steps, label = plan.size.steps // 4, runs.words("own_name.tape")
     runs.say("progress.own_part", part=label)
     fits = host.call(fitted, plan.seeds, steps)
-    times = host.call(timed, plan.size.rounds)
+    counted: dict[str, int] = {}
+
+    def rounds() -> dict[str, list[float]]:
+        found = host.call(timed, plan.size.rounds)
+        counted.update(entries=found["entries"], more=found["more"])
+        return {"forward": found["forward"], "backward": found["backward"]}
+
+    times = until_settled(rounds)
     worst = {key: max(fit[key] for fit in fits) for key in ("first", "second")}
     trained = all(fit["losses"] for fit in fits)
     difference = max(fit["difference"] for fit in fits) if trained else None
@@ -33,12 +41,12 @@ def measure(plan: StudentPlan, names: Sequence[str], host: StudentHost, runs: Ru
             tuple(StudentRun(fit["losses"]) for fit in fits) if trained else (),
             tuple(StudentRun(fit["right"]) for fit in fits) if trained else (),
             list(range(1, steps + 1)),
-            {**worst, **times, "difference": difference, "shapes": fits[0]["shapes"]},
+            {**worst, **times, **counted, "difference": difference, "shapes": fits[0]["shapes"]},
             {
                 "gradient": scientific(worst["first"]) if trained else "–",
                 "second": scientific(worst["second"]),
                 "difference": "–" if difference is None else scientific(difference),
-                "entries": f"{times['entries']} + {times['more']}",
+                "entries": f"{counted['entries']} + {counted['more']}",
             },
         )
     }

@@ -2,7 +2,8 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -17,11 +18,13 @@ from shoal.labs.student.nodes.lab2 import DELAY_S, NODES, UNEVEN, function_of, t
 from shoal.labs.student.part import StudentMeasured, StudentPart, StudentPlan, StudentRun
 from shoal.labs.student.spec import StudentExperiment, student_lab
 from shoal.labs.student.submission import why_wrong
+from shoal.labs.timing.contest import until_settled
 from shoal.report.findings import Finding, inside_run
 from shoal.report.paired import by_rounds, by_seeds
 
 EQUAL_WITHIN = 1e-4
 """Of the largest weight: after a few steps in float32 a right average differs by less."""
+EVEN, SLOW = "even", "slow"
 PARTS = {name: (function_of(name),) for name in ("allreduce", "allgather", "reduce")}
 
 
@@ -39,7 +42,8 @@ def measure(plan: StudentPlan, names: Sequence[str], host: StudentHost, runs: Ru
     runs.say("progress.own_right")
     right = tuple(one_machine(seed, size.samples, size.steps) for seed in plan.seeds)
     runs.say("progress.own_times")
-    times = host.nodes(timed, NODES, list(names), size.samples, size.rounds)[0].answer
+    given = (list(names), size.samples, size.rounds)
+    times = average_times(names, lambda: host.nodes(timed, NODES, *given)[0])
     for name in names:
         label = runs.words(f"own_name.{name}")
         runs.say("progress.own_part", part=label)
@@ -47,8 +51,25 @@ def measure(plan: StudentPlan, names: Sequence[str], host: StudentHost, runs: Ru
         nodes = host.nodes(trained, NODES, *given)
         answers = [list(each) for each in zip(*(node.answer for node in nodes), strict=True)]
         made = (size.steps + 2 * size.equal_steps) * len(plan.seeds)
-        parts[name] = _part(name, label, answers, right, times[name], calls_in(nodes, made))
+        part = _part(name, label, answers, right, calls_in(nodes, made))
+        parts[name] = with_times(part, times[name, EVEN], times[name, SLOW])
     return parts
+
+
+def average_times(names: Sequence[str], measure: Callable[[], Node]) -> dict[tuple[str, str], list[float]]:
+    """Milliseconds of each average without and with a slow node, round by round, until they can be told apart."""
+    bases = {(name, SLOW): (name, EVEN) for name in names}
+    bases |= {(second, EVEN): (first, EVEN) for first, second in pairwise(names)}
+
+    def rounds() -> dict[tuple[str, str], list[float]]:
+        answer = measure().answer
+        return {
+            (name, kind): [pair[place] for pair in answer[name]]
+            for name in names
+            for place, kind in enumerate((EVEN, SLOW))
+        }
+
+    return until_settled(rounds, bases)
 
 
 def calls_in(nodes: Sequence[Node], averages: int) -> dict[str, float]:
@@ -63,7 +84,6 @@ def _part(
     label: str,
     answers: Sequence[Sequence[Mapping[str, Any]]],
     right: tuple[StudentRun, ...],
-    times: Sequence[Sequence[float]],
     calls: Mapping[str, float],
 ) -> StudentPart:
     """A part from what its nodes answered, seed by seed."""
@@ -78,20 +98,24 @@ def _part(
         key: max(node[key] for nodes in answers for node in nodes)
         for key in ("difference", "uneven", "between")
     }
-    even = [each[0] for each in times]
     return StudentPart(
         name,
         label,
         own,
         right,
         [BATCH * (step + 1) for step in range(len(own[0].losses))],
-        {**worst, "calls": calls, "even_ms": even, "slow_ms": [each[1] for each in times]},
+        {**worst, "calls": calls},
         {
             "difference": scientific(worst["difference"]),
             "called": ", ".join(f"{count:g} × {call}" for call, count in calls.items()) or "–",
-            "time": f"{inside_run(even):.2f}",
         },
     )
+
+
+def with_times(part: StudentPart, even_ms: Sequence[float], slow_ms: Sequence[float]) -> StudentPart:
+    """The same part with the times of its average."""
+    numbers = {**part.numbers, "even_ms": even_ms, "slow_ms": slow_ms}
+    return replace(part, numbers=numbers, cells={**part.cells, "time": f"{inside_run(even_ms):.2f}"})
 
 
 def findings(measured: StudentMeasured) -> Mapping[str, Sequence[Finding]]:
