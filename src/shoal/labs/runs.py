@@ -66,8 +66,8 @@ class Runs:
             with suppress(FileNotFoundError):
                 before = json.loads((self.earlier / OTHER_WORK).read_text())
         part = max(before, self._other_work.part())
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_whole(self.folder / OTHER_WORK, json.dumps(part))
+        if self.folder.exists():
+            write_whole(self.folder / OTHER_WORK, json.dumps(part))
         return part
 
     def placed(self, name: str, config: RunConfig) -> RunConfig:
