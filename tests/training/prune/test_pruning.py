@@ -56,8 +56,7 @@ def test_bytes_on_the_wire_fall_by_what_is_pruned(here, capsys):
     for step in range(12):
         now = max((at for at in kept if at <= step), default=None)
         saved += 0 if now is None else 4 * (PRUNABLE - kept[now])
-    # The initial state is broadcast, and the masks are a part of it: one byte for each prunable weight.
-    assert dense["bytes_sent"] - sparse["bytes_sent"] == saved - PRUNABLE
+    assert dense["bytes_sent"] - sparse["bytes_sent"] == saved
 
 
 def test_sparsity_0_equals_no_pruning(here, capsys):
