@@ -60,7 +60,12 @@ def write_run(
                     "seconds": ends_s[number],
                 }
                 # Not all equal: equal times do not say how much they scatter.
-                | {"totals_ns": {"compute": round(compute * 1e6) + number % 3, "encode": round(encode_ms * 1e6)}}
+                | {
+                    "totals_ns": {
+                        "compute": round(compute * 1e6) + number % 3,
+                        "encode": round(encode_ms * 1e6),
+                    }
+                }
                 | {"blocked_ns": end_ns - start_ns}
                 | ({"sent_bytes": 1000, "mapped_bytes": mapped_bytes} if counts_bytes else {})
                 | {"spans": calls if len(ranks) > 1 else []}
