@@ -122,7 +122,9 @@ def forged_manifest(stage, chance):
     value = chance.choice(values)
     value = 5 if key == "parts" and not value else value  # no parts is what it has
     inner = manifest["progress"] if key in manifest["progress"] else manifest
-    if inner is manifest["progress"] and key in ("seconds", "divided_among") and value in (7, 1.5, 10**18):
+    if inner is manifest["progress"] and value in {"seconds": (7, 1.5), "divided_among": (7, 10**18)}.get(
+        key, ()
+    ):
         value = -1
     inner[key] = value
     del manifest["sha256"]

@@ -169,6 +169,7 @@ def test_a_changed_number_is_noticed_and_the_one_before_is_used_and_named(tmp_pa
         ("consumed", None),
         ("divided_among", 0),
         ("seconds", float("inf")),
+        ("seconds", 2**63),
         ("seconds", float("nan")),
         ("epoch_loss_sum", [1]),
         ("last_epoch_loss", "1"),

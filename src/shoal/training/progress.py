@@ -1,6 +1,5 @@
 """The progress of a run: with the settings and the state, it determines all further steps."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -9,6 +8,8 @@ from shoal.errors import CheckpointError
 
 COUNTS = ("step", "epoch", "consumed", "divided_among", "best_step", "best_epoch")
 MAY_BE_NONE = ("last_epoch_loss", "best_value")
+CENTURY_S = 3.2e9
+"""No run takes longer."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Progress:
             if name in COUNTS:
                 is_valid = type(value) is int and least <= value < 2**63
             elif name == "seconds":
-                is_valid = type(value) in (int, float) and 0 <= value < math.inf
+                is_valid = type(value) in (int, float) and 0 <= value < CENTURY_S
             else:
                 is_valid = type(value) in (int, float) or (value is None and name in MAY_BE_NONE)
             if not is_valid:
