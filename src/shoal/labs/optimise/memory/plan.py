@@ -16,7 +16,7 @@ class Size:
     """Rounds, if there are more because the times scatter too much to be told apart."""
 
 
-FULL, QUICK = Size(rounds=6, most=12), Size(rounds=5, most=7)
+FULL, QUICK = Size(rounds=6, most=12), Size(rounds=4, most=7)
 
 
 @dataclass(frozen=True)
