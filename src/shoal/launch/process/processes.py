@@ -180,9 +180,13 @@ class ProcessHandle(WorkerHandle):
         return self._process.poll()
 
     def send_signal(self, number: int) -> None:
-        """Send a signal to the process group."""
-        with contextlib.suppress(ProcessLookupError):
+        """Send a signal to the process group; to the process alone, if it was stopped before it made its group."""
+        try:
             os.killpg(self._process.pid, number)
+        except ProcessLookupError:
+            if self._process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self._process.pid, number)
 
     def kill(self) -> None:
         """Kill the process group, also if it is stopped."""
