@@ -197,7 +197,8 @@ class ProgressEngine:
         started = previous = time.monotonic()
         next_look, next_close_look = started + LOOK_AFTER_S, started + LOOK_CLOSELY_EVERY_S
         self.watch.forget_stops()
-        while not self.advance():
+        # `look` may have moved the work to its end; then nothing would move again.
+        while not (work.over or self.advance()):
             now = time.monotonic()
             if now - previous > PAUSED_S:
                 self.watch.forget_stops()
