@@ -7,8 +7,9 @@ import socket
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
@@ -26,7 +27,7 @@ from shoal.labs.lab4.check.judge import Part, judge, values
 from shoal.labs.lab4.check.observe import Enough, Wrong, install
 from shoal.labs.lab4.check.reference import PARAMETERS
 from shoal.labs.lab4.check.reports import gather
-from shoal.labs.lab4.check.seen import SEEN, Step
+from shoal.labs.lab4.check.seen import FIRST, LAST, SEEN, Step
 
 LIMIT_S = 60.0
 """How long the program may take for its first steps."""
@@ -198,11 +199,19 @@ def _driver_answer(error: BaseException | None, microbatches: int) -> dict[str, 
 
 
 def _collect() -> None:
-    """Ask all workers what they have recorded: a program that stopped in its first step shows the rest of its parts."""
-    reports = gather(None)
-    contexts = [call.context for report in reports for call in report.calls]
-    if contexts and all(name in values(reports) for name in PARAMETERS):
-        SEEN.stopped = Step(contexts[-1], "", reports, ())
+    """Ask all workers what they have recorded: a program that stopped in its first step shows the rest of its parts.
+
+    No parameter has changed yet, so all calls belong together, in the context and out of it.
+    """
+    reports = [
+        replace(report, calls=[replace(call, context=None) for call in report.calls])
+        for report in gather(None)
+    ]
+    rows = Counter[str]()
+    for call in (call for report in reports for call in report.calls):
+        rows[call.layer] += 0 if call.tensor is None else len(call.tensor)
+    if all(name in values(reports) for name in PARAMETERS) and rows[FIRST] == rows[LAST] > 0:
+        SEEN.stopped = Step(None, "", reports, ())
 
 
 def _of_an_error(error: BaseException) -> tuple[Part, Fault]:

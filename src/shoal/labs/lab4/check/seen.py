@@ -120,7 +120,7 @@ class Seen:
     backwards: list[Backward] = field(default_factory=list[Backward])
     steps: list[Step] = field(default_factory=list[Step])
     stopped: Step | None = None
-    """Without any step: what the workers had recorded when the program stopped, if all layers had run."""
+    """Without any step: the workers' records when the program stopped, if every sample had passed every layer."""
     empty: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     """Function and line that asked a module of remote references alone for its parameters."""
 
