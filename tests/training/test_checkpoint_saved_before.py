@@ -2,14 +2,19 @@
 
 import json
 import shutil
+import tarfile
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from shoal.cli.main import main
 from shoal.training import checkpoint
 
+RUNS = Path(__file__).parent / "saved_before" / "runs-0.1.0.tar.xz"
+"""A small unfinished run of every strategy (`tools/run_fixtures.py`), and the weights with which it ended."""
+NAMES = [name for name in tarfile.open(RUNS).getnames() if "/" not in name]
 SAVED = Path(__file__).parent / "saved_before" / "format-1"
 """Version 0.1.0: rank 0 wrote everything, and the settings have a section [strategy]."""
 
@@ -35,3 +40,23 @@ def test_it_continues_under_every_strategy(tmp_path, monkeypatch, capsys, strate
     written = Path("runs/format-1/config.toml").read_text()
     assert "[sync]" in written
     assert "[strategy]" not in written
+
+
+def unpacked(folder, name):
+    with tarfile.open(RUNS) as archive:
+        members = [each for each in archive.getmembers() if each.name.partition("/")[0] == name]
+        archive.extractall(folder, members, filter="data")
+    return folder / name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_of_every_strategy_resumes_to_the_same_weights(tmp_path, monkeypatch, capsys, name):
+    monkeypatch.chdir(tmp_path)
+    run = unpacked(tmp_path, name)
+    expected = load_file(run / "expected.safetensors")
+    assert main(["train", "--resume", str(run), "--quiet"]) == 0, capsys.readouterr().err
+    found = load_file(run / "model.safetensors")
+    assert found.keys() == expected.keys()
+    for key, weights in found.items():
+        torch.testing.assert_close(weights, expected[key], rtol=1e-4, atol=1e-6)
+    assert main(["evaluate", str(run)]) == 0, capsys.readouterr().err
