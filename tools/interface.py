@@ -43,7 +43,7 @@ def settings() -> Iterator[str]:
 def names() -> Iterator[str]:
     """A line for each public name, and for each public method of a class."""
     for name in sorted(dir(shoal)):
-        value = getattr(shoal, name)
+        value: Any = getattr(shoal, name)
         if not callable(value):
             yield f"shoal.{name}"
             continue
@@ -59,10 +59,8 @@ def arguments(function: Any) -> list[str]:
     return [name for name in inspect.signature(function).parameters if not name.startswith("_")]
 
 
-def _is_ours(owner: type, name: str) -> bool:
-    return any(
-        name in vars(base) and base.__module__.partition(".")[0] == "shoal" for base in owner.__mro__
-    )
+def _is_ours(owner: Any, name: str) -> bool:
+    return any(name in vars(base) and base.__module__.partition(".")[0] == "shoal" for base in owner.__mro__)
 
 
 def lines() -> Sequence[str]:

@@ -17,8 +17,9 @@ from fingerprints import ROWS, Row, in_a_copy
 
 STEPS, SAVED_AT = 4, 2
 COMMON = (
-    f"--data synthetic --data.samples 48 --data.shape 1,4,4 --data.classes 3 --model mlp --model.hidden 6,5 --steps {STEPS} "
-    f"--batch-size 12 --threads 1 --device cpu --checkpoint-every {SAVED_AT} --checkpoint.keep 2 --runs-dir runs"
+    "--data synthetic --data.samples 48 --data.shape 1,4,4 --data.classes 3 --model mlp --model.hidden 6,5 "
+    f"--steps {STEPS} --batch-size 12 --threads 1 --device cpu --checkpoint-every {SAVED_AT} --checkpoint.keep 2 "
+    "--runs-dir runs"
 )
 
 
@@ -45,7 +46,9 @@ def main() -> int:
         os.chdir(folder)
         for row in ROWS:
             launcher = "threads" if "threads" in row.groups else f"processes --group {row.groups[0]}"
-            run = write(row, "" if row.workers == (1,) else f"--workers {row.workers[0]} --launcher {launcher}")
+            run = write(
+                row, "" if row.workers == (1,) else f"--workers {row.workers[0]} --launcher {launcher}"
+            )
             archive.add(run, run.name)
             print(run.name, flush=True)
     return 0

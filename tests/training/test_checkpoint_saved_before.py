@@ -14,7 +14,8 @@ from shoal.training import checkpoint
 
 RUNS = Path(__file__).parent / "saved_before" / "runs-0.1.0.tar.xz"
 """A small unfinished run of every strategy (`tools/run_fixtures.py`), and the weights with which it ended."""
-NAMES = [name for name in tarfile.open(RUNS).getnames() if "/" not in name]
+with tarfile.open(RUNS) as archive:
+    NAMES = [name for name in archive.getnames() if "/" not in name]
 SAVED = Path(__file__).parent / "saved_before" / "format-1"
 """Version 0.1.0: rank 0 wrote everything, and the settings have a section [strategy]."""
 
