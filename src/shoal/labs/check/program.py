@@ -17,7 +17,8 @@ from typing import Any
 
 from shoal.labs.check.fault import Fault, fault
 from shoal.labs.check.nodes import run_nodes
-from shoal.labs.check.record import Enough, OtherWorld, Recorder
+from shoal.labs.check.record import Enough, Recorder
+from shoal.labs.check.standins.launch import OtherWorld
 
 MOST_NODES = 4
 OWN_ERRORS = frozenset({"SyntaxError", "IndentationError", "TabError", "NameError", "UnboundLocalError"})

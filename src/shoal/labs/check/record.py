@@ -1,9 +1,7 @@
-"""Stand-ins that record what a student's program does: for its parser, its processes, its data, its clock, torch."""
+"""Records what a student's program does: its data, its training, its collectives, its clock."""
 
-import argparse
 import builtins
 import inspect
-import multiprocessing
 import os
 import random
 import sys
@@ -11,15 +9,11 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -28,7 +22,7 @@ from torch.utils.data import DataLoader, Subset
 from torch.utils.data import dataloader as loading
 
 from shoal.labs.check.nodes import COLLECTIVE_LIMIT_S, COLLECTIVES
-from shoal.labs.check.standins import gpu, vision
+from shoal.labs.check.standins import gpu, launch, packages, vision
 from shoal.labs.check.standins.clock import Clock
 
 SAMPLES = 240
@@ -36,32 +30,10 @@ SAMPLES = 240
 MOST_STEPS = 1500
 PROBES = 3
 """Numbers that stand for a gradient: products with random vectors, which are linear in it."""
-WORLD = (
-    "n_devices",
-    "world_size",
-    "nprocs",
-    "n_procs",
-    "num_processes",
-    "n_nodes",
-    "num_nodes",
-    "nodes",
-    "size",
-)
-RANK = ("rank", "local_rank", "node_rank")
-ADDRESS = {"master_addr": "127.0.0.1", "addr": "127.0.0.1", "master_port": "29500", "port": "29500"}
-"""Flags of the course's scripts, and of others."""
 
 
 class Enough(BaseException):
     """Ends the program: it has made as many steps, or taken as long, as the check allows."""
-
-
-class OtherWorld(BaseException):
-    """Ends the program: it wants another number of nodes."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.size = size
 
 
 class Recorder:
@@ -99,9 +71,8 @@ class Recorder:
 
     def install(self) -> None:
         """Replace what the program uses, before its files are imported."""
-        torch.manual_seed(
-            self.rank
-        )  # nodes are processes of their own, and begin with different random numbers
+        # Nodes are processes of their own, and begin with different random numbers.
+        torch.manual_seed(self.rank)
         random.seed(self.rank)
         for name, value in {"RANK": self.rank, "LOCAL_RANK": self.rank, "WORLD_SIZE": self.size}.items():
             if self.size > 1:
@@ -111,82 +82,15 @@ class Recorder:
             gpu.install()
         vision.NUM_TRAINED = SAMPLES
         vision.replace_data()
-        sys.meta_path.append(_Missing())
-        self._parser()
-        self._processes()
+        packages.install()
+        launch.give_arguments(self.rank, self.size, self.flags, self.options)
+        launch.be_one_process(self.rank, self.size)
         self._data()
         self._training()
         self._exchange()
         self._on_gpu()
         self.clock.install()
         self.clock.pretend_gpu()
-
-    def _parser(self) -> None:
-        original = argparse.ArgumentParser.parse_known_args
-
-        def parse(parser: Any, args: Any = None, namespace: Any = None) -> Any:
-            given = args or self._arguments(parser)
-            return original(parser, given, namespace)
-
-        changed: Any = argparse.ArgumentParser
-        changed.parse_known_args = parse
-
-    def _arguments(self, parser: argparse.ArgumentParser) -> list[str]:
-        """Values for the flags that this parser has, as a launcher would give them."""
-        own = {**dict.fromkeys(WORLD, self.size), **dict.fromkeys(RANK, self.rank), **ADDRESS, **self.flags}
-        given: list[str] = []
-        for action in parser._actions:  # pyright: ignore[reportPrivateUsage]
-            if action.dest == "help":
-                continue
-            switch = action.nargs == 0
-            kind = getattr(action.type, "__name__", "switch" if switch else "str")
-            choices = [str(each) for each in action.choices] if action.choices else []
-            default = action.default if isinstance(action.default, str | int | float | bool) else None
-            self.options.append({"name": action.dest, "kind": kind, "choices": choices, "default": default})
-            if action.dest not in own:
-                continue
-            if not action.option_strings:
-                given.append(str(own[action.dest]))
-            elif not switch:
-                given.append(f"{action.option_strings[-1]}={own[action.dest]}")
-            elif own[action.dest] is True:
-                given.append(action.option_strings[-1])
-        return given
-
-    def _processes(self) -> None:
-        """Programs that start their nodes themselves: this process is one of them."""
-
-        def spawn(
-            fn: Callable[..., Any], args: Sequence[Any] = (), nprocs: int = 1, *_: Any, **__: Any
-        ) -> None:
-            self._require(nprocs)
-            fn(self.rank, *args)
-
-        started = iter(range(1000))
-
-        class Process:
-            def __init__(
-                self, *_: Any, target: Any = None, args: Any = (), kwargs: Any = None, **__: Any
-            ) -> None:
-                self._call = (target, args, kwargs or {}) if next(started) == recorder.rank else None
-
-            def start(self) -> None:
-                if self._call and self._call[0]:
-                    self._call[0](*self._call[1], **self._call[2])
-
-            def join(self, *_: Any) -> None:
-                """It has ended."""
-
-        recorder = self
-        for module, name, instead in (
-            *((mp, "spawn", spawn), (mp, "start_processes", spawn), (mp, "Process", Process)),
-            (multiprocessing, "Process", Process),
-        ):
-            setattr(module, name, instead)
-
-    def _require(self, size: int) -> None:
-        if size != self.size:
-            raise OtherWorld(size)
 
     def _data(self) -> None:
         create, signature = DataLoader.__init__, inspect.signature(DataLoader.__init__)
@@ -326,9 +230,8 @@ class Recorder:
         join = dist.init_process_group
 
         def joined(*args: Any, **kwargs: Any) -> None:
-            self._require(
-                int(kwargs.get("world_size", -1)) if kwargs.get("world_size", -1) > 0 else self.size
-            )
+            asked = int(kwargs.get("world_size", -1))
+            launch.require(asked if asked > 0 else self.size, self.size)
             join(
                 "gloo",
                 store=dist.FileStore(str(self.scratch / "store"), self.size),
@@ -415,52 +318,3 @@ class _Count(TorchFunctionMode):
         """The calls since the last time."""
         calls, self._calls = self._calls, 0
         return calls
-
-
-class _Missing(MetaPathFinder, Loader):
-    """Modules that draw curves, show progress or write logs, and are not installed here: they do nothing."""
-
-    HARMLESS = frozenset(
-        {
-            *(
-                "plotly",
-                "pandas",
-                "seaborn",
-                "tqdm",
-                "tensorboardX",
-                "wandb",
-                "swanlab",
-                "visdom",
-                "matplotlib",
-            ),
-            *(
-                "torchsummary",
-                "torchinfo",
-                "thop",
-                "psutil",
-                "pynvml",
-                "GPUtil",
-                "prettytable",
-                "loguru",
-                "rich",
-            ),
-        }
-    )
-
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """A stand-in for a module that nothing else has found."""
-        if fullname.partition(".")[0] not in self.HARMLESS:
-            return None
-        return ModuleSpec(fullname, self, is_package=True)
-
-    def create_module(self, spec: ModuleSpec) -> Any:
-        """A module whose every name does nothing; `tqdm` gives back what it is given."""
-        made = MagicMock(name=spec.name)
-        made.__path__, made.__spec__, made.__file__ = [], spec, ""
-        if spec.name.startswith("tqdm"):
-            made.tqdm = made.side_effect = lambda given=None, *_, **__: given
-            made.trange = lambda *given, **_: range(*given)
-        return made
-
-    def exec_module(self, module: Any) -> None:
-        """Nothing is in it."""

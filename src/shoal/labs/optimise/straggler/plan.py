@@ -50,7 +50,7 @@ class Size:
 
 
 FULL, FULL_SAMPLES = Size(epochs=8, repeats=6), 5000
-QUICK, QUICK_SAMPLES = Size(epochs=5, repeats=5), 2400
+QUICK, QUICK_SAMPLES = Size(epochs=7, repeats=5), 2400
 
 
 def sync_of(way: str) -> schema.SyncConfig:
