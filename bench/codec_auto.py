@@ -66,13 +66,13 @@ def measure(group: Group, given: argparse.Namespace, rate: float | None) -> bool
     chosen = ""
     for name in (AUTO, *CANDIDATES):
         exchange = "all_reduce" if name == "none" else f"compressed:{name}"
-        built = build(config_of(exchange), torch.device("cpu"), traced(group))
-        rivals[name] = Rival(built.layout.model, step_of(built), group, batch, steps)
+        run = build(config_of(exchange), torch.device("cpu"), traced(group))
+        rivals[name] = Rival(run.model, step_of(run), group, batch, steps)
         if name == AUTO:
             for _ in range(FIRST_STEPS + 1):
                 rivals[AUTO].step(batch)
-            assert isinstance(built.exchange, Auto)
-            chosen = built.exchange.chosen or "nothing"
+            assert isinstance(run.exchange, Auto)
+            chosen = run.exchange.chosen or "nothing"
     # The order of the rounds is drawn from a seed: the same on both workers.
     interleave(rivals, given.rounds, warm_up=1)
     seconds = {name: rival.seconds[1:] for name, rival in rivals.items()}

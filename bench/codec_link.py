@@ -46,7 +46,8 @@ from shoal.config.schema import RunConfig
 from shoal.data.dataset import Batch, DataSet
 from shoal.data.load import load
 from shoal.parallel.strategy import Share
-from shoal.training.build import Built, build, build_model
+from shoal.training.build import build, build_model
+from shoal.training.run import Run
 
 WORKERS, BATCH = 2, 64
 LR, MOMENTUM = 0.02, 0.9
@@ -127,8 +128,8 @@ class Rivals:
             exchange += f" --sync.bucket_mib {ONE_BUCKET_MIB} --sync.first_bucket_mib {ONE_BUCKET_MIB}"
         # dgc has a momentum of its own, which replaces the optimizer's.
         momentum = f" --exchange.momentum {MOMENTUM} --optimizer.momentum 0" if name == "dgc" else ""
-        built = build(config_of(exchange + momentum), torch.device("cpu"), traced(self._group))
-        return step_of(built), built.layout.model
+        run = build(config_of(exchange + momentum), torch.device("cpu"), traced(self._group))
+        return step_of(run), run.model
 
     def _torchs(self, name: str) -> tuple[Step, nn.Module]:
         inner = wrapped = build_model(config_of("all_reduce"), self.data)
@@ -150,14 +151,14 @@ class Rivals:
         return step, inner
 
 
-def step_of(built: Built) -> Step:
+def step_of(run: Run) -> Step:
     """A step of our strategy on this worker's samples."""
 
     def step(batch: Batch) -> Tensor:
-        built.span.marks.clear()
-        built.training_clock.step += 1
+        run.span.marks.clear()
+        run.training_clock.step += 1
         share = Share([batch], batch.num_samples * WORKERS, batch.num_samples)
-        return built.strategy.step(share, LR).loss
+        return run.strategy.step(share, LR).loss
 
     return step
 

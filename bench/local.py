@@ -102,15 +102,15 @@ def made(flags: str, group: Group, intervals: int) -> tuple[Rival, int]:
     words = f"--model lenet --optimizer sgd --lr 0.01 --strategy local {flags}"
     config = read(None, words.split())
     config = replace(config, launch=replace(config.launch, workers=WORKERS))
-    built = build(config, torch.device("cpu"), traced(group))
+    run = build(config, torch.device("cpu"), traced(group))
     mine = torch.arange(BATCH * WORKERS)[group.rank :: WORKERS]
-    share = Share([built.data.batch(built.data.train, mine)], BATCH * WORKERS, BATCH)
+    share = Share([run.data.batch(run.data.train, mine)], BATCH * WORKERS, BATCH)
 
     def step() -> None:
-        built.span.marks.clear()
-        built.strategy.step(share, 0.01)
+        run.span.marks.clear()
+        run.strategy.step(share, 0.01)
 
-    model = [piece for piece in built.strategy.pieces() if piece.name.startswith("model.")]
+    model = [piece for piece in run.strategy.pieces() if piece.name.startswith("model.")]
     return Rival(step, group, intervals), sum(piece.tensor.nbytes for piece in model)
 
 

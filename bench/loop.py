@@ -22,12 +22,12 @@ from shoal.api.callbacks import Callback, WithCallbacks
 from shoal.api.loggers import CsvLogger
 from shoal.comm.alone import alone
 from shoal.comm.traced import traced
-from shoal.config.schema import Custom, DataConfig, DigitsConfig, LenetConfig, RunConfig
+from shoal.config.schema import Custom, DataConfig, DigitsConfig, LenetConfig, RunConfig, TrainConfig
 from shoal.data.load import load
 from shoal.events.file import EventFile
 from shoal.models import build as build_model
 from shoal.training.build import build
-from shoal.training.loop import Job, train_epoch
+from shoal.training.loop import train_epoch
 from shoal.training.observer import Observer, Silent
 from shoal.training.progress import Progress
 from shoal.training.random_state import RandomState
@@ -75,31 +75,15 @@ def with_callbacks(folder: Path) -> WithCallbacks:
 def ours(events: EventFile, observer: Observer, data: DataConfig) -> Callable[[], None]:
     """Sixty steps of the loop as `shoal train` runs it."""
     with warnings.catch_warnings(action="ignore"):  # our Dataset has no test set
-        built = build(RunConfig(data=data), torch.device("cpu"), traced(alone()))
-    job = Job(
-        data=built.data,
-        strategy=built.strategy,
-        lr=built.lr,
-        division=built.division,
-        seed=0,
-        batch_size=BATCH,
-        micro_batch=built.config.train.micro_batch,
-        total_steps=STEPS,
-        save_every=None,
-        saves_first_step=False,
-        save=lambda progress: None,
-        stop_signal=lambda: 0,
-        is_alone=True,
-        validated=lambda progress, metrics: None,
-        training_clock=built.training_clock,
-        random=RandomState(0, 0, shared_by_threads=False),
-        log=StepLog(events, built.span, [], observer, built.device, keep_all_spans=False),
-        span=built.span,
-    )
+        run = build(
+            RunConfig(data=data, train=TrainConfig(steps=STEPS)), torch.device("cpu"), traced(alone())
+        )
+    run.random = RandomState(0, 0, shared_by_threads=False)
+    run.log = StepLog(events, run.span, [], observer, run.device, keep_all_spans=False)
 
     def work() -> None:
-        job.log.restart_clock()
-        done = train_epoch(job, Progress())
+        run.log.restart_clock()
+        done = train_epoch(run, Progress())
         assert done.step == STEPS
 
     return work

@@ -48,11 +48,11 @@ def run_of(layers: int, width: int, batch: int) -> RunConfig:
 
 def step_of(config: RunConfig) -> Callable[[], None]:
     """One step of training, on the same samples every time."""
-    built = build(config, CPU, traced(alone()))
-    batch = built.data.batch(built.data.train, torch.arange(built.batch_size))
+    run = build(config, CPU, traced(alone()))
+    batch = run.data.batch(run.data.train, torch.arange(run.batch_size))
 
     def step() -> None:
-        built.strategy.step(Share([batch], built.batch_size, built.batch_size), 1e-4)
+        run.strategy.step(Share([batch], run.batch_size, run.batch_size), 1e-4)
 
     return step
 

@@ -33,13 +33,13 @@ MISSED = 9
 def training(config: RunConfig, group: Group) -> Callable[[], None]:
     """Some steps, each on this worker's share of the same batch."""
     # Without tracing, the group has no totals.
-    built = build(config, torch.device("cpu"), group)  # pyright: ignore[reportArgumentType]
+    run = build(config, torch.device("cpu"), group)  # pyright: ignore[reportArgumentType]
     mine = torch.arange(BATCH)[group.rank :: group.size]
-    batch = built.data.batch(built.data.train, mine)
+    batch = run.data.batch(run.data.train, mine)
 
     def work() -> None:
         for step in range(STEPS):
-            built.strategy.step(Share(iter([batch]), BATCH, len(mine)), built.lr(step))
+            run.strategy.step(Share(iter([batch]), BATCH, len(mine)), run.lr(step))
 
     return work
 

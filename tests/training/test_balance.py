@@ -33,7 +33,7 @@ def shares_after(steps, costs, begin=None, batch_size=64, overhead_s=0.0):
             mine = division.counts(0, batch_size)[group.rank]
             busy_ns = round(1e9 * (costs[group.rank] * mine + overhead_s)) if mine else 0
             span.marks = [("forward", "compute", 0, busy_ns), ("update", "compute", 0, 10**12)]
-            balance.stepped(step, mine)
+            balance.after_step(step, mine)
             span.take()
         return division.counts(0, batch_size), events
 

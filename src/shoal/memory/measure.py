@@ -50,9 +50,10 @@ from shoal.memory.sized_model import sized_model, without_memory
 from shoal.memory.sizes import accumulates, may_use_gpu, samples_per_step, sizes_of, small_run
 from shoal.memory.watch import MemoryWatch, StepMemory
 from shoal.parallel.strategy import Share
-from shoal.training.build import Built, build, torch_settings
+from shoal.training.build import build, torch_settings
 from shoal.training.memory.checkpointing import checkpoint_blocks, recomputed_blocks
 from shoal.training.memory.peak import warm_up
+from shoal.training.run import Run
 
 STEPS = 3
 """Steps as in any run; the peak of the last one is measured. Optimizer state exists since the first."""
@@ -195,34 +196,33 @@ def _measured(config: RunConfig, device: torch.device, group: Group) -> WorkerMe
     if not is_gpu:
         process.check_can_measure()
     idle, idle_places = watch.now(), {} if is_gpu else process.shared(process.mappings())
-    built = build(config, device, traced(group), clock=watch)
-    for block in recomputed_blocks(built.layout.model):
+    run = build(config, device, traced(group), clock=watch)
+    for block in recomputed_blocks(run.model):
         block.watch = watch
     for _ in range(STEPS - 1):
-        _step(built, group)
-    with watch.watching(built.layout.params.values()) as seen:
-        _step(built, group)
+        _step(run, group)
+    with watch.watching(run.params.values()) as seen:
+        _step(run, group)
     peak = seen.peak
     if not is_gpu:
-        with watch.watching(built.layout.params.values(), only_in_use=True) as seen:
-            _step(built, group)
-    batch = built.data.batch(built.data.train, torch.tensor([0]))
-    layout = built.layout
-    found = _predicted(config, group.rank, layout.model, layout.params, batch, is_gpu, group.maps_memory)
-    counted = _counted(built, seen, idle_places, is_gpu)
+        with watch.watching(run.params.values(), only_in_use=True) as seen:
+            _step(run, group)
+    batch = run.data.batch(run.data.train, torch.tensor([0]))
+    found = _predicted(config, group.rank, run.model, run.params, batch, is_gpu, group.maps_memory)
+    counted = _counted(run, seen, idle_places, is_gpu)
     return replace(found, measured=counted, total=seen.peak - idle, kept=max(0, peak - seen.peak))
 
 
-def _step(built: Built, group: Group) -> None:
+def _step(run: Run, group: Group) -> None:
     """One step with a sample of each worker; all workers begin together."""
-    strategy = built.strategy
-    count = samples_per_step(built.config)
+    strategy = run.strategy
+    count = samples_per_step(run.config)
     each = count // strategy.data_size
     mine = torch.arange(strategy.data_rank * each, (strategy.data_rank + 1) * each)
-    parts = mine.split(1 if accumulates(built.config) else len(mine))
-    batches = tuple(built.data.training_batch(part, built.config.seed, 0) for part in parts)
+    parts = mine.split(1 if accumulates(run.config) else len(mine))
+    batches = tuple(run.data.training_batch(part, run.config.seed, 0) for part in parts)
     group.barrier().wait()
-    result = strategy.step(Share(batches, count, len(mine)), built.lr(0))
+    result = strategy.step(Share(batches, count, len(mine)), run.lr(0))
     del result
     group.barrier().wait()
 
@@ -258,7 +258,7 @@ def _with_activations(config: RunConfig, sizes: Sizes, batch: Batch) -> Sizes:
     return replace(sizes, activations=activations, offloads_activations=is_offloaded, working=working)
 
 
-def _counted(built: Built, seen: StepMemory, idle_places: dict[int, int], is_gpu: bool) -> dict[str, int]:
+def _counted(run: Run, seen: StepMemory, idle_places: dict[int, int], is_gpu: bool) -> dict[str, int]:
     """The bytes of the tensors that were there, by component; memory that workers share as the system divides it."""
     shared = {} if is_gpu else {each.start: each for each in process.mappings() if each.is_shared}
     taken: set[int] = set()
@@ -274,22 +274,22 @@ def _counted(built: Built, seen: StepMemory, idle_places: dict[int, int], is_gpu
                 amount += place.pss
         return amount
 
-    held = [piece.tensor for piece in built.strategy.pieces() if piece.name.startswith("model.")]
+    held = [piece.tensor for piece in run.strategy.pieces() if piece.name.startswith("model.")]
     counted = {PARAMETERS: count(process.storages_of(held))}
     gradients = seen.gradients + sum(shared[place].pss for place in seen.gradient_places - taken)
     taken |= seen.gradient_places
     # On a CPU the optimizer works in the offloaded memory itself; on a GPU it has the state of a slice.
-    sync = built.config.sync
+    sync = run.config.sync
     is_mapped = isinstance(sync, ZeroConfig) and sync.offload != "none" and not is_gpu
     state = OFFLOADED if is_mapped else STATE
     counted |= {GRADIENTS: gradients, state: count(seen.state), ACTIVATIONS: seen.activations}
-    counted |= counted_state(built.exchange, count)
+    counted |= counted_state(run.exchange, count)
     if not is_gpu and shared:
         counted[SLOTS] = sum(
             shared[place].pss - before for place, before in idle_places.items() if place in shared
         )
         in_flight = sum(shared[place].pss for place in set(shared) - taken - set(idle_places))
-        name = FLAT if isinstance(built.config.sync, DpConfig) else IN_FLIGHT
+        name = FLAT if isinstance(run.config.sync, DpConfig) else IN_FLIGHT
         counted |= {name: in_flight} if in_flight else {}
     return counted
 

@@ -33,8 +33,9 @@ from shoal.events.run_delay import BUSY, RunDelay
 from shoal.launch import programs
 from shoal.launch.one_worker import joined_group
 from shoal.parallel.strategy import Share
-from shoal.training.build import Built, build, torch_settings
+from shoal.training.build import build, torch_settings
 from shoal.training.memory.peak import PeakMemory, warm_up
+from shoal.training.run import Run
 
 WARM_UP, TIMED = 1, 5
 """Steps before the measured ones, and measured ones. In the first, optimizer state is allocated and libraries start."""
@@ -158,18 +159,18 @@ def _tried(config: RunConfig, device: torch.device, group: Group, most: int, lon
     """
     group.barrier().wait()
     peak = PeakMemory(device)
-    built = build(config, device, traced(group))
+    run = build(config, device, traced(group))
     for _ in range(WARM_UP):
-        _step(built, group, device)
+        _step(run, group, device)
     peak.restart()  # what libraries need once, when they start, is gone
     steps: list[TimedStep] = []
     while len(steps) < most and _total_s(steps) <= longest_s:
-        steps.append(_step(built, group, device))
-    peak_bytes = peak.read() - built.data.nbytes
+        steps.append(_step(run, group, device))
+    peak_bytes = peak.read() - run.data.nbytes
     while not is_enough(steps, most, longest_s):
-        steps.append(_step(built, group, device))
+        steps.append(_step(run, group, device))
     group.barrier().wait()
-    built.strategy.close()
+    run.strategy.close()
     return Trial(peak_bytes, *fastest(steps))
 
 
@@ -189,18 +190,18 @@ def _total_s(steps: Sequence[TimedStep]) -> float:
     return sum(step.seconds for step in steps)
 
 
-def _step(built: Built, group: Group, device: torch.device) -> TimedStep:
+def _step(run: Run, group: Group, device: torch.device) -> TimedStep:
     """One step of the run's batch size; all workers begin together, and have the same answer."""
-    strategy, count = built.strategy, built.batch_size
+    strategy, count = run.strategy, run.batch_size
     first, last = (count * (strategy.data_rank + more) // strategy.data_size for more in (0, 1))
-    mine = torch.arange(first, last) % len(built.data.train)
+    mine = torch.arange(first, last) % len(run.data.train)
     parts = (
-        built.data.training_batch(part, built.config.seed, 0)
-        for part in (mine.split(built.config.train.micro_batch) if len(mine) else ())
+        run.data.training_batch(part, run.config.seed, 0)
+        for part in (mine.split(run.config.train.micro_batch) if len(mine) else ())
     )
     group.barrier().wait()
     delay, started_ns = RunDelay(), time.perf_counter_ns()
-    strategy.step(Share(parts, count, len(mine)), built.lr(0))
+    strategy.step(Share(parts, count, len(mine)), run.lr(0))
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     took_ns, waited = time.perf_counter_ns() - started_ns, delay.fraction() or 0.0

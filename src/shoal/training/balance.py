@@ -16,8 +16,7 @@ from shoal.comm.group import Group
 from shoal.data.division import Global
 from shoal.data.division.order import shares_by_weight
 from shoal.events.spans import SpanRecorder
-from shoal.training.build import Built
-from shoal.training.progress import Progress
+from shoal.training.hooks import Hook
 
 EVERY = 10
 """Steps between two updates of the shares: enough for a median, few enough to follow changes of the machine."""
@@ -58,7 +57,7 @@ def shares_at_least_one(batch_size: int, weights: Sequence[float]) -> tuple[int,
     return tuple(1 + more for more in shares_by_weight(batch_size - size, beyond_one))
 
 
-class Balance:
+class Balance(Hook):
     """Measures this worker's speed, and updates the division's shares together with the other workers.
 
     Not safe if other code changes the division's shares, too.
@@ -78,8 +77,8 @@ class Balance:
         self._shares = division.counts(0, batch_size)
         self._seconds_per_sample: list[float] = []
 
-    def stepped(self, step: int, num_samples: int) -> None:
-        """Call after each step, before its spans are taken; `num_samples` are this worker's samples."""
+    def after_step(self, step: int, num_samples: int) -> None:
+        """Measure the step; after every few, agree on new shares."""
         self.measured(own_seconds(self._span), num_samples)
         if (step + 1) % EVERY == 0:
             self._agree(step + 1)
@@ -100,14 +99,6 @@ class Balance:
         if shares != self._shares:
             self._shares = self._division.shares = shares
             self._record({"event": "shares", "step": next_step, "shares": list(shares)})
-
-
-def balance_of(built: Built, progress: Progress, record: Callable[[dict[str, Any]], None]) -> Balance | None:
-    """The balance of a run with `--balance`, else None; it starts from the run's initial shares."""
-    division = built.division(progress)
-    if not built.config.train.balance or not isinstance(division, Global):
-        return None
-    return Balance(division, built.strategy.copies, built.span, built.batch_size, record)
 
 
 def own_seconds(span: SpanRecorder) -> float:

@@ -1,8 +1,7 @@
 """Builds everything that a run needs from its config. Errors are raised here, before anything is written."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,7 +17,6 @@ from shoal.config.checks.resources import check_resources
 from shoal.config.schema import Custom, DdpConfig, RunConfig, WeightPruneConfig, ZeroConfig
 from shoal.config.sections.exchange import check_real, compressions
 from shoal.data.dataset import DataSet
-from shoal.data.division import Division
 from shoal.data.load import load
 from shoal.errors import ConfigError
 from shoal.events.folder import RunFolder
@@ -49,8 +47,9 @@ from shoal.prune.masks import WeightMasks
 from shoal.training.clock import clock_of
 from shoal.training.evaluation.best import BestEpoch
 from shoal.training.memory.storage import storage_of, store_parameters
-from shoal.training.progress import Progress, total_steps
-from shoal.training.prune.starting import StartingPoint, prepare
+from shoal.training.progress import total_steps
+from shoal.training.prune.starting import prepare
+from shoal.training.run import Run
 from shoal.training.setup.build_layout import build_layout, check_stages, with_cut
 from shoal.training.setup.device import take_device
 from shoal.training.setup.divide import divisions
@@ -58,50 +57,6 @@ from shoal.training.setup.remedies import remedies_of
 from shoal.training.setup.same_data import check_same_data
 from shoal.training.setup.schedule import factor
 from shoal.training.weights import check_savable
-
-
-@dataclass(frozen=True)
-class Built:
-    """The objects that a config describes."""
-
-    config: RunConfig
-    """The settings, with those that were found while building, such as where a pipeline is cut."""
-    device: torch.device
-    data: DataSet
-    layout: Layout
-    """This worker's part of the model."""
-    strategy: Strategy
-    group: Traced
-    """All workers of the run, and its servers; counts what this worker sends."""
-    workers: int
-    """Workers that train, as the run began."""
-    span: SpanRecorder
-    batch_size: int
-    """Global batch size: samples per step over all workers."""
-    total_steps: int
-    """Steps of the whole run."""
-    training_clock: TrainingClock
-    """The current step, for exchanges and faults that depend on it."""
-    division: Callable[[Progress], Division]
-    """Assigns the samples of the current epoch to workers."""
-    lr: Callable[[int], float]
-    """The learning rate of each step."""
-    exchange: Exchange
-    """How this worker's copy of the model agrees with the others on gradients."""
-    starting_point: StartingPoint
-    """What was done to the model before the first step."""
-    masks: WeightMasks | None
-    """Which weights are kept, with `--prune magnitude` or `movement`."""
-    measures: Sequence[Measure] = ()
-    """The metrics of evaluations, beside loss and accuracy."""
-    best: BestEpoch | None = None
-    """Compares epochs, where there is a validation set."""
-
-    @property
-    def sample(self) -> torch.Tensor:
-        """The inputs of a few samples."""
-        return few_inputs(self.data)
-
 
 SYNCS: dict[str, Callable[[SyncParts, Any], Strategy]] = {
     "none": lambda parts, config: NoSync(parts),
@@ -123,8 +78,8 @@ def build(
     group: Traced,
     clock: Clock | None = None,
     resumed: RunFolder | None = None,
-) -> Built:
-    """Data, model, optimizer and strategy of a run, on its device; `group` has all workers of the run.
+) -> Run:
+    """A run with its data, model, optimizer and strategy, on its device; `group` has all workers of the run.
 
     Spans are measured with `clock`, by default the device's. A resumed run has the widths of its folder's network.
     """
@@ -163,22 +118,24 @@ def build(
     parts = _sync_parts(config, layout, data_axis, exchange, masks, world, training_clock)
     strategy = _build_sync(config, parts)
     multiplier, base_lr = factor(config.schedule, steps), parts.update.base_lr
-    return Built(
-        config,
-        device,
-        dataset,
-        layout,
-        strategy,
-        group,
-        workers,
-        span,
-        batch_size,
-        steps,
-        training_clock,
-        divisions(config, dataset, strategy.data_size),
+    return Run(
+        config=config,
+        device=device,
+        data=dataset,
+        model=layout.model,
+        params=layout.params,
+        strategy=strategy,
+        group=group,
+        workers=workers,
+        span=span,
+        batch_size=batch_size,
+        total_steps=steps,
+        training_clock=training_clock,
+        division=divisions(config, dataset, strategy.data_size),
         lr=lambda step: base_lr * multiplier(step),
         exchange=exchange,
-        starting_point=starting_point,
+        widths=starting_point.widths,
+        rewound=starting_point.rewound,
         masks=masks,
         measures=measures,
         best=best,

@@ -1,22 +1,29 @@
 """Random numbers that belong to a leaf of the batch, and not to the worker that computes it."""
 
-from collections.abc import Callable
+from typing import final
 
-from shoal.data.division import ByLeaves, Division
+from shoal.data.division import ByLeaves
+from shoal.training.hooks import Hook
 from shoal.training.progress import Progress
 from shoal.training.random_state import RandomState
 
 
-def seeding(
-    random: RandomState, seed: int, division: Division, progress: Progress, count: int, rank: int
-) -> Callable[[int], None]:
-    """What a share calls before each of its parts.
+@final
+class LeafSeeds(Hook):
+    """Where workers divide the leaves of one tree, a leaf's random numbers follow from (seed, step, leaf).
 
-    Where a division gives workers the leaves of one tree, a leaf's random numbers follow from (seed, step, leaf): its
-    dropout masks do not depend on which worker computes it. Otherwise nothing happens: a worker's random numbers follow
-    each other.
+    Its dropout masks then do not depend on which worker computes it.
     """
-    if not isinstance(division, ByLeaves):
-        return lambda part: None
-    first = division.first_leaf(progress.consumed, count, rank)
-    return lambda part: random.restart("leaf", seed, progress.step, first + part)
+
+    def __init__(self, random: RandomState, seed: int, division: ByLeaves, rank: int) -> None:
+        self._random, self._seed, self._division, self._rank = random, seed, division, rank
+        self._step = self._first = 0
+
+    def before_step(self, progress: Progress, num_samples: int) -> None:
+        """Find this worker's first leaf."""
+        self._step = progress.step
+        self._first = self._division.first_leaf(progress.consumed, num_samples, self._rank)
+
+    def before_part(self, part: int) -> None:
+        """Seed the next leaf."""
+        self._random.restart("leaf", self._seed, self._step, self._first + part)

@@ -6,21 +6,19 @@ freed, and the pointer to it crashes the process (seen with torch 2.13).
 """
 
 import threading
+from functools import cache
 from typing import Any
 
 from torch import _ops
 
 _ONE_AT_A_TIME = threading.RLock()  # an object is made while its namespace is
-_guarded: set[type] = set()
 
 
+@cache
 def make_operator_objects_once() -> None:
     """From now on a thread waits while another makes the object of an operator, and takes that one."""
     for kind in (_ops._OpNamespace, _ops.OpOverloadPacket):  # pyright: ignore[reportPrivateUsage]
-        with _ONE_AT_A_TIME:
-            if kind not in _guarded:
-                _guarded.add(kind)
-                _guard(kind)
+        _guard(kind)
 
 
 def _guard(kind: Any) -> None:

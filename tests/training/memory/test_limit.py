@@ -11,6 +11,7 @@ from shoal.cli.main import main
 from shoal.config.read import read
 from shoal.events.folder import RunFolder
 from shoal.training.memory.limit import MemoryLimit
+from shoal.training.progress import Progress
 from shoal.training.worker import run
 
 TINY = "--model mlp --model.hidden 512,512 --data synthetic --data.samples 64 --batch-size 16 --steps 5 --threads 1"
@@ -50,11 +51,12 @@ def limit(monkeypatch):
     config = read(None, f"{TINY} --memory.budget 10MB --device cpu".split())
     limit = MemoryLimit(config, torch.device("cpu"))
     limit.events = []
-    return limit.built(SimpleNamespace(nbytes=0), limit.events.append)
+    assert limit.begin(SimpleNamespace(nbytes=0), limit.events.append)
+    return limit
 
 
 def step(limit, mb):
-    limit.before_step()
+    limit.before_step(Progress(), 1)
     limit._meter.sizes += [int(mb * 1e6), 1]
 
 
@@ -62,7 +64,7 @@ def test_memory_that_grows_later_is_recorded_and_warned_about(limit):
     for mb in (20, 8, 8, 9, 11):  # the first step is not counted
         step(limit, mb)
     with pytest.warns(UserWarning, match=r"memory grew to 11.0 MB, above --memory.budget \(10.0 MB\)"):
-        limit.ended()
+        limit.end()
     assert limit.events == [
         {"event": "memory", "steps": 5, "budget_bytes": 10_000_000, "peak_bytes": 11_000_000}
     ]
@@ -71,18 +73,18 @@ def test_memory_that_grows_later_is_recorded_and_warned_about(limit):
 def test_memory_between_epochs_is_not_counted(limit):
     for mb in (8, 8, 9):
         step(limit, mb)
-    limit.after_epoch()
+    limit.after_steps()
     limit._meter.sizes += [30_000_000, 1]  # a validation
     for mb in (7, 7):
         step(limit, mb)
-    limit.after_epoch()
-    limit.ended()
+    limit.after_steps()
+    limit.end()
     assert limit.events[0]["peak_bytes"] == 9_000_000
 
 
 def test_a_run_of_one_step_records_nothing(limit):
     step(limit, 20)
-    limit.ended()
+    limit.end()
     assert limit.events == []
 
 

@@ -19,7 +19,7 @@ class LabFlags(Flags):
     """What every lab takes."""
 
     quick: bool = False
-    """Use fewer steps and samples: a minute for lab 1 and autograd, 2 to 7 for lab 4, 4 to 13 for the others."""
+    """Use fewer steps and samples: a minute for lab 1 and autograd, 2 to 7 for lab 4, 4 to 21 for the others."""
     lang: Literal["en", "zh"] = "en"
     """Language of the report."""
     out: Path | None = None

@@ -9,14 +9,16 @@ import torch
 from shoal.config.schema import RunConfig
 from shoal.data.dataset import DataSet
 from shoal.errors import ConfigError
+from shoal.training.hooks import Hook
 from shoal.training.memory.peak import PeakMemory, warm_up
+from shoal.training.progress import Progress
 
 FIRST_STEPS = 3
 """Steps after which every kind of memory has been allocated: optimizer state is there after the first."""
 
 
 @final
-class MemoryLimit:
+class MemoryLimit(Hook):
     """Make it before anything is built. Validation and checkpoints, between epochs, are not counted."""
 
     def __init__(self, config: RunConfig, device: torch.device) -> None:
@@ -29,14 +31,12 @@ class MemoryLimit:
         self._highest = 0
         self._is_paused = False
 
-    def built(self, data: DataSet, record: Callable[[dict[str, Any]], None]) -> "MemoryLimit | None":
-        """Measure from now on, the data set not counted; None without a budget."""
-        if self._budget is None:
-            return None
+    def begin(self, data: DataSet, record: Callable[[dict[str, Any]], None]) -> bool:
+        """Measure from now on, the data set not counted; whether there is a budget."""
         self._data, self._record = data.nbytes, record
-        return self
+        return self._budget is not None
 
-    def before_step(self) -> None:
+    def before_step(self, progress: Progress, num_samples: int) -> None:
         """End the run if its first steps have had a peak above the budget."""
         assert self._budget is not None
         if self._steps == 1 or self._is_paused:
@@ -51,16 +51,16 @@ class MemoryLimit:
             )
         self._steps += 1
 
-    def after_epoch(self) -> None:
+    def after_steps(self) -> None:
         """Count nothing until the next step."""
         if self._steps > 1 and not self._is_paused:
             self._highest = self._peak()
         self._is_paused = True
 
-    def ended(self) -> None:
+    def end(self) -> None:
         """Record the peak of all steps but the first; warn if it is above the budget."""
         assert self._budget is not None
-        self.after_epoch()
+        self.after_steps()
         if not self._highest:
             return  # a run of one step
         self._write(self._highest)

@@ -5,10 +5,12 @@ from typing import Any, final
 
 from shoal.prune.masks import WeightMasks
 from shoal.prune.schedule import CubicSchedule
+from shoal.training.hooks import Hook
+from shoal.training.progress import Progress
 
 
 @final
-class Pruning:
+class Pruning(Hook):
     """Changes the masks before the steps that the schedule names, and records each change.
 
     The weights are the same on all workers and the choice is a pure function of them, so the masks are the same, too;
@@ -25,9 +27,9 @@ class Pruning:
         """`rewind` gives the weights earlier values, once the masks are chosen."""
         self._masks, self._schedule, self._record, self._rewind = masks, schedule, record, rewind
 
-    def before_step(self, step: int) -> None:
+    def before_step(self, progress: Progress, num_samples: int) -> None:
         """Prune, if it is time."""
-        masks = self._masks
+        masks, step = self._masks, progress.step
         if not self._schedule.is_due(step):
             return
         masks.prune(self._schedule.part(step))

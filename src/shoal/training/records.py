@@ -1,0 +1,96 @@
+"""The files of a run while it trains: events, validations, checkpoints."""
+
+import platform
+import time
+import warnings
+from collections.abc import Sequence
+from typing import final
+
+import torch
+
+from shoal import __version__
+from shoal.comm.group import BUSY_S
+from shoal.comm.links.measure import Measured
+from shoal.events.clocks import ClockOffset
+from shoal.parallel.exchange.choice import Choice, CodecNotice
+from shoal.parallel.whole_tensors import WholeTensors
+from shoal.training import checkpoint
+from shoal.training.evaluation.evaluate import Metrics
+from shoal.training.hooks import Hook
+from shoal.training.progress import Progress
+from shoal.training.run import Run
+from shoal.training.setup.links import link_event
+from shoal.training.weights import export_model
+
+
+@final
+class Records(Hook):
+    """Writes what the loop produces, and tells the observer."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def restored(self, saved: checkpoint.Checkpoint | None) -> None:
+        """Report newer checkpoints that could not be used."""
+        run = self._run
+        if saved is not None and saved.fallback:
+            run.unusable_checkpoints = saved.passed_over
+            run.events.append(
+                {"event": "fallback", "unusable": saved.passed_over, "used": saved.progress.step}
+            )
+            if run.group.rank == 0:
+                warnings.warn(saved.fallback, stacklevel=2)
+
+    def started(self, progress: Progress, links: Sequence[Measured], clock: ClockOffset) -> None:
+        """Record the beginning: which run, which worker, on which machine."""
+        run = self._run
+        record = {
+            "event": "start",
+            "step": progress.step,
+            "run_id": run.run_id,
+            "rank": run.group.rank,
+            "time_ns": time.time_ns(),
+            "total_steps": run.total_steps,
+        }
+        run.events.append(
+            record
+            | {"strategy": run.config.strategy, "workers": run.workers}
+            | {"version": __version__, "torch": torch.__version__, "device": str(run.device)}
+            | {"threads": torch.get_num_threads(), "host": platform.node(), "clock": clock._asdict()}
+        )
+        for link in links if run.group.rank == 0 else ():
+            run.events.append(link_event(link))
+        run.observer.started(run.config, run.folder, progress, run.total_steps, str(run.device))
+
+    def chose(self, choice: Choice) -> None:
+        """Record why the workers chose their codec; each stage of a pipeline chooses for itself."""
+        run = self._run
+        if run.strategy.data_rank == 0:
+            step = run.training_clock.step
+            run.events.append(choice.record() | {"step": step, "time_ns": time.time_ns()})
+        if run.group.rank == 0:
+            text = f"compressed:auto chose {choice.chosen.name}: {choice.reason}"
+            warnings.warn(text, CodecNotice, stacklevel=2)
+
+    def after_epoch(self, progress: Progress, metrics: Metrics | None) -> None:
+        """Record the validation."""
+        run = self._run
+        if metrics:
+            run.validation = metrics
+            run.events.append(
+                {"event": "validation", "step": progress.step, "epoch": progress.epoch, **metrics.record()}
+            )
+        run.observer.validated(progress, metrics)
+
+    def save(self, progress: Progress) -> None:
+        """Write a checkpoint; all workers do, together."""
+        run, settings = self._run, self._run.config.checkpoint
+        run.group.beat(BUSY_S)  # writing may be slow
+        run.events.flush(to_disk=True)
+        pieces = run.strategy.pieces() + run.random.pieces()
+        checkpoint.save(run.folder.checkpoints, pieces, progress, settings.keep, run.group, run.run_id)
+        if settings.first_step and progress.step == 1:
+            state = WholeTensors(run.strategy.pieces(), run.group, prefix=("model.", "optim."))
+            export_model(run.folder.first_step, state, run.group.rank == 0, {})
+        run.events.append({"event": "checkpoint", "step": progress.step, "time_ns": time.time_ns()})
+        run.observer.saved(progress)

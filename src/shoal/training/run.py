@@ -1,0 +1,112 @@
+"""A run of one worker: everything that it is made of. There is no global state."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from shoal.comm.traced import Traced
+from shoal.config.schema import RunConfig
+from shoal.data.dataset import DataSet
+from shoal.data.division import Division
+from shoal.events.file import EventFile
+from shoal.events.folder import RunFolder
+from shoal.events.spans import SpanRecorder
+from shoal.models.measures import Measure
+from shoal.parallel.exchange.exchange import Exchange
+from shoal.parallel.strategy import Strategy
+from shoal.parallel.training_clock import TrainingClock
+from shoal.prune.masks import WeightMasks
+from shoal.training.evaluation.best import BestEpoch
+from shoal.training.evaluation.evaluate import Metrics
+from shoal.training.hooks import Hook
+from shoal.training.observer import Observer
+from shoal.training.progress import Progress
+from shoal.training.random_state import RandomState
+from shoal.training.steplog import StepLog
+
+
+@dataclass(kw_only=True)
+class Run:
+    """Made by `build` from the settings; `worker` adds the folder and everything that is written to it."""
+
+    config: RunConfig
+    """The settings, with those that were found while building, such as where a pipeline is cut."""
+    device: torch.device
+    data: DataSet
+    model: nn.Module
+    """This worker's part of the model."""
+    params: dict[str, Tensor]
+    """Its trained parameters."""
+    strategy: Strategy
+    group: Traced
+    """All workers of the run, and its servers; counts what this worker sends."""
+    workers: int
+    """Workers that train, as the run began."""
+    span: SpanRecorder
+    batch_size: int
+    """Global batch size: samples per step over all workers."""
+    total_steps: int
+    """Steps of the whole run."""
+    training_clock: TrainingClock
+    """The current step, for exchanges and faults that depend on it."""
+    division: Callable[[Progress], Division]
+    """Assigns the samples of the current epoch to workers."""
+    lr: Callable[[int], float]
+    """The learning rate of each step."""
+    exchange: Exchange
+    """How this worker's copy of the model agrees with the others on gradients."""
+    widths: dict[str, dict[str, int]]
+    """The layers of a network that has shrunk; empty otherwise."""
+    rewound: Callable[[], Mapping[str, Tensor]] | None
+    """The weights to go back to once the masks are chosen, with `--prune.rewind`."""
+    masks: WeightMasks | None
+    """Which weights are kept, with `--prune magnitude` or `movement`."""
+    measures: Sequence[Measure]
+    """The metrics of evaluations, beside loss and accuracy."""
+    best: BestEpoch | None
+    """Compares epochs, where there is a validation set."""
+
+    # From here on: of a run that has begun.
+    folder: RunFolder = field(init=False)
+    run_id: str = field(init=False)
+    events: EventFile = field(init=False)
+    """This worker's events."""
+    observer: Observer = field(init=False)
+    random: RandomState = field(init=False)
+    log: StepLog = field(init=False)
+    stop_signal: Callable[[], int] = lambda: 0
+    """The signal that this worker has received, 0 for none."""
+    hooks: Sequence[Hook] = ()
+    """Everything that the loop does not know by name."""
+    validation: Metrics | None = None
+    """Of the last epoch that was validated."""
+    unusable_checkpoints: tuple[str, ...] = ()
+    """Newer checkpoints than the one that the run resumed from."""
+
+    @property
+    def stopped_by(self) -> int:
+        """The signal for which all workers stop now, 0 for none. A single worker need not wait for a step's result."""
+        return self.log.stop_signal or (self.stop_signal() if self.group.size == 1 else 0)
+
+    def is_done(self, progress: Progress) -> bool:
+        """Whether the run has made all its steps, or has waited long enough for a better epoch."""
+        is_over = self.best is not None and self.best.is_over(progress)
+        return progress.step >= self.total_steps or is_over
+
+    def is_save_due(self, step: int) -> bool:
+        """Whether to save after `step` steps."""
+        saving = self.config.checkpoint
+        return (saving.first_step and step == 1) or (saving.every is not None and step % saving.every == 0)
+
+    def next_meeting(self, progress: Progress) -> int:
+        """The step before which workers that take turns meet: the end of the epoch or of the run, or a checkpoint."""
+        remaining = -(-(len(self.data.train) - progress.consumed) // self.batch_size)
+        end = min(progress.step + remaining, self.total_steps)
+        return next((step for step in range(progress.step + 1, end) if self.is_save_due(step)), end)
+
+    def before_part(self, part: int) -> None:
+        """Part number `part` of this worker's share begins."""
+        for hook in self.hooks:
+            hook.before_part(part)
