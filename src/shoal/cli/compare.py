@@ -249,7 +249,7 @@ def _show_table(comparison: "Comparison", console: "Console", words: "Words") ->
         ]
     for number, columns in enumerate(tables):
         console.print(*[""] * bool(number), _table([names, *columns]), sep="\n")
-    legend = words("join.sentences", first=table.legend(words), last=words("legend.shares"))
+    legend = words("join.sentences", first=table.legend(comparison, words), last=words("legend.shares"))
     console.print(f"\n{legend}\n", style="dim", markup=False, width=_text_width(console))
 
 

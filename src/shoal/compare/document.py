@@ -89,7 +89,7 @@ def _document(
         Heading(words("section.results")),
         *_results(comparison, words),
         *_metrics(comparison, words),
-        Paragraph(legend(words)),
+        Paragraph(legend(comparison, words)),
         *(figure_of(name, drawings[name], caption) for name, caption in captions(comparison, words).items()),
         workers_table("workers", entries, words),
         *server_blocks(entries, words),

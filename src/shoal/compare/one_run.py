@@ -16,6 +16,7 @@ from shoal.config.write import to_toml
 from shoal.events.file import read_events
 from shoal.report.canvas import Drawing
 from shoal.report.document import Block, Bullets, Code, Document, Heading, Paragraph, Table
+from shoal.report.findings import of_samples
 from shoal.report.folder import write_files
 from shoal.report.html import to_html
 from shoal.report.markdown import to_markdown
@@ -51,7 +52,7 @@ def numbers_of(entry: ComparedRun, words: Words) -> dict[str, str]:
     """The numbers of a run, each with its unit; those that it does not have are left out."""
     result, sent = entry.run.result, entry.sent_bytes
     rows = {
-        "test_accuracy": _percent(result["test_accuracy"]),
+        "test_accuracy": _percent(result["test_accuracy"], result.get("test_samples")),
         "test_loss": _number(result["test_loss"]),
         "validation_accuracy": _percent(result.get("validation_accuracy")),
         "validation_loss": _number(result.get("validation_loss")),
@@ -165,8 +166,11 @@ def _environment(record: Mapping[str, Any], words: Words) -> str:
     )
 
 
-def _percent(value: float | None) -> str | None:
-    return None if value is None else f"{100 * value:.2f} %"
+def _percent(value: float | None, num_samples: int | None = None) -> str | None:
+    """An accuracy; with its uncertainty, if the number of samples is known."""
+    if value is None or not num_samples:
+        return None if value is None else f"{100 * value:.2f} %"
+    return f"{of_samples(value, num_samples).scaled(100):.2f} %"
 
 
 def _number(value: float | None) -> str | None:

@@ -8,6 +8,7 @@ from shoal.compare.invariant_bits import FAILED, STEPS
 from shoal.compare.weights import FIRST_STEP_BOUND
 from shoal.config.metrics import in_words
 from shoal.config.schema import RunConfig
+from shoal.report.findings import of_samples
 from shoal.words import Words
 
 COLUMNS = (
@@ -39,9 +40,20 @@ def share_header(comparison: Comparison, words: Words) -> list[str]:
     return [words(f"kind.{kind}") for kind in shares_of(comparison)]
 
 
-def legend(words: Words) -> str:
-    """What the columns mean."""
-    return words("legend.table", steps=STEPS)
+def legend(comparison: Comparison, words: Words) -> str:
+    """What the columns mean, and how uncertain an accuracy is."""
+    columns = words("legend.table", steps=STEPS)
+    results = [entry.run.result for entry in comparison.entries]
+    known = [
+        of_samples(result["test_accuracy"], result["test_samples"])
+        for result in results
+        if result.get("test_samples") and result["test_accuracy"] is not None
+    ]
+    if not known:
+        return columns
+    widest = max(known, key=lambda accuracy: accuracy.spread)
+    accuracy = words("legend.accuracy", samples=widest.count, points=100 * widest.spread)
+    return words("join.sentences", first=accuracy, last=columns)
 
 
 def table_rows(comparison: Comparison, words: Words) -> list[list[str]]:

@@ -35,7 +35,7 @@ _RESULT_KINDS: dict[str, tuple[type, ...]] = {
     "status": (str,), "weights_sha256": (str,), "device": (str,), "steps": (int,), "epochs": (int,),
     "workers": (int,), "seconds": _NUMBER, "bytes_sent": _NUMBER, "test_accuracy": _NUMBER, "test_loss": _NUMBER,
     "validation_accuracy": _NUMBER, "validation_loss": _NUMBER, "final_loss": _NUMBER, "best": (dict,),
-    "test_metrics": (dict,), "validation_metrics": (dict,), "masks_sha256": (str,),
+    "test_samples": (int,), "test_metrics": (dict,), "validation_metrics": (dict,), "masks_sha256": (str,),
 }  # fmt: skip
 """Kinds of the values that readers use, or None; a result without a checksum may have others."""
 

@@ -59,6 +59,8 @@ class Result:
     """With `--prune magnitude` or `movement`: the fraction of the prunable weights that are zero."""
     masks_sha256: str | None = None
     """One fingerprint of all masks."""
+    test_samples: int | None = None
+    """Samples of the test set: how uncertain `test_accuracy` is follows from it."""
     run_id: str = ""
     """The id of the run, in all files of its folder; empty for a run that an older version began."""
     bytes_mapped: int = 0

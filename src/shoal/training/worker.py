@@ -233,6 +233,7 @@ def _finish(run: Run, progress: Progress) -> Result:
         validation_loss=validation.loss if validation else None,
         validation_accuracy=validation.accuracy if validation else None,
         test_metrics=test.metrics if test else None,
+        test_samples=test.samples if test else None,
         validation_metrics=validation.metrics if validation else None,
         best=run.best.record(progress) if run.best else None,
         stopped_early=done and progress.step < run.total_steps,

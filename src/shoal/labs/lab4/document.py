@@ -14,7 +14,7 @@ from shoal.parallel.layout.pipeline.timing import UNIT_TIMES
 from shoal.parallel.layout.tensor import linear
 from shoal.parallel.rpc.strategy import Rpc
 from shoal.report.document import Block, Bullets, Code, Formula, Paragraph, Table
-from shoal.report.findings import of_samples
+from shoal.report.findings import Measured, of_samples
 
 SHOWN = {
     "rpc": Rpc._step,  # pyright: ignore[reportPrivateUsage]
@@ -108,17 +108,20 @@ def comparison(measured: Measurements, page: Page) -> list[Block]:
 
 
 def _row(name: str, measured: Measurements, page: Page) -> list[str]:
-    way, learnt = measured.ways[name], measured.learnt.get(name)
+    way = measured.ways[name]
     return [
         label_of(name, page.words),
-        f"{of_samples(learnt.test_accuracy, measured.num_samples['test']).scaled(100):.2f}"
-        if learnt
-        else "–",
+        f"{_test_accuracy(name, measured):.2f}" if name in measured.learnt else "–",
         f"{way.step_ms:.2f}",
         _saved_kib(way),
         f"{way.sent_bytes / 2**10:,.0f}",
         scientific(way.first_step) if name != "single" else "–",
     ]
+
+
+def _test_accuracy(name: str, measured: Measurements) -> Measured:
+    """In percent, with its uncertainty."""
+    return of_samples(measured.learnt[name].test_accuracy, measured.num_samples["test"]).scaled(100)
 
 
 def times(measured: Measurements, page: Page) -> list[Block]:
@@ -213,7 +216,7 @@ def result_table(measured: Measurements, page: Page) -> Table:
         [
             label_of(name, page.words),
             str(len(measured.ways[name].ranks)),
-            f"{100 * measured.learnt[name].test_accuracy:.1f}",
+            f"{_test_accuracy(name, measured):.1f}",
             f"{measured.ways[name].step_ms:.2f}",
             *_shares(measured.ways[name]),
             f"{max(held.total for held in measured.ways[name].held) / 2**10:.0f}",

@@ -24,6 +24,7 @@ def _results(measured: Measurements) -> Records:
             "run": name,
             "workers": len(way.ranks),
             "test accuracy (1)": measured.learnt[name].test_accuracy if name in measured.learnt else "",
+            "test samples": measured.num_samples["test"] if name in measured.learnt else "",
             "step (ms)": way.step_ms.value,
             "spread (ms)": way.step_ms.spread,
             "sent in a step (B)": way.sent_bytes,
