@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import grimp
+
 TESTS = Path(__file__).parent
 SOURCE = TESTS.parent / "src"
 PACKAGE = SOURCE / "shoal"
@@ -91,3 +93,8 @@ def test_every_room_has_tests():
 def test_every_module_is_imported_by_a_test_directly_or_indirectly():
     dead = sorted(MODULES.keys() - reached_by_tests())
     assert not dead, "no test imports these modules, directly or indirectly:\n" + "\n".join(dead)
+
+
+def test_the_loop_which_is_read_first_needs_few_modules():
+    graph = grimp.build_graph("shoal", exclude_type_checking_imports=False)
+    assert len(graph.find_upstream_modules("shoal.training.loop")) <= 80

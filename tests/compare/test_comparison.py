@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 from shoal.compare.comparison import compare, is_faster, same_bits, settings_apart, speed_up
 from shoal.compare.document import write_report
 from shoal.compare.notes import notes
-from shoal.compare.table import COLUMNS, as_data, described, share_header, share_rows, table_rows
+from shoal.compare.table import COLUMNS, as_data, described, legend, share_header, share_rows, table_rows
 from shoal.compare.verdict import verdict
 from shoal.compare.weights import first_step_difference, largest_difference
 from shoal.config.read import read
@@ -185,6 +185,14 @@ def test_compressed_runs_do_not_equal_one_machine_and_are_not_judged_as_if_they_
         "int8 does not equal one machine: it sends its gradients as int8."
     ]
     assert found[0].numbers.endswith("Test accuracy: 95.00 % (narrow: 96.35 %).")
+
+
+def test_an_accuracy_is_as_uncertain_as_its_test_set_is_small(runs):
+    known = write_run(runs / "known", "", ranks=((9, 0, 0),), test_samples=2000)
+    smaller = write_run(runs / "smaller", "", ranks=((9, 0, 0),), test_samples=100)
+    assert "2,000 samples, ± 0.4 points" in legend(compare([known]), EN)
+    assert "100 samples, ± 2.2 points" in legend(compare([known, smaller]), EN)
+    assert "points" not in legend(compare([narrow(runs)]), EN), "a run of an older version"
 
 
 def test_runs_with_the_same_bits_are_named(runs):

@@ -32,6 +32,7 @@ def test_the_page_has_everything(runs, name, tmp_path):
     numbers = numbers_of(found.entries[0], EN)
     for value in numbers.values():
         assert value in page
+    assert " ± " in numbers["test accuracy"]
     assert ("sent by a worker" in numbers) == (name == "two")
     assert f"shoal train {runs}/{name}/config.toml" in page
     assert "hidden = [8]" in page
