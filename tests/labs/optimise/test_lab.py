@@ -1,8 +1,13 @@
+import re
+from dataclasses import replace
+
 import pytest
 from reports import Listening, again_in_chinese, assert_judged, assert_whole, rows, text_of
 
 from shoal.cli.main import main
+from shoal.config.read import read
 from shoal.config.schema import DigitsConfig, MlpConfig, TransformerConfig
+from shoal.events.folder import RunFolder
 from shoal.labs.frame import run_plan
 from shoal.labs.optimise.compression import plan as compression
 from shoal.labs.optimise.compression.plan import CODECS, LINKS
@@ -132,3 +137,16 @@ def test_one_worker_is_refused_before_anything_is_written(capsys, tmp_path):
     assert main(["lab", "optimise", "--workers", "1", "--out", str(tmp_path / "out")]) == 2
     assert "this lab needs at least 2 workers, got --workers 1" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_pruned_networks_are_compared_with_the_whole_one_after_the_same_fine_tuning(finished):
+    runs = finished.folder / "runs"
+    names = [f"prune-weights-{percent}-seed0" for percent in (0, 80)]
+    whole, pruned = (read(str(runs / name / "config.toml"), []) for name in names)
+    assert replace(whole, prune=pruned.prune, output=pruned.output) == pruned
+    assert whole.prune.name == "none"
+    assert whole.train.start.endswith("prune-whole-seed0")
+    accuracies = [RunFolder(runs / name).finished_result()["test_accuracy"] for name in names]
+    (found,) = (row for row in rows(finished.folder, "findings") if row["claim"] == "accuracy_survives")
+    for name, accuracy in zip(("whole", "pruned"), accuracies, strict=True):
+        assert re.search(rf"{name} = ([\d.]+)", found["numbers"])[1] == str(100 * accuracy)
