@@ -38,14 +38,18 @@ def shortened(text: str) -> str:
 
 MOST_SHOWN = 6000
 """Characters of an error text that a terminal shows."""
+_LONG_WORD = re.compile(r"\S{999,}[^\s:;,.]")
 
 
 def excerpt(text: str) -> str:
-    """The text; of a very long one, the beginning and the end.
+    """The text; of a very long one, the beginning and the end, and of a very long word, such as a path, the beginning.
 
-    >>> len(excerpt("x" * 10**7)) < 2 * MOST_SHOWN, excerpt("no such column")
-    (True, 'no such column')
+    >>> len(excerpt("x " * 10**7)) < 2 * MOST_SHOWN, len(excerpt(f"cannot read {'x' * 5000}")) < 300
+    (True, True)
+    >>> excerpt("no such column")
+    'no such column'
     """
+    text = _LONG_WORD.sub(lambda word: shortened(word[0]), text)
     half = MOST_SHOWN // 2
     if len(text) <= MOST_SHOWN:
         return text
