@@ -60,7 +60,9 @@ def arguments(function: Any) -> list[str]:
 
 
 def _is_ours(owner: type, name: str) -> bool:
-    return any(name in vars(base) and base.__module__.partition(".")[0] == "shoal" for base in owner.__mro__)
+    return any(
+        name in vars(base) and base.__module__.partition(".")[0] == "shoal" for base in owner.__mro__
+    )
 
 
 def lines() -> Sequence[str]:

@@ -45,9 +45,7 @@ def main() -> int:
         os.chdir(folder)
         for row in ROWS:
             launcher = "threads" if "threads" in row.groups else f"processes --group {row.groups[0]}"
-            run = write(
-                row, "" if row.workers == (1,) else f"--workers {row.workers[0]} --launcher {launcher}"
-            )
+            run = write(row, "" if row.workers == (1,) else f"--workers {row.workers[0]} --launcher {launcher}")
             archive.add(run, run.name)
             print(run.name, flush=True)
     return 0
