@@ -1,9 +1,12 @@
 """Settings of compression: what each codec takes, and every error in one sentence."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from shoal.config.read import read
-from shoal.config.schema import CompressedConfig
+from shoal.config.sections.compression import CODEC_ROWS, CompressedConfig
 from shoal.errors import ConfigError
 
 
@@ -131,3 +134,9 @@ def test_settings_that_cannot_be_are_one_sentence(flags, sentence):
     with pytest.raises(ConfigError) as error:
         config_of(f"--exchange {flags}")
     assert sentence in f"{error.value} {error.value.hint}"
+
+
+def test_the_page_lists_every_codec():
+    page = (Path(__file__).parents[3] / "docs" / "compression.md").read_text()
+    codecs = page.partition("| codec | bytes per element |")[2].partition("\n\n")[0]
+    assert re.findall(r"^\| `(\w+)`", codecs, re.MULTILINE) == [*CODEC_ROWS]

@@ -25,7 +25,7 @@ class CodecRow:
     """Whether auto tries it by default."""
 
 
-CODECS: dict[str, CodecRow] = {
+CODEC_ROWS: dict[str, CodecRow] = {
     "none": CodecRow(is_candidate=True),
     "fp16": CodecRow(is_candidate=True),
     "bf16": CodecRow(),
@@ -63,7 +63,7 @@ class CompressedConfig(Checked):
     SHORT: ClassVar[str] = "codec"
 
     name: Literal["compressed"] = "compressed"
-    codec: Annotated[str, Among((*CODECS, AUTO))] = "topk"
+    codec: Annotated[str, Among((*CODEC_ROWS, AUTO))] = "topk"
     """The codec; docs/compression.md lists them with bytes per element, bias and references. auto: by measurement."""
     candidates: tuple[str, ...] = ()
     """What auto chooses from: CODEC or CODEC:VALUE, the preferred ones first (none, fp16, int8, topk, powersgd)."""
@@ -73,7 +73,7 @@ class CompressedConfig(Checked):
     """Steps in which the ratio falls exponentially from 1; codecs without a ratio send all in these steps."""
     layers: Annotated[tuple[str, ...], Several()] = ()
     """PATTERN=CODEC, PATTERN=CODEC:VALUE or PATTERN=VALUE of the main setting (ratio, …); the first match counts."""
-    # Settings of single codecs. None stands for the default in `CODECS`, which is in parentheses.
+    # Settings of single codecs. None stands for the default in `CODEC_ROWS`, which is in parentheses.
     ratio: Ratio | None = None
     """Fraction of the elements to send: topk, dgc (0.1), randomk (0.5); at most: threshold (0.05), average (0.1)."""
     rank: Count | None = None
@@ -95,7 +95,7 @@ class CompressedConfig(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        takes = ("candidates",) if self.codec == AUTO else tuple(CODECS[self.codec].settings)
+        takes = ("candidates",) if self.codec == AUTO else tuple(CODEC_ROWS[self.codec].settings)
         for setting in self._given():
             if setting not in takes:
                 taken = ", ".join(f"--exchange.{each}" for each in takes)
@@ -120,9 +120,9 @@ class CompressedConfig(Checked):
     def alternatives(self) -> "dict[str, CompressedConfig]":
         """What auto chooses from: each candidate as an exchange of its own, in order."""
         found: dict[str, CompressedConfig] = {}
-        for item in self.candidates or (name for name, row in CODECS.items() if row.is_candidate):
+        for item in self.candidates or (name for name, row in CODEC_ROWS.items() if row.is_candidate):
             codec, colon, value = item.partition(":")
-            if item in found or codec not in CODECS:
+            if item in found or codec not in CODEC_ROWS:
                 why = f"candidate '{item}' is listed twice" if item in found else _unknown_codec(codec)
                 raise ConfigError(why, "Write for example --exchange.candidates none,int8,topk:0.01.")
             given = _main_setting(codec, value, item) if colon else {}
@@ -164,8 +164,8 @@ class CompressedConfig(Checked):
 
     def _complete(self, codec: str, given: dict[str, Any]) -> Encoding:
         """An encoding with all its settings: those of a rule, those of the run if it is the run's codec, defaults."""
-        settings = {**CODECS[codec].settings, **(self._given() if codec == self.codec else {}), **given}
-        is_biased = CODECS[codec].needs_feedback or "vote" in settings
+        settings = {**CODEC_ROWS[codec].settings, **(self._given() if codec == self.codec else {}), **given}
+        is_biased = CODEC_ROWS[codec].needs_feedback or "vote" in settings
         default = is_biased and not settings.get("vote")
         chosen = default if self.feedback is None else self.feedback
         return Encoding(codec, settings, chosen and codec != "none")
@@ -191,11 +191,11 @@ class CompressedConfig(Checked):
                 "Write for example --exchange.layers 'fc1.*=0.001;*.bias=none'.",
             )
         codec, colon, value = choice.partition(":")
-        if not colon and codec not in CODECS:
+        if not colon and codec not in CODEC_ROWS:
             codec, value = self.codec, choice
             if isinstance(parse(float | bool, value), str):
                 raise ConfigError(_unknown_codec(choice))
-        if codec not in CODECS:
+        if codec not in CODEC_ROWS:
             raise ConfigError(_unknown_codec(codec))
         given = _main_setting(codec, value, item) if value else {}
         return pattern, self._complete(codec, given)
@@ -203,7 +203,7 @@ class CompressedConfig(Checked):
 
 def _main_setting(codec: str, value: str, item: str) -> dict[str, Any]:
     """The main setting of a codec, from the text of a rule or a candidate."""
-    main = next(iter(CODECS[codec].settings), None)
+    main = next(iter(CODEC_ROWS[codec].settings), None)
     if main is None:
         raise ConfigError(f"codec {codec} takes no value, but '{item}' gives it {value}")
     kind = kinds_of(CompressedConfig)[main]
@@ -211,7 +211,7 @@ def _main_setting(codec: str, value: str, item: str) -> dict[str, Any]:
 
 
 def _unknown_codec(name: str) -> str:
-    return unknown("codec", name, tuple(CODECS))
+    return unknown("codec", name, tuple(CODEC_ROWS))
 
 
-_ALL = tuple(dict.fromkeys(setting for row in CODECS.values() for setting in row.settings))
+_ALL = tuple(dict.fromkeys(setting for row in CODEC_ROWS.values() for setting in row.settings))
