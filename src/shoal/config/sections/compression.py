@@ -43,6 +43,7 @@ CODEC_ROWS: dict[str, CodecRow] = {
     "powersgd": CodecRow({"rank": 2}, needs_feedback=True, is_candidate=True),
 }
 """By name, the more precise first."""
+CANDIDATES = tuple(name for name, row in CODEC_ROWS.items() if row.is_candidate)
 
 AUTO = "auto"
 """Chooses one of its candidates by measurement."""
@@ -120,7 +121,7 @@ class CompressedConfig(Checked):
     def alternatives(self) -> "dict[str, CompressedConfig]":
         """What auto chooses from: each candidate as an exchange of its own, in order."""
         found: dict[str, CompressedConfig] = {}
-        for item in self.candidates or (name for name, row in CODEC_ROWS.items() if row.is_candidate):
+        for item in self.candidates or CANDIDATES:
             codec, colon, value = item.partition(":")
             if item in found or codec not in CODEC_ROWS:
                 why = f"candidate '{item}' is listed twice" if item in found else _unknown_codec(codec)
