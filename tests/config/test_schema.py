@@ -5,6 +5,7 @@ import pytest
 from shoal.config import schema
 from shoal.config.read import read
 from shoal.config.sections import optimizer, values
+from shoal.errors import ConfigError
 
 
 def test_invariant_bits_set_what_decides_them():
@@ -19,3 +20,12 @@ def test_programs_may_import_every_section_from_the_schema():
     assert schema.Custom is values.Custom
     with pytest.raises(AttributeError, match="has no attribute 'AdaConfig'"):
         _ = schema.AdaConfig
+
+
+def test_threads_on_the_gpu_that_auto_found_are_refused_where_backward_communicates():
+    flags = "--workers 2 --launcher threads --strategy"
+    tensor, ddp = (read(None, [*flags.split(), name]) for name in ("tensor", "ddp"))
+    with pytest.raises(ConfigError, match="layout tensor does not support --launcher threads on a GPU"):
+        tensor.check_device("cuda")
+    tensor.check_device("cpu")
+    ddp.check_device("cuda")
