@@ -1,4 +1,4 @@
-"""Print docs/combinations.md: the tables of what cannot be combined, from `config/combinations.py`.
+"""Print docs/combinations.md: the tables of refused combinations, from `config/combinations.py`.
 
     python tools/combinations.py > docs/combinations.md
 
@@ -22,12 +22,12 @@ def page() -> str:
 def _head() -> Iterator[str]:
     yield """# Combinations of settings
 
-`shoal train` refuses what cannot be combined before anything starts. Its sentence names both settings, the reason and
-the fix; its exit code is 2. `shoal train --help` lists the same pairs beside each setting.
+`shoal train` refuses settings that cannot be combined before anything starts. Its sentence names both settings, the
+reason and the fix; its exit code is 2. `shoal train --help` lists the same pairs beside each setting.
 
 This page is made from the table that decides (`config/combinations.py`; `python tools/combinations.py >
-docs/combinations.md`). *Own* is an object of your own, `package.module:name`. What depends on the model (batch norm,
-dropout, complex parameters) or on the machine is checked when a run is built, and is not in the table.
+docs/combinations.md`). *Own* is an object of your own, `package.module:name`. Some refusals depend on the model (batch
+norm, dropout, complex parameters) or on the machine: they come when a run is built, and are not in the table.
 
 ## Strategies and layouts
 

@@ -1,4 +1,4 @@
-"""The one table of what cannot be combined, and the check that reads it.
+"""The one table of refused combinations, and the check that reads it.
 
 Refusals, the page docs/combinations.md, the lines "Not with" of `--help` and the tests of refused pairs come from it.
 A strategy and a layout declare their rows beside their settings (`REFUSES`); all other rows are here. To add a pair,

@@ -1,4 +1,4 @@
-"""Describe the schema: every section, choice and setting, and what cannot be combined."""
+"""Describe the schema: every section, choice and setting, and the combinations that are refused."""
 
 import inspect
 from collections.abc import Iterator
@@ -8,7 +8,8 @@ from shoal.config.combinations import NEEDS, refused_with
 from shoal.config.features import FEATURES
 from shoal.config.flags import Flag, flags_of
 from shoal.config.kinds import choices, kinds_of, literals
-from shoal.config.schema import SHORT_FLAGS, Custom, RunConfig
+from shoal.config.schema import SHORT_FLAGS, RunConfig
+from shoal.config.sections.values import Custom
 
 
 class Section(NamedTuple):
@@ -43,7 +44,7 @@ def takes_custom(path: str) -> bool:
 
 
 def remarks(*paths: str) -> list[str]:
-    """What the features of a setting or section cannot be combined with, and what they need; a sentence each.
+    """A sentence for each feature of a setting or section: the features that it refuses or needs.
 
     >>> remarks("train.clip_norm")
     ['--clip-norm: not with strategy rpc, --pipeline.schedule async, --memory.step_in_backward.']

@@ -1,4 +1,4 @@
-"""Features that several strategies refuse for the same reason. `config/combinations.py` lists all features."""
+"""Rows of features that several strategies refuse for the same reason. `config/combinations.py` lists all features."""
 
 from collections.abc import Mapping
 
